@@ -11,7 +11,8 @@ SITE := docs/conf.py docs/opforge_docs docs/pictures
 LINTED := src/opforge_autoload.py src/opforge $(addprefix src/opforge/,accelerator builders cache ops packages remote) tests benchmarks $(SITE) examples setup.py .ci
 SOURCES := git ls-files '*.c' '*.cpp' '*.cu' '*.h' '*.hpp' '*.cl' '*.sycl'
 DOCUMENTS := git ls-files '*.md'
-FUZZ_TARGETS := $(addprefix inspection/,library cubin fatbin bundle hsaco ptx msgpack) records lookups archive offers
+FUZZ_TARGETS := $(addprefix inspection/,library cubin fatbin bundle hsaco ptx msgpack) \
+	$(addprefix packages/,metadata release index lock build_toml kernel_toml installed) records lookups archive offers
 FUZZ_SECONDS ?= 60
 FUZZ_OPTIONS := -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=1024 -max_len=65536 -artifact_prefix=.cache/fuzz/
 export OPFORGE_CACHE_DIR ?= $(CURDIR)/.cache/run
@@ -34,7 +35,9 @@ check: $(STAMP)
 	$(DOCUMENTS) | xargs $(BIN)/mdformat --check --wrap 100
 	$(BIN)/python tests/wheel_contents.py
 
+# The ops, then what is measured in whole processes: builds, loads, stores.
 bench: $(STAMP)
+	$(BIN)/python -m opforge bench
 	$(BIN)/python -m benchmarks
 
 # Long runs of the tests that kill builders, and that put anything in the place of a store's files. `make test` includes

@@ -41,6 +41,7 @@ setup(
     package_dir=package_dir,
     package_data={
         "opforge": ["py.typed"],
+        "opforge.new": ["templates/**/*.in"],
         "opforge.ops": ["csrc/**/*.cpp", "csrc/**/*.cu", "csrc/**/*.h", "triton/kernels/*.py"],
     },
 )

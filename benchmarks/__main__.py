@@ -14,7 +14,9 @@ from typing import Any
 
 from rich.console import Console
 
-from . import BENCHMARKS, machine, module_name, show
+from opforge.bench import machine
+
+from . import BENCHMARKS, module_name, show
 from .scratch import LONG, Scratch, is_long
 
 

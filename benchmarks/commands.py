@@ -8,7 +8,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .machine import cores
+from opforge.bench.machine import cores
+
 from .scratch import ChildError, write_op
 
 if TYPE_CHECKING:

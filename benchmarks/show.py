@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from .harness import STATISTICS, Figure, Report, Table
+from opforge.bench.harness import STATISTICS, Figure, Report, Table
 
 VERDICTS = {None: "", True: "[green]met[/green] ", False: "[red]missed[/red] "}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import time
@@ -101,8 +102,7 @@ class OpBuilder:
     name: ClassVar[str] = ""
     """The op's name: an identifier, the library's name and, for pybind sources, the module's."""
     sources: ClassVar[Words] = ()
-    """Files to compile, each below this class's own folder or one of its kernel roots. This and other attributes may be
-    a dict by device: {"all": [...], "cuda": [...]}."""
+    """Files to compile, below this class's folder or a kernel root. It may be a dict by device, as others may."""
     abi: ClassVar[str | Mapping[str, str]] = abis.STABLE
     """"torch-stable": one for every torch from `torch_target` on; "c": plain functions; "torch": ATen and pybind."""
     version: ClassVar[str] = "1"
@@ -122,8 +122,7 @@ class OpBuilder:
     define_macros: ClassVar[Macros] = ()
     """(name, value) for -D; None for a name alone."""
     extra_compile_args: ClassVar[Words] = ()
-    """Flags for the C++ compiler, after opforge's own (-O3, the target's level, ...). Or a dict: "cxx" for C++, a
-    device's name for its own sources (`*.cu`, ...), "nvcc" for those of CUDA and HIP alike."""
+    """Flags for the C++ compiler. Or a dict: "cxx"; a device's name, for its own sources; "nvcc" for CUDA and HIP."""
     extra_link_args: ClassVar[Words] = ()
     """Flags for the link, such as -L/the/folder."""
     libraries: ClassVar[Words] = ()
@@ -135,8 +134,7 @@ class OpBuilder:
     signatures: ClassVar[Mapping[str, tuple[Any, Sequence[Any]]]] = types.MappingProxyType({})
     """abi "c": function name -> (ctypes result, [ctypes arguments])."""
     python_functions: ClassVar[str] = ""
-    """"module:function": called once with the loaded op, it returns more of the op's functions by name, for what no
-    schema can express."""
+    """"module:function": gets the loaded op, returns more functions by name, for what no schema can express."""
     toolchain: ClassVar[str | Mapping[str, str]] = ""
     """"module:Class" of a toolchain of one's own; by default the one that serves the target's device."""
     folder: ClassVar[str] = ""
@@ -154,11 +152,13 @@ class OpBuilder:
         self._requested = Target.parse(target) if isinstance(target, str) else target
         self._target: Target | None = None
         self.debug, self.sanitize, self.portable = debug, sanitize, portable
-        self.trace = []
+        self.trace, self._in_own_verdict = [], False
         if name:
             self.name = name  # type: ignore[misc]
-        self._in_own_verdict = False
         self._loaded: Loaded | None = None
+
+    def __repr__(self) -> str:
+        return str(importlib.import_module(loader.REPRESENTATION).builder_text(self))
 
     def gate(self, capabilities: Capabilities) -> Iterable[str]:
         """Returns reasons why the op cannot run with these capabilities. Override it if the target does not decide."""
@@ -271,7 +271,7 @@ class OpBuilder:
 
 def _load_entry(builder: OpBuilder, spec: OpSpec, verbose: bool) -> tuple[Entry, Any]:
     for last in (False, True):  # an entry that is evicted in between is looked for once more
-        progress = (lambda *step: log.warning("[%d/%d] %s", *step)) if verbose else None
+        progress = finder.printed_steps(spec, lambda: builder.trace) if verbose else None
         entry = builder._entry(spec, progress, False, None, builder._store(), False)
         if spec.target.device != "cpu":
             from .lookup.device_requirements import device_problem
@@ -280,7 +280,7 @@ def _load_entry(builder: OpBuilder, spec: OpSpec, verbose: bool) -> tuple[Entry,
                 raise LoadError(spec.name, entry.library, problem, "Or build it with an older toolkit")
         began = time.perf_counter()
         try:
-            library = loader.load_entry(spec.name, entry, builder.fakes, builder.signatures)
+            library = loader.load_entry(spec.name, entry, builder.fakes, builder.signatures, spec.roots)
         except LoadError:
             if last or os.path.exists(entry.library):
                 raise

@@ -7,7 +7,7 @@ import ctypes
 import importlib
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from opforge.cache.records.entry import Entry
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _DESCRIBE = ctypes.CFUNCTYPE(ctypes.c_char_p)
-_REGISTER = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_char_p)
+_REGISTER = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p)
 lock = threading.RLock()  # reentrant: a module's own initialisation may load another op
 _loaded: dict[str, tuple[LoadedOp | ModuleType, Mapping[str, Any]]] = {}
 """By entry key, with the signatures that plain functions got."""
@@ -27,13 +27,10 @@ SANITIZERS = ("libasan.so", "libtsan.so", "libhwasan.so", "liblsan.so", "libclan
 """Run-time libraries that must be in the process before a library that needs them is opened."""
 _registered: dict[str, str] = {}
 """Public name in torch.ops -> the op that owns it. Another version of that op may be loaded too, another op may not."""
-_torch_ops: set[str] = set()
-"""The names of the loaded ops of the `torch` ABI."""
+_torch_ops: set[str] = set()  # the names of the loaded ops of the `torch` ABI
 _owners: dict[str, str] = {}
-"""Public namespace in torch.ops -> the op of the `torch` ABI that defines ops in it. Another version of that op gets
-namespaces of its own."""
-_namespaces: dict[str, list[str]] = {}
-"""Entry key -> the namespaces in torch.ops that hold its ops."""
+"""Public namespace in torch.ops -> the op of the `torch` ABI that owns it. Another version gets others."""
+_namespaces: dict[str, list[str]] = {}  # entry key -> the namespaces in torch.ops that hold its ops
 _fakes: dict[str, Callable[..., Any]] = {}
 """Public name in torch.ops -> the author's Python fake kernel."""
 
@@ -61,7 +58,7 @@ class LoadedOp:
     """A loaded op: its functions as attributes.
 
     `path` is the library, `origin` where it came from, `result` its key, unless the op has a function of that name.
-    `__file__` is always the library, and `__entry__` the entry, which has all three.
+    `__file__` is always the library, and `__entry__` the entry. `help(op)` shows the functions' schemas.
     """
 
     def __init__(self, name: str, entry: Entry, find: Callable[[str], Any], names: tuple[str, ...]) -> None:
@@ -93,19 +90,23 @@ class LoadedOp:
         raise TypeError(f"{problem}: load it in the process that needs it, and do not pickle it")
 
     def __repr__(self) -> str:
-        return f"<op {self.__name__!r} ({self.__entry__.origin}) from {self.__file__}>"
+        return str(importlib.import_module(REPRESENTATION).op_text(self))
+
+    __doc__ = property(lambda self: importlib.import_module(REPRESENTATION).op_help(self))
 
 
-ENTRY_ATTRIBUTES = {"path": "library", "origin": "origin", "result": "key"}
-"""Attributes of a loaded op -> those of its entry."""
+REPRESENTATION = "opforge.builders.display.representation"  # imported on use: no load needs it
+ENTRY_ATTRIBUTES = {"path": "library", "origin": "origin", "result": "key"}  # of a loaded op -> those of its entry
 
 
-def load_entry(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]], functions: Mapping[str, Any]) -> Any:
+def load_entry(
+    op: str, entry: Entry, fakes: Mapping[str, Any], functions: Mapping[str, Any], roots: Iterable[Any] = ()
+) -> Any:
     """Loads an entry and registers its ops. Returns its functions; the same entry has the same object.
 
-    Two versions of one op can be loaded together: the first has the public name, `torch.ops.<namespace>.<op>`, a later
-    one a namespace with a suffix. `fakes` replace earlier ones. Other signatures return another object, and the
-    first keeps its own. Raises LoadError, NamespaceClashError.
+    Of two versions of one op, the first has the public name, `torch.ops.<namespace>.<op>`, a later one a namespace with
+    a suffix. `fakes` replace earlier ones. Other signatures give another object. `roots` are where its sources are, for
+    its errors. Raises LoadError, NamespaceClashError.
     """
     with lock:
         abi = entry.record["abi"]
@@ -113,7 +114,7 @@ def load_entry(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]], f
         loaded, before = _loaded.get(entry.key, (None, typed))
         if loaded is None or typed != before:
             if abi == STABLE:
-                loaded = _load_stable(op, entry, fakes)
+                loaded = _load_stable(op, entry, fakes, roots)
             elif abi == PLAIN:
                 loaded = _load_plain(op, entry, functions)
             else:
@@ -146,9 +147,7 @@ def extended(library: Any, where: str) -> Any:
     return op
 
 
-def _register_fakes(
-    op: str, names: tuple[str, ...], namespaces: list[str], fakes: Mapping[str, Callable[..., Any]]
-) -> None:
+def _register_fakes(op: str, names: tuple[str, ...], namespaces: list[str], fakes: Mapping[str, Any]) -> None:
     import torch
 
     for name, fake in fakes.items():
@@ -178,7 +177,7 @@ def open_library(op: str, entry: Entry) -> int:
         raise load_advice.load_error(op, path, error, entry.watched.paths) from error
 
 
-def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]]) -> LoadedOp:
+def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Any], roots: Iterable[Any]) -> LoadedOp:
     import torch
 
     library = open_library(op, entry)
@@ -195,7 +194,8 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]])
             if _registered[name] != op:
                 raise NamespaceClashError(op, name, f"the op {_registered[name]!r}")
             suffix = "_" + entry.key[-8:]
-    problem = _REGISTER(_ctypes.dlsym(library, REGISTER))(suffix.encode())
+    folders = "".join([f"{name}={path}\n" for name, path, _ in roots])
+    problem = _REGISTER(_ctypes.dlsym(library, REGISTER))(suffix.encode(), os.fsencode(folders))
     if problem is not None:  # and nothing is registered
         from . import load_advice
 
@@ -203,7 +203,7 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]])
             if _is_registered(torch, schema, suffix):
                 raise NamespaceClashError(op, name)
         raise LoadError(op, entry.library, problem.decode(errors="replace"), load_advice.schema_advice(torch, schemas))
-    # Only the first version owns the public name; the namespaces are those of the sources.
+    # Only the first version owns the public name.
     owners = {name.partition("::")[2]: name.partition("::")[0] + suffix for name in qualified}
     for name in qualified:
         _registered[name] = op
@@ -284,7 +284,7 @@ def _register_blocks(op: str, entry: Entry) -> list[str]:
     if REGISTER in entry.record["exports"]:
         declared = [*dict.fromkeys(line.partition("::")[0] for line in _describe(library))]
         suffix = "_" + entry.key[-8:] if any(_owners.get(name) == op for name in declared) else ""
-        problem = _REGISTER(_ctypes.dlsym(library, REGISTER))(suffix.encode())
+        problem = _REGISTER(_ctypes.dlsym(library, REGISTER))(suffix.encode(), b"")
         if problem is not None:
             advice = "If another library in this process defines the same ops, use one of the two, or another namespace"
             raise LoadError(op, entry.library, problem.decode(errors="replace"), advice)

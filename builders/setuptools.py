@@ -100,7 +100,9 @@ class BuildOps(Command):  # type: ignore[misc]  # setuptools is not typed
         command += ["--portable"] if self.config.portable else []
         # Python imports from the working folder first: the builders are those of the wheel, and a source that the wheel
         # lacks fails the build.
-        process = subprocess.run(command, cwd=self.build_lib, env={"OPFORGE_PREBUILT": "ignore", **os.environ})
+        # Without PYTHONDONTWRITEBYTECODE the wheel would hold the bytecode of what is imported here.
+        env = {"OPFORGE_PREBUILT": "ignore", **os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+        process = subprocess.run(command, cwd=self.build_lib, env=env)
         if process.returncode:
             hint = self._package_data_hint(os.path.basename(os.path.dirname(layer)))
             raise ExecError(f"opforge: building {', '.join(ops) or 'the ops'} failed; see the lines above{hint}")

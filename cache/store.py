@@ -19,6 +19,7 @@ log = logging.getLogger("opforge.cache")
 USE_INTERVAL_NS = 3_600_000_000_000
 """How long after a noted use of an entry the next one is noted."""
 NO_RECORD = "its record cannot be read"
+NOT_BUILT = "nothing was built from this plan yet"
 OLDER = "it was made by an older opforge: build it again"
 
 
@@ -184,7 +185,7 @@ class Store:
         seen = Observation(root_paths, self.disk)
         pointers = self._pointers(plan_key)
         if not pointers:
-            rejected.append(Rejected(self.layout.root, "nothing was built from this plan yet"))
+            rejected.append(Rejected(self.layout.root, NOT_BUILT))
         for pointer in pointers:
             entry = self.own.read(os.path.basename(pointer), rejected)
             if entry is None:

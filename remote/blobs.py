@@ -22,6 +22,9 @@ from .offers import Blob, Offer
 
 LEVEL = 9
 """zstd's level: a library of 1 MB packs in 30 ms to a third, and unpacks in 2 ms at any level."""
+SMALL_BYTES, SMALL_WINDOW_LOG = 2 << 20, 17
+"""A library up to this size is packed with a window of 128 KiB, which is what unpacking holds in memory: its blob is
+two percent larger. With the level's own window, of 4 MiB, the whole library would be in memory once more."""
 
 
 class BlobError(ValueError):
@@ -56,8 +59,12 @@ def pack(folder: str, record: Mapping[str, Any], file: IO[bytes]) -> Blob:
     Raises OSError, ValueError if the library is not the record's, ExtraNotInstalledError.
     """
     text, prefix = canonical(record), f"entries/{entry_name(record['key'], record['sha256'])}"
+    parameter = zstd().CompressionParameter
+    options = {parameter.compression_level: LEVEL}
+    if record["size"] <= SMALL_BYTES:
+        options[parameter.window_log] = SMALL_WINDOW_LOG
     with (
-        zstd().ZstdFile(file, "wb", level=LEVEL) as packed,
+        zstd().ZstdFile(file, "wb", options=options) as packed,
         open_regular(os.path.join(folder, record["file"])) as library,
     ):
         if os.fstat(library.fileno()).st_size != record["size"] or digest_of(library.fileno()) != record["sha256"]:

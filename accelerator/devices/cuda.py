@@ -64,6 +64,14 @@ class CUDAAccelerator(HostRegistration, Vendor):
             return Target("hip", tuple(sorted(names)))
         return Target("cuda", tuple(f"sm_{major}{minor}" for major, minor in sorted(set(self._all_capabilities()))))
 
+    def device_arch(self, device_index: Device = None) -> str:
+        """Returns the architecture of the device, such as sm_90 or gfx90a."""
+        module, index = self._device_module(), self.index_of(device_index)
+        if self._is_rocm():
+            return str(module.get_device_properties(index).gcnArchName).partition(":")[0]
+        major, minor = module.get_device_capability(index)
+        return f"sm_{major}{minor}"
+
     def _all_capabilities(self) -> list[tuple[int, int]]:
         module = self._device_module()
         if not module.is_initialized():

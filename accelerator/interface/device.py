@@ -191,6 +191,12 @@ class Devices:
         index, properties = self.index_of(device_index), self._device_function("get_device_properties")
         return 1 if properties is None else int(getattr(properties(index), "multi_processor_count", 1))
 
+    def device_arch(self, device_index: Device = None) -> str:
+        """Returns the architecture of the device as targets name it; empty if those here differ and it is unknown."""
+        self.index_of(device_index)  # raises SettingError for a device that does not exist
+        arch = self.target().arch
+        return arch[0] if len(arch) == 1 else ""
+
     def synchronize(self, device_index: Device = None) -> None:
         """Waits until the device has finished all its work. Returns immediately if the device is synchronous."""
         if not self.is_synchronized_device():

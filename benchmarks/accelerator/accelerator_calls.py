@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from benchmarks.harness import Report, scaled
 from benchmarks.scratch import CHECKOUT, Scratch
+from opforge.bench.harness import Report, scaled
 
 ROUNDS, LONG_ROUNDS = 15, 101
 CHILD = "accelerator.child_calls"

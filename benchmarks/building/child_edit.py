@@ -10,8 +10,8 @@ import tempfile
 import time
 from typing import Any
 
-from benchmarks.machine import compiler
 from benchmarks.scratch import write_op
+from opforge.bench.machine import compiler
 
 
 def main() -> None:

@@ -10,8 +10,8 @@ import time
 from typing import Any
 
 from benchmarks.commands import build_steps, empty_store, run_with_ninja
-from benchmarks.harness import Report
 from benchmarks.scratch import ChildError, Scratch
+from opforge.bench.harness import Report
 
 ROUNDS = 3
 OURS, CEILING = "build-ops", "ninja, op by op"

@@ -7,9 +7,9 @@ import statistics
 import time
 
 from benchmarks.commands import build_steps, empty_store, run_with_ninja
-from benchmarks.harness import Report
 from benchmarks.scratch import ChildError, Scratch
 from opforge.accelerator.target import Target
+from opforge.bench.harness import Report
 from opforge.builders.base import OpBuilder
 from opforge.builders.cuda import BUILDERS
 from opforge.builders.toolchains import find_toolchain

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import statistics
 
-from benchmarks.harness import Report
 from benchmarks.scratch import Scratch
+from opforge.bench.harness import Report
 
 ROUNDS = 6
 OURS, CEILING, EXTENSION = "opforge, stable ABI", "the compiler alone", "cpp_extension, pybind"

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from benchmarks.commands import NAME, Elapsed, build_steps, empty_store, make_builder, run_with_ninja, write_unit
-from benchmarks.harness import Report
-from benchmarks.machine import cores
 from benchmarks.scratch import Scratch, only_when_long
+from opforge.bench.harness import Report
+from opforge.bench.machine import cores
 
 if TYPE_CHECKING:
     from opforge.builders.spec.build_plan import Step

@@ -7,8 +7,8 @@ import time
 from typing import TYPE_CHECKING
 
 from benchmarks.commands import build_steps, empty_store, make_builder, run_in_order, run_with_ninja, write_unit
-from benchmarks.harness import Report, ratio
 from benchmarks.scratch import Scratch
+from opforge.bench.harness import Report, ratio
 
 if TYPE_CHECKING:
     from opforge import OpBuilder

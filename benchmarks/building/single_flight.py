@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.harness import Report
 from benchmarks.scratch import ChildError, Scratch, only_when_long, parse_output
+from opforge.bench.harness import Report
 
 CROWDS, LONG_CROWDS = {2: 2, 4: 2, 8: 1, 16: 1}, {32: 1, 64: 1}
 """Processes at once -> rounds."""

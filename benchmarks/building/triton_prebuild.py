@@ -8,8 +8,8 @@ import time
 from typing import Any
 
 from benchmarks.commands import build_steps, empty_store, run_with_ninja
-from benchmarks.harness import Report, scaled
 from benchmarks.scratch import Scratch
+from opforge.bench.harness import Report, scaled
 from opforge.builders.triton.softmax import TritonSoftmaxBuilder
 from opforge.cache.current import open_store
 

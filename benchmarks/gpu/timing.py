@@ -1,4 +1,4 @@
-"""How figures are measured on a GPU: events on the device, a flushed cache, contenders in turns."""
+"""How figures are measured on a GPU, by the clock of `opforge bench`, and what a task's contenders have in common."""
 
 from __future__ import annotations
 
@@ -10,15 +10,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-CACHES = 4
-"""The tensors are at least this many times the second cache, so that no call finds the data of the one before in it."""
+from opforge.bench.clocks import CACHES, DeviceClock
+from opforge.bench.harness import take_turns
+
 RAMP = 0.2
 """Seconds of work before a task's first sample: an idle GPU's clocks need some tens of milliseconds to rise."""
-AHEAD = 400_000
-"""Cycles (some 0.2 ms) for which the device is blocked before a sample.
-
-In that time the host submits all work of a call. Otherwise the host's time would be part of the kernels' time.
-"""
 STEPS = 20
 """Calls in a sample by the host's clock."""
 
@@ -55,7 +51,7 @@ class OutOfTimeError(Exception):
 
 
 class Gpu:
-    """The GPU that is measured, and a buffer that flushes its cache."""
+    """The GPU that is measured, and its clock."""
 
     device = "cuda"
     ends = float("inf")
@@ -66,12 +62,12 @@ class Gpu:
             self.ends = time.monotonic() + 60 * minutes
         properties = torch.cuda.get_device_properties(0)
         self.name, self.memory = properties.name, properties.total_memory
-        self.l2 = getattr(properties, "L2_cache_size", 0) or 64 << 20
+        self.clock = DeviceClock(self.device)
+        self.l2 = self.clock.l2
         self.target = f"cuda:sm_{properties.major}{properties.minor}"
         self.rounds = rounds
         self.left_out: list[LeftOut] = []
         self.failed: dict[str, str] = {}
-        self._flush = torch.empty(CACHES * self.l2, dtype=torch.int8, device=self.device)
 
     def check_time(self) -> None:
         """Raises OutOfTimeError if the time is over. A task calls this before it prepares anything."""
@@ -98,18 +94,8 @@ class Gpu:
         Raises:
             OutOfTimeError: The time is over.
         """
-        samples = self._warm_up(contenders)
-        for _ in range(self.rounds):
-            for name, call in contenders.items():
-                begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-                torch.cuda._sleep(AHEAD)  # type: ignore[no-untyped-call]
-                self._flush.zero_()
-                begin.record()
-                call()
-                end.record()
-                end.synchronize()
-                samples[name].append(begin.elapsed_time(end) * 1000.0)
-        return samples
+        self._warm_up(contenders)
+        return self._microseconds(take_turns(contenders, self.rounds, warmup=0, timer=self.clock))
 
     def measure_steps(self, contenders: Mapping[str, Callable[[], object]]) -> dict[str, list[float]]:
         """Returns the microseconds of a call by the host's clock: the mean of STEPS calls, until the device is done.
@@ -117,19 +103,24 @@ class Gpu:
         Raises:
             OutOfTimeError: The time is over.
         """
-        samples = self._warm_up(contenders)
-        for _ in range(self.rounds):
-            for name, call in contenders.items():
-                self.wait()
-                began = time.perf_counter()
-                for _ in range(STEPS):
-                    call()
-                self.wait()
-                samples[name].append((time.perf_counter() - began) * 1e6 / STEPS)
-        return samples
+        self._warm_up(contenders)
 
-    def _warm_up(self, contenders: Mapping[str, Callable[[], object]]) -> dict[str, list[float]]:
-        """Runs the contenders until the GPU's clocks are high. Returns an empty list of samples for each."""
+        def timer(call: Callable[[], object], inner: int) -> float:
+            self.wait()
+            began = time.perf_counter()
+            for _ in range(inner):
+                call()
+            self.wait()
+            return (time.perf_counter() - began) / inner
+
+        return self._microseconds(take_turns(contenders, self.rounds, warmup=0, inner=STEPS, timer=timer))
+
+    @staticmethod
+    def _microseconds(samples: Mapping[str, list[float]]) -> dict[str, list[float]]:
+        return {name: [seconds * 1e6 for seconds in times] for name, times in samples.items()}
+
+    def _warm_up(self, contenders: Mapping[str, Callable[[], object]]) -> None:
+        """Runs the contenders until the GPU's clocks are high."""
         self.check_time()
         began, turns = time.monotonic(), 0
         while turns < 2 or time.monotonic() - began < RAMP:
@@ -137,7 +128,6 @@ class Gpu:
                 call()
             self.wait()
             turns += 1
-        return {name: [] for name in contenders}
 
     def copy_of(self, moved: int) -> Callable[[], Tensor]:
         """Returns a copy that moves `moved` bytes, but at least the bytes of CACHES second caches each way."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import statistics
 
-from benchmarks.harness import Report
 from benchmarks.scratch import Scratch
+from opforge.bench.harness import Report
 
 ROUNDS = 4
 RIVAL_ROUNDS = 2

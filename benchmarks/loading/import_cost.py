@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 import sys
 
-from benchmarks.harness import Report, ratio, scaled
 from benchmarks.scratch import ChildError, Scratch
+from opforge.bench.harness import Report, ratio, scaled
 
 ROUNDS, WARMUP = 15, 2
 SLOW_ROUNDS = 3

@@ -11,8 +11,8 @@ import sys
 import time
 from typing import NamedTuple
 
-from benchmarks.harness import Report, ratio, scaled
 from benchmarks.scratch import Scratch
+from opforge.bench.harness import Report, ratio, scaled
 
 ROUNDS, LONG_ROUNDS = 7, 100
 CHILD, BUILDER = "loading.child_load", "CPUAdamBuilder"

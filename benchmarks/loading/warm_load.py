@@ -9,8 +9,8 @@ import sys
 import time
 from typing import Any
 
-from benchmarks.harness import Report, ratio, scaled
 from benchmarks.scratch import ChildError, Scratch
+from opforge.bench.harness import Report, ratio, scaled
 
 ROUNDS = 7
 OURS, OUTSIDE, TORCH_ABI = "opforge CPUAdam", "opforge CPUAdam, accelerator of another package", "opforge, torch ABI"

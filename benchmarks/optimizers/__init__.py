@@ -1,1 +1,1 @@
-"""Speed and accuracy of the optimizers on the host."""
+"""Accuracy of the optimizers on the host."""

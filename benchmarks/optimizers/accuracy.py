@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from benchmarks.harness import Report
 from benchmarks.scratch import Scratch
+from opforge.bench.harness import Report
 
 if TYPE_CHECKING:
     import torch

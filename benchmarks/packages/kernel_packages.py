@@ -9,8 +9,8 @@ import os
 import statistics
 import threading
 
-from benchmarks.harness import Report, ratio, scaled
 from benchmarks.scratch import CHECKOUT, Scratch
+from opforge.bench.harness import Report, ratio, scaled
 
 ROUNDS, LONG_ROUNDS = 9, 60
 CHILD, NAME = "packages.child_kernel", "bench/scale"

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from benchmarks.commands import empty_store
-from benchmarks.harness import Report, Table, ratio, take_turns
 from benchmarks.scratch import Scratch, only_when_long
+from opforge.bench.harness import Report, Table, ratio, take_turns
 
 from .filled_store import fill
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from benchmarks.harness import Report, scaled, take_turns
 from benchmarks.scratch import Scratch, only_when_long
+from opforge.bench.harness import Report, scaled, take_turns
 
 from .filled_store import fill
 

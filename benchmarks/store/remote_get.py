@@ -11,8 +11,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from urllib.parse import urlsplit
 
-from benchmarks.harness import Report, scaled, take_turns
 from benchmarks.scratch import Scratch
+from opforge.bench.harness import Report, scaled, take_turns
 from opforge.remote.stores import open_store
 
 ROUNDS, INNER = 40, 25

@@ -9,8 +9,8 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
-from benchmarks.harness import Report, scaled
 from benchmarks.scratch import Scratch, parse_output
+from opforge.bench.harness import Report, scaled
 
 ROUNDS, NODES, RANKS, LONG_RANKS = 7, 4, 8, 64
 CHILD = "store.child_remote"
@@ -58,7 +58,7 @@ def run(scratch: Scratch) -> Report:
 
 def _measure(scratch: Scratch, report: Report, settings: dict[str, str]) -> None:
     samples: dict[str, list[float]] = {"fetch": [], "miss": []}
-    memory = []
+    memory, resident = [], []
     for turn in range(-1, ROUNDS):
         for kind, times in samples.items():
             fresh = {"OPFORGE_CACHE_DIR": scratch.new_folder(kind), "XDG_CACHE_HOME": scratch.new_folder("memory")}
@@ -66,12 +66,14 @@ def _measure(scratch: Scratch, report: Report, settings: dict[str, str]) -> None
             if turn >= 0:
                 times.append(load["load"])
                 memory.append(load["memory"])
+                resident.append(load["resident"])
     table = report.table("Load", "ms")
     for kind, times in samples.items():
         table.add(kind, scaled(times, 1e3))
     report.figure("fetch, verify, unpack, load 1 MB", statistics.median(samples["fetch"]) * 1e3, "ms", 50)
     report.figure("miss", statistics.median(samples["miss"]) * 1e3, "ms", 5)
     report.figure("memory of that above the library's size", max(memory) / 2**20 - 1, "MB", 4)
+    report.figure("the same with the pages of mapped files", max(resident) / 2**20 - 1, "MB")
     fresh = {"OPFORGE_CACHE_DIR": scratch.new_folder("ranks"), "XDG_CACHE_HOME": scratch.new_folder("memory")}
     log = scratch.path("ranks.log")
     number = LONG_RANKS if scratch.long else RANKS

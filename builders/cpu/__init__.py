@@ -1,5 +1,8 @@
 """The CPU's ops, by the builder names that `create_op_builder` accepts."""
 
+import os
+import sys
+
 BUILDERS: dict[str, str] = {
     "AsyncIOBuilder": "opforge.builders.cpu.async_io:AsyncIOBuilder",
     "CPUAdagradBuilder": "opforge.builders.cpu.adagrad:CPUAdagradBuilder",
@@ -11,8 +14,11 @@ BUILDERS: dict[str, str] = {
     "FusedLionBuilder": "opforge.builders.cpu.fused_lion:FusedLionBuilder",
     "PinMemoryBuilder": "opforge.builders.cpu.pin_memory:PinMemoryBuilder",
     "QuantizerBuilder": "opforge.builders.cpu.quantizer:QuantizerBuilder",
+    "ShareMemCommBuilder": "opforge.builders.cpu.share_mem_comm:ShareMemCommBuilder",
     "UtilsBuilder": "opforge.builders.cpu.byte_tensor:UtilsBuilder",
 }
+if os.environ.get("CCL_ROOT") or os.path.exists(f"{sys.prefix}/include/oneapi/ccl.hpp"):
+    BUILDERS["CCLCommBuilder"] = "opforge.builders.cpu.ccl_comm:CCLCommBuilder"  # elsewhere it cannot be built
 PRELOADED = (
     "CPUAdagradBuilder",
     "CPUAdamBuilder",

@@ -7,7 +7,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from opforge import settings
@@ -272,6 +272,13 @@ def add_other_descriptions(spec: OpSpec, store: Store, rejected: list[Rejected])
             continue  # all entries of the store, most of which were built here
         others = rejected_entries(source.layout, spec.name, spec.target.device, paths, store.disk)
         rejected += [Rejected(folder, reason) for folder, reason in others if folder not in seen]
+
+
+def printed_steps(spec: OpSpec, rejected: Callable[[], Sequence[Rejected]]) -> Callable[[int, int, str], None]:
+    """Returns what prints the steps of a build in words. `rejected` returns the stored entries that do not fit."""
+    from opforge.builders.waiting.steps import Steps  # not on the path of a hit
+
+    return Steps(spec.name, str(spec.target), rejected)
 
 
 def shorten(error: BaseException) -> None:

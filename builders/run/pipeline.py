@@ -61,15 +61,17 @@ def build(
     jobs: int | None = None,
     store: Store | None = None,
     find_toolchain: FindToolchain = toolchains.find_toolchain,
+    announce: bool = True,
 ) -> Entry:
     """Returns the op's entry: builds it in `store`, or waits for the process that does.
 
     `rejected` are the stored entries that do not fit: if there is no compiler, the error lists them. `force` builds
-    even if another process has published an entry meanwhile. Raises BuildError, CacheDirError, LockTimeoutError.
+    even if another process has published an entry meanwhile. Without `announce` the remotes do not see the build: it
+    is neither claimed nor published. Raises BuildError, CacheDirError, LockTimeoutError.
     """
     waiting.check_builds_are_allowed(spec.name, rejected)
     store = writable_store(store)
-    if not settings.remotes():
+    if not (announce and settings.remotes()):
         return _build(spec, rejected, on_progress, force, jobs, store, find_toolchain, None)
     from opforge.builders.lookup.remotes import Building
 

@@ -60,7 +60,7 @@ def this_machine(device: str = "cpu") -> Machine:
         processor=os.uname().machine,
         level=cpu_level(),
         glibc=libc().rpartition(" ")[2],
-        libstdcxx=_libstdcxx(),
+        libstdcxx=libstdcxx(),
         python=python_tag(),
         torch=torch,
     )
@@ -95,7 +95,7 @@ def libc() -> str:
         return ""
 
 
-def _libstdcxx() -> str:
+def libstdcxx() -> str:
     """Returns the newest GLIBCXX version of this process's libstdc++, which its file name states; empty if unknown.
 
     The dynamic linker is asked for the path: reading /proc/self/maps takes ten times as long in a process with torch.
@@ -120,6 +120,17 @@ def _libstdcxx() -> str:
 
 def present(device: str) -> tuple[str, ...]:
     """Returns the architectures of the devices of this kind that this process can use; empty if there are none."""
+    accelerator = _accelerator_of(device)
+    return tuple(arch for arch in accelerator.target().arch if arch != "native") if accelerator else ()
+
+
+def current_arch(device: str) -> str:
+    """Returns the architecture of the device of this kind that torch uses now; empty if it is unknown."""
+    accelerator = _accelerator_of(device)
+    return accelerator.device_arch() if accelerator else ""
+
+
+def _accelerator_of(device: str) -> Accelerator | None:
     from opforge.accelerator.registry import accelerator_named
     from opforge.accelerator.select import get_accelerator
 
@@ -128,10 +139,10 @@ def present(device: str) -> tuple[str, ...]:
         try:
             accelerator = get()
             if accelerator.is_available() and accelerator.target().device == device:
-                return tuple(arch for arch in accelerator.target().arch if arch != "native")
+                return accelerator
         except OpforgeError:
             continue  # the accelerator is unknown here, or the one in use is unavailable
-    return ()
+    return None
 
 
 def torch_folder() -> str | None:

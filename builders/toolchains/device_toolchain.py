@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from opforge.builders.spec.build_plan import BuildPlan, Step
@@ -104,8 +105,13 @@ class DeviceToolchain(Toolchain):
     def identity(self) -> tuple[tuple[str, str], ...]:
         own = [(f"{self.root} {name}", value) for name, value in self.info["identity"].items()]
         if self.translates:
-            own.append(("translation sha256", self._disk.digest(source_translation.__file__) or ""))
+            own.append(("translation sha256", self._translation_digest))
         return tuple(sorted([*self.host.identity(), *own]))
+
+    @cached_property
+    def _translation_digest(self) -> str:
+        """The digest of the translation's code, read once for this object: planning reads no file's content."""
+        return self._disk.digest(source_translation.__file__) or ""
 
     def programs(self) -> Mapping[str, list[int]]:
         return {**self.host.programs(), **self.info["stamps"], **self.info.get("folders", {})}

@@ -63,7 +63,16 @@ class TritonOp:
         return sorted({*super().__dir__(), *self._functions, *self._attributes})
 
     def __repr__(self) -> str:
-        return f"<op {self.__name__!r} ({self._attributes['origin']}) from {self.__file__ or 'Triton itself'}>"
+        from opforge.builders.display import representation
+
+        return representation.python_op_text(self, self._functions, self._attributes["origin"])
+
+    @property
+    def __doc__(self) -> str:  # type: ignore[override]
+        """What help() shows: the functions with their signatures."""
+        from opforge.builders.display import representation
+
+        return representation.python_op_help(self, self._functions, self._attributes["origin"])
 
 
 class PrebuiltKernels:

@@ -15,7 +15,7 @@ PathStamp = tuple[str, tuple[int, ...]]
 """A path with its stamp; the stamp is ABSENT if there is nothing."""
 RACY_NS = 2_000_000_000
 """How long before its stamp was taken a file must have been modified for the stamp to be trusted."""
-CHUNK = 1 << 20
+CHUNK = 64 << 10
 """Bytes that are read and hashed at a time."""
 
 

@@ -110,7 +110,7 @@ def zero(store: str) -> bool:
 
 
 def fold() -> None:
-    """If the file of counts is long, sets it aside, and adds up what was set aside before.
+    """Sets the file of counts aside if it is long, and adds up what was set aside before.
 
     Nothing is done while another process does it, or if it fails: the next process tries again.
     """

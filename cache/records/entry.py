@@ -84,6 +84,11 @@ class Entry(NamedTuple):
     watched: FlatStamps = FlatStamps()
     """The files that it was built from, and the folders in which an earlier one would appear: see `Stamped.watched`."""
 
+    def __repr__(self) -> str:
+        """Returns the op, the target and the source, and not the whole record."""
+        op, target = self.record.get("op"), self.record.get("target")
+        return f"<entry {self.key} of {op!r} for {target} ({self.origin})\n  {self.folder}>"
+
     @property
     def library(self) -> str:
         """The library's absolute path. It is unique to the content, as the dynamic linker requires."""

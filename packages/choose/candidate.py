@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opforge.packages.form.properties import PYTHON, STABLE, Properties
+from opforge.packages.form.properties import STABLE, WITHOUT_LIBRARY, Properties
 from opforge.packages.form.properties import from_json as properties_from_json
 
 from .environment import DEVICES
@@ -59,6 +59,11 @@ class Candidate(NamedTuple):
         }
 
 
+def parse(value: Mapping[str, Any]) -> Candidate:
+    """Returns the value that `to_json` gave, of a file that others wrote. Raises KeyError, TypeError or ValueError."""
+    return _checked(from_json(value))
+
+
 def from_json(value: Mapping[str, Any]) -> Candidate:
     """Returns the value that `to_json` gave. Raises KeyError, TypeError or ValueError for anything else."""
     return Candidate(
@@ -76,16 +81,60 @@ def of_metadata(label: str, stated: Metadata, folder: str, where: str) -> Candid
     """Returns the variant in a folder; of one that opforge did not build the library is read. KernelFormatError."""
     properties = stated.properties(label, where)
     ours = stated.opforge
-    depends = dict(ours.get("depends") or {})
+    depends = ours.get("depends") or {}
+    depends = dict(depends) if isinstance(depends, dict) else {"depends": ""}
     for needed in stated.kernel_depends:
         depends.setdefault(needed.name, needed.versions.text)
     candidate = Candidate(label, properties, None, stated.python_depends, depends)
-    if properties.framework == PYTHON:
+    try:
+        return _checked(_with_record(candidate, stated, folder))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _format_error(where, error) from error
+
+
+def _format_error(where: str, error: Exception) -> Exception:
+    from opforge.errors import KernelFormatError
+
+    if isinstance(error, KernelFormatError):
+        return error
+    problem = "its record is incomplete" if isinstance(error, KeyError) else str(error)
+    return KernelFormatError(where, problem, "metadata as opforge pack or kernel-builder writes it")
+
+
+def _with_record(candidate: Candidate, stated: Metadata, folder: str) -> Candidate:
+    properties, ours = candidate.properties, stated.opforge
+    if properties.framework in WITHOUT_LIBRARY:
         return candidate
     if isinstance(ours.get("record"), dict):
         record = {name: ours["record"][name] for name in JUDGED if name in ours["record"]}
         return candidate._replace(record=record, own=True, problem=_lie(properties, record))
     return _foreign(candidate, stated, folder)
+
+
+def _checked(choice: Candidate) -> Candidate:
+    """Returns the candidate. Raises KeyError, TypeError or ValueError for values that nothing could judge."""
+    from opforge.accelerator.target import Target
+    from opforge.packages.form import names, variant, version
+
+    variant.check_label(choice.label, choice.properties)
+    if not all(isinstance(text, str) for text in choice.python_depends) or not isinstance(choice.depends, dict):
+        raise ValueError("its dependencies are no texts")
+    for name, text in choice.depends.items():
+        names.check(name, "a dependency")
+        version.parse_range(text or None, "a dependency")
+    record = choice.record
+    if record is None:
+        return choice
+    texts = all(isinstance(record[field], str) for field in ("abi", "machine", "target", "torch_target"))
+    tables = all(
+        isinstance(record[field], dict) and all(isinstance(value, str) for value in record[field].values())
+        for field in ("floors", "requires")
+    )
+    lists = all(isinstance(part, str) for field in ("needs", "shims") for part in record[field])
+    if not (texts and tables and lists and all(map(str.isdecimal, record["requires"].get("cuda", "0").split(".")))):
+        raise ValueError("its record is damaged")
+    Target.parse(record["target"])
+    return choice
 
 
 def _lie(properties: Properties, record: Mapping[str, Any]) -> str:

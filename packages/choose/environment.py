@@ -67,6 +67,26 @@ def here(backends: Collection[str] = ()) -> Environment:
     )
 
 
+def of_each_device(here: Environment) -> list[Environment]:
+    """Returns the environment for each architecture of the devices here; `here` itself if they are all alike."""
+    for device, value in here.machines.items():
+        if len(value.devices) > 1:
+            return [_with_arch(here, device, arch) for arch in value.devices]
+    return [here]
+
+
+def of_current_device(here: Environment) -> Environment:
+    """Returns the environment for the device that torch uses now; `here` itself if all are alike or it is unknown."""
+    for device, value in here.machines.items():
+        if len(value.devices) > 1 and (arch := machine.current_arch(device)):
+            return _with_arch(here, device, arch)
+    return here
+
+
+def _with_arch(here: Environment, device: str, arch: str) -> Environment:
+    return here._replace(machines={**here.machines, device: here.machines[device]._replace(devices=(arch,))})
+
+
 def _torch_backend() -> tuple[str, tuple[int, int] | None]:
     """Returns what the installed torch was built for, and the version of it, by torch's own version.py."""
     folder = machine.torch_folder()

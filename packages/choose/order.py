@@ -3,7 +3,7 @@
 The order, the first difference decides:
 
 1. code for this very device, for its family, as PTX; then Python alone, and code that names no architecture;
-   then a CPU variant where torch has a device;
+   then a CPU variant where torch has a device; then sources, which are built here;
 2. the higher CPU level;
 3. the stable ABI, this very torch, tvm-ffi, no library;
 4. the newer framework, as far as it fits;
@@ -14,19 +14,19 @@ The order, the first difference decides:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from opforge.builders.lookup import fit
 from opforge.builders.spec.machine import Machine
 from opforge.builders.spec.targets import LEVELS
-from opforge.packages.form.properties import FRAMEWORKS, PYTHON, TORCH, TVM, Properties
+from opforge.packages.form.properties import FRAMEWORKS, PYTHON, SOURCE, TORCH, TVM, WITHOUT_LIBRARY, Properties
 from opforge.versions import version_of
 
 from .candidate import Candidate
-from .environment import DEVICES, Environment
+from .environment import DEVICES, Environment, of_each_device
 
-EXACT, FAMILY, COMPILED, UNNAMED, HOST = range(5)
+EXACT, FAMILY, COMPILED, UNNAMED, HOST, BUILT_HERE = range(6)
 Key = tuple[int, int, int, tuple[int, ...], tuple[int, ...], bool, str]
 
 
@@ -47,6 +47,16 @@ def decide(candidates: Iterable[Candidate], here: Environment) -> list[Decision]
         problem = unfit(candidate, here)
         decisions.append(Decision(candidate, problem, None if problem else _key(candidate, here)))
     return sorted(decisions, key=lambda choice: (choice.key is None, choice.key or (), choice.candidate.label))
+
+
+def best(candidates: Sequence[Candidate], here: Environment) -> list[Candidate]:
+    """Returns the variant that fits best; several where devices of different architectures need them. Empty if none."""
+    chosen: list[Candidate] = []
+    for environment in of_each_device(here):
+        for choice in decide(candidates, environment)[:1]:
+            if not choice.problem and choice.candidate not in chosen:
+                chosen.append(choice.candidate)
+    return chosen
 
 
 def unfit(candidate: Candidate, here: Environment) -> str:
@@ -81,7 +91,7 @@ def _place_problem(candidate: Candidate, here: Environment) -> str:
         return f"it is for {properties.system}, and this system is {here.system}"
     if properties.processor and properties.processor != here.host.processor:
         return f"it is for {properties.processor}, and this machine is {here.host.processor}"
-    if properties.framework != PYTHON and here.free_threaded and not candidate.own:
+    if properties.framework not in WITHOUT_LIBRARY and here.free_threaded and not candidate.own:
         return "this Python is free-threaded, and its library may use the stable ABI of one that is not"
     if properties.framework == TVM:
         return _tvm_problem(properties, here)
@@ -139,6 +149,8 @@ def _key(candidate: Candidate, here: Environment) -> Key:
 
 def _code(candidate: Candidate, here: Environment) -> int:
     properties = candidate.properties
+    if properties.framework == SOURCE:
+        return BUILT_HERE
     if properties.backend == "cpu":
         has_library = properties.framework != PYTHON
         return HOST if here.backend not in ("cpu", "metal") else (EXACT if has_library else UNNAMED)

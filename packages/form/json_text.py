@@ -18,6 +18,8 @@ def parse_object(data: bytes, where: str, max_bytes: int, expected: str) -> dict
     try:
         # `constant` refuses NaN and Infinity, which are no JSON.
         value = json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse)
+        if b"\\u" in data:
+            json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair is no text, and cannot be written
     except (ValueError, RecursionError) as error:
         problem = "it is nested too deeply" if isinstance(error, RecursionError) else f"it is no JSON ({error})"
         raise _error(where, problem, expected) from error

@@ -17,6 +17,8 @@ from .version import Version
 FILE, SIGSTORE = "metadata.json", "metadata.json.sigstore"
 MAX_BYTES = 4 << 20
 OURS = "x-opforge"
+SOURCES = "_source"
+"""The folder of a variant with the sources of its library."""
 FORMAT = 1
 """The format of what is under `x-opforge`."""
 TYPES = ("cann", "cpu", "cuda", "metal", "neuron", "rocm", "tpu", "xpu")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-STABLE, TORCH, TVM, PYTHON = FRAMEWORKS = ("torch-stable-abi", "torch", "tvm-ffi", "python")
-"""Kinds of variants; the last one has no library."""
+STABLE, TORCH, TVM, PYTHON, SOURCE = FRAMEWORKS = ("torch-stable-abi", "torch", "tvm-ffi", "python", "source")
+"""Kinds of variants. `python` has no library, and `source` what it is built from."""
+WITHOUT_LIBRARY = (PYTHON, SOURCE)
 NOARCH = ("cpu", "cuda", "metal", "neuron", "rocm", "tpu", "xpu", "npu", "universal")
 BACKENDS = {"cu": "cuda", "rocm": "rocm", "xpu": "xpu", "cann": "cann"}
 """The backends that a label gives with a version, by their prefix there."""
@@ -25,7 +26,7 @@ class Properties(NamedTuple):
     framework: str
     framework_version: tuple[int, int] | None
     backend: str
-    """cpu, cuda, rocm, metal, xpu, cann, neuron or tpu; for Python alone also universal."""
+    """cpu, cuda, rocm, metal, xpu, cann, neuron or tpu; without a library also universal."""
     backend_version: tuple[int, int] | None = None
     processor: str = ""
     """As `uname -m` prints it; empty for Python alone."""
@@ -60,7 +61,8 @@ def from_json(value: Any) -> Properties:
             texts["cxx"],
             arch,
         )
-        backends = {*PLAIN_BACKENDS, *PREFIXES} if texts["framework"] != PYTHON else {*NOARCH, *PLAIN_BACKENDS, "cann"}
+        is_compiled = texts["framework"] not in WITHOUT_LIBRARY
+        backends = {*PLAIN_BACKENDS, *PREFIXES} if is_compiled else {*NOARCH, *PLAIN_BACKENDS, "cann"}
         is_valid = (
             texts["framework"] in FRAMEWORKS
             and texts["backend"] in backends

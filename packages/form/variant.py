@@ -4,6 +4,7 @@
     torch213-cxx11-cpu-x86_64-linux           torch 2.13 alone
     tvm-ffi01-cpu-aarch64-linux
     torch-cuda, torch-universal               Python without a library
+    source-cuda, source-universal             Python with the sources of a library, which opforge builds
 
 The grammar is the hub's. A label is a rendering: where it can be read in two ways (`cu1210`), the properties in the
 metadata decide. After a dot ours names what the hub's grammar cannot: the CPU level or the device's architectures, as
@@ -24,6 +25,7 @@ from .properties import (
     PLAIN_BACKENDS,
     PREFIXES,
     PYTHON,
+    SOURCE,
     STABLE,
     TORCH,
     TVM,
@@ -61,6 +63,8 @@ def readings(label: str) -> list[Properties]:
         raise LabelError(f"{ascii(label)[:100]} is not the label of a variant")
     if label.startswith("torch-") and label[6:] in NOARCH:
         return [Properties(PYTHON, None, "cann" if label == "torch-npu" else label[6:])]
+    if label.startswith("source-") and label[7:] in NOARCH:
+        return [Properties(SOURCE, None, label[7:])]
     match = LABEL.fullmatch(label)
     if match is None:
         raise LabelError(_label_problem(label))
@@ -116,12 +120,20 @@ def label_of(properties: Properties) -> str:
     """Returns the label of a variant. A feature of an architecture (`gfx90a:xnack-`) is written with `_`."""
     if properties.framework == PYTHON:
         return f"torch-{'npu' if properties.backend == 'cann' else properties.backend}"
+    if properties.framework == SOURCE:
+        return f"source-{properties.backend}"
     version = "".join(map(str, properties.framework_version or ()))
     cxx = f"-{properties.cxx}" if properties.cxx else ""
     prefix = PREFIXES.get(properties.backend, properties.backend)
     backend = prefix + "".join(map(str, properties.backend_version or ()))
     arch = "." + "+".join(word.replace(":", "_") for word in properties.arch) if properties.arch else ""
     return f"{properties.framework}{version}{cxx}-{backend}-{properties.processor}-{properties.system}{arch}"
+
+
+def check_label(label: str, properties: Properties) -> None:
+    """Raises LabelError if a label is not that of a variant with these properties."""
+    if label_of(properties) != label and properties not in readings(label):
+        raise LabelError(f"the label {label!r} belongs to another variant than its metadata ({label_of(properties)})")
 
 
 def stated(label: str, opforge: Mapping[str, Any], backend: str, where: str) -> Properties:
@@ -131,10 +143,7 @@ def stated(label: str, opforge: Mapping[str, Any], backend: str, where: str) -> 
     """
     try:
         properties = from_json(opforge["properties"]) if "properties" in opforge else parse(label)
-        if label_of(properties) != label and properties not in readings(label):
-            raise LabelError(
-                f"the label {label!r} belongs to another variant than its metadata ({label_of(properties)})"
-            )
+        check_label(label, properties)
         if properties.backend not in (backend, "universal"):
             raise LabelError(f"the label {label!r} is for {properties.backend}, and its metadata is for {backend}")
     except LabelError as error:

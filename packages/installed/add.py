@@ -40,10 +40,11 @@ READABLE = 0o755
 def staging(root: Root) -> Iterator[str]:
     """Yields a new folder on the root's file system, for this installation alone; it is removed afterwards.
 
-    Raises KernelInstallError if the root cannot be written.
+    Meanwhile no removal takes trees that no release names yet. Raises KernelInstallError if the root cannot be written.
     """
     parent = root.join("staging")
     try:
+        make_root(root)
         make_folder(parent)
         _sweep(parent)
         folder = temp_path(os.path.join(parent, "install"))
@@ -51,9 +52,37 @@ def staging(root: Root) -> Iterator[str]:
     except OSError as error:
         raise unwritable(root, error) from error
     try:
-        yield folder
+        with held(root):
+            yield folder
     finally:
         remove_folder(folder)
+
+
+@contextmanager
+def held(root: Root, alone: bool = False) -> Iterator[bool]:
+    """Holds a root: installations share it. `alone` is for removing files; it yields False if another has it."""
+    import fcntl
+
+    path = root.join("locks", "root.lock")
+    make_folder(os.path.dirname(path))
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB if alone else fcntl.LOCK_SH)
+            is_held = True
+        except OSError:  # another has it, or there are no locks on this file system
+            is_held = not alone
+        yield is_held
+    finally:
+        os.close(handle)
+
+
+def make_root(root: Root) -> None:
+    """Makes the folders of a root that are missing, for every user of the machine to read. Raises OSError."""
+    for folder in (root.path, root.join()):
+        if not os.path.isdir(folder):
+            os.makedirs(folder, exist_ok=True)
+            os.chmod(folder, READABLE)
 
 
 def unwritable(root: Root, error: OSError) -> KernelInstallError:

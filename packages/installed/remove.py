@@ -9,7 +9,7 @@ from opforge.packages.form import metadata
 from opforge.packages.form.version import Range
 
 from . import releases
-from .add import remove_folder
+from .add import held, remove_folder
 from .layout import Root
 from .releases import Installed
 
@@ -35,7 +35,15 @@ def remove(root: Root, name: str, numbers: Range) -> list[Installed]:
 
 
 def sweep(root: Root) -> list[str]:
-    """Removes the files of variants that no release names; returns their digests. Raises OSError."""
+    """Removes the files of variants that no release names; returns their digests. Raises OSError.
+
+    Nothing is removed while something is installed: what it has placed is named at its end. The next removal takes it.
+    """
+    with held(root, alone=True) as is_alone:
+        return _sweep(root) if is_alone else []
+
+
+def _sweep(root: Root) -> list[str]:
     used = {
         part.digest
         for name in releases.names(root)

@@ -4,25 +4,47 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
+from opforge.packages.form.version import Version
+from opforge.packages.installed.releases import Installed
 from opforge.packages.project import LOCK_FILE
-
-if TYPE_CHECKING:
-    from opforge.packages.project.lock_file import LockedKernel
 
 METADATA = ".dist-info"
 
 
-def kernels(package: str) -> Iterator[tuple[str, LockedKernel]]:
-    """Yields the kernels in the lock file of an imported package, with the file's path. Raises KernelFormatError."""
-    path = _path(package)
+class Locked(NamedTuple):
+    """What the calling package's lock file says of a kernel."""
+
+    path: str
+    version: Version
+    digest: str
+
+    def allows(self, release: Installed) -> bool:
+        """Returns whether an installed release is the one that was locked."""
+        return release.version == self.version and (not self.digest or release.digest == self.digest)
+
+    def objection(self, release: Installed) -> str:
+        """Returns why it is not."""
+        if release.version != self.version:
+            return f"{self.path} says {self.version}"
+        return f"{self.path} has another digest for {self.version}"
+
+
+def of(name: str, caller: str) -> Locked | None:
+    """Returns what the lock file of the calling package says of a kernel; None if it has none, or does not name it.
+
+    Raises KernelFormatError for a lock file that is damaged.
+    """
+    top = caller.partition(".")[0]
+    path = _path(top) if top else ""
     if path:
         from opforge.packages.project import lock_file  # most packages have no lock file
 
         for kernel in lock_file.read(path).kernels:
-            yield path, kernel
+            if kernel.name == name:
+                return Locked(path, kernel.version, kernel.digest)
+    return None
 
 
 def _path(package: str) -> str:

@@ -5,15 +5,14 @@ from __future__ import annotations
 FILE = "_ops.py"
 
 LIBRARY = '''\
-"""Opens the library beside this file and registers its ops. Written by `opforge pack`; needs torch alone."""
+"""Opens the library and registers its ops. Written by `opforge pack`; needs @NEEDED@."""
 
 import ctypes
 import os
 
 import torch
 
-_FILE = @FILE@
-_SUFFIX = @SUFFIX@
+@LIBRARY@
 
 
 def _namespaces(library):
@@ -27,9 +26,9 @@ def _register():
     """Returns the namespace of the ops after registering them. Raises ImportError with torch's reason."""
     library = ctypes.CDLL(os.path.join(os.path.dirname(os.path.abspath(__file__)), _FILE))
     namespaces = _namespaces(library)
-    library.opforge_register.argtypes = [ctypes.c_char_p]
+    library.opforge_register.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
     library.opforge_register.restype = ctypes.c_char_p
-    problem = library.opforge_register(_SUFFIX.encode())
+    problem = library.opforge_register(_SUFFIX.encode(), b"")
     if problem is not None:
         # The suffix is this very build's. If ops have it, an earlier import registered them and failed afterwards.
         prefixes = tuple(name + "::" for name in namespaces)
@@ -46,6 +45,11 @@ def add_op_namespace_prefix(op_name: str) -> str:
     """Returns the name of an op with its namespace, as torch.library takes it."""
     return f"{_NAMESPACE}::{op_name}"
 '''
+
+FROM_SOURCE = """\
+from opforge.packages.sources.library import library as _library
+
+_FILE, _SUFFIX = _library(os.path.dirname(os.path.abspath(__file__)))"""
 
 PYTHON_ONLY = '''\
 """The namespace of this package's ops in torch.ops. Written by `opforge pack`; needs torch alone."""
@@ -80,7 +84,16 @@ def __dir__():
 
 def with_library(file: str, suffix: str) -> str:
     """Returns `_ops.py` for a variant whose library is `file`; its namespaces get the suffix."""
-    return LIBRARY.replace("@FILE@", f'"{file}"').replace("@SUFFIX@", f'"{suffix}"')
+    return _library(f'_FILE = "{file}"\n_SUFFIX = "{suffix}"', "torch alone")
+
+
+def from_source() -> str:
+    """Returns `_ops.py` for a variant whose library is built from the sources in it."""
+    return _library(FROM_SOURCE, "torch and opforge")
+
+
+def _library(text: str, needed: str) -> str:
+    return LIBRARY.replace("@LIBRARY@", text).replace("@NEEDED@", needed)
 
 
 def python_only(namespace: str) -> str:

@@ -70,11 +70,12 @@ def capabilities(device: str, arch: tuple[str, ...]) -> tuple[str, ...]:
     from opforge.accelerator.archs import newest_portable, numbers
 
     newest = newest_portable(arch)
-    texts = []
-    for word in arch:
-        if word == "ptx":
-            continue
-        major, minor, letter = numbers(word)
-        ptx = "+PTX" if word.startswith("compute_") or (word == newest and "ptx" in arch) else ""
-        texts.append(f"{major}.{minor}{letter}{ptx}")
-    return tuple(texts)
+    with_ptx = {numbers(word) for word in arch if word.startswith("compute_")}
+    if newest and "ptx" in arch:
+        with_ptx.add(numbers(newest))
+    # An architecture with its code and PTX is one text: 9.0+PTX.
+    kinds = dict.fromkeys(numbers(word) for word in arch if word != "ptx")
+    return tuple(
+        f"{major}.{minor}{letter}" + ("+PTX" if (major, minor, letter) in with_ptx else "")
+        for major, minor, letter in sorted(kinds)
+    )

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from opforge.accelerator import archs
 from opforge.accelerator.target import Target
 from opforge.cache.filesystem.files import write_file
 from opforge.errors import PackError
@@ -16,13 +17,15 @@ from opforge.packages.audit import measure, python_code
 from opforge.packages.form import digests, names
 from opforge.packages.form.json_text import readable
 from opforge.packages.form.metadata import FILE, Metadata, Provenance
-from opforge.packages.form.properties import PYTHON, Properties
+from opforge.packages.form.properties import PYTHON, SOURCE, Properties
 from opforge.packages.form.variant import label_of
+from opforge.packages.sources.project import Project
 
 from . import git, properties, trial, write
-from .project import Project
 
 if TYPE_CHECKING:
+    from opforge.builders.base import OpBuilder
+    from opforge.cache.records.entry import Entry
     from opforge.cache.store import Store
 
 BUILD, CHECKS = "build", "checks.json"
@@ -38,9 +41,13 @@ class Options(NamedTuple):
     portable: bool = False
     split: bool = False
     """Whether each architecture of a device becomes a variant."""
+    with_source: bool = False
+    """Whether a further variant holds the sources."""
     jobs: int | None = None
     tried: bool = True
     """Whether a variant that runs here is imported and tested."""
+    on: str = ""
+    """What builds the variants, as `build-ops --on` takes it. Empty: this machine."""
 
 
 class Packed(NamedTuple):
@@ -92,9 +99,9 @@ def pack(
             os.mkdir(folder, 0o755)
             stated = write.write(folder, project, kind, library, commit)
             _audit(folder, project, library)
+            digest = write.finish(folder, stated)
             report(f"check {label_of(kind)}")
             checks = trial.run(folder, project, stated) if options.tried else trial.not_run("not requested")
-            digest = write.finish(folder, stated)
             size = sum(os.path.getsize(os.path.join(folder, name)) for name in [*digests.files_of(folder), FILE])
             finished.append(Packed(label_of(kind), folder, digest, size, stated, checks))
             kinds.append(kind)
@@ -127,7 +134,22 @@ def _variants(
 ) -> list[tuple[Properties, write.Library | None]]:
     if project.builder is None:
         return [(Properties(PYTHON, None, _backend(backend)), None) for backend in project.backends]
-    return [_built(project, target, options, store, report) for target in _targets(project, options)]
+    builders = [_builder(project, target, options) for target in _targets(project, options)]
+    variants: list[tuple[Properties, write.Library | None]]
+    if options.on:
+        from . import farm
+
+        entries = farm.build(project, builders, options.on, _is_portable(project, options), options.jobs, report)
+        variants = [
+            _variant(project, entry, builder.target, options) for entry, builder in zip(entries, builders, strict=True)
+        ]
+    else:
+        variants = [_built(project, builder, options, store, report) for builder in builders]
+    if options.with_source or project.with_source:
+        devices = project.builder(None, False).devices
+        backend = properties.BACKENDS.get(devices[0], "universal") if len(devices) == 1 else "universal"
+        variants.append((Properties(SOURCE, None, backend), None))
+    return variants
 
 
 def _backend(name: str) -> str:
@@ -135,16 +157,29 @@ def _backend(name: str) -> str:
 
 
 def _targets(project: Project, options: Options) -> list[Target | None]:
-    targets = list(options.targets) or [Target.parse(text) for text in project.targets]
-    if not targets:
-        return [_default(None, project)]
-    base = [_default(target, project) if target == Target("cpu") else target for target in targets]
-    if not options.split:
-        return [*base]
-    split: list[Target | None] = []
-    for whole in filter(None, base):
-        split += [whole] if whole.device == "cpu" else [Target(whole.device, (arch,)) for arch in whole.arch]
-    return split
+    targets: list[Target | None] = [*(options.targets or map(Target.parse, project.targets))]
+    base = [_default(target, project) if target in (None, Target("cpu")) else target for target in targets or [None]]
+    return [part for target in base for part in _split(target, project)] if options.split else [*base]
+
+
+def _split(target: Target | None, project: Project) -> list[Target]:
+    """Returns a target for each architecture of a device. PTX goes with the newest one, from which it is made.
+
+    Raises PackError if the op itself declares its architectures.
+    """
+    assert project.builder is not None
+    whole = project.builder(target, False).target
+    if whole.device == "cpu":
+        return [whole]
+    with_ptx = archs.newest_portable(whole.arch) if "ptx" in whole.arch else ""
+    parts = [
+        Target(whole.device, (arch, "ptx") if arch == with_ptx else (arch,)) for arch in whole.arch if arch != "ptx"
+    ]
+    for part in parts if len(parts) > 1 else ():
+        if project.builder(part, False).target != part:
+            problem = f"its op declares the architectures that it is compiled for: {'+'.join(whole.arch)}"
+            raise PackError(project.name, [problem], "Pack it without --split-arch, or name them as targets instead.")
+    return parts
 
 
 def _default(target: Target | None, project: Project) -> Target | None:
@@ -155,11 +190,14 @@ def _default(target: Target | None, project: Project) -> Target | None:
     return Target("cpu", ("x86-64" if os.uname().machine == "x86_64" else "aarch64",))
 
 
-def _built(
-    project: Project, target: Target | None, options: Options, store: Store | None, report: Callable[[str], None]
-) -> tuple[Properties, write.Library]:
+def _is_portable(project: Project, options: Options) -> bool:
+    return options.portable or project.portable
+
+
+def _builder(project: Project, requested: Target | None, options: Options) -> OpBuilder:
+    """Returns the builder of a variant. Raises PackError if a package cannot hold what it declares."""
     assert project.builder is not None
-    builder = project.builder(target, options.portable or project.portable)
+    builder = project.builder(requested, _is_portable(project, options))
     target = builder.target
     if target.device not in builder.devices:
         problem = f"its op is for {', '.join(builder.devices)}, and not for {target.device}"
@@ -168,8 +206,19 @@ def _built(
     if lost and not project.python:
         advice = "Write them into the package's own Python (`python` in kernel.toml), where they need no opforge."
         raise PackError(project.name, [f"its builder has {lost[0]}, which a package does not hold"], advice)
+    return builder
+
+
+def _built(
+    project: Project, builder: OpBuilder, options: Options, store: Store | None, report: Callable[[str], None]
+) -> tuple[Properties, write.Library]:
+    target = builder.target
     report(f"build for {target}")
     entry = builder.build(store=store, exact=True, force=store is not None, jobs=options.jobs)
+    return _variant(project, entry, target, options)
+
+
+def _variant(project: Project, entry: Entry, target: Target, options: Options) -> tuple[Properties, write.Library]:
     measured = measure.of_library(entry.library)
     arch = properties.capabilities(target.device, tuple(measured["archs"]) or target.arch)
     kind = properties.of_record(project.name, entry.record, by_architecture=options.split)

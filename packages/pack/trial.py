@@ -12,8 +12,7 @@ from typing import Any
 
 from opforge.packages.form import names
 from opforge.packages.form.metadata import Metadata
-
-from .project import Project
+from opforge.packages.sources.project import Project
 
 CHECKS = ("import", "opcheck", "graph", "tests")
 TIMEOUT = 1800.0

@@ -9,6 +9,9 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from opforge.packages.form import metadata
+from opforge.packages.sources import library
+
 WRITES = frozenset({"os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink", "os.truncate", "shutil.rmtree"})
 WRITE_FLAGS = 0o1 | 0o2 | 0o100 | 0o1000
 """os.O_WRONLY, O_RDWR, O_CREAT and O_TRUNC on Linux."""
@@ -37,6 +40,8 @@ def imported(folder: str) -> Any:
     import torch  # what torch writes is not the package's
 
     torch.ops  # noqa: B018
+    if "source" in metadata.read(folder).opforge:
+        library.library(folder)  # nor what its build writes into the store
     written: list[str] = []
 
     def watch(event: str, arguments: tuple[Any, ...]) -> None:

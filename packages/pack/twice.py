@@ -10,9 +10,9 @@ from collections.abc import Callable
 from opforge.cache.current import open_store
 from opforge.errors import PackError
 from opforge.packages.form import digests
+from opforge.packages.sources.project import BUILD_TOML, KERNEL_TOML, Project, read, renamed
 
 from . import git
-from .project import BUILD_TOML, KERNEL_TOML, Project, read, renamed
 from .run import BUILD, CHECKS, Options, pack
 
 PLACES = ("first", "second-folder-with-a-longer-name/inside")

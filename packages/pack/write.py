@@ -13,11 +13,11 @@ from opforge.errors import PackError
 from opforge.packages.form import digests, metadata, names
 from opforge.packages.form.json_text import canonical
 from opforge.packages.form.metadata import Metadata, Provenance
-from opforge.packages.form.properties import Properties
+from opforge.packages.form.properties import SOURCE, Properties
 from opforge.packages.form.variant import label_of
+from opforge.packages.sources.project import Project
 
-from . import ops_module
-from .project import Project
+from . import ops_module, source_files
 
 ID_DIGITS = 10
 LEFT_OUT = frozenset({"__pycache__", "tests", ".git"})
@@ -44,6 +44,9 @@ def write(
     Raises PackError for what cannot be in a package, OSError.
     """
     python = _copy_python(project, folder)
+    is_source = properties.framework == SOURCE
+    if is_source:
+        python |= _copy_sources(project, folder)
     short = names.python_name(project.name)
     digits = _digits(project, properties, python, library)
     backend = "cuda" if properties.backend == "universal" else properties.backend
@@ -53,10 +56,10 @@ def write(
         file = f"{identifier}.abi3.so"
         shutil.copyfile(library.path, os.path.join(folder, file))
         _write(folder, ops_module.FILE, ops_module.with_library(file, f"_{digits}"))
-        if "__init__.py" not in python:
-            _write(folder, "__init__.py", ops_module.init(project.name))
     else:
-        _write(folder, ops_module.FILE, ops_module.python_only(identifier))
+        _write(folder, ops_module.FILE, ops_module.from_source() if is_source else ops_module.python_only(identifier))
+    if "__init__.py" not in python:
+        _write(folder, "__init__.py", ops_module.init(project.name))
     for path in digests.files_of(folder):
         os.chmod(os.path.join(folder, path), 0o644)
     return Metadata(
@@ -79,11 +82,26 @@ def write(
             # How long the build took is no property of the library.
             "record": with_record_key({**library.record, "seconds": 0.0}) if library else None,
             "measured": dict(library.measured) if library else {},
+            **({"source": dict(project.declared)} if is_source else {}),
             "depends": {name: versions.text for name, versions in sorted(project.kernel_depends.items())},
         },
         upstream=project.upstream,
         source=project.source,
     )
+
+
+def _copy_sources(project: Project, folder: str) -> dict[str, bytes]:
+    """Copies what the library is built from and returns it. Raises PackError, OSError."""
+    files = {f"{metadata.SOURCES}/{path}": content for path, content in source_files.read(project).items()}
+    _write_files(folder, files)
+    return files
+
+
+def _write_files(folder: str, files: Mapping[str, bytes]) -> None:
+    for path, content in files.items():
+        os.makedirs(os.path.join(folder, os.path.dirname(path)), exist_ok=True)
+        with open(os.path.join(folder, path), "wb") as file:
+            file.write(content)
 
 
 def _copy_python(project: Project, folder: str) -> dict[str, bytes]:
@@ -101,7 +119,7 @@ def _copy_python(project: Project, folder: str) -> dict[str, bytes]:
                 problems.append(f"{relative} is a link: put a file in its place")
             elif digests.path_problem(relative):
                 problems.append(digests.path_problem(relative))
-            elif relative in (ops_module.FILE, metadata.FILE, metadata.SIGSTORE):
+            elif relative.split("/")[0] in (ops_module.FILE, metadata.FILE, metadata.SIGSTORE, metadata.SOURCES):
                 problems.append(f"{relative} is written by opforge: remove it from {project.python}")
             else:
                 with open(path, "rb") as file:
@@ -110,10 +128,7 @@ def _copy_python(project: Project, folder: str) -> dict[str, bytes]:
         problems.append(f"{project.python} has no __init__.py")
     if problems:
         raise PackError(project.name, problems, "Correct the package's Python.")
-    for relative, content in files.items():
-        os.makedirs(os.path.join(folder, os.path.dirname(relative)), exist_ok=True)
-        with open(os.path.join(folder, relative), "wb") as file:
-            file.write(content)
+    _write_files(folder, files)
     return files
 
 

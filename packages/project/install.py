@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opforge.errors import KernelIncompatibleError, KernelLockError, KernelNotFoundError, OpforgeError
-from opforge.packages.choose import environment, order
+from opforge.packages.choose import environment
 from opforge.packages.installed.layout import Root
 from opforge.packages.installed.releases import Installed
-from opforge.packages.registry import install, release
-from opforge.packages.registry.install import Choice, Source, Verified
+from opforge.packages.registry import install, release, selection
+from opforge.packages.registry.selection import Choice, Source, Verified
 
 from . import locking
 from .lock_file import LockedKernel
@@ -26,7 +26,7 @@ def install_locked(
     if not frozen and (locking.current(folder) is None or locking.problems(folder)):
         from .lock_file import write
 
-        lock, _changes = locking.make(folder, install.sources(urls))
+        lock, _changes = locking.make(folder, selection.sources(urls))
         write(folder, lock)
     lock = locking.check(folder)
     installed, missing = [], []
@@ -52,17 +52,12 @@ def _choice(kernel: LockedKernel, among: Sequence[Source], all_platforms: bool) 
             continue
         signed = release.split(stored.data, kernel.digest, where)
         # The digest in the lock vouches for the bytes; the signature is what this machine trusts.
-        signer = install.verified_signer(source.remote, signed, kernel.name, where)
+        signer = selection.verified_signer(source.remote, signed, kernel.name, where)
         parsed = release.parse(signed.data, where, kernel.name, kernel.version)
         verified = Verified(parsed, signed, signer, source, kernel.state, "")
-        if all_platforms:
-            return Choice(verified, parsed.variants)
-        backends = {part.candidate.properties.backend for part in parsed.variants}
-        decisions = order.decide([part.candidate for part in parsed.variants], environment.here(backends))
-        if decisions[0].problem:
-            reasons = [f"{choice.candidate.label}: {choice.problem}" for choice in decisions]
-            raise KernelIncompatibleError(f"{kernel.name} {kernel.version}", reasons)
-        best = next(part for part in parsed.variants if part.candidate is decisions[0].candidate)
-        return Choice(verified, (best,))
+        chosen, problems = selection.variants_for(parsed.variants, environment.here, all_platforms)
+        if not chosen:
+            raise KernelIncompatibleError(f"{kernel.name} {kernel.version}", problems)
+        return Choice(verified, chosen)
     searched = [str(source.remote) for source in among] or ["no remote"]
     raise KernelNotFoundError(f"{kernel.name} {kernel.version}", searched, "Name the remote that has it: --remote URL.")

@@ -8,8 +8,8 @@ from collections.abc import Collection, Sequence
 from opforge.errors import KernelLockError
 from opforge.packages.form import version
 from opforge.packages.form.version import Range
-from opforge.packages.registry import dependencies, install
-from opforge.packages.registry.install import Choice, Source
+from opforge.packages.registry import dependencies, selection
+from opforge.packages.registry.selection import Choice, Source
 
 from . import lock_file, required
 from .lock_file import Lock, LockedKernel, LockedVariant
@@ -127,5 +127,5 @@ def check(folder: str) -> Lock:
 
 def sources_of(kernel: LockedKernel, urls: Sequence[str]) -> list[Source]:
     """Returns the remotes to get a locked release from: these, or the configured ones, or where it was locked from."""
-    among = install.sources(urls)
-    return among or ([*install.sources([kernel.source])] if kernel.source.startswith("file://") else [])
+    among = selection.sources(urls)
+    return among or ([*selection.sources([kernel.source])] if kernel.source.startswith("file://") else [])

@@ -11,8 +11,8 @@ from opforge.packages.choose.environment import Environment
 from opforge.packages.form import version
 from opforge.packages.form.version import Range
 
-from . import install
-from .install import Choice, Source
+from . import selection
+from .selection import Choice, Source
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -95,7 +95,7 @@ def resolve(
 
     Raises KernelDependencyError if no releases agree, or if they need each other in a circle; what `choose` raises.
     """
-    chosen = [install.choose(name, numbers, among, here, all_platforms, at_least) for name, numbers in requirements]
+    chosen = [selection.choose(name, numbers, among, here, all_platforms, at_least) for name, numbers in requirements]
     offers = {offer.name: offer for offer in map(Offer, chosen)}
     if any(offer.needs for offer in offers.values()) or len(offers) < len(chosen):
         offers = _backtrack(requirements, among, here, all_platforms, at_least)
@@ -117,7 +117,7 @@ def _backtrack(
     def offers(name: str, numbers: Range) -> list[Offer]:
         if (name, numbers) not in listed:
             reasons: list[str] = []
-            choices = install.fitting(name, numbers, among, here, all_platforms, at_least, reasons)
+            choices = selection.fitting(name, numbers, among, here, all_platforms, at_least, reasons)
             listed[name, numbers] = [Offer(choice) for choice in choices]
             notes[name] = reasons
         return listed[name, numbers]

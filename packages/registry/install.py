@@ -1,190 +1,23 @@
-"""Installs packages from remotes: the index, the signed release, and the blobs of the variants that fit."""
+"""Installs releases from remotes: the signed release, and the blobs of the variants that were chosen."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
-from opforge import limit_settings, settings
+from opforge import limit_settings
 from opforge.cache.filesystem.files import make_folder, write_file
-from opforge.errors import (
-    KernelIncompatibleError,
-    KernelInstallError,
-    KernelNotFoundError,
-    OpforgeError,
-)
-from opforge.packages.choose import environment, order
-from opforge.packages.choose.environment import Environment
-from opforge.packages.form import version
-from opforge.packages.form.version import Range, Version
+from opforge.errors import KernelInstallError, OpforgeError
 from opforge.packages.installed import add, releases
 from opforge.packages.installed.layout import Root
 from opforge.packages.installed.releases import Installed, InstalledVariant
-from opforge.remote import remotes
-from opforge.remote.remotes import Remote
-from opforge.remote.signatures import trust
-from opforge.remote.stores import open_store
 from opforge.remote.stores.protocol import ObjectStore
 
-from . import index, release, tree_blob
-from .index import Index
-from .release import Release, SignedRelease, Variant
-
-ABSENT = "absent: "
-"""Begins a reason that is no variant's: there is nothing to judge."""
-MAX_TRIED = 50
-"""How many releases are looked at for one whose variants fit, the newest first: 50,000 releases are not fetched."""
-
-
-class Source(NamedTuple):
-    """A remote with its open store."""
-
-    remote: Remote
-    store: ObjectStore
-
-
-class Verified(NamedTuple):
-    """A release whose signature was verified."""
-
-    release: Release
-    signed: SignedRelease
-    signer: str
-    """The name of the key; empty for an unsigned remote."""
-    source: Source
-    sequence: int
-    """Of the index that named it."""
-    yanked: str
-
-
-def sources(urls: Sequence[str] = ()) -> list[Source]:
-    """Returns the remotes to ask: these, or those of OPFORGE_REMOTES. Raises SettingError, StoreError."""
-    chosen = [remotes.parse(url, "--remote") for url in urls] or remotes.configured()
-    offline = settings.offline()
-    return [Source(remote, open_store(remote.url, offline)) for remote in chosen]
-
-
-def fetch_release(source: Source, listed: Index, number: Version) -> Verified:
-    """Returns a release of an index after verifying its signature. Raises StoreError, SignatureError, ValueError."""
-    entry = listed.releases[number]
-    name = release.file_name(entry.digest)
-    where = f"{source.remote}/{name}"
-    stored = source.store.get(name, release.MAX_BYTES)
-    if stored is None:
-        advice = "The remote is incomplete: report it to its owner"
-        problem = f"{source.remote} names its release and has no {name}"
-        raise KernelInstallError(f"{listed.name} {number}", problem, advice)
-    signed = release.split(stored.data, entry.digest, where)
-    signer = verified_signer(source.remote, signed, listed.name, where)
-    parsed = release.parse(signed.data, where, listed.name, number)
-    return Verified(parsed, signed, signer, source, listed.sequence, entry.yanked)
-
-
-def verified_signer(remote: Remote, signed: SignedRelease, name: str, where: str) -> str:
-    """Returns the key that signed a release and may sign this name; empty for an unsigned remote. SignatureError."""
-    if remote.is_unsigned:
-        return ""
-    return trust.verify(where, signed.data, signed.signatures, name, trust.read()).key.name
-
-
-class Choice(NamedTuple):
-    """What a release installs."""
-
-    verified: Verified
-    variants: tuple[Variant, ...]
-
-
-def choose(
-    name: str,
-    numbers: Range,
-    among: Sequence[Source],
-    here: Callable[[set[str]], Environment] = environment.here,
-    all_platforms: bool = False,
-    at_least: Mapping[str, int] | None = None,
-) -> Choice:
-    """Returns the newest release of a package that fits, and its best variant, or all of them.
-
-    `at_least` are the sequences of indexes that are known: an older index is refused. Raises KernelNotFoundError,
-    KernelIncompatibleError, KernelInstallError, StoreError, SignatureError, KernelFormatError.
-    """
-    reasons: list[str] = []
-    for choice in fitting(name, numbers, among, here, all_platforms, at_least, reasons):
-        return choice
-    text = f"{name} {numbers}" if numbers.text else name
-    rejected = [reason for reason in reasons if not reason.startswith(ABSENT)]
-    if rejected:
-        raise KernelIncompatibleError(text, rejected)
-    if not among:
-        raise KernelNotFoundError(text, ["no remote"], "Name one: --remote URL, or OPFORGE_REMOTES.")
-    searched = [reason.removeprefix(ABSENT) for reason in reasons]
-    raise KernelNotFoundError(text, searched, "Check the name and the version, or name another remote.")
-
-
-def fitting(
-    name: str,
-    numbers: Range,
-    among: Sequence[Source],
-    here: Callable[[set[str]], Environment],
-    all_platforms: bool,
-    at_least: Mapping[str, int] | None,
-    reasons: list[str],
-) -> Iterator[Choice]:
-    """Yields the releases of a package that fit, the newest first; the first remote that has the name is asked alone.
-
-    A second remote must not be able to offer a newer release of a name that is the first one's. `reasons` gets why each
-    other is not used.
-    """
-    for source in among:
-        listed, _version = index.read(source.store, name)
-        if listed is None:
-            reasons.append(f"{ABSENT}{source.remote}: it has no package {name}")
-            continue
-        refuse_older(listed, source, (at_least or {}).get(name, 0))
-        usable = listed.usable(numbers) or _only_yanked(listed, numbers)
-        if not usable:
-            newest = [_shown(number, listed) for number in sorted(listed.releases, reverse=True)[:5]]
-            text = ", ".join(newest) or "none"
-            reasons.append(f"{ABSENT}{source.remote}: {name} has no release in {numbers}; its newest are: {text}")
-        for number in usable[:MAX_TRIED]:
-            verified = fetch_release(source, listed, number)
-            parts = verified.release.variants
-            if all_platforms:
-                yield Choice(verified, parts)
-                continue
-            decisions = order.decide([part.candidate for part in parts], here(_backends(parts)))
-            if not decisions[0].problem:
-                best = next(part for part in parts if part.candidate is decisions[0].candidate)
-                yield Choice(verified, (best,))
-            else:
-                reasons += [f"{name} {number}, {choice.candidate.label}: {choice.problem}" for choice in decisions]
-        return
-
-
-def _shown(number: Version, listed: Index) -> str:
-    yanked = listed.releases[number].yanked
-    return f"{number} (yanked: {yanked})" if yanked else str(number)
-
-
-def refuse_older(listed: Index, source: Source, known_sequence: int) -> None:
-    """Raises KernelInstallError for an index that is older than the one that the lock file was made with."""
-    if listed.sequence < known_sequence:
-        problem = f"{source.remote} has an index of state {listed.sequence}, older than the lock's {known_sequence}"
-        advice = "Somebody holds back what is newer, or the remote was restored from a backup: ask its owner"
-        raise KernelInstallError(listed.name, problem, advice)
-
-
-def _only_yanked(listed: Index, numbers: Range) -> list[Version]:
-    """Returns the yanked releases of an exact version: who names it gets it, with a warning."""
-    exact = len(numbers.bounds) == 1 and numbers.bounds[0][0] == numbers.bounds[0][1] and not numbers.bounds[0][2]
-    return listed.usable(numbers, with_yanked=True) if exact else []
-
-
-def _backends(parts: Sequence[Variant]) -> set[str]:
-    backends = {part.candidate.properties.backend for part in parts}
-    frameworks = {part.candidate.properties.framework for part in parts}
-    return backends | ({"tvm-ffi"} if "tvm-ffi" in frameworks else set())
+from . import tree_blob
+from .release import Variant
+from .selection import Choice
 
 
 def install(
@@ -201,6 +34,7 @@ def install(
         return before, False
     path = root.join("locks", f"{name.replace('/', '.')}-{number}.lock")
     try:
+        add.make_root(root)
         make_folder(os.path.dirname(path))
         with _alone(path, f"{name} {number}", lambda: _complete(root, choice) is not None):
             before = _complete(root, choice)
@@ -263,21 +97,21 @@ def _install(root: Root, choice: Choice, report: Callable[[str, int, int], None]
                     advice = "The release is damaged: report it to its publisher"
                     raise KernelInstallError(what, f"the files of {part.label} are not those of its release", advice)
                 variants[part.digest] = variant
-    signed_path = root.join("releases", verified.signed.digest)
-    make_folder(os.path.dirname(signed_path))
-    write_file(signed_path, verified.signed.file())
-    installed = Installed(
-        name=verified.release.name,
-        version=verified.release.version,
-        root=root,
-        digest=verified.signed.digest,
-        signer=verified.signer,
-        source=str(verified.source.remote),
-        yanked=verified.yanked,
-        variants=tuple(variants[digest] for digest in sorted(variants)),
-    )
-    add.add_release(installed)
-    return installed
+        signed_path = root.join("releases", verified.signed.digest)
+        make_folder(os.path.dirname(signed_path))
+        write_file(signed_path, verified.signed.file())
+        installed = Installed(
+            name=verified.release.name,
+            version=verified.release.version,
+            root=root,
+            digest=verified.signed.digest,
+            signer=verified.signer,
+            source=str(verified.source.remote),
+            yanked=verified.yanked,
+            variants=tuple(variants[digest] for digest in sorted(variants)),
+        )
+        add.add_release(installed)
+        return installed
 
 
 def _download(
@@ -288,12 +122,3 @@ def _download(
         store.download(part.blob.name, file, part.blob.size)
         report(part.label, part.blob.size, part.blob.size)
         tree_blob.unpack(file, part.blob, folder, what)
-
-
-def parse_requirement(text: str) -> tuple[str, Range]:
-    """Returns the name and the range of `org/name`, `org/name@2.3` or `org/name>=2,<3`. Raises KernelFormatError."""
-    from opforge.packages.form import names
-
-    end = next((at for at, char in enumerate(text) if char in "@<>=! "), len(text))
-    rest = text[end:].lstrip("@ ").strip()
-    return names.check(text[:end], "the kernel"), version.parse_range(rest or None, f"the version of {text[:end]}")

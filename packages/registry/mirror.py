@@ -14,6 +14,7 @@ from opforge.remote.stores.protocol import ObjectStore
 
 from . import index, release
 from .index import Index, Listed
+from .tuf import copies
 
 INDEX = re.compile(r"v1/packages/([a-z0-9-]+/[a-z0-9-]+)\.json")
 
@@ -32,7 +33,8 @@ class Copied(NamedTuple):
 def copy(source: ObjectStore, target: ObjectStore, names: Collection[str] = ()) -> Iterator[Copied]:
     """Copies the releases of these packages, or of all, that the target lacks, and which are yanked; yields each.
 
-    Blobs are copied first and the index last. A version of which the target has other files is left alone and reported.
+    Blobs are copied first, then the index, then what TUF's keys have signed. A version of which the target has other
+    files is left alone and reported.
     Signatures are verified by those who install. Raises StoreError, PublishError.
     """
     for name in sorted(names) or _names(source):
@@ -45,6 +47,7 @@ def copy(source: ObjectStore, target: ObjectStore, names: Collection[str] = ()) 
             yield Copied(name, 0, 0, (f"{source.url} has no package {name}",))
         else:
             yield _copy(source, target, listed)
+    copies.copy(source, target)
 
 
 def _names(source: ObjectStore) -> list[str]:

@@ -20,6 +20,7 @@ from opforge.remote.stores.protocol import ObjectStore
 from . import index, release, tree_blob
 from .index import Index, Listed
 from .release import Release, SignedRelease, Variant
+from .tuf.changes import recorder
 
 CHECKS = "checks.json"
 LOCAL = "local/"
@@ -88,9 +89,12 @@ def publish(
     if dirty and not allow_dirty:
         reason = "its sources differed from their commit when it was packed"
         raise PublishError(what, store.url, reason, "Commit them and pack again, or add --allow-dirty")
+    record = recorder(store, name, signer)
     current, _version = index.read(store, name)
     if current and number in current.releases:
-        return _same(store, current, packed, what, number)
+        done = _same(store, current, packed, what, number)
+        record()
+        return done
     checks, variants = _checks(packed[0].folder), []
     for part in packed:
         report(f"put {part.label}")
@@ -116,6 +120,7 @@ def publish(
     signed = SignedRelease(data, (signer(data),) if signer else ())
     store.put_if_absent(release.file_name(signed.digest), signed.file())
     is_new = _list(store, name, number, signed.digest, what)
+    record()
     return Published(name, number, signed.digest, sum(part.blob.size for part in variants), is_new)
 
 
@@ -169,11 +174,13 @@ def _checks(folder: str) -> Mapping[tuple[str, str], Mapping[str, str]]:
         return {}
 
 
-def yank(store: ObjectStore, name: str, number: Version, reason: str) -> bool:
+def yank(store: ObjectStore, name: str, number: Version, reason: str, signer: Signer | None = None) -> bool:
     """Marks a release as yanked, or with an empty reason as not yanked. Returns whether that changed the index.
 
-    Raises PublishError if there is no such release, StoreError, KernelFormatError.
+    `signer` is for a registry with TUF metadata. Raises PublishError if there is no such release, StoreError,
+    KernelFormatError.
     """
+    record = recorder(store, name, signer)
 
     def edit(current: Index) -> Index | None:
         listed = current.releases.get(number)
@@ -184,4 +191,5 @@ def yank(store: ObjectStore, name: str, number: Version, reason: str) -> bool:
             return None
         return current._replace(releases={**current.releases, number: listed._replace(yanked=reason)})
 
-    return index.change(store, name, edit) is not None
+    is_changed = index.change(store, name, edit) is not None
+    return record() or is_changed

@@ -124,7 +124,7 @@ def parse(data: bytes, where: str, name: str = "", number: Version | None = None
     parts = fields.get("variants", list, "list")
     if not 0 < len(parts) <= MAX_VARIANTS:
         raise fields.error(f"it has {len(parts)} variants, and not 1 to {MAX_VARIANTS}")
-    variants = tuple(_variant(part, where) for part in parts)
+    variants = tuple(sorted((_variant(part, where) for part in parts), key=lambda part: part.label))
     labels = [part.label for part in variants]
     if len(set(labels)) != len(labels):
         raise fields.error("two of its variants have the same label")
@@ -151,34 +151,13 @@ def _variant(value: Any, where: str) -> Variant:
             f"it has {size} bytes and unpacks to {unpacked}, more than {MAX_BLOB_BYTES} or {MAX_UNPACKED_BYTES}"
         )
     try:
-        choice = candidate.from_json(fields.table("candidate"))
+        choice = candidate.parse(fields.table("candidate"))
         if not LABEL.fullmatch(choice.label):
             raise ValueError(f"{ascii(choice.label)[:100]} is no label")
-        _check_candidate(choice)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise fields.error(f"what it says of a variant is incomplete ({error})") from error
     checks = {str(check): str(outcome) for check, outcome in fields.table("checks", {}).items()}
     return Variant(choice, fields.text("digest"), Blob(blob.text("sha256"), size, unpacked), checks)
-
-
-def _check_candidate(choice: Candidate) -> None:
-    """Raises ValueError or KernelFormatError for values that judging or resolving could not use."""
-    if not all(isinstance(text, str) for text in choice.python_depends) or not isinstance(choice.depends, dict):
-        raise ValueError("its dependencies are no texts")
-    for name, text in choice.depends.items():
-        names.check(name, "a dependency")
-        version.parse_range(text or None, "a dependency")
-    record = choice.record
-    if record is None:
-        return
-    texts = all(isinstance(record[field], str) for field in ("abi", "machine", "target", "torch_target"))
-    tables = all(
-        isinstance(record[field], dict) and all(isinstance(value, str) for value in record[field].values())
-        for field in ("floors", "requires")
-    )
-    lists = all(isinstance(part, str) for field in ("needs", "shims") for part in record[field])
-    if not (texts and tables and lists):
-        raise ValueError("its record is damaged")
 
 
 def tree_of(parts: Sequence[Variant]) -> dict[str, str]:

@@ -55,7 +55,7 @@ class Dispatch:
         self._waiting, self._alone = deque(range(len(units))), deque[int]()
         self._running: dict[Any, int] = {}
         self._noticed = time.monotonic()
-        self._has_own_queue = False
+        self._has_own_queue, self._renewals = False, 0
 
     def outcomes(self) -> Generator[tuple[int, Outcome], None, None]:
         """Yields the number and the outcome of each unit as it ends.
@@ -102,8 +102,10 @@ class Dispatch:
             self._alone.clear()
 
     def _renewed(self) -> bool:
+        """Returns whether the engine was made again. One that takes no unit after that is given up."""
+        self._renewals += 1
         try:
-            return self._engine.renew()
+            return self._renewals < RUNS and self._engine.renew()
         except Exception as error:
             log.warning("The engine cannot be made again: %s", _words(error))
             return False
@@ -111,6 +113,7 @@ class Dispatch:
     def _submit(self, number: int) -> None:
         future = self._engine.submit(self._units[number].to_json(), [*self._sent[number].refusals])
         self._running[future] = number
+        self._renewals = 0
 
     def _ended(self) -> Iterator[tuple[int, Outcome]]:
         """Waits for units to end, for a moment; yields the outcomes of those that are not sent again."""
@@ -176,6 +179,8 @@ class Dispatch:
         for numbers in kinds.values():
             futures = self._engine.identify(self._units[numbers[0]].to_json())
             first: Any = None
+            if not futures:
+                raise FarmError("--same-toolchain", "no worker is connected that could be compared", "Start them first")
             for future in futures:
                 outcome = Outcome(**json.loads(future.result()))
                 if outcome.state != "cached":

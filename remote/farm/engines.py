@@ -113,8 +113,9 @@ class Dask:
         return self._executor.submit(worker.run, text, **places)
 
     def identify(self, text: str) -> list[Any]:
-        """Returns a future for each worker."""
-        return [self._executor.submit(worker.identify, text, workers=[address]) for address in self.workers()]
+        """Returns a future for each worker. If one is lost meanwhile, another answers."""
+        places: dict[str, Any] = {"allow_other_workers": True}
+        return [self._executor.submit(worker.identify, text, workers=[here], **places) for here in self.workers()]
 
     def slots(self) -> int | None:
         """Returns the threads of all workers: a unit that waits on a worker that dies would count as lost."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from opforge.builders.spec.description import description_key
 from opforge.cache.filesystem.files import UNREADABLE, read_json
 from opforge.cache.records.entry import BUILD
-from opforge.errors import BuilderError
+from opforge.errors import BuilderError, OpforgeError
 
 if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
@@ -65,9 +65,9 @@ class Unit(NamedTuple):
             make: Any = importlib.import_module(module)
             for name in attribute.split("."):
                 make = getattr(make, name)
-        except (ImportError, AttributeError) as error:
-            raise Refused(f"{self.builder} cannot be imported ({error})") from error
-        builder: OpBuilder = make(**self.options)
+            builder: OpBuilder = make(**self.options)
+        except (ImportError, AttributeError, OpforgeError) as error:
+            raise Refused(f"{self.builder} cannot be made ({error})") from error
         if description_key(builder.spec()) != self.description:
             raise Refused(DIFFERENT)
         return builder
@@ -84,19 +84,39 @@ def from_json(text: str) -> Unit:
     return Unit(**fields)
 
 
-def unit_of(builder: OpBuilder, remote: str, name: str = "", **fields: Any) -> Unit:
-    """Returns the unit of a builder. Raises BuilderError if its class cannot be imported on another machine."""
-    kind = type(builder)
-    path, spec = f"{kind.__module__}:{kind.__qualname__}", builder.spec()
-    if kind.__module__ == "__main__" or "<" in kind.__qualname__:
-        advice = "Move it to the top level of a module that the workers can import"
-        raise BuilderError(name or kind.__name__, "its class cannot be imported on another machine", advice)
-    options: dict[str, Any] = {"target": str(spec.target), "debug": builder.debug, "sanitize": builder.sanitize}
-    if builder.portable:
-        options["portable"] = True
-    values = {"builder": path, "options": options, "folder": os.getcwd(), **fields}
-    target, description = str(spec.target), description_key(spec)
-    return Unit(name or path, target=target, description=description, remote=remote, **values)
+def unit_of(
+    builder: OpBuilder,
+    remote: str,
+    name: str = "",
+    make: str = "",
+    options: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> Unit:
+    """Returns the unit of a builder; `make` and its `options` make it where its class cannot be imported.
+
+    Raises BuilderError if nothing says how to make it on another machine.
+    """
+    kind, spec = type(builder), builder.spec()
+    if not make:
+        make, options = f"{kind.__module__}:{kind.__qualname__}", _options(builder, str(spec.target))
+        if kind.__module__ == "__main__" or "<" in kind.__qualname__:
+            advice = "Move it to the top level of a module that the workers can import"
+            raise BuilderError(name or kind.__name__, "its class cannot be imported on another machine", advice)
+    return Unit(
+        name=name or make,
+        builder=make,
+        options=options or {},
+        folder=os.getcwd(),
+        target=str(spec.target),
+        description=description_key(spec),
+        remote=remote,
+        **fields,
+    )
+
+
+def _options(builder: OpBuilder, target: str) -> dict[str, Any]:
+    options: dict[str, Any] = {"target": target, "debug": builder.debug, "sanitize": builder.sanitize}
+    return options | ({"portable": True} if builder.portable else {})
 
 
 class Outcome(NamedTuple):

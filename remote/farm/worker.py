@@ -118,7 +118,8 @@ def build(unit: Unit, outcome: Outcome, threads: int | None) -> Outcome:
     check_toolchain(unit, toolchain_of(plan, outcome))
     slots = unit.jobs or threads or parallelism.compiler_jobs(None, plan, layout.layout)
     with session.of(store, unit.run, slots):
-        entry = pipeline.build(spec, force=unit.force, jobs=unit.jobs)
+        # Who asks hands out each unit once. The claim of a worker that was lost would delay the next one by 30 s.
+        entry = pipeline.build(spec, force=unit.force, jobs=unit.jobs, announce=False)
         pushed = publish.push(store, remote, entry.folder, unit.description, signer)
     state = "built" if entry.origin == "built" or unit.force else "cached"
     outcome = outcome._replace(state=state, path=entry.library, result=pushed.entry).measured()

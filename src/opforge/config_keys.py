@@ -16,6 +16,7 @@ MAX_BYTES = 1 << 20
 PATH_EXPECTED = "an absolute path, or one that begins with ~/"
 OF_ENVIRONMENT = (
     "build_ops",
+    "build_portable",
     "build_targets",
     "cpp_extension",
     "deepspeed",

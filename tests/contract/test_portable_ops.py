@@ -50,7 +50,7 @@ def with_zig():
     skip_if_zig_is_slow()
 
 
-@pytest.mark.parametrize("name", BUILDERS)
+@pytest.mark.parametrize("name", sorted(set(BUILDERS) - {"CCLCommBuilder"}))  # it needs oneCCL
 def test_every_op_of_the_host_is_built_for_older_systems(name):
     from opforge.accelerator.registry import make_accelerator
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import sys
 
 import pytest
 from support import child_processes, sample_ops, text_files
 from support.compilers.installed_compilers import (
-    DEVICES,
     HOSTS,
     select,
     skip_if_missing,
     skip_if_zig_is_slow,
     toolchain_of,
 )
+from support.gpu import triton_parts
 
 from opforge.accelerator.target import Target
 from opforge.builders import toolchains
@@ -23,33 +24,47 @@ from opforge.builders.planner import make_plan
 from opforge.builders.toolchains import find_toolchain, host, zig
 from opforge.cache.current import current_store
 from opforge.errors import OpIncompatibleError
+from opforge.testing import ToolchainContract
 
 pytestmark = pytest.mark.compile
 
 
-@pytest.mark.parametrize("name", [*HOSTS, *sorted(toolchains.TOOLCHAINS.keys() - {"host", "sycl"})])
-def test_its_identity_names_a_version_and_no_path(name, missing_compilers, monkeypatch, tmp_path):
-    if name != "opencl":
-        select(monkeypatch, missing_compilers, name)
-    toolchain = toolchain_of(name)
-    identity = dict(toolchain.identity())
-    assert any("version" in key and value for key, value in identity.items())
-    assert not any(str(value).startswith("/") for value in identity.values()), identity
-    programs = toolchain.programs()
-    assert programs and all(os.path.isabs(path) and stamp for path, stamp in programs.items())
-    assert dict(toolchain_of(name).identity()) == identity
+PLAIN = 'extern "C" __attribute__((visibility("default"))) int value() { return 1; }'
+KERNEL = "__kernel void twice(__global float* x) { x[get_global_id(0)] *= 2; }"
+BUILDS = {
+    "g++": ({"plain.cpp": PLAIN}, "cpu"),
+    "clang++": ({"plain.cpp": PLAIN}, "cpu"),
+    "zig": ({"plain.cpp": PLAIN}, "cpu:x86-64-v2" if platform.machine() == "x86_64" else "cpu"),
+    "nvcc": ({"plain.cu": PLAIN}, "cuda:sm_90"),
+    "hipcc": ({"plain.cu": PLAIN}, "hip:gfx90a"),
+    "opencl": ({"plain.cpp": PLAIN, "twice.cl": KERNEL}, "opencl"),
+}
+"""Compiler -> sources of plain functions, and the target that the contract builds them for."""
 
 
-@pytest.mark.parametrize("name", HOSTS)
-def test_a_host_compiler_does_not_build_for_a_device(name, missing_compilers, monkeypatch):
-    select(monkeypatch, missing_compilers, name)
-    assert "for the CPU, not for cuda" in toolchain_of(name).target_problem("cuda", ("sm_90",))
+class TestContract(ToolchainContract):
+    @pytest.fixture(autouse=True, params=[*HOSTS, *sorted(toolchains.TOOLCHAINS.keys() - {"host", "sycl"})])
+    def compiler(self, request, missing_compilers, monkeypatch, tmp_path):
+        self.name, self.folder = request.param, tmp_path / "op"
+        if self.name != "opencl":
+            select(monkeypatch, missing_compilers, self.name)
+        if self.name == "zig" and request.function.__name__ == "test_what_it_builds_is_found_again":
+            skip_if_zig_is_slow()
+        self.device = BUILDS[self.name][1].partition(":")[0] if self.name in BUILDS else "cuda"
+        self.other_device = "cuda" if self.device == "cpu" else "cpu"
 
+    def make_toolchain(self):
+        return toolchain_of(self.name)
 
-@pytest.mark.parametrize("name", [*DEVICES, "triton"])
-def test_a_device_compiler_does_not_build_for_the_cpu(name, missing_compilers):
-    skip_if_missing(missing_compilers, name)
-    assert "not for cpu" in toolchain_of(name).target_problem("cpu", ("x86-64",))
+    def make_builder(self):
+        if self.name == "triton":
+            return triton_parts.scale_op(self.folder)("cuda:sm_90")
+        files, target = BUILDS[self.name]
+        self.folder.mkdir(exist_ok=True)
+        for file, source in files.items():
+            text_files.write(self.folder, file, source)
+        attributes = {"abi": "c", "sources": list(files), "devices": [self.device]}
+        return sample_ops.builder_class(self.folder, "plain", **attributes)(target, portable=self.name == "zig")
 
 
 @pytest.mark.parametrize("name", HOSTS)

@@ -34,6 +34,10 @@ EXAMPLES = {
         errors.CommunicationError("xpu", "xccl", "this torch has no such backend"),
         "Install what provides it, or choose another, such as init_distributed(backend='gloo').",
     ),
+    errors.GroupError: (
+        errors.GroupError(0, 2, "ended", 1, "rank 1 (process 7) has ended during barrier", "See why it ended"),
+        "The group of 2 ranks in shared memory failed on rank 0: rank 1 (process 7) has ended during barrier. See why",
+    ),
     errors.OpNotFoundError: (
         errors.OpNotFoundError("CPUAdm", "cpu", {"CPUAdam": "ready"}),
         "Did you mean 'CPUAdam'? It offers:\n  - CPUAdam: ready",
@@ -55,6 +59,9 @@ EXAMPLES = {
         errors.ToolchainNotFoundError("C++ compiler", ["g++ on PATH"], "Install one."),
         "Looked for:\n  - g++ on PATH\nInstall one.",
     ),
+    errors.BenchFileError: (errors.BenchFileError("/x", "it is cut off", "Write it again"), "it is cut off. Write"),
+    errors.ProjectError: (errors.ProjectError("if", "it is a word", "Choose another"), "'if' cannot be created: it is"),
+    errors.FarmError: (errors.FarmError("tcp://h:1", "no worker answers", "Start one"), "answers. Start one."),
     errors.InspectionError: (errors.InspectionError("/x", "it is empty", "Name a library"), "Name a library."),
     errors.ToolchainError: (errors.ToolchainError("/g++", "it printed nothing", "Set CXX"), "Set CXX"),
     errors.BuildError: (errors.BuildError("relu: it failed; do this"), "do this"),

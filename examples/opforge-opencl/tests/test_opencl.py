@@ -16,6 +16,7 @@ from opforge_opencl.builders.opencl import OpenCLOpBuilder
 
 from opforge.accelerator import INTERFACE_VERSION, Target, candidates
 from opforge.errors import OpNotFoundError, SourceNotFoundError
+from opforge.testing import AcceleratorContract, OpContract
 
 PACKAGE = os.path.dirname(os.path.abspath(opforge_opencl.__file__))
 HYPER = {"lr": 1e-2, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "weight_decay": 0.1}
@@ -32,6 +33,12 @@ def softmax(accelerator):
 
 
 # -- the accelerator ---------------------------------------------------------------------------------------------------
+
+
+class TestAcceleratorContract(AcceleratorContract):
+    @pytest.fixture(autouse=True)
+    def selected(self, accelerator):
+        self.accelerator = accelerator
 
 
 def test_opforge_finds_the_accelerator_by_its_entry_point(accelerator):
@@ -155,26 +162,21 @@ def test_the_errors_of_the_adam_step_name_the_argument(adam):
         adam(ones, ones, ones, ones, 0, *HYPER.values(), 0)
 
 
-@pytest.mark.parametrize("shape", [(0, 5), (3, 0), (1, 1), (63,), (2, 3, 65), (5, 1000)])
-def test_the_softmax_agrees_with_float64(softmax, shape):
-    torch.manual_seed(0)
-    x = torch.randn(shape) * 20
-    y = softmax(x, 0)
-    assert y.shape == x.shape and y.dtype == torch.float32
-    torch.testing.assert_close(y.double(), x.double().softmax(-1), rtol=1e-5, atol=1e-9)
+class TestSoftmaxContract(OpContract):
+    shapes = ((0, 5), (3, 0), (1, 1), (63,), (2, 3, 65), (5, 1000))
+    strided = False
+    rtol, atol = 1e-5, 1e-9
+    opcheck_tests = ("test_schema", "test_faketensor")
 
+    @pytest.fixture(autouse=True)
+    def loaded(self, softmax):
+        self.op = softmax
 
-def test_the_softmax_treats_infinity_and_nan_as_torch_does(softmax):
-    inf, nan = float("inf"), float("nan")
-    x = torch.tensor([[1.0, -inf, 2.0], [nan, 1.0, 2.0], [inf, 1.0, 2.0], [-inf, -inf, -inf]])
-    torch.testing.assert_close(softmax(x, 0), x.softmax(-1), equal_nan=True)
+    def inputs(self, shape, dtype):
+        return ((torch.randn(shape) * 20).to(dtype), 0)
 
-
-def test_the_softmax_can_be_traced(softmax):
-    x = torch.randn(4, 10)
-    torch.library.opcheck(softmax, (x, 0), test_utils=("test_schema", "test_faketensor"))
-    traced = torch.compile(lambda x: softmax(x, 0) * 2, backend="eager", fullgraph=True)
-    torch.testing.assert_close(traced(x), x.softmax(-1) * 2)
+    def reference(self, x, device):
+        return x.softmax(-1)
 
 
 def test_many_threads_share_a_device(softmax):

@@ -10,9 +10,11 @@ import sys
 
 import opforge_sycl
 import pytest
+import torch
 from opforge_sycl.builders.softmax import SYCLSoftmaxBuilder
 
 from opforge.errors import SourceNotFoundError
+from opforge.testing import OpContract
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DEFAULT_ICPX = "/opt/intel/oneapi/compiler/latest/bin/icpx"
@@ -39,6 +41,24 @@ for rows, columns in ((1, 1), (3, 63), (5, 1000), (2, 4096)):
     torch.testing.assert_close(y.double(), x.double().softmax(-1), rtol=1e-5, atol=1e-7)
 print(result)
 """
+
+
+class TestSoftmaxContract(OpContract):
+    device = "xpu"
+    shapes = ((1, 1), (3, 63), (5, 1000), (0, 5))
+    strided = False
+    rtol, atol = 1e-5, 1e-7
+    opcheck_tests = ("test_schema",)  # the op has no fake kernel
+    compiled = False
+
+    def make_op(self):
+        return SYCLSoftmaxBuilder().load().softmax
+
+    def inputs(self, shape, dtype):
+        return ((torch.randn(shape) * 10).to(dtype),)
+
+    def reference(self, x):
+        return x.softmax(-1)
 
 
 def build_ops(*arguments, **variables):

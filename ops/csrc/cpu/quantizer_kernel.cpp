@@ -2,6 +2,7 @@
 
 #include <opforge/element.h>
 
+#include "quantizing/random_halves.h"
 #include "update.h"
 
 namespace opforge {
@@ -42,21 +43,18 @@ private:
     GroupRange rest_ = GroupRange::of_nothing();
 };
 
-// Philox numbers for elements [begin, begin + count). Each draw is computed once.
+// Philox numbers for elements [begin, begin + count).
 class Uniforms {
 public:
-    Uniforms(const PhiloxKeys& keys, uint64_t offset, int64_t begin, int64_t count) : first_(begin % Philox::kCount) {
-        float* to = x_;
-        for (int64_t at = begin - first_; at < begin + count; at += Philox::kCount) {
-            const Philox philox(keys, static_cast<uint64_t>(at / Philox::kCount), offset);
-            for (int i = 0; i < Philox::kCount; ++i) *to++ = philox.uniform(i);
-        }
+    Uniforms(const PhiloxKeys& keys, uint64_t offset, int64_t begin, int64_t count) {
+        const cpu::RandomHalves random(keys, offset, begin, count);
+        const uint16_t* const numbers = random.begin();
+        for (int64_t k = 0; k < count; ++k) x_[k] = Philox::uniform(numbers[k], 0);
     }
-    float operator[](int64_t k) const { return x_[first_ + k]; }
+    float operator[](int64_t k) const { return x_[k]; }
 
 private:
-    int64_t first_;
-    float x_[cpu::kBlock + 2 * Philox::kCount];
+    float x_[cpu::kBlock];
 };
 
 // Quantizes each group of values. read(begin, count, buffer) returns `count` floats from element `begin` of all.

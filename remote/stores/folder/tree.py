@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 INCOMING = ".incoming"
 """The folder in which files are written before they get their names. No object's name begins with a dot."""
-CHUNK = 1 << 20
+CHUNK = 64 << 10
 ABANDONED_SECONDS = 86400.0
 """A file that was put into INCOMING this long ago was left there by a process that was killed."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

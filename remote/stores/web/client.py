@@ -20,7 +20,7 @@ T = TypeVar("T")
 MAX_REDIRECTS = 5
 MAX_REFUSAL_BYTES = 64 << 10
 """Bytes of an error page that are read so that its connection can be kept."""
-_SEND_BYTES = 1 << 20
+_SEND_BYTES = 256 << 10
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _HINTS = {
     401: "Add ?token_env=NAME with a variable that holds a token, or a login to ~/.netrc; both need https://",

@@ -18,7 +18,7 @@ from .address import address_of
 from .client import Answer, Client, Request
 from .timing import Timing
 
-READ_BYTES = 256 << 10
+READ_BYTES = 64 << 10
 RESUME_BYTES = 64 << 10
 """A cut download that got so many bytes further may be cut as often again."""
 WEAK_SECONDS = 5.0

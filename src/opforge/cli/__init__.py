@@ -6,6 +6,7 @@ import importlib
 import io
 import os
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,9 +14,14 @@ import opforge
 
 from .guard import GuardedGroup
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 COMMANDS = {
+    "bench": ("opforge.cli.bench:command", "Measure ops beside their rivals and a ceiling; compare runs."),
     "build-ops": ("opforge.cli.prebuild.command:command", "Build ops ahead of time. Also a command of its own."),
     "cache": ("opforge.cli.cache.commands:group", "Show, check and limit the cache; explain a miss."),
+    "completion": ("opforge.cli.completion.shells:command", "Print the script that completes words in a shell."),
     "compile-commands": ("opforge.cli.compile_commands:command", "Write compile_commands.json, for clangd."),
     "config": ("opforge.cli.config:command", "Show every setting in force, and where it comes from."),
     "list": ("opforge.cli.kernels.show:list_command", "List the installed kernel packages."),
@@ -30,6 +36,7 @@ COMMANDS = {
     "key": ("opforge.cli.remote.keys:group", "Make keys, and choose the keys whose ops are accepted."),
     "mirror": ("opforge.cli.remote.mirror:command", "Copy a remote to another store."),
     "remote": ("opforge.cli.remote.commands:group", "Publish to a remote; list, verify and clean it."),
+    "new": ("opforge.cli.new:command", "Create a project of an op or an accelerator."),
     "publish": ("opforge.cli.kernels.publish:publish", "Sign a kernel package and publish it to a remote."),
     "remove": ("opforge.cli.kernels.install:remove", "Remove installed kernel packages."),
     "report": (
@@ -37,6 +44,7 @@ COMMANDS = {
         "Show what is on this machine, and whether each op is ready, cached, buildable or unusable.",
     ),
     "resolve": ("opforge.cli.kernels.show:resolve", "Show which variant of a package is chosen here, and why."),
+    "tuf": ("opforge.cli.kernels.tuf:group", "Protect a registry against indexes that are held back or rolled back."),
     "unyank": ("opforge.cli.kernels.publish:unyank", "Take back a yank."),
     "verify": ("opforge.cli.kernels.show:verify", "Check that installed kernel packages are unchanged."),
     "yank": ("opforge.cli.kernels.publish:yank", "Mark a release as withdrawn, with the reason."),
@@ -63,6 +71,14 @@ class LazyGroup(GuardedGroup):
         """Returns the name of each command and its line in the help, without importing the commands."""
         return [(name, COMMANDS[name][1]) for name in self.list_commands(ctx)]
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Returns the commands and options that begin so, without importing the commands."""
+        from click.shell_completion import CompletionItem
+
+        lines = [(name, text) for name, text in self.help_lines(ctx) if name.startswith(incomplete)]
+        commands = [CompletionItem(name, help=text) for name, text in lines]
+        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
+
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(opforge.__version__, prog_name="opforge")
@@ -80,9 +96,16 @@ def _prepare_streams() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
+def _prepare_completion(variable: str) -> None:
+    """Registers our completion for bash if the shell asks for completions by this variable."""
+    if variable in os.environ:
+        importlib.import_module("opforge.cli.completion.shells")
+
+
 def main() -> None:
     """Runs the command `opforge`."""
     _prepare_streams()
+    _prepare_completion("_OPFORGE_COMPLETE")
     group(prog_name="opforge")
 
 
@@ -91,4 +114,5 @@ def build_ops() -> None:
     from .prebuild.command import command
 
     _prepare_streams()
+    _prepare_completion("_BUILD_OPS_COMPLETE")
     command(prog_name="build-ops")

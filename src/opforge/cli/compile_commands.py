@@ -14,6 +14,7 @@ from opforge.accelerator.target import Target
 from opforge.errors import SettingError
 
 from . import messages
+from .completion import names as completed_names
 from .guard import FAILED, OK, Guarded, error_text, json_option
 from .output import counted, emit_json
 from .selection import Selected, all_targets, select, target_option
@@ -23,7 +24,7 @@ GCC_ONLY = frozenset({"-fno-gnu-unique"})
 
 
 @click.command("compile-commands", cls=Guarded)
-@click.argument("ops", nargs=-1, metavar="[OP]...")
+@click.argument("ops", nargs=-1, metavar="[OP]...", shell_complete=completed_names.ops)
 @target_option
 @click.option(
     "--output",

@@ -28,7 +28,7 @@ class Guarded(click.Command):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         """Parses the arguments. Raises StyledUsageError; with --json prints it and exits."""
-        as_json = "--json" in args
+        as_json = "--json" in args and any(parameter.name == "as_json" for parameter in self.params)
         try:
             return super().make_context(info_name, args, parent, **extra)
         except click.UsageError as error:

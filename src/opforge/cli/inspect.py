@@ -14,6 +14,7 @@ from opforge.symbols import demangled
 
 from . import messages
 from .cache.entries import entries_of_op, entries_with_key, named_or_offered
+from .completion import names as completed_names
 from .guard import FAILED, Guarded, json_option
 from .output import counted, emit_json, heading, show_table, size_text
 from .selection import all_targets, select, target_option
@@ -27,7 +28,7 @@ MAX_FUNCTIONS = 10
 
 
 @click.command("inspect", cls=Guarded)
-@click.argument("what", metavar="ENTRY|OP|PATH")
+@click.argument("what", metavar="ENTRY|OP|PATH", shell_complete=completed_names.inspected)
 @target_option
 @json_option
 def command(what: str, targets: Sequence[Target], levels: Sequence[str], as_json: bool) -> None:

@@ -12,6 +12,15 @@ from typing import TextIO
 import click
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+STATES = {
+    "green": ("built", "cached", "chosen", "fits", "in use", "prebuilt", "ready", "trusted", "yes"),
+    "cyan": ("buildable", "fetchable"),
+    "yellow": ("expired", "skipped", "yanked"),
+    "red": ("failed", "rejected", "revoked", "unusable"),
+    "dim": ("no", "default"),
+}
+"""The colours of states on a terminal, by what a cell of one of STATE_COLUMNS begins with."""
+STATE_COLUMNS = ("STATE", "USABLE", "INSTALLED", "FROM", "CHECKS")
 AGE_UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
 
 
@@ -53,7 +62,7 @@ def show_table(
         for name in names:
             grid.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
         for row in cells:
-            grid.add_row(*(Text(str(cell)) for cell in row[: len(names)]))
+            grid.add_row(*(Text(str(cell), _style(name, str(cell))) for name, cell in zip(names, row, strict=False)))
         return grid
 
     whole = table(columns)
@@ -62,6 +71,15 @@ def show_table(
     console.print(whole if fits else table(columns[:-1]))
     if not fits:
         console.print(f"{optional} does not fit and is left out: use a pipe or --json to see it", style="dim")
+
+
+def _style(column: str, cell: str) -> str:
+    """Returns the style of a cell: that of its state, if its column holds states."""
+    if column in STATE_COLUMNS:
+        for color, states in STATES.items():
+            if any(cell == state or cell.startswith((f"{state} ", f"{state}:", f"{state},")) for state in states):
+                return color
+    return ""
 
 
 def heading(text: str) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from opforge.accelerator.target import CPU_ARCHS, Target
+from opforge.cli.completion import names as completed_names
 from opforge.cli.messages import show
 from opforge.errors import BuilderError, OpIncompatibleError, SettingError, UnknownAcceleratorError
 
@@ -88,6 +89,7 @@ def target_option(command: F) -> F:
         "targets",
         multiple=True,
         type=target,
+        shell_complete=completed_names.targets,
         help="A device and its architectures, such as cpu:x86-64-v3 or cuda:sm_90. This machine need not have"
         " the device. Repeatable.",
     )(command)

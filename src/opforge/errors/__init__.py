@@ -34,7 +34,8 @@ from .base import (
 
 if TYPE_CHECKING:
     from .build import BuildForbiddenError, CompileError, LockTimeoutError, UnstableInputError
-    from .commands import ArchiveError, ConfigFileError, InspectionError, PortError
+    from .commands import ArchiveError, BenchFileError, ConfigFileError, InspectionError, PortError, ProjectError
+    from .groups import GroupError
     from .kernels import (
         KernelDependencyError,
         KernelFormatError,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 _FILES = {
     "ArchiveError": "commands",
+    "BenchFileError": "commands",
     "BuildForbiddenError": "build",
     "CompileError": "build",
     "ConfigFileError": "commands",
@@ -58,6 +60,7 @@ _FILES = {
     "DeepSpeedError": "packages",
     "ExtraNotInstalledError": "packages",
     "FarmError": "remote",
+    "GroupError": "groups",
     "HostfileError": "launch",
     "InspectionError": "commands",
     "KernelDependencyError": "kernels",
@@ -73,6 +76,7 @@ _FILES = {
     "LockTimeoutError": "build",
     "PackError": "kernels",
     "PortError": "commands",
+    "ProjectError": "commands",
     "PublishError": "remote",
     "RemoteError": "remote",
     "SignatureError": "remote",
@@ -85,6 +89,7 @@ __all__ = [
     "AcceleratorInUseError",
     "AcceleratorUnavailableError",
     "ArchiveError",
+    "BenchFileError",
     "BuildError",
     "BuildForbiddenError",
     "BuildResourceError",
@@ -97,6 +102,7 @@ __all__ = [
     "DeepSpeedError",
     "ExtraNotInstalledError",
     "FarmError",
+    "GroupError",
     "HostfileError",
     "InspectionError",
     "KernelDependencyError",
@@ -120,6 +126,7 @@ __all__ = [
     "PackError",
     "PortError",
     "PrebuiltRequiredError",
+    "ProjectError",
     "PublishError",
     "RemoteError",
     "SettingError",

@@ -41,3 +41,19 @@ class PortError(OpforgeError, ValueError):
     def __init__(self, path: str, problem: str, advice: str) -> None:
         super().__init__(f"{path} cannot be ported: {problem}. {advice}.")
         self.path, self.problem, self.advice = path, problem, advice
+
+
+class ProjectError(OpforgeError, ValueError):
+    """A project cannot be created."""
+
+    def __init__(self, name: str, problem: str, advice: str) -> None:
+        super().__init__(f"The project {name!r} cannot be created: {problem}. {advice}.")
+        self.name, self.problem, self.advice = name, problem, advice
+
+
+class BenchFileError(OpforgeError, ValueError):
+    """A file of `opforge bench` cannot be read, compared or written."""
+
+    def __init__(self, path: str, problem: str, advice: str) -> None:
+        super().__init__(f"{path} cannot be used: {problem}. {advice}.")
+        self.path, self.problem, self.advice = path, problem, advice

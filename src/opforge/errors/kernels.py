@@ -6,11 +6,15 @@ from collections.abc import Sequence
 
 from .base import OpforgeError, bullet_list
 
+MAX_PROBLEM = 1000
+"""Characters of a problem that are shown: a file that others wrote may hold a value of any length."""
+
 
 class KernelFormatError(OpforgeError, ValueError):
     """A name, a version or a file of a kernel package is invalid; `where` is the file, or what holds the value."""
 
     def __init__(self, where: str, problem: str, expected: str) -> None:
+        problem = problem if len(problem) <= MAX_PROBLEM else f"{problem[:MAX_PROBLEM]}..."
         super().__init__(f"{where}: {problem}. Expected {expected}.")
         self.where, self.problem, self.expected = where, problem, expected
 

@@ -13,13 +13,13 @@ import json, logging, os, abc, importlib.metadata
 import torch, deepspeed, opforge, opforge.compat.deepspeed as compat
 from deepspeed.accelerator import DeepSpeedAccelerator, get_accelerator
 from deepspeed.ops import op_builder
-from deepspeed.ops.op_builder import AsyncIOBuilder, CPUAdamBuilder, ShareMemCommBuilder, TransformerBuilder
+from deepspeed.ops.op_builder import AsyncIOBuilder, CCLCommBuilder, CPUAdamBuilder, TransformerBuilder
 from deepspeed.ops.op_builder import CPUAdamBuilder as Renamed
 from opforge.accelerator import Accelerator
 from opforge.builders.cpu.adam import CPUAdamBuilder as Ours
 from opforge.ops import reference
 
-messages, before, results = [], [get_accelerator(), CPUAdamBuilder, ShareMemCommBuilder], {}
+messages, before, results = [], [get_accelerator(), CPUAdamBuilder, CCLCommBuilder], {}
 handler = logging.Handler(); handler.emit = lambda record: messages.append(record.getMessage())
 logging.getLogger("opforge").addHandler(handler)
 compat.install()
@@ -51,7 +51,7 @@ kinds = [getattr(op_builder, name) for name in compat.DROP_IN]
 results["identities"] = {kind.__name__: [kind.NAME, kind.BUILD_VAR, kind().absolute_name()] for kind in kinds}
 results["compatible"] = [bool(deepspeed.ops.__compatible_ops__[kind.NAME]) for kind in kinds]
 results["is a builder"] = all(isinstance(kind(), op_builder.OpBuilder) for kind in kinds)
-results["deepspeed keeps"] = ShareMemCommBuilder is before[2] and ShareMemCommBuilder.__module__
+results["deepspeed keeps"] = CCLCommBuilder is before[2] and CCLCommBuilder.__module__
 locked = op_builder.PinMemoryBuilder().load().pin_handle().new_cpu_locked_tensor(5, torch.empty(0))
 aio = AsyncIOBuilder().load().aio_handle(queue_depth=2)
 aio.async_pwrite(locked.fill_(3), "five")
@@ -202,6 +202,7 @@ def test_builders_have_deepspeeds_names_also_those_that_its_device_lacks(results
     families |= {"FPQuantizer": "fp_quantizer", "Quantizer": "quantizer"}
     others = {
         "AsyncIOBuilder": ["async_io", "DS_BUILD_AIO", "deepspeed.ops.aio.async_io_op"],
+        "ShareMemCommBuilder": ["deepspeed_shm_comm", "DS_BUILD_SHM_COMM", "deepspeed.ops.comm.deepspeed_shm_comm_op"],
         "UtilsBuilder": ["utils", "DS_BUILD_UTILS", "deepspeed.ops.utils_op"],
     }
     for kind, (name, variable, module) in results["identities"].items():
@@ -210,7 +211,7 @@ def test_builders_have_deepspeeds_names_also_those_that_its_device_lacks(results
             continue
         family = next((family for suffix, family in families.items() if kind.endswith(f"{suffix}Builder")), name)
         assert (variable, module) == (f"DS_BUILD_{name.upper()}", f"deepspeed.ops.{family}.{name}_op")
-    assert len(results["identities"]) == len(results["compatible"]) == 11
+    assert len(results["identities"]) == len(results["compatible"]) == 12
     assert all(results["compatible"]) and results["is a builder"]
 
 

@@ -13,7 +13,9 @@ def test_plain_functions_named_like_attributes_are_the_functions(tmp_path):
     text = "".join(f"{EXPORT} int {name}() {{ return {number}; }}\n" for number, name in enumerate(NAMES))
     op = sample_ops.plain_op(tmp_path / "op", source=text)().load()
     assert [getattr(op, name)() for name in NAMES] == [*range(len(NAMES))]
-    assert op.__file__ == op.__entry__.library and repr(op) == f"<op 'plain' (built) from {op.__file__}>"
+    assert op.__file__ == op.__entry__.library
+    shown = "\n  ".join([*sorted(NAMES)[:6], "... and 2 more: help(op) shows all"])
+    assert repr(op) == f"<op 'plain' (built) from {op.__file__}\n  {shown}>"
     assert (op.__entry__.origin, op.__entry__.key) == ("built", op.__entry__.folder.rpartition("/")[2])
 
 

@@ -20,7 +20,10 @@ def test_an_op_computes_and_is_registered_under_its_name(relu_op):
     name = relu_op.__name__
     assert getattr(torch.ops, name).relu(x).tolist() == [0.0, 0.0, 2.0]
     assert "relu" in dir(relu_op)
-    assert re.fullmatch(rf"<op '{name}' \((built|cache)\) from \S+{name}-[0-9a-f]{{16}}\.so>", repr(relu_op))
+    assert re.fullmatch(
+        rf"<op '{name}' \((built|cache)\) from \S+{name}-[0-9a-f]{{16}}\.so\n  relu\(Tensor x\) -> Tensor>",
+        repr(relu_op),
+    )
 
 
 def test_a_failing_check_is_a_python_error(relu_op):

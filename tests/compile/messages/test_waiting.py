@@ -49,6 +49,24 @@ def test_a_build_that_takes_long_shows_one_line_that_is_replaced_and_removed(tmp
         assert lines[-2].strip() == "" and lines[-1] == "" and "\n" not in printed.decode(), "the line is removed"
 
 
+def test_verbose_prints_why_an_op_is_built_and_its_steps_in_words(tmp_path, warnings_of_the_cache):
+    builder = sample_ops.stable_op(tmp_path, "vrelu")()
+    builder.load(verbose=True)
+    lines = warnings_of_the_cache()
+    why = "because it was not built yet with these flags and this compiler"
+    assert lines[0] == f"vrelu: building it for {builder.target}, {why}"
+    steps = {line.partition(": ")[2].partition(": ")[2] for line in lines[1:-1]}
+    assert steps == {"prepared the link to libtorch_cpu.so", "compiled vrelu.cpp", "linked vrelu"}
+    assert all(line.startswith(f"vrelu: step {number} of 3: ") for number, line in enumerate(lines[1:-1], 1))
+    assert lines[-1].startswith("vrelu: built, /")
+    changed = sample_ops.plain_op(tmp_path / "plain")
+    changed().build()
+    sample_ops.set_value(tmp_path / "plain", 2)
+    changed().load(verbose=True)
+    reason = f": {tmp_path}/plain/value.h has changed"
+    assert any("because no stored op fits: " in line and reason in line for line in warnings_of_the_cache())
+
+
 def test_a_build_is_an_error_inside_no_builds_and_a_stored_op_is_not(tmp_path):
     first, second = sample_ops.plain_op(tmp_path / "a"), sample_ops.plain_op(tmp_path / "b", value=2)
     first().build()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from support.kernels.projects import scale_project
 
-from opforge.packages.pack import project
 from opforge.packages.pack.run import Options, pack
+from opforge.packages.sources import project
 
 
 @pytest.fixture(scope="session")

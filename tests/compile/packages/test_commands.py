@@ -70,7 +70,7 @@ def test_resolving_for_this_machine_and_for_another(user, tmp_path):
     machine["machines"]["cpu"]["torch"] = None
     path = write(tmp_path, "other.json", json.dumps(machine))
     code, result = user("resolve", "build", "--for", path, "--json")
-    assert (code, result["chosen"]) == (1, "")
+    assert (code, result["chosen"]) == (1, [])
     assert result["variants"][0]["problem"] == "it needs torch, and torch is not installed"
     assert user("resolve", "build", "--for", write(tmp_path, "no.json", "{"))[0] == 1
 
@@ -127,3 +127,28 @@ def test_listing_needs_no_torch(user):
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert done.stdout.endswith("False\n"), done.stderr
     assert time.monotonic() - began < 10
+
+
+def test_a_registry_is_begun_published_to_renewed_and_given_new_keys(user, tmp_path, monkeypatch):
+    metadata = pytest.importorskip("opforge.packages.registry.tuf.metadata", reason="needs pip install 'opforge[tuf]'")
+    monkeypatch.setattr(metadata, "BITS", 2)
+    remote, root = os.environ["OPFORGE_REMOTES"], str(tmp_path / "root.json")
+    for name in ("root1", "root2", "ci2"):
+        keys.create(name)
+    keyed = ("--root-key", "root1", "--key", "ci", "--out", root)
+    assert user("tuf", "init", remote, *keyed)[1].startswith(f"wrote {root}, and trusted it for file://")
+    assert user("tuf", "init", remote, *keyed)[0] == 1, "it has such metadata already"
+    user("pack", "--no-try")
+    assert user("publish", remote, "--key", "ci")[0] == 0
+    assert user("install", "acme/plain", "--into", os.environ["OPFORGE_KERNEL_PATH"])[0] == 0
+    assert user("yank", remote, "acme/plain", "1", "--reason", "wrong", "--key", "ci")[1] == "yanked acme/plain 1\n"
+    assert "wrong" in user("info", "acme/plain")[1]
+    assert user("unyank", remote, "acme/plain", "1", "--key", "ci")[1] == "unyanked acme/plain 1\n"
+    code, output = user("tuf", "refresh", remote, "--key", "ci", "--days", "3")
+    assert (code, output[: len("the timestamp of ")]) == (0, "the timestamp of ")
+    new = ("--old-root-key", "root1", "--root-key", "root2", "--key", "ci2", "--out", str(tmp_path / "next.json"))
+    assert user("tuf", "rotate", remote, *new)[0] == 0
+    assert user("tuf", "trust", remote, root) == (0, f"trusted for {remote}\n")
+    assert user("info", "acme/plain")[0] == 0
+    code, output = user("tuf", "refresh", remote, "--key", "ci")
+    assert code == 1 and "the key ci may not sign it. Sign with one of: ci2" in output

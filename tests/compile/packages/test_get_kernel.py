@@ -26,8 +26,8 @@ from opforge.packages.form import version
 from opforge.packages.installed import add, remove
 from opforge.packages.installed.layout import Root
 from opforge.packages.load import get_kernel as loading
-from opforge.packages.pack import project
 from opforge.packages.pack.run import Options, pack
+from opforge.packages.sources import project
 
 pytestmark = [pytest.mark.compile, pytest.mark.skipif(sys.platform != "linux", reason="packages are made on Linux")]
 X = torch.tensor([1.0, -2.0])

@@ -8,10 +8,12 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from support.text_files import write
 
-from opforge.packages.pack import project
+import opforge
 from opforge.packages.pack.run import Options, pack
+from opforge.packages.sources import project
 
 pytestmark = [pytest.mark.compile, pytest.mark.skipif(sys.platform != "linux", reason="packages are made on Linux")]
 BINDING = """\
@@ -80,7 +82,7 @@ def out(tmp_path_factory):
     write(folder, "torch-ext/negate/__init__.py", text)
     test = "import negate, torch\ndef test_it():\n    assert negate.negate(torch.ones(1)).tolist() == [-1]\n"
     write(folder, "tests/test_negate.py", test)
-    (variant,) = pack(project.read(str(folder)), str(folder), Options())
+    variant, _source = pack(project.read(str(folder)), str(folder), Options(with_source=True))
     return folder, variant
 
 
@@ -92,6 +94,11 @@ def test_it_is_built_tried_and_written_in_the_hubs_form(out):
     assert variant.metadata.opforge["name"] == "acme/negate"
     # The namespace of a hub kernel's ops is its name with digits of this very build: the metadata's id has both.
     assert variant.metadata.id.startswith("_negate_cpu_")
+
+
+def test_its_sources_are_built_where_no_variant_fits(out, monkeypatch):
+    monkeypatch.setenv("OPFORGE_KERNELS", f"acme/negate={out[0]}/build/source-cpu")
+    assert opforge.get_kernel("acme/negate").negate(torch.ones(1)).tolist() == [-1.0]
 
 
 def test_the_hubs_own_loader_loads_it(out):

@@ -16,8 +16,9 @@ from support.text_files import write
 from opforge.accelerator.target import Target
 from opforge.errors import PackError
 from opforge.packages.form import digests, metadata
-from opforge.packages.pack import git, project, twice
+from opforge.packages.pack import git, twice
 from opforge.packages.pack.run import Options, pack
+from opforge.packages.sources import project
 
 pytestmark = [pytest.mark.compile, pytest.mark.skipif(sys.platform != "linux", reason="packages are made on Linux")]
 QUICK = Options(tried=False)

@@ -20,6 +20,8 @@ pytestmark = [
         not os.environ.get("OPFORGE_LONG_TESTS"), reason="compiles all ops by zig, for minutes: OPFORGE_LONG_TESTS=1"
     ),
 ]
+OPS = sorted({*BUILDERS} - {"CCLCommBuilder"})
+"""The ops that need nothing but torch: that one is built for an installation of oneCCL."""
 SANDBOX = (
     *("unshare", "-Um", "--map-user=1000", "--map-group=1000", "--keep-caps"),
     *("sh", "-c", 'mount -o remount,bind,ro / && exec setpriv --ambient-caps=-all --inh-caps=-all "$@"', "sh"),
@@ -28,7 +30,6 @@ SANDBOX = (
 LOAD_EACH = """
 import json, os, sys
 from opforge import get_accelerator
-from opforge.builders.cpu import BUILDERS
 assert os.getuid() == 1000
 try:
     open(os.path.join(sys.argv[1], "file"), "w")
@@ -36,7 +37,7 @@ except OSError as error:
     assert error.strerror == "Read-only file system", error
 else:
     raise AssertionError("the file system can be written")
-print(json.dumps({name: get_accelerator().create_op_builder(name).load().__entry__.origin for name in BUILDERS}))
+print(json.dumps({name: get_accelerator().create_op_builder(name).load().__entry__.origin for name in sys.argv[2:]}))
 """
 
 
@@ -58,7 +59,7 @@ def test_every_op_of_the_wheel_loads_as_user_1000_without_home_compiler_or_a_wri
     code = f"import site; site.addsitedir({site!r})\n{LOAD_EACH}"
     bare = {"PATH": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1"}
     command = [*SANDBOX, "/usr/bin/env", "-i", *map("=".join, bare.items()), sys.executable, "-I", "-S", "-c", code]
-    process = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True)
+    process = subprocess.run([*command, str(tmp_path), *OPS], capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
     layer = os.path.join(site, "opforge", "_opforge_ops")
-    assert json.loads(process.stdout) == dict.fromkeys(BUILDERS, layer)
+    assert json.loads(process.stdout) == dict.fromkeys(OPS, layer)

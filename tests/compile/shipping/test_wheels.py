@@ -26,7 +26,8 @@ def build(source, folder, store, **env):
     tree = folder / "tree"
     shutil.copytree(source, tree, symlinks=True, ignore=IGNORED)
     command = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "-v", "-w", str(folder), "."]
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("OPFORGE_")}
+    ours = ("OPFORGE_", "PYTHONDONTWRITEBYTECODE")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     env = {**clean, "OPFORGE_CACHE_DIR": str(store), "PIP_DISABLE_PIP_VERSION_CHECK": "1", **env}
     process = subprocess.run(command, cwd=tree, env=env, capture_output=True, text=True, timeout=280)
     wheels = [name for name in os.listdir(folder) if name.endswith(".whl")]
@@ -93,6 +94,12 @@ print(prebuilt_op.squared_relu(torch.tensor([-1.0, 3.0])).tolist(), prebuilt_op.
 def test_an_installed_op_loads_without_a_compiler_a_cache_or_any_setting(fresh_environment):
     process = fresh_environment(SQUARED)
     assert process.stdout == f"[0.0, 9.0] {fresh_environment.site}/prebuilt_op/_opforge_ops\n", process.stderr
+
+
+def test_a_wheel_with_ops_holds_no_bytecode_of_the_process_that_built_them(wheels):
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as archive:
+            assert not [name for name in archive.namelist() if name.endswith(".pyc")]
 
 
 def test_the_wheel_of_opforge_can_hold_its_ops(fresh_environment):

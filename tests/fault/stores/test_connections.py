@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import datetime
-import ipaddress
 import logging
 import os
 import socket
@@ -16,6 +14,7 @@ import traceback
 
 import pytest
 from support.remote import servers
+from support.remote.certificates import self_signed
 from support.remote.scripted import response, serve
 
 from opforge.errors import StoreError
@@ -224,35 +223,7 @@ def test_a_damaged_netrc_is_an_error_without_its_words(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory):
-    """A certificate for 127.0.0.1 that signs itself; gives the paths of the certificate and of the key."""
-    pytest.importorskip("cryptography")
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "a test")])
-    now = datetime.datetime.now(datetime.timezone.utc)
-    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    folder = tmp_path_factory.mktemp("tls")
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(address, critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    (folder / "cert.pem").write_bytes(certificate.public_bytes(pem))
-    (folder / "key.pem").write_bytes(
-        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return str(folder / "cert.pem"), str(folder / "key.pem")
+    return self_signed(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from support.kernels.projects import python_project
 from opforge import settings
 from opforge.packages.form import version
 from opforge.packages.installed.layout import Root
-from opforge.packages.pack import project
 from opforge.packages.pack.run import Options, pack
-from opforge.packages.registry import install, publish
+from opforge.packages.registry import install, publish, selection
+from opforge.packages.sources import project
 from opforge.remote.signatures import keys, trust
 from opforge.remote.stores import open_store
 
@@ -54,18 +54,32 @@ class Registry:
 
     def publish(self, name: str = "acme/plain", number: str = "1", **more: Any) -> publish.Published:
         """Packs and publishes a package."""
-        return publish.publish(self.store, self.packed(name, number, **more), keys.signer())
+        return publish.publish(self.store, self.packed(name, number, **more), keys.signer("ci"))
 
-    def sources(self) -> list[install.Source]:
+    def sources(self) -> list[selection.Source]:
         """Returns this registry as what is asked."""
-        return install.sources([self.url])
+        return selection.sources([self.url])
 
     def install(self, name: str = "acme/plain", numbers: Any = None, **more: Any) -> Any:
         """Installs a package; returns the installed release."""
-        choice = install.choose(name, version.parse_range(numbers), self.sources(), **more)
+        choice = selection.choose(name, version.parse_range(numbers), self.sources(), **more)
         return install.install(self.root, choice)[0]
 
     def files(self) -> list[str]:
         """Returns the paths of all files in the folder of the registry, sorted."""
         paths = [os.path.join(parent, name) for parent, _folders, names in os.walk(self.path) for name in names]
         return sorted(os.path.relpath(path, self.path) for path in paths)
+
+    def content(self, name: str) -> bytes:
+        """Returns the bytes of a file of the registry."""
+        with open(os.path.join(self.path, name), "rb") as file:
+            return file.read()
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Puts other bytes into the place of a file of the registry, as whoever can write there may do."""
+        path = os.path.join(self.path, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        if os.path.exists(path):
+            os.chmod(path, 0o644)
+        with open(path, "wb") as file:
+            file.write(data)

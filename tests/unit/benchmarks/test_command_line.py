@@ -47,7 +47,8 @@ def run_gc_scaling(monkeypatch, tmp_path):
     The function returns whether the benchmark's run was long, and whether the JSON file says so.
     """
     import benchmarks.__main__ as main
-    from benchmarks.harness import Report
+
+    from opforge.bench.harness import Report
 
     runs = []
 

@@ -9,7 +9,8 @@ from rich.console import Console
 
 def test_a_report_is_plain_lines_in_a_pipe():
     from benchmarks import show
-    from benchmarks.harness import Report
+
+    from opforge.bench.harness import Report
 
     report = Report("what is measured", "a ceiling")
     report.table("steps", "ms", against=("ours",)).add("ours", [1.0, 2.0])

@@ -158,7 +158,8 @@ def test_a_triton_ops_functions_come_before_its_attributes():
     library = types.SimpleNamespace(__file__="/the/library.so")
     op = TritonOp("scaled", object(), {"path": lambda: "a function"}, "built", library)
     assert (op.path(), op.origin, op.library, op.__file__) == ("a function", "built", library, "/the/library.so")
-    assert repr(op) == "<op 'scaled' (built) from /the/library.so>"
+    assert repr(op) == "<op 'scaled' (built) from /the/library.so\n  path()>"
+    assert op.__doc__.startswith("Functions:\n    path()\n")
     assert {"path", "origin", "library"} <= {*dir(op)}
     with pytest.raises(AttributeError, match="the op 'scaled' has no function 'result'; it has: path"):
         op.result

@@ -98,7 +98,7 @@ def test_an_archive_that_cannot_be_written_is_wrong_usage(store, tmp_path):
 
 def test_a_cache_folder_without_a_home_folder_is_an_error(monkeypatch):
     monkeypatch.delenv("OPFORGE_CACHE_DIR")
-    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", ""), monkeypatch.setenv("HOME", "")
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as without HOME and a passwd entry
     done = run("stats")
     assert done.exit_code == 1 and "the user has no home folder.\nhint: Set HOME or OPFORGE_CACHE_DIR" in done.stderr

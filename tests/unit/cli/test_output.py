@@ -77,6 +77,22 @@ def test_markup_in_a_cell_is_text(capsys, monkeypatch):
     assert "[bold]x[/bold]" in capsys.readouterr().out
 
 
+def test_states_have_colours_on_a_terminal_and_nothing_else_has(capsys, monkeypatch):
+    monkeypatch.setattr(output, "is_terminal", lambda: True)
+    for name, value in (("TERM", "xterm-256color"), ("FORCE_COLOR", "1")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    rows = [("ready", "cached"), ("failed", "unusable"), ("cached", "buildable"), ("x", "unknown state")]
+    output.show_table(("OP", "STATE"), rows)
+    colored = capsys.readouterr().out
+    for color, state in ((32, "cached"), (31, "unusable"), (36, "buildable")):
+        assert f"\x1b[{color}m{state}" in colored
+    assert not any(f"m{text}" in colored for text in ("ready", "failed", "unknown state"))
+    monkeypatch.setenv("NO_COLOR", "1")
+    output.show_table(("OP", "STATE"), rows)
+    assert "\x1b[3" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("parse", [units.size, units.age])
 def test_a_number_that_is_too_large_is_refused(parse):
     with pytest.raises(click.BadParameter, match="is too large"):

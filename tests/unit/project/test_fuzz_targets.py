@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import subprocess
 import sys
 
@@ -112,9 +113,26 @@ def test_the_offer_target_reads_valid_input_and_refuses_damage(tmp_path):
     assert len(set(problems)) > 20
 
 
+@pytest.mark.parametrize("parser", ["metadata", "release", "index", "lock", "build_toml", "kernel_toml", "installed"])
+def test_the_package_target_reads_valid_files_and_refuses_damage(tmp_path, parser):
+    (tmp_path / "fuzz").mkdir()
+    target = load("fuzz_packages").PackageTarget(str(tmp_path / "fuzz"))
+    assert target.run(parser, b"\0" + target.valid[parser]) == ""
+    assert target.run(parser, b"\0noise")
+    chance = random.Random(9)
+    problems = [target.run(parser, bytes([chance.randrange(64)]) + chance.randbytes(8)) for _number in range(150)]
+    assert len(set(problems)) > (10 if parser != "installed" else 1)
+    corpus = os.path.join(TESTS, "fuzz", "corpus", "packages", parser)
+    for path in sorted(os.listdir(corpus)) if os.path.isdir(corpus) else ():
+        with open(os.path.join(corpus, path), "rb") as file:
+            target.run(parser, file.read())
+
+
 def test_make_fuzz_runs_every_target():
     with open(os.path.join(CHECKOUT, "Makefile"), encoding="utf-8") as file:
-        (line,) = [line for line in file if line.startswith("FUZZ_TARGETS")]
+        text = file.read().replace("\\\n", " ")
+    (line,) = [line for line in text.splitlines() if line.startswith("FUZZ_TARGETS")]
     scripts = {name[5:-3] for name in os.listdir(os.path.join(TESTS, "fuzz")) if name.startswith("fuzz_")}
-    assert scripts == {"inspection", *line.split()[-4:]}
-    assert all(f" {parser}" in line or f",{parser}" in line for parser in load("fuzz_inspection").PARSERS)
+    assert scripts == {"inspection", "packages", *line.split()[-4:]}
+    parsers = (*load("fuzz_inspection").PARSERS, *load("fuzz_packages").PARSERS)
+    assert all(re.search(rf"[ ,]{parser}\b", line) for parser in parsers)

@@ -15,6 +15,7 @@ from opforge.cache.keys import canonical
 from opforge.remote import background, claims, maintenance
 from opforge.remote.stores import open_store
 
+long = pytest.mark.skipif(not os.environ.get("OPFORGE_LONG_TESTS"), reason="takes half a minute: OPFORGE_LONG_TESTS=1")
 LOAD = """
 import os, sys, time
 from support import sample_ops
@@ -123,9 +124,10 @@ def test_a_builder_that_is_killed_is_replaced(nodes, slow_op):
     assert sorted(out.strip() for out, _err in outs) == sorted(["built", nodes.url]), outs
 
 
-def test_eight_processes_of_a_node_fetch_once(nodes, entry, tmp_path):
+@pytest.mark.parametrize("count", [8, pytest.param(64, marks=long)])
+def test_many_processes_of_a_node_fetch_once(nodes, entry, tmp_path, count):
     sample_ops.plain_op(tmp_path / "op")
-    processes = [node(nodes, "a", tmp_path / "op", OPFORGE_PREBUILT="require") for _number in range(8)]
+    processes = [node(nodes, "a", tmp_path / "op", OPFORGE_PREBUILT="require") for _number in range(count)]
     outs = [process.communicate(timeout=120) for process in processes]
     assert {out.strip() for out, _err in outs} == {nodes.url}, outs
     assert len(events(nodes, "fetch")) == 1

@@ -4,8 +4,13 @@
 
 #include <type_traits>
 
+#if defined(__BMI2__)
+#include <immintrin.h>
+#endif
+
 #include "../simd/streaming.h"
 #include "../update.h"
+#include "random_halves.h"
 
 namespace opforge {
 namespace {
@@ -48,6 +53,33 @@ uint32_t largest_magnitude(const T* x, int64_t count) {
     return to_bits(to_float(T{static_cast<uint16_t>(largest)}));
 }
 
+// The bits of a word in which its codes are before they are packed.
+template <typename Format>
+constexpr uint64_t kCodeBits =
+    ~uint64_t{0} / (~uint64_t{0} >> (64 - 8 * sizeof(Lane<Format>))) * ((uint64_t{1} << Format::kBits) - 1);
+
+// Return a word's codes together in its lowest bits, and back. All CPUs with AVX-512 have an instruction for each; on
+// older ones of AMD it takes hundreds of cycles.
+#if defined(__AVX512BW__) && defined(__BMI2__)
+template <typename Format>
+uint64_t pack_word(uint64_t lanes) {
+    return _pext_u64(lanes, kCodeBits<Format>);
+}
+template <typename Format>
+uint64_t unpack_word(uint64_t codes) {
+    return _pdep_u64(codes, kCodeBits<Format>);
+}
+#else
+template <typename Format>
+uint64_t pack_word(uint64_t lanes) {
+    return packed<8 * sizeof(Lane<Format>), Format::kBits>(lanes);
+}
+template <typename Format>
+uint64_t unpack_word(uint64_t codes) {
+    return unpacked<8 * sizeof(Lane<Format>), Format::kBits>(codes);
+}
+#endif
+
 // Bytes that are read or written for a whole word of codes: up to two more than it has, since the compiler would split
 // an access of six bytes. These are the group's scale at most, which is written after the codes.
 template <typename Format>
@@ -59,7 +91,7 @@ void pack(const Lane<Format>* codes, int64_t count, uint8_t* out) {
     const auto word = [&](int64_t at, size_t bytes) {
         uint64_t lanes;
         std::memcpy(&lanes, codes + at, sizeof lanes);
-        lanes = packed<8 * sizeof(Lane<Format>), Format::kBits>(lanes);
+        lanes = pack_word<Format>(lanes);
         std::memcpy(out + at * Format::kBits / 8, &lanes, bytes);
     };
     int64_t k = 0;
@@ -73,7 +105,7 @@ void unpack(const uint8_t* in, int64_t count, Lane<Format>* codes) {
     const auto word = [&](int64_t at, size_t bytes) {
         uint64_t lanes = 0;
         std::memcpy(&lanes, in + at * Format::kBits / 8, bytes);
-        lanes = unpacked<8 * sizeof(Lane<Format>), Format::kBits>(lanes);
+        lanes = unpack_word<Format>(lanes);
         std::memcpy(codes + at, &lanes, sizeof lanes);
     };
     int64_t k = 0;
@@ -142,17 +174,11 @@ void decode(const Lane<Format>* codes, int64_t count, float scale, float* to) {
     for (; k < count; ++k) to[k] = Format::number(codes[k]) * scale;
 }
 
-// Writes the carries of stochastic rounding for elements [begin, begin + count) of the whole call. Each number depends
-// on the element's index alone.
+// Encodes values with stochastic rounding.
 template <typename Format>
-void random_carries(const PhiloxKeys& keys, uint64_t offset, int64_t begin, int64_t count, uint32_t* out) {
-    uint32_t numbers[Philox::kCount];
-    for (int64_t k = 0; k < count;) {
-        const Philox philox(keys, static_cast<uint64_t>((begin + k) / Philox::kCount), offset);
-        for (int i = 0; i < Philox::kCount; ++i) {
-            numbers[i] = Format::carry(philox.words[i / 2] >> (i % 2 * 16) & 0xffffu);
-        }
-        for (auto i = (begin + k) % Philox::kCount; i < Philox::kCount && k < count; ++i) out[k++] = numbers[i];
+void encode_randomly(const float* x, int64_t count, float inverse, const uint16_t* random, Lane<Format>* codes) {
+    for (int64_t k = 0; k < count; ++k) {
+        codes[k] = static_cast<Lane<Format>>(Format::code(x[k] * inverse, Format::carry(random[k])));
     }
 }
 
@@ -164,7 +190,6 @@ void quantize(const FpQuantizeCall& call, const T* input) {
     const int64_t grain = std::max<int64_t>(1, cpu::kGrain / groups.elements);
     cpu::share(call.executor, groups.count, grain, [&](int64_t from, int64_t to) {
         alignas(64) float buffer[cpu::kBlock];
-        alignas(64) uint32_t carries[cpu::kBlock];
         alignas(64) Lane<Format> codes[cpu::kBlock];
         for (int64_t group = from; group < to; ++group) {
             const T* const values = input + group * groups.elements;
@@ -182,10 +207,8 @@ void quantize(const FpQuantizeCall& call, const T* input) {
                 Lane<Format>* target = codes;
                 if constexpr (Format::kBits == 8) target = out + begin;
                 if (call.stochastic) {
-                    random_carries<Format>(keys, call.offset, group * groups.elements + begin, count, carries);
-                    for (int64_t k = 0; k < count; ++k) {
-                        target[k] = static_cast<Lane<Format>>(Format::code(x[k] * inverse, carries[k]));
-                    }
+                    const cpu::RandomHalves random(keys, call.offset, group * groups.elements + begin, count);
+                    encode_randomly<Format>(x, count, inverse, random.begin(), target);
                 } else {
                     encode<Format>(x, count, inverse, target);
                 }

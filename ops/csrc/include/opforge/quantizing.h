@@ -138,6 +138,7 @@ struct PhiloxKeys {
 // Philox4x32-7 (Salmon et al., SC 2011): four words, for eight numbers, that depend only on the arguments.
 struct Philox {
     static constexpr int kCount = 8;
+    static constexpr uint32_t kFirst = 0xd2511f53u, kSecond = 0xcd9e8d57u;  // factors
     uint32_t words[4];
 
     OPFORGE_HD Philox(const PhiloxKeys& keys, uint64_t counter, uint64_t offset)
@@ -147,7 +148,7 @@ struct Philox {
 #pragma unroll
 #endif
         for (int round = 0; round < PhiloxKeys::kRounds; ++round) {
-            const uint64_t first = product(words[0], 0xd2511f53u), second = product(words[2], 0xcd9e8d57u);
+            const uint64_t first = product(words[0], kFirst), second = product(words[2], kSecond);
             words[0] = static_cast<uint32_t>(second >> 32) ^ words[1] ^ keys.words[round][0];
             words[2] = static_cast<uint32_t>(first >> 32) ^ words[3] ^ keys.words[round][1];
             words[1] = static_cast<uint32_t>(second);

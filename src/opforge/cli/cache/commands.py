@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opforge.cli import messages
+from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, GuardedGroup, json_option
 from opforge.cli.output import age_text, counted, emit_json, is_terminal, show_table, size_text
 from opforge.cli.units import age, size
@@ -167,7 +168,7 @@ def clear_command(names: Sequence[str], pinned: bool, old: bool, yes: bool, as_j
 
 
 @group.command("rm", cls=Guarded)
-@click.argument("names", nargs=-1, required=True, metavar="OP|KEY...")
+@click.argument("names", nargs=-1, required=True, metavar="OP|KEY...", shell_complete=completed_names.stored)
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @json_option
 def rm_command(names: Sequence[str], dry_run: bool, as_json: bool) -> None:

@@ -11,6 +11,7 @@ import click
 
 from opforge.accelerator.target import Target
 from opforge.cli import messages
+from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, json_option
 from opforge.cli.output import age_text, emit_json
 from opforge.cli.selection import Selected, all_targets, mode_options, select, target_option
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @click.command("explain", cls=Guarded)
-@click.argument("op", metavar="OP|KEY")
+@click.argument("op", metavar="OP|KEY", shell_complete=completed_names.stored_or_offered)
 @target_option
 @mode_options
 @json_option

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from opforge.cli import messages
+from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, json_option
 from opforge.cli.output import counted, emit_json, size_text
 
@@ -74,7 +75,7 @@ def _print_moved(moved: Sequence[Transfer], verb: str, as_json: bool) -> None:
 
 
 @click.command("pin", cls=Guarded)
-@click.argument("names", nargs=-1, required=True, metavar="OP|KEY...")
+@click.argument("names", nargs=-1, required=True, metavar="OP|KEY...", shell_complete=completed_names.stored)
 @json_option
 def pin_command(names: Sequence[str], as_json: bool) -> None:
     """Never evict the entries of these ops or keys."""
@@ -84,7 +85,7 @@ def pin_command(names: Sequence[str], as_json: bool) -> None:
 
 
 @click.command("unpin", cls=Guarded)
-@click.argument("names", nargs=-1, required=True, metavar="OP|KEY...")
+@click.argument("names", nargs=-1, required=True, metavar="OP|KEY...", shell_complete=completed_names.stored)
 @json_option
 def unpin_command(names: Sequence[str], as_json: bool) -> None:
     """Undo `pin`: the limits apply to these entries again."""

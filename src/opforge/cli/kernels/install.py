@@ -79,10 +79,10 @@ def _from_folder(root: Root, folder: str) -> Installed:
 def _from_remotes(
     root: Root, text: str, urls: Sequence[str], all_platforms: bool, shows: bool
 ) -> list[tuple[Installed, bool]]:
-    from opforge.packages.registry import dependencies, install
+    from opforge.packages.registry import dependencies, install, selection
 
-    requirement = install.parse_requirement(text)
-    choices = dependencies.resolve([requirement], install.sources(urls), all_platforms=all_platforms)
+    requirement = selection.parse_requirement(text)
+    choices = dependencies.resolve([requirement], selection.sources(urls), all_platforms=all_platforms)
 
     def report(label: str, done: int, total: int) -> None:
         if shows and not done:
@@ -134,7 +134,7 @@ def remove(kernels: Sequence[str], into: str | None, user: bool, as_json: bool) 
       opforge remove acme/relu@2.3 --user
     """
     from opforge.packages.installed import remove as removal
-    from opforge.packages.registry.install import parse_requirement
+    from opforge.packages.registry.selection import parse_requirement
 
     root = root_of(into, user)
     removed, missing = list[Any](), list[str]()

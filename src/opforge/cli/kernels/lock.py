@@ -33,7 +33,7 @@ def command(check: bool, upgrade: bool, names: Sequence[str], urls: Sequence[str
       opforge lock --upgrade-kernel acme/relu
     """
     from opforge.packages.project import lock_file, locking
-    from opforge.packages.registry import install
+    from opforge.packages.registry import selection
 
     folder = os.getcwd()
     if check:
@@ -47,7 +47,7 @@ def command(check: bool, upgrade: bool, names: Sequence[str], urls: Sequence[str
                 click.echo(f"{lock_file.FILE} is what the project requires")
         sys.exit(FAILED if problems else 0)
     chosen = names if names else () if upgrade else None
-    lock, changes = locking.make(folder, install.sources(urls), chosen)
+    lock, changes = locking.make(folder, selection.sources(urls), chosen)
     is_new = lock_file.write(folder, lock)
     if as_json:
         kernels = [

@@ -22,8 +22,12 @@ from opforge.cli.selection import all_targets, target_option
 @click.option("--version", "text", default="", help="The package's version, such as 2.3, in place of the project's.")
 @click.option("--portable", is_flag=True, help="Build with zig, for glibc 2.28 and newer.")
 @click.option("--split-arch", is_flag=True, help="Write a variant for each architecture of a device.")
+@click.option("--with-source", is_flag=True, help="Add a variant with the sources, for machines that no other fits.")
 @click.option("--jobs", "-j", type=click.IntRange(min=1), help="Run at most this many compilers at once.")
 @click.option("--no-try", is_flag=True, help="Do not import and test the variants that run here.")
+@click.option(
+    "--on", default="", metavar="URL", help="Build on the workers of an engine, as `build-ops --on` does, and fetch it."
+)
 @click.option("--check", is_flag=True, help="Pack twice in two folders, write nothing, and compare the bytes.")
 @json_option
 def command(
@@ -35,8 +39,10 @@ def command(
     text: str,
     portable: bool,
     split_arch: bool,
+    with_source: bool,
     jobs: int | None,
     no_try: bool,
+    on: str,
     check: bool,
     as_json: bool,
 ) -> None:
@@ -52,11 +58,13 @@ def command(
       opforge pack my_package.ops:ReluBuilder --name acme/relu --version 2.1 --out dist/
       opforge pack --check
     """
-    from opforge.packages.pack import project as projects
     from opforge.packages.pack.run import Options, pack
+    from opforge.packages.sources import project as projects
 
+    if check and on:
+        raise click.UsageError("--check packs copies of the project, which the workers of --on URL do not have.")
     described = projects.read(project, name, text)
-    options = Options(all_targets(targets, levels), portable, split_arch, jobs, not no_try)
+    options = Options(all_targets(targets, levels), portable, split_arch, with_source, jobs, not no_try, on)
     report = _report if is_terminal() and not as_json else lambda _text: None
     if check:
         from opforge.packages.pack.twice import differences

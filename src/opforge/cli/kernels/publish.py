@@ -23,10 +23,13 @@ def _store(url: str) -> tuple[Remote, ObjectStore]:
     return remote, open_store(remote.url, settings.offline())
 
 
+key_option = click.option("--key", default="", help="Sign with this key; see opforge key.")
+
+
 @click.command("publish", cls=Guarded)
 @click.argument("remote")
 @click.argument("folder", default=".", type=click.Path(exists=True, file_okay=False), metavar="[FOLDER]")
-@click.option("--key", default="", help="Sign with this key; see opforge key.")
+@key_option
 @click.option("--allow-dirty", is_flag=True, help="Publish although the sources differed from their commit.")
 @json_option
 def publish(remote: str, folder: str, key: str, allow_dirty: bool, as_json: bool) -> None:
@@ -59,40 +62,46 @@ def publish(remote: str, folder: str, key: str, allow_dirty: bool, as_json: bool
 @click.argument("name")
 @click.argument("version")
 @click.option("--reason", required=True, help="Why nobody should choose it any more; shown to those who have it.")
+@key_option
 @json_option
-def yank(remote: str, name: str, version: str, reason: str, as_json: bool) -> None:
+def yank(remote: str, name: str, version: str, reason: str, key: str, as_json: bool) -> None:
     """Mark a release as withdrawn: nothing resolves to it, and lock files that name it go on working, with a warning.
 
     \b
     Example:
       opforge yank s3://kernels/ops acme/relu 2.3 --reason "wrong for empty tensors"
     """
-    _mark(remote, name, version, reason, as_json)
+    _mark(remote, name, version, reason, key, as_json)
 
 
 @click.command("unyank", cls=Guarded)
 @click.argument("remote")
 @click.argument("name")
 @click.argument("version")
+@key_option
 @json_option
-def unyank(remote: str, name: str, version: str, as_json: bool) -> None:
+def unyank(remote: str, name: str, version: str, key: str, as_json: bool) -> None:
     """Take back a yank.
 
     \b
     Example:
       opforge unyank s3://kernels/ops acme/relu 2.3
     """
-    _mark(remote, name, version, "", as_json)
+    _mark(remote, name, version, "", key, as_json)
 
 
-def _mark(remote: str, name: str, version: str, reason: str, as_json: bool) -> None:
+def _mark(remote: str, name: str, version: str, reason: str, key: str, as_json: bool) -> None:
     from opforge.packages.form import names
     from opforge.packages.form import version as versions
     from opforge.packages.registry.publish import yank as mark
+    from opforge.packages.registry.tuf import roots
+    from opforge.remote.signatures import keys
 
     _parsed, store = _store(remote)
     number = versions.parse(version, "VERSION")
-    changed = mark(store, names.check(name, "NAME"), number, reason)
+    # An index alone has no signature.
+    signer = keys.signer(key) if roots.read(store.url) is not None else None
+    changed = mark(store, names.check(name, "NAME"), number, reason, signer)
     if as_json:
         emit_json({"name": name, "version": str(number), "yanked": reason, "changed": changed})
     else:

@@ -74,15 +74,14 @@ def info(name: str, urls: Sequence[str], as_json: bool) -> None:
       opforge info acme/relu
     """
     from opforge.packages.form import names
-    from opforge.packages.registry import index
-    from opforge.packages.registry.install import sources
+    from opforge.packages.registry.selection import sources
 
     from .install import to_json
 
     names.check(name, "NAME")
     listed = []
     for source in sources(urls):
-        entry, _version = index.read(source.store, name)
+        entry = source.read_index(name)
         listed += [
             {
                 "version": str(number),
@@ -137,12 +136,12 @@ def resolve(kernel: str, machine: str | None, urls: Sequence[str], as_json: bool
     where, candidates = _candidates(kernel, urls)
     here = _environment(machine) if machine else environment.here(["all"])
     decisions = order.decide(candidates, here)
-    chosen = decisions[0].candidate.label if decisions and not decisions[0].problem else ""
+    chosen = [candidate.label for candidate in order.best(candidates, here)]
     if as_json:
         variants = [
             {
                 "label": choice.candidate.label,
-                "fits": not choice.problem,
+                "fits": choice.candidate.label in chosen or not choice.problem,
                 "problem": choice.problem,
                 "properties": choice.candidate.properties.to_json(),
             }
@@ -151,9 +150,10 @@ def resolve(kernel: str, machine: str | None, urls: Sequence[str], as_json: bool
         emit_json({"kernel": kernel, "where": where, "chosen": chosen, "variants": variants})
     else:
         rows = []
-        for place, choice in enumerate(decisions, 1):
-            state = "chosen" if place == 1 and not choice.problem else "fits" if not choice.problem else "rejected"
-            rows.append((choice.candidate.label, state, choice.problem))
+        for choice in decisions:
+            is_chosen = choice.candidate.label in chosen
+            state = "chosen" if is_chosen else "rejected" if choice.problem else "fits"
+            rows.append((choice.candidate.label, state, "" if is_chosen else choice.problem))
         show_table(("VARIANT", "STATE", "REASON"), rows)
         click.echo(where, err=True)
     sys.exit(0 if chosen else FAILED)
@@ -172,20 +172,20 @@ def _candidates(kernel: str, urls: Sequence[str]) -> tuple[str, list[Candidate]]
     """Returns where a package was found, and its variants. Raises KernelNotFoundError and what reading it raises."""
     from opforge.errors import KernelFormatError, KernelNotFoundError
     from opforge.packages.load import checkout
-    from opforge.packages.registry import index, install
+    from opforge.packages.registry import selection
 
     if os.path.isdir(kernel):
         variants, problems = checkout.variants(os.path.abspath(kernel))
         if problems:
             raise KernelFormatError(kernel, problems[0], "folders of variants")
         return f"in {kernel}", [choice.candidate for choice in variants]
-    name, numbers = install.parse_requirement(kernel)
+    name, numbers = selection.parse_requirement(kernel)
     searched = []
-    for source in install.sources(urls):
-        listed, _version = index.read(source.store, name)
+    for source in selection.sources(urls):
+        listed = source.read_index(name)
         usable = listed.usable(numbers) if listed else []
         if listed and usable:
-            verified = install.fetch_release(source, listed, usable[0])
+            verified = selection.fetch_release(source, listed, usable[0])
             where = f"release {usable[0]} of {source.remote}, signed by {verified.signer or 'nobody'}"
             return where, [part.candidate for part in verified.release.variants]
         searched.append(str(source.remote))

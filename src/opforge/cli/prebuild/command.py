@@ -12,6 +12,7 @@ import click
 
 from opforge.accelerator.target import Target
 from opforge.cli import messages
+from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, json_option
 from opforge.cli.output import emit_json, is_terminal, show_table
 from opforge.cli.selection import OWN_CLASS, all_targets, mode_options, offered, select, target_option
@@ -26,7 +27,7 @@ PORTABLE = tuple(Target("cpu", (level,)) for level in ("x86-64-v2", "x86-64-v3",
 
 
 @click.command("build-ops", cls=Guarded, context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("ops", nargs=-1, metavar="[OP]...")
+@click.argument("ops", nargs=-1, metavar="[OP]...", shell_complete=completed_names.ops)
 @target_option
 @click.option("--jobs", "-j", type=click.IntRange(min=1), help="Run at most this many compilers at once.")
 @click.option("--force", is_flag=True, help="Build ops that are in the cache too.")

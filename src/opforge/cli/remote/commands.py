@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, GuardedGroup, error_text, json_option
 from opforge.cli.output import counted, emit_json, is_terminal, show_table, size_text
 from opforge.cli.units import age
@@ -42,7 +43,7 @@ def opened(url: str, name: str = "URL") -> tuple[Remote, ObjectStore]:
 
 @group.command("push", cls=Guarded)
 @url_argument
-@click.argument("names", nargs=-1, metavar="[OP|KEY]...")
+@click.argument("names", nargs=-1, metavar="[OP|KEY]...", shell_complete=completed_names.stored)
 @key_option
 @json_option
 def push_command(url: str, names: Sequence[str], key: str, as_json: bool) -> None:

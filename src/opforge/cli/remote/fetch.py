@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from opforge.accelerator.target import Target
+from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, error_text, json_option
 from opforge.cli.output import emit_json
 from opforge.cli.selection import Selected, all_targets, mode_options, select, target_option
@@ -34,7 +35,7 @@ class Outcome(NamedTuple):
 
 
 @click.command("fetch", cls=Guarded)
-@click.argument("ops", nargs=-1, metavar="[OP]...")
+@click.argument("ops", nargs=-1, metavar="[OP]...", shell_complete=completed_names.ops)
 @target_option
 @mode_options
 @click.option("--remote", "urls", multiple=True, metavar="URL", help="Ask this remote. Default: OPFORGE_REMOTES.")

@@ -30,6 +30,7 @@ HOST_BUILDERS = (
     "CPUAdamBuilder",
     "CPULionBuilder",
     "PinMemoryBuilder",
+    "ShareMemCommBuilder",
     "UtilsBuilder",
 )
 """The builders whose ops work on the host, whatever the accelerator is."""

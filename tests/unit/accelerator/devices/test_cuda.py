@@ -175,3 +175,14 @@ def test_ranges_have_domains_if_nvtx_is_installed(cuda_machine, put_nvtx):
     assert device.ranges == ["step"]
     accelerator.range_pop("train")
     assert device.ranges == []
+
+
+def test_each_device_has_its_own_architecture(cuda_machine, monkeypatch):
+    accelerator, device = cuda_machine
+    of_device = {0: (9, 0), 1: (8, 0)}
+    monkeypatch.setattr(
+        device.module, "get_device_capability", lambda index: of_device[device.current if index is None else index]
+    )
+    assert [accelerator.device_arch(index) for index in (0, 1, "cuda:1")] == ["sm_90", "sm_80", "sm_80"]
+    accelerator.set_device(1)
+    assert accelerator.device_arch() == "sm_80"

@@ -34,6 +34,7 @@ def rocm_accelerator(cuda_machine, monkeypatch, tmp_path):
 def test_the_target_is_for_hip_and_other_names_are_cudas(rocm_accelerator):
     assert rocm_accelerator.is_available()
     assert rocm_accelerator.target() == Target("hip", ("gfx942",))
+    assert rocm_accelerator.device_arch(1) == "gfx942"
     assert rocm_accelerator.device_name(0) == "cuda:0"
     assert rocm_accelerator.visible_devices_envs() == ["HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"]
     assert rocm_accelerator.export_envs() == ["NCCL_", "TORCH_NCCL_", "RCCL_", "HSA_"]

@@ -12,7 +12,7 @@ from support.text_files import write
 from opforge.accelerator.target import Target
 from opforge.errors import KernelFormatError, OpforgeError
 from opforge.packages.form.version import Version
-from opforge.packages.pack import build_toml, project
+from opforge.packages.sources import build_toml, project
 
 KERNEL = 'name = "acme/relu"\nversion = "2.3"\nlicense = "MIT"\n[op]\nsources = ["relu.cpp"]\n'
 HUB = {

@@ -6,12 +6,12 @@ import pytest
 
 from opforge.errors import KernelDependencyError
 from opforge.packages.form.version import Version
-from opforge.packages.registry import dependencies, install
+from opforge.packages.registry import dependencies, selection
 
 
 class TestDependencies:
     def resolved(self, registry, *texts):
-        requirements = [install.parse_requirement(text) for text in texts]
+        requirements = [selection.parse_requirement(text) for text in texts]
         choices = dependencies.resolve(requirements, registry.sources())
         return {choice.verified.release.name: str(choice.verified.release.version) for choice in choices}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 
 import pytest
 from support.text_files import write
@@ -20,7 +21,7 @@ from opforge.packages.form import version
 from opforge.packages.form.version import Version
 from opforge.packages.installed import add, releases, remove
 from opforge.packages.installed.layout import Root
-from opforge.packages.registry import index, install, release, tree_blob, verification
+from opforge.packages.registry import index, install, release, selection, tree_blob, verification
 
 
 def stored(registry, prefix):
@@ -57,7 +58,7 @@ class TestInstall:
         registry.publish()
         registry.install()
         os.unlink(stored(registry, "v1/blobs/"))
-        choice = install.choose("acme/plain", version.ANY, registry.sources())
+        choice = selection.choose("acme/plain", version.ANY, registry.sources())
         assert install.install(registry.root, choice)[1] is False
 
     def test_removing_takes_it_and_nothing_else(self, registry):
@@ -109,7 +110,7 @@ class TestRefused:
 
     def test_no_remote(self):
         with pytest.raises(KernelNotFoundError, match="Name one: --remote URL, or OPFORGE_REMOTES"):
-            install.choose("acme/plain", version.ANY, [])
+            selection.choose("acme/plain", version.ANY, [])
 
     def test_a_blob_that_was_changed(self, registry):
         registry.publish()
@@ -201,7 +202,7 @@ class TestRefused:
     def test_a_root_that_is_a_file(self, registry):
         registry.publish()
         root = Root(write(registry.scratch, "file", ""), "folder")
-        choice = install.choose("acme/plain", version.ANY, registry.sources())
+        choice = selection.choose("acme/plain", version.ANY, registry.sources())
         with pytest.raises(KernelInstallError, match=r"it cannot be written .*Install for the user \(--user\)"):
             install.install(root, choice)
 
@@ -222,3 +223,33 @@ class TestRefused:
         remove.sweep(registry.root)
         for name in os.listdir(registry.root.join("releases")) if os.path.isdir(registry.root.join("releases")) else ():
             os.unlink(registry.root.join("releases", name))
+
+
+def test_every_user_of_an_environment_can_read_what_is_installed(registry):
+    registry.publish()
+    before = os.umask(0o077)
+    try:
+        (part,) = registry.install().variants
+    finally:
+        os.umask(before)
+    top = registry.root.path
+    folders = [part.folder]
+    while folders[-1] != top:
+        folders.append(os.path.dirname(folders[-1]))
+    folders += [os.path.dirname(registry.root.release("acme/plain", "1")), os.path.join(top, "kernels", "names")]
+    assert {os.stat(folder).st_mode & 0o777 for folder in folders} == {0o755}
+    assert os.stat(registry.root.release("acme/plain", "1")).st_mode & 0o777 == 0o644
+
+
+def test_a_removal_leaves_what_is_being_installed(registry):
+    registry.publish()
+    registry.publish("acme/other")
+    (other,) = registry.install("acme/other").variants
+    folder = os.path.join(registry.packed(), "build", "torch-universal")
+    with add.staging(registry.root) as scratch:
+        copy = shutil.copytree(folder, os.path.join(scratch, "0"))
+        placed = add.add_tree(registry.root, copy, "torch-universal")
+        assert remove.remove(registry.root, "acme/other", version.ANY)
+        assert os.path.isdir(placed.folder), "nothing names it yet"
+    remove.sweep(registry.root)
+    assert not os.path.exists(placed.folder) and not os.path.exists(other.folder)

@@ -8,7 +8,7 @@ import pytest
 
 from opforge.packages.form import version
 from opforge.packages.form.version import Version
-from opforge.packages.registry import index, install, mirror, publish
+from opforge.packages.registry import index, install, mirror, publish, selection
 from opforge.remote import maintenance
 from opforge.remote.stores import open_store
 
@@ -20,7 +20,7 @@ def other(tmp_path):
 
 
 def installed_from(registry, store):
-    choice = install.choose("acme/plain", version.ANY, install.sources([store.url]))
+    choice = selection.choose("acme/plain", version.ANY, selection.sources([store.url]))
     return install.install(registry.root, choice)[0]
 
 

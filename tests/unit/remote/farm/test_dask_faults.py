@@ -15,6 +15,7 @@ import pytest
 from support import child_processes
 from support.polling import wait_for
 from support.remote import farm as farms
+from support.remote.certificates import self_signed
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(1800)]
 long = pytest.mark.skipif(not os.environ.get("OPFORGE_LONG_TESTS"), reason="takes minutes: set OPFORGE_LONG_TESTS=1")
@@ -58,6 +59,16 @@ def test_same_toolchain_names_both_workers(farm, remote, tmp_path):
     assert not [offer for offer in remote.offers() if offer.op == "same"]
 
 
+@long
+def test_same_toolchain_needs_workers_to_compare(tmp_path, remote):
+    (tmp_path / "farm").mkdir()
+    names = farms.ops_module(tmp_path / "ops", ["none"], module="none_ops")
+    with farms.dask_farm(tmp_path / "farm", **remote.env) as farm:
+        done = farms.build_ops(farm.url, *names, "--same-toolchain", folder=tmp_path / "ops", **remote.asking)
+    assert done.returncode == 1 and "no worker is connected that could be compared" in done.stderr, done.stderr
+
+
+@long
 def test_a_worker_that_is_killed_is_replaced_by_the_other(farm, remote, tmp_path):
     folder = tmp_path / "ops"
     names = farms.ops_module(folder, [f"killed{n}" for n in range(3)], farms.SLOW, "killed_ops")
@@ -118,6 +129,24 @@ def test_one_of_two_workers_is_killed_at_a_random_moment_twenty_times(tmp_path, 
 
 
 @long
+def test_a_scheduler_that_is_gone_fails_the_rest_and_ends_the_compilers(tmp_path, remote):
+    (tmp_path / "farm").mkdir()
+    with farms.dask_farm(tmp_path / "farm", "a", **remote.env) as farm:
+        farm.wait_for_workers(1)
+        names = farms.ops_module(tmp_path / "ops", [f"gone{n}" for n in range(20)], farms.SLOW, "gone_ops")
+        process = start(farm, names, tmp_path / "ops", remote, "--json")
+        wait_for(lambda: child_processes.compilers_in(farm.folder), 60, "a compiler")
+        farm.kill("scheduler")
+        out, err = process.communicate(timeout=120)
+        outcomes = json.loads(out)["ops"]
+        assert process.returncode == 1 and len(outcomes) == 20, err
+        assert {outcome["state"] for outcome in outcomes} <= {"built", "failed"}
+        assert outcomes[-1]["state"] == "failed" and outcomes[-1]["kind"] == "FarmError", outcomes[-1]
+        wait_for(lambda: not child_processes.compilers_in(farm.folder), 60, "still compiling")
+        print(process.returncode, outcomes[-1]["reason"], err[-1500:])
+
+
+@long
 def test_compilers_end_when_who_asked_is_killed(tmp_path, farm, remote):
     folder = tmp_path / "ops"
     names = farms.ops_module(folder, [f"dead{n}" for n in range(40)], farms.SLOW, "dead_ops")
@@ -130,30 +159,9 @@ def test_compilers_end_when_who_asked_is_killed(tmp_path, farm, remote):
     assert not child_processes.compilers_in(farm.folder)
 
 
-def certificate(folder):
-    """Makes a certificate that signs itself; returns the paths of it and of its key."""
-    from datetime import datetime, timedelta, timezone
-    from ipaddress import ip_address
-
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(timezone.utc)
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-    builder = builder.serial_number(1).not_valid_before(now).not_valid_after(now + timedelta(days=1))
-    builder = builder.add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), False)
-    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
-    encodings = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    (folder / "cert.pem").write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
-    (folder / "key.pem").write_bytes(key.private_bytes(*encodings))
-    return str(folder / "cert.pem"), str(folder / "key.pem")
-
-
 @long
 def test_a_scheduler_with_tls(tmp_path, remote):
-    cert, key = certificate(tmp_path)
+    cert, key = self_signed(tmp_path)
     tls = "DASK_DISTRIBUTED__COMM__TLS__"
     env = {f"{tls}CA_FILE": cert, "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "True"}
     for role in ("SCHEDULER", "WORKER", "CLIENT"):

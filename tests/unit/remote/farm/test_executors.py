@@ -6,14 +6,21 @@ import importlib
 import json
 import multiprocessing
 import os
+import time
 import types
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 from support.remote import farm as farms
 
+from opforge.builders.run import parallelism
+from opforge.builders.spec.description import description_key
 from opforge.errors import BuilderError, FarmError, SettingError
-from opforge.remote.farm import api, build_on, dispatch, engines, unit, worker
+from opforge.remote.claims import Claim, name_of
+from opforge.remote.farm import api, build_on, dispatch, engines, session, unit, worker
+from opforge.remote.source import MIN_WAIT_SECONDS
+from opforge.remote.stores import open_store
 
 pytestmark = pytest.mark.compile
 
@@ -65,6 +72,18 @@ def test_threads_build_and_the_second_run_finds_all(ops, remote):
     assert not remote.claims()
 
 
+def test_a_worker_does_not_wait_for_the_claim_of_one_that_was_lost(ops, remote):
+    _module, builders = ops
+    spec = builders[0].spec()
+    claim = Claim(open_store(remote.url), name_of(description_key(spec), spec.target, spec.portable))
+    assert claim.take(None)
+    began = time.monotonic()
+    with ThreadPoolExecutor(1) as executor:
+        assert build_on(executor, builders[:1])[0].state == "built"
+    claim.end(is_published=True)
+    assert time.monotonic() - began < MIN_WAIT_SECONDS
+
+
 def test_the_result_is_fetched_by_who_asked(ops, tmp_path, monkeypatch):
     _module, builders = ops
     with ThreadPoolExecutor(1) as executor:
@@ -108,6 +127,21 @@ def test_a_pool_that_breaks_and_cannot_be_made_again_leaves_no_unit_without_an_o
         outcomes = build_on(executor, [module.DeadlyBuilder(), *builders])
     assert [outcome.state for outcome in outcomes] == ["failed"] * 4
     assert all("BrokenProcessPool" in outcome.reason for outcome in outcomes)
+
+
+def test_an_executor_that_takes_nothing_is_given_up(ops):
+    _module, builders = ops
+    pools = []
+
+    def closed():
+        pools.append(ThreadPoolExecutor(1))
+        pools[-1].shutdown()
+        return pools[-1]
+
+    outcomes = build_on(closed, builders)
+    assert [outcome.state for outcome in outcomes] == ["failed"] * 3
+    assert "it was not begun: RuntimeError: cannot schedule new futures after shutdown" in outcomes[0].reason
+    assert len(pools) == 4
 
 
 class JobLike:
@@ -173,6 +207,25 @@ def test_a_run_whose_claim_is_gone_is_not_begun(ops, remote):
     text = unit.unit_of(builders[0], f"{remote.url}?push=1", run="v1/claims/none.json").to_json()
     assert json.loads(worker.run(text))["state"] == "interrupted"
     assert not [offer for offer in remote.offers() if offer.op == builders[0].name and offer.problem]
+
+
+@pytest.mark.parametrize(("jobs", "threads", "slots"), [(None, 3, 3), (2, 3, 2), (None, None, 5)])
+def test_a_worker_builds_with_its_own_cores_unless_jobs_are_requested(ops, remote, monkeypatch, jobs, threads, slots):
+    _module, builders = ops
+    budgets = []
+
+    @contextmanager
+    def noted(_store, _claim, budget):
+        budgets.append(budget)
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr(session, "of", noted)
+    monkeypatch.setattr(worker, "_place", lambda: ("w", threads))
+    monkeypatch.setattr(parallelism, "compiler_jobs", lambda *_arguments: 5)
+    text = unit.unit_of(builders[0], f"{remote.url}?push=1", jobs=jobs).to_json()
+    assert json.loads(worker.run(text))["state"] == "interrupted"
+    assert budgets == [slots]
 
 
 def test_a_unit_of_another_opforge_is_refused(ops, remote):

@@ -1,4 +1,5 @@
-// Keeps C++ exceptions inside a library that contains a C++ runtime of its own.
+// What happens to an exception of a kernel: its message gets the paths of files, and it stays inside a library that
+// contains a C++ runtime of its own.
 //
 // A library built with libc++ (by zig) contains its own unwinder and its own exception types. If one of its exceptions
 // reached torch's frames, the process would end. So a kernel's exception is caught here, within the library, and thrown
@@ -8,11 +9,45 @@
 
 #include <torch/csrc/stable/c/shim.h>
 
+#include <opforge/registration.h>
+
+#include <cctype>
 #include <cstdint>
 #include <exception>
 #include <mutex>
+#include <stdexcept>
+#include <string>
+#include <typeinfo>
 
 namespace opforge {
+
+using Boxed = void (*)(StableIValue*, uint64_t, uint64_t);
+
+// Returns whether NAME/FILE:LINE begins at `at`, and nothing that belongs to another word precedes it.
+inline bool is_location(const std::string& text, size_t at) {
+    const size_t colon = text.find(':', text.find('/', at));
+    const size_t space = text.find_first_of(" \n", at);
+    return (at == 0 || text[at - 1] == ' ' || text[at - 1] == '\n') && colon != std::string::npos && colon < space &&
+           colon + 1 < text.size() && std::isdigit(static_cast<unsigned char>(text[colon + 1]));
+}
+
+// Returns a message with the folder of a root in place of its name where NAME/FILE:LINE is: compiled paths name roots.
+[[gnu::cold, gnu::noinline]] inline std::string with_paths(const char* message) {
+    std::string text = message;
+    const std::string& lines = roots();
+    for (size_t begin = 0, end = 0; (end = lines.find('\n', begin)) != std::string::npos; begin = end + 1) {
+        const size_t equals = lines.find('=', begin);
+        const std::string name = lines.substr(begin, equals - begin) + '/';
+        const std::string folder = lines.substr(equals + 1, end - equals - 1) + '/';
+        for (size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
+            if (is_location(text, at)) {
+                text.replace(at, name.size(), folder);
+                at += folder.size();
+            }
+        }
+    }
+    return text;
+}
 
 // Runs `callback` on torch's threads. The first exception of any of them is thrown again here, in the caller: torch
 // itself passes no message to a library that is built for a version before 2.13.
@@ -52,12 +87,8 @@ inline AOTITorchError guarded_parallel_for(int64_t begin, int64_t end, int64_t g
 
 #include <cstdio>
 #include <cstdlib>
-#include <stdexcept>
-#include <string>
 
 namespace opforge {
-
-using Boxed = void (*)(StableIValue*, uint64_t, uint64_t);
 
 // The size of the buffer for an exception's message: a plain array, so that its frame needs no cleanup.
 constexpr int kMessage = 4096;
@@ -69,7 +100,7 @@ constexpr int kMessage = 4096;
         kernel(stack, in, out);
         return false;
     } catch (const std::exception& problem) {
-        std::snprintf(message, kMessage, "%s", problem.what());
+        std::snprintf(message, kMessage, "%s", with_paths(problem.what()).c_str());
     } catch (...) {
         std::snprintf(message, kMessage, "%s", "an exception that is no std::exception");
     }
@@ -108,5 +139,36 @@ struct Guarded {
 #define OPFORGE_BOXED(...) (::opforge::Guarded{&::opforge::guarded<(__VA_ARGS__)>})
 
 #else
+
+namespace opforge {
+
+// Throws the exception that is being handled again: a plain std::runtime_error, which is that of STD_TORCH_CHECK, with
+// the paths of files in its message; any other one as it is, since torch makes another Python error of it.
+[[noreturn, gnu::cold, gnu::noinline]] inline void rethrow_with_paths() {
+#ifdef __cpp_rtti
+    try {
+        throw;
+    } catch (const std::runtime_error& problem) {
+        if (typeid(problem) == typeid(std::runtime_error)) {
+            throw std::runtime_error(with_paths(problem.what()));
+        }
+        throw;
+    }
+#else
+    throw;
+#endif
+}
+
+template <Boxed kernel>
+void located(StableIValue* stack, uint64_t in, uint64_t out) {
+    try {
+        kernel(stack, in, out);
+    } catch (...) {
+        rethrow_with_paths();
+    }
+}
+
+}  // namespace opforge
+
 #define OPFORGE_BOXED(...) (__VA_ARGS__)
 #endif

@@ -2,7 +2,8 @@
 //
 // A library with at least one block exports two symbols:
 //   opforge_describe  returns what it will define, so that the loader can detect conflicts first;
-//   opforge_register  registers every block, and undoes everything on the first failure.
+//   opforge_register  registers every block, and undoes everything on the first failure. It also gets the folders of
+//                     the library's roots, for the messages of errors: compiled paths begin with a root's name.
 #pragma once
 
 #include <cstring>
@@ -12,9 +13,15 @@
 #define OPFORGE_EXPORT extern "C" __attribute__((visibility("default"))) inline
 
 OPFORGE_EXPORT const char* opforge_describe();
-OPFORGE_EXPORT const char* opforge_register(const char* suffix);
+OPFORGE_EXPORT const char* opforge_register(const char* suffix, const char* roots);
 
 namespace opforge {
+
+// Lines "NAME=FOLDER": where the roots are on this machine.
+inline std::string& roots() {
+    static std::string lines;
+    return lines;
+}
 
 // What a block registers. Deleting it removes the ops.
 class __attribute__((visibility("hidden"))) Registration {
@@ -56,7 +63,7 @@ public:
 
     // The compiler emits the two exported functions because of these: a library without a block has neither.
     const char* (*const describe_all)() = &opforge_describe;
-    const char* (*const register_all)(const char*) = &opforge_register;
+    const char* (*const register_all)(const char*, const char*) = &opforge_register;
 
 private:
     static const Block**& end() {
@@ -109,9 +116,10 @@ OPFORGE_EXPORT const char* opforge_describe() {
 }
 
 // Registers every block, those of definitions first. The names of the library's own namespaces are followed by
-// `suffix`. Returns null, or the reason why nothing was registered.
-OPFORGE_EXPORT const char* opforge_register(const char* suffix) {
+// `suffix`. `roots` are lines "NAME=FOLDER". Returns null, or the reason why nothing was registered.
+OPFORGE_EXPORT const char* opforge_register(const char* suffix, const char* roots) {
     static std::string problem;
+    opforge::roots() = roots;
     opforge::Registration* last = nullptr;  // never deleted if all goes well: deleting one would remove its ops
     problem.clear();
     for (const bool definitions : {true, false}) {

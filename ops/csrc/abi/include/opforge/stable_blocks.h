@@ -153,10 +153,15 @@ private:
 
 #undef OPFORGE_UNAVAILABLE
 
-// If the library contains a C++ runtime of its own, no exception may leave a kernel: see opforge/exceptions.h.
-#ifdef _LIBCPP_VERSION
+// An exception of a kernel gets the paths of files, and does not leave a library that contains a C++ runtime of its
+// own: see opforge/exceptions.h.
 #undef TORCH_BOX
+#ifdef _LIBCPP_VERSION
 #define TORCH_BOX(function)                                                \
     (::opforge::Guarded{&::opforge::guarded<&torch::stable::detail::boxer< \
         std::remove_pointer_t<std::remove_reference_t<decltype(function)>>, (function)>::boxed_fn>})
+#else
+#define TORCH_BOX(function)                             \
+    (&::opforge::located<&torch::stable::detail::boxer< \
+         std::remove_pointer_t<std::remove_reference_t<decltype(function)>>, (function)>::boxed_fn>)
 #endif

@@ -1,1 +1,0 @@
-"""Benchmarks of the ops that move tensors to and from files."""

@@ -1,1 +1,0 @@
-"""Speed of the quantizers on the host."""

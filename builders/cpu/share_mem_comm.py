@@ -1,0 +1,60 @@
+"""The builder of the op by which the processes of a host exchange tensors."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from ctypes import POINTER, c_double, c_int, c_int64, c_uint32, c_uint64, c_void_p
+from typing import TYPE_CHECKING
+
+from opforge.builders.base import OpBuilder
+
+if TYPE_CHECKING:
+    from opforge.accelerator.capabilities import Capabilities
+
+_LIST = POINTER(c_void_p)
+_SIZES = POINTER(c_uint64)
+
+
+class ShareMemCommBuilder(OpBuilder):
+    """Collectives and messages through shared memory: initialize, vector_kernel_level.
+
+    See opforge.ops.shm for the functions, ops/csrc/cpu/shm/shm.cpp for what they call.
+    """
+
+    name = "shm_comm"
+    abi = "c"
+    sources = [
+        "cpu/shm/shm.cpp",
+        "cpu/shm/group.cpp",
+        "cpu/shm/collectives.cpp",
+        "cpu/shm/messages.cpp",
+        "cpu/shm/reduce_floats.cpp",
+        "cpu/shm/reduce_integers.cpp",
+    ]
+    python_functions = "opforge.ops.shm.inference:functions"
+    signatures = {
+        "shm_most_ranks": (c_uint32, []),
+        "shm_rank_bytes": (c_int64, [c_uint32]),
+        "shm_vector_level": (c_int, []),
+        "shm_start_time": (c_uint64, [c_uint32]),
+        "shm_create": (c_int, [c_uint32, c_uint64, POINTER(c_uint32), POINTER(c_uint64), POINTER(c_int)]),
+        "shm_attach": (c_int, [c_int, c_uint32, c_uint32, c_uint64, POINTER(c_void_p)]),
+        "shm_join": (c_int, [c_void_p, c_double]),
+        "shm_close": (None, [c_void_p]),
+        "shm_delete": (None, [c_void_p]),
+        "shm_failure": (c_int, [c_void_p, c_void_p]),
+        "shm_reduces": (c_int, [c_uint32, c_uint32]),
+        "shm_barrier": (c_int, [c_void_p, c_double]),
+        "shm_all_reduce": (c_int, [c_void_p, c_void_p, c_uint64, c_uint32, c_uint32, c_double]),
+        "shm_reduce_scatter": (c_int, [c_void_p, _LIST, c_void_p, c_uint64, c_uint32, c_uint32, c_double]),
+        "shm_all_gather": (c_int, [c_void_p, c_void_p, _LIST, c_uint64, c_uint32, c_double]),
+        "shm_broadcast": (c_int, [c_void_p, c_void_p, c_uint64, c_uint32, c_uint32, c_double]),
+        "shm_all_to_all": (c_int, [c_void_p, _LIST, _SIZES, _LIST, _SIZES, c_uint32, c_double]),
+        "shm_send": (c_int, [c_void_p, c_void_p, c_uint64, c_uint32, c_uint32, c_uint64, c_double]),
+        "shm_receive": (c_int, [c_void_p, c_void_p, c_uint64, c_uint32, c_uint32, c_uint64, c_double]),
+    }
+
+    def gate(self, capabilities: Capabilities) -> Iterable[str]:
+        """Returns that it needs Linux, elsewhere."""
+        return () if sys.platform == "linux" else ("it needs Linux: memfd_create, futex and /proc",)

@@ -1,0 +1,1 @@
+"""What Python shows of ops and builders. No load imports it."""

@@ -1,0 +1,35 @@
+"""What `opforge bench` measures of each op: its cases, which lie beside the op's front end.
+
+`CASES` has a line for each op. docs/bench.md describes how to add one.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from .form import OURS, Call, Case, MissingError, Place, Seconds
+
+__all__ = ["CASES", "OURS", "Call", "Case", "MissingError", "Place", "Seconds", "load_cases"]
+
+CASES: dict[str, str] = {
+    "AsyncIOBuilder": "opforge.ops.aio.cases:ASYNC_IO",
+    "CPUAdagradBuilder": "opforge.ops.optimizers.cases:CPU_ADAGRAD",
+    "CPUAdamBuilder": "opforge.ops.optimizers.cases:CPU_ADAM",
+    "CPULionBuilder": "opforge.ops.optimizers.cases:CPU_LION",
+    "FPQuantizerBuilder": "opforge.ops.fp_quantizer_cases:FP_QUANTIZER",
+    "FusedAdamBuilder": "opforge.ops.optimizers.cases:FUSED_ADAM",
+    "FusedLambBuilder": "opforge.ops.optimizers.cases:FUSED_LAMB",
+    "FusedLionBuilder": "opforge.ops.optimizers.cases:FUSED_LION",
+    "PinMemoryBuilder": "opforge.ops.pinned_cases:PIN_MEMORY",
+    "QuantizerBuilder": "opforge.ops.quantizer_cases:QUANTIZER",
+    "ShareMemCommBuilder": "opforge.ops.shm.cases:SHARE_MEM_COMM",
+    "UtilsBuilder": "opforge.ops.byte_tensor_cases:UTILS",
+}
+"""Builder -> "module:name" of its cases, a tuple of Case. The modules import torch only when a case runs."""
+
+
+def load_cases(import_path: str) -> tuple[Case, ...]:
+    """Imports and returns the cases at "module:name". Raises what that import raises, and AttributeError."""
+    module, _, name = import_path.partition(":")
+    cases: tuple[Case, ...] = getattr(importlib.import_module(module), name)
+    return cases

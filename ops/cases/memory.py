@@ -1,0 +1,16 @@
+"""The ceiling of ops that move memory: torch's copy of as many bytes, on the device of the case."""
+
+from __future__ import annotations
+
+from .form import Call
+
+COPY = "copy"
+
+
+def copy_of(moved: float, device: str = "cpu") -> Call:
+    """Returns a copy that reads and writes `moved` bytes in all, half of them each way."""
+    import torch
+
+    source = torch.zeros(max(1, int(moved) // 2), dtype=torch.uint8, device=device)
+    target = torch.ones_like(source)
+    return lambda: target.copy_(source)

@@ -1,0 +1,1 @@
+"""DeepSpeed's functions over oneCCL, for `CCLCommBuilder`."""

@@ -1,0 +1,110 @@
+#pragma once
+
+// `Group`: this process's part in a group, and how it waits for the others.
+
+#include <chrono>
+#include <mutex>
+
+#include "layout.h"
+
+namespace opforge::shm {
+
+struct Failed {};  // thrown; Header::failure says why
+struct Closed {};  // thrown in the calls that are under way when the group is closed
+struct Invalid {   // thrown if the memory cannot be used
+    int error;
+};
+
+using Clock = std::chrono::steady_clock;
+
+class Group {
+public:
+    // Makes a group's memory, which has no name in any file system. Returns its descriptor. Throws Invalid.
+    static int create(uint32_t ranks, uint64_t token, const uint32_t* processes, const uint64_t* started);
+    // Maps the memory of a descriptor, which the caller closes. Throws Invalid.
+    Group(int descriptor, uint32_t ranks, uint32_t rank, uint64_t token);
+    ~Group();
+    Group(const Group&) = delete;
+
+    uint32_t rank() const { return rank_; }
+    uint32_t ranks() const { return ranks_; }
+    Header& header() { return *reinterpret_cast<Header*>(base_); }
+    Member& member(uint32_t rank) { return *reinterpret_cast<Member*>(base_ + layout_.member(rank)); }
+    char* slot(uint32_t rank, uint32_t step) {
+        return base_ + layout_.slots(rank) + step % kSlots * layout_.slot_bytes;
+    }
+    Channel& channel(uint32_t from, uint32_t to) {
+        return *reinterpret_cast<Channel*>(base_ + layout_.channel(from, to));
+    }
+    char* packet(uint32_t from, uint32_t to, uint32_t number) {
+        return base_ + layout_.channel(from, to) + kPage + number % kPackets * layout_.packet_bytes;
+    }
+    size_t slot_bytes() const { return layout_.slot_bytes; }
+    size_t packet_bytes() const { return layout_.packet_bytes; }
+
+    // Waits until all ranks have attached.
+    void join(double seconds);
+    // Makes the calls under way in this process throw Closed, and later ones of all ranks fail.
+    void close();
+
+    // Locks the collective calls, checks that the group can be used, and sets the call that peers compare.
+    class Turn {
+    public:
+        Turn(Group& group, const Call& call, double seconds);
+        char* slot() { return group_.slot(group_.rank_, group_.step_); }  // of the step that is posted next
+        uint32_t post();                                                  // returns the step's number
+        void arrive(uint32_t step);                                       // waits until all have posted it
+        const Clock::time_point deadline;
+
+    private:
+        Group& group_;
+        std::lock_guard<std::mutex> lock_;
+        const Call call_;
+        const uint32_t first_;
+        bool is_compared_ = false;
+    };
+
+    void check();  // throws Failed or Closed
+    [[noreturn]] void fail(FailureCode code, uint32_t rank, const Call& expected, const Call& actual);
+
+    // Waits until `ready` returns true for the value of a word that `peer` changes.
+    template <typename Ready>
+    void wait(Word& word, uint32_t peer, const Call& call, Clock::time_point deadline, Ready ready) {
+        for (int turn = 0; turn < spins_; ++turn) {
+            if (ready(word.value.load(std::memory_order_acquire))) return;
+            pause();
+        }
+        for (unsigned round = 0;; ++round) {
+            const uint32_t seen = word.value.load(std::memory_order_acquire);
+            if (ready(seen)) return;
+            sleep(word, seen, peer, call, deadline, round);
+        }
+    }
+    static void publish(Word& word, uint32_t value);
+
+private:
+    void sleep(Word& word, uint32_t seen, uint32_t peer, const Call& call, Clock::time_point deadline, unsigned round);
+    bool has_ended(uint32_t rank);
+    static void pause() {
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#elif defined(__aarch64__)
+        asm volatile("yield");
+#endif
+    }
+
+    const uint32_t ranks_, rank_;
+    const Layout layout_;
+    char* base_;
+    int spins_;
+    uint32_t step_ = kFirstStep;  // the next one
+    std::mutex collective_;
+    std::atomic<bool> is_closed_{false};
+};
+
+Clock::time_point deadline_after(double seconds);
+
+// Returns the start time of a process in ticks, 0 if it has ended or is a zombie.
+uint64_t start_time(uint32_t process);
+
+}  // namespace opforge::shm

@@ -1,0 +1,28 @@
+"""Tensors among the processes of one host, through shared memory.
+
+    from opforge.ops import shm
+
+    shm.register()                                          # a backend of torch.distributed
+    torch.distributed.init_process_group("cpu:opforge_shm")
+
+    group = shm.Group(store, rank, size)                    # or without torch.distributed's groups
+    group.all_reduce(tensor, "sum")
+
+All ranks of a group make the same calls in the same order. A rank that is late, has ended, or made another call is an
+error on every rank: `opforge.errors.GroupError`. No call holds the interpreter's lock while it waits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opforge import lazy
+
+if TYPE_CHECKING:
+    from .group import Group
+    from .registration import BACKEND, register
+
+__all__ = ["BACKEND", "Group", "register"]
+
+_MODULES = {"BACKEND": "registration", "Group": "group", "register": "registration"}
+__getattr__, __dir__ = lazy.names(__name__, _MODULES)

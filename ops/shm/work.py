@@ -1,0 +1,121 @@
+"""What a call of the process group returns, and the threads that run calls in the background."""
+
+from __future__ import annotations
+
+import functools
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.distributed import Work
+
+
+class CallInGroup(Work):
+    """A call that may still run. `wait` raises what it raised."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self._value = value
+        self._done = threading.Event()
+        self._error: BaseException | None = None
+        self._future: Any = None
+        self._lock = threading.Lock()
+
+    def finish(self, error: BaseException | None) -> None:
+        """Ends the call, with what it raised."""
+        with self._lock:
+            self._error = error
+            self._done.set()
+            future = self._future
+        if future is not None:
+            self._fill(future)
+
+    def _fill(self, future: Any) -> None:
+        if self._error is None:
+            future.set_result(self._value)
+        else:
+            future.set_exception(self._error)
+
+    def wait(self, timeout: Any = None) -> bool:
+        """Waits for the call's end. Raises what it raised, and TimeoutError after `timeout`, a timedelta."""
+        seconds = timeout.total_seconds() if timeout else None
+        if not self._done.wait(seconds):
+            raise TimeoutError(f"a call of the process group has not ended after {seconds:g} seconds")
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def get_future(self) -> Any:
+        """Returns a torch.futures.Future of the tensors."""
+        with self._lock:
+            if self._future is not None:
+                return self._future
+            future = self._future = torch.futures.Future()
+            if not self._done.is_set():
+                return future
+        self._fill(future)
+        return future
+
+    def is_completed(self) -> bool:
+        return self._done.is_set()
+
+    def is_success(self) -> bool:
+        return self._done.is_set() and self._error is None
+
+    def exception(self) -> BaseException | None:
+        return self._error
+
+    def result(self) -> Any:
+        return self._value
+
+
+@functools.cache
+def ended() -> CallInGroup:
+    """Returns the work of every call that ended before it returned: making one costs more than a small call."""
+    work = CallInGroup(())
+    work.finish(None)
+    return work
+
+
+class Lane:
+    """Calls that run in their order: at once in the thread that makes them, or in a thread of the lane.
+
+    A call that need not wait for earlier ones runs at once if the caller waits for it anyway.
+    """
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[tuple[Callable[[], None], CallInGroup]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._pending = 0
+        self._thread: threading.Thread | None = None
+
+    def run(self, call: Callable[[], None], value: Any, is_async: bool) -> CallInGroup:
+        """Returns the call's work. Unless `is_async`, it has ended, and what the call raises is raised."""
+        if not is_async and not self._pending:
+            call()
+            return ended()
+        work = CallInGroup(value)
+        with self._lock:
+            self._pending += 1
+            self._calls.put((call, work))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="opforge_shm", daemon=True)
+                self._thread.start()
+        if not is_async:
+            work.wait()
+        return work
+
+    def _serve(self) -> None:
+        while True:
+            call, work = self._calls.get()
+            error: BaseException | None = None
+            try:
+                call()
+            except BaseException as problem:
+                error = problem
+            with self._lock:
+                self._pending -= 1
+            work.finish(error)
+            del call, work, error

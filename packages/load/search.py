@@ -1,0 +1,149 @@
+"""Searches a package by its name and version: a checkout, then what is installed, then remotes if that is requested."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from types import ModuleType
+
+from opforge import settings
+from opforge.packages.form import names, version
+from opforge.packages.form.version import Range
+from opforge.packages.installed import layout, releases
+from opforge.packages.installed.releases import Installed
+
+from . import callers_lock, memory, variants
+from .callers_lock import Locked
+from .variants import Attempt, Loadable
+
+
+def load(
+    name: str,
+    wanted_version: str | int | None,
+    label: str | None,
+    install: bool | None,
+    caller: str,
+    attempt: Attempt,
+) -> ModuleType:
+    """Returns the module of the package, as `get_kernel` does; `attempt` gets what was learned on the way."""
+    names.check(name)
+    text = str(name if wanted_version is None else f"{name} {wanted_version}")
+    numbers = version.parse_range(wanted_version, f"the version of {name}")
+    searched: list[str] = []
+    folder = _checkout_folder(name)
+    if folder is not None:
+        module = _from_checkout(name, folder, numbers, label, attempt)
+        if module is None:
+            raise _nothing_fits(text, attempt.reasons, f"It is in {folder}, which OPFORGE_KERNELS names.")
+        return module
+    locked = callers_lock.of(name, caller) if wanted_version is None else None
+    for root in layout.roots():
+        if problem := _root_problem(root):
+            attempt.reasons.append(f"{root.path}: {problem}")
+            continue
+        for release in releases.matching(root, name, numbers):
+            if locked is not None and not locked.allows(release):
+                attempt.reasons.append(f"{release.version} in {root.path}: {locked.objection(release)}")
+                continue
+            module = _from_release(release, label, attempt)
+            if module is not None:
+                return module
+        searched.append(f"{root.join('names', *name.split('/'))} ({root.scope})")
+    if install if install is not None else settings.installs_kernels():
+        return _installed_now(name, numbers, label, locked, attempt)
+    if attempt.reasons:
+        raise _nothing_fits(text, attempt.reasons, "")
+    from opforge.errors import KernelNotFoundError
+
+    what = f"'{name}@{numbers}'" if numbers.text else name
+    raise KernelNotFoundError(text, searched, f"Install it with: opforge install {what}")
+
+
+def _root_problem(root: layout.Root) -> str:
+    """Returns why a folder of installed packages cannot be trusted, or an empty text.
+
+    Whoever can write an environment's folder can change its Python too: that of the environment is not looked at.
+    """
+    return "" if root.scope == "environment" or not os.path.isdir(root.path) else memory.root_problem(root.path)
+
+
+def _checkout_folder(name: str) -> str | None:
+    if not settings.variable("OPFORGE_KERNELS"):
+        return None
+    from . import checkout
+
+    return checkout.folders().get(name)
+
+
+def _from_checkout(name: str, folder: str, numbers: Range, label: str | None, attempt: Attempt) -> ModuleType | None:
+    """Returns the module of the best variant in a folder, after hashing its files; None if none can be loaded."""
+    from . import checkout
+
+    choices, problems = checkout.variants(folder)
+    attempt.reasons += problems
+    if not choices and not problems:
+        attempt.reasons.append(f"{folder}: there is no variant in it: run opforge pack there")
+    loadable = []
+    for choice in choices:
+        number = choice.metadata.release
+        if number is not None and number not in numbers:
+            attempt.reasons.append(f"{choice.folder}: it is version {number}, and {numbers} is requested")
+            continue
+        problem = _checkout_problem(choice.folder, choice.metadata.files, choice.metadata.algorithm)
+        if problem:
+            attempt.reasons.append(f"{choice.folder}: {problem}")
+            continue
+        unique = f"{choice.metadata.id}__{abs(hash(os.path.realpath(choice.folder))):x}"
+        loadable.append(Loadable(choice.candidate, choice.folder, choice.folder, unique))
+    return variants.best(name, loadable, label, attempt)
+
+
+def _checkout_problem(folder: str, files: object, algorithm: str) -> str:
+    from opforge.packages.form import digests
+
+    if not isinstance(files, dict):
+        return ""  # an older builder's package, which states no digests
+    try:
+        problems = digests.problems(folder, files, algorithm)
+    except (OSError, ValueError) as error:
+        return str(error)
+    return f"it does not match its digests ({problems[0]}): pack it again" if problems else ""
+
+
+def _from_release(release: Installed, label: str | None, attempt: Attempt) -> ModuleType | None:
+    """Returns the module of the best variant of an installed release; None if none can be loaded."""
+    where = f"{release.version} in {release.root.path}"
+    loadable = [
+        Loadable(
+            part.candidate, part.folder, f"{part.candidate.label} ({where})", f"{part.id}__{part.digest[:16]}", part
+        )
+        for part in release.variants
+    ]
+    attempt.root = release.root
+    return variants.best(f"{release.name} {release.version}", loadable, label, attempt)
+
+
+def _nothing_fits(name: str, reasons: Sequence[str], advice: str) -> Exception:
+    from opforge.errors import KernelIncompatibleError
+
+    return KernelIncompatibleError(name, reasons, advice)
+
+
+def _installed_now(name: str, numbers: Range, label: str | None, locked: Locked | None, attempt: Attempt) -> ModuleType:
+    """Downloads and installs the package for the user, and returns its module."""
+    from opforge.packages.registry import install, selection
+
+    if locked is not None:
+        numbers = version.parse_range(f"=={locked.version.interface}.{locked.version.rebuild}")
+    choice = selection.choose(name, numbers, selection.sources(), all_platforms=label is not None)
+    if label is not None:
+        requested = tuple(part for part in choice.variants if part.label == label)
+        if not requested:
+            labels = [f"{part.label}: {label} is requested" for part in choice.variants]
+            raise _nothing_fits(f"{name} {choice.verified.release.version}", labels, "")
+        choice = choice._replace(variants=requested)
+    release, _is_new = install.install(layout.user_root(), choice)
+    module = _from_release(release, label, attempt)
+    if module is None:
+        raise _nothing_fits(f"{name} {release.version}", attempt.reasons, "")
+    return module

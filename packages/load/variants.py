@@ -1,0 +1,116 @@
+"""Loads the best of some variants that are on disk: each is judged before it is opened, then the next one is tried."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from types import ModuleType
+from typing import NamedTuple
+
+from opforge.errors import OpforgeError
+from opforge.packages.choose.candidate import Candidate
+from opforge.packages.form.properties import SOURCE
+from opforge.packages.installed import receipt
+from opforge.packages.installed.layout import Root
+from opforge.packages.installed.releases import InstalledVariant
+
+from .module import import_tree
+
+log = logging.getLogger("opforge.kernels")
+
+
+class Attempt:
+    """What one call of `get_kernel` has learned."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+        """Why variants cannot be used."""
+        self.is_per_device = False
+        """Whether another current device may need another variant."""
+        self.needs_more = False
+        """Whether more than the machine's processor and torch decided: devices, or other Python packages."""
+        self.root: Root | None = None
+        """Where the release that was tried last is installed; None for a checkout."""
+        self.choice: Loadable | None = None
+        """The variant that was loaded."""
+
+
+class Loadable(NamedTuple):
+    """A variant on disk."""
+
+    candidate: Candidate
+    folder: str
+    where: str
+    """For messages: the label, and where it lies."""
+    module: str
+    """The name of its module in sys.modules."""
+    installed: InstalledVariant | None = None
+
+
+def best(name: str, variants: Sequence[Loadable], label: str | None, attempt: Attempt) -> ModuleType | None:
+    """Returns the module of the best variant that can be loaded, or None. Raises KernelLoadError."""
+    from opforge.packages.choose import environment, order
+
+    reasons = attempt.reasons
+    if label is not None:
+        reasons += [f"{choice.where}: {label} is requested" for choice in variants if choice.candidate.label != label]
+        variants = [choice for choice in variants if choice.candidate.label == label]
+    backends = {choice.candidate.properties.backend for choice in variants}
+    if any(choice.candidate.properties.framework == "tvm-ffi" for choice in variants):
+        backends.add("tvm-ffi")
+    by_candidate = {id(choice.candidate): choice for choice in variants}
+    attempt.needs_more |= not backends <= {"cpu", "universal"}
+    whole = environment.here(backends)
+    here = environment.of_current_device(whole)
+    attempt.is_per_device = attempt.is_per_device or here is not whole
+    for decision in order.decide([choice.candidate for choice in variants], here):
+        choice = by_candidate[id(decision.candidate)]
+        problem = decision.problem or _requirement_problem(choice.candidate.python_depends)
+        if not problem and choice.installed:
+            problem = _change(choice)
+        if problem:
+            reasons.append(f"{choice.where}: {problem}")
+            continue
+        try:
+            module = import_tree(choice.folder, choice.module, bytecode=choice.installed is not None)
+        except OSError as error:  # dlopen's, for one: the next variant may load
+            reasons.append(f"{choice.where}: {error}")
+            continue
+        except Exception as error:
+            if choice.candidate.properties.framework == SOURCE and isinstance(error, OpforgeError):
+                reasons.append(f"{choice.where}: it cannot be built here: {error}")
+                continue
+            raise _import_failed(name, choice.folder, error) from error
+        log.debug("%s: %s", name, choice.where)
+        attempt.choice = choice
+        # Sources are built by whatever compiler is here.
+        attempt.needs_more |= bool(choice.candidate.python_depends) or choice.candidate.properties.framework == SOURCE
+        return module
+    return None
+
+
+def _change(choice: Loadable) -> str:
+    """Returns why an installed variant is not what was installed, or an empty text."""
+    part = choice.installed
+    assert part is not None
+    changed = receipt.differs(choice.folder, part.receipt)
+    if not changed:
+        return ""
+    # A copied environment has other stamps. Then the contents decide.
+    problem = receipt.digest_problem(choice.folder, part.files, part.metadata_sha256)
+    return f"it was changed after it was installed ({problem}): install it again" if problem else ""
+
+
+def _requirement_problem(requirements: Sequence[str]) -> str:
+    if not requirements:
+        return ""
+    from . import requirements as installed
+
+    return installed.problem(requirements)
+
+
+def _import_failed(name: str, folder: str, error: Exception) -> Exception:
+    from opforge.errors import KernelLoadError
+
+    problem = f"importing it failed: {type(error).__name__}: {error}"
+    return KernelLoadError(name, folder, problem, "The error above is the package's own: report it to its author")

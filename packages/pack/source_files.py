@@ -1,0 +1,55 @@
+"""The sources of a package, for the variant that is built on machines that no other variant fits."""
+
+from __future__ import annotations
+
+import os
+
+from opforge.errors import PackError
+from opforge.packages.form import digests
+from opforge.packages.sources.kernel_toml import module_file
+from opforge.packages.sources.project import KERNEL_TOML, Project
+
+from . import git
+
+SUFFIXES = (
+    *(".c", ".cc", ".cpp", ".cxx", ".cu", ".hip", ".sycl", ".cl"),
+    *(".cuh", ".h", ".hh", ".hpp", ".hxx", ".inc", ".inl", ".ipp", ".tpp"),
+)
+
+
+def read(project: Project) -> dict[str, bytes]:
+    """Returns what the package's library is built from, by path in the project: a machine may need other headers.
+
+    They are the project's sources and headers, and the module of its builder; none if the builder is in a package that
+    is installed beside opforge. Raises PackError for a file that no package can hold, OSError.
+    """
+    module = ""
+    reference = project.declared.get(KERNEL_TOML, {}).get("builder", "")
+    if reference:
+        path = module_file(reference, project.folder)
+        if not path:
+            return {}
+        module = os.path.relpath(path, project.folder)
+    files = {}
+    for path in _paths(project):
+        if path == module or path.endswith(SUFFIXES):
+            problem = digests.path_problem(path)
+            if problem or os.path.islink(os.path.join(project.folder, path)):
+                raise PackError(project.name, [problem or f"{path} is a link: put a file in its place"], "Rename it.")
+            with open(os.path.join(project.folder, path), "rb") as file:
+                files[path] = file.read()
+    return files
+
+
+def _paths(project: Project) -> list[str]:
+    """Returns the paths of the project's files, without those of its Python, its tests and what was packed before."""
+    paths = git.tracked(project.folder)
+    if paths is None:
+        paths = [
+            os.path.relpath(os.path.join(parent, name), project.folder)
+            for parent, _folders, names in os.walk(project.folder)
+            for name in names
+        ]
+    others = [os.path.relpath(path, project.folder) for path in (project.python, project.tests) if path]
+    left_out = tuple(f"{path}/" for path in ("build", ".git", *others))
+    return sorted(path for path in paths if not path.startswith(left_out))

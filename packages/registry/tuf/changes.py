@@ -1,0 +1,31 @@
+"""What publishing does in a registry with TUF metadata: the index that was changed is signed there, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from opforge.errors import PublishError
+from opforge.remote.signatures.keys import Signer
+from opforge.remote.stores.protocol import ObjectStore
+
+from . import FOLDER, MAX_BYTES, client, roots
+
+
+def recorder(store: ObjectStore, name: str, signer: Signer | None) -> Callable[[], bool]:
+    """Returns what signs the index of a name after it was changed; it does nothing in a registry without TUF metadata.
+
+    Raises PublishError if this user could not sign it, before anything is changed.
+    """
+    trusted = roots.read(store.url)
+    if trusted is None:
+        if store.get(f"{FOLDER}/1.root.json", MAX_BYTES) is None:
+            return lambda: False
+        hint = "Get the root metadata from its owner, and trust it: opforge tuf trust URL FILE"
+        raise PublishError(name, store.url, "it has TUF metadata, of which you trust no root", hint)
+    if signer is None:
+        raise PublishError(name, store.url, "its TUF metadata must be signed", "Leave out unsigned=1")
+    client.require()
+    from . import metadata
+
+    sign, root = signer, trusted
+    return lambda: metadata.record(store, root, name, sign)

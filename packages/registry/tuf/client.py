@@ -1,0 +1,105 @@
+"""Reads indexes from a registry with TUF metadata: `tuf.ngclient` verifies them, and our store fetches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from opforge.errors import ExtraNotInstalledError, SignatureError, StoreError
+from opforge.packages.registry import index
+from opforge.packages.registry.index import Index
+from opforge.remote.stores.protocol import ObjectStore
+
+from . import FOLDER, MAX_BYTES, file_of, roots, target_path
+
+if TYPE_CHECKING:
+    from tuf.ngclient import Updater
+
+BASE = "store:///"
+"""Begins the addresses that tuf asks for; what follows is the name of an object below FOLDER."""
+
+
+class Reader:
+    """The state of a registry, as its newest timestamp has it."""
+
+    def __init__(self, url: str, store: ObjectStore, root: bytes) -> None:
+        self.url, self._store, self._root = url, store, root
+        self._updater: Updater | None = None
+
+    def index(self, name: str) -> Index | None:
+        """Returns the index of a name; None if there is none. Raises SignatureError, StoreError, KernelFormatError."""
+        try:
+            if self._updater is None:
+                self._updater = self._refreshed()
+            target = self._updater.get_targetinfo(target_path(name))
+        except (OSError, ValueError, _exceptions().RepositoryError) as error:
+            raise _error(self.url, error) from error
+        except _exceptions().DownloadError as error:
+            raise _download_error(self.url, error) from error
+        if target is None:
+            return None
+        where = file_of(name, target.hashes.get("sha256", ""))
+        stored = self._store.get(where, index.MAX_BYTES)
+        if stored is None:
+            raise SignatureError(f"{self.url}/{where}", "it is missing", "The registry is incomplete: ask its owner")
+        try:
+            target.verify_length_and_hashes(stored.data)
+        except _exceptions().RepositoryError as error:
+            raise _error(f"{self.url}/{where}", error) from error
+        return index.parse(stored.data, name, f"{self.url}/{where}")
+
+    def _refreshed(self) -> Updater:
+        from tuf.ngclient import Updater
+        from tuf.ngclient.fetcher import FetcherInterface
+
+        store = self._store
+
+        class Fetcher(FetcherInterface):
+            def _fetch(self, url: str) -> Iterator[bytes]:
+                stored = store.get(f"{FOLDER}/{url.removeprefix(BASE)}", MAX_BYTES)
+                if stored is None:
+                    raise _exceptions().DownloadHTTPError(f"there is no {url.removeprefix(BASE)}", 404)
+                return iter((stored.data,))
+
+        folder = roots.folder_of(self.url)
+        updater = Updater(folder, BASE, fetcher=Fetcher(), bootstrap=self._root)
+        updater.refresh()
+        return updater
+
+
+def reader(url: str, store: ObjectStore) -> Reader | None:
+    """Returns what reads a registry whose root metadata this user trusts; None for every other. TrustFileError."""
+    root = roots.read(url)
+    if root is None:
+        return None
+    require()
+    return Reader(url, store, root)
+
+
+def require() -> None:
+    """Raises ExtraNotInstalledError if python-tuf is not installed."""
+    try:
+        import tuf.ngclient  # noqa: F401
+    except ImportError as error:
+        raise ExtraNotInstalledError("A registry with TUF metadata", "tuf", "tuf") from error
+
+
+def _exceptions() -> Any:
+    from tuf.api import exceptions
+
+    return exceptions
+
+
+def _error(what: str, error: Exception) -> SignatureError:
+    if isinstance(error, _exceptions().ExpiredMetadataError):
+        advice = "Somebody may be holding back what is newer. If not, its owner renews it: opforge tuf refresh"
+    else:
+        advice = "Somebody serves other or older metadata than the registry's owner signed: report it to the owner"
+    return SignatureError(what, f"its TUF metadata is refused: {str(error).rstrip('.')}", advice)
+
+
+def _download_error(url: str, error: Exception) -> Exception:
+    if isinstance(error.__cause__, StoreError):
+        return error.__cause__
+    reason = f"its TUF metadata is refused: {str(error).rstrip('.')}"
+    return SignatureError(url, reason, "The registry is incomplete, or it is none with TUF metadata: ask its owner")

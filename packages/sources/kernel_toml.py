@@ -1,0 +1,214 @@
+"""Reads kernel.toml: a package whose op is a builder, or is declared in the file itself."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from opforge.errors import BuilderError
+from opforge.packages.form import names, toml_file, version
+from opforge.packages.form.json_text import Fields
+
+from .project import KERNEL_TOML, LOCAL, MakeBuilder, Project, inside
+
+if TYPE_CHECKING:
+    from opforge.accelerator.target import Target
+    from opforge.builders.base import OpBuilder
+
+EXPECTED = "the fields that docs/packages.md lists for kernel.toml"
+FIELDS = (
+    "allow-libraries",
+    "backends",
+    "builder",
+    "check",
+    "depends",
+    "license",
+    "name",
+    "op",
+    "portable",
+    "python",
+    "python-depends",
+    "source",
+    "targets",
+    "upstream",
+    "version",
+    "with-source",
+)
+OP_FIELDS = {
+    "name": "name",
+    "sources": "sources",
+    "abi": "abi",
+    "devices": "devices",
+    "include-dirs": "include_dirs",
+    "define-macros": "define_macros",
+    "extra-compile-args": "extra_compile_args",
+    "extra-link-args": "extra_link_args",
+    "libraries": "libraries",
+    "torch-target": "torch_target",
+}
+"""Field of [op] -> attribute of OpBuilder."""
+
+
+def read_folder(folder: str) -> Project:
+    """Returns the project that a folder's kernel.toml describes. Raises KernelFormatError, OSError."""
+    path = os.path.join(folder, KERNEL_TOML)
+    fields = Fields(toml_file.read(path, EXPECTED), path, EXPECTED)
+    fields.only(FIELDS)
+    name = names.check(fields.text("name"), f"{path}: name")
+    check = Fields(fields.table("check", {}), f"{path}: check", EXPECTED)
+    check.only(("samples", "tests"))
+    project = Project(
+        name=name,
+        version=version.parse(fields.values.get("version"), f"{path}: version"),
+        folder=folder,
+        builder=None,
+        license=fields.text("license"),
+        upstream=fields.text("upstream", ""),
+        source=fields.text("source", ""),
+        python=_folder(folder, fields.text("python", ""), f"{path}: python"),
+        targets=_targets(fields),
+        backends=fields.texts("backends", ()),
+        python_depends=requirements(fields.texts("python-depends", ()), f"{path}: python-depends"),
+        kernel_depends={
+            names.check(needed, f"{path}: depends"): version.parse_range(text, f"{path}: depends")
+            for needed, text in fields.table("depends", {}).items()
+        },
+        allow_libraries=fields.texts("allow-libraries", ()),
+        portable=fields.flag("portable", False),
+        samples=check.text("samples", ""),
+        tests=_folder(folder, check.text("tests", ""), f"{path}: check"),
+        with_source=fields.flag("with-source", False),
+    )
+    declared: dict[str, Any] = {field: fields.values[field] for field in ("builder", "op") if field in fields.values}
+    if declared:
+        declared["name"] = name
+        return project._replace(builder=builder_of(declared, path, folder), declared={KERNEL_TOML: declared})
+    if not project.python:
+        raise fields.error("it has neither 'builder' nor [op], and no 'python' either: there is nothing to pack")
+    from opforge.packages.form.properties import NOARCH
+
+    unknown = [backend for backend in project.backends if backend not in NOARCH]
+    if unknown:
+        raise fields.error(f"'backends' holds {unknown[0]!r}, and not one of {', '.join(NOARCH)}")
+    return project._replace(backends=project.backends or ("universal",))
+
+
+def builder_of(table: dict[str, Any], path: str, folder: str) -> MakeBuilder:
+    """Returns the builder that `builder` or [op] declares; `name` is the package's. Raises KernelFormatError."""
+    fields = Fields(table, path, EXPECTED)
+    if len(fields.values.keys() & {"builder", "op"}) != 1:
+        raise fields.error("it has both 'builder' and [op], or neither")
+    if "builder" in fields.values:
+        kind = builder_class(fields.text("builder"), folder)
+    else:
+        attributes = _attributes(
+            Fields(fields.table("op"), f"{path}: op", EXPECTED), names.python_name(fields.text("name"))
+        )
+        kind = type("PackageBuilder", (_op_builder(),), {**attributes, "folder": folder, "__module__": __name__})
+    return lambda target, portable: _make(kind, target, portable)
+
+
+def _folder(folder: str, path: str, where: str) -> str:
+    return inside(folder, path, where, EXPECTED) if path else ""
+
+
+def _targets(fields: Fields) -> tuple[str, ...]:
+    from opforge.accelerator.target import Target
+
+    def parsed(texts: list[str] | None) -> tuple[str, ...]:
+        return tuple(str(Target.parse(text)) for text in texts or ())
+
+    fields.texts("targets", ())
+    targets: tuple[str, ...] = fields.parsed("targets", parsed)
+    return targets
+
+
+def requirements(texts: tuple[str, ...], where: str) -> tuple[str, ...]:
+    """Returns the requirements. Raises KernelFormatError for one that is not of PEP 508."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    from opforge.errors import KernelFormatError
+
+    for text in texts:
+        try:
+            Requirement(text)
+        except InvalidRequirement as error:
+            expected = "requirements as pip takes them, such as einops>=0.8"
+            raise KernelFormatError(
+                where, f"{text!r} is no requirement ({str(error).splitlines()[0]})", expected
+            ) from error
+    return texts
+
+
+def _attributes(fields: Fields, name: str) -> Mapping[str, Any]:
+    fields.only(tuple(OP_FIELDS))
+    fields.texts("sources")
+    fields.texts("devices", ())
+    values = {OP_FIELDS[field]: value for field, value in fields.values.items()}
+    return {"name": name, **values}
+
+
+def _op_builder() -> type[OpBuilder]:
+    from opforge.builders.base import OpBuilder
+
+    return OpBuilder
+
+
+def _make(kind: type[OpBuilder], target: Target | None, portable: bool) -> OpBuilder:
+    return kind(target, portable=True) if portable else kind(target)
+
+
+def module_file(reference: str, folder: str) -> str:
+    """Returns the file in a project's folder that holds `module:Class`; empty if the module is another package's."""
+    path = os.path.join(folder, *reference.partition(":")[0].split(".")) + ".py"
+    return path if folder and os.path.isfile(path) else ""
+
+
+def builder_class(reference: str, folder: str = "") -> type[OpBuilder]:
+    """Returns the builder class at `module:Class`; a module in `folder` is imported under a name of its own.
+
+    Raises BuilderError, and what importing the module raises.
+    """
+    module_name, _, attribute = reference.partition(":")
+    path = module_file(reference, folder)
+    if path:
+        # Two projects may both have an `ops.py`, and `pack --check` reads a copy of each.
+        unique = f"opforge_project_{abs(hash(path)):x}_{module_name.replace('.', '_')}"
+        spec = importlib.util.spec_from_file_location(unique, path)
+        assert spec and spec.loader
+        module = sys.modules[unique] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    else:
+        if os.getcwd() not in sys.path:
+            sys.path.insert(0, os.getcwd())  # as `python -m` does
+        try:
+            module = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            problem = f"there is no module {error.name!r} in this folder or on PYTHONPATH"
+            raise BuilderError(reference, problem, "Name the builder as module:Class") from error
+    kind = getattr(module, attribute, None)
+    if not (isinstance(kind, type) and issubclass(kind, _op_builder())):
+        raise BuilderError(reference, "it is not a subclass of opforge.OpBuilder", "Name the builder as module:Class")
+    return kind
+
+
+def of_builder(reference: str, name: str, text: str) -> Project:
+    """Returns the project of a builder alone: its functions are the package's. Raises KernelFormatError, BuilderError.
+
+    Without a name it is `local/` and the op's; without a version, 1.
+    """
+    kind = builder_class(reference)
+    short = (kind.name or "op").lower().replace("_", "-")
+    from opforge.builders.spec.kernel_roots import folder_of
+
+    return Project(
+        name=names.check(name or f"{LOCAL}/{short}", "--name"),
+        version=version.parse(text or "1", "--version"),
+        folder=folder_of(kind),
+        builder=lambda target, portable: _make(kind, target, portable),
+        declared={KERNEL_TOML: {"builder": reference, "name": name or f"{LOCAL}/{short}"}},
+    )

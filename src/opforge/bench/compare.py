@@ -1,0 +1,79 @@
+"""Compares two runs on one machine, by our speed relative to the ceiling in the same run."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from opforge.ops.cases.form import OURS
+
+from .medians import Median, round_ratios, spread
+from .results import Key, Result, Run
+
+SAME, WORSE, BETTER = "same", "worse", "better"
+LEAST = 0.05
+"""Changes of less than this share are not reported: the pages of two processes lie differently in memory."""
+
+
+class Change(NamedTuple):
+    """One case at one size in both runs."""
+
+    key: Key
+    old: Result
+    new: Result
+    before: Median
+    """Our speed relative to the ceiling, with its spread."""
+    now: Median
+
+    @property
+    def factor(self) -> float:
+        """How many times as fast as before it is, relative to the ceiling."""
+        return self.now.value / self.before.value
+
+    @property
+    def verdict(self) -> str:
+        """SAME unless the change is beyond the spread of both runs and LEAST."""
+        if self.before.overlaps(self.now) or abs(self.factor - 1) < LEAST:
+            return SAME
+        return WORSE if self.factor < 1 else BETTER
+
+
+class Comparison(NamedTuple):
+    """What both runs measured, and what only one of them did."""
+
+    changes: list[Change]
+    left_out: list[tuple[Key, str]]
+    """With the reason."""
+
+    def with_verdict(self, verdict: str) -> list[Change]:
+        """Returns the changes of one verdict, the largest first."""
+        changes = [change for change in self.changes if change.verdict == verdict]
+        return sorted(changes, key=lambda change: max(change.factor, 1 / change.factor), reverse=True)
+
+
+def compare(old: Run, new: Run) -> Comparison:
+    """Returns how each case of `new` changed since `old`. Both are of the same machine."""
+    before = old.by_key()
+    changes: list[Change] = []
+    left_out: list[tuple[Key, str]] = []
+    for key, result in new.by_key().items():
+        if key not in before:
+            left_out.append((key, "not in the old run"))
+            continue
+        earlier = before[key]
+        if not (earlier.ceiling_samples() and result.ceiling_samples()):
+            run = "new" if earlier.ceiling_samples() else "old"
+            left_out.append((key, f"the {run} run has no ceiling ({', '.join(result.ceiling)})"))
+        elif _ceilings(earlier) != _ceilings(result):
+            names = f"{', '.join(_ceilings(earlier))} then, {', '.join(_ceilings(result))} now"
+            left_out.append((key, f"another ceiling: {names}"))
+        else:
+            changes.append(Change(key, earlier, result, _speed(earlier), _speed(result)))
+    return Comparison(changes, left_out)
+
+
+def _speed(result: Result) -> Median:
+    return spread(round_ratios(result.samples[OURS], result.ceiling_samples()))
+
+
+def _ceilings(result: Result) -> list[str]:
+    return [name for name in result.ceiling if name in result.samples]

@@ -1,0 +1,184 @@
+"""Measures a case: prepares its contenders, chooses how many calls and rounds, and lets them take turns."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+from opforge.ops.cases.form import OURS, TIME, Call, Case, MissingError, Place, Seconds
+
+from .clocks import DeviceClock, HostClock, clock_for
+from .harness import take_turns
+from .results import CEILING, Result
+
+PAUSE = 0.002
+"""Seconds before each turn: OpenMP's threads of the contender before spin for about as long."""
+
+
+class Effort(NamedTuple):
+    """How much time a case gets at one size."""
+
+    seconds: float
+    """Of all samples together."""
+    fewest: int
+    """Rounds. The interval of a median of six is their whole range; of nine, all but the outermost two."""
+    most: int
+    sample: float
+    """Seconds that a sample takes at least: short calls are repeated within it."""
+
+
+LATE = 4
+"""After this many times the planned seconds no further round begins: other programs may slow a run down."""
+FULL, QUICK = Effort(4.0, 15, 61, 2e-3), Effort(0.25, 7, 31, 5e-4)
+MEMORY_FACTOR = 3
+"""A case needs at most this many times the bytes that a call moves: inputs, the ceiling's buffers, the rivals' own."""
+
+
+nothing: Call = {}.clear
+"""Does nothing, and is no function of Python's: the frame of one belongs to the contender that has it.
+
+Timed in place of a call, it shows the harness's own work.
+"""
+
+
+def measure(op: str, case: Case, size: int, dtype: str, device: str, quick: bool) -> Result:
+    """Returns the samples of all contenders at one size and dtype.
+
+    Raises:
+        MissingError: Our contender cannot take part here, or the memory does not suffice.
+        Exception: Whatever our contender raises.
+    """
+    effort = QUICK if quick else FULL
+    result = _empty(op, case, size, dtype, device)
+    _check_memory(case, result.amount)
+    with make_place(size, dtype, device, quick) as place:
+        clock = clock_for(device)
+        calls, measuring = _calls(case, place, clock, result.missing)
+        result.inner, seconds = _repetitions(calls, measuring, clock, effort)
+        rounds = max(effort.fewest, min(effort.most, int(effort.seconds / sum(seconds.values()))))
+        clock.processor.clear()
+        result.samples = take_turns(
+            calls,
+            rounds,
+            warmup=0,
+            inner=result.inner,
+            pause=PAUSE,
+            mirrored=True,
+            seconds=LATE * effort.seconds,
+            timer=clock,
+        )
+        result.processor = {name: clock.processor[call] for name, call in calls.items() if call in clock.processor}
+        result.own_work = max(_own_work(clock, result, name) for name in calls) if device == "cpu" else 0.0
+    return result
+
+
+@contextmanager
+def make_place(size: int, dtype: str, device: str, quick: bool) -> Iterator[Place]:
+    """Gives a place, and ends and removes what the contenders leave in it."""
+    with tempfile.TemporaryDirectory(prefix=".opforge-bench-", dir=os.getcwd()) as folder, ExitStack() as stack:
+        yield Place(size, dtype, device, folder, quick, stack)
+
+
+def measurable(case: Case, device: str, quick: bool) -> list[tuple[int, str]]:
+    """Returns the sizes and dtypes that a run measures of a case, on a device that the case is for."""
+    if device not in case.devices:
+        return []
+    sizes, dtypes = (case.quick_sizes(), case.dtypes[:1]) if quick else (case.sizes, case.dtypes)
+    return [(size, dtype) for dtype in dtypes for size in sizes]
+
+
+def _empty(op: str, case: Case, size: int, dtype: str, device: str) -> Result:
+    import torch
+
+    amount = case.amount(size, getattr(torch, dtype).itemsize)
+    result = Result(op, case.name, size, case.size_unit, dtype, device, case.unit, amount, list(case.ceiling))
+    goals = {name: case.goal(name, size) for name in case.goals}
+    result.goals = {name: goal for name, goal in goals.items() if goal is not None}
+    result.processor_goals = dict(case.processor_goals)
+    unknown = [name for name in [*case.goals, *case.processor_goals] if name not in (*case.contenders, CEILING)]
+    if unknown or OURS not in case.contenders or not set(case.ceiling) <= set(case.contenders):
+        raise ValueError(f"{op}, {case.name}: a goal or the ceiling names what is no contender: {unknown}")
+    return result
+
+
+def _check_memory(case: Case, amount: float) -> None:
+    from opforge.accelerator.host.cgroup import memory_left
+
+    left = memory_left()
+    available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    left = available if left is None else min(left, available)
+    needed = MEMORY_FACTOR * amount if case.unit in ("GB/s", TIME) else 0
+    if needed > left:
+        raise MissingError(f"it needs about {needed / 2**30:.1f} GiB of memory, and {left / 2**30:.1f} GiB are free")
+
+
+def _calls(
+    case: Case, place: Place, clock: HostClock | DeviceClock, missing: dict[str, str]
+) -> tuple[dict[str, Call], dict[str, float]]:
+    """Prepares the contenders and calls each once. Those that cannot take part go to `missing`.
+
+    Returns:
+        The calls, and for those that measure themselves how long one took as a whole.
+    """
+    inputs = case.setup(place)
+    calls: dict[str, Call] = {}
+    measuring: dict[str, float] = {}
+    for name, prepare in case.contenders.items():
+        try:
+            call = _distinct(prepare(inputs))
+            began = time.perf_counter()
+            outcome = call()
+            clock.wait()  # an error on the device is raised here
+            if isinstance(outcome, Seconds):
+                measuring[name] = time.perf_counter() - began
+        except MissingError as error:
+            if name == OURS:
+                raise
+            missing[name] = str(error)
+        except Exception as error:  # rivals raise exceptions of any kind for what they do not support
+            if name == OURS:
+                raise
+            missing[name] = f"it failed: {first_line(error)}"
+        else:
+            calls[name] = call
+    return calls, measuring
+
+
+def first_line(error: Exception) -> str:
+    """Returns an error as one line: its class, and the first line of its text."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
+
+
+def _distinct(call: Callable[[], Any]) -> Call:
+    """Returns the call. If it cannot be a key, because it has no hash or equals another, as a function of its own."""
+    return call if type(call).__name__ == "function" else lambda: call()
+
+
+def _repetitions(
+    calls: Mapping[str, Call], measuring: Mapping[str, float], clock: HostClock | DeviceClock, effort: Effort
+) -> tuple[dict[str, int], dict[str, float]]:
+    """Runs a round that is not kept. Returns the calls in a sample, and the seconds that a sample takes."""
+    inner = dict.fromkeys(measuring, 1)
+    for name, call in calls.items():
+        if name not in inner:
+            inner[name] = max(1, min(1000, math.ceil(effort.sample / clock(call, 1))))
+    rehearsal = take_turns(calls, 1, warmup=0, inner=inner, pause=PAUSE, timer=clock)
+    seconds = {name: whole + PAUSE for name, whole in measuring.items()}
+    for name, (alone,) in rehearsal.items():
+        if name not in measuring:
+            inner[name] = max(1, math.ceil(effort.sample / alone))
+            seconds[name] = alone * inner[name] + PAUSE
+    return inner, seconds
+
+
+def _own_work(clock: HostClock | DeviceClock, result: Result, name: str) -> float:
+    """Returns the share of a contender's samples that the harness itself took: the same loop, around `nothing`."""
+    inner = result.inner[name]
+    empty = min(clock(nothing, inner) for _ in range(5))
+    return empty / result.time(name).value

@@ -1,0 +1,184 @@
+"""What a run measured, and its file: JSON, with a version."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, NamedTuple
+
+from opforge.errors import BenchFileError
+from opforge.ops.cases.form import OURS, UNITS
+
+from .machine import differences
+from .medians import METHOD, Median, fastest, median, speed_ratio
+
+FORMAT, VERSION = "opforge-bench", 1
+CEILING = "ceiling"
+
+
+class Key(NamedTuple):
+    """What two runs are compared by."""
+
+    op: str
+    case: str
+    size: int
+    dtype: str
+    device: str
+
+
+@dataclass
+class Result:
+    """The samples of one case at one size and dtype."""
+
+    op: str
+    case: str
+    size: int
+    size_unit: str
+    dtype: str
+    device: str
+    unit: str
+    amount: float
+    """What one call does, for the rate: bytes, requests."""
+    ceiling: list[str]
+    samples: dict[str, list[float]] = field(default_factory=dict)
+    """Contender -> seconds of one call, for each round. Samples of one round belong together."""
+    processor: dict[str, list[float]] = field(default_factory=dict)
+    """Contender -> processor seconds of one call, for contenders on the host."""
+    inner: dict[str, int] = field(default_factory=dict)
+    """Contender -> calls in one sample."""
+    missing: dict[str, str] = field(default_factory=dict)
+    """Contender -> why it took no part."""
+    goals: dict[str, float] = field(default_factory=dict)
+    """Contender or "ceiling" -> how many times as fast ours must be."""
+    processor_goals: dict[str, float] = field(default_factory=dict)
+    own_work: float = 0.0
+    """The largest share of a sample that the harness itself took."""
+
+    @property
+    def key(self) -> Key:
+        """What the result is compared by."""
+        return Key(self.op, self.case, self.size, self.dtype, self.device)
+
+    def time(self, contender: str) -> Median:
+        """Returns the seconds of one call."""
+        return median(self.samples[contender])
+
+    def rate(self, contender: str) -> Median:
+        """Returns what a contender does in a second, in the result's unit; for the unit us, the microseconds."""
+        seconds = self.time(contender)
+        if self.unit not in UNITS:
+            return Median(*(value * 1e6 for value in seconds))
+        factor = self.amount / UNITS[self.unit]
+        return Median(factor / seconds.value, factor / seconds.high, factor / seconds.low)
+
+    def ceiling_samples(self) -> list[float]:
+        """Returns the ceiling's seconds in each round: those of the fastest contender of `ceiling`."""
+        return fastest(self.samples, self.ceiling)
+
+    def speed(self, contender: str, against: str = CEILING) -> Median | None:
+        """Returns how many times as fast as another one a contender is, or as the ceiling. None without samples."""
+        baseline = self.ceiling_samples() if against == CEILING else self.samples.get(against, [])
+        own = self.samples.get(contender, [])
+        return speed_ratio(own, baseline) if own and baseline else None
+
+    def processor_ratio(self, against: str) -> Median | None:
+        """Returns how many times another contender's processor time ours takes. None if it was not measured."""
+        own, other = self.processor.get(OURS, []), self.processor.get(against, [])
+        pairs = [(a, b) for a, b in zip(own, other, strict=False) if a > 0 and b > 0]
+        return median([a / b for a, b in pairs]) if pairs else None
+
+    def verdicts(self) -> list[tuple[str, float, float, bool]]:
+        """Returns for each goal what it is about, our figure, the goal, and whether it is met."""
+        rows = []
+        for name, goal in self.goals.items():
+            if speed := self.speed(OURS, name):
+                rows.append((f"of {name}", speed.value, goal, speed.value >= goal))
+        for name, goal in self.processor_goals.items():
+            if share := self.processor_ratio(name):
+                rows.append((f"of the processor time of {name}", share.value, goal, share.value <= goal))
+        return rows
+
+
+@dataclass
+class Run:
+    """All results of one run, with what they were measured on."""
+
+    machine: dict[str, Any]
+    device: str
+    quick: bool
+    results: list[Result] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)
+    """Op, or op and case -> why nothing of it was measured."""
+    load_before: list[float] = field(default_factory=list)
+    load_after: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the run with all samples, and with the figures that they amount to."""
+        record = {"format": FORMAT, "version": VERSION, "method": METHOD, **asdict(self)}
+        for result, row in zip(self.results, record["results"], strict=True):
+            row["figures"] = {
+                name: {"seconds": result.time(name), "of_ceiling": result.speed(name)} for name in result.samples
+            }
+        return record
+
+    def by_key(self) -> dict[Key, Result]:
+        """Returns the results by what they are compared by."""
+        return {result.key: result for result in self.results}
+
+
+def read(path: str) -> Run:
+    """Returns the run in a file.
+
+    Raises:
+        BenchFileError: The file cannot be read, is truncated, is none of these files, or has another version.
+    """
+    advice = "Write it again with `opforge bench --json FILE`"
+    try:
+        with open(path, encoding="utf-8") as file:
+            record = json.load(file)
+    except OSError as error:
+        raise BenchFileError(path, f"it cannot be read: {error.strerror}", "Correct the path") from error
+    except (ValueError, RecursionError) as error:
+        raise BenchFileError(path, f"it is truncated, or not JSON: {error}", advice) from error
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        raise BenchFileError(path, "it is not a file of `opforge bench`", advice)
+    if record.get("version") != VERSION:
+        problem = f"its format has the version {record.get('version')!r}, expected {VERSION}"
+        raise BenchFileError(path, problem, f"{advice} of this opforge, or read it with the opforge that wrote it")
+    try:
+        return _run(record)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BenchFileError(path, f"it is damaged: {type(error).__name__}: {error}", advice) from error
+
+
+def _run(record: Mapping[str, Any]) -> Run:
+    names = [item.name for item in fields(Result)]
+    results = [Result(**{name: row[name] for name in names}) for row in record["results"]]
+    for result in results:
+        lengths = {len(times) for times in result.samples.values()}
+        if len(lengths) != 1 or lengths == {0} or OURS not in result.samples:
+            raise ValueError(f"{result.op}, {result.case}: the contenders have {sorted(lengths)} samples")
+        for times in result.samples.values():
+            if not all(isinstance(seconds, (int, float)) and 0 < seconds < math.inf for seconds in times):
+                raise ValueError(f"{result.op}, {result.case}: a sample is not a positive number")
+    names = [item.name for item in fields(Run) if item.name != "results"]
+    return Run(results=results, **{name: record[name] for name in names})
+
+
+def check_machine(path: str, old: Mapping[str, Any], new: Mapping[str, Any], here: str = "this machine") -> None:
+    """Checks that two runs are of the same machine. Raises BenchFileError: times of two machines say nothing."""
+    other = differences(old, new)
+    if other:
+        listed = "; ".join(f"{name}: {before} there, {now} on {here}" for name, before, now in other)
+        advice = "Measure on the same machine: check out the old version, and run `opforge bench --json FILE` here"
+        raise BenchFileError(path, f"it was measured on another machine ({listed})", advice)
+
+
+def ordered_contenders(results: Sequence[Result]) -> list[str]:
+    """Returns the contenders of results, ours first and the ceiling last."""
+    names = list(dict.fromkeys(name for result in results for name in result.samples))
+    ceiling = {name for result in results for name in result.ceiling}
+    return sorted(names, key=lambda name: (name in ceiling, name != OURS))

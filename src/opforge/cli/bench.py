@@ -1,0 +1,293 @@
+"""`opforge bench`: measures ops beside their rivals and a ceiling, and compares runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from opforge.errors import ExtraNotInstalledError
+
+from .completion import names as completed_names
+from .guard import FAILED, OK, Guarded
+from .output import counted, heading, is_terminal, show_table
+
+if TYPE_CHECKING:
+    from opforge.bench.compare import Comparison
+    from opforge.bench.results import Result, Run
+    from opforge.bench.selection import Selected
+
+BECAME_WORSE = 3
+DEVICES = ("cpu", "cuda")
+EXIT_CODES = (
+    "Exit codes: 0 success; 1 something failed, or a named op could not be measured; 2 wrong usage; 3 with --compare:"
+    " something became worse; 130 interrupted."
+)
+CLEAR_LINE = "\r\x1b[K"
+
+
+@click.command("bench", cls=Guarded, epilog=EXIT_CODES)
+@click.argument("ops", nargs=-1, metavar="[OP]...", shell_complete=completed_names.ops)
+@click.option("--list", "as_list", is_flag=True, help="Measure nothing: list the cases.")
+@click.option(
+    "--quick", is_flag=True, help="Few sizes, few samples: all ops in less than a minute, once they are built."
+)
+@click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
+@click.option(
+    "--json", "json_path", metavar="FILE", default="", help="Also write all samples to FILE ('-': to the output)."
+)
+@click.option("--from", "source", metavar="FILE", default="", help="Measure nothing: show what --json has written.")
+@click.option("--compare", metavar="OLD", default="", help="Compare with the file of an earlier run on this machine.")
+@click.option(
+    "--html", "html_path", metavar="FILE", default="", help="Also write plots to FILE: one page, without network."
+)
+def command(
+    ops: Sequence[str],
+    as_list: bool,
+    quick: bool,
+    device: str,
+    json_path: str,
+    source: str,
+    compare: str,
+    html_path: str,
+) -> None:
+    """Measure ops beside their rivals and a ceiling that nothing is expected to exceed.
+
+    OP is a name that `opforge bench --list` shows; without one, all ops are measured. Contenders take turns in one
+    process. Compare ratios rather than times: a machine's speed changes from hour to hour.
+
+    \b
+    Examples:
+      opforge bench --quick
+      opforge bench CPUAdam --json new.json
+      opforge bench --from new.json --compare old.json --html page.html
+    """
+    from opforge.bench import files, machine, results
+    from opforge.bench.selection import UnknownOpError, select
+
+    try:
+        selected = select(ops)
+    except UnknownOpError as error:
+        raise click.UsageError(str(error)) from error
+    if as_list:
+        _list(selected)
+        return
+    # All that can be wrong with files is reported before minutes of measuring.
+    if html_path and importlib.util.find_spec("matplotlib") is None:
+        raise ExtraNotInstalledError("opforge bench --html", "matplotlib", "bench")
+    for path in (json_path if json_path != "-" else "", html_path):
+        if path:
+            files.check_writable(path)
+    old = results.read(compare) if compare else None
+    if source:
+        run = _chosen(results.read(source), selected if ops else ())
+        device = run.device
+    else:
+        _check_device(device)
+        run = None
+    facts = run.machine if run else machine.describe(device)
+    if old:
+        results.check_machine(compare, old.machine, facts, source or "this machine")
+    to_output = json_path == "-"
+    if run is None:
+        run = _measure(selected, device, quick, to_output)
+    elif not to_output:
+        for group in _groups(run.results):
+            _show(group)
+    if to_output:
+        click.echo(json.dumps(run.to_json()))
+    else:
+        _show_summary(run)
+        if json_path:
+            files.write(json_path, json.dumps(run.to_json(), indent=1) + "\n")
+    if html_path:
+        from opforge.bench.page import page
+
+        files.write(html_path, page(run, old))
+    status = FAILED if ops and run.missing and not run.results else OK
+    if old:
+        from opforge.bench.compare import WORSE
+        from opforge.bench.compare import compare as compare_runs
+
+        comparison = compare_runs(old, run)
+        _show_comparison(comparison, compare, to_output)
+        if comparison.with_verdict(WORSE):
+            status = BECAME_WORSE
+    sys.exit(status)
+
+
+def _check_device(device: str) -> None:
+    from opforge.accelerator import candidates
+
+    offered = {candidate.name: candidate for candidate in candidates() if candidate.name in ("cpu", "cuda")}
+    if device not in ("cpu", "cuda"):
+        raise click.BadParameter(
+            f"{device!r} is not a device that has cases. Expected cpu or cuda.", param_hint="--device"
+        )
+    candidate = offered.get(device)
+    if candidate is None or not candidate.available:
+        reason = candidate.reason if candidate else "torch has no such device"
+        raise click.BadParameter(f"{device!r} cannot be used here: {reason}", param_hint="--device")
+
+
+def _chosen(run: Run, selected: Sequence[Selected]) -> Run:
+    """Keeps the results of the selected ops; all of them if none is selected."""
+    if selected:
+        names = {item.op for item in selected}
+        run.results = [result for result in run.results if result.op in names]
+    return run
+
+
+def _measure(selected: Sequence[Selected], device: str, quick: bool, silent: bool) -> Run:
+    """Measures, and prints each case when it is complete."""
+    from opforge.bench import runs
+
+    pending: list[Result] = []
+    shows_progress, width = is_terminal(sys.stderr), shutil.get_terminal_size().columns - 1
+
+    def begins(number: int, total: int, name: str) -> None:
+        if shows_progress:
+            click.echo(CLEAR_LINE + f"{number} of {total}: {name}"[:width], nl=False, err=True)
+
+    def ends(result: Result) -> None:
+        if pending and _group_key(pending[0]) != _group_key(result):
+            flush()
+        pending.append(result)
+
+    def flush() -> None:
+        if shows_progress:
+            click.echo(CLEAR_LINE, nl=False, err=True)
+        if pending and not silent:
+            _show(pending)
+        pending.clear()
+
+    run = runs.run(selected, device, quick, begins, ends)
+    flush()
+    return run
+
+
+def _group_key(result: Result) -> tuple[str, str, str]:
+    return result.op, result.case, result.dtype
+
+
+def _groups(results: Sequence[Result]) -> list[list[Result]]:
+    groups: dict[tuple[str, str, str], list[Result]] = {}
+    for result in results:
+        groups.setdefault(_group_key(result), []).append(result)
+    return list(groups.values())
+
+
+def _show(group: Sequence[Result]) -> None:
+    """Prints one case of one dtype: a row for each size and contender."""
+    from opforge.bench import texts
+    from opforge.bench.results import ordered_contenders
+    from opforge.ops.cases import OURS
+
+    first = group[0]
+    heading(f"{first.op}: {first.case}, {first.dtype}; ceiling: {' or '.join(first.ceiling)}")
+    rows = []
+    for result in group:
+        for name in ordered_contenders([result]):
+            rate, of_ceiling, ours = result.rate(name), result.speed(name), result.speed(OURS, name)
+            rows.append(
+                (
+                    texts.size(result.size, result.size_unit),
+                    name,
+                    texts.number(rate.value),
+                    texts.interval(rate),
+                    f"{of_ceiling.value:.2f}" if of_ceiling else "",
+                    f"{ours.value:.2f}" if ours and name != OURS else "",
+                )
+            )
+    columns = ("SIZE", "CONTENDER", first.unit, "INTERVAL", "OF CEILING", "OURS IS")
+    show_table(columns, rows, numbers=columns[2:])
+    for result in group:
+        for what, value, goal, met in result.verdicts():
+            text = f"{texts.size(result.size, result.size_unit)}: {texts.number(value)} {what}, goal {goal:g}"
+            click.echo(f"{text}: " + (click.style("met", fg="green") if met else click.style("missed", fg="red")))
+
+
+def _show_summary(run: Run) -> None:
+    """Prints who took no part and why, the method, the machine and its load."""
+    from opforge.bench.medians import METHOD
+
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for result in run.results:
+        for name, reason in result.missing.items():
+            ops = reasons.setdefault((name, reason), [])
+            if result.op not in ops:
+                ops.append(result.op)
+    heading("Left out" if reasons or run.missing else "Nothing was left out")
+    for (name, reason), ops in reasons.items():
+        click.echo(f"{name} ({', '.join(ops)}): {reason}")
+    for name, reason in run.missing.items():
+        click.echo(f"{name}: {reason}")
+    verdicts = [met for result in run.results for *_, met in result.verdicts()]
+    own = max((result.own_work for result in run.results), default=0.0)
+    facts = run.machine
+    heading(f"{counted(len(run.results), 'measurement', 'measurements')}, {sum(verdicts)} of {len(verdicts)} goals met")
+    click.echo(f"Intervals: {METHOD}.")
+    click.echo("OURS IS: how many times as fast as the contender opforge is, the median of each round's ratio.")
+    click.echo(f"The harness took at most {own:.2%} of a sample. The run took {run.seconds:.0f} s.")
+    before, after = (" ".join(f"{value:.2f}" for value in load) for load in (run.load_before, run.load_after))
+    click.echo(
+        f"{facts['cpu']}, {facts['cores']} cores, {facts['memory'] / 2**30:.1f} GiB, {facts['system']}"
+        + (f", {facts['device']}" if facts.get("device") else "")
+        + f"; Python {facts['python']}, torch {facts['torch']}, {facts['threads']} threads, opforge {facts['opforge']},"
+        f" {facts['compiler']}; load {before} before, {after} after"
+    )
+
+
+def _show_comparison(comparison: Comparison, path: str, to_error: bool) -> None:
+    """Prints what became worse and better, and how many did not change."""
+    from opforge.bench import texts
+    from opforge.bench.compare import BETTER, LEAST, SAME, WORSE
+    from opforge.ops.cases import OURS
+
+    worse, better, same = (comparison.with_verdict(verdict) for verdict in (WORSE, BETTER, SAME))
+    title = f"{len(worse)} worse, {len(better)} better, {len(same)} within the spread of both runs or {LEAST:.0%}"
+    if to_error:
+        click.echo(f"compared with {path}: {title}", err=True)
+        return
+    heading(f"Compared with {path}: {title}")
+    rows = [
+        (
+            change.verdict,
+            f"{change.key.op}: {change.key.case}",
+            texts.size(change.key.size, change.new.size_unit),
+            change.key.dtype,
+            f"{texts.number(change.before.value)} ({texts.interval(change.before)})",
+            f"{texts.number(change.now.value)} ({texts.interval(change.now)})",
+            f"{change.factor - 1:+.0%}",
+            f"{texts.number(change.old.time(OURS).value * 1e6)} -> {texts.number(change.new.time(OURS).value * 1e6)}",
+        )
+        for change in [*worse, *better]
+    ]
+    if rows:
+        columns = ("CHANGE", "CASE", "SIZE", "DTYPE", "OF CEILING BEFORE", "NOW", "SPEED", "TIME IN us")
+        show_table(columns, rows, numbers=("SPEED",))
+    for key, reason in comparison.left_out:
+        click.echo(f"not compared: {key.op}, {key.case}, {key.size}, {key.dtype}: {reason}")
+
+
+def _list(selected: Sequence[Selected]) -> None:
+    from opforge.bench import texts
+
+    rows = [
+        (
+            item.op,
+            item.case.name,
+            f"{texts.size(item.case.sizes[0], '')}to {texts.size(item.case.sizes[-1], item.case.size_unit)}",
+            " ".join(item.case.dtypes),
+            " ".join(item.case.devices),
+            ", ".join(item.case.contenders),
+            " or ".join(item.case.ceiling),
+        )
+        for item in selected
+    ]
+    show_table(("OP", "CASE", "SIZES", "DTYPES", "DEVICES", "CONTENDERS", "CEILING"), rows)

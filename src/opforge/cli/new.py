@@ -1,0 +1,40 @@
+"""`opforge new`: creates a project that builds, tests, benchmarks and ships itself."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from opforge.new.project import KINDS, create
+
+from .guard import Guarded, json_option
+from .output import emit_json
+
+
+@click.command("new", cls=Guarded)
+@click.argument("path", metavar="NAME")
+@click.option("--kind", type=click.Choice(tuple(KINDS)), default="cpu", show_default=True, help="What it is for.")
+@json_option
+def command(path: str, kind: str, as_json: bool) -> None:
+    """Create a project of an op, or of an accelerator.
+
+    NAME is the new folder, and its last part the name of the package. The project has an op that works, its tests
+    against a float64 reference, a benchmark, a wheel that holds the built op, a kernel package, and the file of a
+    public forge that builds the wheels. Nothing that exists is changed.
+
+    \b
+    Examples:
+      opforge new my-relu
+      opforge new kernels/my-norm --kind triton
+      opforge new acme --kind accelerator
+    """
+    files = create(path, kind)
+    if as_json:
+        emit_json({"files": files})
+        return
+    for file in files:
+        click.echo(os.path.join(path, os.path.relpath(file, path)))
+    click.echo(
+        f"\nNext:\n  cd {path}\n  pip install --no-build-isolation --editable '.[test]'\n  python -m pytest", err=True
+    )

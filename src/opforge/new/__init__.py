@@ -1,0 +1,1 @@
+"""New projects of ops and accelerators: `opforge new`."""

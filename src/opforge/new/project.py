@@ -1,0 +1,200 @@
+"""Writes a new project from its templates. Nothing that exists is changed."""
+
+from __future__ import annotations
+
+import keyword
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import opforge
+from opforge.errors import ProjectError
+
+TEMPLATES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "templates")
+SUFFIX = ".in"
+"""Of every template: no tool takes one for a file of its language."""
+NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
+TAKEN = frozenset({"opforge", "torch", "triton", "numpy", "setuptools", "pytest", "test", "tests", "benchmarks"})
+"""Packages that the project or its tests import, beside those of the standard library."""
+RUNNERS = {"host": "ubuntu-24.04, ubuntu-24.04-arm", "device": "ubuntu-24.04"}
+NVCC = [f'"nvidia-{part}==13.0.*"' for part in ("cuda-nvcc", "cuda-cccl", "cuda-runtime", "cuda-crt", "nvvm")]
+TABLE = """
+# The wheel holds the op for these targets: their compiler must be there, a device need not.
+[tool.opforge]
+ops = ["@PACKAGE@.builders:@CLASS@"]
+"""
+SOURCES = "| `@PACKAGE@/csrc/` | the sources |"
+
+
+class Kind(NamedTuple):
+    """A kind of project."""
+
+    folders: tuple[str, ...]
+    """Folders of templates. A file of a later one replaces one of the same name."""
+    values: Mapping[str, str] = {}
+    """Texts that stand for @NAME@ and the like."""
+
+
+COMPILED = {
+    "DATA": "csrc/*",
+    "PACKAGES": '"@PACKAGE@"',
+    "FILES": SOURCES,
+    "BUILD_NEEDS": "",
+    "TABLE": TABLE,
+    "RUNNERS": RUNNERS["device"],
+    "NEEDS": "",
+}
+"""The values of most kinds."""
+KINDS = {
+    "cpu": Kind(
+        ("every", "op", "compiled", "cpu"),
+        {
+            **COMPILED,
+            "DEVICE": "cpu",
+            "ACCELERATOR": "cpu",
+            "ON_DEVICE": "on the CPU",
+            "RUNNERS": RUNNERS["host"],
+            "KERNEL": 'builder = "@PACKAGE@.builders:@CLASS@"\n\n[check]\nsamples = "samples:samples"\n',
+        },
+    ),
+    "cuda": Kind(
+        ("every", "op", "compiled", "cuda"),
+        {
+            **COMPILED,
+            "DEVICE": "cuda",
+            "ACCELERATOR": "cuda",
+            "ON_DEVICE": "on a GPU",
+            "BUILD_NEEDS": ", " + ", ".join(NVCC),
+            "TABLE": TABLE + 'targets = ["cuda:sm_80+sm_90+ptx"]\n',
+            "KERNEL": 'builder = "@PACKAGE@.builders:@CLASS@"\ntargets = ["cuda:sm_80+sm_90+ptx"]\n',
+            "NEEDS": " It needs nvcc: that of CUDA's toolkit, or of the\npackages that `pyproject.toml` names.",
+        },
+    ),
+    "triton": Kind(
+        ("every", "op", "triton"),
+        {
+            **COMPILED,
+            "DEVICE": "cuda",
+            "ACCELERATOR": "cuda",
+            "DATA": "kernels/*",
+            "PACKAGES": '"@PACKAGE@", "@PACKAGE@.kernels"',
+            "FILES": "| `@PACKAGE@/kernels/` | the kernel; and its package for the hub |\n"
+            "| `@PACKAGE@/functions.py` | the function that launches it |",
+            "BUILD_NEEDS": ', "triton>=3.6"',
+            "TABLE": TABLE + 'targets = ["cuda:sm_80+sm_90+sm_100"]\n',
+            "KERNEL": 'python = "@PACKAGE@/kernels"\nbackends = ["cuda", "rocm"]\npython-depends = ["triton>=3.6"]\n',
+            "NEEDS": " Without a GPU, Triton's interpreter runs\nthe tests.",
+        },
+    ),
+    "sycl": Kind(
+        ("every", "op", "compiled", "sycl"),
+        {
+            **COMPILED,
+            "DEVICE": "xpu",
+            "ACCELERATOR": "xpu",
+            "ON_DEVICE": "on an Intel GPU",
+            "TABLE": "",  # no runner of a public forge has icpx: the wheel holds the sources
+            "KERNEL": 'builder = "@PACKAGE@.builders:@CLASS@"\ntargets = ["xpu"]\n',
+            "NEEDS": " It needs icpx, of Intel's oneAPI. The wheel\nholds the sources: the op is built on first use.",
+        },
+    ),
+    "accelerator": Kind(("every", "accelerator")),
+}
+
+
+def create(path: str, kind: str) -> list[str]:
+    """Writes a project of this kind into the folder `path`, whose last part is its name. Returns the files' paths.
+
+    Raises ProjectError if the name cannot be used, or the folder exists and is not empty; OSError.
+    """
+    name = check_name(os.path.basename(os.path.normpath(path)))
+    problem = folder_problem(path)
+    if problem:
+        raise ProjectError(path, problem, "Choose another name")
+    files = [(os.path.join(path, file), text) for file, text in rendered(name, kind)]
+    for file, text in files:
+        os.makedirs(os.path.dirname(file), exist_ok=True)
+        with open(file, "x", encoding="utf-8") as stream:  # x: a file that somebody made meanwhile is kept
+            stream.write(text)
+    return [file for file, _text in files]
+
+
+def check_name(name: str) -> str:
+    """Returns a project's name. Raises ProjectError if no package can have it."""
+    package = name.replace("-", "_")
+    if not NAME.fullmatch(name):
+        near = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-0123456789")
+        advice = f"Such as {near!r}" if NAME.fullmatch(near) else "Such as 'my-op'"
+        problem = "it is no name of a package, expected lower-case letters, digits, and '-' or '_' between them"
+        raise ProjectError(name, problem, advice)
+    if keyword.iskeyword(package) or package in keyword.softkwlist:
+        raise ProjectError(name, "it is a keyword of Python: it cannot be imported", f"Such as '{name}-op'")
+    if package in TAKEN or package in sys.stdlib_module_names:
+        problem = f"there is a package {package!r} already, which it would hide"
+        raise ProjectError(name, problem, f"Such as '{name}-op'")
+    return name
+
+
+def folder_problem(path: str) -> str:
+    """Returns why a project cannot be written there. Empty if it can."""
+    if not os.path.lexists(path):
+        return ""
+    if not os.path.isdir(path) or os.path.islink(path):
+        return "it exists, and is not a folder"
+    with os.scandir(path) as entries:
+        names = sorted(entry.name for entry in entries)
+    return f"the folder exists and is not empty: it holds {', '.join(names[:3])}" if names else ""
+
+
+def rendered(name: str, kind: str) -> list[tuple[str, str]]:
+    """Returns the (path, text) of every file of a project, sorted."""
+    package = name.replace("-", "_")
+    title = "".join(part.capitalize() for part in package.split("_"))
+    values = {
+        "NAME": name,
+        "PACKAGE": package,
+        "CLASS": f"{title}Builder",
+        "VARIABLE": f"{package.upper()}_DEVICE",
+        "RANGE": compatible_versions(opforge.__version__),
+        **({"ACCELERATOR": f"{title}Accelerator"} if kind == "accelerator" else KINDS[kind].values),
+    }
+    files = {}
+    for template in templates(kind):
+        folder, file = template
+        with open(os.path.join(TEMPLATES, folder, file), encoding="utf-8") as stream:
+            text = stream.read()
+        files[path_of(file, package)] = filled(text, values)
+    return sorted(files.items())
+
+
+def templates(kind: str) -> Iterator[tuple[str, str]]:
+    """Yields the (folder, path below it) of every template of a kind."""
+    for folder in KINDS[kind].folders:
+        top = os.path.join(TEMPLATES, folder)
+        for parent, _folders, names in os.walk(top):
+            for name in names:
+                if name.endswith(SUFFIX):
+                    yield folder, os.path.relpath(os.path.join(parent, name), top)
+
+
+def path_of(template: str, package: str) -> str:
+    """Returns the path of a template's file in the project: `_github` stands for `.github`, PACKAGE for the package."""
+    parts = template.removesuffix(SUFFIX).split(os.sep)
+    hidden = {"_github": ".github", "_gitignore": ".gitignore", "PACKAGE": package}
+    return os.path.join(*(hidden.get(part, part) for part in parts))
+
+
+def filled(text: str, values: Mapping[str, str]) -> str:
+    """Returns a text with each @NAME@ replaced. A value may hold other names."""
+    for _depth in range(2):
+        for name, value in values.items():
+            text = text.replace(f"@{name}@", value)
+    return text.rstrip("\n") + "\n"
+
+
+def compatible_versions(version: str) -> str:
+    """Returns the requirement for the versions of opforge that a project made by this one works with."""
+    major, minor = map(int, version.split(".")[:2])
+    return f">={major}.{minor},<{major}.{minor + 1}" if major == 0 else f">={major}.{minor},<{major + 1}"

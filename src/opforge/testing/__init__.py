@@ -1,0 +1,28 @@
+"""The contracts of accelerators, toolchains and ops, as tests for packages that add one.
+
+A contract is a class of tests. A subclass says what is tested::
+
+    from opforge.testing import OpContract
+
+    class TestRelu(OpContract):
+        def make_op(self):
+            return ReluBuilder().load().relu
+
+        def inputs(self, shape, dtype):
+            return (torch.randn(shape).to(dtype),)
+
+        def reference(self, x):                     # in float64
+            return x.clamp_min(0)
+
+pytest runs the tests of a class whose name begins with `Test`. Without pytest, `TestRelu.check()` runs them. Each
+assertion states the value, what was expected, and what goes wrong otherwise.
+"""
+
+from __future__ import annotations
+
+from .accelerators import AcceleratorContract
+from .contract import Contract
+from .ops import OpContract
+from .toolchains import ToolchainContract
+
+__all__ = ["AcceleratorContract", "Contract", "OpContract", "ToolchainContract"]

@@ -1,0 +1,141 @@
+"""The tensors of an op's arguments and results: copied, converted, laid out in memory, compared."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+SPECIAL = (math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0)
+MARGIN = 16
+"""Elements before and after a tensor that `surrounded` places in a larger one."""
+
+
+def mapped(value: Any, change: Callable[[Tensor], Any]) -> Any:
+    """Returns arguments with every tensor in them changed, also inside lists and tuples."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)([mapped(part, change) for part in value])
+    if isinstance(value, dict):
+        return {name: mapped(part, change) for name, part in value.items()}
+    return value
+
+
+def tensors_of(value: Any) -> list[Tensor]:
+    """Returns every tensor of arguments or of a result, in order."""
+    tensors: list[Tensor] = []
+    mapped(value, tensors.append)
+    return tensors
+
+
+def cloned(value: Any) -> Any:
+    """Returns arguments with a copy of every tensor."""
+    return mapped(value, lambda tensor: tensor.detach().clone())
+
+
+def converted(value: Any, dtype: torch.dtype) -> Any:
+    """Returns arguments with a copy of every tensor, those of floating point in another dtype."""
+    return mapped(
+        value, lambda tensor: tensor.detach().to(dtype if tensor.is_floating_point() else tensor.dtype, copy=True)
+    )
+
+
+def with_gaps(tensor: Tensor) -> Tensor:
+    """Returns a tensor of the same values that uses every second element of its memory, and NaN lies between."""
+    if tensor.dim() == 0 or tensor.numel() == 0:
+        return tensor.clone()
+    memory = filled((*tensor.shape, 2), tensor)
+    memory[..., 0] = tensor
+    return memory[..., 0]
+
+
+def transposed(tensor: Tensor) -> Tensor:
+    """Returns a tensor of the same values whose dimensions lie in memory in the opposite order."""
+    order = tuple(reversed(range(tensor.dim())))
+    return tensor.permute(order).contiguous().permute(order)
+
+
+def surrounded(tensor: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns a contiguous tensor of the same values at an address that is not aligned, and the memory around it.
+
+    The memory holds NaN before and after the tensor: a read outside shows in the result, a write outside in the memory.
+    """
+    memory = filled((tensor.numel() + 2 * MARGIN,), tensor)
+    start = MARGIN + 1
+    view = memory[start : start + tensor.numel()].view(tensor.shape)
+    view.copy_(tensor)
+    return view, memory
+
+
+def filled(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """Returns a tensor of the device and dtype of another, full of NaN; of a dtype without NaN, full of its maximum."""
+    if like.dtype == torch.bool:
+        return torch.ones(shape, dtype=like.dtype, device=like.device)
+    value = math.nan if like.is_floating_point() or like.is_complex() else torch.iinfo(like.dtype).max
+    return torch.full(shape, value, dtype=like.dtype, device=like.device)
+
+
+def with_special_values(value: Any) -> Any:
+    """Returns arguments whose floating-point tensors hold NaN, infinities and zeros, in all combinations."""
+    numbers = iter(range(1_000_000))
+
+    def change(tensor: Tensor) -> Tensor:
+        if not tensor.is_floating_point():
+            return tensor.clone()
+        # The n-th tensor repeats each value len(SPECIAL)**n times, so all combinations appear in a long enough tensor.
+        run = len(SPECIAL) ** next(numbers)
+        values = torch.tensor(SPECIAL, dtype=tensor.dtype, device=tensor.device)
+        positions = torch.arange(tensor.numel(), device=tensor.device) // run % len(SPECIAL)
+        return values[positions].view(tensor.shape)
+
+    return mapped(value, change)
+
+
+@contextlib.contextmanager
+def poisoned_memory() -> Iterator[None]:
+    """Makes torch fill the memory of every new tensor, with NaN or the largest integer, before an op writes it."""
+    fill: Any = torch.utils.deterministic
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    warns, before = torch.is_deterministic_algorithms_warn_only_enabled(), fill.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    fill.fill_uninitialized_memory = True
+    try:
+        yield
+    finally:
+        fill.fill_uninitialized_memory = before
+        torch.use_deterministic_algorithms(deterministic, warn_only=warns)
+
+
+def difference(actual: Tensor, exact: Tensor, rtol: float, atol: float) -> str:
+    """Returns how a result differs from the exact one, rounded to the result's dtype. Empty if it is close enough."""
+    if actual.shape != exact.shape:
+        return f"the shape is {tuple(actual.shape)}, and {tuple(exact.shape)} in the reference"
+    actual = actual.detach().cpu()
+    expected = exact.detach().cpu().to(actual.dtype)
+    if not actual.is_floating_point():
+        wrong = actual != expected
+    else:
+        # The rounding above makes an overflow to infinity of the result's dtype the expected value.
+        wrong = ~torch.isclose(actual.double(), expected.double(), rtol=rtol, atol=atol, equal_nan=True)
+    if not bool(wrong.any()):
+        return ""
+    index = tuple(wrong.nonzero()[0].tolist())
+    return (
+        f"{int(wrong.sum())} of {wrong.numel()} elements differ; {list(index)} is {actual[index].item()},"
+        f" expected {expected[index].item()} (rtol {rtol:.3g}, atol {atol:.3g})"
+    )
+
+
+def same(first: Tensor, second: Tensor) -> bool:
+    """Returns whether two tensors have the same shape, dtype and values; NaN is equal to NaN."""
+    if first.shape != second.shape or first.dtype != second.dtype:
+        return False
+    equal = first == second
+    if first.is_floating_point() or first.is_complex():
+        equal |= first.isnan() & second.isnan()
+    return bool(equal.all())

@@ -1,0 +1,13 @@
+"""The op, built once: ranks only load it."""
+
+from __future__ import annotations
+
+import pytest
+
+from opforge.ops.optimizers.cpu_optimizer import load_op
+
+
+@pytest.fixture(autouse=True)
+def built_once(builds_are_shared):
+    """The processes that tests start find the op too."""
+    load_op("ShareMemCommBuilder")

@@ -1,0 +1,185 @@
+"""What get_kernel remembers of a search: it is used while nothing has changed, and never hides a change."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from support import child_processes
+from support.kernels.projects import python_project
+from support.text_files import write
+
+import opforge
+from opforge.errors import KernelIncompatibleError, KernelNotFoundError
+from opforge.packages.form import version
+from opforge.packages.installed import add, remove
+from opforge.packages.installed.layout import Root
+from opforge.packages.load import get_kernel as loading
+from opforge.packages.load import memory, search
+from opforge.packages.pack.run import Options, pack
+from opforge.packages.sources import project
+
+pytestmark = [pytest.mark.compile, pytest.mark.skipif(sys.platform != "linux", reason="packages are made on Linux")]
+
+
+@pytest.fixture
+def kernels(tmp_path, monkeypatch):
+    """Installs acme/plain in some version; a call is remembered although it was installed just before."""
+    for name, folder in (("XDG_DATA_HOME", "data"), ("XDG_CACHE_HOME", "cache"), ("OPFORGE_KERNEL_PATH", "kernels")):
+        monkeypatch.setenv(name, str(tmp_path / folder))
+    monkeypatch.setattr(memory, "RACY_NS", 0)
+    root = Root(str(tmp_path / "kernels"), "folder")
+
+    def install(number="1", **more):
+        folder = python_project(tmp_path / f"project-{number}", "acme/plain", number, f"VALUE = '{number}'\n")
+        if more:
+            with open(os.path.join(folder, "kernel.toml"), "a") as file:
+                file.writelines(f"{name.replace('_', '-')} = {value}\n" for name, value in more.items())
+        pack(project.read(folder), folder, Options(tried=False))
+        return add.from_folders(root, "acme/plain", [os.path.join(folder, "build", "torch-universal")])
+
+    install.root = root
+    loading.reset()
+    yield install
+    loading.reset()
+
+
+def loaded(**more):
+    """Returns the version that a new process would get."""
+    loading.reset()
+    return opforge.get_kernel("acme/plain", 1, **more).VALUE
+
+
+def remembered(monkeypatch):
+    """Returns whether a call is answered without a search."""
+
+    def refuse(*arguments, **more):
+        raise AssertionError("it was searched")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(search, "load", refuse)
+        try:
+            return bool(loaded())
+        except AssertionError:
+            return False
+
+
+def test_the_second_process_does_not_search(kernels, monkeypatch):
+    kernels()
+    assert not remembered(monkeypatch)
+    assert loaded() == "1"
+    assert remembered(monkeypatch)
+
+
+def test_a_newer_release_is_taken(kernels, monkeypatch):
+    kernels()
+    loaded()
+    kernels("1.2")
+    assert not remembered(monkeypatch)
+    assert loaded() == "1.2"
+    remove.remove(kernels.root, "acme/plain", version.parse_range("1.2"))
+    assert loaded() == "1"
+
+
+def test_one_that_appears_in_a_folder_that_comes_before_is_taken(kernels, monkeypatch, tmp_path):
+    kernels()
+    first = str(tmp_path / "first")
+    monkeypatch.setenv("OPFORGE_KERNEL_PATH", f"{first}:{kernels.root.path}")
+    assert loaded() == "1" and remembered(monkeypatch)
+    kernels.root = Root(first, "folder")
+    folder = python_project(tmp_path / "other", "acme/plain", "1.1", "VALUE = 'first'\n")
+    pack(project.read(folder), folder, Options(tried=False))
+    add.from_folders(kernels.root, "acme/plain", [os.path.join(folder, "build", "torch-universal")])
+    assert loaded() == "first"
+
+
+def test_what_was_removed_is_not_there(kernels):
+    kernels()
+    loaded()
+    remove.remove(kernels.root, "acme/plain", version.ANY)
+    with pytest.raises(KernelNotFoundError):
+        loaded()
+
+
+def test_a_file_that_was_changed_is_not_loaded(kernels):
+    (part,) = kernels().variants
+    loaded()
+    path = os.path.join(part.folder, "__init__.py")
+    os.chmod(path, 0o644)
+    write(part.folder, "__init__.py", "VALUE = 'x'\n")
+    with pytest.raises(KernelIncompatibleError, match="it was changed after it was installed"):
+        loaded()
+
+
+def test_a_folder_that_others_can_write_is_refused(kernels):
+    kernels()
+    loaded()
+    os.chmod(kernels.root.path, 0o777)
+    with pytest.raises(KernelIncompatibleError, match="can be written by everybody"):
+        loaded()
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "value"),
+    [
+        (torch, "__version__", "2.99.0"),
+        (memory.machine, "cpu_level", lambda: "another"),
+        (memory.machine, "libstdcxx", lambda: "3.4.99"),
+        (opforge, "__version__", "9"),
+    ],
+)
+def test_another_machine_torch_or_opforge_searches(kernels, monkeypatch, owner, name, value):
+    kernels()
+    loaded()
+    monkeypatch.setattr(owner, name, value)
+    assert not remembered(monkeypatch)
+
+
+def test_what_needs_other_packages_is_searched_each_time(kernels, monkeypatch):
+    kernels(python_depends='["packaging"]')
+    assert loaded() == "1"
+    assert not remembered(monkeypatch)
+
+
+def test_what_has_just_been_installed_is_not_remembered(kernels, monkeypatch):
+    monkeypatch.setattr(memory, "RACY_NS", 10**12)
+    kernels()
+    assert loaded() == "1"
+    assert not remembered(monkeypatch)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 1}', "null", '{"format": 1, "key": 1, "stamps": 3}'])
+def test_damaged_memory_is_not_used(kernels, monkeypatch, tmp_path, text):
+    kernels()
+    loaded()
+    for parent, _folders, names in os.walk(tmp_path / "cache"):
+        for name in names:
+            write(parent, name, text)
+    assert not remembered(monkeypatch)
+    assert loaded() == "1"
+
+
+CHILD = """
+import torch, opforge, sys
+before = set(sys.modules)
+print(opforge.get_kernel("acme/plain", 1).VALUE)
+new = [name for name in sys.modules if name.startswith("opforge") and name not in before]
+print(len(new), "opforge.packages.load.search" in new)
+"""
+
+
+def test_a_process_that_remembers_imports_few_modules(kernels):
+    kernels()
+    outputs = []
+    for seconds in ("0", "1"):
+        code = (
+            f"import opforge.packages.load.memory as memory\nmemory.RACY_NS = 0\n{CHILD}" if seconds == "0" else CHILD
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=child_processes.environment(), capture_output=True, text=True
+        )
+        outputs.append((done.stdout + done.stderr).splitlines())
+    assert outputs[1] == ["1", "7 False"], outputs

@@ -1,0 +1,126 @@
+"""What a load costs if the remote is bad, from end to end: one warning and a build, nothing fetched, nothing left."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import random
+import ssl
+import time
+
+import pytest
+from support import sample_ops
+from support.remote import servers
+from support.remote.certificates import self_signed
+from support.remote.nodes import Nodes, reasons
+from support.remote.scripted import response, serve
+
+from opforge.cache.maintenance import listing
+from opforge.remote.stores.web.store import WebStore
+from opforge.remote.stores.web.timing import Timing
+
+QUICK = Timing(connect=1.0, idle=0.3, grace=0.3, bytes_per_second=1e6, pauses=(0.01, 0.02), max_retry_after=0.5)
+
+
+def drip(parts):
+    for part in parts:
+        yield part
+        time.sleep(0.02)
+
+
+ANSWERS = {
+    "500": lambda *_request: response("500 Internal Server Error", b"no"),
+    "429": lambda *_request: response("429 Too Many Requests", Retry_After=3600),
+    "429 and again": lambda *_request: response("429 Too Many Requests", Retry_After=0),
+    "truncated": lambda *_request: [b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{"],
+    "closed": lambda *_request: None,
+    "endless": lambda *_request: itertools.chain([b"HTTP/1.1 200 OK\r\n\r\n"], itertools.repeat(b"x" * 65536)),
+    "trickling": lambda *_request: drip([b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", *[b"x"] * 1000]),
+    "silent": lambda *_request: drip([b""] * 100),
+    "another host": lambda *_request: response("302 Found", Location="http://127.0.0.2:9/x"),
+    "a file": lambda *_request: response("302 Found", Location="file:///etc/passwd"),
+    "garbage": lambda *_request: response(body=b"<html>sign in</html>"),
+}
+
+
+@pytest.fixture(autouse=True)
+def no_proxies():
+    with servers.without_proxies():
+        yield
+
+
+@pytest.fixture
+def nodes(tmp_path, monkeypatch):
+    pytest.importorskip("cryptography")
+    begin = WebStore.__init__
+    quick = lambda self, *arguments, **options: begin(self, *arguments, **{**options, "timing": QUICK})  # noqa: E731
+    monkeypatch.setattr(WebStore, "__init__", quick)
+    return Nodes(tmp_path / "nodes", monkeypatch)
+
+
+@pytest.fixture
+def builder(tmp_path):
+    return sample_ops.plain_op(tmp_path / "op")()
+
+
+def check(nodes, builder, caplog):
+    """Builds the op on a node, which has a bad remote alone."""
+    store = nodes.enter("node")
+    with caplog.at_level(logging.WARNING, "opforge"):
+        entry = builder.build()
+    assert entry.origin == "built"
+    assert len([record for record in caplog.records if record.name == "opforge"]) == 1, caplog.text
+    assert [kept.op for kept in listing.entries(store.layout)] == ["plain"]
+    assert not os.path.isdir(store.layout.path("fetched"))
+    assert os.listdir(store.layout.path("staging")) == []
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=list(ANSWERS))
+def test_a_bad_answer_costs_one_warning_and_a_build(nodes, builder, answer, monkeypatch, caplog):
+    keep = answer not in (ANSWERS["truncated"], ANSWERS["endless"])
+    with serve(answer, keep=keep) as script:
+        monkeypatch.setenv("OPFORGE_REMOTES", script.url)
+        check(nodes, builder, caplog)
+        assert script.requests
+
+
+@pytest.mark.compile
+def test_a_server_without_tls_trust_costs_one_warning_and_a_build(nodes, builder, tmp_path, monkeypatch, caplog):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*self_signed(tmp_path))
+    wrap = lambda sock: context.wrap_socket(sock, server_side=True)  # noqa: E731
+    with serve(ANSWERS["garbage"], wrap=wrap) as script:
+        monkeypatch.setenv("OPFORGE_REMOTES", script.url)
+        check(nodes, builder, caplog)
+        assert not script.requests and "certificate is not trusted" in caplog.text
+
+
+@pytest.mark.compile
+def test_a_flipped_byte_anywhere_in_the_remote_stops_the_fetch(nodes, builder):
+    entry = nodes.built(builder)
+    chance = random.Random(7)
+    files = [path for path in (nodes.folder / "remote" / "v1").rglob("*") if path.is_file()]
+    assert len(files) == 3
+    for path in files:
+        content = path.read_bytes()
+        for at in {0, len(content) - 1, *(chance.randrange(len(content)) for _turn in range(14))}:
+            changed = bytearray(content)
+            changed[at] ^= 1 << chance.randrange(8)
+            path.write_bytes(changed)
+            match, rejected = nodes.fetch(builder, f"{path.name[:8]}-{at}")
+            assert match is None and reasons(rejected), (path, at)
+        path.write_bytes(content)
+    assert nodes.fetch(builder, "last")[0].key == entry.key
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("days", [-400, 400])
+def test_a_wrong_clock_stops_the_fetch_and_says_so(nodes, builder, days, monkeypatch):
+    nodes.built(builder)
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + days * 86400)
+    match, rejected = nodes.fetch(builder)
+    assert match is None
+    assert ("more than 30 days ago" if days > 0 else "this machine's clock is behind that") in reasons(rejected)

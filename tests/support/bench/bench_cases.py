@@ -1,0 +1,74 @@
+"""Cases of no op, for the tests: they need no compiler and end at once."""
+
+from __future__ import annotations
+
+import time
+
+from opforge.ops.cases import OURS, Case, MissingError, Seconds
+
+events = []
+"""What the contenders have done."""
+
+
+def _sleeping(seconds):
+    return lambda place: lambda: time.sleep(seconds)
+
+
+def _absent(place):
+    raise MissingError("it is not installed: install it")
+
+
+def _broken(place):
+    raise ZeroDivisionError("no\nmore lines")
+
+
+def _measures_itself(place):
+    return lambda: Seconds(0.004, 0.001)
+
+
+def _with_an_end(place):
+    place.stack.callback(events.append, "ended")
+    return lambda: None
+
+
+def case(name="sleep", ours=0.001, **contenders):
+    return Case(
+        name,
+        (1, 2),
+        lambda place: place,
+        {OURS: _sleeping(ours), "slower": _sleeping(0.002), **contenders},
+        ("slower",),
+        lambda size, itemsize: size * itemsize,
+        goals={"ceiling": 1.5},
+    )
+
+
+SLEEP = (case(absent=_absent, broken=_broken, reports=_measures_itself, ends=_with_an_end),)
+OURS_IS_MISSING = (case(**{OURS: _absent}),)
+OURS_FAILS = (case(**{OURS: _broken}), case("other"))
+HUGE = (
+    Case(
+        "huge",
+        (1,),
+        lambda place: place,
+        {OURS: _sleeping(0.001), "slower": _sleeping(0.002)},
+        ("slower",),
+        lambda size, itemsize: 1 << 50,
+    ),
+)
+
+
+def gloo(rank):
+    """Runs in each of several processes."""
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", f"file://{rank.folder}/meet", rank=rank.rank, world_size=rank.ranks)
+    values = torch.ones(rank.size)
+    return lambda: dist.all_reduce(values)
+
+
+def fails_in_the_second_rank(rank):
+    if rank.rank:
+        raise RuntimeError("rank 1 has no luck")
+    return lambda: None

@@ -1,0 +1,82 @@
+"""The cases of all ops: complete, and without anything that is only discovered while they are measured."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+WITHOUT_CASES = {"ShareMemCommBuilder", "CCLCommBuilder"}
+"""Collectives: their cases need several ranks, and are not written yet."""
+
+
+def all_cases():
+    from opforge.bench.selection import select
+
+    return [pytest.param(item, id=f"{item.op}: {item.case.name}") for item in select(())]
+
+
+def test_every_op_of_the_host_has_cases():
+    from opforge.builders.cpu import BUILDERS
+    from opforge.ops.cases import CASES
+
+    assert set(BUILDERS) - set(CASES) <= WITHOUT_CASES
+    assert set(CASES) <= set(BUILDERS)
+
+
+@pytest.mark.parametrize("item", all_cases())
+def test_a_case_is_consistent(item):
+    from opforge.ops.cases import OURS
+    from opforge.ops.cases.form import TIME, UNITS
+
+    case = item.case
+    assert OURS in case.contenders
+    assert set(case.ceiling) <= set(case.contenders) - {OURS}
+    assert list(case.sizes) == sorted(set(case.sizes))
+    assert set(case.quick_sizes()) <= set(case.sizes)
+    assert case.unit in (*UNITS, TIME)
+    assert {*case.goals, *case.processor_goals} <= {*case.contenders, "ceiling"}
+    assert all(case.amount(size, 2) > 0 for size in case.sizes)
+    assert set(case.devices) <= {"cpu", "cuda"}
+
+
+def test_the_cases_of_an_op_have_different_names():
+    from opforge.bench.selection import select
+
+    names = [(item.op, item.case.name) for item in select(())]
+    assert len(names) == len(set(names))
+
+
+def test_all_cases_can_be_listed_without_torch():
+    code = "import sys; from opforge.bench.selection import select; select(()); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("name", ["CPUAdamBuilder", "CPUAdam", "cpu_adam", "cpu-adam"])
+def test_an_op_may_be_spelled_in_several_ways(name):
+    from opforge.bench.selection import select
+
+    assert {item.op for item in select([name])} == {"CPUAdam"}
+
+
+def test_the_error_for_an_unknown_op_names_the_nearest():
+    from opforge.bench.selection import UnknownOpError, select
+
+    with pytest.raises(UnknownOpError) as error:
+        select(["CPUAdm"])
+    assert str(error.value).startswith("'CPUAdm' is not an op that has cases. Did you mean CPUAdam")
+    with pytest.raises(UnknownOpError, match="No module named 'no_such_module'"):
+        select(["no_such_module:CASES"])
+    with pytest.raises(UnknownOpError, match="'json:dumps' is not a tuple"):
+        select(["json:dumps"])
+
+
+def test_goals_may_depend_on_the_size():
+    from opforge.ops.cases import OURS, Case
+
+    contenders = dict.fromkeys((OURS, "gloo"), lambda inputs: lambda: None)
+    case = Case("x", (1, 2), lambda place: place, contenders, ("gloo",), lambda *_: 1.0, goals={"gloo": {1: 10.0}})
+    assert case.goal("gloo", 1) == 10.0
+    assert case.goal("gloo", 2) is None
+    assert case.goal("ceiling", 1) is None

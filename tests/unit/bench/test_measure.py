@@ -1,0 +1,137 @@
+"""Measuring a case: who takes part, how often, and what is left behind."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from support.bench import bench_cases
+
+TESTS = os.path.dirname(os.path.dirname(os.path.dirname(bench_cases.__file__)))
+PATH = os.pathsep.join(filter(None, [TESTS, os.environ.get("PYTHONPATH", "")]))
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path, monkeypatch):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    bench_cases.events.clear()
+    yield
+    assert os.listdir(folder) == []
+
+
+def measured(case):
+    from opforge.bench.measure import measure
+
+    return measure("Op", case, 1, "float32", "cpu", True)
+
+
+def test_a_sleep_takes_as_long_as_it_says():
+    result = measured(bench_cases.SLEEP[0])
+    assert 1e-3 <= result.time("opforge").low < 2e-3
+    assert result.time("slower").low >= 2e-3
+    assert result.inner["opforge"] == 1
+    assert result.verdicts()[0][2] == 1.5
+    lengths = {len(times) for times in [*result.samples.values(), *result.processor.values()]}
+    assert len(lengths) == 1
+    assert lengths.pop() >= 5
+
+
+def test_a_contender_that_is_missing_or_fails_is_left_out_with_its_reason():
+    result = measured(bench_cases.SLEEP[0])
+    assert result.missing == {
+        "absent": "it is not installed: install it",
+        "broken": "it failed: ZeroDivisionError: no",
+    }
+    assert set(result.samples) == {"opforge", "slower", "reports", "ends"}
+
+
+def test_a_call_that_measures_itself_is_believed():
+    result = measured(bench_cases.SLEEP[0])
+    assert set(result.samples["reports"]) == {0.004}
+    assert set(result.processor["reports"]) == {0.001}
+    assert result.inner["reports"] == 1
+
+
+def test_short_calls_are_repeated_within_a_sample_and_the_harness_takes_little_of_it():
+    result = measured(bench_cases.SLEEP[0])
+    assert result.inner["ends"] > 1000
+    # `ends` is an empty call: all of its time is the harness's own. Sleeps are what a real sample looks like.
+    assert result.own_work > 0.5
+    assert measured(bench_cases.case()).own_work < 0.02
+
+
+def test_what_a_contender_has_started_is_ended():
+    measured(bench_cases.SLEEP[0])
+    assert bench_cases.events == ["ended"]
+
+
+def test_a_case_that_would_not_fit_into_memory_is_not_begun():
+    from opforge.ops.cases import MissingError
+
+    with pytest.raises(MissingError, match=r"it needs about 3145728\.0 GiB of memory, and .* GiB are free"):
+        measured(bench_cases.HUGE[0])
+
+
+def test_a_run_goes_on_after_an_op_that_cannot_be_measured():
+    from opforge.bench.runs import run
+    from opforge.bench.selection import select
+
+    selected = select(["support.bench.bench_cases:OURS_IS_MISSING", "support.bench.bench_cases:OURS_FAILS"])
+    shown = []
+    result = run(selected, "cpu", True, ends=lambda item: shown.append(item.case))
+    assert shown == [item.case for item in result.results] == ["other"]
+    assert sorted(result.missing.values()) == ["ZeroDivisionError: no", "it is not installed: install it"]
+    assert result.machine["cores"] >= 1
+    assert len(result.load_before) == len(result.load_after) == 3
+
+
+def test_the_ranks_of_a_contender_run_at_once_and_end():
+    from opforge.bench.measure import make_place
+    from opforge.ops.cases.processes import in_ranks
+
+    with make_place(1024, "float32", "cpu", True) as place:
+        call = in_ranks(place, 2, "support.bench.bench_cases:gloo", PYTHONPATH=PATH)
+        sample = call()
+    assert 1e-6 < sample < 1
+    assert sample.processor > 0
+
+
+def test_the_reason_of_a_rank_that_fails_is_the_contenders():
+    from opforge.bench.measure import make_place
+    from opforge.ops.cases import MissingError
+    from opforge.ops.cases.processes import in_ranks
+
+    with make_place(1024, "float32", "cpu", True) as place, pytest.raises(MissingError) as error:
+        in_ranks(place, 2, "support.bench.bench_cases:fails_in_the_second_rank", PYTHONPATH=PATH)
+    assert str(error.value) == "RuntimeError: rank 1 has no luck"
+
+
+def test_a_build_of_deepspeed_that_does_not_end_is_ended_and_named(monkeypatch):
+    import importlib.util
+
+    from opforge.ops.cases import MissingError, Place, rivals
+
+    if importlib.util.find_spec("deepspeed") is None:
+        pytest.skip("needs DeepSpeed")
+    processes = []
+
+    class Recorded(rivals.subprocess.Popen):
+        def __init__(self, *words, **options):
+            super().__init__(*words, **options)
+            processes.append(self)
+
+    monkeypatch.setattr(rivals.subprocess, "Popen", Recorded)
+    monkeypatch.setattr(rivals, "PATIENCE", 0.2)
+    for _ in range(2):  # the second does not wait again
+        with pytest.raises(MissingError) as error:
+            rivals.deepspeed(Place(1), "deepspeed.ops.op_builder", "CPUAdamBuilder")
+        assert str(error.value).startswith("CPUAdamBuilder().load() did not end within 0.2 s: ")
+    rivals._build_problem.cache_clear()
+    assert [process.poll() is not None for process in processes] == [True]
+    with pytest.raises(MissingError, match="not with --quick"):
+        rivals.deepspeed(Place(1, quick=True), "deepspeed.ops.op_builder", "CPUAdamBuilder")
+    monkeypatch.setenv("OPFORGE_DEEPSPEED", "1")
+    with pytest.raises(MissingError, match="OPFORGE_DEEPSPEED is set"):
+        rivals.deepspeed(Place(1), "deepspeed.ops.op_builder", "CPUAdamBuilder")

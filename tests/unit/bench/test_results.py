@@ -1,0 +1,97 @@
+"""The file of a run: what is read back, and the errors for files that cannot be used."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from support.bench import bench_runs
+
+from opforge.errors import BenchFileError
+
+
+@pytest.fixture
+def path(tmp_path):
+    return bench_runs.write(tmp_path / "run.json", bench_runs.run(bench_runs.result()))
+
+
+def test_a_run_is_read_back_as_it_was_written(path):
+    from opforge.bench.results import read
+
+    run = bench_runs.run(bench_runs.result())
+    assert read(path) == run
+    with open(path, encoding="utf-8") as file:
+        record = json.load(file)
+    assert record["results"][0]["figures"]["opforge"]["of_ceiling"] == [2.0, 2.0, 2.0]
+    assert "median" in record["method"]
+
+
+def test_rates_and_goals_are_those_of_the_samples():
+    result = bench_runs.result(goals={"ceiling": 1.5, "copy": 3.0}, processor_goals={"copy": 1.3})
+    result.processor = {"opforge": [2.0, 2.0, 2.0], "copy": [1.0, 1.0, 1.0]}
+    size = 28.0 * (1 << 20)
+    assert result.rate("opforge") == pytest.approx((size / 1.1e9, size / 1.2e9, size / 1.0e9))
+    assert [(what, met) for what, _, _, met in result.verdicts()] == [
+        ("of ceiling", True),
+        ("of copy", False),
+        ("of the processor time of copy", False),
+    ]
+    result.unit = "us"
+    assert result.rate("opforge") == pytest.approx((1.1e6, 1.0e6, 1.2e6))
+
+
+def spoiled(change):
+    """Returns the text of a run's file after a change of the record."""
+    record = bench_runs.run(bench_runs.result()).to_json()
+    change(record)
+    return json.dumps(record)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "it is truncated, or not JSON"),
+        (json.dumps(bench_runs.run(bench_runs.result()).to_json())[:-40], "it is truncated, or not JSON"),
+        ("[" * 100_000, "it is truncated, or not JSON"),
+        ("[]", "it is not a file of `opforge bench`"),
+        ('{"machine": {}}', "it is not a file of `opforge bench`"),
+        (spoiled(lambda record: record.update(version=2)), "its format has the version 2, expected 1"),
+        (spoiled(lambda record: record.pop("machine")), "it is damaged: KeyError: 'machine'"),
+        (spoiled(lambda record: record["results"][0].pop("samples")), "it is damaged: KeyError: 'samples'"),
+        (spoiled(lambda record: record["results"][0]["samples"]["copy"].pop()), "it is damaged: ValueError"),
+        (spoiled(lambda record: record["results"][0]["samples"]["copy"].insert(0, -1)), "it is damaged: ValueError"),
+        (spoiled(lambda record: record["results"][0].update(samples=3)), "it is damaged: AttributeError"),
+        (spoiled(lambda record: record.update(results=7)), "it is damaged: TypeError"),
+    ],
+)
+def test_the_error_for_a_file_that_cannot_be_used_says_why_and_what_to_do(tmp_path, text, problem):
+    from opforge.bench.results import read
+
+    path = tmp_path / "run.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(BenchFileError) as error:
+        read(str(path))
+    assert str(error.value).startswith(f"{path} cannot be used: {problem}")
+    assert "Write it again with `opforge bench --json FILE`" in str(error.value)
+
+
+def test_the_error_for_a_missing_file_names_it(tmp_path):
+    from opforge.bench.results import read
+
+    with pytest.raises(BenchFileError, match="cannot be used: it cannot be read: No such file or directory"):
+        read(str(tmp_path / "none.json"))
+
+
+def test_runs_of_two_machines_are_not_compared():
+    from opforge.bench.results import check_machine
+
+    first = bench_runs.run()
+    check_machine("old.json", first.machine, bench_runs.run(system="Linux 6.9 x86_64", torch="2.14").machine)
+    other = bench_runs.run(cpu="Processor B", memory=32 << 30)
+    with pytest.raises(BenchFileError) as error:
+        check_machine("old.json", first.machine, other.machine)
+    assert str(error.value) == (
+        "old.json cannot be used: it was measured on another machine (cpu: Processor A there, Processor B on this"
+        " machine; memory: 16 GiB there, 32 GiB on this machine). Measure on the same machine: check out the old"
+        " version, and run `opforge bench --json FILE` here."
+    )

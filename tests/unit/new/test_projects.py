@@ -1,0 +1,200 @@
+"""What `opforge new` writes, and what it refuses. tests/compile/new builds, tests and installs the projects."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+from support import text_files
+from support.paths import CHECKOUT
+
+from opforge.cli import group
+from opforge.errors import ProjectError
+from opforge.new.project import KINDS, TEMPLATES, check_name, compatible_versions, create
+from opforge.packages.form import toml_file
+from opforge.packages.sources import project as packs
+
+C_SOURCES = (".cpp", ".cu", ".h", ".sycl")
+
+
+@pytest.fixture(params=KINDS)
+def project(request, tmp_path):
+    """(kind, folder) of a new project of each kind."""
+    folder = tmp_path / f"my-{request.param}"
+    create(str(folder), request.param)
+    return request.param, folder
+
+
+def texts(folder):
+    """Returns the text of each file of a project, by its path below the folder."""
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_command_lists_the_files_and_says_what_is_next(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(group, ["new", "ops/my-relu"])
+    assert result.exit_code == 0, result.output
+    names = sorted(os.path.join("ops/my-relu", name) for name in texts(tmp_path / "ops" / "my-relu"))
+    assert sorted(result.stdout.split()) == names
+    assert "cd ops/my-relu\n  pip install" in result.stderr
+    result = CliRunner().invoke(group, ["new", "ops/other", "--kind", "triton", "--json"])
+    assert "ops/other/other/kernels/squared_relu.py" in json.loads(result.stdout)["files"]
+    assert {"ops/my-relu/my_relu/csrc/squared_relu.cpp", "ops/my-relu/.github/workflows/wheels.yml"} <= set(names)
+
+
+def test_every_kind_has_what_a_project_needs(project):
+    kind, folder = project
+    names = set(texts(folder))
+    package = f"my_{kind}"
+    needed = {".gitignore", ".github/workflows/wheels.yml", "README.md", "pyproject.toml", f"{package}/__init__.py"}
+    op = {"kernel.toml", "benchmarks/squared_relu.py", "tests/test_squared_relu.py", f"{package}/reference.py"}
+    assert needed | (set() if kind == "accelerator" else op) <= names
+    assert not any(name.endswith(".in") for name in names)
+
+
+def test_no_placeholder_is_left_and_each_value_is_used(project):
+    kind, folder = project
+    left = {name: re.findall(r"@[A-Z_]+@", text) for name, text in texts(folder).items()}
+    assert {name: placeholders for name, placeholders in left.items() if placeholders} == {}
+    names = {name for name in KINDS[kind].values if name not in ("ON_DEVICE", "DEVICE")}
+    used = "".join(text for part in KINDS[kind].folders for text in texts_of_templates(os.path.join(TEMPLATES, part)))
+    assert {name for name in names if f"@{name}@" not in used} == set()
+
+
+def texts_of_templates(folder):
+    """Yields the text of every template below a folder."""
+    for parent, _folders, names in os.walk(folder):
+        for name in names:
+            with open(os.path.join(parent, name), encoding="utf-8") as file:
+                yield file.read()
+
+
+def test_its_python_and_toml_parse_and_its_readme_names_real_files(project):
+    kind, folder = project
+    files = texts(folder)
+    for name, text in files.items():
+        if name.endswith(".py"):
+            ast.parse(text, name)
+        if name.endswith(".toml"):
+            toml_file.read(str(folder / name), "TOML")
+    named = re.findall(r"`([\w./-]+\.(?:py|toml|yml))`", files["README.md"])
+    assert named and [name for name in named if name not in files] == []
+    pyproject = toml_file.read(str(folder / "pyproject.toml"), "TOML")
+    assert pyproject["project"]["name"] == f"my-{kind}"
+    for package in pyproject["tool"]["setuptools"]["packages"]:
+        assert f"{package.replace('.', '/')}/__init__.py" in files
+    for points in pyproject["project"]["entry-points"].values():
+        for point in points.values():
+            module, _, name = point.partition(":")
+            assert f"class {name}(" in files[module.replace(".", "/") + ".py"]
+
+
+def test_it_passes_the_linters(project):
+    _kind, folder = project
+    rules = "E,F,W,I,B,UP,SIM,RUF,D1"
+    ignored = "RUF012,D102,D103,D104,D107,D105,D101,E501"
+    for command in (["check", "--select", rules, "--ignore", ignored], ["format", "--check"]):
+        ruff = [sys.executable, "-m", "ruff", *command, "--isolated", "--line-length", "120", "."]
+        process = subprocess.run(ruff, cwd=folder, capture_output=True, text=True)
+        if "No module named ruff" in process.stderr:
+            pytest.skip("needs ruff: pip install ruff")
+        assert process.returncode == 0, process.stdout
+    sources = [str(path) for path in folder.rglob("*") if path.suffix in C_SOURCES]
+    if sources:
+        style = f"--style=file:{os.path.join(CHECKOUT, '.clang-format')}"
+        clang_format = os.path.join(os.path.dirname(sys.executable), "clang-format")
+        if not os.path.exists(clang_format):
+            pytest.skip("needs clang-format: pip install clang-format")
+        process = subprocess.run(
+            [clang_format, style, "--dry-run", "--Werror", *sources], capture_output=True, text=True
+        )
+        assert process.returncode == 0, process.stderr
+
+
+def test_the_workflow_is_yaml_whose_steps_use_or_run_something(project):
+    yaml = pytest.importorskip("yaml", reason="pip install pyyaml")
+    kind, folder = project
+    workflow = yaml.safe_load((folder / ".github/workflows/wheels.yml").read_text())
+    assert workflow[True]["push"]["tags"] == ["v*"]  # YAML 1.1 reads the key `on` as true
+    jobs = workflow["jobs"]
+    assert set(jobs["publish"]["needs"]) <= set(jobs)
+    for job in jobs.values():
+        assert all(("uses" in step) != ("run" in step) for step in job["steps"])
+    used = {step.get("uses", "").partition("@")[0] for job in jobs.values() for step in job["steps"]}
+    assert ("pypa/cibuildwheel" in used) == (kind != "accelerator")
+
+
+def test_its_kernel_package_can_be_read(project, monkeypatch):
+    kind, folder = project
+    if kind == "accelerator":
+        return  # the hub has no backend for it
+    monkeypatch.chdir(folder)
+    described = packs.read(str(folder))
+    assert described.name == f"local/my-{kind}" and described.license
+    assert (described.builder is None) == (kind == "triton")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("My-Op", "expected lower-case letters, digits, and '-' or '_' between them. Such as 'my-op'"),
+        ("2fast", "Such as 'fast'"),
+        ("my op", "Such as 'my-op'"),
+        ("größe", "it is no name of a package"),
+        ("-x", "Such as 'x'"),
+        ("a--b", "Such as 'a-b'"),
+        ("", "Such as 'my-op'"),
+        ("class", "it is a keyword of Python: it cannot be imported. Such as 'class-op'"),
+        ("match", "it is a keyword of Python"),
+        ("json", "there is a package 'json' already, which it would hide"),
+        ("torch", "there is a package 'torch' already"),
+    ],
+)
+def test_a_name_that_no_package_can_have_is_refused_with_a_near_name(name, text):
+    with pytest.raises(ProjectError) as error:
+        check_name(name)
+    assert str(error.value).startswith(f"The project {name!r} cannot be created: ") and text in str(error.value)
+
+
+def test_nothing_that_exists_is_changed(tmp_path):
+    text_files.write(tmp_path / "my-op", "notes.txt", "mine")
+    (tmp_path / "a-file").write_text("mine")
+    (tmp_path / "a-link").symlink_to(tmp_path / "nowhere")
+    for name, text in (
+        ("my-op", "the folder exists and is not empty: it holds notes.txt."),
+        ("a-file", "it exists, and is not a folder"),
+        ("a-link", "it exists, and is not a folder"),
+    ):
+        before = text_files.tree(tmp_path)
+        result = CliRunner().invoke(group, ["new", str(tmp_path / name)])
+        assert result.exit_code == 1 and text in " ".join(result.stderr.split()), result.stderr
+        assert text_files.tree(tmp_path) == before
+    (tmp_path / "empty").mkdir()
+    create(str(tmp_path / "empty"), "cpu")
+    assert (tmp_path / "empty" / "pyproject.toml").exists()
+
+
+def test_a_file_that_appears_meanwhile_is_kept(tmp_path, monkeypatch):
+    from opforge.new import project as module
+
+    rendered = module.rendered
+
+    def racing(name, kind):
+        text_files.write(tmp_path / "my-op", "kernel.toml", "mine")
+        return rendered(name, kind)
+
+    monkeypatch.setattr(module, "rendered", racing)
+    with pytest.raises(FileExistsError):
+        create(str(tmp_path / "my-op"), "cpu")
+    assert (tmp_path / "my-op" / "kernel.toml").read_text() == "mine"
+
+
+def test_the_required_versions_of_opforge_follow_from_its_own():
+    assert compatible_versions("0.3.1") == ">=0.3,<0.4"
+    assert compatible_versions("2.4.0") == ">=2.4,<3"

@@ -1,0 +1,211 @@
+"""A registry with TUF metadata: what it protects from, with real keys and python-tuf's own client."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from support.text_files import write
+
+from opforge.errors import ExtraNotInstalledError, PublishError, SignatureError
+from opforge.packages.form import version
+from opforge.packages.form.version import Version
+from opforge.packages.registry import index, mirror, publish, selection
+from opforge.packages.registry.tuf import FOLDER, TIMESTAMP, client, copies, roots
+from opforge.remote.signatures import keys
+from opforge.remote.stores import open_store
+
+metadata = pytest.importorskip("opforge.packages.registry.tuf.metadata", reason="needs pip install 'opforge[tuf]'")
+REFUSED = "its TUF metadata is refused"
+
+
+def trusted(registry):
+    return roots.read(registry.store.url)
+
+
+def snapshot_of(registry, folder):
+    """Copies the whole registry, as it is now."""
+    return shutil.copytree(registry.path, folder)
+
+
+def restore(registry, folder, *names):
+    for name in names:
+        registry.replace(name, (folder / name).read_bytes())
+
+
+def test_what_is_published_is_installed(tuf):
+    tuf.publish(number="2.3")
+    assert str(tuf.install().version) == "2.3"
+    tuf.publish(number="2.4", text="VALUE = 4\n")
+    tuf.publish("acme/other")
+    assert str(tuf.install().version) == "2.4"
+    assert str(tuf.install("acme/other").version) == "1"
+    with pytest.raises(Exception, match="it has no package acme/none"):
+        tuf.install("acme/none")
+
+
+def test_an_index_without_a_signature_is_not_read(tuf):
+    """The plain index, which everybody with the right to write can change, counts for nothing."""
+    tuf.publish(number="1")
+    digest = tuf.publish(number="2", text="VALUE = 2\n").digest
+    listed = index.Index("acme/plain", 99, {Version(9): index.Listed(digest)})
+    tuf.replace(index.file_name("acme/plain"), listed.data())
+    assert str(tuf.install().version) == "2"
+
+
+def test_a_yank_is_signed_too(tuf):
+    tuf.publish(number="1")
+    tuf.publish(number="2", text="VALUE = 2\n")
+    assert publish.yank(tuf.store, "acme/plain", Version(2), "wrong", keys.signer("ci"))
+    assert str(tuf.install().version) == "1"
+    assert not publish.yank(tuf.store, "acme/plain", Version(2), "wrong", keys.signer("ci"))
+
+
+def test_an_expired_timestamp_is_refused_until_it_is_renewed(tuf):
+    tuf.publish()
+    metadata.refresh(tuf.store, trusted(tuf), keys.signer("ci"), days=-1)
+    with pytest.raises(SignatureError, match=rf"{REFUSED}: timestamp.json is expired.*opforge tuf refresh"):
+        tuf.install()
+    until = metadata.refresh(tuf.store, trusted(tuf), keys.signer("ci"))
+    assert timedelta(days=6) < until - datetime.now(timezone.utc) < timedelta(days=8)
+    assert str(tuf.install().version) == "1"
+
+
+def test_a_registry_that_is_rolled_back_is_refused(tuf, tmp_path):
+    tuf.publish(number="1")
+    before = snapshot_of(tuf, tmp_path / "before")
+    tuf.publish(number="2", text="VALUE = 2\n")
+    assert str(tuf.install().version) == "2"
+    restore(tuf, before, TIMESTAMP)
+    with pytest.raises(SignatureError, match=rf"{REFUSED}: .*[Vv]ersion"):
+        tuf.install()
+
+
+def test_a_mixture_of_two_states_is_refused(tuf, tmp_path):
+    """A new timestamp and snapshot with the index of yesterday."""
+    tuf.publish(number="1")
+    before = snapshot_of(tuf, tmp_path / "before")
+    tuf.publish(number="2", text="VALUE = 2\n")
+    old = {name for name in (os.listdir(before / FOLDER)) if ".bin-" in name}
+    new = {name for name in os.listdir(tuf.path / FOLDER) if ".bin-" in name} - old
+    (name,) = new
+    number, rest = name.split(".", 1)
+    tuf.replace(f"{FOLDER}/{name}", tuf.content(f"{FOLDER}/{int(number) - 1}.{rest}"))
+    with pytest.raises(SignatureError, match=f"{REFUSED}: Expected bin-. v"):
+        tuf.install()
+
+
+def test_an_index_in_the_place_of_a_signed_one_is_refused(tuf):
+    tuf.publish(number="1")
+    tuf.publish("acme/other")
+    files = [name for name in tuf.files() if name.startswith(f"{FOLDER}/targets/acme/")]
+    (plain,) = [name for name in files if "plain" in name]
+    (other,) = [name for name in files if "other" in name]
+    tuf.replace(plain, tuf.content(other))
+    with pytest.raises(SignatureError, match=f"{REFUSED}: .*(hash|length)"):
+        tuf.install()
+
+
+@pytest.mark.parametrize("name", [TIMESTAMP, "snapshot", "bin-"])
+def test_metadata_that_another_key_signed_is_refused(tuf, key_pairs, name):
+    tuf.publish()
+    key_pairs.public("mallory")
+    files = [file for file in tuf.files() if file.startswith(f"{FOLDER}/") and name in file and "targets/" not in file]
+    for file in files:
+        value = json.loads(tuf.content(file))
+        value["signed"]["expires"] = "2099-01-01T00:00:00Z"
+        loaded = metadata.Metadata.from_dict(value)
+        named = keys.signer("mallory")(loaded.signed_bytes)
+        for signature in loaded.signatures.values():
+            signature.signature = named.data.hex()
+        tuf.replace(file, loaded.to_bytes())
+    with pytest.raises(SignatureError, match=REFUSED):
+        tuf.install()
+    with pytest.raises(SignatureError, match=REFUSED):
+        metadata.record(tuf.store, trusted(tuf), "acme/plain", keys.signer("ci"))
+
+
+def test_a_publisher_who_is_killed_before_the_timestamp_changes_nothing(tuf, monkeypatch):
+    tuf.publish(number="1")
+
+    def killed(*arguments, **more):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(metadata.State, "renew", killed)
+        tuf.publish(number="2", text="VALUE = 2\n")
+    assert str(tuf.install().version) == "1"
+    tuf.publish("acme/other")
+    assert str(tuf.install().version) == "1"
+    tuf.publish(number="2", text="VALUE = 2\n")
+    assert str(tuf.install().version) == "2", "publishing it again completes it"
+
+
+def test_a_publisher_who_trusts_no_root_is_refused_before_anything_is_stored(tuf):
+    shutil.rmtree(roots.folder_of(tuf.store.url))
+    before = tuf.files()
+    with pytest.raises(PublishError, match=r"of which you trust no root.*opforge tuf trust URL FILE"):
+        tuf.publish()
+    assert tuf.files() == before
+
+
+def test_without_the_package_nothing_is_read_unprotected(tuf, monkeypatch):
+    tuf.publish()
+    monkeypatch.setitem(sys.modules, "tuf.ngclient", None)
+    with pytest.raises(ExtraNotInstalledError, match=r"pip install 'opforge\[tuf\]'"):
+        tuf.install()
+
+
+def test_a_registry_without_such_metadata_is_read_as_before(registry):
+    registry.publish()
+    assert client.reader(registry.store.url, registry.store) is None
+    assert str(registry.install().version) == "1"
+
+
+def test_the_work_of_publishing_and_resolving_does_not_depend_on_the_number_of_names(tuf):
+    counts = []
+    for number in range(6):
+        before = len(tuf.files())
+        tuf.publish(f"acme/name-{number}")
+        counts.append(len(tuf.files()) - before)
+    # Blob, release, index; its signed copy, a bin and a snapshot. The timestamp is replaced.
+    assert set(counts) <= {5, 6} and len(tuf.files()) > 30
+
+
+def test_a_lock_file_and_the_commands_read_the_signed_index(tuf, monkeypatch, tmp_path):
+    from opforge.packages.project import locking
+
+    tuf.publish(number="2.1")
+    write(tmp_path / "project", "kernels.toml", '"acme/plain" = 2\n')
+    lock, _changes = locking.make(str(tmp_path / "project"), tuf.sources())
+    assert [str(kernel.version) for kernel in lock.kernels] == ["2.1"]
+    tuf.replace(TIMESTAMP, b"{}")
+    with pytest.raises(SignatureError, match=REFUSED):
+        locking.make(str(tmp_path / "project"), tuf.sources())
+
+
+def test_a_mirror_has_the_same_signatures_and_never_older_ones(tuf, tmp_path):
+    tuf.publish(number="1")
+    (tmp_path / "mirror").mkdir()
+    target = open_store(f"file://{tmp_path}/mirror")
+    list(mirror.copy(tuf.store, target))
+    roots.trust(target.url, trusted(tuf))
+    source = selection.sources([target.url])
+    assert str(selection.choose("acme/plain", version.ANY, source).verified.release.version) == "1"
+    tuf.publish(number="2", text="VALUE = 2\n")
+    list(mirror.copy(tuf.store, target))
+    source = selection.sources([target.url])
+    assert str(selection.choose("acme/plain", version.ANY, source).verified.release.version) == "2"
+    assert not copies.copy(tuf.store, target)
+
+
+def test_a_mirror_with_metadata_of_its_own_keeps_it(tuf, tmp_path, key_pairs):
+    (tmp_path / "mirror").mkdir()
+    target = open_store(f"file://{tmp_path}/mirror")
+    metadata.begin(target, key_pairs.root("other"), 1, key_pairs.public("ci"), keys.signer("ci"))
+    with pytest.raises(PublishError, match="it has metadata of its own"):
+        list(mirror.copy(tuf.store, target))
