@@ -66,8 +66,9 @@ fuzz: $(STAMP)
 		$(BIN)/python tests/fuzz/$$script $$parser $(FUZZ_OPTIONS) .cache/fuzz/$$target $$corpus; \
 	done
 
+# --fresh-env: the pages also depend on the code of the commands and of docs/opforge_docs, which Sphinx does not watch.
 docs: $(STAMP)
-	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --conf-dir docs --doctree-dir .cache/doctrees . docs/_build
+	$(BIN)/python -m sphinx --quiet --fresh-env --fail-on-warning --keep-going --conf-dir docs --doctree-dir .cache/doctrees . docs/_build
 	$(BIN)/python docs/opforge_docs/links.py docs/_build
 
 # The files of a release, in dist/: docs/releasing.md. `dist-check` makes them twice and compares every byte.

@@ -17,12 +17,15 @@ def prepare(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: 
 
 
 def marked_examples(lines: list[str]) -> list[str]:
-    """Returns the lines with `::` before each indented block that follows a blank line: it is code."""
+    """Returns the lines with `::` before each indented block that follows a blank line: it is code.
+
+    A block whose paragraph already ends with `::` is left as it is.
+    """
     marked: list[str] = []
     for number, line in enumerate(lines):
         before = [text for text in lines[:number] if text.strip()]
         is_example = line.startswith("    ") and number > 0 and not lines[number - 1].strip()
-        if is_example and before and not before[-1].startswith(" "):
+        if is_example and before and not before[-1].startswith(" ") and not before[-1].endswith("::"):
             marked += ["::", ""]
         marked.append(line)
     return marked

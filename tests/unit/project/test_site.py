@@ -69,6 +69,8 @@ def test_an_indented_block_of_a_docstring_is_code():
     lines = ["Text.", "", "    code()", "", "    more()", "", "Args:", "    x: A value.", ""]
     assert part("docstrings").marked_examples(lines)[:6] == ["Text.", "", "::", "", "    code()", ""]
     assert part("docstrings").marked_examples(lines).count("::") == 1
+    marked = ["Text::", "", "    code()", "", "    more()"]
+    assert part("docstrings").marked_examples(marked) == marked
 
 
 @pytest.fixture
