@@ -138,7 +138,7 @@ def test_a_trace_holds_every_step_and_every_stage(ops_folder, tmp_path):
 def test_a_terminal_gets_bars_and_a_table(ops_folder):
     code = "import sys; sys.argv = ['b', 'ownops:Relu']; from opforge.cli import build_ops; build_ops()"
     ours, theirs = pty.openpty()
-    env = child_processes.environment(TERM="xterm", COLUMNS="200")
+    env = child_processes.environment(TERM="xterm", COLUMNS="300")
     process = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=theirs, stderr=theirs)
     os.close(theirs)
     output = b""
