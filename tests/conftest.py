@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 
@@ -82,6 +83,7 @@ def own_store(tmp_path, monkeypatch):
     probe.reset()
     machine_folder.reset()
     settings.reset()
+    logging.getLogger("opforge").setLevel(logging.NOTSET)  # a command that was called with -v or -q has set it
 
 
 @pytest.fixture
@@ -104,7 +106,5 @@ def relu_folder(tmp_path):
 @pytest.fixture
 def warnings_of_the_cache(caplog):
     """The texts of the warnings that the store has logged so far."""
-    import logging
-
     caplog.set_level(logging.WARNING, logger="opforge")
     return lambda: [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]

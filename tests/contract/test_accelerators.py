@@ -13,7 +13,7 @@ from opforge.testing.accelerators.interface import CLASSES, METHODS
 
 NAMES = """
 is_synchronized_device use_host_timers resolves_data_dependency handles_memory_backpressure device_name device
-set_device current_device current_device_name device_count synchronize random set_rng_state get_rng_state
+device_arch set_device current_device current_device_name device_count synchronize random set_rng_state get_rng_state
 manual_seed manual_seed_all initial_seed default_generator Stream stream current_stream default_stream Event
 empty_cache memory_allocated max_memory_allocated reset_max_memory_allocated memory_cached max_memory_cached
 reset_max_memory_cached memory_stats reset_peak_memory_stats memory_reserved max_memory_reserved total_memory
