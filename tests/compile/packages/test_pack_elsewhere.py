@@ -13,8 +13,8 @@ from support.text_files import write
 
 from opforge.cli import group
 from opforge.errors import PackError, SettingError
-from opforge.packages.pack import project
 from opforge.packages.pack.run import Options, pack
+from opforge.packages.sources import project
 from opforge.remote.signatures import keys, trust
 
 pytestmark = [pytest.mark.compile, pytest.mark.skipif(sys.platform != "linux", reason="packages are made on Linux")]
