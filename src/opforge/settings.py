@@ -61,6 +61,8 @@ def variable(name: str) -> str:
     """Returns the value of a variable; if it is not set, what a settings file says; otherwise an empty string."""
     value = environment().get(name.encode())
     if value is None:
+        if name[:8] != "OPFORGE_":
+            return ""  # no file says it: one that is damaged must not keep opforge from being imported
         values = of_files() if _of_files is None else _of_files
         return values[name][0] if values and name in values else ""
     return os.fsdecode(value)

@@ -149,7 +149,7 @@ def test_every_variable_is_a_key_or_of_the_environment_alone():
 )
 def test_a_wrong_file_is_an_error_that_names_it(user, text, message):
     path = user(text)
-    for _ in range(2):  # nothing of it is remembered
+    for _ in range(2):  # it is not remembered
         with pytest.raises(ConfigFileError, match=re.escape(f"{path} cannot be used: {message}")):
             settings.variable("OPFORGE_JOBS")
     done = CliRunner().invoke(group, ["config"])
@@ -262,3 +262,11 @@ def test_config_shows_all_settings_and_no_secret(user, monkeypatch):
     assert "prebuilt\tprefer\tdefault (variable only)\n" in done.stdout
     assert f"settings file: {path} (this user's)\n" in done.stdout
     assert "error: OPFORGE_LOCK_TIMEOUT='soon' cannot be used: expected a number of seconds" in done.stderr
+
+
+def test_a_damaged_file_does_not_keep_opforge_from_being_imported(user, monkeypatch):
+    user("nonsense = [")
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    code = "import torch, opforge\ntry:\n    opforge.get_accelerator()\nexcept Exception as error:\n    print(error)"
+    output = child_processes.run_python(code, env={"XDG_RUNTIME_DIR": None})
+    assert "config.toml cannot be used: it is no TOML" in output
