@@ -54,7 +54,7 @@ class KeySigner(TufSigner):
 
     @classmethod
     def from_priv_key_uri(cls, *_arguments: Any, **_more: Any) -> KeySigner:
-        raise NotImplementedError
+        raise NotImplementedError("opforge signs with its own keys: see opforge key")
 
 
 def sign(metadata: Metadata[Any], signer: Signer, keys: Sequence[Any], append: bool = False) -> None:

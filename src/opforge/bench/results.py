@@ -110,7 +110,7 @@ class Run:
     quick: bool
     results: list[Result] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
-    """Op, or op and case -> why nothing of it was measured."""
+    """Op, or op and case -> why it was not measured."""
     load_before: list[float] = field(default_factory=list)
     load_after: list[float] = field(default_factory=list)
     seconds: float = 0.0

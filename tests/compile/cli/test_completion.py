@@ -91,7 +91,7 @@ def test_fish_completes_commands_ops_and_targets(programs):
 
 
 def answers(line, breaks=" \t:", **env):
-    """Returns what bash is told to complete, and whether torch was imported."""
+    """Returns what bash gets to complete, and whether torch was imported."""
     code = (
         "import sys\nfrom opforge.cli import main\nsys.argv[0] = 'opforge'\n"
         "try:\n    main()\nfinally:\n    print('torch' in sys.modules)\n"
