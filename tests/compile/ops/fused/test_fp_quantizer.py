@@ -200,7 +200,9 @@ def test_random_numbers_are_the_same_at_every_level(op, each_op, form):
     for dtype, size in itertools.product(DTYPES, (12, 516, 1024)):
         tensor = values(7, size, dtype)
         options = {"stochastic": True, "seed": 11, "offset": 2**33 + 5}
-        assert torch.equal(quantized(op, tensor, size, form, **options), quantized(each_op, tensor, size, form, **options))
+        assert torch.equal(
+            quantized(op, tensor, size, form, **options), quantized(each_op, tensor, size, form, **options)
+        )
 
 
 def test_results_do_not_depend_on_the_number_of_threads(op):
