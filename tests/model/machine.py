@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 import tempfile
+from contextlib import suppress
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
