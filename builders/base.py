@@ -223,9 +223,9 @@ class OpBuilder:
         entry, loaded.library = _load_entry(self, spec, verbose)
         loaded.watched = entry.watched
         if entry.origin == "built":  # not on the path of a hit
-            from .load_advice import warn_of_kernels_without_op
+            from .registration import without_op
 
-            warn_of_kernels_without_op(spec.name, loaded.library)
+            without_op.warn(spec.name, loaded.library, spec.roots)
         log.log(logging.WARNING if verbose else logging.INFO, "%s: %s, %s", spec.name, entry.origin, entry.library)
 
     def build(
