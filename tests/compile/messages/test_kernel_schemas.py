@@ -195,3 +195,54 @@ def test_each_kernel_that_does_not_fit_is_named_with_what_to_write(tmp_path):
     assert len(error.kernels) == with_meta
     assert str(error).startswith(f"{name}: {error.library} could not be loaded: torch would pass wrong values to its")
     assert not hasattr(getattr(torch.ops, name), "op_0"), "nothing is registered"
+
+
+OTHERS = (
+    HEADERS
+    + """\
+Tensor relu(const Tensor& x) { return x; }
+void add(Tensor, Tensor, double) {}
+void by_hand(StableIValue*, uint64_t, uint64_t) {}
+template <typename A, typename B> B both(A, B y) { return y; }
+namespace { Tensor plain(Tensor x, int64_t) { return x; } }
+STABLE_TORCH_LIBRARY(@NAME@, m) {
+  m.def("plain(Tensor x, int n) -> Tensor");
+  m.def("by_hand(Tensor x) -> ()");
+  m.def("both(float x, int y) -> int");
+}
+STABLE_TORCH_LIBRARY_IMPL(@NAME@, CompositeExplicitAutograd, m) {
+  void (*pointer)(StableIValue*, uint64_t, uint64_t) = TORCH_BOX(&plain);
+  m.impl("plain", pointer);
+  m.impl("by_hand", OPFORGE_BOXED(&by_hand));
+  const auto kernel = TORCH_BOX((&both<double, int64_t>));
+  m.impl("both", kernel).impl("both_of_another", kernel);
+}
+STABLE_TORCH_LIBRARY_IMPL(@NAME@, Meta, m) { m.impl("plain", TORCH_BOX(plain)); }
+STABLE_TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("aten::relu", TORCH_BOX(&relu)); }
+STABLE_TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { WRONG }
+"""
+)
+
+
+def test_kernels_for_another_librarys_op_are_compared_with_its_schema(tmp_path):
+    """What is not refused is registered, however a source spells it: by a pointer, boxed by hand, from a template."""
+    wrong = 'm.impl("add.Tensor", TORCH_BOX(&add));'
+    builder = sample_ops.op_from_source(tmp_path, OTHERS.replace("WRONG", wrong))
+    name, path = builder.name, tmp_path / f"{builder.name}.cpp"
+    with pytest.raises(KernelSchemaError) as caught:
+        builder().load()
+    schema = "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"
+    line = path.read_text().splitlines().index(f"STABLE_TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {{ {wrong} }}")
+    scalar = "is Scalar in the schema, and torch's stable ABI passes no Scalar: write float or int in the schema"
+    returned = "the function returns no value, and the schema 1; expected Tensor"
+    text = "\n      ".join([f"add ({path}:{line + 1}) for {schema}:", f"argument 3, alpha, {scalar}", returned])
+    assert caught.value.kernels == (text,)
+    path.write_text(path.read_text().replace(wrong, ""))
+    op = builder().load()
+    assert op.both(0.5, 7) == 7 and op.plain(torch.ones(1), 2).tolist() == [1]
+    assert torch.ops.aten.relu(torch.tensor([-1.0])).tolist() == [0]
+    path.write_text(
+        path.read_text().replace("int64_t) { return x", "int64_t, bool) { return x").replace("int n)", "int n, bool b)")
+    )
+    assert builder().load().plain(torch.ones(1), 2, True).tolist() == [1], "another version has another schema"
+    assert name in str(op)
