@@ -112,7 +112,7 @@ class OpBuilder:
     architectures: ClassVar[Words] = ()
     """What the device's sources are compiled for, such as "9.0a" or "gfx942"; by default the target's."""
     groups: ClassVar[Sequence[Mapping[str, Any]]] = ()
-    """Further sources with flags, include folders and architectures of their own: see docs/guide.md."""
+    """Further sources with flags, include folders and architectures of their own: see docs/builders.md."""
     requires_torch: ClassVar[str] = ""
     """The versions of torch that the op works with, such as ">=2.11,<2.14"."""
     include_dirs: ClassVar[Words] = ()

@@ -285,8 +285,9 @@ def _register_blocks(op: str, entry: Entry, roots: Iterable[Any]) -> list[str]:
         suffix = "_" + entry.key[-8:] if any(_owners.get(name) == op for name in declared) else ""
         problem = _REGISTER(_ctypes.dlsym(library, REGISTER))(suffix.encode(), b"")
         if problem is not None:
-            advice = "If another library in this process defines the same ops, use one of the two, or another namespace"
-            raise LoadError(op, entry.library, problem.decode(errors="replace"), advice)
+            from .registration import torch_errors
+
+            raise torch_errors.error(op, entry.library, problem.decode(errors="replace"), roots)
         owned = [name + suffix for name in declared]
         _owners.update(dict.fromkeys(declared, op))
     _torch_ops.add(op)

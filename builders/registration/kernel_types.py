@@ -83,8 +83,8 @@ def _schema(torch: Any, own: Mapping[str, str], name: str) -> Any:
     if name.partition("::")[0] in own:
         return None  # of a TORCH_LIBRARY block, which is not listed; an earlier version's may be registered
     base, _, overload = name.partition(".")
-    known = torch._C._jit_get_schemas_for_operator(base)
-    return next((schema for schema in known if schema.overload_name == overload), None)
+    overloads = torch._C._jit_get_schemas_for_operator(base)
+    return next((schema for schema in overloads if schema.overload_name == overload), None)
 
 
 def _differences(schema: Any, text: str, types: str) -> list[str]:
@@ -120,8 +120,8 @@ def _difference(where: str, cpp: str, kind: str) -> Iterator[str]:
         return
     base = kind.rstrip("[]?")
     if base not in PASSED:
-        known = "float or int" if base == "Scalar" else ", ".join(PASSED)
-        yield f"{where} is {kind} in the schema, and torch's stable ABI passes no {base}: write {known} in the schema"
+        passed = "float or int" if base == "Scalar" else ", ".join(PASSED)
+        yield f"{where} is {kind} in the schema, and torch's stable ABI passes no {base}: write {passed} in the schema"
     else:
         instead = "" if "<" in cpp else f", or {cpp} in the schema"
         yield f"{where} is {_spelled(cpp)} in C++ and {kind} in the schema: write {_spelled(kind)}{instead}"

@@ -246,3 +246,22 @@ def test_kernels_for_another_librarys_op_are_compared_with_its_schema(tmp_path):
     )
     assert builder().load().plain(torch.ones(1), 2, True).tolist() == [1], "another version has another schema"
     assert name in str(op)
+
+
+TORCH_BLOCKS = """\
+#include <torch/library.h>
+at::Tensor f(const at::Tensor& x, double n) { return x; }
+TORCH_LIBRARY(@NAME@, m) { m.def("f(Tensor x, int n) -> Tensor"); }
+TORCH_LIBRARY_IMPL(@NAME@, CPU, m) { m.impl("f", &f); }
+"""
+
+
+def test_what_torch_refuses_of_its_own_blocks_is_the_same_error(tmp_path):
+    builder = sample_ops.op_from_source(tmp_path, TORCH_BLOCKS, abi="torch")
+    name = builder.name
+    with pytest.raises(KernelSchemaError) as caught:
+        builder().load()
+    types = "the function's types are (Tensor _0, float _1) -> Tensor _0"
+    reason = "torch says: Type mismatch in argument 2: int vs float"
+    head = f"({tmp_path}/{name}.cpp:4) for {name}::f(Tensor x, int n) -> Tensor:"
+    assert caught.value.kernels == (f"{head}\n      {types}. {reason}",)

@@ -186,9 +186,9 @@ private:
 // An exception of a kernel gets the paths of files, and does not leave a library that contains a C++ runtime of its
 // own: see opforge/exceptions.h. The types of the function go with it: see opforge/kernel_types.h.
 #undef TORCH_BOX
-#define TORCH_BOX(function)                                                                                        \
-    (::opforge::Kernel{&::opforge::OPFORGE_CAUGHT<&torch::stable::detail::boxer<                                   \
+#define TORCH_BOX(function)                                                                                            \
+    (::opforge::Kernel{&::opforge::OPFORGE_CAUGHT<&torch::stable::detail::boxer<                                       \
                            std::remove_pointer_t<std::remove_reference_t<decltype(function)>>, (function)>::boxed_fn>, \
-                       &::opforge::FunctionTypes<typename torch::headeronly::guts::infer_function_traits_t<        \
+                       &::opforge::FunctionTypes<typename torch::headeronly::guts::infer_function_traits_t<            \
                            std::remove_pointer_t<std::remove_reference_t<decltype(function)>>>::func_type>::append_to, \
                        __FILE__ ":" C10_STRINGIZE(__LINE__), #function})
