@@ -91,16 +91,14 @@ def _differences(schema: Any, text: str, types: str) -> list[str]:
     """Returns what a kernel of these types must change."""
     listed = types.split("|")[:-1]
     separator = listed.index("=")
-    taken, returned = listed[:separator], listed[separator + 1 :]
+    arguments, returned = listed[:separator], listed[separator + 1 :]
     wrong = []
-    if len(taken) != len(schema.arguments):
-        wrong.append(f"the function takes {_count(taken, 'argument')}, and the schema {len(schema.arguments)}")
+    if len(arguments) != len(schema.arguments):
+        wrong.append(f"the function takes {_count(arguments, 'argument')}, and the schema {len(schema.arguments)}")
     else:
-        for number, (cpp, value) in enumerate(zip(taken, schema.arguments, strict=True), 1):
-            is_index = re.search(
-                rf"\bDeviceIndex\b[^,)]*\b{re.escape(value.name)}\b", text
-            )  # an int for torch's parser
-            if not (is_index and _spelled(cpp) == "int"):
+        for number, (cpp, value) in enumerate(zip(arguments, schema.arguments, strict=True), 1):
+            is_index = re.search(rf"\bDeviceIndex\b[^,)]*\b{re.escape(value.name)}\b", text)
+            if not (is_index and _spelled(cpp) == "int"):  # an int64_t for torch's parser
                 wrong += _difference(f"argument {number}, {value.name},", cpp, _type(value.real_type))
     if len(returned) != len(schema.returns):
         expected = f"; expected {_result([_type(value.real_type) for value in schema.returns])}"
