@@ -256,7 +256,7 @@ def package_sources(package: str, owners: Collection[int]) -> list[Source]:
     """Returns the layers inside an imported package; none if it carries no ops, or is no package."""
     sources = []
     for folder in getattr(sys.modules.get(package), "__path__", ()):
-        root = os.path.join(folder, PACKAGE_LAYER)
+        root = f"{folder}/{PACKAGE_LAYER}"
         if os.path.isdir(root):
             # Whoever can write the package's code is trusted with its libraries: that code is running already.
             own = os.stat(folder)

@@ -3,7 +3,8 @@
 The outcome of a look-up is a function of the spec, of environment variables, of the folders that are searched, of
 opforge's own code, of the compiler, and of the files that the entry was built from. The name of what is remembered
 covers the first four. It holds the paths of all others, and of the folders on PATH in which an earlier compiler would
-appear, with a digest of their stamps. If a stamp differs, the look-up is made in full. That the entry may be loaded is judged at each load.
+appear, with a digest of their stamps. If it differs, the look-up is made in full. That the entry may be loaded is
+judged at each load.
 """
 
 from __future__ import annotations
@@ -201,7 +202,7 @@ def _working_folder() -> str:
     """Returns the working folder, if PATH or CXX is relative to it; otherwise empty."""
     compiler = settings.variable("CXX")
     starts = _folders("PATH", os.defpath) + ([compiler] if "/" in compiler else [])
-    return "" if all([path[0] == "/" for path in starts]) else os.getcwd()
+    return "" if all(path[0] == "/" for path in starts) else os.getcwd()
 
 
 def _folders(variable: str, default: str = "") -> list[str]:
