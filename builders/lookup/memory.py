@@ -3,7 +3,8 @@
 The outcome of a look-up is a function of the spec, of environment variables, of the folders that are searched, of
 opforge's own code, of the compiler, and of the files that the entry was built from. The name of what is remembered
 covers the first four. It holds the paths of all others, and of the folders on PATH in which an earlier compiler would
-appear, with a digest of their stamps. If a stamp differs, the look-up is made in full. That the entry may be loaded is judged at each load.
+appear, with a digest of their stamps. If it differs, the look-up is made in full. That the entry may be loaded is
+judged at each load.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Lookup(NamedTuple):
         folders = [str(self.store.layout), *(str(source.layout) for source in self.sources)]
         # Not KernelRoots but tuples: the repr of a NamedTuple is Python code.
         parts = [list(map(tuple, part)) if part is spec.roots else part for part in spec]
-        value: list[object] = [FORMAT, *parts, requires, variables, _working_folder(), _code_stamps(spec)]
+        value: list[object] = [FORMAT, *parts, requires, variables, _working_folder(), _code_stamps(spec)[0]]
         value += [sorted(self.root_paths.items()), sorted(programs), folders]
         value += [settings.variable("OPFORGE_PREBUILT"), self.exact, abi.INTERFACE, *machine.name_parts()]
         # Tuples of strings have one repr, which takes a third of the time of canonical JSON.
@@ -147,7 +148,7 @@ def remember(
     `used` are the programs that led to the plan, with their stamps; none if no plan was made.
     """
     disk, spec = lookup.store.disk, lookup.spec
-    code = json.loads(_code_stamps(spec))
+    _digest_of_code, code = _code_stamps(spec)
     watched = match.entry.watched.pairs()
     programs_used = ((path, tuple(stamp)) for path, stamp in used.items())
     stamped = [
@@ -199,9 +200,11 @@ def _nearest(folder: str, root: str, disk: Disk) -> str:
 
 def _working_folder() -> str:
     """Returns the working folder, if PATH or CXX is relative to it; otherwise empty."""
+    starts = ":" + (settings.variable("PATH") or os.defpath)
     compiler = settings.variable("CXX")
-    starts = _folders("PATH", os.defpath) + ([compiler] if "/" in compiler else [])
-    return "" if all([path[0] == "/" for path in starts]) else os.getcwd()
+    if "/" in compiler:
+        starts += ":" + compiler
+    return "" if starts.count(":") == starts.count(":/") else os.getcwd()
 
 
 def _folders(variable: str, default: str = "") -> list[str]:
@@ -216,15 +219,21 @@ def _program_folders() -> list[str]:
     return list(dict.fromkeys([*_folders("PATH", os.defpath), *_folders("COMPILER_PATH")]))
 
 
-_code: dict[tuple[str, ...], str] = {toolchains.HOST_CODE: str(Disk().flat_stamps(toolchains.HOST_CODE))}
+def _stamps_of(files: Sequence[str]) -> tuple[str, list[int]]:
+    """Returns a digest of the stamps of these files, and the stamps."""
+    stamps = Disk().flat_stamps(files)
+    return _digest(stamps), stamps
+
+
+_code = {toolchains.HOST_CODE: _stamps_of(toolchains.HOST_CODE)}
 """The host's are taken when this module is imported: that is the code that runs, and a hit need not take them."""
 
 
-def _code_stamps(spec: OpSpec) -> str:
-    """Returns the stamps of opforge's files that shape plans for this spec, as this process first saw them, as JSON."""
+def _code_stamps(spec: OpSpec) -> tuple[str, list[int]]:
+    """Returns the stamps of opforge's files that shape plans for this spec, as this process first saw them."""
     files = toolchains.plan_code(spec)
     if files not in _code:
-        _code[files] = str(Disk().flat_stamps(files))
+        _code[files] = _stamps_of(files)
     return _code[files]
 
 
