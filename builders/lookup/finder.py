@@ -182,6 +182,7 @@ def search(
         description = description or _description_key(spec)
         if not os.path.isdir(store.layout.description(description)) and (entry := ask()):
             return entry
+    snapshot = snapshot or memory.take_snapshot(lookup, description)
     find_toolchain = find_toolchain or toolchains.find_toolchain
     programs: Mapping[str, object] = {}
     try:
@@ -199,12 +200,14 @@ def search(
         description = description or _description_key(spec)
         match = _match(lookup._replace(sources=[store.own]), description, rejected)
         if match:
+            match = memory.with_compiler(match, {}, snapshot)
             memory.note_use(store, os.path.join(store.layout.description(description), match.entry.key))
         return match and match.entry
     match = store.get(plan.key, lookup.root_paths, rejected, abi.interface_problem)
     if match:
+        match = memory.with_compiler(match, toolchain.programs(), snapshot)
         memory.note_use(store, match.pointer)
-        if snapshot:
+        if is_kept:
             memory.remember(lookup, programs, toolchain.programs(), match, snapshot)
     return match and match.entry
 

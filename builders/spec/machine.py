@@ -114,8 +114,19 @@ def libstdcxx() -> str:
         path = ctypes.c_char_p.from_address(link_map.value + _NAME_OFFSET).value or b""
     finally:
         _ctypes.dlclose(library)
-    number = os.path.realpath(os.fsdecode(path)).rpartition("/libstdc++.so.6.0.")[2]
+    number = _number(os.fsdecode(path))
     return f"3.4.{number}" if number.isdecimal() else ""
+
+
+def _number(path: str) -> str:
+    """Returns the last number in the name of the file that libstdc++'s path leads to."""
+    try:
+        number = os.readlink(path).rpartition("libstdc++.so.6.0.")[2]
+        if number.isdecimal():
+            return number  # the usual link: following a whole path takes ten times as long
+    except OSError:
+        pass  # it is no link
+    return os.path.realpath(path).rpartition("/libstdc++.so.6.0.")[2]
 
 
 def present(device: str) -> tuple[str, ...]:

@@ -109,6 +109,9 @@ def resolve(declared: Declaration, target: Target) -> OpSpec:
         name = getattr(declared, "NAME", "")  # a builder that was DeepSpeed's
     _check_name(builder, name, abi)
     sources = listed(builder, "sources", get("sources"), device, devices)
+    if len(set(sources)) < len(sources):
+        twice = next(source for source in sources if sources.count(source) > 1)
+        raise BuilderError(builder, f"sources names {twice!r} twice: its ops would be defined twice", "Name it once")
     groups: tuple[SourceGroup, ...] = ()
     own_arch: tuple[str, ...] = ()
     if declared.groups:

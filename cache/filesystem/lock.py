@@ -86,6 +86,28 @@ def acquire(
         lock.release()
 
 
+@contextmanager
+def hold(path: str, label: str, timeout: float | None, ready: Callable[[], bool] | None = None) -> Iterator[None]:
+    """Holds the lock at `path`, as `acquire` does. One that nobody holds is taken without importing what waits.
+
+    That import takes a quarter of the time in which a package is installed. Raises OSError, LockTimeoutError.
+    """
+    import fcntl
+
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # somebody holds it, or there are no locks on this file system
+        os.close(handle)
+        with acquire(path, label, timeout, ready):
+            yield
+        return
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
 def _remove_link(path: str) -> None:
     """Removes a link in the lock's place: to lock what it leads to would change the times of another's file."""
     try:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from opforge import limit_settings
+from opforge.cache.filesystem import lock
 from opforge.cache.filesystem.files import make_folder, write_file
 from opforge.errors import KernelInstallError, OpforgeError
 from opforge.packages.installed import add, releases
@@ -36,7 +36,7 @@ def install(
     try:
         add.make_root(root)
         make_folder(os.path.dirname(path))
-        with _alone(path, f"{name} {number}", lambda: _complete(root, choice) is not None):
+        with lock.hold(path, f"{name} {number}", limit_settings.lock_timeout(), lambda: bool(_complete(root, choice))):
             before = _complete(root, choice)
             if before is not None:
                 return before, False
@@ -45,30 +45,6 @@ def install(
         if isinstance(error, OpforgeError):
             raise
         raise add.unwritable(root, error) from error
-
-
-@contextmanager
-def _alone(path: str, label: str, ready: Callable[[], bool]) -> Iterator[None]:
-    """Holds the lock of an installation, or waits until it is `ready`: a lock only saves work.
-
-    One that nobody holds is taken here: importing what waits for locks takes a quarter of an installation's time.
-    """
-    import fcntl
-
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # somebody holds it, or there are no locks on this file system
-        os.close(handle)
-        from opforge.cache.filesystem import lock
-
-        with lock.acquire(path, label, limit_settings.lock_timeout(), ready):
-            yield
-        return
-    try:
-        yield
-    finally:
-        os.close(handle)
 
 
 def _complete(root: Root, choice: Choice) -> Installed | None:

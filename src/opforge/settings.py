@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from opforge.errors import SettingError
+from opforge.errors import OpforgeError, SettingError
 
 _LINUX = sys.platform == "linux"
 DEEPSPEED = "OPFORGE_DEEPSPEED"
@@ -280,6 +280,14 @@ def kernel_folders() -> tuple[tuple[str, str], ...]:
         (os.path.join(sys.prefix, "share", "opforge"), "environment"),
         (data_dir(), "user"),
     )
+
+
+def has_kernels() -> bool:
+    """Returns whether any kernel package is installed. A damaged settings file says nothing of it."""
+    try:
+        return any(os.path.isdir(f"{folder}/kernels/names") for folder, _scope in kernel_folders())
+    except OpforgeError:
+        return False
 
 
 def installs_kernels() -> bool:

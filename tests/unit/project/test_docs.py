@@ -87,6 +87,7 @@ def inline_commands(text: str) -> list[str]:
 
 def command_line_problem(line: str) -> str | None:
     """Returns why opforge's commands reject this line. None if they accept it."""
+    line = re.sub(r" (>|\|) .*", "", line)  # what it prints goes to a file or another command
     words = shlex.split(line.replace("[options] ", "").replace("[OP ...]", "OP"), comments=True)
     if words[:2] == ["python", "-m"]:
         module, *words = words[2:]
