@@ -222,7 +222,8 @@ def _offer(root: Root, tree: str, stated: Metadata) -> None:
         os.link(os.path.join(tree, file), os.path.join(folder, record["file"]))
         write_file(os.path.join(folder, RECORD), canonical(record))
         entry = Entry(entry_name(record["key"], record["sha256"]), folder, record, root.path)
-        layer.add(root.path, entry, record["description"], trusted_ids())
+        # Not synced: the tree that it is a copy of is not, either. Each load compares what it loads.
+        layer.add(root.path, entry, record["description"], trusted_ids(), synced=False)
     except (CacheDirError, ValueError) as error:
         log.info("%s: .load() does not find its library: %s", tree, error)
     finally:
