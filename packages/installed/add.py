@@ -219,7 +219,8 @@ def _offer(root: Root, tree: str, stated: Metadata) -> None:
     folder = temp_path(os.path.join(root.join("staging"), "entry"))
     os.mkdir(folder, 0o700)
     try:
-        os.link(os.path.join(tree, file), os.path.join(folder, record["file"]))
+        # Not a second name: that would change a stamp of the tree, and not every file system has them.
+        os.symlink(os.path.join(tree, file), os.path.join(folder, record["file"]))
         write_file(os.path.join(folder, RECORD), canonical(record))
         entry = Entry(entry_name(record["key"], record["sha256"]), folder, record, root.path)
         # What is hashed at each load need not be on the disk: if it is damaged, it is not loaded.
