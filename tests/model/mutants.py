@@ -141,7 +141,7 @@ def a_memory_does_not_watch_folders() -> None:
 def a_memory_does_not_watch_absent_paths() -> None:
     from opforge.builders.lookup import memory
 
-    memory._absent_paths = lambda spec: []
+    memory.absent_paths = lambda spec: []
 
 
 @mutant
