@@ -156,7 +156,7 @@ def _spelled(name: str) -> str:
     if name.endswith("?"):
         return f"std::optional<{_spelled(name[:-1])}>"
     if match := OTHER_TYPE.fullmatch(name):
-        return STABLE_PREFIX.sub("", match[1]).strip()
+        return STABLE_PREFIX.sub("", match[1]).replace(" *", "*").strip()
     return CPP.get(name, name).removeprefix("torch::stable::")
 
 

@@ -114,11 +114,11 @@ def changed_answer(inputs: Mapping[str, Any], root_paths: Mapping[str, str], dis
     for name, value in variables(inputs["answers"]):
         if os.environ.get(name, "") != value:
             return f"the variable {name} has changed"
-    folders = [*inputs["searched"], *inputs["compiler_folders"]]
+    folders = located([*inputs["searched"], *inputs["compiler_folders"]], root_paths)
     for question, values in inputs["answers"]:
         if question.startswith(INCLUDE):
             name = question[len(INCLUDE) :]
-            now = places(name, folders, root_paths, disk)
+            now = places(name, folders, disk)
             if now != tuple((root, path) for root, path in values):
                 verb = "is gone" if len(now) < len(values) else "has appeared"
                 return f"{name}, which a source asks for by __has_include, {verb}"
@@ -130,15 +130,14 @@ def variables(answers: Iterable[tuple[str, Any]]) -> list[tuple[str, str]]:
     return [(question[len(VARIABLE) :], values[0][1]) for question, values in answers if question.startswith(VARIABLE)]
 
 
-def places(
-    name: str, folders: Iterable[Sequence[str]], root_paths: Mapping[str, str], disk: Disk
-) -> tuple[tuple[str, str], ...]:
-    """Returns the paths below roots at which a name is in these folders, in order."""
-    paths = list[tuple[str, str]]()
-    for folder in folders:
-        base = resolve(folder, root_paths)
-        if base is not None and disk.exists(at(base, name)):
-            paths.append(_join(folder, name))
+def located(folders: Iterable[Sequence[str]], root_paths: Mapping[str, str]) -> list[tuple[Sequence[str], str]]:
+    """Returns the folders below roots that this machine has, each with its absolute path."""
+    return [(folder, base) for folder in folders if (base := resolve(folder, root_paths)) is not None]
+
+
+def places(name: str, folders: Iterable[tuple[Sequence[str], str]], disk: Disk) -> tuple[tuple[str, str], ...]:
+    """Returns the paths below roots at which a name is in these located folders, in order."""
+    paths = [_join(folder, name) for folder, base in folders if disk.exists(at(base, name))]
     return tuple(dict.fromkeys(paths))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 
 import pytest
 from support import sample_ops
@@ -11,6 +12,7 @@ from opforge.errors import KernelSchemaError
 
 torch = pytest.importorskip("torch", reason="pip install torch")
 
+LONG = os.environ.get("OPFORGE_LONG_TESTS")
 HEADERS = """\
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/tensor.h>
@@ -165,8 +167,18 @@ def source(cases):
     return HEADERS + "\n".join(lines) + "\n"
 
 
-def test_kernels_that_fit_their_schemas_load(tmp_path):
-    op = sample_ops.op_from_source(tmp_path, source([*EXACT, *CONVERTED]))().load()
+@pytest.fixture(params=["gcc", "zig"])
+def is_portable(request):
+    """Returns whether the libraries contain clang's libc++ and its spelling of types."""
+    if request.param == "zig":
+        pytest.importorskip("ziglang", reason="pip install ziglang")
+        if not LONG:
+            pytest.skip("set OPFORGE_LONG_TESTS=1 to build with zig")
+    return request.param == "zig"
+
+
+def test_kernels_that_fit_their_schemas_load(tmp_path, is_portable):
+    op = sample_ops.op_from_source(tmp_path, source([*EXACT, *CONVERTED]))(portable=is_portable).load()
     assert set(op.__names__) == {f"op_{number}" for number in range(len(EXACT) + len(CONVERTED))}
     left = {f"{op.__name__}::op_{number}" for number in range(len(EXACT), len(EXACT) + len(CONVERTED))}
     assert {line.partition("\t")[0] for line in described_kernels(op)} == left, "the others cost a load no check"
@@ -179,11 +191,11 @@ def described_kernels(op):
     return describe().decode().partition("\f")[2].splitlines()
 
 
-def test_each_kernel_that_does_not_fit_is_named_with_what_to_write(tmp_path):
+def test_each_kernel_that_does_not_fit_is_named_with_what_to_write(tmp_path, is_portable):
     builder = sample_ops.op_from_source(tmp_path, source(WRONG))
     name = builder.name
     with pytest.raises(KernelSchemaError) as caught:
-        builder().load()
+        builder(portable=is_portable).load()
     error = caught.value
     lines = source(WRONG).splitlines()
     for number, (schema, _function, expected) in enumerate(WRONG):
