@@ -159,6 +159,14 @@ def a_memory_does_not_watch_programs() -> None:
 
     real = memory.remember
     memory.remember = lambda lookup, programs, used, *rest: real(lookup, programs, {}, *rest)
+    memory.with_compiler = lambda match, *_rest: match
+
+
+@mutant
+def a_process_does_not_watch_programs() -> None:
+    from opforge.builders.lookup import memory
+
+    memory.with_compiler = lambda match, *_rest: match
 
 
 @mutant
