@@ -1,6 +1,7 @@
 """Tensors in locked memory, which is never swapped out. All ops of a process share one account of it.
 
-The memory is page-aligned, and belongs to the tensor's storage: it is unlocked and freed with the last view.
+The memory is page-aligned, and belongs to the tensor's storage: it is unlocked and freed with the last view. Some of
+it is kept, not locked, for the next tensor of the same size: the kernel takes longer to map pages than to lock them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import os
 import resource
 import threading
 import weakref
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 
 _locked: dict[int, int] = {}
 """What is locked: the bytes by address."""
+_kept: dict[int, list[mmap.mmap]] = {}
+"""Memory that no tensor uses, which is not locked, by its size."""
 _lock = threading.RLock()  # a finalizer may run within a thread that holds it
 HUGE_PAGE = 2 << 20
+MOST_KEPT = 4 << 20
+"""Bytes that are kept at most, in blocks of at most a quarter of them."""
 
 
 def _forget() -> None:
@@ -27,23 +31,44 @@ def _forget() -> None:
     global _lock
     _lock = threading.RLock()
     _locked.clear()
+    _kept.clear()
 
 
 os.register_at_fork(after_in_child=_forget)
 
 
-def new(lock: Callable[[int, int], int], elements: int, kind: dtype) -> Tensor:
+def new(op: Any, elements: int, kind: dtype) -> Tensor:
     """Returns a one-dimensional tensor of zeros in locked memory.
 
-    `lock` is an op's `pin_lock`. Raises ValueError for a negative number of elements, and OSError if the memory cannot
-    be had or locked: the text then has the limit, what is in use, and how to raise it.
+    `op` has `pin_lock` and `pin_unlock`. Raises ValueError for a negative number of elements, and OSError if the memory
+    cannot be had or locked: the text then has the limit, what is in use, and how to raise it.
     """
     import torch
 
     if elements < 0:
         raise ValueError(f"{elements} elements of locked memory: expected 0 or more")
-    content = max(1, elements * torch.empty(0, dtype=kind).element_size())
-    size = -(-content // mmap.PAGESIZE) * mmap.PAGESIZE
+    size = -(-max(1, elements * kind.itemsize) // mmap.PAGESIZE) * mmap.PAGESIZE
+    with _lock:
+        blocks = _kept.get(size)
+        memory = blocks.pop() if blocks else None
+    is_new = memory is None
+    if memory is None:
+        memory = _mapped(size)
+    view = memoryview(memory)  # the storage holds it, so that its end is the end of the last tensor
+    tensor = torch.frombuffer(view, dtype=kind, count=max(1, elements))
+    address = tensor.data_ptr()
+    weakref.finalize(view, _ended, op, address, memory).atexit = False
+    if not is_new:
+        tensor.zero_()
+    if number := op.pin_lock(address, size):
+        op.pin_unlock(address, size)  # a part of it may be locked
+        raise OSError(number, f"{size} bytes of memory cannot be locked: {_limit(number)}")
+    with _lock:
+        _locked[address] = size
+    return tensor if elements else tensor[:0]
+
+
+def _mapped(size: int) -> mmap.mmap:
     try:
         memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, OverflowError) as error:
@@ -54,17 +79,10 @@ def new(lock: Callable[[int, int], int], elements: int, kind: dtype) -> Tensor:
             memory.madvise(mmap.MADV_HUGEPAGE)
         except OSError:
             pass  # a kernel without huge pages
-    tensor = torch.frombuffer(memory, dtype=torch.uint8)
-    address = tensor.data_ptr()
-    if number := lock(address, size):
-        raise OSError(number, f"{size} bytes of memory cannot be locked: {_limit(number)}")
-    with _lock:
-        _locked[address] = size
-    weakref.finalize(memory, _unlocked, address).atexit = False
-    return tensor[: content if elements else 0].view(kind)
+    return memory
 
 
-def free(unlock: Callable[[int, int], int], address: int) -> bool:
+def free(op: Any, address: int) -> bool:
     """Unlocks the memory that begins at `address`. Returns False if none of the account does.
 
     The memory itself is freed with its last view.
@@ -73,7 +91,7 @@ def free(unlock: Callable[[int, int], int], address: int) -> bool:
         size = _locked.pop(address, None)
     if size is None:
         return False
-    unlock(address, size)
+    op.pin_unlock(address, size)
     return True
 
 
@@ -95,9 +113,14 @@ def locked_bytes() -> int:
         return sum(_locked.values())
 
 
-def _unlocked(address: int) -> None:
+def _ended(op: Any, address: int, memory: mmap.mmap) -> None:
+    """Unlocks memory that no tensor has any more, and keeps it if it is small."""
+    free(op, address)
+    size = len(memory)
     with _lock:
-        _locked.pop(address, None)
+        kept = sum(size * len(blocks) for size, blocks in _kept.items())
+        if size <= MOST_KEPT // 4 and kept + size <= MOST_KEPT:
+            _kept.setdefault(size, []).append(memory)
 
 
 def _limit(number: int) -> str:
@@ -132,15 +155,15 @@ class PinHandle:
 
     def new_cpu_locked_tensor(self, num_elem: int, example_tensor: Tensor) -> Tensor:
         """Returns a tensor of `num_elem` zeros of the example's dtype, in locked memory. Raises OSError, ValueError."""
-        return new(self._op.pin_lock, num_elem, example_tensor.dtype)
+        return new(self._op, num_elem, example_tensor.dtype)
 
     def free_cpu_locked_tensor(self, locked_tensor: Tensor) -> bool:
         """Unlocks a tensor's memory; it is freed with its last view. Returns False if it is not the account's."""
-        return free(self._op.pin_unlock, locked_tensor.data_ptr())
+        return free(self._op, locked_tensor.data_ptr())
 
     def free_cpu_locked_tensor_by_ptr(self, address: int) -> bool:
         """Unlocks the memory that begins at `address`. Returns False if it is not the account's."""
-        return free(self._op.pin_unlock, address)
+        return free(self._op, address)
 
     def is_pinned(self, buffer: Tensor) -> bool:
         """Returns whether all of the buffer's memory is locked, through any handle or by torch."""

@@ -55,10 +55,12 @@ def temp_path(path: str) -> str:
 
 def is_temp_name(name: str) -> bool:
     """Returns whether a file or folder has a name that `temp_path` makes: only such a one may be swept."""
+    if not name.endswith(".tmp"):
+        return False
     stem, _, digits = name.removesuffix(".tmp").rpartition(".")
     writer = stem.rpartition(".")[2]
     is_hex = len(digits) == 8 and all(digit in "0123456789abcdef" for digit in digits)
-    return name.endswith(".tmp") and is_hex and writer.isdecimal() and len(writer) < len(stem)
+    return is_hex and writer.isdecimal() and len(writer) < len(stem)
 
 
 def write_file(path: str, data: bytes) -> None:

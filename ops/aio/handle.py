@@ -135,11 +135,11 @@ class AioHandle:
 
     def new_cpu_locked_tensor(self, num_elem: int, example_tenosr: Tensor) -> Tensor:
         """Returns a tensor of `num_elem` zeros of the example's dtype, in locked memory. Raises OSError, ValueError."""
-        return pinned.new(self._op.pin_lock, num_elem, example_tenosr.dtype)
+        return pinned.new(self._op, num_elem, example_tenosr.dtype)
 
     def free_cpu_locked_tensor(self, tensor: Tensor) -> bool:
         """Unlocks a tensor's memory; it is freed with its last view. Returns False if it is not the account's."""
-        return pinned.free(self._op.pin_unlock, tensor.data_ptr())
+        return pinned.free(self._op, tensor.data_ptr())
 
     def is_pinned(self, buffer: Tensor) -> bool:
         """Returns whether all of the buffer's memory is locked, through any handle or by torch."""

@@ -72,8 +72,10 @@ class SharedMemoryGroup(Base):  # type: ignore[misc]
         return self._names.get("text", "undefined")
 
     def shutdown(self) -> None:
-        """Leaves the group."""
+        """Leaves the group. Its threads end after the calls that they have."""
         self._group.close()
+        self._collectives = Lane()
+        self._messages.clear()
 
     abort = shutdown
 

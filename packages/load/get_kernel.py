@@ -69,23 +69,29 @@ def get_kernel(
     key = (name, version, variant, caller, *[environment.get(variable) for variable in VARIABLES])
     module = _answers.get(key)
     if module is None:
-        remembered = _name_of(name, version, variant, caller)
-        module = _recall(remembered) if remembered else None
-        if module is None:
-            return _searched(key, remembered, name, version, variant, install, caller)
-        _answers[key] = module
+        try:
+            module = _look_up(key, name, version, variant, install, caller)
+        except BaseException as error:
+            from opforge import tracebacks
+
+            tracebacks.shorten(error)
+            raise
     return module
 
 
-def _searched(
+def _look_up(
     key: tuple[object, ...],
-    remembered: str,
     name: str,
     version: str | int | None,
     variant: str | None,
     install: bool | None,
     caller: str,
 ) -> ModuleType:
+    remembered = _name_of(name, version, variant, caller)
+    module = _recall(remembered) if remembered else None
+    if module is not None:
+        _answers[key] = module
+        return module
     from . import memory, search  # not for what is remembered
     from .variants import Attempt
 

@@ -95,8 +95,8 @@ def test_a_project_is_locked_and_installed_by_its_lock(user, tmp_path, monkeypat
     write(tmp_path / "project", "pyproject.toml", '[tool.opforge.kernels]\n"acme/plain" = ">=1"\n')
     monkeypatch.chdir(tmp_path / "project")
     assert user("lock", "--check")[0] == 1
-    assert user("lock")[1] == "added acme/plain 1\n1 kernels in opforge.lock\n"
-    assert user("lock")[1] == "1 kernels in opforge.lock, unchanged\n"
+    assert user("lock")[1] == "added acme/plain 1\n1 kernel in opforge.lock\n"
+    assert user("lock")[1] == "1 kernel in opforge.lock, unchanged\n"
     assert user("lock", "--check") == (0, "opforge.lock is what the project requires\n")
     assert user("install", "--frozen", "--into", into)[0] == 0
     write(tmp_path / "project", "pyproject.toml", '[tool.opforge.kernels]\n"acme/plain" = ">=2"\n')

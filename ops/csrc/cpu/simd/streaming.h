@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__SSE2__)
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#elif defined(__SSE2__)
 #include <emmintrin.h>
 #endif
 
@@ -32,6 +34,13 @@ void stream(T* to, const T* from, int64_t count) {
     if (head < bytes) {
         std::memcpy(out, in, head);
         out += head, in += head, bytes -= head;
+#if defined(__AVX512F__)
+        if (reinterpret_cast<uintptr_t>(out) % 64 == 0) {
+            for (; bytes >= 64; out += 64, in += 64, bytes -= 64) {
+                _mm512_stream_si512(reinterpret_cast<__m512i*>(out), _mm512_loadu_si512(in));
+            }
+        }
+#endif
         for (; bytes >= 16; out += 16, in += 16, bytes -= 16) {
             _mm_stream_si128(reinterpret_cast<__m128i*>(out), _mm_loadu_si128(reinterpret_cast<const __m128i*>(in)));
         }

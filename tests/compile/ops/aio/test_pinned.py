@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import subprocess
 import sys
 
@@ -59,6 +60,27 @@ def test_it_is_unlocked_with_the_last_view(handle):
     assert pinned.locked_bytes() == before[1] - SIZE
     assert kernel_bytes() == before[0] - SIZE
     assert not handle.free_cpu_locked_tensor_by_ptr(address=address)
+
+
+def test_small_memory_is_used_again_as_zeros_and_is_not_locked_meanwhile(handle):
+    example, before = torch.empty(0, dtype=torch.uint8), (kernel_bytes(), pinned.locked_bytes())
+    for free in (handle.free_cpu_locked_tensor, lambda tensor: None, lambda tensor: None):
+        tensor = handle.new_cpu_locked_tensor(65536, example)
+        assert not tensor.any()
+        tensor.fill_(7)
+        free(tensor)
+        del tensor
+        gc.collect()
+        assert (kernel_bytes(), pinned.locked_bytes()) == before
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(100):
+        tensor = handle.new_cpu_locked_tensor(65536, example)
+        assert handle.is_pinned(tensor)
+        del tensor
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults < 100  # new memory has 16 pages each time
+    tensors = [handle.new_cpu_locked_tensor(65536, example) for _ in range(100)]
+    del tensors
+    assert 65536 < sum(size * len(blocks) for size, blocks in pinned._kept.items()) <= pinned.MOST_KEPT
 
 
 def test_a_freed_tensor_can_still_be_used(handle):

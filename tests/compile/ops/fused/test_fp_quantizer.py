@@ -54,7 +54,7 @@ def quantized(op, tensor, size, form, **options):
 
 @pytest.mark.parametrize("form", FORMATS, ids=str)
 def test_rows_are_those_of_exact_arithmetic(each_op, form):
-    shapes = [(1, 4), (7, 12), (3, 36), (2, 508), (5, 512), (2, 1028), (1, 40_004)]
+    shapes = [(1, 4), (7, 12), (3, 36), (3, 64), (2, 260), (2, 508), (5, 512), (2, 1028), (2, 4100), (1, 40_004)]
     for dtype, (groups, size) in itertools.product(DTYPES, shapes):
         tensor = values(groups, size, dtype)
         rows = quantized(each_op, tensor, size, form)
@@ -94,6 +94,23 @@ def test_every_code_has_its_number_and_comes_back(each_op, form):
     assert numpy.array_equal(out.numpy(), (number(codes, form) * scale).astype(numpy.float32))
     again = quantized(each_op, out, codes.size, form)
     assert torch.equal(again[:, :-4], rows[:, :-4])
+
+
+SCALES = (1e-45, 1.2e-38, -0.37, 3e38, -1e37, float("inf"), float("nan"))
+"""Scales that this op does not write, but that rows may have."""
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=str)
+def test_every_scale_multiplies_the_numbers(each_op, form):
+    codes = numpy.arange(2**form.bits, dtype=numpy.int64).repeat(256 // 2**form.bits or 1).reshape(1, -1)
+    for scale in numpy.array(SCALES, numpy.float32):
+        rows = numpy.concatenate([stream(codes, form.bits), scale.reshape(1, 1).view(numpy.uint8)], axis=1)
+        with numpy.errstate(all="ignore"):
+            exact = torch.from_numpy((number(codes, form) * scale.astype(numpy.float64)).astype(numpy.float32))
+        for back in DTYPES:
+            out = torch.empty(codes.shape, dtype=back)
+            each_op.fp_dequantize_(out, torch.from_numpy(rows), codes.size, form.bits, form.mantissa)
+            assert torch.equal(out.nan_to_num(7.0, 8.0, 9.0), exact.to(back).nan_to_num(7.0, 8.0, 9.0)), scale
 
 
 def test_the_largest_numbers_are_those_of_deepspeed():
@@ -176,6 +193,16 @@ def test_stochastic_rounding_is_unbiased_and_repeats(each_op, form, size):
     chance = scaled / step - low
     deviation = numpy.sqrt(chance * (1 - chance) / 4000)
     assert bool((numpy.abs(draws.mean(0) / step - low - chance) <= 6 * deviation + 2.0**-14).all())
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=str)
+def test_random_numbers_are_the_same_at_every_level(op, each_op, form):
+    for dtype, size in itertools.product(DTYPES, (12, 516, 1024)):
+        tensor = values(7, size, dtype)
+        options = {"stochastic": True, "seed": 11, "offset": 2**33 + 5}
+        assert torch.equal(
+            quantized(op, tensor, size, form, **options), quantized(each_op, tensor, size, form, **options)
+        )
 
 
 def test_results_do_not_depend_on_the_number_of_threads(op):

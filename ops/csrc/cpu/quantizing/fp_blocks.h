@@ -1,0 +1,10 @@
+#pragma once
+
+// encode_block, Decoder and largest_magnitude, for the CPU level that this unit is compiled for.
+
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+#include "fp_decoding_avx512.h"
+#include "fp_encoding_avx512.h"
+#else
+#include "fp_blocks_plain.h"
+#endif
