@@ -24,7 +24,7 @@ run: $(STAMP)
 
 # conftest.py sets a cache folder for the tests, so they do not use the one above.
 test: $(STAMP) $(PEERS)
-	$(BIN)/python -m pytest tests -n auto --maxprocesses 8
+	$(BIN)/python -m pytest tests -n auto --maxprocesses 8 --dist worksteal
 
 check: $(STAMP)
 	$(BIN)/ruff check $(LINTED)

@@ -112,7 +112,7 @@ class OpBuilder:
     architectures: ClassVar[Words] = ()
     """What the device's sources are compiled for, such as "9.0a" or "gfx942"; by default the target's."""
     groups: ClassVar[Sequence[Mapping[str, Any]]] = ()
-    """Further sources with flags, include folders and architectures of their own: see docs/guide.md."""
+    """Further sources with flags, include folders and architectures of their own: see docs/builders.md."""
     requires_torch: ClassVar[str] = ""
     """The versions of torch that the op works with, such as ">=2.11,<2.14"."""
     include_dirs: ClassVar[Words] = ()
@@ -223,9 +223,9 @@ class OpBuilder:
         entry, loaded.library = _load_entry(self, spec, verbose)
         loaded.watched = entry.watched
         if entry.origin == "built":  # not on the path of a hit
-            from .load_advice import warn_of_kernels_without_op
+            from .registration import without_op
 
-            warn_of_kernels_without_op(spec.name, loaded.library)
+            without_op.warn(spec.name, loaded.library, spec.roots)
         log.log(logging.WARNING if verbose else logging.INFO, "%s: %s, %s", spec.name, entry.origin, entry.library)
 
     def build(

@@ -2,54 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from opforge.errors import LoadError
 
-log = logging.getLogger("opforge")
 UNDEFINED = re.compile(r"undefined symbol: (\w+)")
 SOURCES = (".c", ".cc", ".cpp", ".cxx", ".cu", ".hip", ".sycl")
-_warned: set[str] = set()
-"""The kernels without an op that were reported in this process."""
-
-
-def warn_of_kernels_without_op(op: str, library: Any) -> None:
-    """Logs a warning for each kernel that is registered for no op, if an op has a similar name.
-
-    Without one it may be for a library that is loaded later. torch itself says nothing.
-    """
-    import sys
-
-    torch: Any = sys.modules.get("torch")
-    kernels: dict[str, str] = {}
-    for text in torch._C._dispatch_find_dangling_impls() if torch else ():
-        place = re.search(r"registered at (\S+)", text)
-        kernels[text.splitlines()[0].removeprefix("name: ")] = f" ({place[1]})" if place else ""
-    if kernels.keys() <= _warned:
-        return
-    ops = {name.partition(".")[0] for name in torch._C._dispatch_get_all_op_names()} - kernels.keys()
-    for name in kernels.keys() - _warned:
-        if near := _near_op(name, ops, getattr(library, "__names__", ())):
-            _warned.add(name)
-            text = "%s: a kernel is registered for %s%s, and no op has this name: it is never called. Did you mean %s?"
-            log.warning(text, op, name, kernels[name], near)
-
-
-def _near_op(name: str, ops: Iterable[str], own: Sequence[str]) -> str:
-    """Returns the op that was probably meant: of the same namespace, or of a similar one if it has this op's name.
-
-    Empty if there is none.
-    """
-    import difflib
-
-    namespace, _, function = name.partition("::")
-    same = [other for other in ops if other.startswith(f"{namespace}::")]
-    if not same and function in own:
-        same = [other for other in ops if other.endswith(f"::{function}")]
-    return next(iter(difflib.get_close_matches(name, same, n=1)), "")
 
 
 def load_error(op: str, path: str, error: Exception, watched: Iterable[str] = ()) -> LoadError:
@@ -118,6 +78,13 @@ def schema_advice(torch: Any, schemas: list[str]) -> str:
                     types = "Write Tensor, int (for int64_t), float (for double), bool or str"
                     return f"{str(kind)!r} in the schema {schema!r} is not a type. {types}"
     return "Look for an op that is defined twice, or a kernel for an op that no block defines"
+
+
+def is_registered(torch: Any, schema: str, suffix: str) -> bool:
+    """Returns whether an op of this name and overload exists, without an exception on the way, as torch.ops does."""
+    namespace, _, rest = schema.partition("(")[0].partition("::")
+    name, _, overload = rest.partition(".")
+    return torch._C._get_operation_overload(f"{namespace}{suffix}::{name}", overload) is not None
 
 
 def check_sanitizers(op: str, path: str, needed: Sequence[str]) -> None:

@@ -118,7 +118,7 @@ def load_entry(
             elif abi == PLAIN:
                 loaded = _load_plain(op, entry, functions)
             else:
-                loaded = _load_torch(op, entry)
+                loaded = _load_torch(op, entry, roots)
             _loaded[entry.key] = loaded, typed
         if fakes:
             names = loaded.__names__ if isinstance(loaded, LoadedOp) else ()
@@ -181,7 +181,7 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Any], roots: Iterabl
     import torch
 
     library = open_library(op, entry)
-    schemas = _describe(library)
+    schemas = _schemas(op, entry, library, roots)
     heads = [schema.partition("(")[0] for schema in schemas]  # namespace::name, and .overload where there are several
     qualified = [head.partition(".")[0] for head in heads]
     functions = dict.fromkeys(name.partition("::")[2] for name in qualified)
@@ -200,7 +200,7 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Any], roots: Iterabl
         from . import load_advice
 
         for name, schema in zip(qualified, schemas, strict=True):
-            if _is_registered(torch, schema, suffix):
+            if load_advice.is_registered(torch, schema, suffix):
                 raise NamespaceClashError(op, name)
         raise LoadError(op, entry.library, problem.decode(errors="replace"), load_advice.schema_advice(torch, schemas))
     # Only the first version owns the public name.
@@ -221,17 +221,15 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Any], roots: Iterabl
     return LoadedOp(op, entry, find, tuple(owners))
 
 
-def _describe(library: int) -> list[str]:
-    """Returns the `namespace::schema` of each op of the library; of a TORCH_LIBRARY block, its namespace."""
+def _schemas(op: str, entry: Entry, library: int, roots: Iterable[Any]) -> list[str]:
+    """Returns `namespace::schema` for each op; for a TORCH_LIBRARY block, its namespace. Raises KernelSchemaError."""
     text: bytes = _DESCRIBE(_ctypes.dlsym(library, "opforge_describe"))()
-    return text.decode().splitlines()
+    schemas, _, kernels = text.decode().partition("\f")
+    if kernels:  # that are not known to fit their schemas
+        from .registration import kernel_types
 
-
-def _is_registered(torch: Any, schema: str, suffix: str) -> bool:
-    """Returns whether an op of this name and overload exists, without an exception on the way, as torch.ops does."""
-    namespace, _, rest = schema.partition("(")[0].partition("::")
-    name, _, overload = rest.partition(".")
-    return torch._C._get_operation_overload(f"{namespace}{suffix}::{name}", overload) is not None
+        kernel_types.check(op, entry.library, schemas.splitlines(), kernels.splitlines(), roots)
+    return schemas.splitlines()
 
 
 def _load_plain(op: str, entry: Entry, functions: Mapping[str, Any]) -> LoadedOp:
@@ -250,12 +248,12 @@ def _load_plain(op: str, entry: Entry, functions: Mapping[str, Any]) -> LoadedOp
     return LoadedOp(op, entry, find, names)
 
 
-def _load_torch(op: str, entry: Entry) -> LoadedOp | ModuleType:
+def _load_torch(op: str, entry: Entry, roots: Iterable[Any]) -> LoadedOp | ModuleType:
     import torch
 
     from . import python_module
 
-    owned = _register_blocks(op, entry)
+    owned = _register_blocks(op, entry, roots)
     namespaces = _namespaces[entry.key] = owned or [op]
     module = python_module.load(op, entry.library) if entry.record["python_module"] else None
     # An empty module is there for `import` to open the library: the blocks' ops are meant.
@@ -272,7 +270,7 @@ def _load_torch(op: str, entry: Entry) -> LoadedOp | ModuleType:
     return LoadedOp(op, entry, find, ())
 
 
-def _register_blocks(op: str, entry: Entry) -> list[str]:
+def _register_blocks(op: str, entry: Entry, roots: Iterable[Any]) -> list[str]:
     """Registers what the library's TORCH_LIBRARY blocks define. Returns the namespaces.
 
     A second version of an op gets namespaces of its own. It is refused if it registers ops when it is opened.
@@ -282,12 +280,14 @@ def _register_blocks(op: str, entry: Entry) -> list[str]:
         raise LoadError(op, entry.library, problem, "Restart the process, or register them with TORCH_LIBRARY")
     library, owned = open_library(op, entry), []
     if REGISTER in entry.record["exports"]:
-        declared = [*dict.fromkeys(line.partition("::")[0] for line in _describe(library))]
+        schemas = _schemas(op, entry, library, roots)
+        declared = [*dict.fromkeys(line.partition("::")[0] for line in schemas)]
         suffix = "_" + entry.key[-8:] if any(_owners.get(name) == op for name in declared) else ""
         problem = _REGISTER(_ctypes.dlsym(library, REGISTER))(suffix.encode(), b"")
         if problem is not None:
-            advice = "If another library in this process defines the same ops, use one of the two, or another namespace"
-            raise LoadError(op, entry.library, problem.decode(errors="replace"), advice)
+            from .registration import torch_errors
+
+            raise torch_errors.error(op, entry.library, problem.decode(errors="replace"), roots)
         owned = [name + suffix for name in declared]
         _owners.update(dict.fromkeys(declared, op))
     _torch_ops.add(op)

@@ -36,7 +36,7 @@ is counted."""
 _machine_id = ""
 _counts: dict[str, dict[str, float]] = {}
 """What this process has counted, by store, and not written yet."""
-_is_registered = False
+os.register_at_fork(after_in_child=_counts.clear)  # the parent writes them
 
 
 def reset() -> None:
@@ -167,11 +167,6 @@ def count(store: str, **amounts: float) -> None:
     It is written when the process ends. What a process has counted that is killed, or ends by os._exit, is lost. Of two
     threads that count at the same instant, one may be lost.
     """
-    global _is_registered
-    if not _is_registered:
-        _is_registered = True
-        atexit.register(write_counts)
-        os.register_at_fork(after_in_child=_counts.clear)  # the parent writes them
     counts = _counts.setdefault(store, {})
     for name, amount in amounts.items():
         counts[name] = counts.get(name, 0) + amount
@@ -203,3 +198,6 @@ def write_counts() -> None:
         finally:
             os.close(handle)
         return
+
+
+atexit.register(write_counts)

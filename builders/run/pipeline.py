@@ -178,6 +178,7 @@ def _build(
         timeline.mark("wait for the lock", requested)  # another process built it meanwhile
         _count(store, waited=1, waiting=time.time() - requested)
     bounds.enforce(store.layout, *limits)
+    match = memory.with_compiler(match, toolchain.programs(), snapshot)
     is_own = match.entry.origin in ("built", "cache")  # what is fetched is remembered with the trust file's stamp
     if is_own and not settings.paranoid() and not lookup.sources:  # a look-up might take a layer's entry instead
         programs = {} if spec.uses_host_compiler else toolchain.programs()

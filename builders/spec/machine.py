@@ -95,8 +95,21 @@ def libc() -> str:
         return ""
 
 
+_libstdcxx = ""
+
+
 def libstdcxx() -> str:
     """Returns the newest GLIBCXX version of this process's libstdc++, which its file name states; empty if unknown.
+
+    Once it is loaded it stays the same.
+    """
+    global _libstdcxx
+    _libstdcxx = _libstdcxx or _read_libstdcxx()
+    return _libstdcxx
+
+
+def _read_libstdcxx() -> str:
+    """Returns what `libstdcxx` does, as it is now.
 
     The dynamic linker is asked for the path: reading /proc/self/maps takes ten times as long in a process with torch.
     """
@@ -114,8 +127,19 @@ def libstdcxx() -> str:
         path = ctypes.c_char_p.from_address(link_map.value + _NAME_OFFSET).value or b""
     finally:
         _ctypes.dlclose(library)
-    number = os.path.realpath(os.fsdecode(path)).rpartition("/libstdc++.so.6.0.")[2]
+    number = _number(os.fsdecode(path))
     return f"3.4.{number}" if number.isdecimal() else ""
+
+
+def _number(path: str) -> str:
+    """Returns the last number in the name of the file that libstdc++'s path leads to."""
+    try:
+        number = os.readlink(path).rpartition("libstdc++.so.6.0.")[2]
+        if number.isdecimal():
+            return number  # the usual link: following a whole path takes ten times as long
+    except OSError:
+        pass  # it is no link
+    return os.path.realpath(path).rpartition("/libstdc++.so.6.0.")[2]
 
 
 def present(device: str) -> tuple[str, ...]:
@@ -196,3 +220,6 @@ def python_include() -> str:
 
         usual = sysconfig.get_path("include")
     return usual
+
+
+cpu_level(), python_include()  # kept, as they cannot change: read with this module, and not when an op is loaded

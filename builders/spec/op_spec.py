@@ -109,6 +109,9 @@ def resolve(declared: Declaration, target: Target) -> OpSpec:
         name = getattr(declared, "NAME", "")  # a builder that was DeepSpeed's
     _check_name(builder, name, abi)
     sources = listed(builder, "sources", get("sources"), device, devices)
+    if len(set(sources)) < len(sources):
+        twice = next(source for source in sources if sources.count(source) > 1)
+        raise BuilderError(builder, f"sources names {twice!r} twice: its ops would be defined twice", "Name it once")
     groups: tuple[SourceGroup, ...] = ()
     own_arch: tuple[str, ...] = ()
     if declared.groups:
@@ -254,7 +257,7 @@ def _check_functions(builder: str, abi: str, fakes: Any, signatures: Any) -> Non
 
 
 def _check_name(builder: str, name: object, abi: str) -> None:
-    if not isinstance(name, str) or not name.isidentifier() or len(os.fsencode(name)) > LONGEST_NAME:
+    if not isinstance(name, str) or not name.isidentifier() or len(name.encode()) > LONGEST_NAME:
         expected = f"an identifier of at most {LONGEST_NAME} bytes"
         raise BuilderError(builder, f"name={name!r}", f"Expected {expected}, such as 'fused_adam'")
     if abi == abis.TORCH and not name.isascii():

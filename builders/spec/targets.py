@@ -102,12 +102,13 @@ def other_levels(target: Target, others: Sequence[Target]) -> list[Target]:
     return [level for level in (Target("cpu", (name,)) for name in LEVELS) if level not in others]
 
 
-def level_problem(arch: Sequence[str], level: str, processor: str) -> str | None:
+def level_problem(arch: Sequence[str], level: str, processor: str = "") -> str | None:
     """Returns why code for these CPU levels cannot run on a processor of this level and kind, or None."""
     runs = LEVELS[: LEVELS.index(level) + 1] if level in LEVELS else (level,)
     missing = [name for name in arch if name not in runs]
     if missing:
-        return f"it is built for {'+'.join(missing)}, and this processor offers {level or processor}"
+        here = level or processor or os.uname().machine
+        return f"it is built for {'+'.join(missing)}, and this processor offers {here}"
     return None
 
 
@@ -124,7 +125,7 @@ def load_problems(target: Target, devices: Sequence[str], abi: str, requires_tor
 
         problems += filter(None, [installed_problem(requires_torch)])
     if device == "cpu":
-        return [*problems, *filter(None, [level_problem(target.arch, machine.cpu_level(), os.uname().machine)])]
+        return [*problems, *filter(None, [level_problem(target.arch, machine.cpu_level())])]
     return [*problems, *device_problems(target, abi, machine.this_machine(device))]
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import stat
 import time
+from collections.abc import Mapping
 from typing import Any
 
 MAX_FILE_BYTES = 64 << 20
@@ -54,10 +55,12 @@ def temp_path(path: str) -> str:
 
 def is_temp_name(name: str) -> bool:
     """Returns whether a file or folder has a name that `temp_path` makes: only such a one may be swept."""
+    if not name.endswith(".tmp"):
+        return False
     stem, _, digits = name.removesuffix(".tmp").rpartition(".")
     writer = stem.rpartition(".")[2]
     is_hex = len(digits) == 8 and all(digit in "0123456789abcdef" for digit in digits)
-    return name.endswith(".tmp") and is_hex and writer.isdecimal() and len(writer) < len(stem)
+    return is_hex and writer.isdecimal() and len(writer) < len(stem)
 
 
 def write_file(path: str, data: bytes) -> None:
@@ -145,6 +148,26 @@ def read_file(path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
 def read_json(path: str) -> Any:
     """Returns the value in a JSON file of the store. Raises OSError, ValueError or RecursionError."""
     return json.loads(read_file(path, MAX_RECORD_BYTES))
+
+
+def stamp_of(path: str) -> list[int]:
+    """Returns what changes with a file: its size, times and inode. Raises OSError."""
+    status = os.lstat(path)
+    # A folder's size and times change with the names in it: a file that was added is seen by that.
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+
+
+def changed_path(folder: str, stamps: Mapping[str, Any]) -> str:
+    """Returns the path below a folder of the first file or folder whose stamp is another; empty if none is."""
+    lstat = os.lstat
+    for path, stamp in stamps.items():
+        try:
+            status = lstat(f"{folder}/{path}" if path else folder)
+        except OSError:
+            return path or folder
+        if [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino] != stamp:
+            return path or folder
+    return ""
 
 
 def size_of(folder: str) -> int:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
+from opforge import settings
 from opforge.cache import staging
 from opforge.cache.filesystem import lock
 from opforge.cache.layout import Layout
@@ -46,6 +48,7 @@ KINDS = {
 }
 """What the contents of each area are called."""
 OLD_STORE = "old store"
+POINTERS = frozenset(KINDS[area] for area in pointers.AREAS)
 
 
 class Eviction(NamedTuple):
@@ -86,7 +89,7 @@ def over_limit(layout: Layout, now: float, max_size: int | None = None, max_age:
     """
     named = pointers.read(layout)
     uses = named.last_uses()
-    stored = sorted(listing.entries(layout, uses), key=lambda entry: entry.used)
+    stored = sorted(listing.measured(layout, uses), key=lambda entry: entry.used)
     unused = [_eviction(*item) for item in garbage.find(layout, named, now)]
     reclaimable = _reclaimable(layout, now, {eviction.path for eviction in unused})
     excess = sum(entry.size for entry in stored) + sum(folder.size for folder in reclaimable)
@@ -132,7 +135,7 @@ def everything(layout: Layout, keys: Collection[str] | None = None, clear_pinned
     """
     pinned = pins.pinned(layout)
     kept = pinned if keys is None and not clear_pinned else ()
-    stored = [entry for entry in listing.entries(layout) if keys is None or entry.key in keys]
+    stored = [entry for entry in listing.measured(layout, {}) if keys is None or entry.key in keys]
     stored = [entry for entry in stored if entry.key not in kept]
     evicted = [Eviction("entry", layout.entry(entry.key), entry.size, "cleared", entry.op) for entry in stored]
     own_pins = {root.name for root in pins.roots(layout)}  # those of `opforge cache pin` are named as their entries
@@ -189,15 +192,17 @@ def remove(layout: Layout, evictions: Iterable[Eviction]) -> list[Eviction]:
     """
     removed: list[Eviction] = []
     errors: list[CacheDirError] = []
-    counted = {"entry", *(KINDS[area] for area in size_log.RECLAIMABLE)}
+    counted, freed = {"entry", *(KINDS[area] for area in size_log.RECLAIMABLE)}, 0
+    is_logged = bool(settings.variable("OPFORGE_LOG"))
     with _Trash(layout) as trash, size_log.appending(layout) as append:
         for eviction in evictions:
             if _remove(layout, eviction, trash, errors):
                 removed.append(eviction)
-                if eviction.kind in counted:
-                    append(-eviction.size)
-                fields = {"kind": eviction.kind, "op": eviction.op, "path": eviction.path}
-                emit("evict", **fields, reasons=[eviction.reason], bytes=eviction.size)
+                freed += eviction.size if eviction.kind in counted else 0
+                if is_logged:
+                    fields = {"kind": eviction.kind, "op": eviction.op, "path": eviction.path}
+                    emit("evict", **fields, reasons=[eviction.reason], bytes=eviction.size)
+        append(-freed)
     if errors:
         raise errors[0]
     return removed
@@ -226,10 +231,8 @@ class _Trash:
         target = os.path.join(self._folder, str(self._count))
         staging.move(path, target)
         try:
-            with os.scandir(target) as files:
-                paths = [file.path for file in files]
-            for file in paths:  # an entry holds three files: shutil.rmtree takes twice as long
-                os.unlink(file)
+            for name in os.listdir(target):  # an entry holds three files: shutil.rmtree takes twice as long
+                os.unlink(f"{target}/{name}")
             os.rmdir(target)
         except OSError:
             shutil.rmtree(target, ignore_errors=True)
@@ -250,8 +253,8 @@ def _remove(layout: Layout, eviction: Eviction, trash: _Trash, errors: list[Cach
 def _unlink(eviction: Eviction, trash: _Trash) -> bool:
     if eviction.kind == KINDS["locks"]:
         return lock.remove(eviction.path)
-    is_pointer = eviction.kind in [KINDS[area] for area in pointers.AREAS]
-    if not is_pointer and os.path.isdir(eviction.path) and not os.path.islink(eviction.path):
+    is_pointer = eviction.kind in POINTERS
+    if not is_pointer and stat.S_ISDIR(os.lstat(eviction.path).st_mode):
         if eviction.kind == KINDS["staging"]:
             shutil.rmtree(eviction.path)
         else:

@@ -14,6 +14,23 @@ from . import pointers
 from .summaries import Summaries
 
 RECORD_PROBLEM = "its record cannot be read"
+LIBRARY = ".so"
+
+
+class MeasuredEntry(NamedTuple):
+    """The files of one entry. Times are seconds since the epoch."""
+
+    key: str
+    op: str
+    """The op's name, with which that of the library begins; empty if the folder cannot be listed."""
+    size: int
+    """Bytes of all its files."""
+    built: float
+    """When it was published."""
+    used: float
+    """When it was last used, as far as is known: when it was published, or a look-up last noted its use."""
+    record: os.stat_result | None
+    """The status of the record; None if there is none."""
 
 
 class StoredEntry(NamedTuple):
@@ -95,48 +112,60 @@ def build_of(layout: Layout, key: str) -> dict[str, Any] | None:
         return None
 
 
-def entries(layout: Layout, last_uses: Mapping[str, float] | None = None) -> list[StoredEntry]:
+def measured(layout: Layout, last_uses: Mapping[str, float]) -> list[MeasuredEntry]:
+    """Returns the size and the times of every entry. No record is read, and nothing is written.
+
+    `last_uses` are the entries' last uses, by the store's pointers.
+    """
+    folders = subfolders(layout.path("entries"))
+    return [entry for folder in folders if (entry := _measured(folder, last_uses.get(folder.name, 0.0)))]
+
+
+def entries(layout: Layout) -> list[StoredEntry]:
     """Returns every entry of a store, by op and age, the newest first.
 
-    New summaries are written to the store; a layer is left as it is. `last_uses` are the entries' last uses, if the
-    caller has read the store's pointers.
+    New summaries are written to the store; a layer is left as it is.
     """
-    used = pointers.read(layout).last_uses() if last_uses is None else last_uses
     summaries = Summaries(layout)
-    folders = subfolders(layout.path("entries"))
-    stored = [_stored(folder, summaries, used.get(folder.name, 0.0)) for folder in folders]
+    all_measured = measured(layout, pointers.read(layout).last_uses())
+    stored = [_stored(entry, layout.entry(entry.key), summaries) for entry in all_measured]
     if os.path.isdir(layout.path("plans")):  # a layer has none: its bytes may be those of an image or a wheel
-        summaries.save([folder.name for folder in folders])
-    return sorted((entry for entry in stored if entry), key=lambda entry: (entry.op, -entry.built))
+        summaries.save([entry.key for entry in stored])
+    return sorted(stored, key=lambda entry: (entry.op, -entry.built))
 
 
-def _stored(folder: os.DirEntry[str], summaries: Summaries, used: float) -> StoredEntry | None:
-    """Returns the entry in a folder, or None if it is being removed."""
-    status, files = stat_of(folder.path), _file_stats(folder.path)
-    if status is None or (not files and os.access(folder.path, os.R_OK | os.X_OK)):
-        return None
-    built = max(status.st_mtime, status.st_ctime, *(file.st_mtime for file in files.values()))
-    size = sum(file.st_size for file in files.values())
-    entry = StoredEntry(folder.name, "", "", "", "", size, built, max(built, used), 0.0, folder.path, RECORD_PROBLEM)
-    summary = summaries.get(folder.name, files[RECORD]) if RECORD in files else None
+def _stored(entry: MeasuredEntry, folder: str, summaries: Summaries) -> StoredEntry:
+    key, _op, size, built, used, record = entry
+    summary = summaries.get(key, record) if record else None
     if summary is None:
-        return entry
-    return entry._replace(
-        op=summary.op,
-        abi=summary.abi,
-        target=summary.target,
-        plan=summary.plan,
-        seconds=summary.seconds,
-        path=os.path.join(folder.path, summary.file),
-        problem="",
+        return StoredEntry(key, "", "", "", "", size, built, used, 0.0, folder, RECORD_PROBLEM)
+    path = os.path.join(folder, summary.file)
+    return StoredEntry(
+        key, summary.op, summary.abi, summary.target, summary.plan, size, built, used, summary.seconds, path
     )
+
+
+def _measured(folder: os.DirEntry[str], used: float) -> MeasuredEntry | None:
+    """Returns the size and the times of the entry in a folder, or None if it is being removed."""
+    files, op, size, built = _file_stats(folder.path), "", 0, 0.0
+    if not files:
+        status = stat_of(folder.path)
+        if status is None or os.access(folder.path, os.R_OK | os.X_OK):
+            return None
+        built = max(status.st_mtime, status.st_ctime)
+    for name, file in files.items():
+        size += file.st_size
+        # Each file's mode is set just before the entry is published, which changes the second time.
+        built = max(built, file.st_mtime, file.st_ctime)
+        if name.endswith(LIBRARY):
+            op = name.rpartition("-")[0]
+    return MeasuredEntry(folder.name, op, size, built, max(built, used), files.get(RECORD))
 
 
 def _file_stats(folder: str) -> dict[str, os.stat_result]:
     """Returns the status of each file in a folder, not following links; none if it cannot be listed."""
     try:
-        with os.scandir(folder) as files:
-            return {file.name: file.stat(follow_symlinks=False) for file in files}
+        return {name: os.lstat(f"{folder}/{name}") for name in os.listdir(folder)}
     except OSError:
         return {}
 

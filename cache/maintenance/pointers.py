@@ -73,16 +73,14 @@ def _folders(path: str) -> list[os.DirEntry[str]]:
 
 def _read_folder(area: str, path: str, files: list[Pointer], temp_files: list[str]) -> bool:
     """Appends what is in a folder of pointers; returns whether it holds anything."""
-    is_empty = True
-    with os.scandir(path) as children:
-        for child in children:
-            is_empty = False
-            if is_temp_name(child.name):
-                temp_files.append(child.path)
-                continue
-            try:
-                used = child.stat(follow_symlinks=False).st_mtime
-            except FileNotFoundError:
-                continue
-            files.append(Pointer(area, child.path, child.name, used))
-    return not is_empty
+    names = os.listdir(path)
+    for name in names:
+        file = f"{path}/{name}"
+        if is_temp_name(name):
+            temp_files.append(file)
+            continue
+        try:
+            files.append(Pointer(area, file, name, os.lstat(file).st_mtime))
+        except FileNotFoundError:
+            continue
+    return bool(names)

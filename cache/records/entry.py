@@ -56,7 +56,7 @@ class Stamped(NamedTuple):
 
         What the system's packages add to its folders changes the stamp of their database too, which is in `others`.
         """
-        others = [(path, stamp) for path, stamp in self.others if not _is_systems(path)]
+        others = [(path, stamp) for path, stamp in self.others if not is_systems(path)]
         return FlatStamps.of(file for file in (*self.files, *others) if not any(name in file[0] for name in PACKAGES))
 
     @property
@@ -65,7 +65,7 @@ class Stamped(NamedTuple):
         return all(stamp != ABSENT for _path, stamp in (*self.files, *self.others))
 
 
-def _is_systems(folder: str) -> bool:
+def is_systems(folder: str) -> bool:
     """Returns whether a folder is one that the system's packages are installed in."""
     parts = folder.strip("/").split("/")
     return parts[0] == "usr" and parts[1:2] != ["local"]

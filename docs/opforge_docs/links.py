@@ -34,7 +34,7 @@ class Page(HTMLParser):
 
 def problems(folder: Path) -> list[str]:
     """Returns each dead link and each thing that is loaded from elsewhere, with its page."""
-    pages = {path: Page(path.read_text()) for path in sorted(folder.rglob("*.html"))}
+    pages = {path: Page(path.read_text(encoding="utf-8")) for path in sorted(folder.rglob("*.html"))}
     return [
         f"{path.relative_to(folder)}: {problem}"
         for path, page in pages.items()

@@ -9,7 +9,8 @@ import os
 import stat
 from collections.abc import Mapping
 
-CHUNK = 1 << 20
+CHUNK = 64 << 10
+"""Bytes that are read at a time: small enough that the same memory is used again."""
 SIZES = {"sha256": 32, "sha512": 64}
 LEFT_OUT = ("metadata.json", "metadata.json.sigstore")
 """Files of a variant without a digest: the one that holds the digests, and its signature."""

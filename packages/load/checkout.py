@@ -10,6 +10,7 @@ from opforge.packages.choose import candidate
 from opforge.packages.choose.candidate import Candidate
 from opforge.packages.form import metadata, names
 from opforge.packages.form.metadata import Metadata
+from opforge.packages.installed import receipt
 
 PLACES = ("", "build")
 
@@ -37,14 +38,7 @@ def variants(folder: str) -> tuple[list[Checkout], list[str]]:
     """
     checkouts: list[Checkout] = []
     problems: list[str] = []
-    places = [folder] if os.path.isfile(os.path.join(folder, metadata.FILE)) else []
-    for place in () if places else PLACES:
-        parent = os.path.join(folder, place) if place else folder
-        try:
-            children = sorted(os.listdir(parent))
-        except OSError:
-            continue
-        places += [path for path in (os.path.join(parent, name) for name in children) if _is_variant(path)]
+    places = [folder] if _is_variant(folder) else [path for path in _children(folder) if _is_variant(path)]
     for path in places:
         try:
             choice, stated = candidate.read(path)
@@ -52,6 +46,36 @@ def variants(folder: str) -> tuple[list[Checkout], list[str]]:
         except (OSError, ValueError) as error:
             problems.append(f"{path}: {error}")
     return checkouts, problems
+
+
+def watched(folder: str) -> list[str]:
+    """Returns the paths whose stamps change if another variant appears in a package's folder, or states other things.
+
+    Empty if one is a link: what it leads to would not be seen.
+    """
+    folders = [folder, os.path.join(folder, PLACES[1]), *filter(os.path.isdir, _children(folder))]
+    paths = [*folders, *(os.path.join(path, metadata.FILE) for path in folders)]
+    return [] if any(map(os.path.islink, paths)) else paths
+
+
+def stamps(folder: str) -> receipt.Stamps:
+    """Returns the stamps of a variant's files, taken before they are hashed; empty if one is a link."""
+    try:
+        paths = receipt.stamps(folder)
+    except (OSError, ValueError):
+        return {}  # hashing it says what is wrong
+    return {} if any(os.path.islink(os.path.join(folder, path)) for path in paths) else paths
+
+
+def _children(folder: str) -> list[str]:
+    paths: list[str] = []
+    for place in PLACES:
+        parent = os.path.join(folder, place) if place else folder
+        try:
+            paths += [os.path.join(parent, name) for name in sorted(os.listdir(parent))]
+        except OSError:
+            continue
+    return paths
 
 
 def _is_variant(path: str) -> bool:

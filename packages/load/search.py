@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Sequence
 from types import ModuleType
@@ -12,8 +13,9 @@ from opforge.packages.form.version import Range
 from opforge.packages.installed import layout, releases
 from opforge.packages.installed.releases import Installed
 
-from . import callers_lock, memory, variants
+from . import callers_lock, variants
 from .callers_lock import Locked
+from .get_kernel import CHECKOUT, root_problem
 from .variants import Attempt, Loadable
 
 
@@ -32,6 +34,7 @@ def load(
     searched: list[str] = []
     folder = _checkout_folder(name)
     if folder is not None:
+        attempt.place = (folder, CHECKOUT)
         module = _from_checkout(name, folder, numbers, label, attempt)
         if module is None:
             raise _nothing_fits(text, attempt.reasons, f"It is in {folder}, which OPFORGE_KERNELS names.")
@@ -64,7 +67,7 @@ def _root_problem(root: layout.Root) -> str:
 
     Whoever can write an environment's folder can change its Python too: that of the environment is not looked at.
     """
-    return "" if root.scope == "environment" or not os.path.isdir(root.path) else memory.root_problem(root.path)
+    return "" if root.scope == "environment" or not os.path.isdir(root.path) else root_problem(root.path)
 
 
 def _checkout_folder(name: str) -> str | None:
@@ -89,12 +92,15 @@ def _from_checkout(name: str, folder: str, numbers: Range, label: str | None, at
         if number is not None and number not in numbers:
             attempt.reasons.append(f"{choice.folder}: it is version {number}, and {numbers} is requested")
             continue
+        stamps = checkout.stamps(choice.folder)
         problem = _checkout_problem(choice.folder, choice.metadata.files, choice.metadata.algorithm)
         if problem:
             attempt.reasons.append(f"{choice.folder}: {problem}")
             continue
-        unique = f"{choice.metadata.id}__{abs(hash(os.path.realpath(choice.folder))):x}"
-        loadable.append(Loadable(choice.candidate, choice.folder, choice.folder, unique))
+        # The same name in every process: what is remembered has it.
+        path = hashlib.sha256(os.fsencode(os.path.realpath(choice.folder))).hexdigest()
+        unique = f"{choice.metadata.id}__{path[:16]}"
+        loadable.append(Loadable(choice.candidate, choice.folder, choice.folder, unique, receipt=stamps))
     return variants.best(name, loadable, label, attempt)
 
 
@@ -119,7 +125,7 @@ def _from_release(release: Installed, label: str | None, attempt: Attempt) -> Mo
         )
         for part in release.variants
     ]
-    attempt.root = release.root
+    attempt.place = (release.root.path, release.root.scope)
     return variants.best(f"{release.name} {release.version}", loadable, label, attempt)
 
 

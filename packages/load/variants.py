@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from opforge.cache.filesystem.files import changed_path
 from opforge.errors import OpforgeError
 from opforge.packages.choose.candidate import Candidate
 from opforge.packages.form.properties import SOURCE
 from opforge.packages.installed import receipt
-from opforge.packages.installed.layout import Root
 from opforge.packages.installed.releases import InstalledVariant
 
-from .module import import_tree
+from .get_kernel import import_tree
 
 log = logging.getLogger("opforge.kernels")
 
@@ -29,10 +29,10 @@ class Attempt:
         """Whether another current device may need another variant."""
         self.needs_more = False
         """Whether more than the machine's processor and torch decided: devices, or other Python packages."""
-        self.root: Root | None = None
-        """Where the release that was tried last is installed; None for a checkout."""
+        self.place = ("", "")
+        """The folder in which the release that was tried last is installed, and what it is for; or a checkout."""
         self.choice: Loadable | None = None
-        """The variant that was loaded."""
+        """The variant that was loaded, with the stamps that its files had when its digests were right."""
 
 
 class Loadable(NamedTuple):
@@ -45,6 +45,8 @@ class Loadable(NamedTuple):
     module: str
     """The name of its module in sys.modules."""
     installed: InstalledVariant | None = None
+    receipt: Mapping[str, Any] = {}
+    """The stamps of its files; empty if they are not known."""
 
 
 def best(name: str, variants: Sequence[Loadable], label: str | None, attempt: Attempt) -> ModuleType | None:
@@ -67,7 +69,7 @@ def best(name: str, variants: Sequence[Loadable], label: str | None, attempt: At
         choice = by_candidate[id(decision.candidate)]
         problem = decision.problem or _requirement_problem(choice.candidate.python_depends)
         if not problem and choice.installed:
-            problem = _change(choice)
+            choice, problem = _compared(choice)
         if problem:
             reasons.append(f"{choice.where}: {problem}")
             continue
@@ -89,16 +91,20 @@ def best(name: str, variants: Sequence[Loadable], label: str | None, attempt: At
     return None
 
 
-def _change(choice: Loadable) -> str:
-    """Returns why an installed variant is not what was installed, or an empty text."""
+def _compared(choice: Loadable) -> tuple[Loadable, str]:
+    """Returns an installed variant with the stamps of its files; and why it is not what was installed, or ""."""
     part = choice.installed
     assert part is not None
-    changed = receipt.differs(choice.folder, part.receipt)
-    if not changed:
-        return ""
+    if not changed_path(choice.folder, part.receipt):
+        return choice._replace(receipt=part.receipt), ""
     # A copied environment has other stamps. Then the contents decide.
+    try:
+        stamps = receipt.stamps(choice.folder)
+    except (OSError, ValueError):
+        stamps = {}  # hashing it says what is wrong
     problem = receipt.digest_problem(choice.folder, part.files, part.metadata_sha256)
-    return f"it was changed after it was installed ({problem}): install it again" if problem else ""
+    changed = f"it was changed after it was installed ({problem}): install it again" if problem else ""
+    return choice._replace(receipt=stamps), changed
 
 
 def _requirement_problem(requirements: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ import torch
 def _namespaces(library):
     """Returns the namespaces in torch.ops that the library's ops are registered in."""
     library.opforge_describe.restype = ctypes.c_char_p
-    lines = library.opforge_describe().decode().splitlines()
+    lines = library.opforge_describe().decode().partition("\\f")[0].splitlines()
     return [name + _SUFFIX for name in dict.fromkeys(line.partition("::")[0] for line in lines)]
 
 

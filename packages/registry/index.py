@@ -48,6 +48,10 @@ class Index(NamedTuple):
         return sorted(versions, reverse=True)
 
 
+Edit = Callable[[Index], Index | None]
+"""Returns a changed index; None if nothing has to change."""
+
+
 def file_name(name: str) -> str:
     """Returns the name of an index in a store."""
     return f"v1/packages/{name}.json"
@@ -84,8 +88,8 @@ def read(store: ObjectStore, name: str) -> tuple[Index | None, str]:
     return parse(stored.data, name, f"{store.url}/{file_name(name)}"), stored.version
 
 
-def change(store: ObjectStore, name: str, edit: Callable[[Index], Index | None]) -> Index | None:
-    """Changes an index by compare-and-swap: `edit` returns the new one, or None if nothing has to change.
+def change(store: ObjectStore, name: str, edit: Edit) -> Index | None:
+    """Changes an index by compare-and-swap.
 
     Returns the index that was written, or None. Raises PublishError if others keep changing it, StoreError,
     KernelFormatError, and what `edit` raises.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from opforge import limit_settings
+from opforge.cache.filesystem import lock
 from opforge.cache.filesystem.files import make_folder, write_file
 from opforge.errors import KernelInstallError, OpforgeError
 from opforge.packages.installed import add, releases
@@ -15,7 +15,7 @@ from opforge.packages.installed.layout import Root
 from opforge.packages.installed.releases import Installed, InstalledVariant
 from opforge.remote.stores.protocol import ObjectStore
 
-from . import tree_blob
+from . import tree_blob, verification
 from .release import Variant
 from .selection import Choice
 
@@ -36,7 +36,7 @@ def install(
     try:
         add.make_root(root)
         make_folder(os.path.dirname(path))
-        with _alone(path, f"{name} {number}", lambda: _complete(root, choice) is not None):
+        with lock.hold(path, f"{name} {number}", limit_settings.lock_timeout(), lambda: bool(_complete(root, choice))):
             before = _complete(root, choice)
             if before is not None:
                 return before, False
@@ -47,37 +47,13 @@ def install(
         raise add.unwritable(root, error) from error
 
 
-@contextmanager
-def _alone(path: str, label: str, ready: Callable[[], bool]) -> Iterator[None]:
-    """Holds the lock of an installation, or waits until it is `ready`: a lock only saves work.
-
-    One that nobody holds is taken here: importing what waits for locks takes a quarter of an installation's time.
-    """
-    import fcntl
-
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # somebody holds it, or there are no locks on this file system
-        os.close(handle)
-        from opforge.cache.filesystem import lock
-
-        with lock.acquire(path, label, limit_settings.lock_timeout(), ready):
-            yield
-        return
-    try:
-        yield
-    finally:
-        os.close(handle)
-
-
 def _complete(root: Root, choice: Choice) -> Installed | None:
-    """Returns the installed release if it has all variants of a choice, and their folders exist."""
+    """Returns the installed release if it has all variants of a choice, and none was changed or lost since."""
     verified = choice.verified
     installed = releases.read(root, verified.release.name, verified.release.version)
     if installed is None or installed.digest != verified.signed.digest:
         return None
-    present = {part.digest for part in installed.variants if os.path.isdir(part.folder)}
+    present = {part.digest for part in installed.variants if verification.is_intact(part)}
     return installed if {part.digest for part in choice.variants} <= present else None
 
 
@@ -86,7 +62,8 @@ def _install(root: Root, choice: Choice, report: Callable[[str, int, int], None]
     earlier = releases.read(root, verified.release.name, verified.release.version)
     if earlier is not None and earlier.digest != verified.signed.digest:
         earlier = None  # it came from a folder or another registry: this release takes its place
-    variants: dict[str, InstalledVariant] = {part.digest: part for part in earlier.variants} if earlier else {}
+    before = [part for part in earlier.variants if verification.is_intact(part)] if earlier else []
+    variants: dict[str, InstalledVariant] = {part.digest: part for part in before}
     with add.staging(root) as scratch:
         for number, part in enumerate(choice.variants):
             if part.digest not in variants:

@@ -18,7 +18,7 @@ from opforge.remote.signatures.keys import Signer
 from opforge.remote.stores.protocol import ObjectStore
 
 from . import index, release, tree_blob
-from .index import Index, Listed
+from .index import Edit, Index, Listed
 from .release import Release, SignedRelease, Variant
 from .tuf.changes import recorder
 
@@ -93,7 +93,7 @@ def publish(
     current, _version = index.read(store, name)
     if current and number in current.releases:
         done = _same(store, current, packed, what, number)
-        record()
+        record(_listing(store, number, done.digest, what))
         return done
     checks, variants = _checks(packed[0].folder), []
     for part in packed:
@@ -119,8 +119,9 @@ def publish(
     release.parse(data, what, name, number)  # what nobody could read must not be published
     signed = SignedRelease(data, (signer(data),) if signer else ())
     store.put_if_absent(release.file_name(signed.digest), signed.file())
-    is_new = _list(store, name, number, signed.digest, what)
-    record()
+    edit = _listing(store, number, signed.digest, what)
+    is_new = index.change(store, name, edit) is not None
+    record(edit)
     return Published(name, number, signed.digest, sum(part.blob.size for part in variants), is_new)
 
 
@@ -152,7 +153,9 @@ def _same(store: ObjectStore, current: Index, packed: list[Packed], what: str, n
     raise PublishError(what, store.url, "this version was published with other files", hint)
 
 
-def _list(store: ObjectStore, name: str, number: Version, digest: str, what: str) -> bool:
+def _listing(store: ObjectStore, number: Version, digest: str, what: str) -> Edit:
+    """Returns the change of an index that adds a release. It raises PublishError if the version has other files."""
+
     def edit(current: Index) -> Index | None:
         listed = current.releases.get(number)
         if listed is None:
@@ -162,7 +165,7 @@ def _list(store: ObjectStore, name: str, number: Version, digest: str, what: str
             raise PublishError(what, store.url, "another has just published this version with other files", hint)
         return None
 
-    return index.change(store, name, edit) is not None
+    return edit
 
 
 def _checks(folder: str) -> Mapping[tuple[str, str], Mapping[str, str]]:
@@ -192,4 +195,4 @@ def yank(store: ObjectStore, name: str, number: Version, reason: str, signer: Si
         return current._replace(releases={**current.releases, number: listed._replace(yanked=reason)})
 
     is_changed = index.change(store, name, edit) is not None
-    return record() or is_changed
+    return record(edit) or is_changed

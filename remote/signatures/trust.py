@@ -86,7 +86,12 @@ class Trust(NamedTuple):
         if accepted:
             return accepted
         reason = "; ".join(dict.fromkeys(reasons)) or "it has no signature"
-        raise SignatureError(what, reason, f"Keys are trusted in {self.path}: opforge key trust")
+        raise SignatureError(
+            what,
+            reason,
+            "Get a public key from its holder, not from the remote, and run: opforge key trust NAME:KEY"
+            f" (it is written to {self.path})",
+        )
 
 
 def allowed(signers: Sequence[TrustedKey], name: str, what: str) -> list[TrustedKey]:

@@ -26,11 +26,6 @@ def report() -> None:
     print(time.strftime("%H:%M:%S"), {name: round(count, 1) for name, count in sorted(counts.items())}, flush=True)
 
 
-def without_compiler(values: dict[str, str]) -> dict[str, str]:
-    """Returns the values without what names the compiler."""
-    return {**values, "value": values["value"].partition(" cxx=")[0]}
-
-
 class Context:
     """What the maker of a layer's entry had: the variables, and a copy of the machine's own files."""
 
@@ -99,10 +94,6 @@ class Loads(RuleBasedStateMachine):
             assert refused or answer["error"] == "PrebuiltRequiredError", f"{answer}; a build gives {values}"
             return
         loaded, built = self.dateless(answer["values"], environment), self.dateless(values, environment)
-        if by == "held" and loaded != built:
-            # A process that holds a library watches its inputs and the environment, not the compiler's programs.
-            loaded, built = without_compiler(loaded), without_compiler(built)
-            counts["held: of another compiler"] += 1
         assert loaded == built, f"{origin} gives\n{loaded}, a build\n{built}"
         if context and by != "held":
             self.check_flags(context)

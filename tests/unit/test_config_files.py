@@ -186,8 +186,8 @@ def test_a_folder_or_a_pipe_in_the_files_place_is_refused(user):
         limit_settings.jobs()
 
 
-def test_the_guides_example_is_valid(user):
-    (example,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "guide.md").read_text(), re.DOTALL)
+def test_the_example_in_the_documents_is_valid(user):
+    (example,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "settings.md").read_text(), re.DOTALL)
     user(example)
     assert settings.cache_layers() == ("/shared/ops",) and settings.trusted_owners() == ("builder",)
 

@@ -95,6 +95,10 @@ EXAMPLES = {
     errors.BuildForbiddenError: (errors.BuildForbiddenError("relu", ["a: old"]), "  - a: old\nBuild it before, with"),
     errors.LockTimeoutError: (errors.LockTimeoutError("relu", 5, "process 7"), "Raise OPFORGE_LOCK_TIMEOUT"),
     errors.LoadError: (errors.LoadError("relu", "/a.so", "undefined symbol", "Name it in libraries"), "Name it in"),
+    errors.KernelSchemaError: (
+        errors.KernelSchemaError("relu", "/a.so", ["f (a.cpp:1): argument 1 is double"]),
+        "Change these functions, or their schemas:\n  - f (a.cpp:1): argument 1 is double",
+    ),
     errors.PortError: (
         errors.PortError("a.py", "line 3: no closing parenthesis", "Fix it, or exclude the file"),
         "a.py cannot be ported: line 3: no closing parenthesis. Fix it, or exclude the file.",
@@ -157,18 +161,12 @@ EXAMPLES = {
         errors.HostfileError("hosts", 3, "a slots=0", "a host without a slot runs nothing", "slots=1 or more"),
         "hosts, line 3: 'a slots=0': a host without a slot runs nothing. Expected slots=1 or more.",
     ),
-    errors.CoresError: (
-        errors.CoresError("3 ranks want cores, and one core may be used", "Start fewer ranks"),
-        "Start fewer",
-    ),
+    errors.CoresError: (errors.CoresError("3 ranks want cores, and one core may be used", "Start 1"), "Start 1"),
     errors.LauncherNotFoundError: (
         errors.LauncherNotFoundError("mpi", "there is no mpirun on PATH", "Install one"),
         "The launcher 'mpi' cannot be used here: there is no mpirun on PATH. Install one.",
     ),
-    errors.LaunchError: (
-        errors.LaunchError("b did not respond", "Check that it is up"),
-        "b did not respond. Check that it is up.",
-    ),
+    errors.LaunchError: (errors.LaunchError("b did not respond", "Check its cable"), "respond. Check its cable."),
     errors.KernelLaunchError: (
         errors.KernelLaunchError(
             "adam", "update_fp32", "it is built for sm_90a, and device 0 is sm_80: build it for that too"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from opforge.errors import ExtraNotInstalledError, SignatureError, StoreError
+from opforge.errors import ExtraNotInstalledError, OpforgeError, SignatureError, StoreError
 from opforge.packages.registry import index
 from opforge.packages.registry.index import Index
 from opforge.remote.stores.protocol import ObjectStore
@@ -13,7 +13,7 @@ from opforge.remote.stores.protocol import ObjectStore
 from . import FOLDER, MAX_BYTES, file_of, roots, target_path
 
 if TYPE_CHECKING:
-    from tuf.ngclient import Updater
+    from tuf.ngclient import TargetFile, Updater
 
 BASE = "store:///"
 """Begins the addresses that tuf asks for; what follows is the name of an object below FOLDER."""
@@ -27,26 +27,31 @@ class Reader:
         self._updater: Updater | None = None
 
     def index(self, name: str) -> Index | None:
-        """Returns the index of a name; None if there is none. Raises SignatureError, StoreError, KernelFormatError."""
+        """Returns the index of a name; None if there is none.
+
+        Raises SignatureError, StoreError, KernelFormatError, TrustFileError if what is known of it cannot be kept.
+        """
         try:
-            if self._updater is None:
-                self._updater = self._refreshed()
-            target = self._updater.get_targetinfo(target_path(name))
-        except (OSError, ValueError, _exceptions().RepositoryError) as error:
+            with roots.held(self.url):
+                target = self._target(target_path(name))
+        except OSError as error:
+            if isinstance(error, OpforgeError):
+                raise
+            raise roots.unwritable(self.url, error) from error
+        except (ValueError, _exceptions().RepositoryError) as error:
             raise _error(self.url, error) from error
         except _exceptions().DownloadError as error:
             raise _download_error(self.url, error) from error
-        if target is None:
-            return None
-        where = file_of(name, target.hashes.get("sha256", ""))
-        stored = self._store.get(where, index.MAX_BYTES)
-        if stored is None:
-            raise SignatureError(f"{self.url}/{where}", "it is missing", "The registry is incomplete: ask its owner")
-        try:
-            target.verify_length_and_hashes(stored.data)
-        except _exceptions().RepositoryError as error:
-            raise _error(f"{self.url}/{where}", error) from error
-        return index.parse(stored.data, name, f"{self.url}/{where}")
+        return None if target is None else read_target(self._store, target, name)
+
+    def _target(self, path: str) -> TargetFile | None:
+        if self._updater is None:
+            try:
+                self._updater = self._refreshed()
+            except _exceptions().UnsignedMetadataError:
+                # Its keys may have been replaced after the root was read. Nothing that is refused twice is used.
+                self._updater = self._refreshed()
+        return self._updater.get_targetinfo(path)
 
     def _refreshed(self) -> Updater:
         from tuf.ngclient import Updater
@@ -67,11 +72,21 @@ class Reader:
         return updater
 
 
-def reader(url: str, store: ObjectStore) -> Reader | None:
-    """Returns what reads a registry whose root metadata this user trusts; None for every other. TrustFileError."""
-    root = roots.read(url)
-    if root is None:
-        return None
+def read_target(store: ObjectStore, target: TargetFile, name: str) -> Index:
+    """Returns the index that verified metadata names. Raises SignatureError, StoreError, KernelFormatError."""
+    where = file_of(name, target.hashes.get("sha256", ""))
+    stored = store.get(where, index.MAX_BYTES)
+    if stored is None:
+        raise SignatureError(f"{store.url}/{where}", "it is missing", "The registry is incomplete: ask its owner")
+    try:
+        target.verify_length_and_hashes(stored.data)
+    except _exceptions().RepositoryError as error:
+        raise _error(f"{store.url}/{where}", error) from error
+    return index.parse(stored.data, name, f"{store.url}/{where}")
+
+
+def reader(url: str, store: ObjectStore, root: bytes) -> Reader:
+    """Returns what reads a registry of which this root is trusted. Raises ExtraNotInstalledError."""
     require()
     return Reader(url, store, root)
 

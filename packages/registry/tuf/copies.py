@@ -27,8 +27,10 @@ def copy(source: ObjectStore, target: ObjectStore) -> bool:
     before = target.get(TIMESTAMP, MAX_BYTES)
     if before is not None and _version(before.data) >= _version(ours.data):
         return False
+    # Each file is written once: what the target has need not be fetched again.
+    present = {TIMESTAMP, *(listed.name for listed in target.list(f"{FOLDER}/"))}
     for listed in source.list(f"{FOLDER}/"):
-        if listed.name != TIMESTAMP and (stored := source.get(listed.name, MAX_BYTES)) is not None:
+        if listed.name not in present and (stored := source.get(listed.name, MAX_BYTES)) is not None:
             target.put_if_absent(listed.name, stored.data)
     if before is None:
         return target.put_if_absent(TIMESTAMP, ours.data)

@@ -1,11 +1,11 @@
-"""Writes TUF metadata: begins it, records the index of a name, renews the timestamp, replaces keys."""
+"""Writes TUF metadata: begins it, records the index of a name, renews the timestamp. `rotation` replaces keys."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
-from tuf.api.exceptions import RepositoryError
+from securesystemslib.signer import SSlibKey
 from tuf.api.metadata import (
     Delegations,
     Metadata,
@@ -18,87 +18,136 @@ from tuf.api.metadata import (
     Timestamp,
 )
 
-from opforge.errors import PublishError, SignatureError
+from opforge.errors import PublishError
 from opforge.packages.registry import index
+from opforge.packages.registry.index import Edit, Index
 from opforge.remote.signatures import signing
 from opforge.remote.signatures.keys import Signer
 from opforge.remote.stores.protocol import ObjectStore
 
-from . import FOLDER, MAX_BYTES, TIMESTAMP, file_of, target_path
-from .state import ATTEMPTS, ONLINE, OTHER_DAYS, ROOT_DAYS, TIMESTAMP_DAYS, Roots, State, expiry, key_of, sign
+from . import FOLDER, MAX_BYTES, TIMESTAMP, client, file_of, target_path
+from .state import (
+    ATTEMPTS,
+    ONLINE,
+    OTHER_DAYS,
+    ROOT_DAYS,
+    TIMESTAMP_DAYS,
+    KeySigner,
+    Pairs,
+    State,
+    delegated_keys,
+    expiry,
+    key_of,
+    keys_of,
+    sign,
+)
 
 BITS = 8
 """2 to the power of this is the number of bins that the names are spread over."""
+FIRST_ROOT = f"{FOLDER}/1.root.json"
 
 
-def begin(store: ObjectStore, roots: Roots, threshold: int, online: signing.Named, signer: Signer) -> bytes:
+def begin(store: ObjectStore, roots: Pairs, threshold: int, online: Pairs) -> bytes:
     """Begins the metadata of a registry, and returns the root metadata that users must trust.
 
-    `roots` are the root keys, of which `threshold` must sign a new root; `online` publishes. Raises PublishError if the
-    registry has such metadata already, ValueError.
+    `roots` are the root keys, of which `threshold` must sign a new root; each of the `online` keys may publish, and the
+    first signs now. One that was killed is repeated with the same keys. Raises PublishError if the registry has such
+    metadata already, ValueError.
     """
-    name = f"{FOLDER}/1.root.json"
-    if store.get(name, MAX_BYTES) is not None:
-        raise PublishError("the root metadata", store.url, "it has one already", "Replace its keys: opforge tuf rotate")
-    root = _root(1, [public for public, _signer in roots], threshold, online)
+    root = new_root(1, roots, threshold, [public for public, _signer in online])
     for public, root_signer in roots:
         sign(root, root_signer, [key_of(public)], append=True)
-    state = State(store, root)
-    key = key_of(online)
-    bins = SuccinctRoles([key.keyid], 1, BITS, "bin")
-    targets = Metadata(Targets(1, expires=expiry(OTHER_DAYS), delegations=Delegations({key.keyid: key}, None, bins)))
-    snapshot = Metadata(Snapshot(1, expires=expiry(OTHER_DAYS)))
-    snapshot.signed.meta["targets.json"] = MetaFile(state.put(targets, "targets", signer))
-    for role in bins.get_roles():
-        empty = Metadata(Targets(1, expires=expiry(OTHER_DAYS)))
-        snapshot.signed.meta[f"{role}.json"] = MetaFile(state.put(empty, role, signer))
-    timestamp = Metadata(Timestamp(1, expires=expiry(TIMESTAMP_DAYS)))
-    timestamp.signed.snapshot_meta = MetaFile(state.put(snapshot, "snapshot", signer))
-    sign(timestamp, signer, [key])
     data = root.to_bytes()
-    if not (store.put_if_absent(TIMESTAMP, timestamp.to_bytes()) and store.put_if_absent(name, data)):
-        raise PublishError("the root metadata", store.url, "another has just begun it", "Use that one")
+    if not store.put_if_absent(FIRST_ROOT, data):
+        data = _begun(store, root)
+    state = State(store, root)
+    signer, keys = online[0][1], keys_of(root.signed, *ONLINE)
+    targets = Metadata(
+        Targets(1, expires=expiry(OTHER_DAYS), delegations=delegations(keys, SuccinctRoles([], 1, BITS, "bin")))
+    )
+    snapshot = Metadata(Snapshot(1, expires=expiry(OTHER_DAYS)))
+    snapshot.signed.meta["targets.json"] = MetaFile(state.put(targets, "targets", signer, keys))
+    for role in state.bins(targets).get_roles():
+        empty = Metadata(Targets(1, expires=expiry(OTHER_DAYS)))
+        snapshot.signed.meta[f"{role}.json"] = MetaFile(state.put(empty, role, signer, keys))
+    timestamp = Metadata(Timestamp(1, expires=expiry(TIMESTAMP_DAYS)))
+    timestamp.signed.snapshot_meta = MetaFile(state.put(snapshot, "snapshot", signer, keys))
+    sign(timestamp, signer, keys)
+    if not store.put_if_absent(TIMESTAMP, timestamp.to_bytes()):
+        raise _begun_already(store)
     return data
 
 
-def _root(version: int, keys: Sequence[signing.Named], threshold: int, online: signing.Named) -> Metadata[Root]:
-    if not 0 < threshold <= len({key.data for key in keys}):
-        raise ValueError(f"{threshold} of {len(keys)} root keys cannot sign: name more keys, or a lower threshold")
+def _begun(store: ObjectStore, root: Metadata[Root]) -> bytes:
+    """Returns the root of one who was killed before there was a timestamp. Raises PublishError for another's."""
+    stored = store.get(FIRST_ROOT, MAX_BYTES)
+    if stored is not None and store.get(TIMESTAMP, MAX_BYTES) is None:
+        there = Metadata[Root].from_bytes(stored.data)
+        if there.signed.roles == root.signed.roles and there.signed.keys == root.signed.keys:
+            return stored.data
+    raise _begun_already(store)
+
+
+def _begun_already(store: ObjectStore) -> PublishError:
+    return PublishError("the root metadata", store.url, "it has one already", "Replace its keys: opforge tuf rotate")
+
+
+def new_root(version: int, roots: Pairs, threshold: int, online: Sequence[signing.Named]) -> Metadata[Root]:
+    """Returns new root metadata, which nobody has signed. Raises ValueError if too few keys are named."""
+    if not 0 < threshold <= len({key.data for key, _signer in roots}):
+        raise ValueError(f"{threshold} of {len(roots)} root keys cannot sign: name more keys, or a lower threshold")
     root = Root(version, expires=expiry(ROOT_DAYS), consistent_snapshot=True)
-    for key in keys:
+    for key, _signer in roots:
         root.add_key(key_of(key), Root.type)
     root.roles[Root.type].threshold = threshold
     for role in ONLINE:
-        root.add_key(key_of(online), role)
+        for key in online:
+            root.add_key(key_of(key), role)
     return Metadata(root)
 
 
-def record(store: ObjectStore, trusted: bytes, name: str, signer: Signer) -> bool:
-    """Makes the index of a name, as it is in the store, a target; returns whether that changed anything.
+def delegations(keys: Sequence[SSlibKey], bins: SuccinctRoles) -> Delegations:
+    """Returns the delegation of these bins to keys, each of which may sign them alone."""
+    delegated = SuccinctRoles([key.keyid for key in keys], 1, bins.bit_length, bins.name_prefix)
+    return Delegations({key.keyid: key for key in keys}, None, delegated)
 
-    Raises PublishError, SignatureError, StoreError.
+
+def require_key(store: ObjectStore, trusted: bytes, signer: Signer) -> None:
+    """Raises SignatureError if the key that signs may not publish; StoreError."""
+    KeySigner(signer, keys_of(State.read(store, trusted).root.signed, *ONLINE)).sign(b"")
+
+
+def record(store: ObjectStore, trusted: bytes, name: str, signer: Signer, edit: Edit) -> bool:
+    """Makes a change of the index of a name one of the index that is signed; returns whether it changed that.
+
+    The index beside it, which everybody can change who can write there, is taken as it is only if none is signed yet.
+    Raises PublishError, SignatureError, StoreError, KernelFormatError, and what `edit` raises.
     """
-    path = target_path(name)
     for _attempt in range(ATTEMPTS):
         state = State.read(store, trusted)
         timestamp, version = state.timestamp()
         snapshot = state.snapshot(timestamp)
         targets = state.targets(snapshot)
-        assert targets.signed.delegations and targets.signed.delegations.succinct_roles
-        role = targets.signed.delegations.succinct_roles.get_role_for_target(path)
+        role = state.bins(targets).get_role_for_target(target_path(name))
         holder = state.bin(role, snapshot, targets)
-        stored = store.get(index.file_name(name), index.MAX_BYTES)
-        if stored is None:
-            raise PublishError(name, store.url, "it has no index", "Publish a release of it")
-        target = TargetFile.from_data(path, stored.data, ["sha256"])
-        before = holder.signed.targets.get(path)
-        if before is not None and before.hashes == target.hashes:
+        plain, _version = index.read(store, name)
+        listed = holder.signed.targets.get(target_path(name))
+        signed = None if listed is None else client.read_target(store, listed, name)
+        before = signed or plain or Index(name, 0, {})
+        edited = edit(before) or (before if signed is None else None)
+        if edited is None:
             return False
-        store.put_if_absent(file_of(name, target.hashes["sha256"]), stored.data)
-        holder.signed.targets[path] = target
-        snapshot.signed.meta[f"{role}.json"] = MetaFile(state.put(holder, role, signer))
-        timestamp.signed.snapshot_meta = MetaFile(state.put(snapshot, "snapshot", signer))
-        if state.renew(timestamp, version, signer):
+        # Lock files hold the highest state that they have seen of either.
+        sequence = max(before.sequence + 1, plain.sequence if plain else 0) if signed else edited.sequence
+        data = edited._replace(sequence=sequence).data()
+        target = TargetFile.from_data(target_path(name), data, ["sha256"])
+        store.put_if_absent(file_of(name, target.hashes["sha256"]), data)
+        holder.signed.targets[target.path] = target
+        keys = keys_of(state.root.signed, *ONLINE)
+        number = state.put(holder, role, signer, delegated_keys(targets.signed))
+        snapshot.signed.meta[f"{role}.json"] = MetaFile(number)
+        timestamp.signed.snapshot_meta = MetaFile(state.put(snapshot, "snapshot", signer, keys))
+        if state.renew(timestamp, version, signer, keys):
             return True
     raise PublishError(name, store.url, "others keep changing its TUF metadata", "Try again")
 
@@ -108,68 +157,6 @@ def refresh(store: ObjectStore, trusted: bytes, signer: Signer, days: float = TI
     for _attempt in range(ATTEMPTS):
         state = State.read(store, trusted)
         timestamp, version = state.timestamp()
-        if state.renew(timestamp, version, signer, days):
+        if state.renew(timestamp, version, signer, keys_of(state.root.signed, Timestamp.type), days):
             return timestamp.signed.expires
     raise PublishError("the timestamp", store.url, "others keep changing it", "Try again")
-
-
-def _signed_by_any(state: State) -> tuple[Metadata[Timestamp], str]:
-    """Returns the timestamp, which an older root's key may have signed: who replaced the root may have been killed."""
-    for root in reversed(state.older):
-        try:
-            return state.timestamp()
-        except SignatureError:
-            state.verifier = root
-    return state.timestamp()
-
-
-def rotate(
-    store: ObjectStore,
-    trusted: bytes,
-    old: Sequence[Signer],
-    roots: Roots,
-    threshold: int,
-    online: signing.Named,
-    signer: Signer,
-    report: Callable[[str], None] = lambda _text: None,
-) -> bytes:
-    """Replaces the keys by new root metadata, which the old root keys and the new ones sign; returns it.
-
-    What the old key had signed is signed by the new one before the new root is there. Raises PublishError,
-    SignatureError, StoreError, ValueError.
-    """
-    state = State.read(store, trusted)
-    before = state.root
-    timestamp, version = _signed_by_any(state)
-    snapshot = state.snapshot(timestamp)
-    targets = state.targets(snapshot)
-    assert targets.signed.delegations and targets.signed.delegations.succinct_roles
-    bins = targets.signed.delegations.succinct_roles
-    root = _root(before.signed.version + 1, [public for public, _signer in roots], threshold, online)
-    for root_signer in old:
-        sign(root, root_signer, state.keys(Root.type), append=True)
-    for public, root_signer in roots:
-        sign(root, root_signer, [key_of(public)], append=True)
-    for verifier in (before, root):
-        try:
-            verifier.signed.verify_delegate(Root.type, root.signed_bytes, root.signatures)
-        except RepositoryError as error:
-            problem = f"too few root keys have signed the new one: {error}"
-            raise SignatureError(store.url, problem, "Name more of the old keys with --old-root-key") from error
-    holders = {role: state.bin(role, snapshot, targets) for role in bins.get_roles()}
-    state.root = root
-    key = key_of(online)
-    if key.keyid not in bins.keyids:
-        report(f"sign {len(holders)} files by {online.name}")
-        delegated = SuccinctRoles([key.keyid], 1, bins.bit_length, bins.name_prefix)
-        targets.signed.delegations = Delegations({key.keyid: key}, None, delegated)
-        snapshot.signed.meta["targets.json"] = MetaFile(state.put(targets, "targets", signer))
-        for role, holder in holders.items():
-            snapshot.signed.meta[f"{role}.json"] = MetaFile(state.put(holder, role, signer))
-        timestamp.signed.snapshot_meta = MetaFile(state.put(snapshot, "snapshot", signer))
-    data = root.to_bytes()
-    if not store.put_if_absent(f"{FOLDER}/{root.signed.version}.root.json", data):
-        raise PublishError("the root metadata", store.url, "another has just replaced it", "Try again")
-    if not state.renew(timestamp, version, signer):
-        raise PublishError("the timestamp", store.url, "another has just changed it", "Run: opforge tuf rotate again")
-    return data

@@ -5,15 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from opforge import settings
+from opforge import limit_settings, settings
 from opforge import trust as owners
-from opforge.cache.filesystem.files import make_folder, read_file, write_file
+from opforge.cache.filesystem import lock
+from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_file, read_json, write_file
 from opforge.errors import TrustFileError
 
 from . import MAX_BYTES
 
 FILE = "trusted-root.json"
+SEEN = "timestamp.json"
+"""Where python-tuf keeps the newest timestamp."""
+LOCK = "lock"
 
 
 def folder_of(url: str) -> str:
@@ -49,23 +55,60 @@ def trust(url: str, data: bytes) -> str:
         if json.loads(data)["signed"]["_type"] != "root":
             raise ValueError("it is no root metadata")
         make_folder(folder)
-        _forget(folder)
+        # First: without this file the registry would be read unprotected.
         write_file(path, data)
+        _forget(folder)
     except (ValueError, KeyError, TypeError) as error:
         raise TrustFileError(
             path, str(error), "Get the file from the registry's owner, not from the registry"
         ) from error
     except OSError as error:
-        raise TrustFileError(path, f"it cannot be written ({error.strerror})", "Change it as its owner") from error
+        raise unwritable(url, error) from error
     return path
 
 
+def unwritable(url: str, error: OSError) -> TrustFileError:
+    """Returns the error for a folder in which nothing can be kept of a registry."""
+    path = os.path.join(folder_of(url), FILE)
+    return TrustFileError(path, f"its folder cannot be written ({error.strerror})", "Change it as its owner")
+
+
 def _forget(folder: str) -> None:
+    """Removes all but the trusted root."""
     import shutil
 
     for name in os.listdir(folder):
         path = os.path.join(folder, name)
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path)
-        else:
+        elif name != FILE:
             os.unlink(path)
+
+
+@contextmanager
+def held(url: str) -> Iterator[None]:
+    """Holds what is kept of a registry for this process: python-tuf replaces its link to the newest root in two steps.
+
+    Raises LockTimeoutError, OSError.
+    """
+    path = f"{folder_of(url)}/{LOCK}"
+    with lock.hold(path, f"the TUF metadata of {url}", limit_settings.lock_timeout()):
+        yield
+
+
+def seen(url: str) -> int:
+    """Returns the version of the newest timestamp that this user has verified or signed; 0 if none is known."""
+    try:
+        return int(read_json(os.path.join(folder_of(url), SEEN))["signed"]["version"])
+    except UNREADABLE:
+        return 0
+
+
+def note(url: str, timestamp: bytes) -> None:
+    """Keeps a timestamp that this user has signed: an older one is not signed again. A read-only folder keeps none."""
+    folder = folder_of(url)
+    try:
+        if os.path.isdir(folder):
+            write_file(os.path.join(folder, SEEN), timestamp)
+    except OSError:
+        return  # in CI, where nothing is kept between two jobs

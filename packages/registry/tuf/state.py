@@ -10,7 +10,7 @@ from typing import Any
 from securesystemslib.signer import Signature, SSlibKey
 from securesystemslib.signer import Signer as TufSigner
 from tuf.api.exceptions import RepositoryError, UnsignedMetadataError
-from tuf.api.metadata import Metadata, Root, Snapshot, Targets, Timestamp
+from tuf.api.metadata import Metadata, Root, Snapshot, SuccinctRoles, Targets, Timestamp
 from tuf.api.serialization import DeserializationError
 
 from opforge.errors import OpforgeError, PublishError, SignatureError
@@ -18,19 +18,21 @@ from opforge.remote.signatures import signing
 from opforge.remote.signatures.keys import Signer
 from opforge.remote.stores.protocol import ObjectStore, Stored
 
-from . import FOLDER, MAX_BYTES, TIMESTAMP
+from . import FOLDER, MAX_BYTES, TIMESTAMP, roots
 
 TIMESTAMP_DAYS, ROOT_DAYS, OTHER_DAYS = 7, 365, 3650
 """How long metadata is valid. The timestamp vouches for the rest, so it alone is short."""
 ATTEMPTS = 20
+MAX_LEFT = 1000
+"""How many versions of a file are skipped that no timestamp names: those of publishers who were killed or slower."""
 OWNER = "x-opforge-key"
 """The field of a key with its name."""
 ONLINE = (Timestamp.type, Snapshot.type, Targets.type)
 """The roles of the key that publishes."""
 
 
-Roots = Sequence[tuple[signing.Named, Signer]]
-"""Root keys, each with what signs by it."""
+Pairs = Sequence[tuple[signing.Named, Signer]]
+"""Public keys, each with what signs by it."""
 
 
 class KeySigner(TufSigner):
@@ -110,8 +112,12 @@ class State:
         advice = "Report it to the registry's owner; nothing was signed"
         return SignatureError(self.store.url, f"its TUF metadata is refused: {str(error).rstrip('.')}", advice)
 
-    def load(self, kind: Any, file: str, verifier: Any, role: str) -> tuple[Any, str]:
-        """Returns metadata with the version of its object, after verifying its signatures. Raises SignatureError."""
+    def load(self, kind: Any, file: str, verifier: Any, role: str, number: int | None = None) -> tuple[Any, str]:
+        """Returns metadata with the version of its object, after verifying its signatures.
+
+        `number` is the version that it must state: what was signed earlier may lie in the place of what is newer.
+        Raises SignatureError.
+        """
         stored = self._get(file)
         if stored is None:
             raise self._error(f"it has no {file}")
@@ -120,49 +126,80 @@ class State:
             verifier.verify_delegate(role, loaded.signed_bytes, loaded.signatures)
         except (RepositoryError, DeserializationError) as error:
             raise self._error(error) from error
+        if number is not None and loaded.signed.version != number:
+            raise self._error(f"{file} is version {loaded.signed.version}")
         return loaded, stored.version
 
     def timestamp(self) -> tuple[Metadata[Timestamp], str]:
-        """Returns the timestamp, and the version of its object."""
-        return self.load(Timestamp, "timestamp.json", self.verifier.signed, Timestamp.type)
+        """Returns the timestamp, and the version of its object. One that is older than what was seen is refused."""
+        loaded, version = self.load(Timestamp, "timestamp.json", self.verifier.signed, Timestamp.type)
+        seen = roots.seen(self.store.url)
+        if loaded.signed.version < seen:
+            raise self._error(f"its timestamp is version {loaded.signed.version}, and version {seen} was seen before")
+        return loaded, version
 
     def snapshot(self, timestamp: Metadata[Timestamp]) -> Metadata[Snapshot]:
         """Returns the snapshot that a timestamp names."""
-        number = timestamp.signed.snapshot_meta.version
-        file = f"{number}.snapshot.json"
-        snapshot: Metadata[Snapshot] = self.load(Snapshot, file, self.verifier.signed, Snapshot.type)[0]
-        return snapshot
+        loaded: Metadata[Snapshot] = self._named(Snapshot, Snapshot.type, timestamp.signed.snapshot_meta.version)
+        return loaded
 
     def targets(self, snapshot: Metadata[Snapshot]) -> Metadata[Targets]:
         """Returns the metadata that delegates to the bins."""
-        number = snapshot.signed.meta["targets.json"].version
-        targets: Metadata[Targets] = self.load(Targets, f"{number}.targets.json", self.verifier.signed, Targets.type)[0]
-        return targets
+        loaded: Metadata[Targets] = self._named(Targets, Targets.type, snapshot.signed.meta["targets.json"].version)
+        return loaded
 
     def bin(self, name: str, snapshot: Metadata[Snapshot], targets: Metadata[Targets]) -> Metadata[Targets]:
         """Returns the metadata of a bin."""
-        number = snapshot.signed.meta[f"{name}.json"].version
-        loaded: Metadata[Targets] = self.load(Targets, f"{number}.{name}.json", targets.signed, name)[0]
+        loaded: Metadata[Targets] = self._named(Targets, name, snapshot.signed.meta[f"{name}.json"].version, targets)
         return loaded
 
-    def keys(self, *roles: str) -> list[Any]:
-        """Returns the keys of some roles."""
-        identifiers = [identifier for role in roles for identifier in self.root.signed.roles[role].keyids]
-        return [self.root.signed.keys[identifier] for identifier in dict.fromkeys(identifiers)]
+    def _named(self, kind: Any, role: str, number: int, verifier: Metadata[Any] | None = None) -> Any:
+        return self.load(kind, f"{number}.{role}.json", (verifier or self.verifier).signed, role, number)[0]
 
-    def put(self, metadata: Metadata[Any], role: str, signer: Signer) -> int:
-        """Signs metadata under the next version that is free, and stores it; returns that version."""
-        for _attempt in range(ATTEMPTS):
+    def bins(self, targets: Metadata[Targets]) -> SuccinctRoles:
+        """Returns which bins there are, and whose keys sign them."""
+        delegations = targets.signed.delegations
+        if delegations is None or delegations.succinct_roles is None:
+            raise self._error("its targets are not in bins, so opforge has not made it")
+        return delegations.succinct_roles
+
+    def put(self, metadata: Metadata[Any], role: str, signer: Signer, keys: Sequence[Any]) -> int:
+        """Signs metadata by one of these keys under the next version that is free, and stores it.
+
+        Returns that version. Raises SignatureError, PublishError, StoreError.
+        """
+        for _version in range(MAX_LEFT):
             metadata.signed.version += 1
-            sign(metadata, signer, self.keys(*ONLINE))
-            # One that was killed may have left this version, which no timestamp names.
+            sign(metadata, signer, keys)
             if self.store.put_if_absent(f"{FOLDER}/{metadata.signed.version}.{role}.json", metadata.to_bytes()):
                 return int(metadata.signed.version)
         raise PublishError(role, self.store.url, "others keep changing its TUF metadata", "Try again")
 
-    def renew(self, timestamp: Metadata[Timestamp], version: str, signer: Signer, days: float = TIMESTAMP_DAYS) -> bool:
+    def renew(
+        self,
+        timestamp: Metadata[Timestamp],
+        version: str,
+        signer: Signer,
+        keys: Sequence[Any],
+        days: float = TIMESTAMP_DAYS,
+    ) -> bool:
         """Signs a timestamp anew and replaces that of this version; returns False if another was quicker."""
         timestamp.signed.version += 1
         timestamp.signed.expires = expiry(days)
-        sign(timestamp, signer, self.keys(Timestamp.type))
-        return self.store.put_if_unchanged(TIMESTAMP, timestamp.to_bytes(), version)
+        sign(timestamp, signer, keys)
+        is_new = self.store.put_if_unchanged(TIMESTAMP, timestamp.to_bytes(), version)
+        if is_new:
+            roots.note(self.store.url, timestamp.to_bytes())
+        return is_new
+
+
+def keys_of(root: Root, *roles: str) -> list[Any]:
+    """Returns the keys of some roles."""
+    identifiers = [identifier for role in roles for identifier in root.roles[role].keyids]
+    return [root.keys[identifier] for identifier in dict.fromkeys(identifiers)]
+
+
+def delegated_keys(targets: Targets) -> list[Any]:
+    """Returns the keys that sign the bins."""
+    assert targets.delegations and targets.delegations.succinct_roles  # `State.bins` has looked
+    return [targets.delegations.keys[identifier] for identifier in targets.delegations.succinct_roles.keyids]

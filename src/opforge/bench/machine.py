@@ -29,6 +29,8 @@ def describe(device: str = "cpu") -> dict[str, Any]:
     }
 
 
+FACTS = ("cpu", "cores", "memory", "system", "python", "torch", "opforge", "compiler", "device", "threads")
+"""What describes a machine; the load average is a run's."""
 IDENTITY = ("cpu", "cores", "memory", "system", "device")
 """What two runs must have in common. Versions may differ: these are what is compared."""
 

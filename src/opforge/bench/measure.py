@@ -107,14 +107,13 @@ def _empty(op: str, case: Case, size: int, dtype: str, device: str) -> Result:
 
 
 def _check_memory(case: Case, amount: float) -> None:
-    from opforge.accelerator.host.cgroup import memory_left
+    from opforge.accelerator.host.process_memory import ProcessMemory
 
-    left = memory_left()
-    available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    left = available if left is None else min(left, available)
+    left = ProcessMemory().available()
     needed = MEMORY_FACTOR * amount if case.unit in ("GB/s", TIME) else 0
     if needed > left:
-        raise MissingError(f"it needs about {needed / 2**30:.1f} GiB of memory, and {left / 2**30:.1f} GiB are free")
+        need, have = needed / 2**30, left / 2**30
+        raise MissingError(f"it needs about {need:.1f} GiB of memory, and {have:.1f} GiB are available")
 
 
 def _calls(

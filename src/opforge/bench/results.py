@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from opforge.errors import BenchFileError
 from opforge.ops.cases.form import OURS, UNITS
 
-from .machine import differences
+from . import machine
 from .medians import METHOD, Median, fastest, median, speed_ratio
 
 FORMAT, VERSION = "opforge-bench", 1
@@ -114,6 +114,8 @@ class Run:
     load_before: list[float] = field(default_factory=list)
     load_after: list[float] = field(default_factory=list)
     seconds: float = 0.0
+    interrupted: bool = False
+    """Whether Ctrl-C ended the run before everything was measured."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns the run with all samples, and with the figures that they amount to."""
@@ -164,13 +166,16 @@ def _run(record: Mapping[str, Any]) -> Run:
         for times in result.samples.values():
             if not all(isinstance(seconds, (int, float)) and 0 < seconds < math.inf for seconds in times):
                 raise ValueError(f"{result.op}, {result.case}: a sample is not a positive number")
+    absent = [name for name in machine.FACTS if name not in record["machine"]]
+    if absent:
+        raise ValueError(f"the machine's {', '.join(absent)} are missing")
     names = [item.name for item in fields(Run) if item.name != "results"]
     return Run(results=results, **{name: record[name] for name in names})
 
 
 def check_machine(path: str, old: Mapping[str, Any], new: Mapping[str, Any], here: str = "this machine") -> None:
     """Checks that two runs are of the same machine. Raises BenchFileError: times of two machines say nothing."""
-    other = differences(old, new)
+    other = machine.differences(old, new)
     if other:
         listed = "; ".join(f"{name}: {before} there, {now} on {here}" for name, before, now in other)
         advice = "Measure on the same machine: check out the old version, and run `opforge bench --json FILE` here"

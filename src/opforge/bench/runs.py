@@ -28,7 +28,7 @@ def run(
     """Measures cases.
 
     What cannot be measured goes to the run's `missing`, with the reason. An op that cannot be built is skipped at its
-    first case.
+    first case. Ctrl-C ends the run, which keeps what was measured.
 
     Args:
         selected: The cases.
@@ -50,6 +50,9 @@ def run(
         begins(number, len(plan), name)
         try:
             result = measure(item.op, item.case, size, dtype, device, quick)
+        except KeyboardInterrupt:
+            results.interrupted = True
+            break
         except MissingError as error:
             results.missing[f"{name}, {size} {item.case.size_unit}, {dtype}"] = str(error)
         except OpforgeError as error:

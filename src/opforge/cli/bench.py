@@ -14,7 +14,7 @@ import click
 from opforge.errors import ExtraNotInstalledError
 
 from .completion import names as completed_names
-from .guard import FAILED, OK, Guarded
+from .guard import FAILED, INTERRUPTED, OK, Guarded
 from .output import counted, heading, is_terminal, show_table
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def command(
         _show_comparison(comparison, compare, to_output)
         if comparison.with_verdict(WORSE):
             status = BECAME_WORSE
-    sys.exit(status)
+    sys.exit(INTERRUPTED if run.interrupted and not source else status)
 
 
 def _check_device(device: str) -> None:
@@ -222,6 +222,8 @@ def _show_summary(run: Run) -> None:
             ops = reasons.setdefault((name, reason), [])
             if result.op not in ops:
                 ops.append(result.op)
+    if run.interrupted:
+        heading("Interrupted: the rest was not measured")
     heading("Left out" if reasons or run.missing else "Nothing was left out")
     for (name, reason), ops in reasons.items():
         click.echo(f"{name} ({', '.join(ops)}): {reason}")

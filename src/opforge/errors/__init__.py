@@ -33,7 +33,7 @@ from .base import (
 )
 
 if TYPE_CHECKING:
-    from .build import BuildForbiddenError, CompileError, LockTimeoutError, UnstableInputError
+    from .build import BuildForbiddenError, CompileError, KernelSchemaError, LockTimeoutError, UnstableInputError
     from .commands import ArchiveError, BenchFileError, ConfigFileError, InspectionError, PortError, ProjectError
     from .groups import GroupError
     from .kernels import (
@@ -70,6 +70,7 @@ _FILES = {
     "KernelLoadError": "kernels",
     "KernelLockError": "kernels",
     "KernelNotFoundError": "kernels",
+    "KernelSchemaError": "build",
     "KeyFileError": "remote",
     "LaunchError": "launch",
     "LauncherNotFoundError": "launch",
@@ -113,6 +114,7 @@ __all__ = [
     "KernelLoadError",
     "KernelLockError",
     "KernelNotFoundError",
+    "KernelSchemaError",
     "KeyFileError",
     "LaunchError",
     "LauncherNotFoundError",

@@ -5,6 +5,7 @@ A cache hit imports every class of this file. They share one file because each f
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -162,8 +163,10 @@ class SourceNotFoundError(OpforgeError, FileNotFoundError):
     """A source or an include folder that a builder names does not exist."""
 
     def __init__(self, op: str, missing: str, searched: Sequence[str]) -> None:
+        exists = os.path.isabs(missing) and os.path.exists(missing)
+        state = "does not exist" if not exists else "is a folder" if os.path.isdir(missing) else "is not a regular file"
         super().__init__(
-            f"The op {op!r} names {missing!r}, which does not exist. Looked in:{bullet_list(searched)}"
+            f"The op {op!r} names {missing!r}, which {state}. Looked in:{bullet_list(searched)}"
             "\nCorrect the name, or add the folder that holds it."
         )
         self.op, self.missing, self.searched = op, missing, tuple(searched)

@@ -1,11 +1,11 @@
-"""Errors of a build: the sources are rejected or change, or another process does not finish."""
+"""Errors of a build: the sources are rejected or change, or do not fit, or another process does not finish."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .base import BuildError, OpforgeError, bullet_list, log_line
+from .base import BuildError, LoadError, OpforgeError, bullet_list, log_line
 
 
 class CompileError(BuildError):
@@ -99,6 +99,18 @@ class UnstableInputError(BuildError):
         """Returns the error with a message that lists the files."""
         message = f"{op}: these files kept changing while they were compiled; stop writing to them:{bullet_list(paths)}"
         return cls(message, op, paths=paths)
+
+
+class KernelSchemaError(LoadError):
+    """Kernels take or return other C++ types than the schemas of their ops say. Nothing was registered.
+
+    `kernels` describes each of them, with what to write.
+    """
+
+    def __init__(self, op: str, library: str, kernels: Sequence[str]) -> None:
+        problem = "torch would pass wrong values to its kernels"
+        super().__init__(op, library, problem, f"Change these functions, or their schemas:{bullet_list(kernels)}")
+        self.kernels = tuple(kernels)
 
 
 class BuildForbiddenError(OpforgeError, RuntimeError):

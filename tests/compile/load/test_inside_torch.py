@@ -156,7 +156,7 @@ def test_fakes_for_what_torch_does_not_know_are_refused(tmp_path):
     text_files.write(
         tmp_path,
         "bound.cpp",
-        f'#include <torch/python.h>\nPYBIND11_MODULE({name}, m) {{ m.def("one", [] {{ return 1; }}); }}\n',
+        f'#include <pybind11/pybind11.h>\nPYBIND11_MODULE({name}, m) {{ m.def("one", [] {{ return 1; }}); }}\n',
     )
     with pytest.raises(BuilderError) as caught:
         opforge.load(name, path, fakes={"one": fake})

@@ -197,9 +197,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("value", &value); }
 """
 
 
-@DIRECTORIES
-def test_an_edited_pybind_source_is_a_new_module_beside_the_old_one(here, directory):
+def test_an_edited_pybind_source_is_a_new_module_beside_the_old_one(here):
+    """In a folder of the caller's; tests/compile/load/test_torch_versions.py has the shared one."""
     pytest.importorskip("torch", reason="pip install torch")
+    directory = "own"
     name = sample_ops.unique_name("op")
     text_files.write(here, "module.cpp", PYBIND.replace("VALUE", "1"))
     first = opforge.load(name, ["module.cpp"], build_directory=directory)
@@ -209,14 +210,3 @@ def test_an_edited_pybind_source_is_a_new_module_beside_the_old_one(here, direct
     assert first is not second and first.__file__ != second.__file__
     text_files.write(here, "module.cpp", PYBIND.replace("VALUE", "1"))
     assert opforge.load(name, ["module.cpp"], build_directory=directory) is first
-
-
-def test_two_projects_whose_extension_has_one_name(here, tmp_path):
-    pytest.importorskip("torch", reason="pip install torch")
-    values = []
-    for number in (1, 2):
-        folder = tmp_path / f"project{number}"
-        folder.mkdir()
-        text_files.write(folder, "module.cpp", PYBIND.replace("VALUE", str(number)))
-        values.append(opforge.load("_C", [folder / "module.cpp"]))
-    assert [module.value() for module in values] == [1, 2]

@@ -35,6 +35,12 @@ PyMODINIT_FUNC JOINED(PyInit_, TORCH_EXTENSION_NAME)() {
 """What kernels of the hub and of vLLM have, so that `import` opens their libraries."""
 
 
+@pytest.fixture(autouse=True)
+def compiled_quickly(monkeypatch):
+    """The headers of pybind and of torch take half the time without optimization."""
+    monkeypatch.setenv("CXXFLAGS", "-O0")
+
+
 def write_module(folder, value, binding=""):
     """Writes a pybind source and returns its path."""
     folder.mkdir(exist_ok=True)

@@ -29,7 +29,7 @@ def test_the_op_with_a_similar_name_is_named(tmp_path, caplog, space, function, 
     name = builder.name
     builder().load()
     assert caplog.messages == [
-        f"{name}: a kernel is registered for {space}::{function} (own/{name}.cpp:8), and no op has this name: it"
+        f"{name}: a kernel is registered for {space}::{function} ({tmp_path}/{name}.cpp:8), and no op has this name: it"
         f" is never called. Did you mean {near}?".replace("@NAME@", name)
     ]
 

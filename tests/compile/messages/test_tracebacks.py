@@ -32,6 +32,7 @@ CALLS = {
     "load": "opforge.load('broken', 'broken.cpp')",
     "load_inline": "opforge.load_inline('broken', open('broken.cpp').read())",
     "build": "Broken().build()",
+    "get_kernel": "opforge.get_kernel('acme/none')",
     "load_op": "opforge.get_accelerator().load_op('CPUAdm')",
     "accelerator": "opforge.get_accelerator()",
 }

@@ -95,8 +95,8 @@ def test_a_project_is_locked_and_installed_by_its_lock(user, tmp_path, monkeypat
     write(tmp_path / "project", "pyproject.toml", '[tool.opforge.kernels]\n"acme/plain" = ">=1"\n')
     monkeypatch.chdir(tmp_path / "project")
     assert user("lock", "--check")[0] == 1
-    assert user("lock")[1] == "added acme/plain 1\n1 kernels in opforge.lock\n"
-    assert user("lock")[1] == "1 kernels in opforge.lock, unchanged\n"
+    assert user("lock")[1] == "added acme/plain 1\n1 kernel in opforge.lock\n"
+    assert user("lock")[1] == "1 kernel in opforge.lock, unchanged\n"
     assert user("lock", "--check") == (0, "opforge.lock is what the project requires\n")
     assert user("install", "--frozen", "--into", into)[0] == 0
     write(tmp_path / "project", "pyproject.toml", '[tool.opforge.kernels]\n"acme/plain" = ">=2"\n')
@@ -146,8 +146,10 @@ def test_a_registry_is_begun_published_to_renewed_and_given_new_keys(user, tmp_p
     assert user("unyank", remote, "acme/plain", "1", "--key", "ci")[1] == "unyanked acme/plain 1\n"
     code, output = user("tuf", "refresh", remote, "--key", "ci", "--days", "3")
     assert (code, output[: len("the timestamp of ")]) == (0, "the timestamp of ")
-    new = ("--old-root-key", "root1", "--root-key", "root2", "--key", "ci2", "--out", str(tmp_path / "next.json"))
-    assert user("tuf", "rotate", remote, *new)[0] == 0
+    new = ("--old-root-key", "root1", "--root-key", "root1", "--out", str(tmp_path / "next.json"))
+    assert user("tuf", "rotate", remote, *new, "--root-key", "root2", "--key", "ci", "--key", "ci2")[0] == 0
+    assert user("tuf", "refresh", remote, "--key", "ci2")[0] == user("tuf", "refresh", remote, "--key", "ci")[0] == 0
+    assert user("tuf", "rotate", remote, *new, "--key", "ci2")[0] == 0
     assert user("tuf", "trust", remote, root) == (0, f"trusted for {remote}\n")
     assert user("info", "acme/plain")[0] == 0
     code, output = user("tuf", "refresh", remote, "--key", "ci")

@@ -126,8 +126,8 @@ def test_a_folder_that_others_can_write_is_refused(kernels):
     ("owner", "name", "value"),
     [
         (torch, "__version__", "2.99.0"),
-        (memory.machine, "cpu_level", lambda: "another"),
-        (memory.machine, "libstdcxx", lambda: "3.4.99"),
+        (loading.machine, "cpu_level", lambda: "another"),
+        (loading.machine, "libstdcxx", lambda: "3.4.99"),
         (opforge, "__version__", "9"),
     ],
 )
@@ -164,10 +164,10 @@ def test_damaged_memory_is_not_used(kernels, monkeypatch, tmp_path, text):
 
 CHILD = """
 import torch, opforge, sys
-before = set(sys.modules)
+packages = lambda: sorted(name[len("opforge."):] for name in sys.modules if name.startswith("opforge.packages"))
+before, everything = packages(), len(sys.modules)
 print(opforge.get_kernel("acme/plain", 1).VALUE)
-new = [name for name in sys.modules if name.startswith("opforge") and name not in before]
-print(len(new), "opforge.packages.load.search" in new)
+print(len(sys.modules) - everything, before == packages(), *packages())
 """
 
 
@@ -182,4 +182,68 @@ def test_a_process_that_remembers_imports_few_modules(kernels):
             [sys.executable, "-c", code], env=child_processes.environment(), capture_output=True, text=True
         )
         outputs.append((done.stdout + done.stderr).splitlines())
-    assert outputs[1] == ["1", "7 False"], outputs
+    # The package's own module is the one that is new.
+    assert outputs[1] == ["1", "1 True packages packages.load packages.load.get_kernel"], outputs
+
+
+def test_without_packages_nothing_of_them_is_imported(tmp_path):
+    folders = {name: str(tmp_path / name) for name in ("XDG_DATA_HOME", "OPFORGE_KERNEL_PATH")}
+    code = "import torch, opforge, sys; print([name for name in sys.modules if name.startswith('opforge.packages')])"
+    assert child_processes.run_python(code, env=folders) == "[]\n"
+
+
+def test_a_copied_environment_is_hashed_once(kernels, monkeypatch, tmp_path):
+    """An image, for one: every stamp differs from the receipt."""
+    kernels()
+    copy = str(tmp_path / "copy")
+    subprocess.run(["cp", "-r", kernels.root.path, copy], check=True)
+    monkeypatch.setenv("OPFORGE_KERNEL_PATH", copy)
+    assert not remembered(monkeypatch)
+    assert loaded() == "1"
+    assert remembered(monkeypatch)
+
+
+@pytest.fixture
+def checkout(kernels, monkeypatch, tmp_path):
+    """The folder of a packed variant of acme/plain, which OPFORGE_KERNELS names."""
+    folder = python_project(tmp_path / "checkout", "acme/plain", "1", "VALUE = 'checkout'\n")
+    pack(project.read(folder), folder, Options(tried=False))
+    monkeypatch.setenv("OPFORGE_KERNELS", f"acme/plain={folder}")
+    return os.path.join(folder, "build", "torch-universal")
+
+
+def test_a_checkout_is_hashed_once(checkout, monkeypatch):
+    assert not remembered(monkeypatch)
+    assert loaded() == "checkout"
+    assert remembered(monkeypatch)
+    monkeypatch.delenv("OPFORGE_KERNELS")
+    assert not remembered(monkeypatch)
+
+
+def test_a_checkout_that_was_changed_is_refused(checkout):
+    loaded()
+    write(checkout, "__init__.py", "VALUE = 'changed'\n")
+    with pytest.raises(KernelIncompatibleError, match="it does not match its digests"):
+        loaded()
+
+
+def test_another_variant_in_a_checkout_is_judged(checkout, monkeypatch):
+    other = os.path.join(os.path.dirname(checkout), "other")
+    os.mkdir(other)
+    assert loaded() == "checkout" and remembered(monkeypatch)
+    write(other, "metadata.json", "{}")
+    assert not remembered(monkeypatch)
+
+
+def test_what_a_link_in_a_checkout_leads_to_is_hashed_each_time(checkout, monkeypatch, tmp_path):
+    os.rename(os.path.join(checkout, "__init__.py"), tmp_path / "elsewhere.py")
+    os.symlink(tmp_path / "elsewhere.py", os.path.join(checkout, "__init__.py"))
+    assert loaded() == "checkout"
+    assert not remembered(monkeypatch)
+
+
+def test_a_checkout_is_one_module_whether_it_is_remembered_or_searched(checkout, monkeypatch):
+    loaded()
+    loading.reset()
+    module = opforge.get_kernel("acme/plain", 1)
+    assert opforge.get_kernel("acme/plain", 1, variant="torch-universal") is module

@@ -22,6 +22,10 @@ def _broken(place):
     raise ZeroDivisionError("no\nmore lines")
 
 
+def _interrupted(place):
+    raise KeyboardInterrupt
+
+
 def _measures_itself(place):
     return lambda: Seconds(0.004, 0.001)
 
@@ -46,6 +50,7 @@ def case(name="sleep", ours=0.001, **contenders):
 SLEEP = (case(absent=_absent, broken=_broken, reports=_measures_itself, ends=_with_an_end),)
 OURS_IS_MISSING = (case(**{OURS: _absent}),)
 OURS_FAILS = (case(**{OURS: _broken}), case("other"))
+INTERRUPTED = (case("before"), case(**{OURS: _interrupted}), case("after"))
 HUGE = (
     Case(
         "huge",

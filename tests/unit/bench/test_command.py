@@ -71,6 +71,19 @@ def test_a_case_of_ones_own_is_measured_and_all_samples_are_written(folder):
     assert sorted(os.listdir()) == ["run.json"]
 
 
+def test_what_was_measured_before_ctrl_c_is_shown_and_written(folder):
+    done = bench("support.bench.bench_cases:INTERRUPTED", "--quick", "--json", "run.json")
+    assert done.exit_code == 130, done.output
+    assert "Interrupted: the rest was not measured" in done.stdout
+    assert "1 measurement, 1 of 1 goals met" in done.stdout
+    record = json.loads((folder / "run.json").read_text())
+    assert record["interrupted"]
+    assert [result["case"] for result in record["results"]] == ["before"]
+    shown = bench("support.bench.bench_cases:INTERRUPTED", "--from", "run.json")
+    assert shown.exit_code == 0
+    assert "Interrupted: the rest was not measured" in shown.stdout
+
+
 def test_the_document_may_go_to_the_output():
     done = bench(OURS, "--quick", "--json", "-")
     assert json.loads(done.stdout)["results"][0]["case"] == "sleep"

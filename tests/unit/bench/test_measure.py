@@ -70,8 +70,22 @@ def test_what_a_contender_has_started_is_ended():
 def test_a_case_that_would_not_fit_into_memory_is_not_begun():
     from opforge.ops.cases import MissingError
 
-    with pytest.raises(MissingError, match=r"it needs about 3145728\.0 GiB of memory, and .* GiB are free"):
+    with pytest.raises(MissingError, match=r"it needs about 3145728\.0 GiB of memory, and .* GiB are available"):
         measured(bench_cases.HUGE[0])
+
+
+def test_memory_in_which_the_kernel_keeps_files_counts_as_available(monkeypatch):
+    from opforge.accelerator.host import process_memory
+
+    read = process_memory.read_text
+
+    def full_of_files(root, path):
+        text = "MemTotal: 2000000 kB\nMemFree: 4 kB\nMemAvailable: 1900000 kB\n"
+        return text if path == "proc/meminfo" else read(root, path)
+
+    monkeypatch.setattr(process_memory, "read_text", full_of_files)
+    monkeypatch.setattr(os, "sysconf", lambda name: 4096 if "SIZE" in name else 1)
+    assert measured(bench_cases.case()).samples["opforge"]
 
 
 def test_a_run_goes_on_after_an_op_that_cannot_be_measured():

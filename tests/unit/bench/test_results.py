@@ -57,6 +57,10 @@ def spoiled(change):
         ('{"machine": {}}', "it is not a file of `opforge bench`"),
         (spoiled(lambda record: record.update(version=2)), "its format has the version 2, expected 1"),
         (spoiled(lambda record: record.pop("machine")), "it is damaged: KeyError: 'machine'"),
+        (
+            spoiled(lambda record: (record["machine"].pop("torch"), record["machine"].pop("cpu"))),
+            "it is damaged: ValueError: the machine's cpu, torch are missing",
+        ),
         (spoiled(lambda record: record["results"][0].pop("samples")), "it is damaged: KeyError: 'samples'"),
         (spoiled(lambda record: record["results"][0]["samples"]["copy"].pop()), "it is damaged: ValueError"),
         (spoiled(lambda record: record["results"][0]["samples"]["copy"].insert(0, -1)), "it is damaged: ValueError"),

@@ -141,7 +141,8 @@ class TestCommands:
         )
         listed = self.run("key", "list")
         assert [key["namespaces"] for key in listed["trusted"]] == [["*"], ["pl*"]]
-        assert listed["secret"] == ["ci", "lab"]
+        assert [key["name"] for key in listed["secret"]] == ["ci", "lab"]
+        assert listed["secret"][1]["public"] == public
         (pushed,) = self.run("remote", "push", url, "plain", "--key", "lab")["pushed"]
         assert pushed["is_new"] and pushed["entry"] == built_entry.key
         (offer,) = self.run("remote", "ls", url)

@@ -96,7 +96,7 @@ def _print(results: Sequence[tuple[Installed, bool]], as_json: bool) -> None:
         emit_json({"kernels": [to_json(release) | {"new": is_new} for release, is_new in results]})
         return
     for release, is_new in results:
-        state = "installed" if is_new else "is installed already:"
+        state = "installed" if is_new else "installed already:"
         labels = ", ".join(part.candidate.label for part in release.variants)
         click.echo(f"{state} {release.name} {release.version} ({labels}) in {release.root.path}")
         if release.yanked:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import click
 
 from opforge.cli.guard import FAILED, Guarded, json_option
-from opforge.cli.output import emit_json
+from opforge.cli.output import counted, emit_json
 
 from .options import remote_option
 
@@ -57,4 +57,6 @@ def command(check: bool, upgrade: bool, names: Sequence[str], urls: Sequence[str
         return
     for line in changes:
         click.echo(line)
-    click.echo(f"{len(lock.kernels)} kernels in {lock_file.FILE}" + ("" if is_new else ", unchanged"))
+    click.echo(
+        f"{counted(len(lock.kernels), 'kernel', 'kernels')} in {lock_file.FILE}" + ("" if is_new else ", unchanged")
+    )

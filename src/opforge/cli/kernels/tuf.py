@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 import click
@@ -13,7 +12,7 @@ from opforge.cli.output import emit_json
 from opforge.errors import PublishError
 
 if TYPE_CHECKING:
-    from opforge.packages.registry.tuf.state import Roots
+    from opforge.packages.registry.tuf.state import Pairs
     from opforge.remote.stores.protocol import ObjectStore
 
 root_key_option = click.option(
@@ -22,7 +21,9 @@ root_key_option = click.option(
 threshold_option = click.option(
     "--threshold", type=click.IntRange(min=1), default=1, help="How many root keys must sign the next root."
 )
-key_option = click.option("--key", required=True, metavar="NAME", help="The key that publishes.")
+key_option = click.option(
+    "--key", "keys", multiple=True, required=True, metavar="NAME", help="A key that may publish. Repeatable."
+)
 out_option = click.option(
     "--out", type=click.Path(dir_okay=False), required=True, help="Write the root metadata into this file."
 )
@@ -40,22 +41,21 @@ def group() -> None:
 @key_option
 @out_option
 @json_option
-def init(remote: str, root_keys: Sequence[str], threshold: int, key: str, out: str, as_json: bool) -> None:
+def init(remote: str, root_keys: Sequence[str], threshold: int, keys: Sequence[str], out: str, as_json: bool) -> None:
     """Begin the TUF metadata of a registry, and trust its root here.
 
-    Root keys sign new keys, and are kept apart; the key of --key publishes. All are keys of `opforge key new`. Give the
-    file that is written to those who install: opforge tuf trust.
+    Root keys sign new keys, and are kept apart; each key of --key may publish. All are keys of `opforge key new`. Give
+    the file that is written to those who install: opforge tuf trust.
 
     \b
     Example:
       opforge tuf init s3://kernels/ops --root-key root1 --root-key root2 --key ci --out root.json
     """
-    from opforge.remote.signatures import keys, signing
-
     store = _store(remote)
-    metadata = _metadata()
-    online = signing.public_of(keys.read(key))
-    data = _checked(metadata.begin, store, _roots(root_keys), threshold, online, keys.signer(key))
+    _require()
+    from opforge.packages.registry.tuf import metadata
+
+    data = _checked(metadata.begin, store, _pairs(root_keys), threshold, _pairs(keys))
     _write(store, data, out, as_json)
 
 
@@ -74,26 +74,28 @@ def rotate(
     old_keys: Sequence[str],
     root_keys: Sequence[str],
     threshold: int,
-    key: str,
+    keys: Sequence[str],
     out: str,
     as_json: bool,
 ) -> None:
     """Replace the keys of a registry, or renew its root, which is valid for a year.
 
-    The present root keys and the new ones sign the new root. Those who trust an older root follow by themselves.
+    The present root keys and the new ones sign the new root. Those who trust an older root follow by themselves. To
+    replace the key that publishes, name the present one and the new one, and later the new one alone: then nobody who
+    installs meanwhile is refused.
 
     \b
     Example:
-      opforge tuf rotate s3://kernels/ops --old-root-key root1 --root-key root3 --key ci --out root.json
+      opforge tuf rotate s3://kernels/ops --old-root-key root1 --root-key root1 --key ci --key ci2 --out root.json
+      opforge tuf rotate s3://kernels/ops --old-root-key root1 --root-key root1 --key ci2 --out root.json
     """
-    from opforge.remote.signatures import keys, signing
-
     store = _store(remote)
-    metadata = _metadata()
-    online = signing.public_of(keys.read(key))
-    old = [keys.signer(name) for name in old_keys]
-    arguments = (store, _trusted(store), old, _roots(root_keys), threshold, online, keys.signer(key))
-    _write(store, _checked(metadata.rotate, *arguments), out, as_json)
+    _require()
+    from opforge.packages.registry.tuf import rotation
+
+    old = [signer for _public, signer in _pairs(old_keys)]
+    arguments = (store, _trusted(store), old, _pairs(root_keys), threshold, _pairs(keys))
+    _write(store, _checked(rotation.rotate, *arguments), out, as_json)
 
 
 @group.command("refresh", cls=Guarded)
@@ -111,7 +113,10 @@ def refresh(remote: str, key: str, days: float, as_json: bool) -> None:
     from opforge.remote.signatures import keys
 
     store = _store(remote)
-    until = _metadata().refresh(store, _trusted(store), keys.signer(key), days)
+    _require()
+    from opforge.packages.registry.tuf import metadata
+
+    until = metadata.refresh(store, _trusted(store), keys.signer(key), days)
     if as_json:
         emit_json({"remote": store.url, "until": until.isoformat()})
     else:
@@ -150,16 +155,13 @@ def _store(url: str) -> ObjectStore:
     return open_store(remotes.parse(url, "REMOTE").url, settings.offline())
 
 
-def _metadata() -> ModuleType:
+def _require() -> None:
     from opforge.packages.registry.tuf import client
 
     client.require()
-    from opforge.packages.registry.tuf import metadata
-
-    return metadata
 
 
-def _roots(names: Sequence[str]) -> Roots:
+def _pairs(names: Sequence[str]) -> Pairs:
     from opforge.remote.signatures import keys, signing
 
     return [(signing.public_of(keys.read(name)), keys.signer(name)) for name in names]

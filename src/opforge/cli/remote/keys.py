@@ -41,10 +41,10 @@ def new_command(name: str, as_json: bool) -> None:
 @group.command("list", cls=Guarded)
 @json_option
 def list_command(as_json: bool) -> None:
-    """List the keys that are trusted, and your own secret keys."""
+    """List the keys that are trusted, and your own: their public keys, and the files of the secret ones."""
     from opforge.remote.signatures import keys, trust
 
-    trusted, own = trust.read(), keys.names()
+    trusted, own = trust.read(), [_own(name) for name in keys.names()]
     if as_json:
         fields = [entry._asdict() | {"key": str(entry.key)} for entry in trusted.keys]
         return emit_json({"path": trusted.path, "trusted": fields, "secret": own})
@@ -53,9 +53,21 @@ def list_command(as_json: bool) -> None:
         for entry in trusted.keys
     ]
     show_table(("KEY", "NAMESPACES", "UNTIL", "STATE"), rows)
-    for name in own:
-        click.echo(f"secret key {name}: {keys.path_of(name)}", err=True)
+    for key in own:
+        click.echo(f"note: your own key {key['public']}: the secret key is {key['path']}", err=True)
     return None
+
+
+def _own(name: str) -> dict[str, str]:
+    """Returns the name, public key and file of one of the user's keys; the reason if the file cannot be used."""
+    from opforge.errors import KeyFileError
+    from opforge.remote.signatures import keys, signing
+
+    try:
+        public = str(signing.public_of(keys.read(name)))
+    except KeyFileError as error:
+        public = f"{name} ({error})"
+    return {"name": name, "public": public, "path": keys.path_of(name)}
 
 
 @group.command("trust", cls=Guarded)

@@ -22,6 +22,10 @@ from opforge.errors import (
     [
         ({"name": "no good"}, "TestedBuilder: name='no good'. Expected an identifier of at most 200 bytes, such as"),
         ({"sources": []}, "TestedBuilder: it names no sources. Name at least one file in `sources`"),
+        (
+            {"sources": ["plain.c", "other.c", "plain.c"]},
+            "TestedBuilder: sources names 'plain.c' twice: its ops would be defined twice. Name it once",
+        ),
         ({"abi": "rust"}, "plain: abi='rust'. Expected one of 'torch-stable', 'c', 'torch'"),
     ],
 )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from support import text_files
 
+import opforge
 from opforge.builders.spec import kernel_roots
 from opforge.errors import SourceNotFoundError
 
@@ -37,3 +40,11 @@ def test_a_package_that_is_not_installed_or_lacks_the_folder_is_named():
         kernel_roots.package_root("x", "no_such_package_here")
     with pytest.raises(SourceNotFoundError, match=r"names 'json/csrc', which does not exist"):
         kernel_roots.package_root("x", "json")
+
+
+def test_a_source_that_is_no_file_is_said_to_be_none(tmp_path):
+    (tmp_path / "folder.cpp").mkdir()
+    os.mkfifo(tmp_path / "pipe.cpp")
+    for name, state in (("folder.cpp", "is a folder"), ("pipe.cpp", "is not a regular file")):
+        with pytest.raises(SourceNotFoundError, match=f"which {state}. Looked in:"):
+            opforge.load("op", [tmp_path / name])

@@ -115,6 +115,28 @@ def test_an_entry_that_was_used_in_the_future_can_be_evicted(fake_store):
     assert collect(fake_store, max_size=0)[0].op == "relu" and fake_store.entry_keys() == set()
 
 
+def test_choosing_reads_no_record_and_names_the_op_all_the_same(fake_store, monkeypatch):
+    for op in ("relu", "fused_adam", "größe"):
+        fake_store.add(op)
+    for key in fake_store.entry_keys():
+        with open(os.path.join(fake_store.layout.entry(key), "record.json"), "w") as file:
+            file.write("damaged")
+    opened, real = [], os.open
+    monkeypatch.setattr(os, "open", lambda path, *rest, **named: opened.append(path) or real(path, *rest, **named))
+    assert sorted(evicted_ops(gc.over_limit(fake_store.layout, later(), max_size=0))) == ["fused_adam", "größe", "relu"]
+    assert not [path for path in opened if "entries" in str(path)]
+    assert not os.path.exists(fake_store.layout.path("summaries"))
+
+
+def test_an_entry_whose_folder_is_replaced_by_a_link_meanwhile_leads_nowhere(fake_store, tmp_path):
+    key = fake_store.add()
+    planned = gc.over_limit(fake_store.layout, later(), max_size=0)
+    os.rename(fake_store.layout.entry(key), tmp_path / "moved")
+    os.symlink(tmp_path / "moved", fake_store.layout.entry(key))
+    gc.remove(fake_store.layout, planned)
+    assert len(os.listdir(tmp_path / "moved")) == 3
+
+
 # -- garbage -----------------------------------------------------------------------------------------------------------
 
 

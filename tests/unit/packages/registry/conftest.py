@@ -16,7 +16,7 @@ class Keys:
     def public(self, name):
         return signing.public_of(keys.read(name)) if os.path.exists(keys.path_of(name)) else keys.create(name)
 
-    def root(self, *names):
+    def pairs(self, *names):
         return [(self.public(name), keys.signer(name)) for name in names]
 
 
@@ -30,6 +30,6 @@ def tuf(registry, monkeypatch, key_pairs):
     """The registry, with TUF metadata in four bins, which this user trusts."""
     metadata = pytest.importorskip("opforge.packages.registry.tuf.metadata", reason="needs pip install 'opforge[tuf]'")
     monkeypatch.setattr(metadata, "BITS", 2)
-    data = metadata.begin(registry.store, key_pairs.root("root"), 1, key_pairs.public("ci"), keys.signer("ci"))
+    data = metadata.begin(registry.store, key_pairs.pairs("root"), 1, key_pairs.pairs("ci"))
     roots.trust(registry.url, data)
     return registry

@@ -15,7 +15,7 @@ from opforge.errors import ExtraNotInstalledError, PublishError, SignatureError
 from opforge.packages.form import version
 from opforge.packages.form.version import Version
 from opforge.packages.registry import index, mirror, publish, selection
-from opforge.packages.registry.tuf import FOLDER, TIMESTAMP, client, copies, roots
+from opforge.packages.registry.tuf import FOLDER, TIMESTAMP, copies, roots
 from opforge.remote.signatures import keys
 from opforge.remote.stores import open_store
 
@@ -55,6 +55,46 @@ def test_an_index_without_a_signature_is_not_read(tuf):
     listed = index.Index("acme/plain", 99, {Version(9): index.Listed(digest)})
     tuf.replace(index.file_name("acme/plain"), listed.data())
     assert str(tuf.install().version) == "2"
+
+
+def test_an_index_that_was_rolled_back_is_not_signed(tuf):
+    """A publisher adds to what is signed, and not to what others have put beside it."""
+    tuf.publish(number="1")
+    before = tuf.content(index.file_name("acme/plain"))
+    tuf.publish(number="2", text="VALUE = 2\n")
+    publish.yank(tuf.store, "acme/plain", Version(1), "wrong", keys.signer("ci"))
+    tuf.replace(index.file_name("acme/plain"), before)
+    tuf.publish(number="3", text="VALUE = 3\n")
+    (source,) = tuf.sources()
+    listed = source.read_index("acme/plain")
+    assert {str(number): entry.yanked for number, entry in listed.releases.items()} == {"1": "wrong", "2": "", "3": ""}
+    assert listed.sequence == 4
+
+
+def test_what_was_published_before_there_was_metadata_is_signed_with_the_next_release(registry, key_pairs):
+    registry.publish(number="1")
+    data = metadata.begin(registry.store, key_pairs.pairs("root"), 1, key_pairs.pairs("ci"))
+    roots.trust(registry.url, data)
+    registry.publish(number="2", text="VALUE = 2\n")
+    (source,) = registry.sources()
+    assert [*map(str, source.read_index("acme/plain").releases)] == ["1", "2"]
+
+
+@pytest.mark.parametrize("kind", ["snapshot", "timestamp", "bin"])
+def test_a_publisher_does_not_extend_an_older_state(tuf, tmp_path, kind):
+    """What was signed earlier lies in the place of what is newer: every signature is right."""
+    tuf.publish(number="1")
+    before = snapshot_of(tuf, tmp_path / "before")
+    old = set(os.listdir(before / FOLDER))
+    publish.yank(tuf.store, "acme/plain", Version(1), "wrong", keys.signer("ci"))
+    if kind == "timestamp":
+        restore(tuf, before, TIMESTAMP)
+    else:
+        (name,) = [name for name in set(os.listdir(tuf.path / FOLDER)) - old if kind in name]
+        number, rest = name.split(".", 1)
+        tuf.replace(f"{FOLDER}/{name}", tuf.content(f"{FOLDER}/{int(number) - 1}.{rest}"))
+    with pytest.raises(SignatureError, match=rf"{REFUSED}: .*is version \d.*nothing was signed"):
+        tuf.publish(number="2", text="VALUE = 2\n")
 
 
 def test_a_yank_is_signed_too(tuf):
@@ -126,7 +166,7 @@ def test_metadata_that_another_key_signed_is_refused(tuf, key_pairs, name):
     with pytest.raises(SignatureError, match=REFUSED):
         tuf.install()
     with pytest.raises(SignatureError, match=REFUSED):
-        metadata.record(tuf.store, trusted(tuf), "acme/plain", keys.signer("ci"))
+        metadata.record(tuf.store, trusted(tuf), "acme/plain", keys.signer("ci"), lambda _index: None)
 
 
 def test_a_publisher_who_is_killed_before_the_timestamp_changes_nothing(tuf, monkeypatch):
@@ -143,6 +183,15 @@ def test_a_publisher_who_is_killed_before_the_timestamp_changes_nothing(tuf, mon
     assert str(tuf.install().version) == "1"
     tuf.publish(number="2", text="VALUE = 2\n")
     assert str(tuf.install().version) == "2", "publishing it again completes it"
+
+
+def test_versions_that_many_killed_publishers_have_left_are_skipped(tuf):
+    tuf.publish(number="1")
+    (last,) = [name for name in os.listdir(tuf.path / FOLDER) if name.endswith("3.snapshot.json")]
+    for number in range(4, 40):
+        tuf.replace(f"{FOLDER}/{number}.snapshot.json", tuf.content(f"{FOLDER}/{last}"))
+    tuf.publish(number="2", text="VALUE = 2\n")
+    assert str(tuf.install().version) == "2"
 
 
 def test_a_publisher_who_trusts_no_root_is_refused_before_anything_is_stored(tuf):
@@ -162,7 +211,7 @@ def test_without_the_package_nothing_is_read_unprotected(tuf, monkeypatch):
 
 def test_a_registry_without_such_metadata_is_read_as_before(registry):
     registry.publish()
-    assert client.reader(registry.store.url, registry.store) is None
+    assert registry.sources()[0].tuf is None
     assert str(registry.install().version) == "1"
 
 
@@ -188,7 +237,7 @@ def test_a_lock_file_and_the_commands_read_the_signed_index(tuf, monkeypatch, tm
         locking.make(str(tmp_path / "project"), tuf.sources())
 
 
-def test_a_mirror_has_the_same_signatures_and_never_older_ones(tuf, tmp_path):
+def test_a_mirror_has_the_same_signatures_and_never_older_ones(tuf, tmp_path, monkeypatch):
     tuf.publish(number="1")
     (tmp_path / "mirror").mkdir()
     target = open_store(f"file://{tmp_path}/mirror")
@@ -197,6 +246,16 @@ def test_a_mirror_has_the_same_signatures_and_never_older_ones(tuf, tmp_path):
     source = selection.sources([target.url])
     assert str(selection.choose("acme/plain", version.ANY, source).verified.release.version) == "1"
     tuf.publish(number="2", text="VALUE = 2\n")
+    get, fetched = type(tuf.store).get, []
+
+    def counted(store, name, limit):
+        fetched.append(name)
+        return get(store, name, limit)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(tuf.store), "get", counted)
+        copies.copy(tuf.store, target)
+    assert len(fetched) == 4 + 3, "two roots and timestamps; an index, a bin and a snapshot"
     list(mirror.copy(tuf.store, target))
     source = selection.sources([target.url])
     assert str(selection.choose("acme/plain", version.ANY, source).verified.release.version) == "2"
@@ -206,6 +265,6 @@ def test_a_mirror_has_the_same_signatures_and_never_older_ones(tuf, tmp_path):
 def test_a_mirror_with_metadata_of_its_own_keeps_it(tuf, tmp_path, key_pairs):
     (tmp_path / "mirror").mkdir()
     target = open_store(f"file://{tmp_path}/mirror")
-    metadata.begin(target, key_pairs.root("other"), 1, key_pairs.public("ci"), keys.signer("ci"))
+    metadata.begin(target, key_pairs.pairs("other"), 1, key_pairs.pairs("ci"))
     with pytest.raises(PublishError, match="it has metadata of its own"):
         list(mirror.copy(tuf.store, target))

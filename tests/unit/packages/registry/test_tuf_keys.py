@@ -6,11 +6,13 @@ import os
 
 import pytest
 
-from opforge.errors import PublishError, SignatureError
-from opforge.packages.registry.tuf import FOLDER, roots
+from opforge.errors import PublishError, SignatureError, TrustFileError
+from opforge.packages.registry.tuf import FOLDER, TIMESTAMP, client, roots
 from opforge.remote.signatures import keys
+from opforge.remote.stores import open_store
 
 metadata = pytest.importorskip("opforge.packages.registry.tuf.metadata", reason="needs pip install 'opforge[tuf]'")
+rotation = pytest.importorskip("opforge.packages.registry.tuf.rotation")
 REFUSED = "its TUF metadata is refused"
 
 
@@ -20,10 +22,8 @@ def trusted(registry):
 
 def test_keys_are_replaced_and_those_who_trust_the_first_root_follow(tuf, key_pairs):
     tuf.publish(number="1")
-    new = key_pairs.root("root2", "root3")
-    data = metadata.rotate(
-        tuf.store, trusted(tuf), [keys.signer("root")], new, 2, key_pairs.public("ci2"), keys.signer("ci2")
-    )
+    new = key_pairs.pairs("root2", "root3")
+    data = rotation.rotate(tuf.store, trusted(tuf), [keys.signer("root")], new, 2, key_pairs.pairs("ci2"))
     assert str(tuf.install().version) == "1", "by the root that was trusted first"
     with pytest.raises(SignatureError, match=r"the key ci may not sign it.*Sign with one of: ci2"):
         metadata.refresh(tuf.store, trusted(tuf), keys.signer("ci"))
@@ -33,22 +33,20 @@ def test_keys_are_replaced_and_those_who_trust_the_first_root_follow(tuf, key_pa
 
 
 def test_too_few_or_foreign_root_keys_cannot_replace_keys(tuf, key_pairs):
-    new = key_pairs.root("mallory")
-    arguments = (new, 1, key_pairs.public("mallory"), keys.signer("mallory"))
+    new = key_pairs.pairs("mallory")
+    arguments = (new, 1, new)
     with pytest.raises(SignatureError, match="the key mallory may not sign it"):
-        metadata.rotate(tuf.store, trusted(tuf), [keys.signer("mallory")], *arguments)
+        rotation.rotate(tuf.store, trusted(tuf), [keys.signer("mallory")], *arguments)
     with pytest.raises(SignatureError, match="too few root keys have signed"):
-        metadata.rotate(tuf.store, trusted(tuf), [], *arguments)
+        rotation.rotate(tuf.store, trusted(tuf), [], *arguments)
     assert not os.path.exists(tuf.path / FOLDER / "2.root.json")
 
 
 def test_a_root_that_its_present_keys_did_not_sign_is_refused(tuf, key_pairs):
     tuf.publish()
-    foreign = metadata.State(
-        tuf.store, metadata._root(2, [key_pairs.public("mallory")], 1, key_pairs.public("mallory"))
-    )
-    metadata.sign(foreign.root, keys.signer("mallory"), foreign.keys("root"))
-    tuf.replace(f"{FOLDER}/2.root.json", foreign.root.to_bytes())
+    foreign = metadata.new_root(2, key_pairs.pairs("mallory"), 1, [key_pairs.public("mallory")])
+    metadata.sign(foreign, keys.signer("mallory"), metadata.keys_of(foreign.signed, "root"))
+    tuf.replace(f"{FOLDER}/2.root.json", foreign.to_bytes())
     with pytest.raises(SignatureError, match=f"{REFUSED}.*root was signed by"):
         tuf.install()
     with pytest.raises(SignatureError, match=REFUSED):
@@ -57,11 +55,15 @@ def test_a_root_that_its_present_keys_did_not_sign_is_refused(tuf, key_pairs):
 
 def test_one_who_was_killed_between_root_and_timestamp_can_repeat_it(tuf, key_pairs, monkeypatch):
     tuf.publish()
-    arguments = (key_pairs.root("root2"), 1, key_pairs.public("ci2"), keys.signer("ci2"))
-    with monkeypatch.context() as patch, pytest.raises(PublishError, match="opforge tuf rotate again"):
-        patch.setattr(metadata.State, "renew", lambda *_arguments: False)
-        metadata.rotate(tuf.store, trusted(tuf), [keys.signer("root")], *arguments)
-    metadata.rotate(tuf.store, trusted(tuf), [keys.signer("root2")], *arguments)
+    arguments = (key_pairs.pairs("root2"), 1, key_pairs.pairs("ci2"))
+
+    def killed(*_arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(rotation.State, "renew", killed)
+        rotation.rotate(tuf.store, trusted(tuf), [keys.signer("root")], *arguments)
+    rotation.rotate(tuf.store, trusted(tuf), [keys.signer("root2")], *arguments)
     assert str(tuf.install().version) == "1"
 
 
@@ -78,8 +80,131 @@ def test_a_file_that_is_no_root_is_not_trusted(registry, text):
 
 
 def test_metadata_cannot_be_begun_twice_or_by_too_few_keys(tuf, key_pairs):
-    arguments = (key_pairs.public("ci"), keys.signer("ci"))
     with pytest.raises(PublishError, match="it has one already"):
-        metadata.begin(tuf.store, key_pairs.root("root"), 1, *arguments)
+        metadata.begin(tuf.store, key_pairs.pairs("root"), 1, key_pairs.pairs("ci"))
     with pytest.raises(ValueError, match="3 of 1 root keys cannot sign"):
-        metadata._root(1, [key_pairs.public("root")], 3, key_pairs.public("ci"))
+        metadata.new_root(1, key_pairs.pairs("root"), 3, [key_pairs.public("ci")])
+
+
+def test_one_who_was_killed_while_it_was_begun_can_repeat_it(registry, key_pairs, monkeypatch):
+    put = type(registry.store).put_if_absent
+
+    def killed(store, name, data):
+        if name == TIMESTAMP:
+            raise KeyboardInterrupt
+        return put(store, name, data)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(type(registry.store), "put_if_absent", killed)
+        metadata.begin(registry.store, key_pairs.pairs("root"), 1, key_pairs.pairs("ci"))
+    with pytest.raises(PublishError, match="it has one already"):
+        metadata.begin(registry.store, key_pairs.pairs("root"), 1, key_pairs.pairs("ci2"))
+    roots.trust(registry.url, metadata.begin(registry.store, key_pairs.pairs("root"), 1, key_pairs.pairs("ci")))
+    registry.publish(number="1")
+    assert str(registry.install().version) == "1"
+
+
+def test_trusting_another_root_never_leaves_the_registry_unprotected(tuf, monkeypatch):
+    def killed(_folder):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(roots, "_forget", killed)
+        roots.trust(tuf.url, trusted(tuf))
+    assert trusted(tuf) is not None
+
+
+def test_what_cannot_be_kept_of_a_registry_is_no_attack(tuf):
+    tuf.publish()
+    os.unlink(os.path.join(roots.folder_of(tuf.url), "timestamp.json"))
+    os.makedirs(os.path.join(roots.folder_of(tuf.url), "timestamp.json", "x"))
+    with pytest.raises(TrustFileError, match="its folder cannot be written"):
+        tuf.install()
+
+
+class Clients:
+    """Processes that read an index again and again, each time as a new user who trusts the first root."""
+
+    def __init__(self, tuf, folder, processes=1, users=""):
+        self._folder, self._pids = folder, []
+        self._stop = folder / "stop"
+        for number in range(processes):
+            pid = os.fork()
+            if pid == 0:
+                self._poll(tuf.url, trusted(tuf), f"{folder}/{users or number}", folder / f"{number}.log")
+            self._pids.append(pid)
+
+    def _poll(self, url, root, config, log):
+        lines, store = [], open_store(url)
+        try:
+            while not self._stop.exists() or len(lines) < 3:
+                os.environ["XDG_CONFIG_HOME"] = config if "shared" in config else f"{config}-{len(lines)}"
+                try:
+                    if not os.path.exists(roots.folder_of(url)):
+                        roots.trust(url, root)
+                    lines.append("read" if client.Reader(url, store, root).index("acme/plain") else "none")
+                except Exception as error:
+                    lines.append(f"{type(error).__name__}: {error}")
+        finally:
+            log.write_text("\n".join(lines))
+            os._exit(0)
+
+    def stop(self):
+        """Returns what became of each look."""
+        self._stop.touch()
+        for pid in self._pids:
+            os.waitpid(pid, 0)
+        texts = [(self._folder / f"{number}.log").read_text() for number in range(len(self._pids))]
+        return [line for text in texts for line in text.splitlines()]
+
+
+def test_nobody_is_refused_while_the_key_that_publishes_is_replaced(tuf, key_pairs, tmp_path):
+    tuf.publish(number="1")
+    (tmp_path / "clients").mkdir()
+    clients = Clients(tuf, tmp_path / "clients")
+    root = ([keys.signer("root")], key_pairs.pairs("root"), 1)
+    for number in range(10):
+        old, new = f"ci{number or ''}", f"ci{number + 1}"
+        rotation.rotate(tuf.store, trusted(tuf), *root, key_pairs.pairs(old, new))
+        metadata.refresh(tuf.store, trusted(tuf), keys.signer(new))
+        metadata.refresh(tuf.store, trusted(tuf), keys.signer(old))
+        rotation.rotate(tuf.store, trusted(tuf), *root, key_pairs.pairs(new))
+        with pytest.raises(SignatureError, match="may not sign it"):
+            metadata.refresh(tuf.store, trusted(tuf), keys.signer(old))
+    lines = clients.stop()
+    assert {*lines} == {"read"} and len(lines) > 2, lines
+
+
+def test_what_the_old_key_signs_during_the_replacement_is_signed_again(tuf, key_pairs, monkeypatch):
+    tuf.publish(number="1")
+    root = ([keys.signer("root")], key_pairs.pairs("root"), 1)
+    rotation.rotate(tuf.store, trusted(tuf), *root, key_pairs.pairs("ci", "ci2"))
+    put = type(tuf.store).put_if_absent
+
+    def late(store, name, data):
+        if name.endswith("3.root.json"):
+            metadata.refresh(tuf.store, trusted(tuf), keys.signer("ci"))
+            with pytest.raises(SignatureError, match=r"the key ci may not sign it.*Sign with one of: ci2"):
+                tuf.publish(number="2", text="VALUE = 2\n")
+        return put(store, name, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(tuf.store), "put_if_absent", late)
+        rotation.rotate(tuf.store, trusted(tuf), *root, key_pairs.pairs("ci2"))
+    assert str(tuf.install().version) == "1"
+
+
+def test_a_key_that_may_not_publish_is_refused_before_anything_is_stored(tuf, key_pairs):
+    tuf.publish(number="1")
+    rotation.rotate(tuf.store, trusted(tuf), [keys.signer("root")], key_pairs.pairs("root"), 1, key_pairs.pairs("ci2"))
+    before = {name: tuf.content(name) for name in tuf.files()}
+    with pytest.raises(SignatureError, match=r"the key ci may not sign it.*Sign with one of: ci2"):
+        tuf.publish(number="2", text="VALUE = 2\n")
+    assert {name: tuf.content(name) for name in tuf.files()} == before
+
+
+def test_many_processes_of_one_user_read_at_once(tuf, tmp_path):
+    tuf.publish(number="1")
+    (tmp_path / "clients").mkdir()
+    lines = Clients(tuf, tmp_path / "clients", processes=8, users="shared").stop()
+    assert {*lines} == {"read"} and len(lines) >= 24, lines

@@ -130,13 +130,14 @@ void guarded(StableIValue* stack, uint64_t in, uint64_t out) {
 
 // A kernel whose exceptions stay inside the library: the only kind that may be registered.
 struct Guarded {
-    Boxed kernel;
+    Boxed boxed;
 };
 
 }  // namespace opforge
 
 // The argument of `impl` for a kernel that reads its arguments from the stack itself.
 #define OPFORGE_BOXED(...) (::opforge::Guarded{&::opforge::guarded<(__VA_ARGS__)>})
+#define OPFORGE_CAUGHT guarded
 
 #else
 
@@ -171,4 +172,5 @@ void located(StableIValue* stack, uint64_t in, uint64_t out) {
 }  // namespace opforge
 
 #define OPFORGE_BOXED(...) (__VA_ARGS__)
+#define OPFORGE_CAUGHT located
 #endif

@@ -1,7 +1,8 @@
 // Registration at load: what a library's blocks define is data until the loader calls `opforge_register`.
 //
 // A library with at least one block exports two symbols:
-//   opforge_describe  returns what it will define, so that the loader can detect conflicts first;
+//   opforge_describe  returns what it will define, so that the loader can detect conflicts first, and then, after a
+//                     form feed, the kernels of which the library does not know whether they fit their schemas;
 //   opforge_register  registers every block, and undoes everything on the first failure. It also gets the folders of
 //                     the library's roots, for the messages of errors: compiled paths begin with a root's name.
 #pragma once
@@ -57,6 +58,9 @@ public:
     // Appends a line for each op that `fill` defines: `ns::schema`, or `ns` alone if the schemas cannot be listed.
     virtual void describe(std::string& lines) const = 0;
 
+    // Appends a line for each kernel that is not known to fit its op's schema, by what `describe` of all blocks gave.
+    virtual void check(const std::string&, std::string&) const {}
+
     const char* const ns;
     const bool defines;  // false for kernels, which may be for another library's namespace, such as aten
     const Block* next = nullptr;
@@ -111,6 +115,16 @@ OPFORGE_EXPORT const char* opforge_describe() {
         if (block->defines) {
             block->describe(lines);
         }
+    }
+    std::string kernels;
+    for (const opforge::Block* block = opforge::Block::first(); block; block = block->next) {
+        try {
+            block->check(lines, kernels);
+        } catch (...) {  // it will be thrown again, and reported, when the block is registered
+        }
+    }
+    if (!kernels.empty()) {
+        lines.append("\f").append(kernels);
     }
     return lines.c_str();
 }

@@ -10,6 +10,7 @@
 #include <torch/csrc/stable/version.h>
 
 #include <opforge/exceptions.h>
+#include <opforge/kernel_types.h>
 #include <opforge/registration.h>
 
 #include <cstdint>
@@ -31,8 +32,10 @@ public:
     enum class Kind { DEF, IMPL, FRAGMENT };
     using Boxed = void (*)(StableIValue*, uint64_t, uint64_t);
 
-    // A library that only lists the schemas.
-    StableLibrary(const char* ns, std::string* lines) : ns_(ns), lines_(lines) {}
+    // A library that only lists: its schemas, or, if `schemas` are those of all blocks, the kernels that are not known
+    // to fit theirs.
+    StableLibrary(const char* ns, std::string* lines, const std::string* schemas = nullptr)
+        : ns_(ns), lines_(lines), schemas_(schemas) {}
 
     // A library that registers them. `key` is a dispatch key, or null for definitions.
     StableLibrary(Kind kind, const char* ns, const char* key, const char* file, uint32_t line) : ns_(ns) {
@@ -57,15 +60,23 @@ public:
     // Not inlined: a block calls these once per op, and inlining would take longer to compile than all of its kernels.
     [[gnu::noinline]] StableLibrary& def(const char* schema) {
         if (lines_) {
-            lines_->append(ns_).append("::").append(schema).append("\n");
+            list(schema);
         } else if (ok() && aoti_torch_library_def(handle_, schema) != AOTI_TORCH_SUCCESS) {
             fail("torch refused the definition ", schema);
         }
         return *this;
     }
 
+    [[gnu::cold, gnu::noinline]] StableLibrary& impl(const char* name, opforge::Kernel kernel) {
+        if (!schemas_) {
+            return impl_boxed(name, kernel.boxed);
+        }
+        opforge::append_unproven(schemas_->c_str(), ns_.c_str(), name, kernel, *lines_);
+        return *this;
+    }
+
 #ifdef _LIBCPP_VERSION
-    StableLibrary& impl(const char* name, opforge::Guarded guarded) { return impl_boxed(name, guarded.kernel); }
+    StableLibrary& impl(const char* name, opforge::Guarded kernel) { return impl_boxed(name, kernel.boxed); }
 
     // Deleted because the exceptions of a bare kernel would reach another C++ runtime: write TORCH_BOX(&kernel), or
     // OPFORGE_BOXED(&kernel) for a kernel that is boxed by hand.
@@ -115,11 +126,26 @@ public:
 #endif
 
 private:
+    // One line a schema, whatever line breaks its text has.
+    [[gnu::cold, gnu::noinline]] void list(const char* schema) {
+        if (!schemas_) {
+            opforge::append(*lines_, ns_.c_str());
+            opforge::append(*lines_, "::");
+            size_t at = lines_->size();
+            opforge::append(*lines_, schema);
+            for (char* text = lines_->data(); text[at]; ++at) {
+                text[at] = text[at] == '\n' ? ' ' : text[at];
+            }
+            opforge::append(*lines_, "\n");
+        }
+    }
+
     bool ok() const { return problem.empty(); }
     void fail(const char* what, const char* which) { problem = std::string(what) + which; }
 
     std::string ns_;
     std::string* lines_ = nullptr;
+    const std::string* schemas_ = nullptr;
     TorchLibraryHandle handle_ = nullptr;
 };
 
@@ -140,6 +166,10 @@ public:
         StableLibrary library(ns, &lines);
         fill_(library);
     }
+    void check(const std::string& schemas, std::string& lines) const override {
+        StableLibrary library(ns, &lines, &schemas);
+        fill_(library);
+    }
 
 private:
     StableLibrary::Kind kind_;
@@ -154,14 +184,11 @@ private:
 #undef OPFORGE_UNAVAILABLE
 
 // An exception of a kernel gets the paths of files, and does not leave a library that contains a C++ runtime of its
-// own: see opforge/exceptions.h.
+// own: see opforge/exceptions.h. The types of the function go with it: see opforge/kernel_types.h.
 #undef TORCH_BOX
-#ifdef _LIBCPP_VERSION
-#define TORCH_BOX(function)                                                \
-    (::opforge::Guarded{&::opforge::guarded<&torch::stable::detail::boxer< \
-        std::remove_pointer_t<std::remove_reference_t<decltype(function)>>, (function)>::boxed_fn>})
-#else
-#define TORCH_BOX(function)                             \
-    (&::opforge::located<&torch::stable::detail::boxer< \
-         std::remove_pointer_t<std::remove_reference_t<decltype(function)>>, (function)>::boxed_fn>)
-#endif
+#define TORCH_BOX(function)                                                                                            \
+    (::opforge::Kernel{&::opforge::OPFORGE_CAUGHT<&torch::stable::detail::boxer<                                       \
+                           std::remove_pointer_t<std::remove_reference_t<decltype(function)>>, (function)>::boxed_fn>, \
+                       &::opforge::FunctionTypes<typename torch::headeronly::guts::infer_function_traits_t<            \
+                           std::remove_pointer_t<std::remove_reference_t<decltype(function)>>>::func_type>::append_to, \
+                       __FILE__ ":" C10_STRINGIZE(__LINE__), #function})

@@ -1,0 +1,187 @@
+// The types of kernels and of schemas as text, so that the loader can refuse a kernel that does not fit its schema.
+// torch sees a boxed kernel as a function of any types, and would pass it whatever the schema says.
+//
+// A list of types is "Tensor|int[]?|=|Tensor|": those of the arguments, "=", those of what is returned.
+#pragma once
+
+#include <torch/headeronly/core/Layout.h>
+#include <torch/headeronly/core/MemoryFormat.h>
+#include <torch/headeronly/core/ScalarType.h>
+#include <torch/headeronly/util/HeaderOnlyArrayRef.h>
+
+#include <opforge/exceptions.h>
+
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+
+namespace opforge {
+
+// Not inlined, as all of this file: that would take longer to compile than the kernels of some ops.
+[[gnu::cold, gnu::noinline]] inline void append(std::string& text, const char* word) { text.append(word); }
+
+// What the compiler prints for T is in this function's name.
+template <typename T>
+const char* name_with() {
+    return __PRETTY_FUNCTION__;
+}
+
+// Appends the schema's type that torch's boxing converts from or to T. For any other type: "<", `name_with`, ">".
+template <typename T>
+struct TypeText {
+    static void append_to(std::string& text) {
+        if constexpr (std::is_same_v<T, bool>) {
+            append(text, "bool");
+        } else if constexpr (std::is_integral_v<T> && sizeof(T) == sizeof(int64_t)) {
+            append(text, "int");
+        } else if constexpr (std::is_same_v<T, double>) {
+            append(text, "float");
+        } else if constexpr (std::is_same_v<T, std::string> || std::is_same_v<T, std::string_view>) {
+            append(text, "str");
+        } else if constexpr (std::is_same_v<T, torch::stable::Tensor>) {
+            append(text, "Tensor");
+        } else if constexpr (std::is_same_v<T, torch::stable::Device>) {
+            append(text, "Device");
+        } else if constexpr (std::is_same_v<T, torch::headeronly::ScalarType>) {
+            append(text, "ScalarType");
+        } else if constexpr (std::is_same_v<T, torch::headeronly::Layout>) {
+            append(text, "Layout");
+        } else if constexpr (std::is_same_v<T, torch::headeronly::MemoryFormat>) {
+            append(text, "MemoryFormat");
+#if defined(TORCH_VERSION_2_13_0) && TORCH_FEATURE_VERSION >= TORCH_VERSION_2_13_0
+        } else if constexpr (std::is_same_v<T, torch::stable::Generator>) {
+            append(text, "Generator");
+#endif
+        } else {
+            append(text, "<");
+            append(text, name_with<T>());
+            append(text, ">");
+        }
+    }
+};
+
+template <typename T>
+struct TypeText<std::optional<T>> {
+    static void append_to(std::string& text) {
+        TypeText<T>::append_to(text);
+        append(text, "?");
+    }
+};
+
+template <typename T>
+struct TypeText<std::vector<T>> {
+    static void append_to(std::string& text) {
+        TypeText<T>::append_to(text);
+        append(text, "[]");
+    }
+};
+
+template <typename T>
+struct TypeText<torch::headeronly::HeaderOnlyArrayRef<T>> : TypeText<std::vector<T>> {};
+
+template <typename... T>
+struct TypeList {
+    static void append_to(std::string& text) {
+        ((TypeText<std::remove_cv_t<std::remove_reference_t<T>>>::append_to(text), append(text, "|")), ...);
+    }
+};
+
+template <typename Result>
+struct ReturnTypes : TypeList<Result> {};
+template <>
+struct ReturnTypes<void> : TypeList<> {};
+template <typename... T>
+struct ReturnTypes<std::tuple<T...>> : TypeList<T...> {};
+
+template <typename Function>
+struct FunctionTypes;
+template <typename Result, typename... Arguments>
+struct FunctionTypes<Result(Arguments...)> {
+    static void append_to(std::string& text) {
+        TypeList<Arguments...>::append_to(text);
+        append(text, "=|");
+        ReturnTypes<Result>::append_to(text);
+    }
+};
+
+// The value of TORCH_BOX: what torch calls, with the types that boxing hides.
+struct Kernel {
+    Boxed boxed;
+    void (*append_types)(std::string&);
+    const char* place;     // FILE:LINE of TORCH_BOX
+    const char* function;  // its argument, as it is in the source
+
+    constexpr operator Boxed() const { return boxed; }
+};
+
+// Returns what follows the next `last`.
+[[gnu::cold, gnu::noinline]] inline const char* behind(const char* from, char last) {
+    const char* end = std::strchr(from, last);
+    return end ? end + 1 : from + std::strlen(from);
+}
+
+// Appends the types from `at` to the ")" or the end of the line that ends the list. Returns what follows.
+[[gnu::cold, gnu::noinline]] inline const char* append_listed_types(const char* at, std::string& text) {
+    constexpr const char* kWord = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.";
+    int depth = 0;
+    for (bool is_type = true; *at && *at != '\n';) {
+        if (const size_t length = is_type ? std::strspn(at, kWord) : 0) {
+            text.append(at, length);
+            for (at += length; *at == '(' || *at == '[' || *at == '?';) {  // Tensor(a!)[2]?
+                append(text, *at == '[' ? "[]" : *at == '?' ? "?" : "");
+                at = *at == '?' ? at + 1 : behind(at, *at == '(' ? ')' : ']');
+            }
+            append(text, "|");
+            is_type = false;  // until the next comma: a name and a default
+            continue;
+        }
+        const char letter = *at++;
+        if (letter == '"' || letter == '\'') {
+            at = behind(at, letter);
+        } else if (letter == '(' || letter == '[') {
+            ++depth;
+        } else if (letter == ')' || letter == ']') {
+            if (depth-- == 0) {
+                break;
+            }
+        } else if (letter == ',' && depth == 0) {
+            is_type = true;
+        }
+    }
+    return at;
+}
+
+// Appends a line for a kernel, unless the schema of its op is among `schemas` and has exactly its types. Whether other
+// types fit, and kernels for other libraries' ops, is for the loader to say: it knows torch's rules and its schemas.
+[[gnu::cold, gnu::noinline]] inline void append_unproven(const char* schemas, const char* ns, const char* name,
+                                                         const Kernel& kernel, std::string& lines) {
+    std::string op, types, expected;
+    if (!std::strstr(name, "::")) {
+        append(op, ns);
+        append(op, "::");
+    }
+    append(op, name);
+    kernel.append_types(types);
+    for (const char* line = schemas; *line; line = behind(line, '\n')) {
+        if (std::strncmp(line, op.c_str(), op.size()) == 0 && line[op.size()] == '(') {
+            const char* at = append_listed_types(line + op.size() + 1, expected);
+            append(expected, "=|");
+            at += std::strspn(at, " ->");
+            append_listed_types(*at == '(' ? at + 1 : at, expected);
+            if (std::strcmp(expected.c_str(), types.c_str()) == 0) {
+                return;
+            }
+            break;
+        }
+    }
+    for (const char* word : {op.c_str(), "\t", types.c_str(), "\t", kernel.place, "\t", kernel.function, "\n"}) {
+        append(lines, word);
+    }
+}
+
+}  // namespace opforge

@@ -1,0 +1,84 @@
+"""A second load in one process after another compiler is found: what a build would give now is loaded."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+
+import pytest
+from support import sample_ops, text_files
+
+from opforge.builders.lookup import finder
+from opforge.cache.filesystem.disk import RACY_NS
+
+WHICH = f"{sample_ops.EXPORT} int value() {{\n#ifdef __clang__\n  return 2;\n#else\n  return 1;\n#endif\n}}\n"
+"""Returns which compiler made it."""
+GCC, CLANG = shutil.which("g++"), shutil.which("clang++")
+pytestmark = pytest.mark.skipif(CLANG is None, reason="needs clang++ (apt install clang)")
+
+
+def settled(builder):
+    """Loads, waits until no stamp is racy, and loads again; returns the op."""
+    builder.load()
+    time.sleep(RACY_NS / 1e9 + 0.1)
+    return builder.load()
+
+
+def op_class(folder):
+    """Writes the source of a plain op; returns its builder class."""
+    name = sample_ops.unique_name("op")
+    text_files.write(folder, f"{name}.cpp", WHICH)
+    return sample_ops.builder_class(folder, name, abi="c")
+
+
+def switch(link, target):
+    """Points a link at another file, as update-alternatives does."""
+    os.symlink(target, f"{link}.new")
+    os.replace(f"{link}.new", link)
+
+
+@pytest.mark.parametrize("found_by", ["CXX", "PATH"])
+def test_a_compiler_that_is_switched_behind_a_link(tmp_path, monkeypatch, found_by):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "alternatives").mkdir()
+    link = str(tmp_path / "alternatives" / "g++")
+    os.symlink(link, tmp_path / "bin" / "g++")
+    switch(link, GCC)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    if found_by == "CXX":
+        monkeypatch.setenv("CXX", f"{tmp_path}/bin/g++")
+    builder = op_class(tmp_path / "op")()
+    first = settled(builder)
+    switch(link, CLANG)
+    second = builder.load()
+    assert (first.value(), second.value()) == (1, 2)
+    switch(link, GCC)
+    assert builder.load() is first
+    time.sleep(RACY_NS / 1e9 + 0.1)
+    assert builder.load() is first
+    monkeypatch.setattr(finder, "stored_entry", lambda *_arguments: pytest.fail("nothing is racy any more"))
+    assert builder.load() is first
+
+
+def test_a_compiler_that_appears_earlier_on_path(tmp_path, monkeypatch):
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    os.symlink(GCC, tmp_path / "second" / "g++")
+    monkeypatch.setenv("PATH", f"{tmp_path}/first:{tmp_path}/second:{os.environ['PATH']}")
+    builder = op_class(tmp_path / "op")()
+    assert settled(builder).value() == 1
+    os.symlink(CLANG, tmp_path / "first" / "g++")
+    assert builder.load().value() == 2
+
+
+def test_a_compiler_that_is_replaced_in_place_after_a_hit_from_memory(tmp_path, monkeypatch):
+    program = text_files.write_script(tmp_path, "g++", f'exec {GCC} "$@"')
+    monkeypatch.setenv("CXX", str(program))
+    cls = op_class(tmp_path / "op")
+    settled(cls())
+    settled(cls())
+    builder = cls()
+    assert builder.load().value() == 1
+    text_files.write_script(tmp_path, "g++", f'exec {CLANG} "$@"')
+    assert builder.load().value() == 2
