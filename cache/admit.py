@@ -34,6 +34,7 @@ def admit(
     owners: Collection[int],
     layer_description: str = "",
     fetched: tuple[str, bytes] | None = None,
+    synced: bool = True,
 ) -> tuple[Entry, bool]:
     """Checks a finished folder and makes it an entry; returns it, and whether it is new.
 
@@ -48,6 +49,7 @@ def admit(
             that of the builder that built it. Every user may read the entry.
         fetched: For what a remote offered: the key of the description that it was offered for, and what is kept of the
             offer. The entry is found by this description alone, and by no plan.
+        synced: Whether the files are on the disk before the entry is there.
 
     Raises:
         ValueError: Something in the folder is wrong; the text says what.
@@ -59,7 +61,7 @@ def admit(
     _set_modes(folder, record["file"], bool(layer_description))
     names = os.listdir(folder)
     for _attempt in range(3):
-        is_new = staging.publish(layout, folder, key)
+        is_new = staging.publish(layout, folder, key, synced)
         entry = Entry(key, layout.entry(key), record, "built" if is_new else "cache")
         problem = integrity_problem(entry, owners, full=True)
         if not problem and not is_new:

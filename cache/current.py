@@ -40,8 +40,9 @@ def current_store() -> Store:
     key = (root, chosen, names, layers)
     store = _stores.get(key)
     if store is None:
-        owners = trust.trusted_ids(names)
-        problem = find_problem(root, trust.trusted_ids())
+        user = trust.trusted_ids()
+        owners = trust.trusted_ids(names) if names else user
+        problem = find_problem(root, user)
         if problem and chosen:
             raise problem
         store = Store(PLACEHOLDER_ROOT if problem else root, owners, _trusted_layers(layers, owners))

@@ -98,12 +98,13 @@ def sweep(layout: Layout) -> int:
     return len(paths)
 
 
-def publish(layout: Layout, finished: str, key: str) -> bool:
+def publish(layout: Layout, finished: str, key: str, synced: bool = True) -> bool:
     """Makes the folder `finished` the entry `key` by one rename; returns False if another builder was first.
 
-    The files are synced first, so that after a crash of the machine the entry is complete or missing. Raises OSError.
+    If `synced`, the files are written to the disk first: after a crash of the machine the entry is complete or missing.
+    Raises OSError.
     """
-    for name in os.listdir(finished):
+    for name in os.listdir(finished) if synced else ():
         with open(os.path.join(finished, name), "rb") as file:
             os.fsync(file.fileno())
     try:

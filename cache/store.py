@@ -165,8 +165,12 @@ class Store:
         self.owners = owners
         self.layers = tuple(Source(Layout(layer), owners) for layer in layers)
         self.own = Source(self.layout, owners, origin="cache")
-        self.fetched = Source(self.layout, owners, area=FETCHED)
         self.disk = disk or Disk()
+
+    @property
+    def fetched(self) -> Source:
+        """Where entries that came from a remote are looked for."""
+        return Source(self.layout, self.owners, area=FETCHED)
 
     def get(
         self,

@@ -15,6 +15,7 @@ from opforge.cache import staging
 from opforge.cache.admit import admit
 from opforge.cache.filesystem.files import UNREADABLE
 from opforge.cache.maintenance import limits
+from opforge.cache.records.entry import FULL_CHECK_BYTES
 from opforge.cache.records.fetched import Fetched, trust_stamp
 from opforge.cache.records.validity import Observation
 from opforge.cache.store import NO_RECORD, Rejected
@@ -197,7 +198,9 @@ def _take(store: ObjectStore, remote: Remote, request: Request, candidate: Candi
             signer=candidate.signer,
             trust=trust_stamp(request.store.disk),
         )
-        admit(layout, finished, request.store.owners, fetched=(request.description, note.to_bytes()))
+        # What is hashed at each load need not be on the disk: if it is damaged, it is fetched again.
+        synced = offer.record["size"] > FULL_CHECK_BYTES
+        admit(layout, finished, request.store.owners, fetched=(request.description, note.to_bytes()), synced=synced)
     except StoreError as error:
         if store.get(offers.name_of(request.description), offers.MAX_FRAME_BYTES) is None:
             raise  # it can no longer be read at all

@@ -9,11 +9,11 @@ revoked.
 
 from __future__ import annotations
 
-import calendar
 import json
 import re
 import time
 from collections.abc import Collection
+from datetime import datetime, timezone
 from typing import NamedTuple
 
 from opforge.cache.filesystem.files import UNREADABLE
@@ -78,7 +78,10 @@ def parse(data: bytes) -> Revocations:
             raise ValueError("it is no list of revoked offers that this opforge reads")
         if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
             raise ValueError("its entries are no texts")
-        date = float(calendar.timegm(time.strptime(value["date"], DATE)))
+        # Not strptime, whose import takes longer than all of this.
+        date = datetime.fromisoformat(value["date"].removesuffix("Z")).replace(tzinfo=timezone.utc).timestamp()
+        if time.strftime(DATE, time.gmtime(date)) != value["date"]:
+            raise ValueError("its date has another form")
         return Revocations(str(value["key"]), date, tuple(entries))
     except UNREADABLE as error:
         raise ValueError(f"the list of revoked offers is damaged ({error})") from error

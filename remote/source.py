@@ -14,7 +14,6 @@ from opforge.errors import ExtraNotInstalledError, LockTimeoutError, RemoteError
 
 from . import answers, fetch, fetched_entries
 from .remotes import Remote, configured
-from .signatures import keys
 from .stores import open_store
 
 if TYPE_CHECKING:
@@ -91,6 +90,8 @@ class Remotes:
         """Returns whether what is built here will be published: otherwise others would wait in vain."""
         if settings.user_flags() and not remote.takes_flags:
             return False
+        from .signatures import keys
+
         try:
             return remote.is_unsigned or bool(keys.signer())
         except (RemoteError, SettingError) as error:
@@ -135,9 +136,7 @@ class Remotes:
 
         path = layout.path("locks", request.description)
         try:
-            with lock.acquire(
-                path, f"{request.op}, which is fetched", limit_settings.lock_timeout(), has_news
-            ) as result:
+            with lock.hold(path, f"{request.op}, which is fetched", limit_settings.lock_timeout(), has_news) as result:
                 # Since this process looked, another may have fetched it, even before this one waited for the lock.
                 if request.fetched():
                     return True

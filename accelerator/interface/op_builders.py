@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING
 
 from opforge.errors import BuilderError, OpNotFoundError
@@ -68,13 +69,14 @@ class BuilderLink(Devices):
         return self._external_builders().get(class_name)
 
     def op_builders(self) -> dict[str, str]:
-        """Returns the class names that `create_op_builder` knows, each with its owner.
+        """Returns the class names of the ops that are offered, each with its owner.
 
-        The owner is this accelerator's name or `cpu`. Only the tables are imported.
+        The owner is this accelerator's name or `cpu`. Only the tables are imported. `create_op_builder` also knows the
+        names that a package has in UNLISTED: ops whose libraries are not here. Their builders say what is missing.
         """
         external = {name: owner for name, (owner, _) in self._external_builders().entries.items()}
-        host = dict.fromkeys(self._table(HOST_BUILDERS), HOST)
-        return {**external, **host, **dict.fromkeys(self._table(self.op_builder_dir()), self.name)}
+        host = dict.fromkeys(self._listed(HOST_BUILDERS), HOST)
+        return {**external, **host, **dict.fromkeys(self._listed(self.op_builder_dir()), self.name)}
 
     def op_builder_problems(self) -> dict[str, str]:
         """Returns why builders of other packages are ignored, by entry point and distribution."""
@@ -110,6 +112,10 @@ class BuilderLink(Devices):
             return self._tables[package]
         except KeyError:
             return self._tables.setdefault(package, _read_table(package))
+
+    def _listed(self, package: str) -> list[str]:
+        unlisted = getattr(sys.modules.get(package), "UNLISTED", ())
+        return [name for name in self._table(package) if name not in unlisted]
 
     def _external_builders(self) -> ExternalBuilders:
         if self._external is None:

@@ -5,6 +5,7 @@ import sys
 
 BUILDERS: dict[str, str] = {
     "AsyncIOBuilder": "opforge.builders.cpu.async_io:AsyncIOBuilder",
+    "CCLCommBuilder": "opforge.builders.cpu.ccl_comm:CCLCommBuilder",
     "CPUAdagradBuilder": "opforge.builders.cpu.adagrad:CPUAdagradBuilder",
     "CPUAdamBuilder": "opforge.builders.cpu.adam:CPUAdamBuilder",
     "CPULionBuilder": "opforge.builders.cpu.lion:CPULionBuilder",
@@ -17,8 +18,10 @@ BUILDERS: dict[str, str] = {
     "ShareMemCommBuilder": "opforge.builders.cpu.share_mem_comm:ShareMemCommBuilder",
     "UtilsBuilder": "opforge.builders.cpu.byte_tensor:UtilsBuilder",
 }
-if os.environ.get("CCL_ROOT") or os.path.exists(f"{sys.prefix}/include/oneapi/ccl.hpp"):
-    BUILDERS["CCLCommBuilder"] = "opforge.builders.cpu.ccl_comm:CCLCommBuilder"  # elsewhere it cannot be built
+UNLISTED = (
+    () if os.environ.get("CCL_ROOT") or os.path.exists(f"{sys.prefix}/include/oneapi/ccl.hpp") else ("CCLCommBuilder",)
+)
+"""Builders that no command lists or builds here, since most machines lack what they need."""
 PRELOADED = (
     "CPUAdagradBuilder",
     "CPUAdamBuilder",

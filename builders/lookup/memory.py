@@ -3,7 +3,8 @@
 The outcome of a look-up is a function of the spec, of environment variables, of the folders that are searched, of
 opforge's own code, of the compiler, and of the files that the entry was built from. The name of what is remembered
 covers the first four. It holds the paths of all others, and of the folders on PATH in which an earlier compiler would
-appear, with a digest of their stamps. If a stamp differs, the look-up is made in full. That the entry may be loaded is judged at each load.
+appear, with a digest of their stamps. If it differs, the look-up is made in full. That the entry may be loaded is
+judged at each load.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ import hashlib
 import json
 import marshal
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge import settings
 from opforge.builders import toolchains
 from opforge.builders.spec import abi, machine
 from opforge.cache import machine_folder
-from opforge.cache.filesystem.disk import ABSENT, Disk, FlatStamps
+from opforge.cache.filesystem.disk import ABSENT, Disk, FlatStamps, PathStamp
 from opforge.cache.filesystem.files import UNREADABLE
 from opforge.cache.layout import FETCHED
 from opforge.cache.records.entry import Entry, is_record, is_systems
@@ -65,11 +66,12 @@ class Lookup(NamedTuple):
         folders = [str(self.store.layout), *(str(source.layout) for source in self.sources)]
         # Not KernelRoots but tuples: the repr of a NamedTuple is Python code.
         parts = [list(map(tuple, part)) if part is spec.roots else part for part in spec]
-        value: list[object] = [FORMAT, *parts, requires, variables, _working_folder(), _code_stamps(spec)]
+        value: list[object] = [FORMAT, *parts, requires, _working_folder(), _code_stamps(spec)[0]]
         value += [sorted(self.root_paths.items()), sorted(programs), folders]
         value += [settings.variable("OPFORGE_PREBUILT"), self.exact, abi.INTERFACE, *machine.name_parts()]
-        # Tuples of strings have one repr, which takes a third of the time of canonical JSON.
-        return hashlib.sha256(repr(value).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+        # Tuples of strings have one repr, in a third of the time of canonical JSON; that of bytes takes longer.
+        text = repr(value).encode("utf-8", "surrogateescape")
+        return hashlib.sha256(b"\0".join([text, *map(b"=".join, variables)])).hexdigest()[:32]
 
 
 def recall(lookup: Lookup, programs: Mapping[str, object]) -> Entry | None:
@@ -126,7 +128,13 @@ def take_snapshot(lookup: Lookup, description: str) -> Snapshot:
         folders.append(_nearest(source.pointers(description), source.layout.root, disk))
         if source.area == FETCHED:  # the trust file decides whether what was fetched may be loaded
             folders.append(settings.trust_file())
-    return Snapshot(at, [(path, _stamp(path, disk)) for path in dict.fromkeys(folders)], _absent_paths(lookup.spec))
+    return Snapshot(at, [(path, _stamp(path, disk)) for path in dict.fromkeys(folders)], absent_paths(lookup.spec))
+
+
+def watching(entry: Entry, absent: Iterable[str], stamps: Iterable[PathStamp] = ()) -> Entry:
+    """Returns the entry with more that is compared before a kept builder uses it again: absent paths, and stamps."""
+    watched = [*entry.watched.pairs(), *((path, ABSENT) for path in absent), *stamps]
+    return entry._replace(watched=FlatStamps.of(dict.fromkeys(watched)))
 
 
 def with_compiler(match: Match, programs: Mapping[str, Sequence[int]], snapshot: Snapshot) -> Match:
@@ -135,8 +143,8 @@ def with_compiler(match: Match, programs: Mapping[str, Sequence[int]], snapshot:
     A process that keeps the builder looks the op up again if one of them has changed.
     """
     folders = [item for item in snapshot.folders if not is_systems(item[0])]
-    stamps = [*match.entry.watched.pairs(), *folders, *((path, tuple(stamp)) for path, stamp in programs.items())]
-    return match._replace(entry=match.entry._replace(watched=FlatStamps.of(dict.fromkeys(stamps))))
+    stamps = [*folders, *((path, tuple(stamp)) for path, stamp in programs.items())]
+    return match._replace(entry=watching(match.entry, snapshot.absent, stamps))
 
 
 def remember(
@@ -147,7 +155,7 @@ def remember(
     `used` are the programs that led to the plan, with their stamps; none if no plan was made.
     """
     disk, spec = lookup.store.disk, lookup.spec
-    code = json.loads(_code_stamps(spec))
+    _digest_of_code, code = _code_stamps(spec)
     watched = match.entry.watched.pairs()
     programs_used = ((path, tuple(stamp)) for path, stamp in used.items())
     stamped = [
@@ -157,7 +165,7 @@ def remember(
     if torch:  # its version decides whether the entry fits
         path = os.path.join(torch, "version.py")
         stamped.append((path, _stamp(path, disk)))
-    stamped += [(path, ABSENT) for path in snapshot.absent]
+    stamped += [(path, ABSENT) for path in snapshot.absent if (path, ABSENT) not in watched]
     stamps = FlatStamps.of(stamped)
     if not match.stamped.is_complete or stamps.is_racy(snapshot.at) or FlatStamps((), code).is_racy(snapshot.at):
         return
@@ -199,9 +207,11 @@ def _nearest(folder: str, root: str, disk: Disk) -> str:
 
 def _working_folder() -> str:
     """Returns the working folder, if PATH or CXX is relative to it; otherwise empty."""
+    starts = ":" + (settings.variable("PATH") or os.defpath)
     compiler = settings.variable("CXX")
-    starts = _folders("PATH", os.defpath) + ([compiler] if "/" in compiler else [])
-    return "" if all([path[0] == "/" for path in starts]) else os.getcwd()
+    if "/" in compiler:
+        starts += ":" + compiler
+    return "" if starts.count(":") == starts.count(":/") else os.getcwd()
 
 
 def _folders(variable: str, default: str = "") -> list[str]:
@@ -216,19 +226,25 @@ def _program_folders() -> list[str]:
     return list(dict.fromkeys([*_folders("PATH", os.defpath), *_folders("COMPILER_PATH")]))
 
 
-_code: dict[tuple[str, ...], str] = {toolchains.HOST_CODE: str(Disk().flat_stamps(toolchains.HOST_CODE))}
+def _stamps_of(files: Sequence[str]) -> tuple[str, list[int]]:
+    """Returns a digest of the stamps of these files, and the stamps."""
+    stamps = Disk().flat_stamps(files)
+    return _digest(stamps), stamps
+
+
+_code = {toolchains.HOST_CODE: _stamps_of(toolchains.HOST_CODE)}
 """The host's are taken when this module is imported: that is the code that runs, and a hit need not take them."""
 
 
-def _code_stamps(spec: OpSpec) -> str:
-    """Returns the stamps of opforge's files that shape plans for this spec, as this process first saw them, as JSON."""
+def _code_stamps(spec: OpSpec) -> tuple[str, list[int]]:
+    """Returns the stamps of opforge's files that shape plans for this spec, as this process first saw them."""
     files = toolchains.plan_code(spec)
     if files not in _code:
-        _code[files] = str(Disk().flat_stamps(files))
+        _code[files] = _stamps_of(files)
     return _code[files]
 
 
-def _absent_paths(spec: OpSpec) -> list[str]:
+def absent_paths(spec: OpSpec) -> list[str]:
     """Returns the paths at which an earlier root would provide a source or a folder, or add a folder of headers."""
     paths = []
     for name in (*spec.sources, *(spec.all_include_dirs if spec.groups else spec.include_dirs)):

@@ -11,7 +11,7 @@ from opforge.cache.filesystem.disk import Disk, Stamp
 from opforge.cache.filesystem.packages import PackageFiles
 from opforge.cache.records.inputs import Answer, Dependency, Inputs, RootedPath
 from opforge.cache.records.trusted_trees import stamp_file
-from opforge.cache.records.validity import INCLUDE, VARIABLE, below, may_be_in, names_before, places
+from opforge.cache.records.validity import INCLUDE, VARIABLE, below, may_be_in, located, names_before, places
 
 from .reads.questions import DATE, Questions
 
@@ -146,7 +146,8 @@ class Provenance:
             possible = [name for name in candidates if may_be_in(listing, name)]
             watched |= {self._nearest(os.path.dirname(os.path.join(base, name))) for name in possible}
             present |= {folder.join(name) for name in below(folder, possible, self.roots, self._disk)}
-        answers = [Answer(INCLUDE + name, places(name, asked_in, self.roots, self._disk)) for name in questions.names]
+        folders = located(asked_in, self.roots)
+        answers = [Answer(INCLUDE + name, places(name, folders, self._disk)) for name in questions.names]
         if questions.dated:
             answers.append(Answer(VARIABLE + DATE, (("", os.environ.get(DATE, "")),)))
         self._packages.save()

@@ -95,8 +95,21 @@ def libc() -> str:
         return ""
 
 
+_libstdcxx = ""
+
+
 def libstdcxx() -> str:
     """Returns the newest GLIBCXX version of this process's libstdc++, which its file name states; empty if unknown.
+
+    Once it is loaded it stays the same.
+    """
+    global _libstdcxx
+    _libstdcxx = _libstdcxx or _read_libstdcxx()
+    return _libstdcxx
+
+
+def _read_libstdcxx() -> str:
+    """Returns what `libstdcxx` does, as it is now.
 
     The dynamic linker is asked for the path: reading /proc/self/maps takes ten times as long in a process with torch.
     """
@@ -207,3 +220,6 @@ def python_include() -> str:
 
         usual = sysconfig.get_path("include")
     return usual
+
+
+cpu_level(), python_include()  # kept, as they cannot change: read with this module, and not when an op is loaded

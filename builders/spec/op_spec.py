@@ -257,7 +257,7 @@ def _check_functions(builder: str, abi: str, fakes: Any, signatures: Any) -> Non
 
 
 def _check_name(builder: str, name: object, abi: str) -> None:
-    if not isinstance(name, str) or not name.isidentifier() or len(os.fsencode(name)) > LONGEST_NAME:
+    if not isinstance(name, str) or not name.isidentifier() or len(name.encode()) > LONGEST_NAME:
         expected = f"an identifier of at most {LONGEST_NAME} bytes"
         raise BuilderError(builder, f"name={name!r}", f"Expected {expected}, such as 'fused_adam'")
     if abi == abis.TORCH and not name.isascii():

@@ -107,9 +107,8 @@ def level_problem(arch: Sequence[str], level: str, processor: str = "") -> str |
     runs = LEVELS[: LEVELS.index(level) + 1] if level in LEVELS else (level,)
     missing = [name for name in arch if name not in runs]
     if missing:
-        return (
-            f"it is built for {'+'.join(missing)}, and this processor offers {level or processor or os.uname().machine}"
-        )
+        here = level or processor or os.uname().machine
+        return f"it is built for {'+'.join(missing)}, and this processor offers {here}"
     return None
 
 

@@ -115,12 +115,9 @@ def plan_variables(spec: OpSpec) -> list[tuple[bytes, bytes]]:
     own = () if import_path in ("", HOST) else _import(import_path, spec).plan_env
     further = [name.encode() for name in (*own, *settings.compiler_variables())]
     names = {*_PLAN_ENV, *further} if further else _PLAN_ENV
-    variables = [
-        variable
-        for variable in settings.environment().items()
-        if variable[0] in names or (variable[0][:3] in _BEGINNINGS and _is_wrappers(variable[0]))
-    ]
-    return sorted(variables)
+    environment = settings.environment()
+    set_here = [name for name in environment if name in names or (name[:3] in _BEGINNINGS and _is_wrappers(name))]
+    return [(name, environment[name]) for name in sorted(set_here)]
 
 
 def wrapper_variables() -> list[str]:

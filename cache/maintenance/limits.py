@@ -15,7 +15,7 @@ from opforge.cache.records import pins, size_log
 from opforge.errors import SettingError
 from opforge.trust import link_problem
 
-from . import counts, gc
+from . import counts
 
 SWEEP_SECONDS = 24 * 3600.0
 """How long after a sweep for what is old the next one is made."""
@@ -41,6 +41,8 @@ def enforce(layout: Layout, max_size: int | None, max_age: float | None) -> int:
             pins.renew_roots(layout)
             machine_folder.remove_unused()
         size = max_size * 9 // 10 if is_full and max_size is not None else None
+        from . import gc  # not for a store that is within its limits
+
         return len(gc.remove(layout, gc.over_limit(layout, now, size, max_age if is_due else None)))
     except OSError:  # CacheDirError too
         return 0  # a store that has become read-only grows no further

@@ -16,7 +16,6 @@ from collections.abc import Collection
 from opforge.cache.admit import admit
 from opforge.cache.filesystem.files import MAX_RECORD_BYTES, is_temp_name, make_folder, read_json, temp_path
 from opforge.cache.layout import Layout
-from opforge.cache.maintenance.listing import stat_of
 from opforge.cache.records.entry import RECORD, Entry, is_intact, is_record, with_record_key
 from opforge.cache.transfer.tar_reader import open_regular
 from opforge.errors import CacheDirError
@@ -26,10 +25,11 @@ TEMP_FOLDER_SECONDS = 3600.0
 """A temporary folder that is older was left by a process that was killed while it copied."""
 
 
-def add(folder: str, entry: Entry, description: str, owners: Collection[int]) -> Entry:
+def add(folder: str, entry: Entry, description: str, owners: Collection[int], synced: bool = True) -> Entry:
     """Copies an entry into the layer `folder`, which is made if it is missing; returns the entry in the layer.
 
-    It is found there by the key `description`. An intact entry that the layer has already is left alone. Raises
+    It is found there by the key `description`. An intact entry that the layer has already is left alone. If
+    not `synced`, a crash of the machine may leave it damaged: then it is refused when it is loaded. Raises
     CacheDirError if the folder cannot be written.
     """
     layer = Layout(os.path.abspath(folder))
@@ -43,7 +43,7 @@ def add(folder: str, entry: Entry, description: str, owners: Collection[int]) ->
             _copy(entry, temporary)
             if os.environ.get("SOURCE_DATE_EPOCH"):  # as for every tool of packagers: the same bytes from each build
                 _forget_duration(os.path.join(temporary, RECORD))
-            added, _is_new = admit(layer, temporary, owners, description)
+            added, _is_new = admit(layer, temporary, owners, description, synced=synced)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
     except ValueError as error:
@@ -71,9 +71,14 @@ def _refuse_planted(layer: Layout, description: str, owners: Collection[int]) ->
 def _sweep(entries: str) -> None:
     """Removes the temporary folders of processes that were killed while they copied."""
     for name in os.listdir(entries):
+        if not is_temp_name(name):
+            continue
         path = os.path.join(entries, name)
-        status = stat_of(path) if is_temp_name(name) else None
-        if status and stat.S_ISDIR(status.st_mode) and time.time() - status.st_mtime > TEMP_FOLDER_SECONDS:
+        try:
+            status = os.lstat(path)
+        except OSError:
+            continue  # its process has just published or removed it
+        if stat.S_ISDIR(status.st_mode) and time.time() - status.st_mtime > TEMP_FOLDER_SECONDS:
             shutil.rmtree(path, ignore_errors=True)
 
 

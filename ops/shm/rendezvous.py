@@ -72,10 +72,11 @@ class Rendezvous:
             if descriptor.value >= 0:
                 os.close(descriptor.value)
             raise
-        memory = {"process": os.getpid(), "descriptor": descriptor.value, "token": token}
-        self._set(f"{KEY}/memory", memory)
         # The descriptor is open until all have attached; `close_descriptor` ends that.
         self.descriptor: int | None = descriptor.value
+        start = ranks[0]["start"]
+        memory = {"process": os.getpid(), "start": start, "descriptor": descriptor.value, "token": token}
+        self._set(f"{KEY}/memory", memory)
         return handle
 
     def _open(self) -> int:
@@ -83,7 +84,14 @@ class Rendezvous:
         if "problem" in memory:
             advice = ELSEWHERE if memory["reason"] == "elsewhere" else SETUP
             raise self._error(memory["reason"], memory["about"], memory["problem"], advice)
-        descriptor = os.open(f"/proc/{memory['process']}/fd/{memory['descriptor']}", os.O_RDWR | os.O_CLOEXEC)
+        process = memory["process"]
+        try:
+            descriptor = os.open(f"/proc/{process}/fd/{memory['descriptor']}", os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            if self._op.shm_start_time(process) == memory["start"]:
+                raise
+            problem = f"rank 0 (process {process}) has ended during the group's creation"
+            raise self._error("ended", 0, problem, f"See why it ended. {failure.AGAIN}") from error
         try:
             return self._map(descriptor, memory["token"])
         finally:
@@ -115,6 +123,8 @@ class Rendezvous:
             self._store.wait([name], timedelta(seconds=left))
             value: dict[str, Any] = json.loads(self._store.get(name))
         except RuntimeError as error:  # torch's errors of stores
+            if time.monotonic() < self._deadline:
+                raise self._error("setup", None, f"the store of the group failed: {error}", STORE) from error
             problem = f"rank {rank} did not come to the group's creation within {self._timeout:g} seconds"
             advice = "Find out what that rank waits for, or raise the group's timeout"
             raise self._error("late", rank, problem, advice) from error
@@ -127,6 +137,7 @@ class Rendezvous:
 PLACES = {"host": "on another host", "namespace": "in another container (PID namespace)", "user": "of another user"}
 """What must be the same for all ranks, and what it means if it is not."""
 ELSEWHERE = 'Use "gloo" for ranks of several hosts, and a group of this backend for those of each host'
+STORE = "It is in the process of rank 0, or where MASTER_ADDR says: see whether that has ended"
 SETUP = "It needs Linux with /proc, memfd_create, and memory for the ranks"
 
 

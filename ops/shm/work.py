@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import queue
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,8 @@ class CallInGroup(Work):
     def __init__(self, value: Any) -> None:
         super().__init__()
         self._value = value
+        self.sources: list[int] = []
+        """The ranks of messages that any rank could send."""
         self._done = threading.Event()
         self._error: BaseException | None = None
         self._future: Any = None
@@ -58,6 +61,11 @@ class CallInGroup(Work):
         self._fill(future)
         return future
 
+    def _source_rank(self) -> int:
+        return self.sources[-1]
+
+    source_rank = _source_rank
+
     def is_completed(self) -> bool:
         return self._done.is_set()
 
@@ -82,40 +90,51 @@ def ended() -> CallInGroup:
 class Lane:
     """Calls that run in their order: at once in the thread that makes them, or in a thread of the lane.
 
-    A call that need not wait for earlier ones runs at once if the caller waits for it anyway.
+    A call that need not wait for earlier ones runs at once if the caller waits for it anyway. The thread ends with the
+    lane.
     """
 
     def __init__(self) -> None:
-        self._calls: queue.SimpleQueue[tuple[Callable[[], None], CallInGroup]] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._pending = 0
-        self._thread: threading.Thread | None = None
+        self._line = _Line()
+        self._has_thread = False
 
     def run(self, call: Callable[[], None], value: Any, is_async: bool) -> CallInGroup:
         """Returns the call's work. Unless `is_async`, it has ended, and what the call raises is raised."""
-        if not is_async and not self._pending:
+        line = self._line
+        if not is_async and not line.pending:
             call()
             return ended()
         work = CallInGroup(value)
-        with self._lock:
-            self._pending += 1
-            self._calls.put((call, work))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name="opforge_shm", daemon=True)
-                self._thread.start()
+        with line.lock:
+            line.pending += 1
+            line.calls.put((call, work))
+            if not self._has_thread:
+                self._has_thread = True
+                threading.Thread(target=line.serve, name="opforge_shm", daemon=True).start()
+                weakref.finalize(self, line.calls.put, None).atexit = False
         if not is_async:
             work.wait()
         return work
 
-    def _serve(self) -> None:
-        while True:
-            call, work = self._calls.get()
+
+class _Line:
+    """What the thread of a lane knows: not the lane, so that it ends."""
+
+    def __init__(self) -> None:
+        self.calls: queue.SimpleQueue[tuple[Callable[[], None], CallInGroup] | None] = queue.SimpleQueue()
+        self.lock = threading.Lock()
+        self.pending = 0
+
+    def serve(self) -> None:
+        """Runs the calls until the lane has ended."""
+        while item := self.calls.get():
+            call, work = item
             error: BaseException | None = None
             try:
                 call()
             except BaseException as problem:
                 error = problem
-            with self._lock:
-                self._pending -= 1
+            with self.lock:
+                self.pending -= 1
             work.finish(error)
-            del call, work, error
+            del item, call, work, error

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from opforge.cache.filesystem.files import is_temp_name, make_folder, temp_path, write_file
 from opforge.cache.layout import entry_name
-from opforge.cache.records.entry import RECORD, Entry, is_record
+from opforge.cache.records.entry import FULL_CHECK_BYTES, RECORD, Entry, is_record
 from opforge.cache.transfer import layer
 from opforge.errors import CacheDirError, KernelInstallError
 from opforge.packages.choose import candidate
@@ -219,10 +219,13 @@ def _offer(root: Root, tree: str, stated: Metadata) -> None:
     folder = temp_path(os.path.join(root.join("staging"), "entry"))
     os.mkdir(folder, 0o700)
     try:
-        os.link(os.path.join(tree, file), os.path.join(folder, record["file"]))
+        # Not a second name: that would change a stamp of the tree, and not every file system has them.
+        os.symlink(os.path.join(tree, file), os.path.join(folder, record["file"]))
         write_file(os.path.join(folder, RECORD), canonical(record))
         entry = Entry(entry_name(record["key"], record["sha256"]), folder, record, root.path)
-        layer.add(root.path, entry, record["description"], trusted_ids())
+        # What is hashed at each load need not be on the disk: if it is damaged, it is not loaded.
+        synced = record["size"] > FULL_CHECK_BYTES
+        layer.add(root.path, entry, record["description"], trusted_ids(), synced)
     except (CacheDirError, ValueError) as error:
         log.info("%s: .load() does not find its library: %s", tree, error)
     finally:

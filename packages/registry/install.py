@@ -15,7 +15,7 @@ from opforge.packages.installed.layout import Root
 from opforge.packages.installed.releases import Installed, InstalledVariant
 from opforge.remote.stores.protocol import ObjectStore
 
-from . import tree_blob
+from . import tree_blob, verification
 from .release import Variant
 from .selection import Choice
 
@@ -48,12 +48,12 @@ def install(
 
 
 def _complete(root: Root, choice: Choice) -> Installed | None:
-    """Returns the installed release if it has all variants of a choice, and their folders exist."""
+    """Returns the installed release if it has all variants of a choice, and none was changed or lost since."""
     verified = choice.verified
     installed = releases.read(root, verified.release.name, verified.release.version)
     if installed is None or installed.digest != verified.signed.digest:
         return None
-    present = {part.digest for part in installed.variants if os.path.isdir(part.folder)}
+    present = {part.digest for part in installed.variants if verification.is_intact(part)}
     return installed if {part.digest for part in choice.variants} <= present else None
 
 
@@ -62,7 +62,8 @@ def _install(root: Root, choice: Choice, report: Callable[[str, int, int], None]
     earlier = releases.read(root, verified.release.name, verified.release.version)
     if earlier is not None and earlier.digest != verified.signed.digest:
         earlier = None  # it came from a folder or another registry: this release takes its place
-    variants: dict[str, InstalledVariant] = {part.digest: part for part in earlier.variants} if earlier else {}
+    before = [part for part in earlier.variants if verification.is_intact(part)] if earlier else []
+    variants: dict[str, InstalledVariant] = {part.digest: part for part in before}
     with add.staging(root) as scratch:
         for number, part in enumerate(choice.variants):
             if part.digest not in variants:

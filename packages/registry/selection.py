@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from opforge import settings
 from opforge.errors import KernelIncompatibleError, KernelInstallError, KernelNotFoundError
@@ -20,8 +20,10 @@ from opforge.remote.stores.protocol import ObjectStore
 from . import index, release
 from .index import Index
 from .release import Release, SignedRelease, Variant
-from .tuf import client
-from .tuf.client import Reader
+from .tuf import roots
+
+if TYPE_CHECKING:
+    from .tuf.client import Reader
 
 ABSENT = "absent: "
 """Begins a reason that is no variant's: there is nothing to judge."""
@@ -60,7 +62,17 @@ def sources(urls: Sequence[str] = ()) -> list[Source]:
     chosen = [remotes.parse(url, "--remote") for url in urls] or remotes.configured()
     offline = settings.offline()
     opened = [(remote, open_store(remote.url, offline)) for remote in chosen]
-    return [Source(remote, store, client.reader(store.url, store)) for remote, store in opened]
+    return [Source(remote, store, _reader(store)) for remote, store in opened]
+
+
+def _reader(store: ObjectStore) -> Reader | None:
+    """Returns what reads a registry whose root metadata this user trusts; None for every other. TrustFileError."""
+    root = roots.read(store.url)
+    if root is None:
+        return None
+    from .tuf import client
+
+    return client.reader(store.url, store, root)
 
 
 def fetch_release(source: Source, listed: Index, number: Version) -> Verified:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import tarfile
 from typing import IO
 
 from opforge.cache.filesystem.disk import digest_of
-from opforge.cache.transfer.archive import member
 from opforge.cache.transfer.tar_reader import TarReader, open_regular, zstd
 from opforge.errors import KernelInstallError
 from opforge.packages.form import digests, metadata
-from opforge.remote.blobs import LEVEL, Counted
 from opforge.remote.offers import Blob
 
 ADVICE = "The remote, or what lies between, has changed it: report it to the remote's owner"
@@ -19,6 +16,11 @@ ADVICE = "The remote, or what lies between, has changed it: report it to the rem
 
 def pack(folder: str, file: IO[bytes]) -> Blob:
     """Writes a variant's folder to a new file; returns what a release says of it. Raises OSError, ValueError."""
+    import tarfile  # not for what is unpacked
+
+    from opforge.cache.transfer.archive import member
+    from opforge.remote.blobs import LEVEL, Counted
+
     paths = [*digests.files_of(folder), metadata.FILE]
     with zstd().ZstdFile(file, "wb", level=LEVEL) as packed:
         counted = Counted(packed)

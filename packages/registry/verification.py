@@ -7,10 +7,17 @@ import os
 from opforge.cache.filesystem.files import changed_path, read_file
 from opforge.errors import OpforgeError
 from opforge.packages.installed import receipt
-from opforge.packages.installed.releases import Installed
+from opforge.packages.installed.releases import Installed, InstalledVariant
 from opforge.remote.signatures import trust
 
 from . import release as releases
+
+
+def is_intact(part: InstalledVariant) -> bool:
+    """Returns whether an installed variant is what was installed: by its stamps, otherwise by its digests."""
+    if not changed_path(part.folder, part.receipt):
+        return True
+    return not receipt.digest_problem(part.folder, part.files, part.metadata_sha256)
 
 
 def problems(installed: Installed, deep: bool) -> list[str]:

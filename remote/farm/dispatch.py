@@ -124,7 +124,7 @@ class Dispatch:
         for future in [future for future in self._running if future.done()]:
             number = self._running.pop(future)
             try:
-                outcome = Outcome(**json.loads(future.result()))
+                outcome = Outcome.from_json(future.result())
             except (Exception, asyncio.CancelledError) as error:  # a unit answers whatever happens: the worker is gone
                 if again := self._again(number, error):
                     yield number, again
@@ -182,7 +182,11 @@ class Dispatch:
             if not futures:
                 raise FarmError("--same-toolchain", "no worker is connected that could be compared", "Start them first")
             for future in futures:
-                outcome = Outcome(**json.loads(future.result()))
+                try:
+                    outcome = Outcome.from_json(future.result())
+                except (Exception, asyncio.CancelledError) as error:
+                    problem = f"the workers cannot be compared: {_words(error)}"
+                    raise FarmError("--same-toolchain", problem, "Try again when they run") from error
                 if outcome.state != "cached":
                     continue  # it cannot build the unit, and will say so
                 toolchain = json.loads(outcome.reason)

@@ -152,6 +152,9 @@ def open_engine(on: Any) -> Engine:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        return AnyExecutor(getattr(importlib.import_module(module), name))
+        executor = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise SettingError("--on", on, f"{EXPECTED} ({error})") from error
+    if not callable(executor) and not hasattr(executor, "submit"):
+        raise SettingError("--on", on, f"{EXPECTED} ({on} is a {type(executor).__name__})")
+    return AnyExecutor(executor)

@@ -6,7 +6,9 @@ the claim, and a machine that is gone does not renew it.
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -26,10 +28,13 @@ class Session:
 
     def __init__(self, store: ObjectStore, claim: str, slots: int) -> None:
         """Begins to watch the claim. `slots` compilers may run at once. Raises StoreError, ToolchainNotFoundError."""
-        self.jobserver = jobserver.Jobserver(slots, ninja.find_ninja())
         self._store, self._claim, self.users = store, claim, 0
         self._seen, self._changed = b"", time.monotonic()
-        if not self._is_alive():
+        is_alive = self._is_alive()
+        self.jobserver = jobserver.Jobserver(slots, ninja.find_ninja())
+        self._pid, self._is_open = os.getpid(), True
+        atexit.register(self._close)  # a process that ends does not wait for the thread
+        if not is_alive:
             self.jobserver.stop()
         threading.Thread(target=self._watch, name="opforge-farm", daemon=True).start()
 
@@ -53,7 +58,15 @@ class Session:
             _sessions.pop(self._claim, None)
         while self.users:
             time.sleep(POLL_SECONDS)
-        self.jobserver.__exit__(None, None, None)
+        atexit.unregister(self._close)
+        self._close()
+
+    def _close(self) -> None:
+        # A forked child has the parent's folder; and the thread may close it while the process ends.
+        with _lock:
+            is_open, self._is_open = self._is_open and os.getpid() == self._pid, False
+        if is_open:
+            self.jobserver.__exit__(None, None, None)
 
 
 _sessions: dict[str, Session] = {}

@@ -148,6 +148,11 @@ class Outcome(NamedTuple):
     runs: int = 1
     """How often it was begun: more than once if a worker was lost."""
 
+    @classmethod
+    def from_json(cls, text: str) -> Outcome:
+        """Returns the outcome that a worker answered with; what a newer opforge adds is left out."""
+        return cls(**{name: value for name, value in json.loads(text).items() if name in cls._fields})
+
     def measured(self) -> Outcome:
         """Returns the outcome with its host, and with the size and the memory of the library at `path`."""
         outcome = self if self.host else self._replace(host=socket.gethostname())

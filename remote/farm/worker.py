@@ -83,7 +83,7 @@ def _outcome(text: str, action: Any) -> Outcome:
         outcome = outcome._replace(state="refused", kind=type(error).__name__, reason=str(error))
     except KeyboardInterrupt:  # the session has ended
         outcome = outcome._replace(state="interrupted", reason="the run was interrupted")
-    except Exception as error:  # a builder's own code may raise anything
+    except (Exception, SystemExit) as error:  # a builder's own code may raise anything
         reason = str(error) if isinstance(error, OpforgeError) else f"{type(error).__name__}: {error}"
         outcome = outcome._replace(kind=type(error).__name__, reason=reason)
     return outcome._replace(seconds=round(time.monotonic() - began, 3))

@@ -84,5 +84,6 @@ if "torch" in sys.modules:
     if not importlib.import_module("opforge.cache.machine_folder").kept_folders():
         for _module in ("builders.lookup.fit", "builders.spec.description", "cache.records.validity"):
             importlib.import_module(f"opforge.{_module}")
+        importlib.import_module("opforge.builders.spec.machine").libstdcxx()  # kept there
     if importlib.import_module("opforge.settings").has_kernels():
         importlib.import_module("opforge.packages.load.get_kernel")

@@ -139,7 +139,7 @@ def cache_dir() -> tuple[str, bool]:
 def cache_layers() -> tuple[str, ...]:
     """Returns the read-only folders that are searched before the user's own cache, in order."""
     value = variable("OPFORGE_CACHE_LAYERS")
-    return tuple(os.path.abspath(os.path.expanduser(part)) for part in value.split(os.pathsep) if part)
+    return tuple(os.path.abspath(os.path.expanduser(part)) for part in value.split(os.pathsep) if part) if value else ()
 
 
 def compiler_variables() -> tuple[str, ...]:
@@ -227,7 +227,8 @@ def sysroot() -> str:
 
 def trusted_owners() -> tuple[str, ...]:
     """Returns the user names or numbers that a read-only layer may belong to, besides root and the user."""
-    return tuple(part.strip() for part in variable("OPFORGE_TRUSTED_OWNERS").split(",") if part.strip())
+    value = variable("OPFORGE_TRUSTED_OWNERS")
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if value else ()
 
 
 def paranoid() -> bool:
@@ -253,7 +254,7 @@ def full_traceback() -> bool:
 
 def data_dir() -> str:
     """Returns the user's folder for what is installed, as opposed to cached: XDG_DATA_HOME/opforge."""
-    return os.path.join(user_folder("XDG_DATA_HOME", ".local/share"), "opforge")
+    return f"{user_folder('XDG_DATA_HOME', '.local/share')}/opforge"
 
 
 def kernel_checkouts() -> dict[str, str]:
@@ -277,7 +278,7 @@ def kernel_folders() -> tuple[tuple[str, str], ...]:
     named = [os.path.abspath(os.path.expanduser(part)) for part in value.split(os.pathsep) if part] if value else []
     return (
         *((path, "folder") for path in named),
-        (os.path.join(sys.prefix, "share", "opforge"), "environment"),
+        (f"{sys.prefix}/share/opforge", "environment"),
         (data_dir(), "user"),
     )
 

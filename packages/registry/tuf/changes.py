@@ -15,8 +15,8 @@ from . import FOLDER, MAX_BYTES, client, roots
 def recorder(store: ObjectStore, name: str, signer: Signer | None) -> Callable[[Edit], bool]:
     """Returns what makes a change of the index of a name in the signed index, too.
 
-    It does nothing in a registry without TUF metadata. Raises PublishError if this user could not sign it, before
-    anything is changed.
+    It does nothing in a registry without TUF metadata. Raises PublishError or SignatureError if this user
+    could not sign it, before anything is changed.
     """
     trusted = roots.read(store.url)
     if trusted is None:
@@ -30,4 +30,5 @@ def recorder(store: ObjectStore, name: str, signer: Signer | None) -> Callable[[
     from . import metadata
 
     sign, root = signer, trusted
+    metadata.require_key(store, root, sign)
     return lambda edit: metadata.record(store, root, name, sign, edit)

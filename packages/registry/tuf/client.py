@@ -85,11 +85,8 @@ def read_target(store: ObjectStore, target: TargetFile, name: str) -> Index:
     return index.parse(stored.data, name, f"{store.url}/{where}")
 
 
-def reader(url: str, store: ObjectStore) -> Reader | None:
-    """Returns what reads a registry whose root metadata this user trusts; None for every other. TrustFileError."""
-    root = roots.read(url)
-    if root is None:
-        return None
+def reader(url: str, store: ObjectStore, root: bytes) -> Reader:
+    """Returns what reads a registry of which this root is trusted. Raises ExtraNotInstalledError."""
     require()
     return Reader(url, store, root)
 

@@ -32,6 +32,7 @@ from .state import (
     OTHER_DAYS,
     ROOT_DAYS,
     TIMESTAMP_DAYS,
+    KeySigner,
     Pairs,
     State,
     delegated_keys,
@@ -109,6 +110,11 @@ def delegations(keys: Sequence[SSlibKey], bins: SuccinctRoles) -> Delegations:
     """Returns the delegation of these bins to keys, each of which may sign them alone."""
     delegated = SuccinctRoles([key.keyid for key in keys], 1, bins.bit_length, bins.name_prefix)
     return Delegations({key.keyid: key for key in keys}, None, delegated)
+
+
+def require_key(store: ObjectStore, trusted: bytes, signer: Signer) -> None:
+    """Raises SignatureError if the key that signs may not publish; StoreError."""
+    KeySigner(signer, keys_of(State.read(store, trusted).root.signed, *ONLINE)).sign(b"")
 
 
 def record(store: ObjectStore, trusted: bytes, name: str, signer: Signer, edit: Edit) -> bool:

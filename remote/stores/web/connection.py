@@ -6,7 +6,7 @@ import http.client
 import os
 import socket
 import time
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from .address import Address
@@ -35,7 +35,9 @@ class Connection(http.client.HTTPConnection):
 
     def connect(self) -> None:
         host, port = self._proxy or (self.host, self.port)
-        sock = socket.create_connection((host, port), self.timing.connect)
+        # As bytes: for a text Python would import the tables of names in Unicode, which only a proxy can have.
+        name: Any = host.encode() if host.isascii() else host
+        sock = socket.create_connection((name, port), self.timing.connect)
         try:
             sock.settimeout(self.timing.idle)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

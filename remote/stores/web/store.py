@@ -9,11 +9,9 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from opforge.errors import StoreError
-from opforge.remote.stores import preconditions
 from opforge.remote.stores.protocol import Listed, ObjectStore, Stored, check_name, check_prefix
 from opforge.remote.stores.urls import OPENING, split
 
-from . import dav
 from .address import address_of
 from .client import Answer, Client, Request
 from .timing import Timing
@@ -124,6 +122,8 @@ class WebStore(ObjectStore):
             return self._etag(name) is None and self._create(name, data)
         if not self._is_dav:
             return self._create(name, data)
+        from . import dav
+
         while True:
             with dav.hold(self._client, name) as lock:
                 is_new = self._etag(name) is None
@@ -139,6 +139,8 @@ class WebStore(ObjectStore):
         if not self._is_dav:
             strong = self._strong(operation, name, version)
             return strong is not None and self._replace(name, data, strong)
+        from . import dav
+
         while True:
             with dav.hold(self._client, name) as lock:
                 etag = self._etag(name)
@@ -166,6 +168,8 @@ class WebStore(ObjectStore):
 
     def _prove(self) -> None:
         if self._is_dav is None:
+            from opforge.remote.stores import preconditions  # reading needs none of what publishing does
+
             preconditions.prove(self.url, self._create, self._replace)
             request = Request("ask what the server can do", "OPTIONS", preconditions.PROBE)
             self._is_dav = bool(self._client.exchange(request, lambda answer: answer.header("DAV")))
@@ -184,6 +188,8 @@ class WebStore(ObjectStore):
         request = Request(operation, "PUT", name, lambda: headers, data)
         status = self._client.exchange(request, lambda answer: answer.status, attempts)
         if status in (404, 409) and header == "If-None-Match":
+            from . import dav
+
             dav.make_collections(self._client, name)
             status = self._client.exchange(request, lambda answer: answer.status, attempts)
         if status == 412 and attempts.may_have_arrived and isinstance(data, bytes):

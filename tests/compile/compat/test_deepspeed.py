@@ -19,7 +19,7 @@ from opforge.accelerator import Accelerator
 from opforge.builders.cpu.adam import CPUAdamBuilder as Ours
 from opforge.ops import reference
 
-messages, before, results = [], [get_accelerator(), CPUAdamBuilder, CCLCommBuilder], {}
+messages, before, results = [], [get_accelerator(), CPUAdamBuilder, TransformerBuilder], {}
 handler = logging.Handler(); handler.emit = lambda record: messages.append(record.getMessage())
 logging.getLogger("opforge").addHandler(handler)
 compat.install()
@@ -51,7 +51,13 @@ kinds = [getattr(op_builder, name) for name in compat.DROP_IN]
 results["identities"] = {kind.__name__: [kind.NAME, kind.BUILD_VAR, kind().absolute_name()] for kind in kinds}
 results["compatible"] = [bool(deepspeed.ops.__compatible_ops__[kind.NAME]) for kind in kinds]
 results["is a builder"] = all(isinstance(kind(), op_builder.OpBuilder) for kind in kinds)
-results["deepspeed keeps"] = CCLCommBuilder is before[2] and CCLCommBuilder.__module__
+results["deepspeed keeps"] = TransformerBuilder is before[2]
+os.environ["CCL_ROOT"] = os.path.join(os.sep, "none")
+try:
+    CCLCommBuilder().load()
+except opforge.errors.OpIncompatibleError as error:
+    results["without oneCCL"] = str(error)
+del os.environ["CCL_ROOT"]
 locked = op_builder.PinMemoryBuilder().load().pin_handle().new_cpu_locked_tensor(5, torch.empty(0))
 aio = AsyncIOBuilder().load().aio_handle(queue_depth=2)
 aio.async_pwrite(locked.fill_(3), "five")
@@ -202,6 +208,7 @@ def test_builders_have_deepspeeds_names_also_those_that_its_device_lacks(results
     families |= {"FPQuantizer": "fp_quantizer", "Quantizer": "quantizer"}
     others = {
         "AsyncIOBuilder": ["async_io", "DS_BUILD_AIO", "deepspeed.ops.aio.async_io_op"],
+        "CCLCommBuilder": ["deepspeed_ccl_comm", "DS_BUILD_CCL_COMM", "deepspeed.ops.comm.deepspeed_ccl_comm_op"],
         "ShareMemCommBuilder": ["deepspeed_shm_comm", "DS_BUILD_SHM_COMM", "deepspeed.ops.comm.deepspeed_shm_comm_op"],
         "UtilsBuilder": ["utils", "DS_BUILD_UTILS", "deepspeed.ops.utils_op"],
     }
@@ -211,8 +218,10 @@ def test_builders_have_deepspeeds_names_also_those_that_its_device_lacks(results
             continue
         family = next((family for suffix, family in families.items() if kind.endswith(f"{suffix}Builder")), name)
         assert (variable, module) == (f"DS_BUILD_{name.upper()}", f"deepspeed.ops.{family}.{name}_op")
-    assert len(results["identities"]) == len(results["compatible"]) == 12
-    assert all(results["compatible"]) and results["is a builder"]
+    assert len(results["identities"]) == len(results["compatible"]) == 13
+    usable = dict(zip(results["identities"], results["compatible"], strict=True))
+    assert all(is_usable for kind, is_usable in usable.items() if kind != "CCLCommBuilder")  # it needs oneCCL
+    assert results["is a builder"]
 
 
 def test_loads_share_one_op_and_its_optimizers(results):
@@ -221,7 +230,8 @@ def test_loads_share_one_op_and_its_optimizers(results):
 
 
 def test_a_builder_that_opforge_lacks_is_deepspeeds_and_never_none(results):
-    assert results["deepspeed keeps"] == "deepspeed.ops.op_builder.cpu.comm"
+    assert results["deepspeed keeps"] is True
+    assert "no oneCCL in /none: set CCL_ROOT to an installation" in results["without oneCCL"]
     assert results["all callable"] is True
     assert results["neither has"] == "This op had not been implemented on CPU backend."
     assert results["opforge itself"] is None

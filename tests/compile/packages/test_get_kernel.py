@@ -117,6 +117,11 @@ class TestInstalled:
         assert two.ops is not three.ops and two.__name__ != three.__name__
         assert opforge.get_kernel("acme/scale") is three, "the newest, if none is named"
 
+    def test_installing_again_leaves_every_stamp_of_the_tree(self, scale_releases, root):
+        """Otherwise processes that have read the earlier receipt hash the tree."""
+        before, after = install(root, scale_releases["3"]), install(root, scale_releases["3"])
+        assert [part.receipt for part in after.variants] == [part.receipt for part in before.variants]
+
     def test_what_is_not_installed_says_the_command(self, root):
         with pytest.raises(KernelNotFoundError) as error:
             opforge.get_kernel("acme/scale", ">=2,<3")

@@ -49,6 +49,23 @@ def test_one_connection_serves_many_requests():
     assert script.connections == other.connections == 1
 
 
+@pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="this system cannot be asked to acknowledge at once")
+def test_a_server_that_sends_an_answer_in_two_parts_is_not_kept_waiting():
+    """`python -m http.server`, for one. Each further answer of a connection would take 40 ms."""
+
+    def parts(request, number):
+        head, _, body = response(body=b"x" * 500).partition(b"\r\n\r\n")
+        return [head + b"\r\n\r\n", body]
+
+    with serve(parts) as script:
+        store, times = WebStore(script.url), []
+        for _ in range(12):
+            began = time.monotonic()
+            store.get("a", 1000)
+            times.append(time.monotonic() - began)
+    assert script.connections == 1 and sorted(times)[5] < 0.03, times
+
+
 def test_a_kept_connection_that_the_server_closed_is_replaced_without_a_pause():
     with serve(here, keep=False) as script:
         store = WebStore(script.url, timing=QUICK._replace(pauses=(60, 60)))

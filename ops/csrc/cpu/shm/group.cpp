@@ -19,7 +19,6 @@ namespace opforge::shm {
 namespace {
 
 constexpr int kSpins = 2000;             // about 50 us
-constexpr unsigned kYields = 4;          // before the first sleep
 constexpr long kNap = 50 * 1000 * 1000;  // ns between two looks at the peer's process
 
 void futex(std::atomic<uint32_t>& word, int operation, uint32_t value, const timespec* timeout) {
@@ -32,10 +31,11 @@ uint64_t start_time(uint32_t process) {
     char path[32], text[1024];
     std::snprintf(path, sizeof path, "/proc/%u/stat", process);
     const int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0) return 0;
+    if (file < 0) return errno == ENOENT || errno == ESRCH ? 0 : kUnknown;
     const ssize_t bytes = read(file, text, sizeof text - 1);
+    const int error = errno;
     ::close(file);
-    if (bytes <= 0) return 0;
+    if (bytes <= 0) return bytes == 0 || error == ESRCH ? 0 : kUnknown;
     text[bytes] = 0;
     const char* field = std::strrchr(text, ')');  // the program's name may have anything but is the last in parentheses
     if (!field || field[1] != ' ' || field[2] == 'Z' || field[2] == 'X') return 0;
@@ -101,10 +101,10 @@ Group::~Group() { munmap(base_, layout_.total()); }
 
 void Group::join(double seconds) {
     const auto deadline = deadline_after(seconds);
-    for (uint32_t rank = 0; rank < ranks_; ++rank) {
-        Word& word = header().attached;
-        wait(word, rank, {}, deadline, [&](uint32_t) { return member(rank).has_attached.load() != 0; });
-    }
+    wait_for_all([&](uint32_t rank) {
+        const auto has_attached = [&](uint32_t) { return member(rank).has_attached.load() != 0; };
+        return wait_briefly(header().attached, rank, {}, deadline, has_attached);
+    });
 }
 
 void Group::close() {
@@ -132,6 +132,11 @@ void Group::publish(Word& word, uint32_t value) {
     if (word.sleepers.load()) futex(word.value, FUTEX_WAKE, INT_MAX, nullptr);
 }
 
+void Group::increase(Word& word) {
+    word.value.fetch_add(1);
+    if (word.sleepers.load()) futex(word.value, FUTEX_WAKE, INT_MAX, nullptr);
+}
+
 void Group::sleep(Word& word, uint32_t seen, uint32_t peer, const Call& call, Clock::time_point deadline,
                   unsigned round) {
     check();
@@ -152,7 +157,10 @@ void Group::sleep(Word& word, uint32_t seen, uint32_t peer, const Call& call, Cl
     if (code && word.value.load() == seen) fail(code, peer, call, {});
 }
 
-bool Group::has_ended(uint32_t rank) { return start_time(member(rank).process) != member(rank).started; }
+bool Group::has_ended(uint32_t rank) {
+    const uint64_t started = start_time(member(rank).process);
+    return started != kUnknown && started != member(rank).started;
+}
 
 Group::Turn::Turn(Group& group, const Call& call, double seconds)
     : deadline(deadline_after(seconds)), group_(group), lock_(group.collective_), call_(call), first_(group.step_) {
@@ -169,15 +177,15 @@ uint32_t Group::Turn::post() {
 }
 
 void Group::Turn::arrive(uint32_t step) {
-    for (uint32_t rank = 0; rank < group_.ranks_; ++rank) {
-        if (rank == group_.rank_) continue;
+    group_.wait_for_all([&](uint32_t rank) {
         Member& peer = group_.member(rank);
         // The difference of numbers that wrap.
-        group_.wait(peer.posted, rank, call_, deadline,
-                    [step](uint32_t posted) { return static_cast<int32_t>(posted - step) > 0; });
+        const auto has_posted = [step](uint32_t posted) { return static_cast<int32_t>(posted - step) > 0; };
+        if (!group_.wait_briefly(peer.posted, rank, call_, deadline, has_posted)) return false;
         if (!is_compared_ && !same(peer.calls[first_ % kSlots], call_))
             group_.fail(kDisagree, rank, call_, peer.calls[first_ % kSlots]);
-    }
+        return true;
+    });
     is_compared_ = true;
 }
 

@@ -17,6 +17,8 @@ struct Invalid {   // thrown if the memory cannot be used
 
 using Clock = std::chrono::steady_clock;
 
+constexpr unsigned kYields = 4;  // before the first sleep
+
 class Group {
 public:
     // Makes a group's memory, which has no name in any file system. Returns its descriptor. Throws Invalid.
@@ -70,17 +72,36 @@ public:
     // Waits until `ready` returns true for the value of a word that `peer` changes.
     template <typename Ready>
     void wait(Word& word, uint32_t peer, const Call& call, Clock::time_point deadline, Ready ready) {
+        while (!wait_briefly(word, peer, call, deadline, ready)) {
+        }
+    }
+    // The same, but it returns false after one sleep.
+    template <typename Ready>
+    bool wait_briefly(Word& word, uint32_t peer, const Call& call, Clock::time_point deadline, Ready ready) {
         for (int turn = 0; turn < spins_; ++turn) {
-            if (ready(word.value.load(std::memory_order_acquire))) return;
+            if (ready(word.value.load(std::memory_order_acquire))) return true;
             pause();
         }
-        for (unsigned round = 0;; ++round) {
+        for (unsigned round = 0; round <= kYields; ++round) {
             const uint32_t seen = word.value.load(std::memory_order_acquire);
-            if (ready(seen)) return;
+            if (ready(seen)) return true;
             sleep(word, seen, peer, call, deadline, round);
+        }
+        return ready(word.value.load(std::memory_order_acquire));
+    }
+    // Calls come(rank), which waits briefly and returns whether the rank has come, until all others have. So one that
+    // has ended is seen while another is late.
+    template <typename Come>
+    void wait_for_all(Come come) {
+        for (bool have_come = false; !have_come;) {
+            have_come = true;
+            for (uint32_t rank = 0; rank < ranks_; ++rank) {
+                if (rank != rank_ && !come(rank)) have_come = false;
+            }
         }
     }
     static void publish(Word& word, uint32_t value);
+    static void increase(Word& word);  // for words that several ranks change
 
 private:
     void sleep(Word& word, uint32_t seen, uint32_t peer, const Call& call, Clock::time_point deadline, unsigned round);
@@ -104,7 +125,10 @@ private:
 
 Clock::time_point deadline_after(double seconds);
 
-// Returns the start time of a process in ticks, 0 if it has ended or is a zombie.
+constexpr uint64_t kUnknown = ~uint64_t{0};
+
+// Returns the start time of a process in ticks, 0 if it has ended or is a zombie, kUnknown if this process cannot look,
+// such as without a free descriptor.
 uint64_t start_time(uint32_t process);
 
 }  // namespace opforge::shm

@@ -1,6 +1,8 @@
 // The op's functions. They are called through ctypes, which releases the interpreter's lock; none raises an exception.
 // Those that communicate return 0, an error number, or one of Outcome.
 
+#include <sched.h>
+
 #include <cerrno>
 #include <new>
 
@@ -78,9 +80,12 @@ EXPORT void shm_close(void* handle) { group_of(handle).close(); }
 
 EXPORT void shm_delete(void* handle) { delete static_cast<Handle*>(handle); }
 
-// Writes why the group has failed. Returns 0 if it has not, or the reason is not written yet.
+// Writes why the group has failed. Returns 0 if it has not, or if the rank that was to write the reason did not within
+// a second: it takes a moment, unless the rank is killed in it.
 EXPORT int shm_failure(void* handle, Failure* failure) {
     Header& header = group_of(handle).header();
+    const auto deadline = deadline_after(1.0);
+    while (header.failure_state.load(std::memory_order_acquire) == 1 && Clock::now() < deadline) sched_yield();
     if (header.failure_state.load(std::memory_order_acquire) != 2) return 0;
     *failure = header.failure;
     return 1;
@@ -125,4 +130,10 @@ EXPORT int shm_send(void* handle, const void* data, uint64_t bytes, uint32_t dty
 EXPORT int shm_receive(void* handle, void* data, uint64_t bytes, uint32_t dtype, uint32_t from, uint64_t tag,
                        double seconds) {
     return outcome([&] { static_cast<Handle*>(handle)->messages.receive(data, bytes, dtype, from, tag, seconds); });
+}
+
+EXPORT int shm_receive_any(void* handle, void* data, uint64_t bytes, uint32_t dtype, uint64_t tag, uint32_t* from,
+                           double seconds) {
+    return outcome(
+        [&] { *from = static_cast<Handle*>(handle)->messages.receive_any(data, bytes, dtype, tag, seconds); });
 }

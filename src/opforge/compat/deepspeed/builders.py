@@ -26,6 +26,7 @@ DEVICE_BUILDERS = (
 """The builders whose ops DeepSpeed calls with tensors of the device."""
 HOST_BUILDERS = (
     "AsyncIOBuilder",
+    "CCLCommBuilder",
     "CPUAdagradBuilder",
     "CPUAdamBuilder",
     "CPULionBuilder",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -19,7 +21,7 @@ def with_ccl(builds_are_shared, monkeypatch):
     """Builds the op, which the ranks load; skips the test without oneCCL."""
     monkeypatch.setenv("FI_TCP_IFACE", "lo")
     if reason := "; ".join(CCLCommBuilder().gate(None)):
-        pytest.skip(reason)
+        pytest.skip(f"{reason}. Tested with oneccl-devel==2021.13.1 and Debian's libfabric-dev")
     CCLCommBuilder().load()
 
 
@@ -27,6 +29,27 @@ def test_without_ccl_the_reason_says_what_to_do(monkeypatch, tmp_path):
     monkeypatch.setenv("CCL_ROOT", str(tmp_path))
     (reason,) = CCLCommBuilder().gate(None)
     assert reason.startswith(f"no oneCCL in {tmp_path}: set CCL_ROOT to an installation")
+
+
+def test_without_ccl_the_op_is_not_listed_and_its_builder_says_why(tmp_path):
+    """Nothing is offered that cannot be built, but the name is known."""
+    code = """
+import opforge
+accelerator = opforge.get_accelerator()
+print("CCLCommBuilder" in accelerator.op_builders())
+builder = accelerator.create_op_builder("CCLCommBuilder")
+print(*builder.is_compatible().reasons)
+"""
+    for root, is_listed in ((None, "False"), (str(tmp_path), "True")):
+        environment = {name: value for name, value in os.environ.items() if name != "CCL_ROOT"}
+        if root:
+            environment["CCL_ROOT"] = root
+        elif os.path.exists(f"{sys.prefix}/include/oneapi/ccl.hpp"):
+            continue
+        command = [sys.executable, "-c", code]
+        output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+        assert output.splitlines()[0] == is_listed
+        assert output.splitlines()[1].startswith(f"no oneCCL in {root or sys.prefix}: set CCL_ROOT to an installation")
 
 
 def address(store, name, values):

@@ -185,3 +185,30 @@ def test_a_folder_of_locks_that_disappears_during_a_wait_ends_the_wait(tmp_path)
 
     with lock.acquire(str(folder / "key"), "relu", None):
         assert result_of(str(folder / "key"), 20, replace_folder) is LockResult.FREE
+
+
+@pytest.mark.parametrize(("first", "second"), [(lock.hold, lock.acquire), (lock.acquire, lock.hold)])
+def test_what_one_way_holds_the_other_waits_for(path, first, second):
+    with (
+        first(path, "relu", 0) as result,
+        pytest.raises(LockTimeoutError, match=f"process {os.getpid()} on "),
+        second(path, "gelu", 0.1),
+    ):
+        pass
+    assert result is LockResult.FREE
+    with second(path, "gelu", 0) as result:
+        assert result is LockResult.FREE
+
+
+def test_a_free_lock_is_held_without_the_code_that_waits(path):
+    code = (
+        "import sys; from opforge.cache.filesystem import lock\n"
+        f"with lock.hold({path!r}, 'relu', 0): print('filelock' in sys.modules)"
+    )
+    assert child_processes.run_python(code) == "False\n"
+
+
+def test_a_link_in_the_place_of_a_lock_is_not_followed(path, tmp_path):
+    os.symlink(text_files.write(tmp_path, "other", "text"), path)
+    with lock.hold(path, "relu", 0) as result:
+        assert result is LockResult.FREE and not os.path.islink(path)

@@ -10,6 +10,7 @@ import shutil
 import pytest
 from support.text_files import write
 
+import opforge
 from opforge.errors import (
     KernelFormatError,
     KernelIncompatibleError,
@@ -81,6 +82,21 @@ class TestInstall:
         registry.install()
         with open(path) as file:
             assert file.read() == "VALUE = 1\n"
+
+    @pytest.mark.parametrize("is_emptied", [True, False])
+    def test_what_a_power_cut_has_emptied_is_refused_and_installed_again(self, registry, monkeypatch, is_emptied):
+        """Files that were not on the disk yet are empty or missing after it."""
+        registry.publish()
+        (part,) = registry.install().variants
+        path = os.path.join(part.folder, "__init__.py")
+        os.chmod(path, 0o644)
+        write(part.folder, "__init__.py", "") if is_emptied else os.unlink(path)
+        with pytest.raises(KernelIncompatibleError, match="install it again"):
+            opforge.get_kernel("acme/plain")
+        choice = selection.choose("acme/plain", version.ANY, registry.sources())
+        release, is_new = install.install(registry.root, choice)
+        assert is_new and verification.problems(release, deep=True) == []
+        assert opforge.get_kernel("acme/plain").VALUE == 1
 
     def test_a_folder_with_variants_is_installed_without_a_registry(self, registry):
         folder = os.path.join(registry.packed(number="4.1"), "build", "torch-universal")

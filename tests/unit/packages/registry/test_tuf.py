@@ -15,7 +15,7 @@ from opforge.errors import ExtraNotInstalledError, PublishError, SignatureError
 from opforge.packages.form import version
 from opforge.packages.form.version import Version
 from opforge.packages.registry import index, mirror, publish, selection
-from opforge.packages.registry.tuf import FOLDER, TIMESTAMP, client, copies, roots
+from opforge.packages.registry.tuf import FOLDER, TIMESTAMP, copies, roots
 from opforge.remote.signatures import keys
 from opforge.remote.stores import open_store
 
@@ -211,7 +211,7 @@ def test_without_the_package_nothing_is_read_unprotected(tuf, monkeypatch):
 
 def test_a_registry_without_such_metadata_is_read_as_before(registry):
     registry.publish()
-    assert client.reader(registry.store.url, registry.store) is None
+    assert registry.sources()[0].tuf is None
     assert str(registry.install().version) == "1"
 
 

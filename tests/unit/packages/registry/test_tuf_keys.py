@@ -194,6 +194,15 @@ def test_what_the_old_key_signs_during_the_replacement_is_signed_again(tuf, key_
     assert str(tuf.install().version) == "1"
 
 
+def test_a_key_that_may_not_publish_is_refused_before_anything_is_stored(tuf, key_pairs):
+    tuf.publish(number="1")
+    rotation.rotate(tuf.store, trusted(tuf), [keys.signer("root")], key_pairs.pairs("root"), 1, key_pairs.pairs("ci2"))
+    before = {name: tuf.content(name) for name in tuf.files()}
+    with pytest.raises(SignatureError, match=r"the key ci may not sign it.*Sign with one of: ci2"):
+        tuf.publish(number="2", text="VALUE = 2\n")
+    assert {name: tuf.content(name) for name in tuf.files()} == before
+
+
 def test_many_processes_of_one_user_read_at_once(tuf, tmp_path):
     tuf.publish(number="1")
     (tmp_path / "clients").mkdir()

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import importlib
 import os
 
 import pytest
+from support.remote import farm as farms
+
+from opforge.remote.farm import dispatch
 
 
 class RemoteOfFarm:
@@ -39,3 +43,42 @@ class RemoteOfFarm:
 @pytest.fixture(scope="module")
 def remote(tmp_path_factory, nothing_of_the_machines):
     return RemoteOfFarm(tmp_path_factory.mktemp("farm-remote"))
+
+
+DEADLY = """
+import os, signal
+class DeadlyBuilder(AlphaBuilder):
+    name = "deadly"
+    def spec(self):
+        if os.environ.get("IN_WORKER"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().spec()
+class LeavingBuilder(AlphaBuilder):
+    name = "leaving"
+    def spec(self):
+        if os.environ.get("IN_WORKER"):
+            raise SystemExit("it has no licence")
+        return super().spec()
+"""
+
+
+@pytest.fixture
+def here(remote, monkeypatch):
+    """This process asks, and its threads are workers."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", remote.env["XDG_CONFIG_HOME"])
+    monkeypatch.setenv("OPFORGE_REMOTES", f"{remote.url}?push=1")
+    monkeypatch.setattr(dispatch, "PAUSE_SECONDS", 0.01)
+
+
+@pytest.fixture
+def ops(here, tmp_path, monkeypatch, request):
+    """Returns (the module of three plain ops, their builders)."""
+    module = f"executor_ops_{abs(hash(request.node.name))}"
+    farms.ops_module(tmp_path / "ops", ["alpha", "beta", "gamma"], f"// {module}\n", module)
+    with open(tmp_path / "ops" / f"{module}.py", "a") as file:
+        file.write(DEADLY)
+    monkeypatch.chdir(tmp_path / "ops")
+    monkeypatch.syspath_prepend(str(tmp_path / "ops"))
+    importlib.invalidate_caches()
+    loaded = importlib.import_module(module)
+    return loaded, [loaded.AlphaBuilder(), loaded.BetaBuilder(), loaded.GammaBuilder()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import multiprocessing
 import os
@@ -10,52 +9,17 @@ import threading
 import time
 import types
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import contextmanager
 
 import pytest
-from support.remote import farm as farms
 
-from opforge.builders.run import parallelism
 from opforge.builders.spec.description import description_key
 from opforge.errors import BuilderError, FarmError, SettingError
 from opforge.remote.claims import Claim, name_of
-from opforge.remote.farm import api, build_on, dispatch, engines, session, unit, worker
+from opforge.remote.farm import api, build_on, engines, unit, worker
 from opforge.remote.source import MIN_WAIT_SECONDS
 from opforge.remote.stores import open_store
 
 pytestmark = pytest.mark.compile
-
-DEADLY = """
-import os, signal
-class DeadlyBuilder(AlphaBuilder):
-    name = "deadly"
-    def spec(self):
-        if os.environ.get("IN_WORKER"):
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().spec()
-"""
-
-
-@pytest.fixture
-def here(remote, monkeypatch):
-    """This process asks, and its threads are workers."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", remote.env["XDG_CONFIG_HOME"])
-    monkeypatch.setenv("OPFORGE_REMOTES", f"{remote.url}?push=1")
-    monkeypatch.setattr(dispatch, "PAUSE_SECONDS", 0.01)
-
-
-@pytest.fixture
-def ops(here, tmp_path, monkeypatch, request):
-    """Returns (the module of three plain ops, their builders)."""
-    module = f"executor_ops_{abs(hash(request.node.name))}"
-    farms.ops_module(tmp_path / "ops", ["alpha", "beta", "gamma"], f"// {module}\n", module)
-    with open(tmp_path / "ops" / f"{module}.py", "a") as file:
-        file.write(DEADLY)
-    monkeypatch.chdir(tmp_path / "ops")
-    monkeypatch.syspath_prepend(str(tmp_path / "ops"))
-    importlib.invalidate_caches()
-    loaded = importlib.import_module(module)
-    return loaded, [loaded.AlphaBuilder(), loaded.BetaBuilder(), loaded.GammaBuilder()]
 
 
 def in_worker(folder):
@@ -195,51 +159,6 @@ def test_a_machine_that_refuses_is_followed_by_one_that_builds(ops, monkeypatch)
     assert (outcome.state, len(texts)) == ("built", 3)
 
 
-def test_a_worker_whose_flags_are_set_or_that_has_no_key_refuses(ops, remote, monkeypatch):
-    _module, builders = ops
-    text = unit.unit_of(builders[0], f"{remote.url}?push=1", run="v1/claims/none.json").to_json()
-    monkeypatch.setenv("CXXFLAGS", "-O1")
-    assert "CXXFLAGS is set on this machine" in json.loads(worker.run(text))["reason"]
-    monkeypatch.delenv("CXXFLAGS")
-    monkeypatch.setenv("XDG_CONFIG_HOME", "/nowhere")
-    answer = json.loads(worker.run(text))
-    assert answer["state"] == "refused" and "opforge key new NAME" in answer["reason"]
-
-
-def test_a_run_whose_claim_is_gone_is_not_begun(ops, remote):
-    _module, builders = ops
-    text = unit.unit_of(builders[0], f"{remote.url}?push=1", run="v1/claims/none.json").to_json()
-    assert json.loads(worker.run(text))["state"] == "interrupted"
-    assert not [offer for offer in remote.offers() if offer.op == builders[0].name and offer.problem]
-
-
-@pytest.mark.parametrize(("jobs", "threads", "slots"), [(None, 3, 3), (2, 3, 2), (None, None, 5)])
-def test_a_worker_builds_with_its_own_cores_unless_jobs_are_requested(ops, remote, monkeypatch, jobs, threads, slots):
-    _module, builders = ops
-    budgets = []
-
-    @contextmanager
-    def noted(_store, _claim, budget):
-        budgets.append(budget)
-        raise KeyboardInterrupt
-        yield
-
-    monkeypatch.setattr(session, "of", noted)
-    monkeypatch.setattr(worker, "_place", lambda: ("w", threads))
-    monkeypatch.setattr(parallelism, "compiler_jobs", lambda *_arguments: 5)
-    text = unit.unit_of(builders[0], f"{remote.url}?push=1", jobs=jobs).to_json()
-    assert json.loads(worker.run(text))["state"] == "interrupted"
-    assert budgets == [slots]
-
-
-def test_a_unit_of_another_opforge_is_refused(ops, remote):
-    _module, builders = ops
-    fields = json.loads(unit.unit_of(builders[0], remote.url).to_json())
-    for changed in ({**fields, "format": 2}, {**fields, "later": 1}):
-        answer = json.loads(worker.run(json.dumps(changed)))
-        assert answer["state"] == "refused" and "reads units of format 1" in answer["reason"]
-
-
 def test_what_workers_cannot_import_is_an_error_here(remote):
     from support import sample_ops
 
@@ -248,7 +167,9 @@ def test_what_workers_cannot_import_is_an_error_here(remote):
         unit.unit_of(local(), remote.url)
 
 
-@pytest.mark.parametrize("text", ["ftp://host", "http://host:1", "nothing", "no_such_module:pool", "os:no_such_name"])
+@pytest.mark.parametrize(
+    "text", ["ftp://host", "http://host:1", "nothing", "no_such_module:pool", "os:no_such_name", "os:sep"]
+)
 def test_what_is_no_engine(text):
     with pytest.raises(SettingError, match="the URL of a Dask scheduler"):
         engines.open_engine(text)
