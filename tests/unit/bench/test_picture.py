@@ -1,0 +1,30 @@
+"""The picture of a run in the documents."""
+
+from __future__ import annotations
+
+import importlib.util
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("matplotlib", reason="pip install 'opforge[bench]'")
+PICTURES = Path(__file__).resolve().parents[3] / "docs" / "pictures"
+
+
+def texts(svg):
+    """Returns the words of an SVG, which are text in it."""
+    return [element.text for element in ElementTree.fromstring(svg).iter() if element.tag.endswith("}text")]
+
+
+def test_the_picture_in_the_documents_shows_the_run_beside_it():
+    spec = importlib.util.spec_from_file_location("docs_bench_picture", PICTURES / "bench.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    drawn, stored = (texts(text) for text in (script.picture(PICTURES / "bench.json"), read(PICTURES / "bench.svg")))
+    assert drawn == stored and {"opforge", "copy (ceiling)", "64 Ki", "16 Mi"} <= set(drawn)
+    assert script.shortened(PICTURES / "bench.json") == read(PICTURES / "bench.json")
+
+
+def read(path):
+    return path.read_text(encoding="utf-8")
