@@ -53,6 +53,7 @@ class ShareMemCommBuilder(OpBuilder):
         "shm_all_to_all": (c_int, [c_void_p, _LIST, _SIZES, _LIST, _SIZES, c_uint32, c_double]),
         "shm_send": (c_int, [c_void_p, c_void_p, c_uint64, c_uint32, c_uint32, c_uint64, c_double]),
         "shm_receive": (c_int, [c_void_p, c_void_p, c_uint64, c_uint32, c_uint32, c_uint64, c_double]),
+        "shm_receive_any": (c_int, [c_void_p, c_void_p, c_uint64, c_uint32, c_uint64, POINTER(c_uint32), c_double]),
     }
 
     def gate(self, capabilities: Capabilities) -> Iterable[str]:

@@ -13,14 +13,14 @@ import hashlib
 import json
 import marshal
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge import settings
 from opforge.builders import toolchains
 from opforge.builders.spec import abi, machine
 from opforge.cache import machine_folder
-from opforge.cache.filesystem.disk import ABSENT, Disk, FlatStamps
+from opforge.cache.filesystem.disk import ABSENT, Disk, FlatStamps, PathStamp
 from opforge.cache.filesystem.files import UNREADABLE
 from opforge.cache.layout import FETCHED
 from opforge.cache.records.entry import Entry, is_record, is_systems
@@ -66,11 +66,12 @@ class Lookup(NamedTuple):
         folders = [str(self.store.layout), *(str(source.layout) for source in self.sources)]
         # Not KernelRoots but tuples: the repr of a NamedTuple is Python code.
         parts = [list(map(tuple, part)) if part is spec.roots else part for part in spec]
-        value: list[object] = [FORMAT, *parts, requires, variables, _working_folder(), _code_stamps(spec)[0]]
+        value: list[object] = [FORMAT, *parts, requires, _working_folder(), _code_stamps(spec)[0]]
         value += [sorted(self.root_paths.items()), sorted(programs), folders]
         value += [settings.variable("OPFORGE_PREBUILT"), self.exact, abi.INTERFACE, *machine.name_parts()]
-        # Tuples of strings have one repr, which takes a third of the time of canonical JSON.
-        return hashlib.sha256(repr(value).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+        # Tuples of strings have one repr, in a third of the time of canonical JSON; that of bytes takes longer.
+        text = repr(value).encode("utf-8", "surrogateescape")
+        return hashlib.sha256(b"\0".join([text, *map(b"=".join, variables)])).hexdigest()[:32]
 
 
 def recall(lookup: Lookup, programs: Mapping[str, object]) -> Entry | None:
@@ -127,7 +128,13 @@ def take_snapshot(lookup: Lookup, description: str) -> Snapshot:
         folders.append(_nearest(source.pointers(description), source.layout.root, disk))
         if source.area == FETCHED:  # the trust file decides whether what was fetched may be loaded
             folders.append(settings.trust_file())
-    return Snapshot(at, [(path, _stamp(path, disk)) for path in dict.fromkeys(folders)], _absent_paths(lookup.spec))
+    return Snapshot(at, [(path, _stamp(path, disk)) for path in dict.fromkeys(folders)], absent_paths(lookup.spec))
+
+
+def watching(entry: Entry, absent: Iterable[str], stamps: Iterable[PathStamp] = ()) -> Entry:
+    """Returns the entry with more that is compared before a kept builder uses it again: absent paths, and stamps."""
+    watched = [*entry.watched.pairs(), *((path, ABSENT) for path in absent), *stamps]
+    return entry._replace(watched=FlatStamps.of(dict.fromkeys(watched)))
 
 
 def with_compiler(match: Match, programs: Mapping[str, Sequence[int]], snapshot: Snapshot) -> Match:
@@ -136,8 +143,8 @@ def with_compiler(match: Match, programs: Mapping[str, Sequence[int]], snapshot:
     A process that keeps the builder looks the op up again if one of them has changed.
     """
     folders = [item for item in snapshot.folders if not is_systems(item[0])]
-    stamps = [*match.entry.watched.pairs(), *folders, *((path, tuple(stamp)) for path, stamp in programs.items())]
-    return match._replace(entry=match.entry._replace(watched=FlatStamps.of(dict.fromkeys(stamps))))
+    stamps = [*folders, *((path, tuple(stamp)) for path, stamp in programs.items())]
+    return match._replace(entry=watching(match.entry, snapshot.absent, stamps))
 
 
 def remember(
@@ -158,7 +165,7 @@ def remember(
     if torch:  # its version decides whether the entry fits
         path = os.path.join(torch, "version.py")
         stamped.append((path, _stamp(path, disk)))
-    stamped += [(path, ABSENT) for path in snapshot.absent]
+    stamped += [(path, ABSENT) for path in snapshot.absent if (path, ABSENT) not in watched]
     stamps = FlatStamps.of(stamped)
     if not match.stamped.is_complete or stamps.is_racy(snapshot.at) or FlatStamps((), code).is_racy(snapshot.at):
         return
@@ -237,7 +244,7 @@ def _code_stamps(spec: OpSpec) -> tuple[str, list[int]]:
     return _code[files]
 
 
-def _absent_paths(spec: OpSpec) -> list[str]:
+def absent_paths(spec: OpSpec) -> list[str]:
     """Returns the paths at which an earlier root would provide a source or a folder, or add a folder of headers."""
     paths = []
     for name in (*spec.sources, *(spec.all_include_dirs if spec.groups else spec.include_dirs)):

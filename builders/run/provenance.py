@@ -146,8 +146,8 @@ class Provenance:
             possible = [name for name in candidates if may_be_in(listing, name)]
             watched |= {self._nearest(os.path.dirname(os.path.join(base, name))) for name in possible}
             present |= {folder.join(name) for name in below(folder, possible, self.roots, self._disk)}
-        asked = located(asked_in, self.roots)
-        answers = [Answer(INCLUDE + name, places(name, asked, self._disk)) for name in questions.names]
+        folders = located(asked_in, self.roots)
+        answers = [Answer(INCLUDE + name, places(name, folders, self._disk)) for name in questions.names]
         if questions.dated:
             answers.append(Answer(VARIABLE + DATE, (("", os.environ.get(DATE, "")),)))
         self._packages.save()

@@ -147,12 +147,26 @@ class Group:
         kind = dtypes.code(data)
         self._call(self._op.shm_send, data.data_ptr(), data.nbytes, kind, peer, _tag(tag), timeout=timeout)
 
-    def receive(self, tensor: Tensor, source: int, tag: int = 0, timeout: float | None = None) -> None:
-        """Sets the tensor to the next message of a rank with this tag. Raises TypeError, ValueError, GroupError."""
-        data, peer = dtypes.result(tensor), self._peer("source", source)
+    def receive(self, tensor: Tensor, source: int | None = None, tag: int = 0, timeout: float | None = None) -> int:
+        """Sets the tensor to the next message of a rank with this tag; of any rank if `source` is None.
+
+        Returns the rank. A rank that has left the group matters only if it is the source, or if all have left. Raises
+        TypeError, ValueError, GroupError.
+        """
+        data = dtypes.result(tensor)
         kind = dtypes.code(data)
-        self._call(self._op.shm_receive, data.data_ptr(), data.nbytes, kind, peer, _tag(tag), timeout=timeout)
+        if source is None:
+            if self.size == 1:
+                raise ValueError("source=None in a group of one: there is no other rank")
+            rank = ctypes.c_uint32()
+            arguments = (data.data_ptr(), data.nbytes, kind, _tag(tag), ctypes.byref(rank))
+            self._call(self._op.shm_receive_any, *arguments, timeout=timeout)
+            source = rank.value
+        else:
+            peer = self._peer("source", source)
+            self._call(self._op.shm_receive, data.data_ptr(), data.nbytes, kind, peer, _tag(tag), timeout=timeout)
         dtypes.finish(tensor, data)
+        return source
 
     def barrier(self, timeout: float | None = None) -> None:
         """Waits until all ranks have called it. Raises GroupError."""

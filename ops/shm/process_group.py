@@ -45,7 +45,7 @@ class SharedMemoryGroup(Base):  # type: ignore[misc]
         self._names: dict[str, str] = {}
         self._group = Group(store, rank, size, timeout.total_seconds())
         self._collectives = Lane()
-        self._messages: dict[tuple[str, int], Lane] = {}
+        self._messages: dict[tuple[str, int | None], Lane] = {}
 
     def getBackendName(self) -> str:
         """Returns "opforge_shm"."""
@@ -241,7 +241,19 @@ class SharedMemoryGroup(Base):  # type: ignore[misc]
 
         return self._lane("receive", rank).run(call, tensors, is_async=True)
 
-    def _lane(self, direction: str, rank: int) -> Lane:
+    def recv_anysource(self, tensors: Sequence[Tensor], tag: int = 0) -> CallInGroup:
+        """Receives each tensor from any rank. The work has the last one's."""
+        sources: list[int] = []
+
+        def call() -> None:
+            for tensor in tensors:
+                sources.append(self._group.receive(tensor, None, tag))
+
+        work = self._lane("receive", None).run(call, tensors, is_async=True)
+        work.sources = sources
+        return work
+
+    def _lane(self, direction: str, rank: int | None) -> Lane:
         return self._messages.setdefault((direction, rank), Lane())
 
     def _collective(self, call: Callable[[], None], value: Any, opts: Any) -> CallInGroup:

@@ -19,6 +19,8 @@ class CallInGroup(Work):
     def __init__(self, value: Any) -> None:
         super().__init__()
         self._value = value
+        self.sources: list[int] = []
+        """The ranks of messages that any rank could send."""
         self._done = threading.Event()
         self._error: BaseException | None = None
         self._future: Any = None
@@ -58,6 +60,11 @@ class CallInGroup(Work):
                 return future
         self._fill(future)
         return future
+
+    def _source_rank(self) -> int:
+        return self.sources[-1]
+
+    source_rank = _source_rank
 
     def is_completed(self) -> bool:
         return self._done.is_set()

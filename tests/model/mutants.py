@@ -141,7 +141,7 @@ def a_memory_does_not_watch_folders() -> None:
 def a_memory_does_not_watch_absent_paths() -> None:
     from opforge.builders.lookup import memory
 
-    memory._absent_paths = lambda spec: []
+    memory.absent_paths = lambda spec: []
 
 
 @mutant
@@ -159,6 +159,14 @@ def a_memory_does_not_watch_programs() -> None:
 
     real = memory.remember
     memory.remember = lambda lookup, programs, used, *rest: real(lookup, programs, {}, *rest)
+    memory.with_compiler = lambda match, *_rest: match
+
+
+@mutant
+def a_process_does_not_watch_programs() -> None:
+    from opforge.builders.lookup import memory
+
+    memory.with_compiler = lambda match, *_rest: match
 
 
 @mutant

@@ -132,6 +132,11 @@ void Group::publish(Word& word, uint32_t value) {
     if (word.sleepers.load()) futex(word.value, FUTEX_WAKE, INT_MAX, nullptr);
 }
 
+void Group::increase(Word& word) {
+    word.value.fetch_add(1);
+    if (word.sleepers.load()) futex(word.value, FUTEX_WAKE, INT_MAX, nullptr);
+}
+
 void Group::sleep(Word& word, uint32_t seen, uint32_t peer, const Call& call, Clock::time_point deadline,
                   unsigned round) {
     check();

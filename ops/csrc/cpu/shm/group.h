@@ -101,6 +101,7 @@ public:
         }
     }
     static void publish(Word& word, uint32_t value);
+    static void increase(Word& word);  // for words that several ranks change
 
 private:
     void sleep(Word& word, uint32_t seen, uint32_t peer, const Call& call, Clock::time_point deadline, unsigned round);

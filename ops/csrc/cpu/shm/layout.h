@@ -8,7 +8,7 @@
 
 namespace opforge::shm {
 
-constexpr uint32_t kVersion = 1;  // of this layout: a rank with another version of the op is rejected
+constexpr uint32_t kVersion = 2;  // of this layout: a rank with another version of the op is rejected
 constexpr size_t kPage = 4096;
 constexpr size_t kLine = 64;
 
@@ -69,6 +69,7 @@ struct Header {
 
 struct Member {
     Word posted;  // steps
+    Word mail;    // messages to this rank, for one that waits for any of them
     Call calls[kSlots];
     std::atomic<uint32_t> has_attached, has_left;
     uint32_t process;  // its id

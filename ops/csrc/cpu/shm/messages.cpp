@@ -36,34 +36,75 @@ void Messages::send(const void* data, size_t bytes, uint32_t dtype, uint32_t to,
         const size_t size = std::min(bytes - done, group_.packet_bytes() - offset);
         if (size) std::memcpy(packet + offset, static_cast<const char*>(data) + done, size);
         done += size;
-        offset = 0;
         Group::publish(channel.sent, ++number);
+        if (offset) Group::increase(group_.member(to).mail);
+        offset = 0;
     } while (done < bytes);
 }
 
 void Messages::receive(void* data, size_t bytes, uint32_t dtype, uint32_t from, uint64_t tag, double seconds) {
     const auto deadline = deadline_after(seconds);
-    Peer& peer = *peers_[from];
-    const std::lock_guard<std::mutex> lock(peer.receiving);
+    const std::lock_guard<std::mutex> lock(peers_[from]->receiving);
     const Call call{kSend, dtype, 0, 0, bytes / size_of(dtype), tag};
+    Channel& channel = group_.channel(from, group_.rank());
+    while (!take(data, bytes, from, call, deadline)) {
+        const uint32_t number = channel.received.value.load(std::memory_order_relaxed);
+        group_.wait(channel.sent, from, call, deadline, [number](uint32_t sent) { return sent != number; });
+    }
+}
+
+uint32_t Messages::receive_any(void* data, size_t bytes, uint32_t dtype, uint64_t tag, double seconds) {
+    const auto deadline = deadline_after(seconds);
+    const Call call{kSend, dtype, 0, 0, bytes / size_of(dtype), tag};
+    Word& mail = group_.member(group_.rank()).mail;
+    for (uint32_t turn = 0;; ++turn) {
+        // Read first: what comes while the ranks are looked at changes it, and ends the wait.
+        const uint32_t seen = mail.value.load();
+        for (uint32_t rank = 0; rank < group_.ranks(); ++rank) {
+            const uint32_t from = (turn + rank) % group_.ranks();
+            if (from == group_.rank()) continue;
+            // Another thread that receives from this rank keeps messages with other tags, which are seen after a sleep.
+            const std::unique_lock<std::mutex> lock(peers_[from]->receiving, std::try_to_lock);
+            if (lock && take(data, bytes, from, call, deadline)) return from;
+        }
+        group_.wait_briefly(mail, absentee(turn), call, deadline, [seen](uint32_t value) { return value != seen; });
+    }
+}
+
+// Returns a rank to look after while any of them may send: another one in each turn, and one that has left only if all
+// have. Those may end.
+uint32_t Messages::absentee(uint32_t turn) {
+    const uint32_t ranks = group_.ranks();
+    uint32_t other = group_.rank();
+    for (uint32_t k = 0; k < ranks; ++k) {
+        const uint32_t rank = (turn + k) % ranks;
+        if (rank == group_.rank()) continue;
+        other = rank;
+        if (!group_.member(rank).has_left.load()) break;
+    }
+    return other;
+}
+
+bool Messages::take(void* data, size_t bytes, uint32_t from, const Call& call, Clock::time_point deadline) {
+    Peer& peer = *peers_[from];
     for (auto kept = peer.kept.begin(); kept != peer.kept.end(); ++kept) {
-        if (kept->head.tag != tag) continue;
+        if (kept->head.tag != call.tag) continue;
         match(kept->head, call, from);
         if (bytes) std::memcpy(data, kept->data.get(), bytes);
         peer.kept.erase(kept);
-        return;
+        return true;
     }
     group_.check();
     Channel& channel = group_.channel(from, group_.rank());
     for (;;) {
         const uint32_t number = channel.received.value.load(std::memory_order_relaxed);
-        group_.wait(channel.sent, from, call, deadline, [number](uint32_t sent) { return sent != number; });
+        if (channel.sent.value.load(std::memory_order_acquire) == number) return false;
         Packet head;
         std::memcpy(&head, group_.packet(from, group_.rank(), number), sizeof head);
-        if (head.tag == tag) {
+        if (head.tag == call.tag) {
             match(head, call, from);
             stream_in(static_cast<char*>(data), bytes, from, call, deadline);
-            return;
+            return true;
         }
         Kept kept{head, std::make_unique<char[]>(head.bytes)};
         stream_in(kept.data.get(), head.bytes, from, call, deadline);

@@ -131,3 +131,9 @@ EXPORT int shm_receive(void* handle, void* data, uint64_t bytes, uint32_t dtype,
                        double seconds) {
     return outcome([&] { static_cast<Handle*>(handle)->messages.receive(data, bytes, dtype, from, tag, seconds); });
 }
+
+EXPORT int shm_receive_any(void* handle, void* data, uint64_t bytes, uint32_t dtype, uint64_t tag, uint32_t* from,
+                           double seconds) {
+    return outcome(
+        [&] { *from = static_cast<Handle*>(handle)->messages.receive_any(data, bytes, dtype, tag, seconds); });
+}
