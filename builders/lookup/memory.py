@@ -9,11 +9,13 @@ judged at each load.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import marshal
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge import settings
@@ -103,6 +105,22 @@ def recall(lookup: Lookup, programs: Mapping[str, object]) -> Entry | None:
         return entry
     except UNREADABLE:
         return None
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Pauses Python's garbage collector for the milliseconds of a look-up, if it runs.
+
+    `import torch` leaves a collection of all of its objects to whatever allocates next: twenty times a look-up.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def note_use(store: Store, pointer: str) -> None:

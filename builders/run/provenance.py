@@ -11,7 +11,7 @@ from opforge.cache.filesystem.disk import Disk, Stamp
 from opforge.cache.filesystem.packages import PackageFiles
 from opforge.cache.records.inputs import Answer, Dependency, Inputs, RootedPath
 from opforge.cache.records.trusted_trees import stamp_file
-from opforge.cache.records.validity import INCLUDE, VARIABLE, below, may_be_in, located, names_before, places
+from opforge.cache.records.validity import INCLUDE, VARIABLE, below, located, may_be_in, names_before, places
 
 from .reads.questions import DATE, Questions
 

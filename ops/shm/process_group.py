@@ -246,8 +246,7 @@ class SharedMemoryGroup(Base):  # type: ignore[misc]
         sources: list[int] = []
 
         def call() -> None:
-            for tensor in tensors:
-                sources.append(self._group.receive(tensor, None, tag))
+            sources.extend(self._group.receive(tensor, None, tag) for tensor in tensors)
 
         work = self._lane("receive", None).run(call, tensors, is_async=True)
         work.sources = sources

@@ -49,7 +49,9 @@ def expected(world: World, environment: dict[str, str], moved: str = "") -> dict
     text = b"".join(_run([*command, "-E", "-P", source], world, environment) for source in sources)
     link = [*(f"-l{name}" for name in declared["libraries"]), *declared["extra_link_args"]]
     link += shlex.split(environment.get("LDFLAGS", ""))
-    key = _key(world, environment, moved, [text, _compiler(compiler[0], environment), repr(link).encode()])
+    # The assembler looks for what .incbin names in the folders, in their order.
+    parts = [text, _compiler(compiler[0], environment), repr((folders, link)).encode()]
+    key = _key(world, environment, moved, parts)
     if key not in _libraries:
         with tempfile.TemporaryDirectory() as folder:
             library = os.path.join(folder, "op.so")
