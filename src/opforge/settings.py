@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from opforge.errors import OpforgeError, SettingError
+from opforge.errors import SettingError
 
 _LINUX = sys.platform == "linux"
 DEEPSPEED = "OPFORGE_DEEPSPEED"
@@ -284,11 +284,10 @@ def kernel_folders() -> tuple[tuple[str, str], ...]:
 
 
 def has_kernels() -> bool:
-    """Returns whether any kernel package is installed. A damaged settings file says nothing of it."""
-    try:
-        return any(os.path.isdir(f"{folder}/kernels/names") for folder, _scope in kernel_folders())
-    except OpforgeError:
-        return False
+    """Returns whether any kernel package is installed, as far as it can be seen without a settings file."""
+    named = os.fsdecode(environment().get(b"OPFORGE_KERNEL_PATH", b"")).split(os.pathsep)
+    folders = [*filter(None, named), f"{sys.prefix}/share/opforge", data_dir()]
+    return any(os.path.isdir(f"{folder}/kernels/names") for folder in folders)
 
 
 def installs_kernels() -> bool:
