@@ -12,7 +12,7 @@ from support import sample_ops, text_files
 import opforge
 from opforge.builders import toolchains
 from opforge.cache.layout import Layout
-from opforge.cache.maintenance import garbage, limits
+from opforge.cache.maintenance import garbage, gc, limits
 from opforge.errors import CompileError, SettingError, ToolchainNotFoundError
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(120)]
@@ -99,7 +99,7 @@ def test_hits_within_an_hour_do_not_look(kept, monkeypatch):
 def test_a_store_is_swept_by_hits_once_a_day(kept, monkeypatch):
     kept.hit()
     sweeps = []
-    monkeypatch.setattr(limits.gc, "over_limit", lambda *_arguments: sweeps.append(1) or [])
+    monkeypatch.setattr(gc, "over_limit", lambda *_arguments: sweeps.append(1) or [])
     for hours in (2, 23, 25):
         kept.set_times(hours * HOUR)
         kept.hit()
@@ -118,7 +118,7 @@ def test_a_hit_in_a_store_that_cannot_be_swept_is_a_hit(kept, monkeypatch):
     def refuse(*_arguments):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(limits.gc, "over_limit", refuse)
+    monkeypatch.setattr(gc, "over_limit", refuse)
     kept.hit()
 
 
