@@ -175,14 +175,11 @@ def search(
     description = _description_key(spec) if sources else ""
     snapshot = memory.take_snapshot(lookup, description) if is_kept else None
     absent = snapshot.absent if snapshot else memory.absent_paths(spec)
-    if sources:
-        with memory.collector_paused():
-            match = _match(lookup, description, rejected)
-            if match:
-                match = match._replace(entry=memory.watching(match.entry, absent))
-                if snapshot:
-                    memory.remember(lookup, {}, {}, match, snapshot)
-                return match.entry
+    if sources and (match := _match(lookup, description, rejected)):
+        match = match._replace(entry=memory.watching(match.entry, absent))
+        if snapshot:
+            memory.remember(lookup, {}, {}, match, snapshot)
+        return match.entry
     if ask and settings.remotes():
         description = description or _description_key(spec)
         if not os.path.isdir(store.layout.description(description)) and (entry := ask()):

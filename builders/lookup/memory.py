@@ -9,13 +9,11 @@ judged at each load.
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import json
 import marshal
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge import settings
@@ -105,22 +103,6 @@ def recall(lookup: Lookup, programs: Mapping[str, object]) -> Entry | None:
         return entry
     except UNREADABLE:
         return None
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Pauses Python's garbage collector for the milliseconds of a look-up, if it runs.
-
-    `import torch` leaves a collection of all of its objects to whatever allocates next: twenty times a look-up.
-    """
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def note_use(store: Store, pointer: str) -> None:
