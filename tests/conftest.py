@@ -31,7 +31,7 @@ LAYERS = "OPFORGE_CACHE_LAYERS"
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: tests wait for processes, servers and clocks for a fifth of their time."""
+    """Returns one more than there are cores: tests wait for processes, servers and clocks for a fifth of their time."""
     return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
 
 
