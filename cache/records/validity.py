@@ -39,9 +39,14 @@ class Listings:
             self._names[folder] = self._disk.names(folder)
         return self._names[folder]
 
+    def may_hold(self, folder: str, name: str) -> bool:
+        """Returns whether a path below a folder can exist, by the folder's listing. One that leaves it always may."""
+        first = name.partition("/")[0]
+        return first in self.names(folder) or first in OUTSIDE
+
     def holds(self, folder: str, name: str) -> bool:
         """Returns whether a path below a folder exists; a dangling link counts."""
-        return may_be_in(self.names(folder), name) and self._disk.exists(at(folder, name))
+        return self.may_hold(folder, name) and self._disk.exists(at(folder, name))
 
 
 class Observation:
@@ -108,18 +113,16 @@ class Observation:
 
 def appeared(inputs: Mapping[str, Any], root_paths: Mapping[str, str], listings: Listings) -> str | None:
     """Returns the path of a name that was absent from a searched folder and is there now; None if there is none."""
-    names = inputs["names"]
-    firsts = {name.partition("/")[0] for name in names}
+    bases = located(inputs["searched"], root_paths)
+    # One listing of each folder rules out nearly all of the names.
+    listed = OUTSIDE.union(*(listings.names(base) for _folder, base in bases))
+    by_first: dict[str, list[str]] = {}
+    for name in [name for name in inputs["names"] if name.partition("/")[0] in listed]:
+        by_first.setdefault(name.partition("/")[0], []).append(name)
     present = {(path[0], path[1]) for path in (*inputs["present"], *inputs["files"])}
-    for folder in inputs["searched"]:
-        base = resolve(folder, root_paths)
-        if base is None:
-            continue
-        # One listing rules out nearly all of the names.
-        if not (possible := firsts & listings.names(base) | firsts & OUTSIDE):
-            continue
-        for name in names:
-            if name.partition("/")[0] in possible and _join(folder, name) not in present and listings.holds(base, name):
+    for folder, base in bases:
+        for name in [name for first in by_first if listings.may_hold(base, first) for name in by_first[first]]:
+            if _join(folder, name) not in present and listings.holds(base, name):
                 return at(base, name)
     for folder, names in names_before(inputs["compiler_folders"], inputs["files"], root_paths):
         for name in sorted(below(folder, names, root_paths, listings)):
@@ -178,12 +181,6 @@ def below(folder: Sequence[str], names: Iterable[str], root_paths: Mapping[str, 
     """Returns those of the names that exist in a folder."""
     base = resolve(folder, root_paths)
     return set() if base is None else {name for name in names if listings.holds(base, name)}
-
-
-def may_be_in(listing: frozenset[str], name: str) -> bool:
-    """Returns whether a folder that lists these names can hold `name`. A name that leaves the folder always may."""
-    first = name.partition("/")[0]
-    return first in listing or first in OUTSIDE
 
 
 def at(folder: str, name: str) -> str:
