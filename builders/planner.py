@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from opforge.cache.records.inputs import RootedPath
@@ -115,8 +114,4 @@ def _torch_problem(spec: OpSpec) -> str | None:
 
 
 def _root_includes(spec: OpSpec) -> list[RootedPath]:
-    return [
-        RootedPath(root.name, root.include)
-        for root in spec.roots
-        if root.include and os.path.isdir(os.path.join(root.path, root.include))
-    ]
+    return [RootedPath(root.name, root.include) for root in spec.roots if kernel_roots.has_headers(root)]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge import settings
 from opforge.builders import toolchains
-from opforge.builders.spec import abi, machine
+from opforge.builders.spec import abi, kernel_roots, machine
 from opforge.cache import machine_folder
 from opforge.cache.filesystem.disk import ABSENT, Disk, FlatStamps, PathStamp
 from opforge.cache.filesystem.files import UNREADABLE
@@ -254,5 +254,5 @@ def absent_paths(spec: OpSpec) -> list[str]:
                 if os.path.exists(path):
                     break
                 paths.append(path)
-    headers = [os.path.join(root.path, root.include) for root in spec.roots if root.include]
-    return [*paths, *(folder for folder in headers if not os.path.isdir(folder))]
+    without = [root for root in spec.roots if root.include and not kernel_roots.has_headers(root)]
+    return [*paths, *(os.path.join(root.path, root.include) for root in without)]

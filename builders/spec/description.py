@@ -52,7 +52,7 @@ IDENTITY = {
     "link_flags": Enters(True, True),
     "libraries": Enters(True, True),
     "roots": Enters(
-        True, True, "by name and order. The plan holds those that have headers, and where each source lies"
+        True, True, "by name and order, and which of them have headers. The plan also holds where each source lies"
     ),
     "debug": Enters(True, True),
     "sanitize": Enters(True, True),
@@ -136,6 +136,8 @@ _VALUES: dict[str, Callable[[OpSpec], object]] = {
     "device_flags": lambda spec: _named(spec.device_flags, spec),
     "link_flags": lambda spec: _named(spec.link_flags, spec),
     "groups": lambda spec: _groups(spec) if spec.groups else [],
-    "roots": lambda spec: [(root.name, root.include) for root in spec.declared_roots],
+    "roots": lambda spec: [
+        (root.name, root.include if kernel_roots.has_headers(root) else "") for root in spec.declared_roots
+    ],
 }
 """The fields whose value in the description is not the spec's own."""

@@ -112,6 +112,11 @@ OPFORGE_ABI = KernelRoot("opforge_abi", os.path.join(OPFORGE.path, "abi"))
 """The headers that the loader relies on. They are in no key and no entry's inputs: `abi.INTERFACE` stands for them."""
 
 
+def has_headers(root: KernelRoot) -> bool:
+    """Returns whether a root has its folder of headers now. One that appears later is searched by the compiler too."""
+    return root.include != "" and os.path.isdir(os.path.join(root.path, root.include))
+
+
 def folder_of(cls: type) -> str:
     """Returns the folder of the file that defines a class; the working folder for a class from a prompt or notebook."""
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)

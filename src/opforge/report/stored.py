@@ -112,8 +112,9 @@ def _own_roots(key: str, own: list[tuple[str, str]]) -> dict[str, str]:
         if roots:
             return roots
     here = os.getcwd()
-    is_here = {root for root, _path in own} == {kernel_roots.OWN} and all(os.path.isfile(f"{here}/{path}") for _root, path in own)
-    return {kernel_roots.OWN: here} if is_here else {}
+    if all(root == kernel_roots.OWN and os.path.isfile(f"{here}/{path}") for root, path in own):
+        return {kernel_roots.OWN: here}
+    return {}
 
 
 def _remembered_paths(key: str) -> Iterable[set[str]]:

@@ -12,6 +12,7 @@ from support.store.fake_store import ME
 from opforge.builders.lookup.finder import find
 from opforge.builders.spec import machine
 from opforge.builders.spec.description import description_key
+from opforge.builders.spec.kernel_roots import KernelRoot
 from opforge.cache.filesystem.disk import RACY_NS
 from opforge.cache.transfer import layer
 
@@ -61,6 +62,20 @@ def test_an_entry_of_a_layer_is_rejected_if_a_header_has_changed(folder, tmp_pat
     assert rejection.reason == f"{folder}/value.h has changed"
     sample_ops.set_value(folder, 3)
     assert cls().build().library == added.library
+
+
+def test_headers_that_appear_in_an_earlier_root_reject_an_entry_of_a_layer(folder, tmp_path, add_to_layer):
+    text_files.write(tmp_path, "second/include/part.h", "#define PART 2\n")
+    text_files.write(folder, "op.cpp", f"#include <part.h>\n{sample_ops.EXPORT} int value() {{ return PART; }}\n")
+    roots = [KernelRoot(name, str(tmp_path / name)) for name in ("first", "second")]
+    cls = sample_ops.builder_class(folder, "op", abi="c", kernel_roots=roots)
+    add_to_layer(cls, None)
+    assert cls().build().origin == str(tmp_path / "layer")
+    text_files.write(tmp_path, "first/include/part.h", "#define PART 1\n")
+    assert cls().load().value() == 1
+    (tmp_path / "first/include/part.h").unlink()
+    (tmp_path / "first/include").rmdir()
+    assert cls().build().origin == str(tmp_path / "layer")
 
 
 def test_a_builder_that_has_loaded_from_a_layer_detects_an_edited_header(folder, add_to_layer):
