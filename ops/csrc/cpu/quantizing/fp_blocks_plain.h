@@ -9,8 +9,9 @@
 #include <opforge/fp_quantizing.h>
 
 #include "../elementwise.h"
+#include "../simd/streaming.h"
 
-namespace opforge::cpu {
+namespace opforge::cpu::plain {
 
 constexpr int64_t kWord = 8;  // bytes
 static_assert(kBlock % kWord == 0, "only the last block of a group has a part of a word");
@@ -150,6 +151,8 @@ void encode_randomly(const float* x, int64_t count, float inverse, const uint16_
 // two bytes behind the codes.
 template <typename Format, bool kRandom, typename T>
 void encode_block(const T* values, int64_t count, float inverse, const uint16_t* random, uint8_t* out) {
+    constexpr int64_t kAhead = 4096;  // bytes
+    prefetch(values + kAhead / static_cast<int64_t>(sizeof(T)), count);
     alignas(64) float buffer[kBlock];
     alignas(64) Lane<Format> lanes[kBlock];
     const float* const x = as_floats(values, count, buffer);
@@ -174,10 +177,12 @@ constexpr int64_t kTableGroup = 0;
 template <typename Format, typename T, bool kTable>
 class Decoder {
 public:
+    static constexpr bool kStreams = false;
+
     explicit Decoder(float scale) : scale_(scale) {}
 
     // Writes the values of `count` packed codes, at most a block. It may read two bytes behind them.
-    void block(const uint8_t* in, int64_t count, T* to) const {
+    void block(const uint8_t* in, int64_t count, T* to, bool) const {
         alignas(64) float buffer[kBlock];
         alignas(64) Lane<Format> codes[kBlock];
         const Lane<Format>* source = codes;
@@ -198,4 +203,4 @@ private:
     float scale_;
 };
 
-}  // namespace opforge::cpu
+}  // namespace opforge::cpu::plain

@@ -1,0 +1,59 @@
+#pragma once
+
+// Codes by strips of values that stay in registers between memory and memory.
+
+#include <cstring>
+
+#include "../simd/streaming.h"
+
+namespace opforge::cpu {
+
+template <typename Format>
+constexpr int64_t bytes(int64_t codes) {
+    return codes * Format::kBits / 8;
+}
+
+// Writes the packed codes of `count` values. encode(values, at, codes) does it for kStrip of them, from number `at` on.
+template <typename Format, int64_t kStrip, typename T, typename Encode>
+void encode_strips(const T* x, int64_t count, uint8_t* out, const Encode& encode) {
+    // Fetched a few lines at a time: all of a block at once would keep the processor's own loads waiting. What is
+    // written is fetched too, half as far ahead, since there is less of it.
+    constexpr int64_t kAhead = 4096;  // bytes
+    int64_t k = 0;
+    for (; k + kStrip <= count; k += kStrip) {
+        prefetch(x + k + kAhead / static_cast<int64_t>(sizeof(T)), kStrip);
+        __builtin_prefetch(out + bytes<Format>(k) + kAhead / 2, 1);
+        encode(x + k, k, out + bytes<Format>(k));
+    }
+    if (k == count) return;
+    T values[kStrip] = {};
+    uint8_t codes[2 * kStrip];
+    std::memcpy(values, x + k, static_cast<size_t>(count - k) * sizeof(T));
+    encode(values, k, codes);
+    std::memcpy(out + bytes<Format>(k), codes, static_cast<size_t>(bytes<Format>(count - k)));
+}
+
+// Writes the values of `count` packed codes. decode(codes, values, streams) does it for kStrip of them.
+template <typename Format, int64_t kStrip, typename T, typename Decode>
+void decode_strips(const uint8_t* in, int64_t count, T* to, bool streams, const Decode& decode) {
+    int64_t k = 0;
+    for (; k + kStrip <= count; k += kStrip) decode(in + bytes<Format>(k), to + k, streams);
+    if (k == count) return;
+    uint8_t codes[2 * kStrip] = {};
+    T values[kStrip];
+    std::memcpy(codes, in + bytes<Format>(k), static_cast<size_t>(bytes<Format>(count - k)));
+    decode(codes, values, false);
+    std::memcpy(to + k, values, static_cast<size_t>(count - k) * sizeof(T));
+}
+
+// Writes the values of `count` packed codes one by one.
+template <typename Format, typename T>
+void decode_each(const uint8_t* in, int64_t count, float scale, T* to) {
+    for (int64_t k = 0; k < count; ++k) {
+        const int64_t bit = k * Format::kBits, last = bit + Format::kBits - 1;
+        const uint32_t both = in[bit / 8] | static_cast<uint32_t>(in[last / 8]) << (last / 8 - bit / 8) * 8;
+        from_float(Format::number(both >> bit % 8 & (2 * Format::kLargest + 1)) * scale, to[k]);
+    }
+}
+
+}  // namespace opforge::cpu
