@@ -62,7 +62,7 @@ void each_index(const Visit& visit) {
 // Whether a rule is compiled for parameters of type T in place. The portable conversion of float16 takes so many
 // registers that it is faster by blocks.
 template <typename T, bool kNarrow>
-constexpr bool kDirect = std::is_same_v<T, float> || (kNarrow && (std::is_same_v<T, BFloat16> || kTruncatesHalves));
+constexpr bool kDirect = std::is_same_v<T, float> || (kNarrow && (std::is_same_v<T, BFloat16> || kConvertsHalves));
 
 template <typename Visit>
 void with_elements(DType dtype, void* data, const Visit& visit) {

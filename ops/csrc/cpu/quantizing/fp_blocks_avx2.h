@@ -38,7 +38,7 @@ struct InHalves {
 
 // Returns the codes of 16 values as words.
 template <typename Format, typename T>
-__m256i encode_words(const T* x, float inverse) {
+[[gnu::always_inline]] inline __m256i encode_words(const T* x, float inverse) {
     using In = InHalves<Format>;
     const Vec first(inverse), second(In::kFactor);  // their product could be subnormal
     const auto halves = [&](const T* values) {
@@ -66,7 +66,7 @@ inline void store_triples(uint8_t* out, __m256i words) {
 
 // Writes the packed codes of 32 values.
 template <typename Format, typename T>
-void encode_strip(const T* x, float inverse, uint8_t* out) {
+[[gnu::always_inline]] inline void encode_strip(const T* x, float inverse, uint8_t* out) {
     const __m256i first = encode_words<Format>(x, inverse), second = encode_words<Format>(x + 16, inverse);
     const __m256i triples =
         _mm256_set1_epi32(1 | 1 << (16 + 12));  // the second of two codes of 12 bits behind the first
@@ -96,7 +96,7 @@ void encode_block(const T* x, int64_t count, float inverse, const uint16_t* rand
     if constexpr (kRandom) {
         plain::encode_block<Format, true>(x, count, inverse, random, out);
     } else {
-        encode_strips<Format, kStrip>(x, count, out, [inverse](const T* values, int64_t, uint8_t* codes) {
+        encode_strips<Format, kStrip>(x, 0, count, out, [inverse](const T* values, int64_t, uint8_t* codes) {
             encode_strip<Format>(values, inverse, codes);
         });
     }
@@ -104,7 +104,7 @@ void encode_block(const T* x, int64_t count, float inverse, const uint16_t* rand
 
 // Returns 16 codes as the highest bits of words, with other bits below. It may read four bytes behind them.
 template <typename Format>
-__m256i upper_codes(const uint8_t* in) {
+[[gnu::always_inline]] inline __m256i upper_codes(const uint8_t* in) {
     // The bytes of each code, and the factor that moves it up.
     struct Table {
         int8_t index[32];
@@ -138,7 +138,7 @@ __m256i upper_codes(const uint8_t* in) {
 
 // Returns 16 codes as float16 numbers.
 template <typename Format>
-__m256i decode_words(const uint8_t* in) {
+[[gnu::always_inline]] inline __m256i decode_words(const uint8_t* in) {
     using In = InHalves<Format>;
     const __m256i codes = upper_codes<Format>(in);
     if constexpr (In::kHalved) {
@@ -193,7 +193,7 @@ public:
     }
 
     // The same for 32 values.
-    void operator()(const uint8_t* in, T* to, bool streams) const {
+    [[gnu::always_inline]] void operator()(const uint8_t* in, T* to, bool streams) const {
         // A scale that is inf, NaN, or near the largest float.
         if (!(product_ < INFINITY && product_ > -INFINITY)) return decode_each<Format>(in, kStrip, scale_, to);
         const __m256 factor = _mm256_set1_ps(product_);

@@ -111,7 +111,7 @@ public:
     }
 
     // The same for 64 values.
-    void operator()(const uint8_t* in, T* to, bool streams) const {
+    [[gnu::always_inline]] void operator()(const uint8_t* in, T* to, bool streams) const {
         // A scale that is inf, NaN, or near the largest float.
         if (!(product_ < INFINITY && product_ > -INFINITY)) return decode_each<Format>(in, kStrip, scale_, to);
         const __m512 factor = _mm512_set1_ps(product_);
@@ -151,7 +151,7 @@ public:
     }
 
     // The same for 64 values.
-    void operator()(const uint8_t* in, T* to, bool streams) const {
+    [[gnu::always_inline]] void operator()(const uint8_t* in, T* to, bool streams) const {
         for (int64_t k = 0; k < kStrip; k += 32) {
             put(to + k, values(codes(in + k * Format::kBits / 8)), streams);
         }

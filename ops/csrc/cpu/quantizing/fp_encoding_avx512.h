@@ -83,7 +83,7 @@ __m512i held(__m512 x, __m512 inverse) {
 
 // Returns the codes of 32 values as words.
 template <typename Format, bool kRandom, typename T>
-__m512i encode_words(const T* x, __m512 inverse, const uint16_t* random) {
+[[gnu::always_inline]] inline __m512i encode_words(const T* x, __m512 inverse, const uint16_t* random) {
     const ValuePair values = load_pair(x);
     WordPair codes{held<Format, kRandom>(values.a, inverse), held<Format, kRandom>(values.b, inverse)};
     if constexpr (kRandom) {
@@ -115,7 +115,7 @@ inline void store_triples(uint8_t* out, __m512i words) {
 
 // Writes the packed codes of 64 values. `random` has a number for each if kRandom.
 template <typename Format, bool kRandom, typename T>
-void encode_strip(const T* x, float inverse, const uint16_t* random, uint8_t* out) {
+[[gnu::always_inline]] inline void encode_strip(const T* x, float inverse, const uint16_t* random, uint8_t* out) {
     const __m512 factor = _mm512_set1_ps(inverse);
     const __m512i first = encode_words<Format, kRandom>(x, factor, random);
     const __m512i second = encode_words<Format, kRandom>(x + 32, factor, random + 32);
@@ -143,13 +143,13 @@ void encode_strip(const T* x, float inverse, const uint16_t* random, uint8_t* ou
 // Writes the packed codes of `count` values. `random` has a number for each if kRandom, and memory up to a whole strip.
 template <typename Format, bool kRandom, typename T>
 void encode_block(const T* x, int64_t count, float inverse, const uint16_t* random, uint8_t* out) {
-    encode_strips<Format, kStrip>(x, count, out, [=](const T* values, int64_t at, uint8_t* codes) {
+    encode_strips<Format, kStrip>(x, 0, count, out, [=](const T* values, int64_t at, uint8_t* codes) {
         encode_strip<Format, kRandom>(values, inverse, kRandom ? random + at : nullptr, codes);
     });
 }
 
 // Returns the bits of the largest magnitude as a float. Bits have the order of the magnitudes, with NaN above all.
-inline uint32_t largest_magnitude(const float* x, int64_t count) {
+[[gnu::noinline]] inline uint32_t largest_magnitude(const float* x, int64_t count) {
     const __m512i magnitude = words_of(0x7fffffffu);
     __m512i largest = _mm512_setzero_si512();
     int64_t k = 0;
@@ -161,7 +161,7 @@ inline uint32_t largest_magnitude(const float* x, int64_t count) {
     return _mm512_reduce_max_epu32(largest);
 }
 template <typename T>
-uint32_t largest_magnitude(const T* x, int64_t count) {
+[[gnu::noinline]] uint32_t largest_magnitude(const T* x, int64_t count) {
     const __m512i magnitude = _mm512_set1_epi16(0x7fff);
     __m512i largest = _mm512_setzero_si512();
     int64_t k = 0;

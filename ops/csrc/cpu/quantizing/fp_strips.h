@@ -13,9 +13,11 @@ constexpr int64_t bytes(int64_t codes) {
     return codes * Format::kBits / 8;
 }
 
-// Writes the packed codes of `count` values. encode(values, at, codes) does it for kStrip of them, from number `at` on.
+// Writes the packed codes of `count` values, the first of which is number `first`. encode(values, at, codes) does it
+// for kStrip of them, from number `at` on. It must be inlined, since it would load its constants for each strip
+// otherwise.
 template <typename Format, int64_t kStrip, typename T, typename Encode>
-void encode_strips(const T* x, int64_t count, uint8_t* out, const Encode& encode) {
+void encode_strips(const T* x, int64_t first, int64_t count, uint8_t* out, const Encode& encode) {
     // Fetched a few lines at a time: all of a block at once would keep the processor's own loads waiting. What is
     // written is fetched too, half as far ahead, since there is less of it.
     constexpr int64_t kAhead = 4096;  // bytes
@@ -23,17 +25,18 @@ void encode_strips(const T* x, int64_t count, uint8_t* out, const Encode& encode
     for (; k + kStrip <= count; k += kStrip) {
         prefetch(x + k + kAhead / static_cast<int64_t>(sizeof(T)), kStrip);
         __builtin_prefetch(out + bytes<Format>(k) + kAhead / 2, 1);
-        encode(x + k, k, out + bytes<Format>(k));
+        encode(x + k, first + k, out + bytes<Format>(k));
     }
     if (k == count) return;
     T values[kStrip] = {};
     uint8_t codes[2 * kStrip];
     std::memcpy(values, x + k, static_cast<size_t>(count - k) * sizeof(T));
-    encode(values, k, codes);
+    encode_strips<Format, kStrip>(values, first + k, kStrip, codes, encode);
     std::memcpy(out + bytes<Format>(k), codes, static_cast<size_t>(bytes<Format>(count - k)));
 }
 
-// Writes the values of `count` packed codes. decode(codes, values, streams) does it for kStrip of them.
+// Writes the values of `count` packed codes. decode(codes, values, streams) does it for kStrip of them, and must be
+// inlined as well.
 template <typename Format, int64_t kStrip, typename T, typename Decode>
 void decode_strips(const uint8_t* in, int64_t count, T* to, bool streams, const Decode& decode) {
     int64_t k = 0;
@@ -42,7 +45,7 @@ void decode_strips(const uint8_t* in, int64_t count, T* to, bool streams, const 
     uint8_t codes[2 * kStrip] = {};
     T values[kStrip];
     std::memcpy(codes, in + bytes<Format>(k), static_cast<size_t>(bytes<Format>(count - k)));
-    decode(codes, values, false);
+    decode_strips<Format, kStrip>(codes, kStrip, values, false, decode);
     std::memcpy(to + k, values, static_cast<size_t>(count - k) * sizeof(T));
 }
 
