@@ -2,7 +2,7 @@
 
 // Floating-point codes at x86-64-v3: 32 values at a time stay in registers, as float16 numbers of which the codes are
 // parts. The results are those of FpFormat::code and FpFormat::number. Stochastic rounding needs more bits than float16
-// has, so it goes by blocks.
+// has, so there values stay floats.
 
 #include <immintrin.h>
 
@@ -54,6 +54,38 @@ template <typename Format, typename T>
     return _mm256_or_si256(magnitude, _mm256_and_si256(sign, all_halves(1u << (Format::kBits - 1))));
 }
 
+// The values that become a pair of codes, and their numbers with the format's exponent and all bits of mantissa,
+// rounded at random.
+struct RoundedLanes {
+    __m256i bits, codes;
+};
+template <typename Format, typename T>
+[[gnu::always_inline]] inline RoundedLanes round_randomly(const T* x, float inverse, const uint16_t* random) {
+    constexpr float kUnits = static_cast<float>(1 << 22) * (1 << Format::kBias);
+    const __m256 scaled = (load(x) * Vec(inverse)).v;
+    const __m256i magnitude = _mm256_and_si256(_mm256_castps_si256(scaled), _mm256_set1_epi32(0x7fffffff));
+    const __m256 held = _mm256_min_ps(_mm256_castsi256_ps(magnitude), set_bits(Format::kSmallestNormal).v);
+    // Of the number as a subnormal and as a normal one, the larger is the one that FpFormat::code selects.
+    const __m256i subnormal = _mm256_cvttps_epi32(_mm256_mul_ps(held, _mm256_set1_ps(kUnits)));
+    const __m256i normal = _mm256_sub_epi32(magnitude, _mm256_set1_epi32(static_cast<int>(Format::kRebias)));
+    const __m256i numbers = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(random)));
+    const __m256i carry = _mm256_slli_epi32(numbers, Format::kDropped - 16);
+    const __m256i sum = _mm256_add_epi32(_mm256_max_epi32(subnormal, normal), carry);
+    return {_mm256_castps_si256(scaled), _mm256_srli_epi32(sum, Format::kDropped)};
+}
+
+// As encode_words, with stochastic rounding. `random` has a number for each value.
+template <typename Format, typename T>
+[[gnu::always_inline]] inline __m256i encode_words(const T* x, float inverse, const uint16_t* random) {
+    const RoundedLanes a = round_randomly<Format>(x, inverse, random);
+    const RoundedLanes b = round_randomly<Format>(x + 8, inverse, random + 8);
+    const __m256i magnitude = _mm256_min_epu16(_mm256_packus_epi32(a.codes, b.codes), all_halves(Format::kLargest));
+    const __m256i upper = _mm256_packs_epi32(_mm256_srai_epi32(a.bits, 16), _mm256_srai_epi32(b.bits, 16));
+    const __m256i sign =
+        _mm256_and_si256(_mm256_srli_epi16(upper, 16 - Format::kBits), all_halves(1u << (Format::kBits - 1)));
+    return _mm256_permute4x64_epi64(_mm256_or_si256(magnitude, sign), 0xd8);
+}
+
 // Writes 24 bytes, three of each of 8 words.
 inline void store_triples(uint8_t* out, __m256i words) {
     const __m256i lane =
@@ -64,10 +96,17 @@ inline void store_triples(uint8_t* out, __m256i words) {
     _mm_storel_epi64(reinterpret_cast<__m128i*>(out + 16), _mm256_extracti128_si256(bytes, 1));
 }
 
-// Writes the packed codes of 32 values.
-template <typename Format, typename T>
-[[gnu::always_inline]] inline void encode_strip(const T* x, float inverse, uint8_t* out) {
-    const __m256i first = encode_words<Format>(x, inverse), second = encode_words<Format>(x + 16, inverse);
+// Writes the packed codes of 32 values. `random` has a number for each if kRandom.
+template <typename Format, bool kRandom, typename T>
+[[gnu::always_inline]] inline void encode_strip(const T* x, float inverse, const uint16_t* random, uint8_t* out) {
+    const auto words = [&](int64_t k) {
+        if constexpr (kRandom) {
+            return encode_words<Format>(x + k, inverse, random + k);
+        } else {
+            return encode_words<Format>(x + k, inverse);
+        }
+    };
+    const __m256i first = words(0), second = words(16);
     const __m256i triples =
         _mm256_set1_epi32(1 | 1 << (16 + 12));  // the second of two codes of 12 bits behind the first
     if constexpr (Format::kBits == 12) {
@@ -89,17 +128,12 @@ template <typename Format, typename T>
     }
 }
 
-// Writes the packed codes of `count` values, at most a block. `random` has a number for each if kRandom; then two bytes
-// may be written behind the codes.
+// Writes the packed codes of `count` values. `random` has a number for each if kRandom, and memory up to a whole strip.
 template <typename Format, bool kRandom, typename T>
 void encode_block(const T* x, int64_t count, float inverse, const uint16_t* random, uint8_t* out) {
-    if constexpr (kRandom) {
-        plain::encode_block<Format, true>(x, count, inverse, random, out);
-    } else {
-        encode_strips<Format, kStrip>(x, 0, count, out, [inverse](const T* values, int64_t, uint8_t* codes) {
-            encode_strip<Format>(values, inverse, codes);
-        });
-    }
+    encode_strips<Format, kStrip>(x, 0, count, out, [=](const T* values, int64_t at, uint8_t* codes) {
+        encode_strip<Format, kRandom>(values, inverse, kRandom ? random + at : nullptr, codes);
+    });
 }
 
 // Returns 16 codes as the highest bits of words, with other bits below. It may read four bytes behind them.
