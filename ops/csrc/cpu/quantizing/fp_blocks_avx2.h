@@ -208,10 +208,6 @@ inline void store_pair(BFloat16* to, __m256 a, __m256 b, bool streams) {
     put(to, _mm256_permute4x64_epi64(_mm256_packus_epi32(first, second), 0xd8), streams);
 }
 
-// There is no decoder with a table.
-template <typename Format, typename T>
-constexpr int64_t kTableGroup = 0;
-
 // Decodes the codes of a scale. It may read four bytes behind them.
 template <typename Format, typename T, bool kTable>
 class Decoder {
@@ -241,6 +237,61 @@ public:
 
 private:
     float scale_, product_;
+};
+
+// Of how many values a group must be for a table to cost less than the arithmetic, or 0 if there is no table: values of
+// 16 bits are looked up, each byte by itself.
+template <typename Format, typename T>
+constexpr int64_t kTableGroup = sizeof(T) != 2 || Format::kBits > 6 ? 0 : 128;
+
+template <typename Format, typename T>
+class Decoder<Format, T, true> {
+public:
+    static constexpr bool kStreams = true;
+
+    explicit Decoder(float scale) {
+        alignas(32) T table[kEntries];
+        for (int k = 0; k < kEntries; k += 8) store(table + k, Vec(load(kNumbers.x + k)) * Vec(scale));
+        for (int part = 0; part < kParts; ++part) {
+            const __m256i words = _mm256_load_si256(reinterpret_cast<const __m256i*>(table + 16 * part));
+            const __m256i low = _mm256_and_si256(words, all_halves(0xff)), high = _mm256_srli_epi16(words, 8);
+            // The low bytes of words 0 ... 7 and 8 ... 15, and the high ones.
+            const __m256i bytes = _mm256_permute4x64_epi64(_mm256_packus_epi16(low, high), 0xd8);
+            low_[part] = _mm256_permute4x64_epi64(bytes, 0x44);
+            high_[part] = _mm256_permute4x64_epi64(bytes, 0xee);
+        }
+    }
+
+    // Writes the values of `count` packed codes, past the caches if `streams`, for which `to` is aligned to 64 bytes.
+    void block(const uint8_t* in, int64_t count, T* to, bool streams) const {
+        decode_strips<Format, kStrip>(in, count, to, streams, *this);
+    }
+
+    // The same for 32 values.
+    [[gnu::always_inline]] void operator()(const uint8_t* in, T* to, bool streams) const {
+        const __m256i first = _mm256_srli_epi16(upper_codes<Format>(in), 16 - Format::kBits);
+        const __m256i second = _mm256_srli_epi16(upper_codes<Format>(in + 2 * Format::kBits), 16 - Format::kBits);
+        // In the order in which bytes are combined to words: values 0 ... 7, 16 ... 23, 8 ... 15, 24 ... 31.
+        const __m256i codes = _mm256_packus_epi16(first, second);
+        __m256i low = _mm256_shuffle_epi8(low_[0], codes), high = _mm256_shuffle_epi8(high_[0], codes);
+        if constexpr (kParts == 2) {
+            const __m256i is_second = _mm256_slli_epi16(codes, 3);  // bit 4 of a code as the highest one
+            low = _mm256_blendv_epi8(low, _mm256_shuffle_epi8(low_[1], codes), is_second);
+            high = _mm256_blendv_epi8(high, _mm256_shuffle_epi8(high_[1], codes), is_second);
+            const __m256i sign = _mm256_and_si256(_mm256_slli_epi16(codes, 2), _mm256_set1_epi8(-128));
+            high = _mm256_xor_si256(high, sign);
+        }
+        put(to, _mm256_unpacklo_epi8(low, high), streams);
+        put(to + 16, _mm256_unpackhi_epi8(low, high), streams);
+    }
+
+private:
+    // Of codes of 6 bits the table has the magnitudes, of 4 bits all codes.
+    static constexpr int kEntries = Format::kBits == 6 ? 32 : 16;
+    static constexpr int kParts = kEntries / 16;
+    static constexpr Numbers<Format, kEntries> kNumbers{};
+
+    __m256i low_[kParts], high_[kParts];  // the bytes of the values, twice
 };
 
 }  // namespace opforge::cpu

@@ -162,23 +162,7 @@ private:
     // code do not matter.
     static constexpr bool kMagnitudes = Format::kBits == 8;
     static constexpr int kEntries = kMagnitudes ? 128 : 64;
-    struct Numbers {
-        float x[kEntries];
-    };
-    static constexpr Numbers numbers() {
-        Numbers all{};
-        for (int code = 0; code < kEntries; ++code) {
-            const int exponent = (code & static_cast<int>(Format::kLargest)) >> Format::kMantissaBits;
-            const int mantissa = code & ((1 << Format::kMantissaBits) - 1);
-            float x = static_cast<float>(mantissa + (exponent > 0 ? 1 << Format::kMantissaBits : 0));
-            int power = (exponent > 0 ? exponent : 1) - Format::kBias - Format::kMantissaBits;
-            for (; power < 0; ++power) x /= 2;
-            for (; power > 0; --power) x *= 2;
-            all.x[code] = (code >> (Format::kBits - 1) & 1) != 0 ? -x : x;
-        }
-        return all;
-    }
-    alignas(64) static constexpr Numbers kNumbers = numbers();
+    static constexpr Numbers<Format, kEntries> kNumbers{};
 
     __m512i values(__m512i codes) const {
         const __m512i low = _mm512_permutex2var_epi16(entries_[0], codes, entries_[1]);

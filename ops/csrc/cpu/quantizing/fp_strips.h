@@ -49,6 +49,24 @@ void decode_strips(const uint8_t* in, int64_t count, T* to, bool streams, const 
     std::memcpy(to + k, values, static_cast<size_t>(count - k) * sizeof(T));
 }
 
+// The numbers of the codes 0 ... kCount - 1; of the bits of a code above the format's none matters.
+template <typename Format, int kCount>
+struct Numbers {
+    alignas(64) float x[kCount]{};
+
+    constexpr Numbers() {
+        for (int code = 0; code < kCount; ++code) {
+            const int exponent = (code & static_cast<int>(Format::kLargest)) >> Format::kMantissaBits;
+            const int mantissa = code & ((1 << Format::kMantissaBits) - 1);
+            float number = static_cast<float>(mantissa + (exponent > 0 ? 1 << Format::kMantissaBits : 0));
+            int power = (exponent > 0 ? exponent : 1) - Format::kBias - Format::kMantissaBits;
+            for (; power < 0; ++power) number /= 2;
+            for (; power > 0; --power) number *= 2;
+            x[code] = (code >> (Format::kBits - 1) & 1) != 0 ? -number : number;
+        }
+    }
+};
+
 // Writes the values of `count` packed codes one by one.
 template <typename Format, typename T>
 void decode_each(const uint8_t* in, int64_t count, float scale, T* to) {
