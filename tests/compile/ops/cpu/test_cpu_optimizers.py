@@ -130,6 +130,16 @@ def test_hooks_of_all_optimizers_and_profilers_see_each_step():
     assert [event.name for event in profile.function_events].count("Optimizer.step#CPUAdam.step") == 1
 
 
+def test_hooks_that_are_added_after_compilation_see_each_step():
+    calls = []
+    optimizer = CPUAdam(parameters((4,)))
+    compiled = torch.compile(lambda: optimizer.step(), backend="eager")
+    compiled()
+    optimizer.register_step_post_hook(lambda *_: calls.append("after"))
+    compiled()
+    assert calls == ["after"]
+
+
 def test_gradients_are_enabled_again_after_a_step():
     optimizer = CPUAdam(parameters((4,)))
     optimizer.step()
