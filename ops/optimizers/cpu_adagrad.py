@@ -66,8 +66,8 @@ class CPUAdagrad(CPUOptimizer):
             launch.params,
             launch.grads,
             [state["sum"] for state in launch.states],
-            lr=float(group["lr"]) / (1.0 + (launch.step - 1) * group["lr_decay"]),
-            eps=group["eps"],
-            weight_decay=group["weight_decay"],
-            maximize=group["maximize"],
+            float(group["lr"]) / (1.0 + (launch.step - 1) * group["lr_decay"]),
+            group["eps"],
+            group["weight_decay"],
+            group["maximize"],
         )

@@ -52,7 +52,7 @@ STABLE_TORCH_LIBRARY_FRAGMENT(opforge, m) {
         "adagrad_update(int optimizer_id, int step, float lr, float eps, float weight_decay, Tensor(a!) params, "
         "Tensor grads, Tensor(b!) exp_avg_sq) -> ()");
     m.def(
-        "multi_adagrad_(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] exp_avg_sqs, *, float lr, float eps, "
+        "multi_adagrad_(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] exp_avg_sqs, float lr, float eps, "
         "float weight_decay, bool maximize) -> ()");
 }
 

@@ -4,7 +4,7 @@
 namespace opforge {
 
 const char* launch_adagrad(const TensorGroups& groups, const AdagradRule& rule) {
-    return cpu::launch_update<false>(groups, rule);
+    return cpu::launch_update<true>(groups, rule);
 }
 
 }  // namespace opforge

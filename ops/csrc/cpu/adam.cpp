@@ -101,10 +101,9 @@ STABLE_TORCH_LIBRARY_FRAGMENT(opforge, m) {
         "adam_rollback(int optimizer_id, int step, float lr, float beta1, float beta2, float eps, float weight_decay, "
         "bool bias_correction, Tensor(a!) params, Tensor grads, Tensor(b!) exp_avg, Tensor(c!) exp_avg_sq) -> ()");
     m.def(
-        "multi_adam_(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] exp_avgs, Tensor(c!)[] exp_avg_sqs, *, int "
-        "step, "
-        "float lr, float beta1, float beta2, float eps, float weight_decay, bool adamw_mode, bool bias_correction, "
-        "bool maximize) -> ()");
+        "multi_adam_(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] exp_avgs, Tensor(c!)[] exp_avg_sqs, int "
+        "step, float lr, float beta1, float beta2, float eps, float weight_decay, bool adamw_mode, bool "
+        "bias_correction, bool maximize) -> ()");
 }
 
 // For every backend, not only for the CPU: tensors on another device get this op's own message.

@@ -2,11 +2,12 @@
 
 // Applies a rule to tensors of any dtypes, in float vectors. float32 tensors are read and written in place. Others are
 // converted to floats and back by blocks that fit the first-level cache. So a rule is compiled once, instead of once
-// for each combination of dtypes. It is compiled once more for the most common one, bfloat16 with float32 states, for
-// which the conversion by blocks costs a tenth.
+// for each combination of dtypes. It is compiled once more for each of the most common ones, parameters of one dtype
+// with float32 states: there the conversion by blocks costs a tenth, of float16 a third.
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include <opforge/multi_tensor.h>
 
@@ -17,11 +18,21 @@ namespace opforge::cpu {
 constexpr int64_t kBlock = 512;  // elements
 static_assert(kBlock % Vec::kWidth == 0, "the last vector of a block fits in it");
 
+// Loads a vector, and fetches a later one into the caches: the processor's own prefetching stops at the end of each
+// page of 4 KiB, so each page of each operand would begin with a wait for the memory. The data may end before the
+// address.
+template <typename T>
+Vec load_early(const T* data) {
+    constexpr int64_t kAhead = 2048;  // bytes
+    __builtin_prefetch(reinterpret_cast<const char*>(data) + kAhead);
+    return load(data);
+}
+
 // Converts to floats, up to a whole number of vectors; the last vector is filled with zeros.
 template <typename T>
 void to_floats(const T* from, int64_t count, float* to) {
     int64_t k = 0;
-    for (; k + Vec::kWidth <= count; k += Vec::kWidth) store(to + k, load(from + k));
+    for (; k + Vec::kWidth <= count; k += Vec::kWidth) store(to + k, load_early(from + k));
     if (k == count) return;
     T last[Vec::kWidth] = {};
     std::memcpy(last, from + k, static_cast<size_t>(count - k) * sizeof(T));
@@ -39,56 +50,71 @@ void from_floats(const float* from, int64_t count, T* to) {
     std::memcpy(to + k, last, static_cast<size_t>(count - k) * sizeof(T));
 }
 
+// Calls visit with the numbers 0 ... kCount - 1, as constants.
+template <int kCount, typename Visit>
+void each_index(const Visit& visit) {
+    if constexpr (kCount > 0) {
+        each_index<kCount - 1>(visit);
+        visit(std::integral_constant<int, kCount - 1>{});
+    }
+}
+
+// Whether a rule is compiled for parameters of type T in place. The portable conversion of float16 takes so many
+// registers that it is faster by blocks.
+template <typename T, bool kNarrow>
+constexpr bool kDirect = std::is_same_v<T, float> || (kNarrow && (std::is_same_v<T, BFloat16> || kConvertsHalves));
+
 template <typename Visit>
 void with_elements(DType dtype, void* data, const Visit& visit) {
     with_dtype(dtype, [&](auto type) { visit(static_cast<typename decltype(type)::type*>(data)); });
 }
 
-// `each_vector` for the whole vectors of bfloat16 parameters and gradients with float32 states. Returns where it ended.
-template <int kOperands, unsigned kWrites, typename Step>
-int64_t each_narrow(const TensorGroup& group, int64_t begin, int64_t end, const Step step) {
-    BFloat16* narrow[2];
-    float* x[kOperands];
-    for (int i = 0; i < 2; ++i) narrow[i] = static_cast<BFloat16*>(group.data[i]) + begin;
-    for (int i = 2; i < kOperands; ++i) x[i] = static_cast<float*>(group.data[i]) + begin;
+// `each_vector` for whole vectors, of parameters and gradients of type T and float32 states, in their own memory.
+// Returns where it ended.
+template <typename T, int kOperands, unsigned kReads, unsigned kWrites, typename Step>
+int64_t each_direct(const TensorGroup& group, int64_t begin, int64_t end, const Step step) {
+    void* data[kOperands];  // a copy: the compiler would read the group's again after each store
+    std::copy_n(group.data, kOperands, data);
+    const auto operand = [&data, begin](auto i) {
+        using Element = std::conditional_t<(i < 2), T, float>;
+        return static_cast<Element*>(data[i]) + begin;
+    };
     int64_t k = 0;
     for (; k + Vec::kWidth <= end - begin; k += Vec::kWidth) {
         Vec element[kOperands];
-        for (int i = 0; i < kOperands; ++i) element[i] = i < 2 ? load(narrow[i] + k) : load(x[i] + k);
+        each_index<kOperands>(
+            [&](auto i) { element[i] = (kReads >> i & 1u) != 0 ? load_early(operand(i) + k) : Vec(0.0f); });
         step(element, k);
-        for (int i = 0; i < kOperands; ++i) {
-            if ((kWrites >> i & 1u) == 0) continue;
-            if (i < 2) {
-                store(narrow[i] + k, element[i]);
-            } else {
-                store(x[i] + k, element[i]);
-            }
-        }
+        each_index<kOperands>([&](auto i) {
+            if ((kWrites >> i & 1u) != 0) store(operand(i) + k, element[i]);
+        });
     }
     return begin + k;
 }
 
 // Calls step(x, at) for each vector of elements [begin, end). x are the vectors of the operands, which step changes in
 // place; `at` counts from `begin`. The bits of kReads and kWrites select the operands that are read and those that are
-// replaced. The last vector is filled with zeros, so an element's result does not depend on its position. With kNarrow,
-// which requires that all operands are read, bfloat16 parameters are updated in place too.
+// replaced. The last vector is filled with zeros, so an element's result does not depend on its position. With kNarrow
+// parameters and gradients of 16 bits are updated in place too.
 template <int kOperands, unsigned kReads, unsigned kWrites, bool kNarrow = false, typename Step>
 void each_vector(const TensorGroup& group, int64_t begin, int64_t end, const Step step) {
-    void* const copy = group.data[kMaxTensors - 1];
-    bool in_place = copy == nullptr || kWrites % 2 == 0;
+    void* const copy = kWrites % 2 != 0 ? group.data[kMaxTensors - 1] : nullptr;
+    const auto is_read = [](int i) { return (kReads >> i & 1u) != 0; };
     const auto is_used = [](int i) { return ((kReads | kWrites) >> i & 1u) != 0; };
-    for (int i = 0; i < kOperands; ++i) in_place = in_place && (!is_used(i) || group.dtypes[i] == DType::Float32);
+    bool is_direct = copy == nullptr && (group.dtypes[0] == group.dtypes[1] || !is_used(1));
+    for (int i = 2; i < kOperands; ++i) is_direct = is_direct && (!is_used(i) || group.dtypes[i] == DType::Float32);
     int64_t at = begin;
-    if constexpr (kNarrow) {
-        bool narrow = copy == nullptr;
-        for (int i = 0; i < kOperands; ++i) {
-            narrow = narrow && group.dtypes[i] == (i < 2 ? DType::BFloat16 : DType::Float32);
-        }
-        if (narrow) at = each_narrow<kOperands, kWrites>(group, begin, end, step);
+    if (is_direct) {
+        with_dtype(group.dtypes[0], [&](auto type) {
+            using T = typename decltype(type)::type;
+            if constexpr (kDirect<T, kNarrow>) {
+                at = each_direct<T, kOperands, kReads, kWrites>(group, begin, end, step);
+            }
+        });
     }
     alignas(64) float buffer[kOperands][kBlock];
     while (at < end) {
-        int64_t count = in_place ? end - at : std::min(kBlock, end - at);
+        int64_t count = std::min(kBlock, end - at);
         const bool whole = count >= Vec::kWidth;
         if (whole) count = count / Vec::kWidth * Vec::kWidth;  // the rest is a separate block
         float* x[kOperands];
@@ -97,14 +123,14 @@ void each_vector(const TensorGroup& group, int64_t begin, int64_t end, const Ste
             if (!is_used(i)) continue;
             if (whole && group.dtypes[i] == DType::Float32) {
                 x[i] = static_cast<float*>(group.data[i]) + at;
-            } else if ((kReads >> i & 1u) != 0) {
+            } else if (is_read(i)) {
                 with_elements(group.dtypes[i], group.data[i],
                               [&](const auto* data) { to_floats(data + at, count, buffer[i]); });
             }
         }
         for (int64_t k = 0; k < count; k += Vec::kWidth) {
             Vec element[kOperands];
-            for (int i = 0; i < kOperands; ++i) element[i] = (kReads >> i & 1u) != 0 ? load(x[i] + k) : Vec(0.0f);
+            for (int i = 0; i < kOperands; ++i) element[i] = is_read(i) ? load_early(x[i] + k) : Vec(0.0f);
             step(element, at - begin + k);
             for (int i = 0; i < kOperands; ++i) {
                 if ((kWrites >> i & 1u) != 0) store(x[i] + k, element[i]);
@@ -116,7 +142,7 @@ void each_vector(const TensorGroup& group, int64_t begin, int64_t end, const Ste
         for (int i = 0; i < kOperands; ++i) {
             if ((kWrites >> i & 1u) != 0 && x[i] == buffer[i]) put(i, i);
         }
-        if (copy && kWrites % 2 != 0) put(0, kMaxTensors - 1);
+        if (copy) put(0, kMaxTensors - 1);
         at += count;
     }
 }

@@ -54,9 +54,8 @@ STABLE_TORCH_LIBRARY_FRAGMENT(opforge, m) {
         "lion_update(int optimizer_id, int step, float lr, float beta1, float beta2, float weight_decay, "
         "Tensor(a!) params, Tensor grads, Tensor(b!) exp_avg) -> ()");
     m.def(
-        "multi_lion_(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] exp_avgs, *, float lr, float beta1, float "
-        "beta2, "
-        "float weight_decay, bool maximize) -> ()");
+        "multi_lion_(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] exp_avgs, float lr, float beta1, float "
+        "beta2, float weight_decay, bool maximize) -> ()");
 }
 
 // For every backend, not only for the CPU: tensors on another device get this op's own message.

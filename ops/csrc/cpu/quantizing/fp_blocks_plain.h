@@ -1,6 +1,6 @@
 #pragma once
 
-// Floating-point codes below x86-64-v4 and on other CPUs, by blocks, in loops that compilers turn into vectors.
+// Floating-point codes below x86-64-v3 and on other CPUs, by blocks, in loops that compilers turn into vectors.
 
 #include <cstring>
 #include <type_traits>
@@ -9,8 +9,9 @@
 #include <opforge/fp_quantizing.h>
 
 #include "../elementwise.h"
+#include "../simd/streaming.h"
 
-namespace opforge::cpu {
+namespace opforge::cpu::plain {
 
 constexpr int64_t kWord = 8;  // bytes
 static_assert(kBlock % kWord == 0, "only the last block of a group has a part of a word");
@@ -26,7 +27,7 @@ template <typename Format>
 constexpr int64_t kBytes = kCodes<Format> * Format::kBits / 8;
 
 // Returns the bits of the largest magnitude as a float. Bits have the order of the magnitudes, with NaN above all.
-inline uint32_t largest_magnitude(const float* x, int64_t count) {
+[[gnu::noinline]] inline uint32_t largest_magnitude(const float* x, int64_t count) {
     int32_t largest = 0;
     for (int64_t k = 0; k < count; ++k) {
         const auto magnitude = static_cast<int32_t>(to_bits(x[k]) & 0x7fffffffu);
@@ -35,7 +36,7 @@ inline uint32_t largest_magnitude(const float* x, int64_t count) {
     return static_cast<uint32_t>(largest);
 }
 template <typename T>
-uint32_t largest_magnitude(const T* x, int64_t count) {
+[[gnu::noinline]] uint32_t largest_magnitude(const T* x, int64_t count) {
     int16_t largest = 0;
     for (int64_t k = 0; k < count; ++k) {
         const auto magnitude = static_cast<int16_t>(x[k].bits & 0x7fffu);
@@ -85,57 +86,18 @@ const float* as_floats(const T* values, int64_t count, float* buffer) {
     return buffer;
 }
 
-// Whether codes are computed as parts of float16 numbers, which CPUs convert: multiplied by a power of two, the
-// smallest normal number of the format is float16's. The result is that of the format's own functions.
+// Encodes values to nearest, after a multiplication by `inverse`.
 template <typename Format>
-constexpr bool kThroughHalves = kTruncatesHalves && Format::kExponentBits < 5;
-constexpr int kHalfBias = 15;
-constexpr int kHalfMantissa = 10;
-
-// Encodes values to nearest, after a multiplication by `inverse`. `Vec` is a parameter since not each has
-// store_truncated.
-template <typename Format, typename Vec = cpu::Vec>
 void encode(const float* x, int64_t count, float inverse, Lane<Format>* codes) {
-    int64_t k = 0;
-    if constexpr (kThroughHalves<Format>) {
-        constexpr int kShift = kHalfMantissa - Format::kMantissaBits;
-        constexpr float kFactor = 1.0f / (1 << (kHalfBias - Format::kBias));
-        const Vec first(inverse), second(kFactor);  // their product could be subnormal
-        alignas(64) Float16 halves[kBlock];
-        for (; k + Vec::kWidth <= count; k += Vec::kWidth) {
-            store_truncated(halves + k, Vec(load(x + k)) * first * second);
-        }
-        for (int64_t i = 0; i < k; ++i) {
-            const uint16_t half = halves[i].bits;
-            const auto magnitude = static_cast<uint16_t>(half & 0x7fffu);
-            const auto rounded =
-                static_cast<uint16_t>(static_cast<uint16_t>(magnitude + (1u << (kShift - 1))) >> kShift);
-            const auto held = rounded < Format::kLargest ? rounded : static_cast<uint16_t>(Format::kLargest);
-            const auto sign = static_cast<uint16_t>((half & 0x8000u) >> (16 - Format::kBits));
-            codes[i] = static_cast<Lane<Format>>(sign | held);
-        }
+    for (int64_t k = 0; k < count; ++k) {
+        codes[k] = static_cast<Lane<Format>>(Format::code(x[k] * inverse, Format::kHalf));
     }
-    for (; k < count; ++k) codes[k] = static_cast<Lane<Format>>(Format::code(x[k] * inverse, Format::kHalf));
 }
 
 // Writes the values of codes.
 template <typename Format>
 void decode(const Lane<Format>* codes, int64_t count, float scale, float* to) {
-    int64_t k = 0;
-    if constexpr (kThroughHalves<Format>) {
-        constexpr int kShift = kHalfMantissa - Format::kMantissaBits;
-        const Vec first(1 << (kHalfBias - Format::kBias)), second(scale);  // their product could be inf
-        alignas(64) Float16 halves[kBlock];
-        for (int64_t i = 0; i < count; ++i) {
-            const uint16_t code = codes[i];
-            const auto sign = static_cast<uint16_t>((code >> (Format::kBits - 1)) << 15);
-            halves[i].bits = static_cast<uint16_t>(sign | (code & Format::kLargest) << kShift);
-        }
-        for (; k + Vec::kWidth <= count; k += Vec::kWidth) {
-            store(to + k, load(halves + k) * first * second);
-        }
-    }
-    for (; k < count; ++k) to[k] = Format::number(codes[k]) * scale;
+    for (int64_t k = 0; k < count; ++k) to[k] = Format::number(codes[k]) * scale;
 }
 
 // Encodes values with stochastic rounding.
@@ -150,6 +112,8 @@ void encode_randomly(const float* x, int64_t count, float inverse, const uint16_
 // two bytes behind the codes.
 template <typename Format, bool kRandom, typename T>
 void encode_block(const T* values, int64_t count, float inverse, const uint16_t* random, uint8_t* out) {
+    constexpr int64_t kAhead = 4096;  // bytes
+    prefetch(values + kAhead / static_cast<int64_t>(sizeof(T)), count);
     alignas(64) float buffer[kBlock];
     alignas(64) Lane<Format> lanes[kBlock];
     const float* const x = as_floats(values, count, buffer);
@@ -174,10 +138,12 @@ constexpr int64_t kTableGroup = 0;
 template <typename Format, typename T, bool kTable>
 class Decoder {
 public:
+    static constexpr bool kStreams = false;
+
     explicit Decoder(float scale) : scale_(scale) {}
 
     // Writes the values of `count` packed codes, at most a block. It may read two bytes behind them.
-    void block(const uint8_t* in, int64_t count, T* to) const {
+    void block(const uint8_t* in, int64_t count, T* to, bool) const {
         alignas(64) float buffer[kBlock];
         alignas(64) Lane<Format> codes[kBlock];
         const Lane<Format>* source = codes;
@@ -198,4 +164,4 @@ private:
     float scale_;
 };
 
-}  // namespace opforge::cpu
+}  // namespace opforge::cpu::plain

@@ -6,7 +6,6 @@
 #include <immintrin.h>
 
 #include <cmath>
-#include <cstring>
 
 #include <opforge/element.h>
 #include <opforge/fp_quantizing.h>
@@ -78,13 +77,14 @@ struct Decoded {
     }
 };
 
-inline void store_pair(float* to, __m512 a, __m512 b) {
-    _mm512_storeu_ps(to, a);
-    _mm512_storeu_ps(to + 16, b);
+inline void store_pair(float* to, __m512 a, __m512 b, bool streams) {
+    put(to, _mm512_castps_si512(a), streams);
+    put(to + 16, _mm512_castps_si512(b), streams);
 }
-inline void store_pair(Float16* to, __m512 a, __m512 b) {
-    store(to, Vec(a));
-    store(to + 16, Vec(b));
+inline void store_pair(Float16* to, __m512 a, __m512 b, bool streams) {
+    const __m256i first = _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT);
+    const __m256i second = _mm512_cvtps_ph(b, _MM_FROUND_TO_NEAREST_INT);
+    put(to, _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1), streams);
 }
 // As store(BFloat16*, Vec), without NaN.
 inline __m512i rounded_to_bfloat16(__m512 x) {
@@ -93,54 +93,37 @@ inline __m512i rounded_to_bfloat16(__m512 x) {
     const __m512i rounded = _mm512_add_epi32(bits, words_of(0x7fffu));
     return _mm512_mask_add_epi32(rounded, is_odd, rounded, words_of(1));
 }
-inline void store_pair(BFloat16* to, __m512 a, __m512 b) {
-    _mm512_storeu_si512(to, packed_halves(rounded_to_bfloat16(a), rounded_to_bfloat16(b)));
-}
-
-// Writes the values of `count` packed codes, by strips.
-template <typename Format, typename Strips, typename T>
-void decode_block(const Strips& strips, const uint8_t* in, int64_t count, T* to) {
-    int64_t k = 0;
-    for (; k + kStrip <= count; k += kStrip) strips.strip(in + bytes<Format>(k), to + k);
-    if (k == count) return;
-    uint8_t codes[kStripBytes] = {};
-    T values[kStrip];
-    std::memcpy(codes, in + bytes<Format>(k), static_cast<size_t>(bytes<Format>(count - k)));
-    strips.strip(codes, values);
-    std::memcpy(to + k, values, static_cast<size_t>(count - k) * sizeof(T));
+inline void store_pair(BFloat16* to, __m512 a, __m512 b, bool streams) {
+    put(to, packed_halves(rounded_to_bfloat16(a), rounded_to_bfloat16(b)), streams);
 }
 
 // Decodes the codes of a scale. It may read four bytes behind them.
 template <typename Format, typename T, bool kTable>
 class Decoder {
 public:
+    static constexpr bool kStreams = true;
+
     explicit Decoder(float scale) : scale_(scale), product_(scale * Decoded<Format>::kFactor) {}
 
-    // Writes the values of `count` packed codes.
-    void block(const uint8_t* in, int64_t count, T* to) const { decode_block<Format>(*this, in, count, to); }
+    // Writes the values of `count` packed codes, past the caches if `streams`, for which `to` is aligned to 64 bytes.
+    void block(const uint8_t* in, int64_t count, T* to, bool streams) const {
+        decode_strips<Format, kStrip>(in, count, to, streams, *this);
+    }
 
-    // Writes the values of 64 packed codes.
-    void strip(const uint8_t* in, T* to) const {
-        if (!(product_ < INFINITY && product_ > -INFINITY)) return by_number(in, to);
+    // The same for 64 values.
+    [[gnu::always_inline]] void operator()(const uint8_t* in, T* to, bool streams) const {
+        // A scale that is inf, NaN, or near the largest float.
+        if (!(product_ < INFINITY && product_ > -INFINITY)) return decode_each<Format>(in, kStrip, scale_, to);
         const __m512 factor = _mm512_set1_ps(product_);
         for (int64_t k = 0; k < kStrip; k += 32) {
             const uint8_t* const half = in + k * Format::kBits / 8;
             const __m512 first = Decoded<Format>::values(half, factor);
             const __m512 second = Decoded<Format>::values(half + 2 * Format::kBits, factor);
-            store_pair(to + k, first, second);
+            store_pair(to + k, first, second, streams);
         }
     }
 
 private:
-    // For a scale that is inf, NaN, or near the largest float.
-    void by_number(const uint8_t* in, T* to) const {
-        for (int64_t k = 0; k < kStrip; ++k) {
-            const int64_t bit = k * Format::kBits, last = bit + Format::kBits - 1;
-            const uint32_t bytes = in[bit / 8] | static_cast<uint32_t>(in[last / 8]) << (last / 8 - bit / 8) * 8;
-            from_float(Format::number(bytes >> bit % 8 & (2 * Format::kLargest + 1)) * scale_, to[k]);
-        }
-    }
-
     float scale_, product_;
 };
 
@@ -154,19 +137,23 @@ constexpr int64_t kTableGroup = sizeof(T) != 2 || Format::kBits > 8 ? 0
 template <typename Format, typename T>
 class Decoder<Format, T, true> {
 public:
+    static constexpr bool kStreams = true;
+
     explicit Decoder(float scale) {
         alignas(64) T table[kEntries];
         for (int k = 0; k < kEntries; k += 16) store(table + k, Vec(load(kNumbers.x + k)) * Vec(scale));
         for (int k = 0; k < kEntries; k += 32) entries_[k / 32] = _mm512_load_si512(table + k);
     }
 
-    // Writes the values of `count` packed codes.
-    void block(const uint8_t* in, int64_t count, T* to) const { decode_block<Format>(*this, in, count, to); }
+    // Writes the values of `count` packed codes, past the caches if `streams`, for which `to` is aligned to 64 bytes.
+    void block(const uint8_t* in, int64_t count, T* to, bool streams) const {
+        decode_strips<Format, kStrip>(in, count, to, streams, *this);
+    }
 
-    // Writes the values of 64 packed codes.
-    void strip(const uint8_t* in, T* to) const {
+    // The same for 64 values.
+    [[gnu::always_inline]] void operator()(const uint8_t* in, T* to, bool streams) const {
         for (int64_t k = 0; k < kStrip; k += 32) {
-            _mm512_storeu_si512(to + k, values(codes(in + k * Format::kBits / 8)));
+            put(to + k, values(codes(in + k * Format::kBits / 8)), streams);
         }
     }
 
@@ -175,23 +162,7 @@ private:
     // code do not matter.
     static constexpr bool kMagnitudes = Format::kBits == 8;
     static constexpr int kEntries = kMagnitudes ? 128 : 64;
-    struct Numbers {
-        float x[kEntries];
-    };
-    static constexpr Numbers numbers() {
-        Numbers all{};
-        for (int code = 0; code < kEntries; ++code) {
-            const int exponent = (code & static_cast<int>(Format::kLargest)) >> Format::kMantissaBits;
-            const int mantissa = code & ((1 << Format::kMantissaBits) - 1);
-            float x = static_cast<float>(mantissa + (exponent > 0 ? 1 << Format::kMantissaBits : 0));
-            int power = (exponent > 0 ? exponent : 1) - Format::kBias - Format::kMantissaBits;
-            for (; power < 0; ++power) x /= 2;
-            for (; power > 0; --power) x *= 2;
-            all.x[code] = (code >> (Format::kBits - 1) & 1) != 0 ? -x : x;
-        }
-        return all;
-    }
-    alignas(64) static constexpr Numbers kNumbers = numbers();
+    static constexpr Numbers<Format, kEntries> kNumbers{};
 
     __m512i values(__m512i codes) const {
         const __m512i low = _mm512_permutex2var_epi16(entries_[0], codes, entries_[1]);

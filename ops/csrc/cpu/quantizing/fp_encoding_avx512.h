@@ -5,22 +5,15 @@
 
 #include <immintrin.h>
 
-#include <cstring>
-
 #include <opforge/element.h>
 #include <opforge/fp_quantizing.h>
 
 #include "../vec.h"
+#include "fp_strips.h"
 
 namespace opforge::cpu {
 
-constexpr int64_t kStrip = 64;               // values
-constexpr int64_t kStripBytes = 2 * kStrip;  // of packed codes, with what may be read behind them
-
-template <typename Format>
-constexpr int64_t bytes(int64_t codes) {
-    return codes * Format::kBits / 8;
-}
+constexpr int64_t kStrip = 64;  // values
 
 // Operands of vpternlog.
 constexpr int kAndOr = 0xea;   // a & b | c
@@ -90,18 +83,23 @@ __m512i held(__m512 x, __m512 inverse) {
 
 // Returns the codes of 32 values as words.
 template <typename Format, bool kRandom, typename T>
-__m512i encode_words(const T* x, __m512 inverse, const uint16_t* random) {
+[[gnu::always_inline]] inline __m512i encode_words(const T* x, __m512 inverse, const uint16_t* random) {
     const ValuePair values = load_pair(x);
     WordPair codes{held<Format, kRandom>(values.a, inverse), held<Format, kRandom>(values.b, inverse)};
-    uint32_t carry = Format::kHalf;
     if constexpr (kRandom) {
         const WordPair carries = widened<T>(random);
         codes.a = _mm512_add_epi32(codes.a, _mm512_slli_epi32(carries.a, Format::kDropped - 16));
         codes.b = _mm512_add_epi32(codes.b, _mm512_slli_epi32(carries.b, Format::kDropped - 16));
-        carry = 0;
     }
-    const __m512i added = words_of(carry - Format::kSmallestNormal);
-    const __m512i upper = upper_halves<T>({_mm512_add_epi32(codes.a, added), _mm512_add_epi32(codes.b, added)});
+    // Where the lower halves add nothing, the sum is one of the upper halves, which takes half the instructions.
+    constexpr uint32_t kAdded = (kRandom ? 0 : Format::kHalf) - Format::kSmallestNormal;
+    __m512i upper;
+    if constexpr ((kAdded & 0xffffu) == 0) {
+        upper = _mm512_add_epi16(upper_halves<T>(codes), words_of(kAdded | kAdded >> 16));
+    } else {
+        upper =
+            upper_halves<T>({_mm512_add_epi32(codes.a, words_of(kAdded)), _mm512_add_epi32(codes.b, words_of(kAdded))});
+    }
     const __m512i magnitude = _mm512_srli_epi16(upper, Format::kDropped - 16);
     const __m512i sign = _mm512_srli_epi16(upper, 16 - Format::kBits);
     return _mm512_ternarylogic_epi32(_mm512_set1_epi16(static_cast<short>(Format::kLargest)), magnitude, sign, kSelect);
@@ -117,7 +115,7 @@ inline void store_triples(uint8_t* out, __m512i words) {
 
 // Writes the packed codes of 64 values. `random` has a number for each if kRandom.
 template <typename Format, bool kRandom, typename T>
-void encode_strip(const T* x, float inverse, const uint16_t* random, uint8_t* out) {
+[[gnu::always_inline]] inline void encode_strip(const T* x, float inverse, const uint16_t* random, uint8_t* out) {
     const __m512 factor = _mm512_set1_ps(inverse);
     const __m512i first = encode_words<Format, kRandom>(x, factor, random);
     const __m512i second = encode_words<Format, kRandom>(x + 32, factor, random + 32);
@@ -145,21 +143,13 @@ void encode_strip(const T* x, float inverse, const uint16_t* random, uint8_t* ou
 // Writes the packed codes of `count` values. `random` has a number for each if kRandom, and memory up to a whole strip.
 template <typename Format, bool kRandom, typename T>
 void encode_block(const T* x, int64_t count, float inverse, const uint16_t* random, uint8_t* out) {
-    const auto numbers = [random](int64_t k) { return kRandom ? random + k : nullptr; };
-    int64_t k = 0;
-    for (; k + kStrip <= count; k += kStrip) {
-        encode_strip<Format, kRandom>(x + k, inverse, numbers(k), out + bytes<Format>(k));
-    }
-    if (k == count) return;
-    T values[kStrip] = {};
-    uint8_t codes[kStripBytes];
-    std::memcpy(values, x + k, static_cast<size_t>(count - k) * sizeof(T));
-    encode_strip<Format, kRandom>(values, inverse, numbers(k), codes);
-    std::memcpy(out + bytes<Format>(k), codes, static_cast<size_t>(bytes<Format>(count - k)));
+    encode_strips<Format, kStrip>(x, 0, count, out, [=](const T* values, int64_t at, uint8_t* codes) {
+        encode_strip<Format, kRandom>(values, inverse, kRandom ? random + at : nullptr, codes);
+    });
 }
 
 // Returns the bits of the largest magnitude as a float. Bits have the order of the magnitudes, with NaN above all.
-inline uint32_t largest_magnitude(const float* x, int64_t count) {
+[[gnu::noinline]] inline uint32_t largest_magnitude(const float* x, int64_t count) {
     const __m512i magnitude = words_of(0x7fffffffu);
     __m512i largest = _mm512_setzero_si512();
     int64_t k = 0;
@@ -171,7 +161,7 @@ inline uint32_t largest_magnitude(const float* x, int64_t count) {
     return _mm512_reduce_max_epu32(largest);
 }
 template <typename T>
-uint32_t largest_magnitude(const T* x, int64_t count) {
+[[gnu::noinline]] uint32_t largest_magnitude(const T* x, int64_t count) {
     const __m512i magnitude = _mm512_set1_epi16(0x7fff);
     __m512i largest = _mm512_setzero_si512();
     int64_t k = 0;

@@ -12,7 +12,7 @@
 namespace opforge {
 namespace {
 
-constexpr int64_t kAhead = 4096;       // bytes; what is used after these is fetched meanwhile
+constexpr int64_t kAhead = 4096;       // bytes; the codes behind these are fetched meanwhile
 constexpr int64_t kSmallGroup = 4096;  // elements; two groups are in the first-level cache
 
 // Calls work(begin, count) for each block of `total` elements.
@@ -43,7 +43,6 @@ void quantize(const FpQuantizeCall& call, const T* input) {
             if (!scale.encodes()) std::memset(out, 0, static_cast<size_t>(row));
             each_block(scale.encodes() ? groups.elements : 0, [&](int64_t begin, int64_t count) {
                 uint8_t* const codes = out + groups.bytes(begin);
-                cpu::prefetch(values + begin + kAhead / static_cast<int64_t>(sizeof(T)), count);
                 if (call.stochastic) {
                     const cpu::RandomHalves random(keys, call.offset, group * groups.elements + begin, count);
                     cpu::encode_block<Format, true>(values + begin, count, scale.inverse, random.begin(), codes);
@@ -62,19 +61,24 @@ void dequantize(const FpDequantizeCall& call, T* output) {
     const FpGroups& groups = call.groups;
     const int64_t grain = std::max<int64_t>(1, cpu::kGrain / groups.elements);
     const bool streams = cpu::streams(groups.count * groups.elements * static_cast<int64_t>(sizeof(T)));
+    // Past the caches: from registers to whole vectors, otherwise from a block in the caches.
+    using Decoder = cpu::Decoder<Format, T, kTable>;
+    const auto group_bytes = static_cast<uintptr_t>(groups.elements) * sizeof(T);
+    const bool direct = streams && Decoder::kStreams && (reinterpret_cast<uintptr_t>(output) | group_bytes) % 64 == 0;
+    const bool copied = streams && !direct;
     cpu::share(call.executor, groups.count, grain, [&](int64_t from, int64_t to) {
         alignas(64) T result[cpu::kBlock];
         for (int64_t group = from; group < to; ++group) {
             const uint8_t* const row = call.rows + call.source(group) * groups.row();
             float scale;
             std::memcpy(&scale, row + groups.bytes(groups.elements), sizeof scale);
-            const cpu::Decoder<Format, T, kTable> decoder(scale);
+            const Decoder decoder(scale);
             each_block(groups.elements, [&](int64_t begin, int64_t count) {
                 T* const at = output + group * groups.elements + begin;
                 const uint8_t* const codes = row + groups.bytes(begin);
                 cpu::prefetch(codes + kAhead, groups.bytes(count));
-                decoder.block(codes, count, streams ? result : at);
-                if (streams) cpu::stream(at, result, count);
+                decoder.block(codes, count, copied ? result : at, direct);
+                if (copied) cpu::stream(at, result, count);
             });
         }
         if (streams) cpu::end_streams();

@@ -17,7 +17,7 @@ struct Vec {
     explicit Vec(float x) : v(_mm256_set1_ps(x)) {}
 };
 
-constexpr bool kTruncatesHalves = true;  // whether there is store_truncated
+constexpr bool kConvertsHalves = true;  // whether the CPU has instructions that convert float16
 
 inline Vec set_bits(uint32_t bits) { return {_mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(bits)))}; }
 
@@ -59,11 +59,6 @@ inline void store(float* p, Vec x) { _mm256_storeu_ps(p, x.v); }
 inline Vec load(const Float16* p) { return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))}; }
 inline void store(Float16* p, Vec x) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT));
-}
-
-// Rounds towards zero.
-inline void store_truncated(Float16* p, Vec x) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x.v, _MM_FROUND_TO_ZERO));
 }
 
 inline Vec load(const BFloat16* p) {

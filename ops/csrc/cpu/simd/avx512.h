@@ -17,7 +17,7 @@ struct Vec {
     explicit Vec(float x) : v(_mm512_set1_ps(x)) {}
 };
 
-constexpr bool kTruncatesHalves = true;  // whether there is store_truncated
+constexpr bool kConvertsHalves = true;  // whether the CPU has instructions that convert float16
 
 inline Vec set_bits(uint32_t bits) { return {_mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(bits)))}; }
 
@@ -58,11 +58,6 @@ inline void store(float* p, Vec x) { _mm512_storeu_ps(p, x.v); }
 inline Vec load(const Float16* p) { return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))}; }
 inline void store(Float16* p, Vec x) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT));
-}
-
-// Rounds towards zero.
-inline void store_truncated(Float16* p, Vec x) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(x.v, _MM_FROUND_TO_ZERO));
 }
 
 inline Vec load(const BFloat16* p) {

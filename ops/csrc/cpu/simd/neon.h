@@ -20,7 +20,7 @@ struct Vec {
 inline uint32x4_t bits_of(Vec a) { return vreinterpretq_u32_f32(a.v); }
 inline Vec of_bits(uint32x4_t bits) { return {vreinterpretq_f32_u32(bits)}; }
 
-constexpr bool kTruncatesHalves = false;  // whether there is store_truncated
+constexpr bool kConvertsHalves = true;  // whether the CPU has instructions that convert float16
 
 inline Vec set_bits(uint32_t bits) { return of_bits(vdupq_n_u32(bits)); }
 

@@ -31,7 +31,7 @@ Vec choose(Mask mask, Vec then, Vec otherwise) {
     return {of_bits(choose(reinterpret_cast<Words>(mask), bits_of(then.v), bits_of(otherwise.v)))};
 }
 
-constexpr bool kTruncatesHalves = false;  // whether there is store_truncated
+constexpr bool kConvertsHalves = false;  // whether the CPU has instructions that convert float16
 
 inline Vec set_bits(uint32_t bits) { return {of_bits(Words{bits, bits, bits, bits})}; }
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__AVX512F__)
+#if defined(__AVX2__)
 #include <immintrin.h>
 #elif defined(__SSE2__)
 #include <emmintrin.h>
@@ -48,6 +48,19 @@ void stream(T* to, const T* from, int64_t count) {
 #endif
     std::memcpy(out, in, bytes);
 }
+
+// Writes a vector, past the caches if `streams`; then the address must be a multiple of the vector's size.
+#if defined(__AVX512F__)
+inline void put(void* to, __m512i x, bool streams) {
+    if (streams) return _mm512_stream_si512(static_cast<__m512i*>(to), x);
+    _mm512_storeu_si512(to, x);
+}
+#elif defined(__AVX2__)
+inline void put(void* to, __m256i x, bool streams) {
+    auto* const vector = static_cast<__m256i*>(to);
+    streams ? _mm256_stream_si256(vector, x) : _mm256_storeu_si256(vector, x);
+}
+#endif
 
 // Makes what was streamed visible before what this thread writes next.
 inline void end_streams() {

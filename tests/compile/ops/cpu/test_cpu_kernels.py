@@ -69,9 +69,10 @@ def test_every_shape_is_updated_to_its_last_element_and_not_beyond(cpu_adam, sha
 
 
 @pytest.mark.parametrize("dtype", LOW)
-@pytest.mark.parametrize("size", [1, 7, 17, 31])
-def test_the_tail_of_a_low_precision_tensor_stays_inside(cpu_adam, dtype, size):
-    tensors = inputs(size, dtype, dtype, torch.bfloat16)
+@pytest.mark.parametrize("size", [1, 7, 17, 31, 1025])
+@pytest.mark.parametrize("states", [torch.bfloat16, torch.float32])
+def test_the_tail_of_a_low_precision_tensor_stays_inside(cpu_adam, dtype, size, states):
+    tensors = inputs(size, dtype, dtype, states)
     buffers = [torch.full((size + 40,), math.nan, dtype=tensor.dtype) for tensor in tensors]
     views = [buffer[1 : 1 + size].copy_(tensor) for buffer, tensor in zip(buffers, tensors, strict=True)]
     run_adam(cpu_adam, views)
@@ -79,6 +80,17 @@ def test_the_tail_of_a_low_precision_tensor_stays_inside(cpu_adam, dtype, size):
     for view, tensor, buffer in zip(views, tensors, buffers, strict=True):
         assert torch.equal(view, tensor)
         assert bool(buffer[0].isnan()) and bool(buffer[1 + size :].isnan().all())
+
+
+@pytest.mark.parametrize(("params", "grads", "states"), COMBINATIONS)
+def test_an_elements_result_does_not_depend_on_its_position(cpu_adam, params, grads, states):
+    """Whole vectors in place, those converted by blocks, and the rest behind them are computed in the same way."""
+    whole = inputs(1100, params, grads, states)
+    pieces = [tensor.clone() for tensor in whole]
+    run_adam(cpu_adam, whole)
+    for begin, end in itertools.pairwise((0, 3, 20, 531, 1044, 1100)):
+        run_adam(cpu_adam, [tensor[begin:end] for tensor in pieces])
+    assert all(torch.equal(a, b) for a, b in zip(whole, pieces, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from support.optimizer_steps import assert_same, copies, parameters, refresh, steps_beside
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from opforge.ops import CPUAdagrad, CPUAdam, CPULion, reference
 
@@ -110,6 +111,46 @@ def test_hooks_see_each_step():
     optimizer.register_step_post_hook(lambda *_: calls.append("after"))
     optimizer.step()
     assert calls == ["before", "after"]
+
+
+def test_hooks_of_all_optimizers_and_profilers_see_each_step():
+    calls = []
+    optimizer = CPUAdam(parameters((4,)))
+    handles = [
+        register_optimizer_step_pre_hook(lambda *_: calls.append("before")),
+        register_optimizer_step_post_hook(lambda *_: calls.append("after")),
+    ]
+    optimizer.step()
+    for handle in handles:
+        handle.remove()
+    with torch.autograd.profiler.profile() as profile:
+        optimizer.step()
+    optimizer.step()
+    assert calls == ["before", "after"]
+    assert [event.name for event in profile.function_events].count("Optimizer.step#CPUAdam.step") == 1
+
+
+def test_hooks_that_are_added_after_compilation_see_each_step():
+    calls = []
+    optimizer = CPUAdam(parameters((4,)))
+    compiled = torch.compile(lambda: optimizer.step(), backend="eager")
+    compiled()
+    optimizer.register_step_post_hook(lambda *_: calls.append("after"))
+    compiled()
+    assert calls == ["after"]
+
+
+def test_gradients_are_enabled_again_after_a_step():
+    optimizer = CPUAdam(parameters((4,)))
+    optimizer.step()
+    assert torch.is_grad_enabled()
+    with torch.no_grad():
+        optimizer.step()
+        assert not torch.is_grad_enabled()
+    optimizer.param_groups[0]["params"][0].grad = torch.ones(4).to_sparse()
+    with pytest.raises(RuntimeError, match="sparse"):
+        optimizer.step()
+    assert torch.is_grad_enabled()
 
 
 def test_channels_last_parameters_are_trained_in_place():

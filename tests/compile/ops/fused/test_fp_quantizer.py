@@ -71,17 +71,39 @@ def test_rows_are_those_of_exact_arithmetic(each_op, form):
 
 
 @pytest.mark.parametrize("form", FORMATS, ids=str)
-def test_a_large_tensor_is_the_same_as_its_groups(op, form):
+@pytest.mark.parametrize(("dtype", "groups"), [(torch.float32, 2600), (torch.bfloat16, 5200), (torch.float16, 5200)])
+@pytest.mark.parametrize("size", [508, 512])
+def test_a_large_tensor_is_the_same_as_its_groups(each_op, form, dtype, groups, size):
     """5 MiB of results are written past the caches, by several threads, also at addresses that are not aligned."""
-    tensor = values(2600, 508, torch.float32)
-    rows = quantized(op, tensor, 508, form)
-    memory = torch.empty(tensor.numel() + 1)
-    for out in (memory[:-1], memory[1:]):
-        op.fp_dequantize_(out, rows, 508, form.bits, form.mantissa)
-        for group in (0, 1, 1300, 2599):
-            alone = torch.empty(508)
-            op.fp_dequantize_(alone, rows[group].clone(), 508, form.bits, form.mantissa)
-            assert torch.equal(out.view(-1, 508)[group], alone)
+    tensor = values(groups, size, dtype)
+    rows = quantized(each_op, tensor, size, form)
+    memory = torch.full((tensor.numel() + 65,), 7.0, dtype=dtype)
+    for out in (memory[64:-1], memory[65:]):
+        each_op.fp_dequantize_(out, rows, size, form.bits, form.mantissa)
+        assert bool((memory[:64] == 7).all())
+        for group in (0, 1, groups // 2, groups - 1):
+            alone = torch.empty(size, dtype=dtype)
+            each_op.fp_dequantize_(alone, rows[group].clone(), size, form.bits, form.mantissa)
+            assert torch.equal(out.view(-1, size)[group], alone)
+    assert memory[64] != 7
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=str)
+def test_values_near_each_limit_between_two_codes(each_op, form):
+    """The numbers halfway between two codes, and the floats beside them: a second rounding would move them."""
+    codes = numpy.arange(2 ** (form.bits - 1), dtype=numpy.int64)
+    numbers = number(codes, form).astype(numpy.float32)
+    halfway = ((numbers[:-1].astype(numpy.float64) + numbers[1:]) / 2).astype(numpy.float32)
+    near = [halfway, numpy.nextafter(halfway, numpy.float32(0)), numpy.nextafter(halfway, numpy.float32(numpy.inf))]
+    tiny = numpy.float32([1e-45, 1e-40, 1.1e-38, 1e-20, 0.0])
+    limits = numpy.concatenate([*near, numbers, tiny])
+    limits = numpy.concatenate([limits, -limits, numpy.zeros(-2 * len(limits) % 4, numpy.float32)])
+    for power in (0, -100, 60):  # the scale is this power of two, so no product is rounded
+        tensor = torch.from_numpy(limits * numpy.float32(2.0**power)).view(1, -1)
+        rows = quantized(each_op, tensor, tensor.numel(), form)
+        _, inverse = scale_of(tensor.numpy(), form)
+        expected = stream(exact_codes(tensor.numpy() * inverse, form), form.bits)
+        assert numpy.array_equal(rows[:, :-4].numpy(), expected)
 
 
 @pytest.mark.parametrize("form", FORMATS, ids=str)
