@@ -32,7 +32,8 @@ NGINX = """
 daemon off; pid {folder}/nginx.pid; error_log {folder}/error.log; worker_processes 1; {user}
 events {{ worker_connections 64; }}
 http {{
-  access_log off; client_body_temp_path {folder}/body; proxy_temp_path {folder}/p; fastcgi_temp_path {folder}/f;
+  access_log {folder}/access.log; limit_req_zone $server_port zone=slow:1m rate=4r/s;
+  client_body_temp_path {folder}/body; proxy_temp_path {folder}/p; fastcgi_temp_path {folder}/f;
   uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
   server {{ listen {host}:{port}; root {root}; location / {{ {location} }} }}
 }}
@@ -141,7 +142,7 @@ def http_server() -> Iterator[Server]:
 
 @contextmanager
 def nginx(location: str = "dav_methods PUT DELETE MKCOL MOVE; create_full_put_path on;") -> Iterator[Server]:
-    """Runs nginx, whose dav module takes PUT and ignores preconditions."""
+    """Runs nginx, whose dav module takes PUT and ignores preconditions. `slow` is a zone of 4 requests a second."""
     program = _needs("nginx", "apt install nginx-light")
     with _folder() as folder:
         port, root = free_port(), str(folder / "root")
