@@ -157,11 +157,11 @@ class TestCommands:
 
     def test_wrong_usage_says_what_was_expected(self, nodes):
         for arguments, text in (
-            (("remote", "ls", "/shared"), "URLs separated by spaces"),
+            (("remote", "ls", "/shared"), "expected a URL"),
             (("key", "trust", "nonsense"), "is no public key: expected name:base64"),
             (("key", "revoke", "nobody"), "is not a key in"),
             (("key", "trust", str(nodes.public), "--until", "soon"), "is no day: expected one such as"),
-            (("fetch", "--remote", "nonsense"), "URLs separated by spaces"),
+            (("fetch", "--remote", "nonsense"), "expected a URL"),
         ):
             done = run_command(*arguments)
             assert done.returncode in (1, 2)
