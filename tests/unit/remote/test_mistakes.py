@@ -10,18 +10,28 @@ from support.remote import farm as farms
 from support.remote import servers
 from support.remote.scripted import response, serve
 
+from opforge.cli.prebuild import command
 from opforge.cli.remote import commands, fetch, keys, mirror
 from opforge.remote import offers
 from opforge.remote.signatures import keys as own_keys
 from opforge.remote.signatures import signing
 
+EXECUTORS = """
+def broken():
+    1 / 0
+
+def wrong():
+    return "no executor"
+
+raising = 3
+"""
 DEAD = "http://127.0.0.1:9/ops"
 """Nothing listens there."""
 
 
-def run(command, *arguments, code=1):
+def run(function, *arguments, code=1):
     """Runs a command; returns what it printed. Its exit code must be `code`."""
-    done = CliRunner().invoke(command, list(arguments))
+    done = CliRunner().invoke(function, list(arguments))
     assert done.exit_code == code, (done.stdout, done.stderr, done.exception)
     assert "Traceback" not in done.stderr
     return done.stdout + done.stderr
@@ -125,6 +135,53 @@ class TestFetch:
 
     def test_a_remote_that_is_no_url_is_wrong_usage(self, nodes):
         assert "expected a URL such as https" in run(fetch.command, "--remote", "nonsense", code=2)
+
+
+class TestBuildOps:
+    @pytest.fixture
+    def op(self, nodes, tmp_path, monkeypatch):
+        nodes.enter("asking")
+        monkeypatch.setenv("OPFORGE_REMOTES", f"{nodes.url}?push=1")
+        (name,) = farms.ops_module(tmp_path, ["typed"], "// typed\n", "typed_builders")
+        (tmp_path / "typed_executors.py").write_text(EXECUTORS)
+        monkeypatch.chdir(tmp_path)
+        return name
+
+    @pytest.mark.parametrize(
+        ("engine", "problem"),
+        [
+            ("", "--on='' cannot be used: expected the URL of a Dask scheduler"),
+            ("tcp://127.0.0.1", "--on='tcp://127.0.0.1' cannot be used: expected the URL of a Dask scheduler"),
+            ("tcp://127.0.0.1:99999", "--on='tcp://127.0.0.1:99999' cannot be used"),
+            ("tcp://:8786", "--on='tcp://:8786' cannot be used"),
+            ("typed_executors:broken", "typed_executors:broken: it made no executor: ZeroDivisionError: division by"),
+            ("typed_executors:wrong", "typed_executors:wrong: it made a str, which has no submit()"),
+            ("typed_executors:raising", "--on='typed_executors:raising' cannot be used"),
+            ("no_such_executors:make", "(No module named 'no_such_executors')"),
+        ],
+    )
+    def test_what_is_no_engine(self, op, nodes, engine, problem):
+        shown = run(command.command, op, "--on", engine)
+        assert shown.startswith("error: ") and problem in shown
+        assert not list(nodes.store.list(""))
+
+    def test_a_module_that_fails_is_no_engine(self, op, tmp_path):
+        (tmp_path / "typed_failing.py").write_text("1 / 0")
+        assert "(ZeroDivisionError: division by zero)" in run(command.command, op, "--on", "typed_failing:make")
+
+    def test_no_scheduler_is_asked_if_the_network_is_forbidden(self, op, monkeypatch):
+        monkeypatch.setenv("OPFORGE_OFFLINE", "1")
+        shown = run(command.command, op, "--on", "tcp://127.0.0.1:9")
+        assert "tcp://127.0.0.1:9: OPFORGE_OFFLINE=1 forbids the network. Unset it" in shown
+
+    def test_a_report_that_cannot_be_written_stops_the_run_before_a_build(self, op, nodes):
+        shown = run(command.command, op, "--report", "/no/such/folder/report.json", code=2)
+        assert "--report '/no/such/folder/report.json': there is no folder '/no/such/folder'" in shown
+        assert not list(nodes.store.list(""))
+
+    def test_a_share_without_an_op_says_so(self, op):
+        shown = run(command.command, op, "--shard", "2/2", code=0)
+        assert shown == "shard 2/2 has no op: nothing to build\n"
 
 
 class TestMirror:
