@@ -129,15 +129,19 @@ def test_a_flipped_byte_anywhere_in_the_remote_stops_the_fetch(nodes, builder):
     entry = nodes.built(builder)
     chance = random.Random(7)
     files = [path for path in (nodes.folder / "remote" / "v1").rglob("*") if path.is_file()]
+    frame = ("no file of offers", "is no offer with signatures", "that this opforge does not read", "cut short")
+    signature = ("the signature by ci is not of these bytes", "is not in the trust file", "is not signed by that key")
+    kinds = {"offers": (*frame, *signature), "revoked": (*frame, *signature), "sha256": ("the blob's digest differs",)}
     assert len(files) == 3
     for path in files:
+        problems = kinds["sha256" if "sha256" in path.parts else path.parent.name]
         content = path.read_bytes()
         for at in {0, len(content) - 1, *(chance.randrange(len(content)) for _turn in range(14))}:
             changed = bytearray(content)
             changed[at] ^= 1 << chance.randrange(8)
             path.write_bytes(changed)
             match, rejected = nodes.fetch(builder, f"{path.name[:8]}-{at}")
-            assert match is None and reasons(rejected), (path, at)
+            assert match is None and any(problem in reasons(rejected) for problem in problems), (path, at, rejected)
         path.write_bytes(content)
     assert nodes.fetch(builder, "last")[0].key == entry.key
 
