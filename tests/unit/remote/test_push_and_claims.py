@@ -110,6 +110,8 @@ def test_four_nodes_build_once(nodes, slow_op):
     assert sorted(out.strip() for out, _err in outs) == sorted(["built", *[nodes.url] * 3]), outs
     assert len(events(nodes, "build")) == 1
     assert len(events(nodes, "fetch")) == 3
+    for event in (*events(nodes, "fetch"), *events(nodes, "push")):
+        assert event["bytes"] > 0 and event["seconds"] > 0 and event["path"] == nodes.url, event
 
 
 def test_four_nodes_build_once_if_the_builder_is_killed(nodes, slow_op):
