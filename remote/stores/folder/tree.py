@@ -73,21 +73,28 @@ def open_file(parent: int, name: str) -> tuple[int, os.stat_result]:
     """Returns a descriptor of a file for reading, and its status. Raises OSError, also for a link, pipe or folder.
 
     A client of NFS remembers which file has a name. If another client has replaced it since, the file that is opened
-    has no name any more, or the server does not know it: both make the client look the name up again.
+    has no name any more, or the server does not know it. stat(2) then looks the name up on the server; open(2) does not.
     """
-    for attempt in range(OPEN_ATTEMPTS):
+    for _attempt in range(OPEN_ATTEMPTS):
         try:
             handle, status = _open_regular(parent, name)
         except OSError as error:
-            if error.errno != errno.ESTALE or attempt == OPEN_ATTEMPTS - 1:
+            if error.errno != errno.ESTALE:
                 raise
-            continue
-        if status.st_nlink:
-            break
-        os.close(handle)
-    else:
-        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), name)
-    return handle, status
+        else:
+            if status.st_nlink:
+                return handle, status
+            os.close(handle)
+        _look_up(parent, name)
+    raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), name)
+
+
+def _look_up(parent: int, name: str) -> None:
+    try:
+        os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except OSError as error:
+        if error.errno != errno.ESTALE:
+            raise
 
 
 def _open_regular(parent: int, name: str) -> tuple[int, os.stat_result]:
