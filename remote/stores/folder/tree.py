@@ -73,7 +73,7 @@ def open_file(parent: int, name: str) -> tuple[int, os.stat_result]:
     """Returns a descriptor of a file for reading, and its status. Raises OSError, also for a link, pipe or folder.
 
     A client of NFS remembers which file has a name. If another client has replaced it since, the file that is opened
-    has no name any more, or the server does not know it. stat(2) then looks the name up on the server; open(2) does not.
+    has no name any more, or the server does not know it. Unlike open(2), stat(2) then asks the server for the name.
     """
     for _attempt in range(OPEN_ATTEMPTS):
         try:
