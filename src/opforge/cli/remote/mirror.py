@@ -39,9 +39,9 @@ def command(source: str, target: str, names: Sequence[str], as_json: bool) -> No
     packed = list(packages.copy(there, here, kernels)) if kernels or not names else []
     problems = [f"{entry.description}: {entry.problem}" for entry in copied if entry.problem]
     problems += [problem for entry in packed for problem in entry.problems]
-    known = {normalized(op) for op in offered}
+    forms = {normalized(op) for op in offered}
     for name in names:
-        if "/" not in name and normalized(name) not in known:
+        if "/" not in name and normalized(name) not in forms:
             problems.append(f"{name!r} is no op of {remote}. It offers: {', '.join(sorted(offered)) or 'no op'}")
     if as_json:
         emit_json({"copied": [entry._asdict() for entry in copied], "packages": [entry._asdict() for entry in packed]})
