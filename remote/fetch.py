@@ -69,7 +69,7 @@ def candidates(
             usable.append(judge.candidate(item, where))
         except SignatureError as error:
             rejected.append(Rejected(where, error.reason))
-            log.warning("%s: %s", request.op, error)
+            log.warning("%s", error)
         except _Unfit as error:
             rejected.append(Rejected(where, str(error)))
     return sorted(usable, key=lambda candidate: (-candidate.rank, candidate.offer.entry))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -9,7 +10,7 @@ from opforge import settings
 from opforge.errors import SettingError
 
 EXPECTED = (
-    "URLs separated by spaces, such as https://cache.example/ops or file:///shared/ops?push=1;"
+    "a URL such as https://cache.example/ops or file:///shared/ops?push=1;"
     " the options are push=1, flags=1 and unsigned=1"
 )
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -41,6 +42,8 @@ class Remote(NamedTuple):
 def parse(text: str, name: str = "OPFORGE_REMOTES") -> Remote:
     """Returns the remote of one URL. Raises SettingError, which names the setting `name`."""
     parts = urlsplit(text)
+    if text.startswith(("/", "./", "../", "~")):
+        raise SettingError(name, text, f"a URL: write file://{os.path.abspath(os.path.expanduser(text))}")
     if not parts.scheme or not (parts.netloc or parts.path):
         raise SettingError(name, text, EXPECTED)
     options, others = dict[str, bool](), list[tuple[str, str]]()

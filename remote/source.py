@@ -35,6 +35,7 @@ class Remotes:
         """Takes the remotes of the settings, unless others are given. `is_fresh` uses nothing that is remembered."""
         self._remotes = list(configured() if remotes is None else remotes)
         self._is_fresh = is_fresh
+        self._failed: dict[Remote, str] = {}
         self._claim: Claim | None = None
 
     def fetch(self, request: Request, rejected: list[Rejected]) -> bool:
@@ -117,7 +118,7 @@ class Remotes:
         """
         remotes = []
         for remote in self._remotes:
-            reason = OFFLINE if settings.offline() and not remote.is_local else ""
+            reason = OFFLINE if settings.offline() and not remote.is_local else self._failed.get(remote, "")
             if not reason and not self._is_fresh:
                 reason = answers.failure(remote) or ("" if is_miss else answers.miss(remote, request))
             if reason:
@@ -155,8 +156,12 @@ class Remotes:
             log.warning("%s: what %s offers cannot be written here: %s", request.op, remote, error)
             return False
         except FAILURES as error:
-            answers.note_failure(remote, str(error))
-            rejected.append(Rejected(str(remote), str(error)))
-            text = "%s: nothing was fetched from %s, which is left alone for a minute: %s"
-            log.warning(text, request.op, remote, error)
+            reason = str(error).removeprefix(f"{remote}: ")
+            answers.note_failure(remote, reason)
+            rejected.append(Rejected(str(remote), reason))
+            if self._is_fresh:  # who asks so shows `rejected`, and may have many ops to ask for
+                self._failed[remote] = f"it is not asked again: {reason}"
+            else:
+                text = "%s: nothing was fetched from %s, which is left alone for a minute: %s"
+                log.warning(text, request.op, remote, reason)
             return False

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from .disk import Disk
 from .files import UNREADABLE, read_json, write_file
 
-FORMAT = 1
+FORMAT = 2
 KEPT_ANSWERS = ("toolchains", "packages.json")
 """Where a store keeps the answers."""
 DPKG, APK, PACMAN = "/var/lib/dpkg", "/lib/apk/db", "/var/lib/pacman/local"
@@ -41,9 +41,11 @@ class PackageFiles:
         self._disk, self._kept = disk, kept
         self.database = next((path for path in _databases() if os.path.exists(path)), "")
         self._state = [FORMAT, *([list(disk.stamp(path) or ()) for path in (self.database, f"{DPKG}/diversions")])]
-        self._answers: dict[str, bool] = self._read()
-        self._is_changed = False
+        self._answers: dict[str, bool] = {}
+        self._tops: frozenset[str] | None = None
         self._paths: frozenset[str] | None = None
+        self._is_changed = False
+        self._read()
         self._folders: dict[str, str | None] = {"/": "/"}
         self._wheels: dict[str, list[str]] = {}
         self._records: dict[str, frozenset[str]] = {}
@@ -66,29 +68,35 @@ class PackageFiles:
         """Writes the new answers. If that fails, the lists are read again next time."""
         if self._kept and self._is_changed:
             try:
-                content = json.dumps({"state": self._state, "files": self._answers})
+                tops = sorted(self._tops or ())
+                content = json.dumps({"state": self._state, "tops": tops, "files": self._answers})
                 write_file(self._kept, content.encode())
                 self._is_changed = False
             except OSError:
                 return
 
-    def _read(self) -> dict[str, bool]:
+    def _read(self) -> None:
         try:
             record = read_json(self._kept)
-            files = record["files"] if record["state"] == self._state else {}
-            return {str(path): bool(answer) for path, answer in files.items()}
+            if record["state"] == self._state:
+                answers = {str(path): bool(answer) for path, answer in record["files"].items()}
+                self._answers, self._tops = answers, frozenset(map(str, record["tops"]))
         except UNREADABLE:
-            return {}
+            return
 
     def _is_listed(self, path: str) -> bool:
         """Returns whether the system's package manager lists this path, in either spelling of a merged /usr."""
         if path not in self._answers:
-            if self._paths is None:
-                self._paths = frozenset(_listed_paths(self.database))
             first, _, rest = path.lstrip("/").partition("/")
             spellings = [path]
             if first == "usr" and os.path.islink("/" + rest.partition("/")[0]):
                 spellings.append("/" + rest)
+            # An op's sources are new in each build. Where no package has a file, the lists need not be read for them.
+            if self._tops is not None and not any(_top(spelling) in self._tops for spelling in spellings):
+                return False
+            if self._paths is None:
+                self._paths = frozenset(_listed_paths(self.database))
+                self._tops = frozenset(map(_top, self._paths))
             self._answers[path] = any(spelling in self._paths for spelling in spellings)
             self._is_changed = True
         return self._answers[path]
@@ -165,6 +173,11 @@ def _recorded_paths(record: str) -> Iterator[str]:
     for line in _lines(record):
         if not line.startswith('"'):
             yield line.rsplit(",", 2)[0]
+
+
+def _top(path: str) -> str:
+    """Returns the first two parts of a path, such as /usr/include."""
+    return "/".join(path.split("/", 3)[:3])
 
 
 def _lines(path: str) -> list[str]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from opforge import settings
 from opforge.errors import ExtraNotInstalledError, FarmError, SettingError
 
 from . import worker
@@ -53,10 +54,25 @@ class Engine(Protocol):
 class AnyExecutor:
     """An executor of any library."""
 
-    def __init__(self, executor: Any) -> None:
-        """Takes an executor, or a function that makes one and that is called again when the executor has broken."""
+    def __init__(self, executor: Any, name: str = "") -> None:
+        """Takes an executor, or a function that makes one and that is called again when the executor has broken.
+
+        `name` is the executor's in messages. Raises FarmError if it is neither.
+        """
         self._make: Callable[[], Any] | None = None if hasattr(executor, "submit") else executor
-        self._executor = self._make() if self._make else executor
+        self._name = name or type(executor).__name__
+        self._executor = self._new(self._make) if self._make else executor
+
+    def _new(self, make: Callable[[], Any]) -> Any:
+        hint = "Expected an executor as concurrent.futures has them, or a function without arguments that makes one"
+        try:
+            executor = make()
+        except Exception as error:
+            reason = f"it made no executor: {type(error).__name__}: {error}"
+            raise FarmError(self._name, reason, hint) from error
+        if not hasattr(executor, "submit"):
+            raise FarmError(self._name, f"it made a {type(executor).__name__}, which has no submit()", hint)
+        return executor
 
     def submit(self, text: str, avoid: Collection[str]) -> Any:
         """Returns the future of a unit: an executor cannot be asked to avoid a machine."""
@@ -80,7 +96,7 @@ class AnyExecutor:
         if self._make is None:
             return False
         self.close()
-        self._executor = self._make()
+        self._executor = self._new(self._make)
         return True
 
     def close(self) -> None:
@@ -143,6 +159,10 @@ def open_engine(on: Any) -> Engine:
         return AnyExecutor(on)
     path = ENGINES.get(urlsplit(on).scheme, "") if "://" in on else ""
     if path:
+        if not _has_port(on):
+            raise SettingError("--on", on, EXPECTED)
+        if settings.offline():
+            raise FarmError(on, "OPFORGE_OFFLINE=1 forbids the network", "Unset it, or build here")
         module, _, name = path.partition(":")
         engine: Engine = getattr(importlib.import_module(module), name)(on)
         return engine
@@ -155,6 +175,17 @@ def open_engine(on: Any) -> Engine:
         executor = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise SettingError("--on", on, f"{EXPECTED} ({error})") from error
+    except Exception as error:  # of the module's own code
+        raise SettingError("--on", on, f"{EXPECTED} ({type(error).__name__}: {error})") from error
     if not callable(executor) and not hasattr(executor, "submit"):
         raise SettingError("--on", on, f"{EXPECTED} ({on} is a {type(executor).__name__})")
-    return AnyExecutor(executor)
+    return AnyExecutor(executor, on)
+
+
+def _has_port(url: str) -> bool:
+    """Returns whether a URL names a host and a port: Dask waits for half a minute for a host without one."""
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port is not None
+    except ValueError:
+        return False

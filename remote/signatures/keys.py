@@ -58,8 +58,12 @@ def create(name: str) -> signing.Named:
 
 
 def read(name: str) -> signing.Named:
-    """Returns the secret key `name`. Raises KeyFileError if nobody but its owner should have read it, or it is none."""
-    path = path_of(name)
+    """Returns the secret key `name`.
+
+    Raises KeyFileError if nobody but its owner should have read it, or it is none; SettingError for a name that no key
+    can have.
+    """
+    path = path_of(signing.check_name(name))
     try:
         status = os.lstat(path)
         text = read_file(path, 4096).decode("ascii")
@@ -110,7 +114,7 @@ def _by_command(command: str, data: bytes) -> signing.Named:
         return signing.parse(done.stdout.decode("ascii"), signing.SIGNATURE_BYTES)
     except subprocess.CalledProcessError as error:
         words = error.stderr.decode(errors="replace").strip()[-500:]
-        problem = f"it ended with exit code {error.returncode}: {words}"
+        problem = f"it ended with exit code {error.returncode}{words and ': '}{words}"
     except subprocess.TimeoutExpired:
         problem = f"it took longer than {COMMAND_SECONDS:g} s"
     except (OSError, ValueError) as error:

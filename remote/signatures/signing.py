@@ -45,10 +45,16 @@ def parse(text: str, size: int) -> Named:
     return Named(name, data)
 
 
-def new_secret(name: str) -> Named:
-    """Returns a new secret key. Raises SettingError for a name that no key can have."""
+def check_name(name: str) -> str:
+    """Returns the name of a key. Raises SettingError for one that no key can have."""
     if not NAME.fullmatch(name):
         raise SettingError("key name", name, "at most 63 letters, digits, '.', '_' and '-', the first no sign")
+    return name
+
+
+def new_secret(name: str) -> Named:
+    """Returns a new secret key. Raises SettingError for a name that no key can have."""
+    check_name(name)
     key = _ed25519().Ed25519PrivateKey.generate()
     return Named(name, key.private_bytes_raw() + key.public_key().public_bytes_raw())
 

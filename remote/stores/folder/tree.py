@@ -14,6 +14,7 @@ INCOMING = ".incoming"
 CHUNK = 64 << 10
 ABANDONED_SECONDS = 86400.0
 """A file that was put into INCOMING this long ago was left there by a process that was killed."""
+OPEN_ATTEMPTS = 5
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -69,13 +70,43 @@ def _open_child(parent: int, name: str, mode: int | None) -> int:
 
 
 def open_file(parent: int, name: str) -> tuple[int, os.stat_result]:
-    """Returns a descriptor of a file for reading, and its status. Raises OSError, also for a link, pipe or folder."""
+    """Returns a descriptor of a file for reading, and its status. Raises OSError, also for a link, pipe or folder.
+
+    A client of NFS remembers which file has a name. If another client has replaced it since, the file that is opened
+    has no name any more, or the server does not know it. Unlike open(2), stat(2) then asks the server for the name.
+    """
+    for _attempt in range(OPEN_ATTEMPTS):
+        try:
+            handle, status = _open_regular(parent, name)
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+        else:
+            if status.st_nlink:
+                return handle, status
+            os.close(handle)
+        _look_up(parent, name)
+    raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), name)
+
+
+def _look_up(parent: int, name: str) -> None:
+    try:
+        os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except OSError as error:
+        if error.errno != errno.ESTALE:
+            raise
+
+
+def _open_regular(parent: int, name: str) -> tuple[int, os.stat_result]:
     # Without O_NONBLOCK a pipe in a file's place would block for ever.
     handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
-    status = os.fstat(handle)
-    if not stat.S_ISREG(status.st_mode):
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "Is not a regular file", name)
+    except BaseException:
         os.close(handle)
-        raise OSError(errno.EINVAL, "Is not a regular file", name)
+        raise
     return handle, status
 
 

@@ -37,6 +37,16 @@ def address_of(scheme: str, host: str, port: int | None) -> Address:
     return Address(scheme, host, _PORTS[scheme] if port is None else port)
 
 
+def place_of(location: str) -> str:
+    """Returns the scheme and the host of a redirect for a message: its path and query could hold a token."""
+    try:
+        parts = urlsplit(location)
+        place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    except ValueError:
+        place = ""
+    return repr(place) if place.isascii() and place.isprintable() and 3 < len(place) < 100 else "no URL"
+
+
 def redirected(address: Address, path: str, location: str) -> tuple[Address, str] | None:
     """Returns where a redirect from `path` leads; None if it leads away from the host, or from TLS to no TLS."""
     try:

@@ -10,7 +10,7 @@ from typing import BinaryIO, NamedTuple, TypeVar
 
 from opforge.errors import StoreError
 
-from .address import Address, redirected
+from .address import Address, place_of, redirected
 from .attempts import FAILURES, TRY_LATER, Attempts, status_words
 from .connection import Connection
 from .pacing import PacedSocket
@@ -169,8 +169,11 @@ class Client:
     ) -> tuple[Address, str]:
         target = redirected(address, path, answer.header("Location"))
         if target is None or count >= MAX_REDIRECTS:
-            reason = "the server redirects to another host" if target is None else "there are too many redirects"
-            hint = "Use the URL that it redirects to, if you trust that host"
+            if target is None:
+                reason = f"the server redirects to {place_of(answer.header('Location'))}, and not within its host"
+            else:
+                reason = "there are too many redirects"
+            hint = "Check the URL; use the one that it redirects to, if you trust that host"
             raise StoreError(self.url, request.operation, reason, hint)
         return target
 

@@ -16,8 +16,10 @@ SERVERS = {
     "nginx": servers.nginx,
     "apache": servers.apache,
     "s3": servers.moto,
+    "azure": servers.azurite,
 }
-WRITABLE = ("folder", "apache", "s3")
+CLOUD = ("s3", "azure")
+WRITABLE = ("folder", "apache", *CLOUD)
 
 
 class Backend(NamedTuple):
@@ -27,6 +29,11 @@ class Backend(NamedTuple):
     store: ObjectStore
     root: str
     url: str
+
+    @property
+    def is_cloud(self) -> bool:
+        """Whether it is a bucket, which obstore reads and writes."""
+        return self.kind in CLOUD
 
     def fill(self, name: str, data: bytes) -> None:
         """Stores an object, by the store if that can be published to."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -11,6 +12,7 @@ import sys
 
 import pytest
 from support import child_processes, polling
+from support.remote import farm as farms
 
 PATH = os.environ.get("PATH", "") + ":/usr/sbin"
 PARTS = {"srun": "slurm-client", "slurmctld": "slurmctld", "slurmd": "slurmd", "munged": "munge"}
@@ -161,3 +163,22 @@ def test_when_a_rank_fails_every_rank_is_ended(slurm, tmp_path):
     done = launch(slurm, tmp_path, FAIL, "--num-accelerators", "2")
     assert done.returncode == 1 and "The launch failed: the ranks on localhost ended with status" in done.stderr
     polling.wait_for(lambda: not child_processes.matching(tmp_path))
+
+
+def test_the_tasks_of_an_array_build_a_share_each(slurm, tmp_path):
+    names = farms.ops_module(tmp_path, ["alpha", "beta", "gamma"], module="array_ops")
+    code = "from opforge.cli import build_ops as command; command()"
+    words = [sys.executable, "-c", code, *names, "--shard", "auto", "--report"]
+    build = f'{shlex.join(words)} "report-$SLURM_ARRAY_TASK_ID.json"'
+    (tmp_path / "job.sh").write_text(f'#!/bin/sh\n{build}\necho $? > "done-$SLURM_ARRAY_TASK_ID"\n')
+    env = child_processes.environment(SLURM_CONF=str(slurm), OPFORGE_CACHE_DIR=str(tmp_path / "cache"))
+    sbatch = ["sbatch", "--array=3-9:6", f"--chdir={tmp_path}", "--output=%a.log", str(tmp_path / "job.sh")]
+    subprocess.run(sbatch, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    polling.wait_for(lambda: len([*tmp_path.glob("done-*")]) == 2, 100, "the tasks do not end")
+    logs = "".join(log.read_text() for log in tmp_path.glob("*.log"))
+    assert [(tmp_path / f"done-{task}").read_text() for task in (3, 9)] == ["0\n"] * 2, logs
+    reports = [json.loads((tmp_path / f"report-{task}.json").read_text()) for task in (3, 9)]
+    assert [report["shard"] for report in reports] == [[1, 2], [2, 2]]
+    units = [unit for report in reports for unit in report["units"]]
+    assert sorted(unit["name"] for unit in units) == sorted(names)
+    assert {unit["state"] for unit in units} == {"built"}

@@ -202,25 +202,25 @@ def test_a_compressed_answer_is_refused_and_none_is_requested():
 
 
 @pytest.mark.parametrize(
-    "location",
+    ("location", "problem"),
     [
-        "http://other.example/x",
-        "//other.example/x",
-        "file:///etc/passwd",
-        "ftp://127.0.0.1/x",
-        "http://127.0.0.1:1/x",
-        "",
-        "http://[::1",
-        "javascript:1",
-        "http://127.0.0.1:99999/",
-        "/a b",
-        "/\xe4",
+        ("http://other.example/x?token=1", "redirects to 'http://other.example', and not within its host"),
+        ("//me:secret@other.example/x", "redirects to '://other.example', and not within its host"),
+        ("file:///etc/passwd", "redirects to 'file://', and not within its host"),
+        ("ftp://127.0.0.1/x", "redirects to 'ftp://127.0.0.1', and not"),
+        ("http://127.0.0.1:1/x", "redirects to 'http://127.0.0.1:1', and not"),
+        ("", "too many redirects"),
+        ("http://[::1", "redirects to no URL, and not"),
+        ("javascript:1", "redirects to 'javascript://', and not"),
+        ("http://127.0.0.1:99999/", "redirects to 'http://127.0.0.1:99999', and not"),
+        ("/a b", "redirects to no URL, and not"),
+        ("/\xe4", "redirects to no URL, and not"),
     ],
 )
-def test_a_redirect_to_another_host_is_not_followed(location):
+def test_a_redirect_to_another_host_is_not_followed(location, problem):
     with (
         serve(lambda request, number: response("302 Found", Location=location)) as script,
-        pytest.raises(StoreError, match=r"redirects to another host|too many redirects"),
+        pytest.raises(StoreError, match=problem),
     ):
         get(script)
     assert len(script.requests) <= 6

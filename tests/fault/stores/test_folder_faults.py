@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat
@@ -99,6 +100,49 @@ def test_modes_are_those_of_the_root_whatever_the_umask(mode, file_mode, umask, 
         os.umask(before)
     assert {stat.S_IMODE((root / name).stat().st_mode) for name in ("v1", "v1/offers", tree.INCOMING)} == {mode}
     assert stat.S_IMODE((root / "v1/offers/x").stat().st_mode) == file_mode
+
+
+@pytest.mark.parametrize("reads", ["get", "download", "replace"])
+def test_an_object_that_was_replaced_before_it_was_read_is_read_anew(root, store, reads, monkeypatch):
+    """A client of NFS remembers which file has a name, and opens the one that another client has replaced."""
+    store.put_if_absent("v1/x", b"old")
+    version, opened, open_it = store.get("v1/x", 100).version, [], os.open
+
+    def stale_open(path, *arguments, **options):
+        handle = open_it(path, *arguments, **options)
+        if path == "x" and not opened:
+            opened.append(path)
+            (root / "new").write_bytes(b"new")
+            os.rename(root / "new", root / "v1/x")
+        return handle
+
+    monkeypatch.setattr(os, "open", stale_open)
+    if reads == "get":
+        assert store.get("v1/x", 100).data == b"new"
+    elif reads == "download":
+        file = io.BytesIO()
+        store.download("v1/x", file, 3)
+        assert file.getvalue() == b"new"
+    else:
+        assert not store.put_if_unchanged("v1/x", b"lost", version)
+        assert (root / "v1/x").read_bytes() == b"new"
+    assert opened
+
+
+def test_a_file_handle_that_a_server_does_not_know_any_more_is_opened_again(store, monkeypatch):
+    store.put_if_absent("v1/x", b"data")
+    open_it, failures = os.open, [errno.ESTALE, errno.ESTALE]
+
+    def open_stale(path, *arguments, **options):
+        if path == "x" and failures:
+            raise OSError(failures.pop(), "Stale file handle")
+        return open_it(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", open_stale)
+    assert store.get("v1/x", 100).data == b"data" and not failures
+    failures += [errno.ESTALE] * 9
+    with pytest.raises(StoreError, match="get v1/x failed: stale file handle"):
+        store.get("v1/x", 100)
 
 
 def test_nothing_is_left_beside_the_objects(root, store):

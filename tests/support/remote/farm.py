@@ -9,13 +9,16 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support import child_processes, sample_ops
+from support.remote.certificates import self_signed
 from support.remote.servers import HOST, free_port
 from support.text_files import write
 
+TLS = "DASK_DISTRIBUTED__COMM__TLS__"
 SLOW = "#include <cstddef>\n" + "".join(
     f"template <int N> struct T{n} {{ static long f() {{ return T{n}<N - 1>::f() + N; }} }};"
     f" template <> struct T{n}<0> {{ static long f() {{ return 0; }} }};"
@@ -39,11 +42,19 @@ def ops_module(folder: Any, names: Sequence[str], text: str = "", module: str = 
 
 
 class Farm:
-    """A scheduler; workers are started and ended by name."""
+    """A scheduler; workers are started and ended by name. `tls` is its variables for who asks, empty without TLS."""
 
-    def __init__(self, folder: Any, scheme: str = "tcp", options: Sequence[str] = (), **env: str) -> None:
-        self.folder, self._scheme, self._options, self._env = folder, scheme, options, env
-        self.url = f"{scheme}://{HOST}:{free_port()}"
+    def __init__(self, folder: Any, has_tls: bool = False, **env: str) -> None:
+        self.folder, self._scheme, self._options = folder, "tls" if has_tls else "tcp", list[str]()
+        self.tls: dict[str, str] = {}
+        if has_tls:
+            cert, key = self_signed(Path(folder))
+            self._options = ["--tls-ca-file", cert, "--tls-cert", cert, "--tls-key", key]
+            self.tls = {f"{TLS}CA_FILE": cert, "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "True"}
+            for role in ("SCHEDULER", "WORKER", "CLIENT"):
+                self.tls |= {f"{TLS}{role}__CERT": cert, f"{TLS}{role}__KEY": key}
+        self._env = {**env, **self.tls}
+        self.url = f"{self._scheme}://{HOST}:{free_port()}"
         self.processes: dict[str, subprocess.Popen[str]] = {}
 
     def _start(self, name: str, words: Sequence[str], **env: str | None) -> None:
@@ -76,8 +87,11 @@ class Farm:
     def wait_for_workers(self, count: int) -> list[str]:
         """Waits until so many workers are connected; returns their addresses."""
         from distributed import Client
+        from distributed.security import Security
 
-        with Client(self.url, timeout=60, set_as_default=False) as client:
+        cert, key = self.tls.get(f"{TLS}CLIENT__CERT"), self.tls.get(f"{TLS}CLIENT__KEY")
+        security = Security(tls_ca_file=cert, tls_client_cert=cert, tls_client_key=key, require_encryption=bool(cert))
+        with Client(self.url, timeout=60, set_as_default=False, security=security) as client:
             client.wait_for_workers(count, timeout=60)
             return [*client.nthreads()]
 

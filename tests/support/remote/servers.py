@@ -1,10 +1,13 @@
-"""Real servers on free ports of this machine, for stores: http.server, nginx, apache2 with mod_dav, moto for S3.
+"""Real servers on free ports of this machine, for stores: http.server, nginx, apache2 with mod_dav, moto, Azurite.
 
 Each is a context manager that yields a `Server`, and ends the process by its id. A missing server skips the test.
 """
 
 from __future__ import annotations
 
+import base64
+import email.utils
+import hmac
 import os
 import shutil
 import signal
@@ -12,6 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -28,7 +32,8 @@ NGINX = """
 daemon off; pid {folder}/nginx.pid; error_log {folder}/error.log; worker_processes 1; {user}
 events {{ worker_connections 64; }}
 http {{
-  access_log off; client_body_temp_path {folder}/body; proxy_temp_path {folder}/p; fastcgi_temp_path {folder}/f;
+  access_log {folder}/access.log; limit_req_zone $server_port zone=slow:1m rate=4r/s;
+  client_body_temp_path {folder}/body; proxy_temp_path {folder}/p; fastcgi_temp_path {folder}/f;
   uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
   server {{ listen {host}:{port}; root {root}; location / {{ {location} }} }}
 }}
@@ -109,10 +114,10 @@ def _process(command: Sequence[str], port: int, folder: Path) -> Iterator[int]:
                 process.wait()
 
 
-def _needs(program: str, package: str) -> str:
+def _needs(program: str, command: str) -> str:
     path = shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     if not path:
-        pytest.skip(f"{program} is not installed: apt install {package}")
+        pytest.skip(f"{program} is not installed: {command}")
     return path
 
 
@@ -137,8 +142,8 @@ def http_server() -> Iterator[Server]:
 
 @contextmanager
 def nginx(location: str = "dav_methods PUT DELETE MKCOL MOVE; create_full_put_path on;") -> Iterator[Server]:
-    """Runs nginx, whose dav module takes PUT and ignores preconditions."""
-    program = _needs("nginx", "nginx-light")
+    """Runs nginx, whose dav module takes PUT and ignores preconditions. `slow` is a zone of 4 requests a second."""
+    program = _needs("nginx", "apt install nginx-light")
     with _folder() as folder:
         port, root = free_port(), str(folder / "root")
         user = "user nobody nogroup;" if os.geteuid() == 0 else ""
@@ -151,7 +156,7 @@ def nginx(location: str = "dav_methods PUT DELETE MKCOL MOVE; create_full_put_pa
 @contextmanager
 def apache() -> Iterator[Server]:
     """Runs apache2 with mod_dav, which honours preconditions."""
-    program = _needs("apache2", "apache2-bin")
+    program = _needs("apache2", "apt install apache2-bin")
     with _folder() as folder:
         port, root = free_port(), str(folder / "root")
         user = f"User #{NOBODY}\nGroup #{NOBODY}" if os.geteuid() == 0 else ""
@@ -175,3 +180,33 @@ def moto() -> Iterator[Server]:
             for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
                 patch.setenv(name, "testing")
             yield Server(f"s3://ops/team?region=us-east-1&endpoint=http://{HOST}:{port}", "", pid)
+
+
+@contextmanager
+def azurite() -> Iterator[Server]:
+    """Runs Azurite, Azure's own emulator, with the container "ops"; the URL and the variables are as for moto."""
+    pytest.importorskip("obstore")
+    program = _needs("azurite-blob", "npm install --global azurite")
+    account, secret = "devstoreaccount1", base64.b64encode(b"a key of this test").decode()
+    with _folder() as folder, pytest.MonkeyPatch.context() as patch:
+        port = free_port()
+        patch.setenv("AZURITE_ACCOUNTS", f"{account}:{secret}")
+        words = ("--inMemoryPersistence", "--silent", "--skipApiVersionCheck", "--disableTelemetry")
+        with _process([program, "--blobHost", HOST, "--blobPort", str(port), *words], port, folder) as pid:
+            endpoint = f"http://{HOST}:{port}/{account}"
+            patch.setenv("AZURE_STORAGE_ACCOUNT_NAME", account)
+            patch.setenv("AZURE_STORAGE_ACCOUNT_KEY", secret)
+            _make_container(f"{endpoint}/ops", account, secret)
+            yield Server(f"az://ops/team?endpoint={endpoint}", "", pid)
+
+
+def _make_container(url: str, account: str, secret: str) -> None:
+    """Makes a container by a request that is signed with the account's key."""
+    date = email.utils.formatdate(usegmt=True)
+    headers = {"x-ms-date": date, "x-ms-version": "2021-08-06"}
+    resource = f"/{account}{urllib.parse.urlsplit(url).path}\nrestype:container"
+    signed = "\n".join(["PUT", *[""] * 11, *(f"{name}:{value}" for name, value in headers.items()), resource])
+    digest = hmac.digest(base64.b64decode(secret), signed.encode(), "sha256")
+    headers |= {"Authorization": f"SharedKey {account}:{base64.b64encode(digest).decode()}", "Content-Length": "0"}
+    request = urllib.request.Request(f"{url}?restype=container", method="PUT", headers=headers)
+    urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30).close()

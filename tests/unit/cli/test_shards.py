@@ -46,6 +46,15 @@ def test_an_op_that_cannot_be_declared_is_in_one_share():
     ("environment", "shard"),
     [
         ({"SLURM_ARRAY_TASK_ID": "7", "SLURM_ARRAY_TASK_COUNT": "4", "SLURM_ARRAY_TASK_MIN": "5"}, (3, 4)),
+        (
+            {
+                "SLURM_ARRAY_TASK_ID": "7",
+                "SLURM_ARRAY_TASK_COUNT": "4",
+                "SLURM_ARRAY_TASK_MIN": "1",
+                "SLURM_ARRAY_TASK_STEP": "3",
+            },
+            (3, 4),
+        ),
         ({"JOB_COMPLETION_INDEX": "0", "JOB_COMPLETIONS": "3"}, (1, 3)),
         ({"CI_NODE_INDEX": "3", "CI_NODE_TOTAL": "3"}, (3, 3)),
         ({"CIRCLE_NODE_INDEX": "1", "CIRCLE_NODE_TOTAL": "2"}, (2, 2)),
@@ -71,6 +80,10 @@ def test_what_is_no_share(value):
         ({}, "expected one of these pairs"),
         ({"RANK": "3", "WORLD_SIZE": "2"}, "no share"),
         ({"RANK": "x", "WORLD_SIZE": "2"}, "no share"),
+        (
+            {"SLURM_ARRAY_TASK_ID": "9", "SLURM_ARRAY_TASK_COUNT": "3", "SLURM_ARRAY_TASK_MIN": "1"},
+            r"SLURM_ARRAY_TASK_ID='9', .* are no share of a whole: type --shard I/N",
+        ),
     ],
 )
 def test_a_scheduler_that_says_nothing(environment, text):

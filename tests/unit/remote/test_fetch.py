@@ -13,7 +13,7 @@ from opforge.builders.lookup import finder, remotes
 from opforge.cache import current
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import gc, listing, verify
-from opforge.cache.records import fetched
+from opforge.cache.records import fetched, pins
 from opforge.cache.records.entry import with_record_key
 from opforge.remote import fetch, offers
 from opforge.remote.source import Remotes
@@ -122,6 +122,13 @@ class TestTheStoreKnowsIt:
         assert {item.kind for item in removed} >= {"entry", "pointer to a fetched entry"}
         gc.remove(layout, removed)
         assert not os.path.exists(there.folder)
+
+    def test_a_pinned_one_is_not_evicted(self, nodes, builder, entry):
+        there = nodes.fetch(builder)[0]
+        layout = Layout(str(nodes.folder / "node"))
+        pins.pin(layout, there.key)
+        now = os.stat(there.folder).st_mtime + 7200
+        assert not [item for item in gc.over_limit(layout, now, max_age=3600) if item.kind == "entry"]
 
     def test_a_damaged_library_is_fetched_again(self, nodes, builder, entry):
         there = nodes.fetch(builder)[0]

@@ -71,7 +71,7 @@ def test_require_names_what_remotes_said(nodes, builder, monkeypatch):
 
 def test_a_malformed_setting_is_an_error(nodes, builder, monkeypatch):
     monkeypatch.setenv("OPFORGE_REMOTES", "/shared/ops")
-    with pytest.raises(SettingError, match="URLs separated by spaces"):
+    with pytest.raises(SettingError, match="expected a URL"):
         nodes.fetch(builder)
 
 

@@ -90,11 +90,11 @@ def test_an_offer_that_does_not_fit_is_one_request(nodes, server, builder, entry
     [
         ((200, {}, b"<html>welcome</html>"), "it is no file of offers"),
         ((200, {}, b""), "it is no file of offers"),
-        ((200, {}, b"x" * (5 << 20)), ""),
+        ((200, {}, b"x" * (5 << 20)), "it has 5242880 bytes, and at most 4194304 were expected"),
         ((200, {}, b'{"format":1,"items":[\n' + b'{"item":{},"signatures":[]},\n' * 10_000 + b"]}\n"), "more than 256"),
-        ((403, {}, b"no"), "403"),
-        ((302, {"Location": "http://127.0.0.2:9/elsewhere"}, b""), ""),
-        ((302, {"Location": "file:///etc/passwd"}, b""), ""),
+        ((403, {}, b"no"), "the server answered 403 Forbidden"),
+        ((302, {"Location": "http://127.0.0.2:9/elsewhere"}, b""), "redirects to 'http://127.0.0.2:9', and not within"),
+        ((302, {"Location": "file:///etc/passwd"}, b""), "redirects to 'file://', and not within its host"),
     ],
     ids=["garbage", "empty", "endless", "ten thousand offers", "forbidden", "another host", "file"],
 )
@@ -113,11 +113,17 @@ def test_a_bad_answer_is_one_warning_and_nothing_is_installed(nodes, server, bui
 def test_a_blob_that_is_cut_or_replaced_is_not_installed(nodes, server, builder, entry, caplog):
     blob = nodes.blob_file(entry)
     content = blob.read_bytes()
-    for damaged in (content[:-100], content + b"more", b"x" * len(content), b""):
+    size = len(content)
+    for damaged, problem in (
+        (content[:-100], f"it has {size - 100} bytes, and {size} were expected"),
+        (content + b"more", f"it has {size + 4} bytes, and {size} were expected"),
+        (b"x" * size, "the blob's digest differs from its offer's"),
+        (b"", f"it has 0 bytes, and {size} were expected"),
+    ):
         blob.write_bytes(damaged)
-        match, _rejected = nodes.fetch(builder, f"node-{len(damaged)}-{damaged[:1].hex()}")
+        match, rejected = nodes.fetch(builder, f"node-{len(damaged)}-{damaged[:1].hex()}")
         assert match is None
-        assert "cannot be used" in caplog.text or "was fetched from" in caplog.text
+        assert problem in caplog.text and problem in reasons(rejected), (caplog.text, rejected)
         caplog.clear()
     blob.write_bytes(content)
     assert nodes.fetch(builder, "last")[0].key == entry.key

@@ -110,18 +110,22 @@ def test_four_nodes_build_once(nodes, slow_op):
     assert sorted(out.strip() for out, _err in outs) == sorted(["built", *[nodes.url] * 3]), outs
     assert len(events(nodes, "build")) == 1
     assert len(events(nodes, "fetch")) == 3
+    for event in (*events(nodes, "fetch"), *events(nodes, "push")):
+        assert event["bytes"] > 0 and event["seconds"] > 0 and event["path"] == nodes.url, event
 
 
-def test_a_builder_that_is_killed_is_replaced(nodes, slow_op):
-    code = "import opforge.remote.claims as c; c.VOID_SECONDS = 2.0; c.RENEW_SECONDS = 0.5\n" + LOAD
-    first = node(nodes, "a", slow_op, code)
+def test_four_nodes_build_once_if_the_builder_is_killed(nodes, slow_op):
+    code = "import opforge.remote.claims as c; c.VOID_SECONDS = 4.0; c.RENEW_SECONDS = 0.5\n" + LOAD
+    processes = {process.pid: process for process in (node(nodes, name, slow_op, code) for name in "abcd")}
     store = open_store(nodes.url)
-    wait_for(lambda: list(store.list(maintenance.CLAIMS)), 60, "no claim")
-    first.send_signal(signal.SIGKILL)
-    first.communicate()
-    others = [node(nodes, name, slow_op, code) for name in "bc"]
-    outs = [process.communicate(timeout=120) for process in others]
-    assert sorted(out.strip() for out, _err in outs) == sorted(["built", nodes.url]), outs
+    (claim,) = wait_for(lambda: list(store.list(maintenance.CLAIMS)), 60, "no claim")
+    builder = processes.pop(int(json.loads(store.get(claim.name, claims.MAX_BYTES).data)["who"].split()[1]))
+    builder.send_signal(signal.SIGKILL)
+    assert builder.communicate()[0] == ""
+    outs = [process.communicate(timeout=120) for process in processes.values()]
+    assert sorted(out.strip() for out, _err in outs) == sorted(["built", *[nodes.url] * 2]), outs
+    assert len(events(nodes, "build")) == 1 and len(events(nodes, "fetch")) == 2
+    assert not list(store.list(maintenance.CLAIMS))
 
 
 @pytest.mark.parametrize("count", [8, pytest.param(64, marks=long)])

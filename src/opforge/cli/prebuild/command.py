@@ -19,7 +19,7 @@ from opforge.cli.selection import OWN_CLASS, all_targets, mode_options, offered,
 from opforge.remote.farm.unit import Outcome
 
 from . import shards
-from .report import write_report
+from .report import check_folder, write_report
 from .run import BuildOptions, Run
 
 PORTABLE = tuple(Target("cpu", (level,)) for level in ("x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"))
@@ -70,6 +70,7 @@ PORTABLE = tuple(Target("cpu", (level,)) for level in ("x86-64-v2", "x86-64-v3",
     "--report",
     "report_file",
     type=click.Path(dir_okay=False, writable=True),
+    callback=check_folder,
     metavar="FILE",
     help="Write what became of each op to this file: host, seconds, bytes, memory, reason.",
 )
@@ -118,9 +119,9 @@ def command(
     part = shards.automatic(os.environ) if shard == shards.AUTO else shards.parsed(shard)
     if part:
         selected = shards.share(selected, part)
-    if same_toolchain and not engine:
+    if same_toolchain and engine is None:
         raise click.UsageError("--same-toolchain compares the workers of --on URL, and no --on was typed.")
-    if engine and trace:
+    if engine is not None and trace:
         raise click.UsageError("--trace records compilers on this machine, and --on URL starts none here.")
     options = BuildOptions(debug, sanitize, portable, jobs, force, out, any_machine=bool(requested))
     if dry_run:
@@ -129,7 +130,7 @@ def command(
         sys.exit(show_plans(selected, options, as_json))
     began = time.monotonic()
     print_lines = not (as_json or is_terminal())
-    if engine:
+    if engine is not None:
         from .on import FarmRun
 
         run: Run = FarmRun(selected, options, engine, same_toolchain, quiet=as_json, print_lines=print_lines)
@@ -141,7 +142,7 @@ def command(
     if as_json:
         emit_json({"ops": [outcome._asdict() for outcome in outcomes], "failed": _count(outcomes, "failed")})
     else:
-        _print_summary(outcomes, sanitize, time.monotonic() - began)
+        _print_summary(outcomes, sanitize, time.monotonic() - began, part)
     all_skipped = not shard and bool(outcomes) and _count(outcomes, "skipped") == len(outcomes)
     sys.exit(FAILED if all_skipped or _count(outcomes, "failed") else OK)
 
@@ -156,8 +157,10 @@ def list_ops(targets: Sequence[Target], as_json: bool) -> None:
         click.echo(OWN_CLASS, err=True)
 
 
-def _print_summary(outcomes: Sequence[Outcome], sanitize: str, seconds: float) -> None:
-    if not outcomes:
+def _print_summary(outcomes: Sequence[Outcome], sanitize: str, seconds: float, part: shards.Shard | None) -> None:
+    if part and not outcomes:
+        click.echo(f"shard {part.number}/{part.total} has no op: nothing to build", err=True)
+    elif not outcomes:
         click.echo("no op is offered here: nothing to build", err=True)
     elif is_terminal():
         rows = []

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+import click
 
 if TYPE_CHECKING:
     from opforge.remote.farm.unit import Outcome
 
     from .shards import Shard
+
+
+def check_folder(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
+    """Returns the option's value. Raises click.BadParameter if there is no folder that could hold that file."""
+    folder = os.path.dirname(os.path.abspath(path)) if path else ""
+    if path and not os.path.isdir(folder):
+        raise click.BadParameter(f"--report {path!r}: there is no folder {folder!r}: make it first")
+    if path and not os.access(folder, os.W_OK):
+        raise click.BadParameter(f"--report {path!r}: the folder {folder!r} cannot be written: choose another")
+    return path
 
 
 def write_report(outcomes: Sequence[Outcome], shard: Shard | None, seconds: float, path: str) -> None:

@@ -27,10 +27,14 @@ class Scheduler(NamedTuple):
     total: str
     first: str = "0"
     """The smallest number: a digit, or the variable that holds it."""
+    step: str = ""
+    """The variable that holds the difference between two numbers; 1 if it is empty or not set."""
 
 
 SCHEDULERS = {
-    "a Slurm array": Scheduler("SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_MIN"),
+    "a Slurm array": Scheduler(
+        "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_MIN", "SLURM_ARRAY_TASK_STEP"
+    ),
     "a Kubernetes indexed job": Scheduler("JOB_COMPLETION_INDEX", "JOB_COMPLETIONS"),
     "GitLab CI": Scheduler("CI_NODE_INDEX", "CI_NODE_TOTAL", "1"),
     "CircleCI": Scheduler("CIRCLE_NODE_INDEX", "CIRCLE_NODE_TOTAL"),
@@ -68,12 +72,13 @@ def automatic(environment: Mapping[str, str]) -> Shard:
         first = scheduler.first if scheduler.first.isdigit() else environment.get(scheduler.first, "0")
         try:
             number, count = (int(text or "") for text in texts)
-            shard = Shard(number - int(first) + 1, count)
-        except ValueError:
+            at, rest = divmod(number - int(first), int(environment.get(scheduler.step, "1")))
+            shard = Shard(0 if rest else at + 1, count)
+        except (ValueError, ZeroDivisionError):
             shard = Shard(0, 0)
         if not 1 <= shard.number <= shard.total:
             variables = f"{scheduler.number}={texts[0]!r}, {scheduler.total}={texts[1]!r}"
-            raise click.BadParameter(f"--shard auto: {variables} ({name}) are no share of a whole")
+            raise click.BadParameter(f"--shard auto: {variables} ({name}) are no share of a whole: type --shard I/N")
         return shard
     variables = "; ".join(f"{scheduler.number} and {scheduler.total}" for scheduler in SCHEDULERS.values())
     raise click.BadParameter(f"--shard auto: expected one of these pairs of variables: {variables}")

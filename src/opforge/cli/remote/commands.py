@@ -27,17 +27,23 @@ def group() -> None:
     """Publish built ops to a remote store, and look after what it holds."""
 
 
+def parsed(url: str, name: str = "URL") -> Remote:
+    """Returns the remote of a URL, which was typed as `name`. Raises click.UsageError."""
+    from opforge.errors import SettingError
+    from opforge.remote import remotes
+
+    try:
+        return remotes.parse(url, name)
+    except SettingError as error:
+        raise click.UsageError(str(error)) from error
+
+
 def opened(url: str, name: str = "URL") -> tuple[Remote, ObjectStore]:
     """Returns the remote of a URL with its store. Raises click.UsageError, StoreError."""
     from opforge import settings
-    from opforge.errors import SettingError
-    from opforge.remote import remotes
     from opforge.remote.stores import open_store
 
-    try:
-        remote = remotes.parse(url, name)
-    except SettingError as error:
-        raise click.UsageError(str(error)) from error
+    remote = parsed(url, name)
     return remote, open_store(remote.url, settings.offline())
 
 
@@ -61,7 +67,7 @@ def push_command(url: str, names: Sequence[str], key: str, as_json: bool) -> Non
     from opforge.cli.cache.entries import matching_entries
     from opforge.cli.progress import reporter
     from opforge.errors import OpforgeError
-    from opforge.remote import publish
+    from opforge.remote import publish, revocation
     from opforge.remote.signatures import keys
 
     remote, store = opened(url)
@@ -69,6 +75,8 @@ def push_command(url: str, names: Sequence[str], key: str, as_json: bool) -> Non
     signer = None if remote.is_unsigned else keys.signer(key)
     pushed, failed = list[publish.Pushed](), list[tuple[str, str]]()
     entries = matching_entries(layout, names)
+    if signer:  # a store that is away, or a key that does not sign, is one error and not one for each entry
+        revocation.publish(store, signer, signer(b"").name)
     with reporter(1, quiet=as_json or not is_terminal(sys.stderr)) as progress:
         progress.begin("push")
         for number, entry in enumerate(entries):

@@ -16,6 +16,8 @@ from opforge.cli.output import emit_json
 from opforge.cli.selection import Selected, all_targets, mode_options, select, target_option
 from opforge.errors import OpIncompatibleError
 
+from .commands import parsed
+
 if TYPE_CHECKING:
     from opforge.builders.spec.op_spec import OpSpec
     from opforge.cache.records.entry import Entry
@@ -63,7 +65,7 @@ def command(
     from opforge.remote import remotes
     from opforge.remote.source import Remotes
 
-    named = [remotes.parse(url, "--remote") for url in urls] or remotes.configured()
+    named = [parsed(url, "--remote") for url in urls] or remotes.configured()
     if not named:
         raise click.UsageError("no remote is named: expected --remote URL, or OPFORGE_REMOTES.")
     source, outcomes, requested = Remotes(named, is_fresh=True), list[Outcome](), all_targets(targets, levels)

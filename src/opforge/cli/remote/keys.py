@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from opforge.cli import messages
 from opforge.cli.guard import Guarded, GuardedGroup, json_option
 from opforge.cli.output import emit_json, show_table
 
@@ -49,7 +50,7 @@ def list_command(as_json: bool) -> None:
         fields = [entry._asdict() | {"key": str(entry.key)} for entry in trusted.keys]
         return emit_json({"path": trusted.path, "trusted": fields, "secret": own})
     rows = [
-        (entry.key.name, " ".join(entry.namespaces), entry.until or "-", entry.problem(time.time()) or "trusted")
+        (str(entry.key), " ".join(entry.namespaces), entry.until or "-", entry.problem(time.time()) or "trusted")
         for entry in trusted.keys
     ]
     show_table(("KEY", "NAMESPACES", "UNTIL", "STATE"), rows)
@@ -82,22 +83,45 @@ def trust_command(key: str, namespaces: Sequence[str], until: str, as_json: bool
     """
     from opforge.remote.signatures import signing, trust
 
+    text, shown = key, key.partition(":")[0][:80]  # after the name could be a secret
     if os.path.isfile(key):
+        shown = key
         with open(key, encoding="utf-8", errors="replace") as file:
-            key = file.read(4096)
+            text = file.read(4096)
     try:
-        public = signing.parse(key, signing.PUBLIC_BYTES)
+        public = signing.parse(text, signing.PUBLIC_BYTES)
     except ValueError as error:
-        raise click.UsageError(f"{key[:80]!r} is no public key: {error}.") from error
+        raise click.UsageError(f"{shown!r} {_no_public_key(text, error)}") from None
     try:
         until = trust.check_date(until)
     except ValueError as error:
         raise click.UsageError(f"--until {until!r} is no day: expected one such as 2027-06-30.") from error
     content = trust.read()
     entry = trust.TrustedKey(public, tuple(namespaces) or ("*",), until)
+    if entry.problem(time.time()):
+        raise click.UsageError(f"--until {until!r} has passed: expected today or a later day.")
+    if "" in namespaces:
+        raise click.UsageError("--namespace '' matches no op: expected a glob such as 'my_*'.")
     kept = [other for other in content.keys if other.key != public]
+    for other in content.keys:
+        if other.key == public and other.revoked:
+            messages.show("note", f"this key was revoked on {other.revoked}, and is trusted again")
+        elif other.key.name == public.name and other.key != public and not other.problem(time.time()):
+            messages.show("note", f"another key of the name {public.name} is trusted too: {other.key}")
     trust.write(content._replace(keys=(*kept, entry)))
     return _show(entry, "trusted", content.path, as_json)
+
+
+def _no_public_key(text: str, error: ValueError) -> str:
+    """Returns what is wrong with a text that is no public key."""
+    from opforge.remote.signatures import signing
+
+    try:
+        signing.parse(text, signing.SECRET_BYTES)
+    except ValueError:
+        return f"is no public key: {error}."
+    hint = "Trust its public key, which opforge key list prints"
+    return f"is a secret key. {hint}; and make a new one if others could see what you typed."
 
 
 @group.command("revoke", cls=Guarded)

@@ -29,11 +29,20 @@ def command(source: str, target: str, names: Sequence[str], as_json: bool) -> No
 
     kernels = [name for name in names if "/" in name]
     ops = {normalized(name) for name in names if "/" not in name}
-    there, here = opened(source)[1], opened(target)[1]
-    copied = list(mirror.copy(there, here, lambda op: not ops or normalized(op) in ops)) if ops or not names else []
+    (remote, there), (_remote, here), offered = opened(source), opened(target), set[str]()
+
+    def accepts(op: str) -> bool:
+        offered.add(op)
+        return not ops or normalized(op) in ops
+
+    copied = list(mirror.copy(there, here, accepts)) if ops or not names else []
     packed = list(packages.copy(there, here, kernels)) if kernels or not names else []
     problems = [f"{entry.description}: {entry.problem}" for entry in copied if entry.problem]
     problems += [problem for entry in packed for problem in entry.problems]
+    forms = {normalized(op) for op in offered}
+    for name in names:
+        if "/" not in name and normalized(name) not in forms:
+            problems.append(f"{name!r} is no op of {remote}. It offers: {', '.join(sorted(offered)) or 'no op'}")
     if as_json:
         emit_json({"copied": [entry._asdict() for entry in copied], "packages": [entry._asdict() for entry in packed]})
     else:

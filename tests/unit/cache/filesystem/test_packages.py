@@ -115,6 +115,25 @@ def test_answers_are_kept_for_one_state_of_the_database(machine, monkeypatch):
     assert len(read) == 1
 
 
+def test_a_file_where_no_package_has_any_is_answered_without_the_lists(machine, monkeypatch, tmp_path_factory):
+    """The sources of an op, which are new in each build: the lists have a hundred thousand lines."""
+    machine.dpkg("inc/a.h")
+    monkeypatch.setattr(packages, "_top", lambda path: path.rpartition("/")[0])
+    text_files.write(machine.folder, "other/new.h", "")
+    assert machine.listed("inc/a.h", kept="kept") == ["inc/a.h"]
+    read, listed_paths = [], packages._listed_paths
+    monkeypatch.setattr(packages, "_listed_paths", lambda database: read.append(database) or listed_paths(database))
+    assert machine.listed("other/new.h", kept="kept") == [] and not read
+    assert machine.listed("inc/b.h", kept="kept") == [] and read
+    machine.dpkg("inc/a.h", "other/new.h")
+    assert machine.listed("other/new.h", kept="kept") == ["other/new.h"]
+
+
+@pytest.mark.parametrize(("path", "top"), [("/usr/include/a/b.h", "/usr/include"), ("/tmp/x", "/tmp/x"), ("/x", "/x")])
+def test_packages_are_grouped_by_two_folders(path, top):
+    assert packages._top(path) == top
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"state": 1}', '{"state": [], "files": 3}'])
 def test_a_damaged_file_of_answers_is_ignored(machine, text):
     machine.dpkg("inc/a.h")

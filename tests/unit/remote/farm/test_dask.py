@@ -1,4 +1,4 @@
-"""`build-ops --on tcp://...`: a real Dask scheduler with workers on this machine."""
+"""`build-ops --on tls://...`: a real Dask scheduler with workers on this machine, which speak TLS."""
 
 from __future__ import annotations
 
@@ -15,20 +15,26 @@ pytestmark = [pytest.mark.compile, pytest.mark.timeout(200)]
 def farm(tmp_path_factory, remote):
     """Two workers; `no_compiler` cannot build anything."""
     folder = tmp_path_factory.mktemp("farm")
-    with farms.dask_farm(folder, "worker", **remote.env) as farm:
+    with farms.dask_farm(folder, "worker", has_tls=True, **remote.env) as farm:
         farm.start_worker("no_compiler", CXX="/no/such/compiler")
         farm.wait_for_workers(2)
         yield farm
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory, farm, remote):
+def asking(farm, remote):
+    """The environment of who asks."""
+    return {**remote.asking, **farm.tls}
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory, farm, asking):
     """Runs four units, one of which does not compile; returns (done, report, folder, names)."""
     folder = tmp_path_factory.mktemp("ops")
     names = farms.ops_module(folder, ["alpha", "beta", "gamma", "wrong"])
     (folder / "wrong.cpp").write_text("this is no C++;\n")
     path = folder / "report.json"
-    done = farms.build_ops(farm.url, *names, "--report", str(path), folder=folder, **remote.asking)
+    done = farms.build_ops(farm.url, *names, "--report", str(path), folder=folder, **asking)
     assert path.exists(), done.stderr
     return done, json.loads(path.read_text()), folder, names
 
@@ -41,7 +47,7 @@ def test_units_are_built_by_workers_and_one_failure_stops_no_other(report, remot
     assert [units[name]["state"] for name in names] == ["built"] * 3 + ["failed"], done.stderr
     for name in names[:3]:
         unit = units[name]
-        assert unit["host"] == os.uname().nodename and unit["worker"].startswith("tcp://")
+        assert unit["host"] == os.uname().nodename and unit["worker"].startswith("tls://")
         assert unit["bytes"] > 0 and unit["peak_bytes"] > 0 and unit["seconds"] > 0
         assert (unit["remote"], unit["path"]) == (remote.url, "")
     assert sorted(offer.op for offer in remote.offers() if offer.op != "slow") == ["alpha", "beta", "gamma"]
@@ -61,37 +67,37 @@ def test_a_machine_without_a_compiler_says_so_and_the_unit_goes_elsewhere(report
     assert len({unit["worker"] for unit in document["units"] if unit["state"] == "built"}) == 1
 
 
-def test_a_second_run_does_the_rest(report, farm, remote):
+def test_a_second_run_does_the_rest(report, farm, asking):
     _done, _document, folder, names = report
     (folder / "wrong.cpp").write_text((folder / "beta.cpp").read_text())
     before = len(farm.events("worker"))
-    done = farms.build_ops(farm.url, *names, "--json", folder=folder, **remote.asking)
+    done = farms.build_ops(farm.url, *names, "--json", folder=folder, **asking)
     states = [op["state"] for op in json.loads(done.stdout)["ops"]]
     assert states == ["prebuilt"] * 3 + ["built"], done.stdout
     assert len(farm.events("worker")) == before + 1
     assert done.returncode == 0
 
 
-def test_out_brings_the_results_here(report, farm, remote, tmp_path):
+def test_out_brings_the_results_here(report, farm, asking, tmp_path):
     _done, _document, folder, names = report
-    done = farms.build_ops(farm.url, names[0], "--out", str(tmp_path / "layer"), folder=folder, **remote.asking)
+    done = farms.build_ops(farm.url, names[0], "--out", str(tmp_path / "layer"), folder=folder, **asking)
     assert done.returncode == 0, done.stderr
     (library,) = (tmp_path / "layer").rglob("alpha*.so")
     assert str(library) in done.stdout
 
 
-def test_no_machine_can_build_it(farm, remote, tmp_path):
+def test_no_machine_can_build_it(farm, asking, tmp_path):
     names = farms.ops_module(tmp_path, ["lost"], module="lost_ops")
-    done = farms.build_ops(farm.url, *names, "--target", "cpu:aarch64", "--json", folder=tmp_path, **remote.asking)
+    done = farms.build_ops(farm.url, *names, "--target", "cpu:aarch64", "--json", folder=tmp_path, **asking)
     (outcome,) = json.loads(done.stdout)["ops"]
     assert outcome["state"] == "failed" and outcome["reason"].startswith("no machine can build it:\n")
     assert outcome["reason"].count(os.uname().nodename) == 2, outcome["reason"]
 
 
-def test_other_files_on_the_worker_are_refused(farm, remote, tmp_path):
+def test_other_files_on_the_worker_are_refused(farm, asking, tmp_path):
     for side in ("here", "there"):
         farms.ops_module(tmp_path / side, ["other"], text=f"// {side}\n", module="other_ops")
-    env = {**remote.asking, "PYTHONPATH": ""}
+    env = {**asking, "PYTHONPATH": ""}
     code = (
         "import os, sys, json; sys.path.insert(0, os.getcwd()); import other_ops;"
         "from opforge.remote.farm import api, unit;"
@@ -129,5 +135,14 @@ def test_no_scheduler_is_an_error(remote, tmp_path):
 
 def test_without_a_remote_there_is_no_place_for_results(farm, tmp_path):
     names = farms.ops_module(tmp_path, ["alone"], module="alone_ops")
-    done = farms.build_ops(farm.url, *names, folder=tmp_path)
+    done = farms.build_ops(farm.url, *names, folder=tmp_path, **farm.tls)
     assert done.returncode == 1 and "a remote with push=1" in done.stderr
+
+
+def test_who_has_no_certificate_is_refused(farm, remote, tmp_path):
+    names = farms.ops_module(tmp_path, ["secret"], module="secret_ops")
+    env = {**remote.asking, "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "1s"}
+    done = farms.build_ops(farm.url, *names, folder=tmp_path, **env)
+    assert done.returncode == 1 and f"{farm.url}: no connection to the scheduler" in done.stderr, done.stderr
+    assert "for tls:// that Dask's TLS settings name the certificates" in done.stderr
+    assert "secret" not in {offer.op for offer in remote.offers()}

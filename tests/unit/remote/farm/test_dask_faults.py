@@ -15,7 +15,6 @@ import pytest
 from support import child_processes
 from support.polling import wait_for
 from support.remote import farm as farms
-from support.remote.certificates import self_signed
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(1800)]
 long = pytest.mark.skipif(not os.environ.get("OPFORGE_LONG_TESTS"), reason="takes minutes: set OPFORGE_LONG_TESTS=1")
@@ -157,22 +156,3 @@ def test_compilers_end_when_who_asked_is_killed(tmp_path, farm, remote):
     wait_for(lambda: not child_processes.compilers_in(farm.folder), 90, "still compiling")
     time.sleep(5)
     assert not child_processes.compilers_in(farm.folder)
-
-
-@long
-def test_a_scheduler_with_tls(tmp_path, remote):
-    cert, key = self_signed(tmp_path)
-    tls = "DASK_DISTRIBUTED__COMM__TLS__"
-    env = {f"{tls}CA_FILE": cert, "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "True"}
-    for role in ("SCHEDULER", "WORKER", "CLIENT"):
-        env |= {f"{tls}{role}__CERT": cert, f"{tls}{role}__KEY": key}
-    names = farms.ops_module(tmp_path / "ops", ["secret"], module="secret_ops")
-    options = ("--tls-ca-file", cert, "--tls-cert", cert, "--tls-key", key)
-    (tmp_path / "farm").mkdir()
-    with farms.dask_farm(tmp_path / "farm", "a", scheme="tls", options=options, **remote.env, **env) as farm:
-        done = farms.build_ops(farm.url, *names, "--json", folder=tmp_path / "ops", **remote.asking, **env)
-        (outcome,) = json.loads(done.stdout)["ops"]
-        assert outcome["state"] == "built" and outcome["worker"].startswith("tls://"), done.stderr
-        plain = {**remote.asking, "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "2s"}
-        done = farms.build_ops(farm.url, *names, folder=tmp_path / "ops", **plain)
-        assert done.returncode == 1 and "no connection to the scheduler" in done.stderr, done.stderr

@@ -1,0 +1,73 @@
+"""`opforge key`, `remote`, `mirror`: from a new key to a verified remote, and what their output never holds."""
+
+from __future__ import annotations
+
+import json
+
+from support.child_processes import run_command
+from support.remote.nodes import Nodes
+
+from opforge.remote.signatures import keys, signing
+
+
+class TestCommands:
+    """The commands, in processes of their own."""
+
+    def run(self, *arguments, code=0, **env):
+        done = run_command(*arguments, "--json", **env)
+        assert done.returncode == code, done.stdout + done.stderr
+        return json.loads(done.stdout)
+
+    def test_from_a_new_key_to_a_verified_remote(self, nodes: Nodes, builder, built_entry, monkeypatch):
+        monkeypatch.setenv("OPFORGE_CACHE_DIR", str(nodes.folder / "builder"))
+        (nodes.folder / "second").mkdir()
+        url = f"file://{nodes.folder}/second"
+        public = self.run("key", "new", "lab")["public"]
+        assert (
+            self.run("key", "trust", public, "--namespace", "pl*", "--until", "2099-01-01")["trusted"]["key"] == public
+        )
+        listed = self.run("key", "list")
+        assert [key["namespaces"] for key in listed["trusted"]] == [["*"], ["pl*"]]
+        assert [key["name"] for key in listed["secret"]] == ["ci", "lab"]
+        assert listed["secret"][1]["public"] == public
+        (pushed,) = self.run("remote", "push", url, "plain", "--key", "lab")["pushed"]
+        assert pushed["is_new"] and pushed["entry"] == built_entry.key
+        (offer,) = self.run("remote", "ls", url)
+        assert (offer["op"], offer["signers"], offer["problem"]) == ("plain", ["lab"], "")
+        assert self.run("remote", "verify", url) == {"checked": 1, "refused": []}
+        assert self.run("mirror", url, nodes.url)["copied"][0]["offers"] == 1
+        assert self.run("remote", "gc", url) == {"removed": [], "dry_run": False}
+        assert self.run("remote", "revoke", url, built_entry.key, "--key", "lab")["revoked"] == [built_entry.key]
+        assert self.run("key", "revoke", "lab")["revoked"]["revoked"]
+        (refused,) = self.run("remote", "verify", url, code=1)["refused"]
+        assert "the key lab was revoked" in refused["problem"]
+
+    def test_wrong_usage_says_what_was_expected(self, nodes):
+        for arguments, text in (
+            (("remote", "ls", "/shared"), "expected a URL"),
+            (("key", "trust", "nonsense"), "is no public key: expected name:base64"),
+            (("key", "revoke", "nobody"), "is not a key in"),
+            (("key", "trust", str(nodes.public), "--until", "soon"), "is no day: expected one such as"),
+            (("fetch", "--remote", "nonsense"), "expected a URL"),
+        ):
+            done = run_command(*arguments)
+            assert done.returncode in (1, 2)
+            assert done.stderr.splitlines()[-1].startswith("error:") or "error:" in done.stderr
+            assert text in done.stderr
+
+    def test_a_remote_that_does_not_exist_is_one_error(self, nodes):
+        done = run_command("remote", "ls", "file:///no/such/folder")
+        assert done.returncode == 1
+        assert done.stderr.startswith("error: file:///no/such/folder")
+
+    def test_a_key_never_comes_to_light(self, nodes, built_entry, monkeypatch):
+        monkeypatch.setenv("OPFORGE_CACHE_DIR", str(nodes.folder / "builder"))
+        secret = signing.new_secret("hidden")
+        log = nodes.folder / "log"
+        done = run_command(
+            "remote", "push", nodes.url, OPFORGE_SIGNING_KEY=str(secret), OPFORGE_LOG=str(log), OPFORGE_REMOTES=None
+        )
+        assert done.returncode == 0, done.stderr
+        shown = done.stdout + done.stderr + log.read_text()
+        assert str(secret).partition(":")[2][:20] not in shown
+        assert keys.names() == ["ci"]
