@@ -133,6 +133,10 @@ def _variants(
     project: Project, options: Options, store: Store | None, report: Callable[[str], None]
 ) -> list[tuple[Properties, write.Library | None]]:
     if project.builder is None:
+        if options.targets:
+            listed = ", ".join(map(str, options.targets))
+            advice = "It is packed for its backends alone: see `backends` in kernel.toml."
+            raise PackError(project.name, [f"it has no library that could be built for {listed}"], advice)
         return [(Properties(PYTHON, None, _backend(backend)), None) for backend in project.backends]
     builders = [_builder(project, target, options) for target in _targets(project, options)]
     variants: list[tuple[Properties, write.Library | None]]

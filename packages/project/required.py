@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from opforge.errors import KernelFormatError
@@ -26,19 +27,24 @@ def read(folder: str) -> Required:
     """Returns what the project in a folder requires. Raises KernelFormatError if nothing says so, OSError."""
     pyproject, kernels = os.path.join(folder, PYPROJECT), os.path.join(folder, KERNELS)
     if os.path.isfile(pyproject):
-        tool = toml_file.read(pyproject, EXPECTED).get("tool", {})
-        table = tool.get("opforge", {}).get("kernels") if isinstance(tool, dict) else None
-        if isinstance(table, dict):
-            return _parsed(pyproject, table)
-        # The hub's own table: ORG/NAME = a whole number.
-        hub = tool.get("kernels", {}).get("dependencies") if isinstance(tool, dict) else None
-        if isinstance(hub, dict):
-            return _parsed(pyproject, hub)
-    elif os.path.isfile(kernels):
+        table = toml_file.read(pyproject, EXPECTED)
+        # The second is the hub's own table: ORG/NAME = a whole number.
+        for path in (("tool", "opforge", "kernels"), ("tool", "kernels", "dependencies")):
+            named = _named(table, path)
+            if named is not None:
+                return _parsed(pyproject, named)
+    if os.path.isfile(kernels):
         table = toml_file.read(kernels, EXPECTED)
         return _parsed(kernels, table.get("kernels", table))
     problem = f"there is no [tool.opforge.kernels] in {PYPROJECT}, and no {KERNELS}"
     raise KernelFormatError(folder, problem, EXPECTED)
+
+
+def _named(table: Any, path: Sequence[str]) -> Any:
+    """Returns what lies at a path of names in nested tables; None if there is nothing."""
+    for name in path:
+        table = table.get(name) if isinstance(table, dict) else None
+    return table
 
 
 def _parsed(path: str, table: Any) -> Required:

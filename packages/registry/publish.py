@@ -219,7 +219,8 @@ def yank(store: ObjectStore, name: str, number: Version, reason: str, signer: Si
     if odd:
         problem = f"the reason holds {odd!a}, which cannot be shown"
     if problem:
-        raise PublishError(f"{name} {number}", store.url, problem, "Say in one line why nobody should choose it")
+        hint = "Say in one line why nobody should choose it"
+        raise PublishError(f"{name} {number}", store.url, problem, hint, "yanked in")
     return _mark(store, name, number, reason, signer)
 
 
@@ -235,7 +236,9 @@ def _mark(store: ObjectStore, name: str, number: Version, reason: str, signer: S
         listed = current.releases.get(number)
         if listed is None:
             versions = ", ".join(map(str, sorted(current.releases, reverse=True)[:10])) or "none"
-            raise PublishError(f"{name} {number}", store.url, "there is no such release", f"There are: {versions}")
+            action = "yanked in" if reason else "unyanked in"
+            hint = f"There are: {versions}"
+            raise PublishError(f"{name} {number}", store.url, "there is no such release", hint, action)
         if listed.yanked == reason:
             return None
         return current._replace(releases={**current.releases, number: listed._replace(yanked=reason)})

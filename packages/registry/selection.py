@@ -140,10 +140,25 @@ def fitting(
     at_least: Mapping[str, int] | None,
     reasons: list[str],
 ) -> Iterator[Choice]:
-    """Yields the releases of a package that fit, the newest first; the first remote that has the name is asked alone.
+    """Yields the releases of a package that fit, the newest first. `reasons` gets why each other is not used."""
+    for verified in releases(name, numbers, among, at_least, reasons):
+        chosen, problems = variants_for(verified.release.variants, here, all_platforms)
+        if chosen:
+            yield Choice(verified, chosen)
+        reasons += [f"{name} {verified.release.version}, {problem}" for problem in problems]
 
-    A second remote must not be able to offer a newer release of a name that is the first one's. `reasons` gets why each
-    other is not used.
+
+def releases(
+    name: str,
+    numbers: Range,
+    among: Sequence[Source],
+    at_least: Mapping[str, int] | None,
+    reasons: list[str],
+) -> Iterator[Verified]:
+    """Yields the releases of a package in a range, the newest first; the first remote that has the name is asked alone.
+
+    A second remote must not be able to offer a newer release of a name that is the first one's. `reasons` gets where
+    there is none.
     """
     for source in among:
         listed = source.read_index(name)
@@ -155,14 +170,10 @@ def fitting(
         if not usable:
             newest = [_shown(number, listed) for number in sorted(listed.releases, reverse=True)[:5]]
             text = ", ".join(newest) or "none"
-            reasons.append(f"{ABSENT}{source.remote}: {name} has no release in {numbers}; its newest are: {text}")
+            wanted = f"release in {numbers}" if numbers.text else "release that may be chosen"
+            reasons.append(f"{ABSENT}{source.remote}: {name} has no {wanted}; its newest are: {text}")
         for number in usable[:MAX_TRIED]:
-            verified = fetch_release(source, listed, number)
-            parts = verified.release.variants
-            chosen, problems = variants_for(parts, here, all_platforms)
-            if chosen:
-                yield Choice(verified, chosen)
-            reasons += [f"{name} {number}, {problem}" for problem in problems]
+            yield fetch_release(source, listed, number)
         return
 
 
@@ -209,5 +220,6 @@ def parse_requirement(text: str) -> tuple[str, Range]:
     from opforge.packages.form import names
 
     end = next((at for at, char in enumerate(text) if char in "@<>=! "), len(text))
-    rest = text[end:].lstrip("@ ").strip()
-    return names.check(text[:end], "the kernel"), version.parse_range(rest or None, f"the version of {text[:end]}")
+    rest = text[end:].removeprefix("@").strip()
+    name = names.check(text[:end], "the kernel")
+    return name, version.parse_range(rest if text[end:].strip() else None, f"the version of {name}")

@@ -17,6 +17,7 @@ from .options import into_options, remote_option, root_of
 if TYPE_CHECKING:
     from opforge.packages.installed.layout import Root
     from opforge.packages.installed.releases import Installed
+    from opforge.packages.registry.selection import Choice
 
 
 @click.command("install", cls=Guarded)
@@ -59,11 +60,12 @@ def install(
         results = project_install.install_locked(root, os.getcwd(), frozen, all_platforms, urls)
     elif frozen:
         raise click.UsageError("--frozen installs the project's own kernels: name none")
-    for text in kernels:
-        if os.path.isdir(text):
-            results.append((_from_folder(root, text), True))
-        else:
-            results += _from_remotes(root, text, urls, all_platforms, is_terminal(sys.stderr) and not as_json)
+    # All are chosen before the first is installed: one that is not there changes nothing.
+    chosen = [_chosen(text, urls, all_platforms) for text in kernels if not os.path.isdir(text)]
+    for text in filter(os.path.isdir, kernels):
+        results.append((_from_folder(root, text), True))
+    for choices in chosen:
+        results += _from_remotes(root, choices, is_terminal(sys.stderr) and not as_json)
     _print(results, as_json)
 
 
@@ -76,13 +78,15 @@ def _from_folder(root: Root, folder: str) -> Installed:
     return from_folders(root, name, [variant.folder for variant in variants])
 
 
-def _from_remotes(
-    root: Root, text: str, urls: Sequence[str], all_platforms: bool, shows: bool
-) -> list[tuple[Installed, bool]]:
-    from opforge.packages.registry import dependencies, install, selection
+def _chosen(text: str, urls: Sequence[str], all_platforms: bool) -> list[Choice]:
+    from opforge.packages.registry import dependencies, selection
 
     requirement = selection.parse_requirement(text)
-    choices = dependencies.resolve([requirement], selection.sources(urls), all_platforms=all_platforms)
+    return dependencies.resolve([requirement], selection.sources(urls), all_platforms=all_platforms)
+
+
+def _from_remotes(root: Root, choices: Sequence[Choice], shows: bool) -> list[tuple[Installed, bool]]:
+    from opforge.packages.registry import install
 
     def report(label: str, done: int, total: int) -> None:
         if shows and not done:

@@ -24,10 +24,11 @@ def command(source: str, target: str, names: Sequence[str], as_json: bool) -> No
 
     NAME is an op, or a package as ORG/NAME. No key is needed: those who fetch from TO trust the keys that signed.
     """
+    from opforge.packages.form.names import check
     from opforge.packages.registry import mirror as packages
     from opforge.remote import mirror
 
-    kernels = [name for name in names if "/" in name]
+    kernels = [check(name, "NAME") for name in names if "/" in name]
     ops = {normalized(name) for name in names if "/" not in name}
     there, here = opened(source)[1], opened(target)[1]
     copied = list(mirror.copy(there, here, lambda op: not ops or normalized(op) in ops)) if ops or not names else []
