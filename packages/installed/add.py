@@ -211,8 +211,12 @@ def add_release(release: Installed) -> None:
     write_file(path, canonical(to_json(release)), 0o644)
 
 
-def from_folders(root: Root, name: str, folders: Sequence[str]) -> Installed:
+def from_folders(
+    root: Root, name: str, folders: Sequence[str], source: str = "", follow_links: bool = False
+) -> Installed:
     """Installs the variants in these folders, which are one release; returns it. The folders stay as they are.
+
+    `source` is where they come from, by default the first of them. A link is refused, unless `follow_links`.
 
     Raises KernelFormatError, KernelInstallError, OSError.
     """
@@ -221,7 +225,9 @@ def from_folders(root: Root, name: str, folders: Sequence[str]) -> Installed:
         with staging(root) as scratch:
             for number, folder in enumerate(folders):
                 copy = os.path.join(scratch, str(number))
-                shutil.copytree(folder, copy, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+                shutil.copytree(
+                    folder, copy, symlinks=not follow_links, ignore=shutil.ignore_patterns("__pycache__", "*.pyc")
+                )
                 stated = metadata.read(copy)
                 versions.add(stated.release)
                 names.add(str(stated.opforge.get("name", name)))
@@ -230,7 +236,9 @@ def from_folders(root: Root, name: str, folders: Sequence[str]) -> Installed:
             if number_of is None or names != {name}:
                 problem = f"its variants are of {len(versions) or 'no'} versions and of the packages {sorted(names)}"
                 raise KernelInstallError(name, problem, "Install the variants of one release")
-            release = Installed(name, number_of, root, "", "", os.path.dirname(folders[0]), "", tuple(variants))
+            release = Installed(
+                name, number_of, root, "", "", source or os.path.dirname(folders[0]), "", tuple(variants)
+            )
             add_release(release)
     except OSError as error:
         raise unwritable(root, error) from error

@@ -11,18 +11,20 @@ from opforge.packages.installed.releases import Installed
 from opforge.packages.registry import install, release, selection
 from opforge.packages.registry.selection import Choice, Source, Verified
 
-from . import locking
+from . import hub_install, locking
 from .lock_file import LockedKernel
 
 
 def install_locked(
     root: Root, folder: str, frozen: bool, all_platforms: bool, urls: Sequence[str]
 ) -> list[tuple[Installed, bool]]:
-    """Installs a project's kernels; returns each release, and whether it was new.
+    """Installs a project's kernels; returns each release, and whether it was new. A lock file of the hub serves, too.
 
     `frozen` fails if the lock file is not what the project requires; otherwise it is written anew first. Raises
     KernelLockError that lists everything that is missing, and what installing raises.
     """
+    if hub_install.is_used(folder):
+        return hub_install.install(root, folder, all_platforms)
     if not frozen and (locking.current(folder) is None or locking.problems(folder)):
         from .lock_file import write
 

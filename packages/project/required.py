@@ -11,6 +11,8 @@ from opforge.packages.form import names, toml_file, version
 from opforge.packages.form.version import Range
 
 PYPROJECT, KERNELS = "pyproject.toml", "kernels.toml"
+OWN, HUBS = ("tool", "opforge", "kernels"), ("tool", "kernels", "dependencies")
+"""Tables of pyproject.toml. In the hub's, each ORG/NAME has a whole number."""
 EXPECTED = 'a table of kernels with ranges, such as "acme/relu" = ">=2.1,<3"'
 
 
@@ -20,24 +22,32 @@ class Required(NamedTuple):
     path: str
     """The file that says so."""
     kernels: tuple[tuple[str, Range], ...]
-    remotes: tuple[str, ...] = ()
+    is_hubs: bool = False
+    """Whether the hub's own table says so, [tool.kernels.dependencies]."""
 
 
 def read(folder: str) -> Required:
     """Returns what the project in a folder requires. Raises KernelFormatError if nothing says so, OSError."""
+    needed = find(folder)
+    if needed is None:
+        problem = f"there is no [tool.opforge.kernels] in {PYPROJECT}, and no {KERNELS}"
+        raise KernelFormatError(folder, problem, EXPECTED)
+    return needed
+
+
+def find(folder: str) -> Required | None:
+    """Returns what the project in a folder requires; None if nothing says so. Raises KernelFormatError, OSError."""
     pyproject, kernels = os.path.join(folder, PYPROJECT), os.path.join(folder, KERNELS)
     if os.path.isfile(pyproject):
         table = toml_file.read(pyproject, EXPECTED)
-        # The second is the hub's own table: ORG/NAME = a whole number.
-        for path in (("tool", "opforge", "kernels"), ("tool", "kernels", "dependencies")):
+        for path in (OWN, HUBS):
             named = _named(table, path)
             if named is not None:
-                return _parsed(pyproject, named)
+                return _parsed(pyproject, named)._replace(is_hubs=path == HUBS)
     if os.path.isfile(kernels):
         table = toml_file.read(kernels, EXPECTED)
         return _parsed(kernels, table.get("kernels", table))
-    problem = f"there is no [tool.opforge.kernels] in {PYPROJECT}, and no {KERNELS}"
-    raise KernelFormatError(folder, problem, EXPECTED)
+    return None
 
 
 def _named(table: Any, path: Sequence[str]) -> Any:
