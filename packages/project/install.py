@@ -10,13 +10,14 @@ from opforge.packages.installed.layout import Root
 from opforge.packages.installed.releases import Installed
 from opforge.packages.registry import install, release, selection
 from opforge.packages.registry.selection import Choice, Source, Verified
+from opforge.packages.registry.transfer import Report, ignore
 
 from . import hub_install, locking
 from .lock_file import LockedKernel
 
 
 def install_locked(
-    root: Root, folder: str, frozen: bool, all_platforms: bool, urls: Sequence[str]
+    root: Root, folder: str, frozen: bool, all_platforms: bool, urls: Sequence[str], report: Report = ignore
 ) -> list[tuple[Installed, bool]]:
     """Installs a project's kernels; returns each release, and whether it was new. A lock file of the hub serves, too.
 
@@ -35,7 +36,7 @@ def install_locked(
     for kernel in lock.kernels:
         try:
             choice = _choice(kernel, locking.sources_of(kernel, urls), all_platforms)
-            installed.append(install.install(root, choice))
+            installed.append(install.install(root, choice, report))
         except OpforgeError as error:
             missing.append(f"{kernel.name} {kernel.version}: {error}".replace("\n", "\n    "))
     if missing:

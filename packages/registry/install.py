@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from typing import Any
 
 from opforge import limit_settings
 from opforge.cache.filesystem import lock
@@ -19,11 +19,10 @@ from opforge.remote.stores.protocol import ObjectStore
 from . import tree_blob, verification
 from .release import Variant
 from .selection import Choice
+from .transfer import Report, Reported, ignore
 
 
-def install(
-    root: Root, choice: Choice, report: Callable[[str, int, int], None] = lambda _label, _done, _total: None
-) -> tuple[Installed, bool]:
+def install(root: Root, choice: Choice, report: Report = ignore) -> tuple[Installed, bool]:
     """Installs the variants of a choice; returns the release, and whether anything was new.
 
     Processes that install the same wait for one download. Raises KernelInstallError, StoreError, OSError.
@@ -58,7 +57,7 @@ def _complete(root: Root, choice: Choice) -> Installed | None:
     return installed if {part.digest for part in choice.variants} <= present else None
 
 
-def _install(root: Root, choice: Choice, report: Callable[[str, int, int], None]) -> Installed:
+def _install(root: Root, choice: Choice, report: Report) -> Installed:
     verified, what = choice.verified, f"{choice.verified.release.name} {choice.verified.release.version}"
     with add.staging(root) as scratch:  # from now on no removal takes what is there
         earlier = releases.read(root, verified.release.name, verified.release.version)
@@ -88,11 +87,8 @@ def _install(root: Root, choice: Choice, report: Callable[[str, int, int], None]
         return installed
 
 
-def _download(
-    store: ObjectStore, part: Variant, folder: str, what: str, scratch: str, report: Callable[[str, int, int], None]
-) -> None:
-    report(part.label, 0, part.blob.size)
+def _download(store: ObjectStore, part: Variant, folder: str, what: str, scratch: str, report: Report) -> None:
     with tempfile.TemporaryFile(dir=scratch) as file:
-        store.download(part.blob.name, file, part.blob.size)
-        report(part.label, part.blob.size, part.blob.size)
+        reported: Any = Reported(file, report, part.label, part.blob.size)
+        store.download(part.blob.name, reported, part.blob.size)
         tree_blob.unpack(file, part.blob, folder, what)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import IO, Any, NamedTuple
 
 from opforge.cache.filesystem.files import UNREADABLE, read_file
@@ -21,6 +21,7 @@ from opforge.remote.stores.protocol import ObjectStore
 from . import index, release, tree_blob
 from .index import Edit, Index, Listed
 from .release import Release, SignedRelease, Variant
+from .transfer import Report, Reported, ignore
 from .tuf.changes import recorder
 
 CHECKS = "checks.json"
@@ -81,7 +82,7 @@ def publish(
     folder: str,
     signer: Signer | None,
     allow_dirty: bool = False,
-    report: Callable[[str], None] = lambda _text: None,
+    report: Report = ignore,
 ) -> Published:
     """Publishes the release in a folder, and returns it; one that is there already changes nothing.
 
@@ -103,11 +104,11 @@ def publish(
         return done
     checks, variants = _checks(packed[0].folder), []
     for part in packed:
-        report(f"put {part.label}")
         with tempfile.TemporaryFile() as file:
             blob = _blob(part, file, store.url)
             file.seek(0)
-            store.put_if_absent(blob.name, file)
+            reported: Any = Reported(file, report, part.label, blob.size)
+            store.put_if_absent(blob.name, reported)
         choice = candidate.of_metadata(part.label, part.metadata, part.folder, part.folder)
         variants.append(Variant(choice, part.digest, blob, checks.get((part.label, part.digest), UNRECORDED)))
     first = packed[0].metadata

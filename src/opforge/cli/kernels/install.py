@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opforge.cli.guard import FAILED, Guarded, json_option
-from opforge.cli.output import emit_json, is_terminal, size_text
+from opforge.cli.output import emit_json
 
 from .options import into_options, remote_option, root_of
+from .transfers import Transfers
 
 if TYPE_CHECKING:
     from opforge.packages.installed.layout import Root
@@ -57,15 +58,18 @@ def install(
     if not kernels:
         from opforge.packages.project import install as project_install
 
-        results = project_install.install_locked(root, os.getcwd(), frozen, all_platforms, urls)
+        with Transfers(as_json) as transfers:
+            results = project_install.install_locked(root, os.getcwd(), frozen, all_platforms, urls, transfers)
     elif frozen:
         raise click.UsageError("--frozen installs the project's own kernels: name none")
     # All are chosen before the first is installed: one that is not there changes nothing.
     chosen = [_chosen(text, urls, all_platforms) for text in kernels if not os.path.isdir(text)]
     for text in filter(os.path.isdir, kernels):
         results.append((_from_folder(root, text), True))
-    for choices in chosen:
-        results += _from_remotes(root, choices, is_terminal(sys.stderr) and not as_json)
+    from opforge.packages.registry.install import install as install_choice
+
+    with Transfers(as_json) as transfers:
+        results += [install_choice(root, choice, transfers) for choices in chosen for choice in choices]
     _print(results, as_json)
 
 
@@ -83,16 +87,6 @@ def _chosen(text: str, urls: Sequence[str], all_platforms: bool) -> list[Choice]
 
     requirement = selection.parse_requirement(text)
     return dependencies.resolve([requirement], selection.sources(urls), all_platforms=all_platforms)
-
-
-def _from_remotes(root: Root, choices: Sequence[Choice], shows: bool) -> list[tuple[Installed, bool]]:
-    from opforge.packages.registry import install
-
-    def report(label: str, done: int, total: int) -> None:
-        if shows and not done:
-            click.echo(f"download {label}, {size_text(total)}", err=True)
-
-    return [install.install(root, choice, report) for choice in choices]
 
 
 def _print(results: Sequence[tuple[Installed, bool]], as_json: bool) -> None:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from opforge.cli.guard import Guarded, json_option
-from opforge.cli.output import emit_json, is_terminal, size_text
+from opforge.cli.output import emit_json, size_text
+
+from .transfers import Transfers
 
 if TYPE_CHECKING:
     from opforge.remote.remotes import Remote
@@ -48,8 +50,8 @@ def publish(remote: str, folder: str, key: str, allow_dirty: bool, as_json: bool
 
     parsed, store = _store(remote)
     signer = None if parsed.is_unsigned else keys.signer(key)
-    report = (lambda text: click.echo(text, err=True)) if is_terminal() and not as_json else (lambda _text: None)
-    done = publish_folder(store, folder, signer, allow_dirty, report)
+    with Transfers(as_json) as transfers:
+        done = publish_folder(store, folder, signer, allow_dirty, transfers)
     if as_json:
         emit_json({**done._asdict(), "version": str(done.version)})
     else:

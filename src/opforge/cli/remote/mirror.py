@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import click
 
 from opforge.cli.guard import FAILED, OK, Guarded, json_option
+from opforge.cli.kernels.transfers import Transfers
 from opforge.cli.output import counted, emit_json, size_text
 from opforge.cli.selection import normalized
 
@@ -32,7 +33,8 @@ def command(source: str, target: str, names: Sequence[str], as_json: bool) -> No
     ops = {normalized(name) for name in names if "/" not in name}
     there, here = opened(source)[1], opened(target)[1]
     copied = list(mirror.copy(there, here, lambda op: not ops or normalized(op) in ops)) if ops or not names else []
-    packed = list(packages.copy(there, here, kernels)) if kernels or not names else []
+    with Transfers(as_json) as transfers:
+        packed = list(packages.copy(there, here, kernels, transfers)) if kernels or not names else []
     problems = [f"{entry.description}: {entry.problem}" for entry in copied if entry.problem]
     problems += [problem for entry in packed for problem in entry.problems]
     if as_json:
