@@ -53,14 +53,17 @@ class Published(NamedTuple):
 
 
 def packed_variants(folder: str) -> list[Packed]:
-    """Returns the variants in `folder` or its build/, after comparing their files with their digests.
+    """Returns the variants in `folder` or its build/, or the folder itself, after comparing files with digests.
 
     Raises KernelFormatError, PublishError, OSError.
     """
     parent = os.path.join(folder, "build") if os.path.isdir(os.path.join(folder, "build")) else folder
+    folders = [os.path.join(parent, name) for name in sorted(os.listdir(parent))]
+    if os.path.isfile(os.path.join(folder, metadata.FILE)):
+        folders = [os.path.abspath(folder)]
     variants = []
-    for name in sorted(os.listdir(parent)):
-        path = os.path.join(parent, name)
+    for path in folders:
+        name = os.path.basename(path)
         if not os.path.isfile(os.path.join(path, metadata.FILE)):
             continue
         text = read_file(os.path.join(path, metadata.FILE), metadata.MAX_BYTES)

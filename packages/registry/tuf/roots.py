@@ -67,15 +67,14 @@ def trust(url: str, data: bytes) -> str:
     path = os.path.join(folder, FILE)
     try:
         if json.loads(data)["signed"]["_type"] != "root":
-            raise ValueError("it is no root metadata")
+            raise ValueError("of another role")
         make_folder(folder)
         # First: without this file the registry would be read unprotected.
         write_file(path, data)
         _forget(folder)
     except (ValueError, KeyError, TypeError) as error:
-        raise TrustFileError(
-            path, str(error), "Get the file from the registry's owner, not from the registry"
-        ) from error
+        advice = "Get the file from the registry's owner, not from the registry"
+        raise TrustFileError(path, "what was given is no root metadata", advice) from error
     except OSError as error:
         raise unwritable(url, error) from error
     return path

@@ -132,3 +132,25 @@ class TestProject:
         write(registry.scratch, "pyproject.toml", text)
         code, output = user("lock")
         assert code == 1 and "there is no [tool.opforge.kernels] in pyproject.toml" in output
+
+    def test_upgrading_what_the_project_does_not_have_is_refused(self, user, registry):
+        registry.publish()
+        write(registry.scratch, "kernels.toml", '[kernels]\n"acme/plain" = "1"\n')
+        assert user("lock")[0] == 0
+        code, output = user("lock", "--upgrade-kernel", "acme/none")
+        assert code == 2 and "acme/none is not in the lock file, which has: acme/plain" in output
+        for words in (("--upgrade",), ("--upgrade-kernel", "acme/plain")):
+            code, output = user("lock", "--check", *words)
+            assert code == 2 and "--check writes nothing: leave out --upgrade and --upgrade-kernel" in output
+
+
+def test_one_variant_is_installed_from_its_folder(user, registry):
+    folder = os.path.join(registry.packed(), "build", "torch-universal")
+    code, output = user("install", folder, "--into", "new")
+    assert code == 0 and "installed acme/plain 1 (torch-universal)" in output
+
+
+def test_what_is_no_root_metadata_is_not_trusted(user, registry):
+    path = write(registry.scratch, "root.json", "nonsense")
+    code, output = user("tuf", "trust", registry.url, str(path))
+    assert code == 1 and "what was given is no root metadata" in output and "Expecting" not in output
