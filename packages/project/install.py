@@ -1,4 +1,4 @@
-"""Installs what a project's lock file says: one request for the release and one for each blob, and no index."""
+"""Installs what a project's lock file says: one request for each blob, one for a release that is new, no index."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from opforge.errors import KernelIncompatibleError, KernelLockError, KernelNotFo
 from opforge.packages.choose import environment
 from opforge.packages.installed.layout import Root
 from opforge.packages.installed.releases import Installed
-from opforge.packages.registry import install, release, selection
+from opforge.packages.registry import fetched, install, release, selection
 from opforge.packages.registry.selection import Choice, Source, Verified
 from opforge.packages.registry.transfer import Report, ignore
 
@@ -48,12 +48,12 @@ def install_locked(
 def _choice(kernel: LockedKernel, among: Sequence[Source], all_platforms: bool) -> Choice:
     """Returns what a locked release installs. Its digest is the lock's, so the index need not be read."""
     for source in among:
-        name = release.file_name(kernel.digest)
-        where = f"{source.remote}/{name}"
-        stored = source.store.get(name, release.MAX_BYTES)
-        if stored is None:
+        where = f"{source.remote}/{release.file_name(kernel.digest)}"
+        # Whether another remote has it only that remote can say.
+        is_known = len(among) == 1 or str(source.remote) == kernel.source
+        signed = fetched.signed(source.store, kernel.digest, where, is_known)
+        if signed is None:
             continue
-        signed = release.split(stored.data, kernel.digest, where)
         # The digest in the lock vouches for the bytes; the signature is what this machine trusts.
         signer = selection.verified_signer(source.remote, signed, kernel.name, where)
         parsed = release.parse(signed.data, where, kernel.name, kernel.version)

@@ -17,7 +17,7 @@ from opforge.remote.signatures import trust
 from opforge.remote.stores import open_store
 from opforge.remote.stores.protocol import ObjectStore
 
-from . import index, release
+from . import fetched, index, release
 from .index import Index
 from .release import Release, SignedRelease, Variant
 from .tuf import roots
@@ -80,12 +80,11 @@ def fetch_release(source: Source, listed: Index, number: Version) -> Verified:
     entry = listed.releases[number]
     name = release.file_name(entry.digest)
     where = f"{source.remote}/{name}"
-    stored = source.store.get(name, release.MAX_BYTES)
-    if stored is None:
+    signed = fetched.signed(source.store, entry.digest, where)
+    if signed is None:
         advice = "The remote is incomplete: report it to its owner"
         problem = f"{source.remote} names its release and has no {name}"
         raise KernelInstallError(f"{listed.name} {number}", problem, advice)
-    signed = release.split(stored.data, entry.digest, where)
     signer = verified_signer(source.remote, signed, listed.name, where)
     parsed = release.parse(signed.data, where, listed.name, number)
     return Verified(parsed, signed, signer, source, listed.sequence, entry.yanked)
