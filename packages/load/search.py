@@ -54,12 +54,13 @@ def load(
         searched.append(f"{root.join('names', *name.split('/'))} ({root.scope})")
     if install if install is not None else settings.installs_kernels():
         return _installed_now(name, numbers, label, locked, attempt)
+    wanted = locked.numbers.text if locked else numbers.text
+    command = f"opforge install '{name}@{wanted}'" if wanted else f"opforge install {name}"
     if attempt.reasons:
-        raise _nothing_fits(text, attempt.reasons, "")
+        raise _nothing_fits(text, attempt.reasons, f"Install what is locked with: {command}" if locked else "")
     from opforge.errors import KernelNotFoundError
 
-    what = f"'{name}@{numbers}'" if numbers.text else name
-    raise KernelNotFoundError(text, searched, f"Install it with: opforge install {what}")
+    raise KernelNotFoundError(text, searched, f"Install it with: {command}")
 
 
 def _root_problem(root: layout.Root) -> str:
@@ -140,8 +141,12 @@ def _installed_now(name: str, numbers: Range, label: str | None, locked: Locked 
     from opforge.packages.registry import install, selection
 
     if locked is not None:
-        numbers = version.parse_range(f"=={locked.version.interface}.{locked.version.rebuild}")
+        numbers = locked.numbers
     choice = selection.choose(name, numbers, selection.sources(), all_platforms=label is not None)
+    if locked is not None and locked.digest not in ("", choice.verified.signed.digest):
+        where = f"{choice.verified.release.version} in {choice.verified.source.remote}"
+        reason = f"{where}: {locked.path} has another digest for {locked.version}"
+        raise _nothing_fits(name, [reason], "Name the remote that it was locked with in OPFORGE_REMOTES.")
     if label is not None:
         requested = tuple(part for part in choice.variants if part.label == label)
         if not requested:
