@@ -54,8 +54,8 @@ def load(
         searched.append(f"{root.join('names', *name.split('/'))} ({root.scope})")
     if install if install is not None else settings.installs_kernels():
         return _installed_now(name, numbers, label, locked, attempt)
-    wanted = locked.numbers.text if locked else numbers.text
-    command = f"opforge install '{name}@{wanted}'" if wanted else f"opforge install {name}"
+    range_text = locked.numbers.text if locked else numbers.text
+    command = f"opforge install '{name}@{range_text}'" if range_text else f"opforge install {name}"
     if attempt.reasons:
         raise _nothing_fits(text, attempt.reasons, f"Install what is locked with: {command}" if locked else "")
     from opforge.errors import KernelNotFoundError

@@ -169,8 +169,8 @@ def releases(
         if not usable:
             newest = [_shown(number, listed) for number in sorted(listed.releases, reverse=True)[:5]]
             text = ", ".join(newest) or "none"
-            wanted = f"release in {numbers}" if numbers.text else "release that may be chosen"
-            reasons.append(f"{ABSENT}{source.remote}: {name} has no {wanted}; its newest are: {text}")
+            sought = f"release in {numbers}" if numbers.text else "release that may be chosen"
+            reasons.append(f"{ABSENT}{source.remote}: {name} has no {sought}; its newest are: {text}")
         for number in usable[:MAX_TRIED]:
             yield fetch_release(source, listed, number)
         return

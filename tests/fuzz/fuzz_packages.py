@@ -2,9 +2,9 @@
 
     python tests/fuzz/fuzz_packages.py PARSER -runs=100000 [CORPUS_FOLDER]
 
-PARSER is one of PARSERS, below. The first byte of an input says what the
-rest is: the file itself, or the seed of damage to a valid one. What is refused raises an error of opforge; what is read
-can be judged for a machine and written again, and gives the same when it is read once more.
+PARSER is one of PARSERS. The first byte of an input says what the rest is: the file itself, or the seed of damage
+to a valid one. What is refused raises an error of opforge; what is read can be judged for a machine and written again,
+and gives the same when it is read once more.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import tomlkit
 from support.fuzzing import json_mutations, mutations
+from support.text_files import write
 
 from opforge.builders.spec.machine import Machine
 from opforge.errors import KernelFormatError, OpforgeError
@@ -58,14 +59,8 @@ HERE = Environment(
     "cuda",
     (13, 0),
 )
-HUB_LOCK = [
-    {
-        "dependency": {"repo-id": "Acme/relu", "version": 2},
-        "lock": {"commit": "ab" * 20, "hash": f"sha256-{'a' * 43}="},
-    },
-    {"dependency": {"repo-id": "acme/base", "revision": "main"}, "lock": {"commit": "ab" * 32}},
-    {"repo_id": "acme/old", "sha": "12" * 20, "variants": {"torch-cuda": {"hash": f"sha256-{'a' * 64}"}}},
-]
+HUB_LOCK = f"""[{{"dependency": {{"repo-id": "Acme/relu", "version": 2}}, "lock": {{"commit": "{"ab" * 20}"}}}},
+{{"repo_id": "acme/old", "sha": "{"12" * 20}", "variants": {{"torch-cuda": {{"hash": "sha256-{"a" * 64}"}}}}}}]"""
 BUILD = """\
 [general]
 name = "relu"
@@ -132,9 +127,7 @@ class PackageTarget:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         for path in ("torch-ext/relu/__init__.py", "torch-ext/torch_binding.cpp", "relu.cu", "relu.cpp", "python/x.py"):
-            os.makedirs(os.path.dirname(os.path.join(folder, path)), exist_ok=True)
-            with open(os.path.join(folder, path), "wb"):
-                pass
+            write(folder, path, "")
         os.mkdir(os.path.join(folder, "tests"))
         stated = metadata.parse(
             json.dumps(
@@ -190,7 +183,7 @@ class PackageTarget:
             "release": signed.data(),
             "index": index.Index(NAME, 3, listed).data(),
             "lock": lock_file.text(lock_file.Lock({NAME: ">=2"}, (locked,))).encode(),
-            "hub_lock": json.dumps(HUB_LOCK).encode(),
+            "hub_lock": HUB_LOCK.encode(),
             "build_toml": BUILD.encode(),
             "kernel_toml": KERNEL.encode(),
             "installed": json.dumps(releases.to_json(here)).encode(),
@@ -251,8 +244,7 @@ class PackageTarget:
 
     def _hub_lock(self, content: bytes) -> None:
         for kernel in hub_locks.parse(content, "here"):
-            assert kernel.repository.count("/") == 1 and ".." not in kernel.repository
-            assert {*kernel.commit} <= {*"0123456789abcdef"}
+            assert kernel.repository.count("/") == 1 and ".." not in kernel.repository and kernel.commit.isalnum()
 
     def _build_toml(self, content: bytes) -> None:
         described = build_toml.parse(toml_file.parse(content, "here", build_toml.EXPECTED), "here", self.folder)

@@ -34,7 +34,7 @@ class PublishError(RemoteError):
 
     def __init__(self, what: str, url: str, reason: str, hint: str, action: str = "published to") -> None:
         super().__init__(f"{what} was not {action} {url}: {reason}. {hint}.")
-        self.what, self.url, self.reason, self.hint = what, url, reason, hint
+        self.what, self.url, self.reason, self.hint, self.action = what, url, reason, hint, action
 
 
 class KeyFileError(RemoteError):

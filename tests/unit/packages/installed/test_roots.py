@@ -206,7 +206,7 @@ def test_a_package_is_found_in_a_root_that_was_moved(registry, tmp_path):
     registry.install()
     shutil.move(registry.root.path, tmp_path / "moved")
     moved = registry.root._replace(path=str(tmp_path / "moved"))
-    (found,) = releases.matching(moved, "acme/plain", version.ANY)
-    assert verification.problems(found, deep=True) == []
+    (moved_release,) = releases.matching(moved, "acme/plain", version.ANY)
+    assert verification.problems(moved_release, deep=True) == []
     with pytest.raises(KernelNotFoundError):
         registry.install(numbers=7)

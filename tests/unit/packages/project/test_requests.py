@@ -16,7 +16,7 @@ from opforge.packages.registry import verification
 
 
 @pytest.fixture
-def asked(registry, monkeypatch):
+def requests(registry, monkeypatch):
     """The kinds of objects that stores were asked for."""
     kinds, kind = [], type(registry.store)
     for name in ("get", "download"):
@@ -31,13 +31,13 @@ def asked(registry, monkeypatch):
 
 
 @pytest.fixture
-def project(registry, asked):
+def project(registry, requests):
     """A project that was locked here."""
     registry.publish()
     write(registry.scratch, "kernels.toml", '[kernels]\n"acme/plain" = "1"\n')
     lock, _changes = locking.make(str(registry.scratch), registry.sources())
     write_lock(str(registry.scratch), lock)
-    asked.clear()
+    requests.clear()
     return str(registry.scratch)
 
 
@@ -52,31 +52,31 @@ def kept():
     return [os.path.join(folder, name) for name in os.listdir(folder) if name.startswith("release-")]
 
 
-def test_a_package_takes_three(registry, asked):
+def test_a_package_takes_three(registry, requests):
     registry.publish()
-    asked.clear()
+    requests.clear()
     registry.install()
-    assert asked == ["packages", "releases", "blobs"]
+    assert requests == ["packages", "releases", "blobs"]
 
 
-def test_with_a_lock_it_is_the_blob_alone(registry, project, asked):
+def test_with_a_lock_it_is_the_blob_alone(registry, project, requests):
     install(registry, project)
-    assert asked == ["blobs"]
+    assert requests == ["blobs"]
 
 
-def test_another_machine_fetches_the_release_too(registry, project, asked, monkeypatch, tmp_path):
+def test_another_machine_fetches_the_release_too(registry, project, requests, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
     install(registry, project)
-    assert asked == ["releases", "blobs"]
+    assert requests == ["releases", "blobs"]
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"3", b'"x"', b'"' + b"a" * 1000 + b'"'])
-def test_what_is_kept_and_damaged_is_fetched_again(registry, project, asked, content):
+def test_what_is_kept_and_damaged_is_fetched_again(registry, project, requests, content):
     (path,) = kept()
     with open(path, "wb") as file:
         file.write(content)
     install(registry, project)
-    assert asked == ["releases", "blobs"]
+    assert requests == ["releases", "blobs"]
 
 
 def test_a_key_that_is_not_trusted_any_more_is_refused(registry, project):
@@ -85,7 +85,7 @@ def test_a_key_that_is_not_trusted_any_more_is_refused(registry, project):
         install(registry, project)
 
 
-def test_another_remote_says_itself_whether_it_has_the_release(registry, project, asked):
+def test_another_remote_says_itself_whether_it_has_the_release(registry, project, requests):
     (registry.scratch / "empty").mkdir()
     install(registry, project, f"file://{registry.scratch}/empty", registry.url)
-    assert asked == ["releases", "blobs"]
+    assert requests == ["releases", "blobs"]
