@@ -137,12 +137,14 @@ def _nothing_fits(name: str, reasons: Sequence[str], advice: str) -> Exception:
 
 
 def _installed_now(name: str, numbers: Range, label: str | None, locked: Locked | None, attempt: Attempt) -> ModuleType:
-    """Downloads and installs the package for the user, and returns its module."""
-    from opforge.packages.registry import install, selection
+    """Downloads and installs the package for the user, with those that it needs, and returns its module."""
+    from opforge.packages.registry import dependencies, install, selection
 
     if locked is not None:
         numbers = locked.numbers
-    choice = selection.choose(name, numbers, selection.sources(), all_platforms=label is not None)
+    choices = dependencies.resolve([(name, numbers)], selection.sources(), all_platforms=label is not None)
+    by_name = {choice.verified.release.name: choice for choice in choices}
+    choice = by_name.pop(name)
     if locked is not None and locked.digest not in ("", choice.verified.signed.digest):
         where = f"{choice.verified.release.version} in {choice.verified.source.remote}"
         reason = f"{where}: {locked.path} has another digest for {locked.version}"
@@ -153,6 +155,8 @@ def _installed_now(name: str, numbers: Range, label: str | None, locked: Locked 
             labels = [f"{part.label}: {label} is requested" for part in choice.variants]
             raise _nothing_fits(f"{name} {choice.verified.release.version}", labels, "")
         choice = choice._replace(variants=requested)
+    for needed in by_name.values():
+        install.install(layout.user_root(), selection.for_this_machine(needed))
     release, _is_new = install.install(layout.user_root(), choice)
     module = _from_release(release, label, attempt)
     if module is None:

@@ -189,6 +189,15 @@ def variants_for(
     return (), [f"{choice.candidate.label}: {choice.problem}" for choice in order.decide(candidates, environment)]
 
 
+def for_this_machine(choice: Choice) -> Choice:
+    """Returns a choice with the variants for this machine alone. Raises KernelIncompatibleError if there is none."""
+    release = choice.verified.release
+    chosen, problems = variants_for(release.variants, environment.here, all_platforms=False)
+    if not chosen:
+        raise KernelIncompatibleError(f"{release.name} {release.version}", problems)
+    return choice._replace(variants=chosen)
+
+
 def _shown(number: Version, listed: Index) -> str:
     yanked = listed.releases[number].yanked
     return f"{number} (yanked: {yanked})" if yanked else str(number)

@@ -8,6 +8,7 @@ import pytest
 from support.kernels.registries import QUICK
 from support.text_files import write
 
+import opforge
 from opforge.errors import KernelIncompatibleError, KernelNotFoundError
 from opforge.packages.installed import layout, releases
 from opforge.packages.pack.run import pack
@@ -67,3 +68,13 @@ def test_on_demand_other_files_of_the_locked_version_are_not_installed(registry,
     with pytest.raises(KernelIncompatibleError, match="has another digest for 1"):
         caller(install=True)
     assert releases.names(layout.user_root()) == []
+
+
+@pytest.mark.parametrize("label", [None, "torch-universal"])
+def test_on_demand_what_a_package_needs_is_installed_too(registry, monkeypatch, label):
+    monkeypatch.setenv("OPFORGE_REMOTES", registry.url)
+    registry.publish("acme/base", text="VALUE = 'base'\n")
+    text = "import opforge\nVALUE = opforge.get_kernel('acme/base', 1).VALUE\n"
+    registry.publish("acme/top", text=text, depends={"acme/base": "1"})
+    assert opforge.get_kernel("acme/top", variant=label, install=True).VALUE == "base"
+    assert releases.names(layout.user_root()) == ["acme/base", "acme/top"]
