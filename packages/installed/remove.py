@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
+from contextlib import suppress
 
 from opforge.cache.layout import Layout, entry_name
 from opforge.packages.form import metadata
@@ -27,18 +29,12 @@ def remove(root: Root, name: str, numbers: Range) -> list[Installed]:
     removed = [releases.read(root, name, number) or Installed(name, number, root) for number in present]
     for release in removed:
         _forget(root, release)
-    folder = root.join("names", *name.split("/"))
-    for path in (folder, os.path.dirname(folder)):
-        try:
-            os.rmdir(path)
-        except OSError:
-            break  # it holds other versions, or other names
     sweep(root)
     return removed
 
 
 def sweep(root: Root) -> list[str]:
-    """Removes the files of variants that no release names; returns their digests. Raises OSError.
+    """Removes the files that no release names; returns the digests of variants that are gone. Raises OSError.
 
     Nothing is removed while something is installed: what it has placed is named at its end. The next removal takes it.
     Nothing is removed either if a release cannot be read: a newer opforge has installed it, or it is another user's.
@@ -48,13 +44,15 @@ def sweep(root: Root) -> list[str]:
 
 
 def _sweep(root: Root) -> list[str]:
-    used = set[str]()
+    used, signed = set[str](), set[str]()
     for name in releases.names(root):
         for number in releases.versions(root, name):
             release = releases.read(root, name, number)
             if release is None:
                 return []
             used |= {part.digest for part in release.variants}
+            signed.add(release.digest)
+    _remove_rest(root, signed)
     try:
         present = [name for name in os.listdir(root.join("trees")) if is_sha256(name)]
     except OSError:
@@ -67,6 +65,18 @@ def _sweep(root: Root) -> list[str]:
             _withdraw(paths)
         remove_folder(root.tree(digest))
     return unused
+
+
+def _remove_rest(root: Root, signed: Collection[str]) -> None:
+    """Removes the signed releases that none installed names, and folders of names that have become empty."""
+    with suppress(OSError):
+        for name in os.listdir(root.join("releases")):
+            if is_sha256(name) and name not in signed:
+                os.unlink(root.join("releases", name))
+    for folder, _folders, files in os.walk(root.join("names"), topdown=False):
+        if not files and folder != root.join("names"):
+            with suppress(OSError):
+                os.rmdir(folder)  # it may hold other names
 
 
 def _library_paths(root: Root, digest: str) -> tuple[str, ...]:
