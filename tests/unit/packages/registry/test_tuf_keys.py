@@ -227,3 +227,20 @@ def test_a_registry_is_protected_however_its_url_is_spelled(url, monkeypatch, tm
     assert roots.read(url) is not None
     for other in ("http://kernels.example/ops", "https://kernels.example:8443/ops", "https://kernels.example/opsx"):
         assert roots.read(other) is None
+
+
+def test_one_who_renews_the_timestamp_at_the_same_time_is_no_attack(tuf, monkeypatch):
+    """Another process of this user signs a newer one right after this one was read."""
+    state = pytest.importorskip("opforge.packages.registry.tuf.state")
+    load = state.State.load
+
+    def slower(self, kind, file, *arguments, **more):
+        loaded = load(self, kind, file, *arguments, **more)
+        if file == "timestamp.json":
+            monkeypatch.setattr(state.State, "load", load)
+            metadata.refresh(tuf.store, trusted(tuf), keys.signer("ci"))
+        return loaded
+
+    monkeypatch.setattr(state.State, "load", slower)
+    tuf.publish(number="1")
+    assert str(tuf.install().version) == "1"
