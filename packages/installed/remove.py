@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection
 from contextlib import suppress
 
+from opforge.cache.filesystem.files import is_temp_name
 from opforge.cache.layout import Layout, entry_name
 from opforge.packages.form import metadata
 from opforge.packages.form.json_text import is_sha256
@@ -68,15 +69,16 @@ def _sweep(root: Root) -> list[str]:
 
 
 def _remove_rest(root: Root, signed: Collection[str]) -> None:
-    """Removes the signed releases that none installed names, and folders of names that have become empty."""
-    with suppress(OSError):
-        for name in os.listdir(root.join("releases")):
-            if is_sha256(name) and name not in signed:
-                os.unlink(root.join("releases", name))
-    for folder, _folders, files in os.walk(root.join("names"), topdown=False):
-        if not files and folder != root.join("names"):
-            with suppress(OSError):
-                os.rmdir(folder)  # it may hold other names
+    """Removes signed releases that none installed names, files in parts, and folders of names that have become empty."""
+    for top in (root.join("releases"), root.join("names")):
+        for folder, _folders, files in os.walk(top, topdown=False):
+            for name in files:
+                if is_temp_name(name) or (is_sha256(name) and name not in signed):
+                    with suppress(OSError):
+                        os.unlink(os.path.join(folder, name))
+            if folder != top:
+                with suppress(OSError):
+                    os.rmdir(folder)  # it may hold other names
 
 
 def _library_paths(root: Root, digest: str) -> tuple[str, ...]:

@@ -174,6 +174,16 @@ class TestRemove:
         assert remove.remove(registry.root, "acme/plain", version.ANY) == []
         assert not os.path.exists(part.folder)
 
+    def test_files_in_parts_of_those_who_were_killed_go_too(self, registry):
+        registry.publish()
+        registry.install()
+        folders = (registry.root.join("releases"), registry.root.join("names", "acme", "plain"))
+        for folder in folders:
+            write(folder, "1.json.123.0a1b2c3d.tmp", "{")
+        write(folders[0], "0" * 64, "of a release that is not installed")
+        remove.remove(registry.root, "acme/other", version.ANY)
+        assert [len(os.listdir(folder)) for folder in folders] == [1, 1]
+
     def test_removing_from_a_folder_without_packages_makes_nothing(self, registry):
         assert remove.remove(registry.root, "acme/plain", version.ANY) == []
         assert not os.path.exists(registry.root.path)
