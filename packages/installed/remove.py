@@ -69,7 +69,7 @@ def _sweep(root: Root) -> list[str]:
 
 
 def _remove_rest(root: Root, signed: Collection[str]) -> None:
-    """Removes signed releases that none installed names, files in parts, and folders of names that have become empty."""
+    """Removes signed releases that none installed names, files in parts, and folders of names that are empty now."""
     for top in (root.join("releases"), root.join("names")):
         for folder, _folders, files in os.walk(top, topdown=False):
             for name in files:

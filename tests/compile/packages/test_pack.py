@@ -151,6 +151,7 @@ class TestPythonAlone:
         python_project(folder, text="from ._ops import add_op_namespace_prefix\nNAME = add_op_namespace_prefix('x')\n")
         (variant,) = packed(folder, tmp_path, Options())
         assert (variant.label, variant.checks["import"]) == ("torch-universal", "passed")
+        assert variant.checks["tests"] == "not run: the package has none"
         assert variant.metadata.opforge["record"] is None
 
 
