@@ -1,6 +1,7 @@
 """What one user's processes on one machine remember of earlier look-ups.
 
-    CACHE/opforge/machine/ID/lookups/KEY.json     CACHE is $XDG_CACHE_HOME, by default ~/.cache
+    CACHE/opforge/machine/ID/lookups/KEY.json     CACHE is $XDG_CACHE_HOME, by default ~/.cache; also the releases of
+                                                  kernel packages: see packages/registry/fetched.py
     CACHE/opforge/machine/ID/counts*              how often something was stored: see maintenance/counts.py
 
 It is beside the stores, not in one: a store that was copied, baked into an image or mounted read-only has the same

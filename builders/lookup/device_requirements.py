@@ -35,6 +35,15 @@ def device_problem(
     return _driver_problem(record, compiled, machine) if device == "cuda" and here else None
 
 
+def driver_floor(record: Mapping[str, Any]) -> str:
+    """Returns the oldest CUDA that a driver must support to load the device code; empty without code for CUDA."""
+    built, target = record["requires"].get("cuda", ""), Target.parse(record["target"])
+    if target.device != "cuda" or not built:
+        return ""
+    has_code = any(name.startswith("sm_") for name in target.arch)
+    return f"{built.split('.')[0]}.0" if has_code else ".".join(built.split(".")[:2])
+
+
 def _driver_problem(record: Mapping[str, Any], compiled: bool, machine: Machine) -> str | None:
     """Returns why the driver is too old. Any minor release of a major one will do, except to compile PTX."""
     built, driver = record["requires"].get("cuda", ""), machine.driver

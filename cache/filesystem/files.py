@@ -63,12 +63,14 @@ def is_temp_name(name: str) -> bool:
     return is_hex and writer.isdecimal() and len(writer) < len(stem)
 
 
-def write_file(path: str, data: bytes) -> None:
-    """Writes a whole file by one rename, readable by this user alone. No reader ever sees a part of it."""
+def write_file(path: str, data: bytes, mode: int = 0o600) -> None:
+    """Writes a whole file by one rename, by default readable by this user alone. No reader ever sees a part of it."""
     temporary = temp_path(path)
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
+            if mode != 0o600:
+                os.fchmod(handle, mode)  # whatever the umask
             file.write(data)
         os.replace(temporary, path)
     except BaseException:

@@ -25,6 +25,11 @@ RUNTIMES = re.compile(
     r"|libsycl|libze_loader|libOpenCL|libascendcl|libnrt)\.so(?:\.\d+)*"
 )
 """The libraries that torch brings, or the runtime of the device's vendor."""
+AT_ONCE = ("_ZN3c1017RegisterOperators", "_ZNO3c1017RegisterOperators")
+"""What registers ops when the library is opened, under the name that its source says."""
+BLOCKS = ("_ZN5torch7LibraryC", "aoti_torch_library_init_")
+"""What does so, too, but in a library that opforge has built."""
+REGISTER = "opforge_register"
 MAX_NAMED = 8
 
 
@@ -46,6 +51,7 @@ def _problems(file: ElfFile, abi: str, torch_target: str, allowed: Collection[st
         return ["its library has no table of sections, so what it needs cannot be read"]
     undefined = elf.undefined(file.symbols(".dynsym"))
     lines = [*_mapping_problems(file), *_needed_problems(file.needed(), allowed)]
+    lines += _namespace_problems(file, undefined)
     if abi == STABLE:
         lines += _stable_problems(undefined, torch_target)
     return lines + python_abi.problems(undefined)
@@ -63,6 +69,17 @@ def _mapping_problems(file: ElfFile) -> list[str]:
     if not stacks or any(flag & elf_file.EXECUTABLE for flag in stacks):
         lines.append("its library asks for an executable stack: link with -z noexecstack")
     return lines
+
+
+def _namespace_problems(file: ElfFile, undefined: Sequence[str]) -> list[str]:
+    is_ours = any(
+        symbol.name == REGISTER and symbol.section != elf_file.UNDEFINED for symbol in file.symbols(".dynsym")
+    )
+    names = [name for name in undefined if name.startswith(AT_ONCE if is_ours else AT_ONCE + BLOCKS)]
+    if not names:
+        return []
+    problem = "its library registers ops when it is opened, in namespaces that another package may define"
+    return [f"{problem} ({_listed(names)}): register them with STABLE_TORCH_LIBRARY or TORCH_LIBRARY alone"]
 
 
 def _needed_problems(needed: Sequence[str], allowed: Collection[str]) -> list[str]:

@@ -10,11 +10,12 @@ from opforge.accelerator.target import Target
 from opforge.builders.inspection import examine
 
 
-def of_library(path: str) -> dict[str, Any]:
+def of_library(path: str, driver: str = "") -> dict[str, Any]:
     """Returns the floors of a library and the device code in it, JSON-able.
 
-    `floors`: glibc, glibcxx and torch, the oldest that load it, empty if it needs none; `archs`: the architectures of
-    the code in it, PTX as compute_90; `sizes`: the bytes of the code by architecture; `notes`: what could not be read.
+    `floors`: glibc, glibcxx, torch and `driver`, the oldest that load it, empty if it needs none; `archs`: the
+    architectures of the code in it, PTX as compute_90; `sizes`: the bytes of the code by architecture; `notes`: what
+    could not be read.
     """
     report = examine.examine(path)
     sizes: dict[str, int] = {}
@@ -27,6 +28,7 @@ def of_library(path: str) -> dict[str, Any]:
             "glibc": floors.get("GLIBC", ""),
             "glibcxx": floors.get("GLIBCXX", ""),
             "torch": report.get("shims", {}).get("floor", ""),
+            "driver": driver,
         },
         "archs": sorted(sizes),
         "sizes": dict(sorted(sizes.items())),

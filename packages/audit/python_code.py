@@ -27,6 +27,10 @@ WRITERS = frozenset(
 """Methods and functions that change files."""
 PROCESSES = frozenset({"os.system", "subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.Popen"})
 MODES = frozenset("wax+")
+DEFINERS, LIBRARY = ("custom_op", "define", "triton_op"), "Library"
+"""Functions of torch.library that define an op by its name with the namespace, and the class that defines them in
+one."""
+NAMES = ("name", "qualname", "ns")
 
 
 def problems(folder: str, package: str) -> list[str]:
@@ -50,6 +54,13 @@ def _file_problems(file: str, path: str, package: str) -> list[str]:
             if name.split(".")[0] == package:
                 advice = "the package is imported under another name; import it relatively (from . import ...)"
                 lines.append(f"{path}, line {getattr(node, 'lineno', 0)}: it imports {name}: {advice}")
+    for node in ast.walk(tree):
+        namespace = _defined_namespace(node)
+        if namespace:
+            advice = "another package may define it; use this build's (from ._ops import add_op_namespace_prefix)"
+            lines.append(
+                f"{path}, line {getattr(node, 'lineno', 0)}: it defines ops in the namespace {namespace!r}: {advice}"
+            )
     for call in _calls_at_import(tree.body):
         what = _writes(call)
         if what:
@@ -67,6 +78,21 @@ def _absolute_imports(node: ast.AST) -> list[str]:
         is_text = isinstance(name, ast.Constant) and isinstance(name.value, str)
         return [str(name.value)] if is_text and not str(name.value).startswith(".") else []  # type: ignore[attr-defined]
     return []
+
+
+def _defined_namespace(node: ast.AST) -> str:
+    """Returns the namespace in torch.ops that a call names by a text and defines ops in; else an empty text."""
+    if not isinstance(node, ast.Call):
+        return ""
+    called = ast.unparse(node.func).rpartition(".")[2]
+    first = next(iter(node.args), None) or next((word.value for word in node.keywords if word.arg in NAMES), None)
+    if called not in (*DEFINERS, LIBRARY) or not isinstance(first, ast.Constant) or not isinstance(first.value, str):
+        return ""
+    if called == LIBRARY:
+        kinds = [*node.args[1:2], *(word.value for word in node.keywords if word.arg == "kind")]
+        is_definition = any(isinstance(kind, ast.Constant) and kind.value in ("DEF", "FRAGMENT") for kind in kinds)
+        return first.value if is_definition else ""
+    return first.value.partition("::")[0] if "::" in first.value else ""
 
 
 def _calls_at_import(body: list[ast.stmt]) -> Iterator[ast.Call]:

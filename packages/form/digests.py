@@ -14,7 +14,7 @@ CHUNK = 64 << 10
 SIZES = {"sha256": 32, "sha512": 64}
 LEFT_OUT = ("metadata.json", "metadata.json.sigstore")
 """Files of a variant without a digest: the one that holds the digests, and its signature."""
-MAX_PATH = 400
+MAX_PATH, MAX_PART = 400, 255
 
 
 def path_problem(path: str) -> str:
@@ -24,6 +24,9 @@ def path_problem(path: str) -> str:
         return f"{ascii(path)[:100]} is no path of a file in a package"
     if any(part in ("", ".", "..") or part.endswith((".", " ")) for part in parts):
         return f"{ascii(path)[:100]} does not stay inside the package"
+    longest = max(map(len, parts))
+    if longest > MAX_PART:
+        return f"{ascii(path)[:100]} has a part of {longest} characters, more than {MAX_PART}"
     return ""
 
 
@@ -78,6 +81,11 @@ def digest_of(path: str, algorithm: str = "sha256") -> str:
         while chunk := file.read(CHUNK):
             digest.update(chunk)
     return base64.b64encode(digest.digest()).decode()
+
+
+def of_bytes(data: bytes) -> str:
+    """Returns the SHA-256 of some bytes in base64."""
+    return base64.b64encode(hashlib.sha256(data).digest()).decode()
 
 
 def of_folder(folder: str, algorithm: str = "sha256") -> dict[str, str]:

@@ -9,9 +9,9 @@ import os
 import py_compile
 import shutil
 import stat
-import time
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from opforge.cache.filesystem.files import is_temp_name, make_folder, temp_path, write_file
 from opforge.cache.layout import entry_name
@@ -24,16 +24,14 @@ from opforge.packages.form.json_text import canonical
 from opforge.packages.form.metadata import Metadata
 from opforge.trust import trusted_ids
 
+from .folders import READABLE, held, make_readable, make_root, remove_folder
 from .layout import Root
 from .receipt import digest_problem, stamps
 from .releases import Installed, InstalledVariant, to_json
+from .remove import sweep
 
 log = logging.getLogger("opforge.kernels")
-STAGING_SECONDS = 3600.0
-"""A staging folder that is older was left by a process that was killed."""
 MAX_TREE_BYTES = 4 << 30
-READABLE = 0o755
-"""The mode of folders: an environment serves every user of the machine."""
 
 
 @contextmanager
@@ -46,43 +44,23 @@ def staging(root: Root) -> Iterator[str]:
     try:
         make_root(root)
         make_folder(parent)
-        _sweep(parent)
-        folder = temp_path(os.path.join(parent, "install"))
-        os.mkdir(folder, 0o700)
+        with held(root, alone=True) as is_alone:
+            if is_alone:  # nobody is installing: what is there was left by those who were killed
+                _sweep(parent)
     except OSError as error:
         raise unwritable(root, error) from error
     try:
         with held(root):
-            yield folder
-    finally:
-        remove_folder(folder)
-
-
-@contextmanager
-def held(root: Root, alone: bool = False) -> Iterator[bool]:
-    """Holds a root: installations share it. `alone` is for removing files; it yields False if another has it."""
-    import fcntl
-
-    path = root.join("locks", "root.lock")
-    make_folder(os.path.dirname(path))
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB if alone else fcntl.LOCK_SH)
-            is_held = True
-        except OSError:  # another has it, or there are no locks on this file system
-            is_held = not alone
-        yield is_held
-    finally:
-        os.close(handle)
-
-
-def make_root(root: Root) -> None:
-    """Makes the folders of a root that are missing, for every user of the machine to read. Raises OSError."""
-    for folder in (root.path, root.join()):
-        if not os.path.isdir(folder):
-            os.makedirs(folder, exist_ok=True)
-            os.chmod(folder, READABLE)
+            folder = temp_path(os.path.join(parent, "install"))
+            os.mkdir(folder, 0o700)
+            try:
+                yield folder
+            finally:
+                remove_folder(folder)
+    except BaseException:
+        with suppress(OSError):
+            sweep(root)  # no release names what was placed already
+        raise
 
 
 def unwritable(root: Root, error: OSError) -> KernelInstallError:
@@ -95,28 +73,16 @@ def unwritable(root: Root, error: OSError) -> KernelInstallError:
 
 def _sweep(parent: str) -> None:
     for name in os.listdir(parent):
-        path = os.path.join(parent, name)
-        try:
-            is_old = time.time() - os.lstat(path).st_mtime > STAGING_SECONDS
-        except OSError:
-            continue
-        if is_temp_name(name) and is_old:
-            remove_folder(path)
+        if is_temp_name(name):
+            remove_folder(os.path.join(parent, name))
 
 
-def remove_folder(folder: str) -> None:
-    """Removes a folder of ours, also a read-only one."""
-    # What was installed is read-only, and a folder must be writable for its files to be removed.
-    for parent, _folders, _files in os.walk(folder):
-        os.chmod(parent, 0o700)
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def add_tree(root: Root, folder: str, label: str) -> InstalledVariant:
+def add_tree(root: Root, folder: str, label: str, expected: str = "") -> InstalledVariant:
     """Makes a folder in the staging folder an installed variant, and returns it.
 
-    Every file is compared with the digests of its metadata. A variant that is there already and intact is used.
-    Raises KernelFormatError, KernelInstallError for what no package holds or what differs from its digests, OSError.
+    Every file is compared with the digests of its metadata, and the variant's with `expected`, which its release
+    states. A variant that is there already and intact is used. Raises KernelFormatError, KernelInstallError for what no
+    package holds or what differs from its digests, OSError.
     """
     _refuse(folder)
     choice, stated = candidate.read(folder, label)
@@ -133,6 +99,9 @@ def add_tree(root: Root, folder: str, label: str) -> InstalledVariant:
     if differences:
         raise KernelInstallError(label, differences[0], "It was changed after it was packed: pack or download it again")
     digest = digests.tree_digest(files, text)
+    if expected and digest != expected:
+        problem = f"the files of {label} are not those of its release"
+        raise KernelInstallError(label, problem, "The release is damaged: report it to its publisher")
     sha256 = hashlib.sha256(text).hexdigest()
     _compile(folder, files)
     size = _seal(folder)
@@ -164,6 +133,8 @@ def _refuse(folder: str) -> None:
 
 def _compile(folder: str, files: Mapping[str, str]) -> None:
     """Writes the bytecode of this Python, which needs no look at the source later: nobody may change that."""
+    if sys.pycache_prefix:
+        return  # Python would look for it there, below the name of the tree and not of this folder
     for path in files:
         if path.endswith(".py"):
             try:
@@ -191,8 +162,7 @@ def _seal(folder: str) -> int:
 
 def _place(root: Root, folder: str, target: str, files: Mapping[str, str], sha256: str) -> None:
     """Moves a finished folder to its place. What is there already stays if it is intact, and is replaced if not."""
-    make_folder(os.path.dirname(target))
-    os.chmod(os.path.dirname(target), READABLE)
+    make_readable(os.path.dirname(target))
     for _attempt in range(3):
         try:
             os.rename(folder, target)
@@ -235,15 +205,18 @@ def _offer(root: Root, tree: str, stated: Metadata) -> None:
 def add_release(release: Installed) -> None:
     """Writes a release's file: from now on it is installed. Raises OSError."""
     path = release.root.release(release.name, str(release.version))
-    make_folder(os.path.dirname(path))
-    for folder in (os.path.dirname(path), os.path.dirname(os.path.dirname(path)), release.root.join("names")):
-        os.chmod(folder, READABLE)
-    write_file(path, canonical(to_json(release)))
-    os.chmod(path, 0o644)
+    organization = os.path.dirname(os.path.dirname(path))
+    for folder in (release.root.join("names"), organization, os.path.dirname(path)):
+        make_readable(folder)
+    write_file(path, canonical(to_json(release)), 0o644)
 
 
-def from_folders(root: Root, name: str, folders: Sequence[str]) -> Installed:
+def from_folders(
+    root: Root, name: str, folders: Sequence[str], source: str = "", follow_links: bool = False
+) -> Installed:
     """Installs the variants in these folders, which are one release; returns it. The folders stay as they are.
+
+    `source` is where they come from, by default the first of them. A link is refused, unless `follow_links`.
 
     Raises KernelFormatError, KernelInstallError, OSError.
     """
@@ -252,7 +225,9 @@ def from_folders(root: Root, name: str, folders: Sequence[str]) -> Installed:
         with staging(root) as scratch:
             for number, folder in enumerate(folders):
                 copy = os.path.join(scratch, str(number))
-                shutil.copytree(folder, copy, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+                shutil.copytree(
+                    folder, copy, symlinks=not follow_links, ignore=shutil.ignore_patterns("__pycache__", "*.pyc")
+                )
                 stated = metadata.read(copy)
                 versions.add(stated.release)
                 names.add(str(stated.opforge.get("name", name)))
@@ -261,7 +236,9 @@ def from_folders(root: Root, name: str, folders: Sequence[str]) -> Installed:
             if number_of is None or names != {name}:
                 problem = f"its variants are of {len(versions) or 'no'} versions and of the packages {sorted(names)}"
                 raise KernelInstallError(name, problem, "Install the variants of one release")
-            release = Installed(name, number_of, root, "", "", os.path.dirname(folders[0]), "", tuple(variants))
+            release = Installed(
+                name, number_of, root, "", "", source or os.path.dirname(folders[0]), "", tuple(variants)
+            )
             add_release(release)
     except OSError as error:
         raise unwritable(root, error) from error

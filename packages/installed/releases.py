@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from opforge.cache.filesystem.files import UNREADABLE, read_json
 from opforge.packages.choose.candidate import Candidate, from_json
 from opforge.packages.form import version
+from opforge.packages.form.json_text import is_sha256
 from opforge.packages.form.version import Range, Version
 
 from .layout import Root
@@ -35,14 +36,14 @@ class Installed(NamedTuple):
     name: str
     version: Version
     root: Root
-    digest: str
+    digest: str = ""
     """Of the signed release; empty for a package that was installed from a folder."""
-    signer: str
-    source: str
+    signer: str = ""
+    source: str = ""
     """Where it came from, without credentials."""
-    yanked: str
+    yanked: str = ""
     """Why it was yanked, as far as was known when it was installed."""
-    variants: tuple[InstalledVariant, ...]
+    variants: tuple[InstalledVariant, ...] = ()
 
 
 def versions(root: Root, name: str) -> list[Version]:
@@ -65,6 +66,11 @@ def read(root: Root, name: str, number: Version) -> Installed | None:
         value = read_json(root.release(name, str(number)))
         if value["format"] != FORMAT or value["name"] != name or value["version"] != str(number):
             return None
+        # They become parts of paths.
+        if not all(map(is_sha256, [part["digest"] for part in value["variants"]])):
+            return None
+        if value["digest"] != "" and not is_sha256(value["digest"]):
+            return None
         variants = tuple(
             InstalledVariant(
                 from_json(part["candidate"]),
@@ -77,7 +83,6 @@ def read(root: Root, name: str, number: Version) -> Installed | None:
                 part["size"],
             )
             for part in value["variants"]
-            if "/" not in part["digest"]
         )
         return Installed(
             name, number, root, value["digest"], value["signer"], value["source"], value["yanked"], variants
@@ -118,6 +123,11 @@ def matching(root: Root, name: str, wanted_range: Range) -> Iterator[Installed]:
             release = read(root, name, number)
             if release is not None:
                 yield release
+
+
+def damaged(root: Root, name: str) -> list[Version]:
+    """Returns the installed versions of a package whose file cannot be read: it is damaged, or a newer opforge's."""
+    return [number for number in versions(root, name) if read(root, name, number) is None]
 
 
 def names(root: Root) -> list[str]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
+from contextlib import suppress
 
+from opforge.cache.filesystem.files import is_temp_name
 from opforge.cache.layout import Layout, entry_name
 from opforge.packages.form import metadata
+from opforge.packages.form.json_text import is_sha256
 from opforge.packages.form.version import Range
 
 from . import releases
-from .add import held, remove_folder
+from .folders import held, remove_folder
 from .layout import Root
 from .releases import Installed
 
@@ -18,64 +22,85 @@ def remove(root: Root, name: str, numbers: Range) -> list[Installed]:
     """Removes the releases of a package in a range of versions; returns them. Raises OSError.
 
     The release's file goes first: a process that is killed leaves files that nothing names, which the next removal
-    takes.
+    takes. One whose file cannot be read is removed, too.
     """
-    removed = list(releases.matching(root, name, numbers))
+    if not os.path.isdir(root.join()):
+        return []
+    present = [number for number in releases.versions(root, name) if number in numbers]
+    removed = [releases.read(root, name, number) or Installed(name, number, root) for number in present]
     for release in removed:
         _forget(root, release)
-    folder = root.join("names", *name.split("/"))
-    for path in (folder, os.path.dirname(folder)):
-        try:
-            os.rmdir(path)
-        except OSError:
-            break  # it holds other versions, or other names
-    if removed:
-        sweep(root)
+    sweep(root)
     return removed
 
 
 def sweep(root: Root) -> list[str]:
-    """Removes the files of variants that no release names; returns their digests. Raises OSError.
+    """Removes the files that no release names; returns the digests of variants that are gone. Raises OSError.
 
     Nothing is removed while something is installed: what it has placed is named at its end. The next removal takes it.
+    Nothing is removed either if a release cannot be read: a newer opforge has installed it, or it is another user's.
     """
     with held(root, alone=True) as is_alone:
         return _sweep(root) if is_alone else []
 
 
 def _sweep(root: Root) -> list[str]:
-    used = {
-        part.digest
-        for name in releases.names(root)
-        for number in releases.versions(root, name)
-        for part in getattr(releases.read(root, name, number), "variants", ())
-    }
+    used, signed = set[str](), set[str]()
+    for name in releases.names(root):
+        for number in releases.versions(root, name):
+            release = releases.read(root, name, number)
+            if release is None:
+                return []
+            used |= {part.digest for part in release.variants}
+            signed.add(release.digest)
+    _remove_rest(root, signed)
     try:
-        present = os.listdir(root.join("trees"))
+        present = [name for name in os.listdir(root.join("trees")) if is_sha256(name)]
     except OSError:
         return []
-    _withdraw(root, [digest for digest in present if digest not in used])
-    unused = [digest for digest in present if digest not in used and len(digest) == 64]
+    unused = [digest for digest in present if digest not in used]
+    kept = {_library_paths(root, digest) for digest in used}
     for digest in unused:
+        paths = _library_paths(root, digest)
+        if paths not in kept:  # two releases may hold the same library
+            _withdraw(paths)
         remove_folder(root.tree(digest))
     return unused
 
 
-def _withdraw(root: Root, digests: list[str]) -> None:
-    """Removes the entries of variants that are going from the root's layer."""
+def _remove_rest(root: Root, signed: Collection[str]) -> None:
+    """Removes signed releases that none installed names, files in parts, and folders of names that are empty now."""
+    for top in (root.join("releases"), root.join("names")):
+        for folder, _folders, files in os.walk(top, topdown=False):
+            for name in files:
+                if is_temp_name(name) or (is_sha256(name) and name not in signed):
+                    with suppress(OSError):
+                        os.unlink(os.path.join(folder, name))
+            if folder != top:
+                with suppress(OSError):
+                    os.rmdir(folder)  # it may hold other names
+
+
+def _library_paths(root: Root, digest: str) -> tuple[str, ...]:
+    """Returns the paths below which a variant's library is an entry of the root's layer; none if it has no library."""
     layout = Layout(root.path)
-    for digest in digests:
-        try:
-            record = metadata.read(root.tree(digest)).opforge["record"]
-            name, description = entry_name(record["key"], record["sha256"]), record["description"]
-            folders = (layout.entry(name), os.path.join(layout.description(description), name))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            continue  # it has no library
-        for path in folders:
-            if os.path.isdir(path):
-                remove_folder(path)
-            elif os.path.lexists(path):
-                os.unlink(path)
+    try:
+        record = metadata.read(root.tree(digest)).opforge["record"]
+        name, description = entry_name(record["key"], record["sha256"]), record["description"]
+        if os.path.basename(name) != name or os.path.basename(description) != description:
+            return ()  # what leads elsewhere is not ours
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return ()
+    return layout.entry(name), os.path.join(layout.description(description), name)
+
+
+def _withdraw(paths: tuple[str, ...]) -> None:
+    """Removes an entry from the root's layer."""
+    for path in paths:
+        if os.path.isdir(path):
+            remove_folder(path)
+        elif os.path.lexists(path):
+            os.unlink(path)
 
 
 def _forget(root: Root, release: Installed) -> None:

@@ -166,8 +166,8 @@ os.register_at_fork(after_in_child=_replace_lock)
 def import_tree(folder: str, name: str, bytecode: bool = True) -> ModuleType:
     """Returns the module of a variant's folder under a name of its own; imports it if this process has not yet.
 
-    Without `bytecode` Python neither reads nor writes any: a folder that is not installed may have bytecode that no
-    digest covers. Raises whatever importing raises; then nothing stays in sys.modules.
+    Without `bytecode` Python neither reads nor writes any below the folder: one that is not installed may have some
+    that no digest covers. Raises whatever importing raises; then nothing stays in sys.modules.
     """
     module = _modules.get(name)
     if module is not None:
@@ -178,22 +178,22 @@ def import_tree(folder: str, name: str, bytecode: bool = True) -> ModuleType:
             return module
         path = os.path.join(folder, "__init__.py")
         loader = SourceFileLoader(name, path)
+        if not bytecode:
+            from . import source_only  # not for what is installed
+
+            source_only.prepare(folder)
+            loader = source_only.SourceOnly(name, path)
         spec = ModuleSpec(name, loader, origin=path, is_package=True)
         spec.has_location = True
         assert spec.submodule_search_locations is not None
         spec.submodule_search_locations.append(folder)
         module = module_from_spec(spec)
         sys.modules[name] = module
-        before = sys.dont_write_bytecode
         try:
-            if not bytecode:
-                sys.dont_write_bytecode = True
             loader.exec_module(module)
         except BaseException:
             _forget(name)
             raise
-        finally:
-            sys.dont_write_bytecode = before
         _modules[name] = module
         return module
 

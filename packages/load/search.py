@@ -54,12 +54,13 @@ def load(
         searched.append(f"{root.join('names', *name.split('/'))} ({root.scope})")
     if install if install is not None else settings.installs_kernels():
         return _installed_now(name, numbers, label, locked, attempt)
+    range_text = locked.numbers.text if locked else numbers.text
+    command = f"opforge install '{name}@{range_text}'" if range_text else f"opforge install {name}"
     if attempt.reasons:
-        raise _nothing_fits(text, attempt.reasons, "")
+        raise _nothing_fits(text, attempt.reasons, f"Install what is locked with: {command}" if locked else "")
     from opforge.errors import KernelNotFoundError
 
-    what = f"'{name}@{numbers}'" if numbers.text else name
-    raise KernelNotFoundError(text, searched, f"Install it with: opforge install {what}")
+    raise KernelNotFoundError(text, searched, f"Install it with: {command}")
 
 
 def _root_problem(root: layout.Root) -> str:
@@ -136,18 +137,26 @@ def _nothing_fits(name: str, reasons: Sequence[str], advice: str) -> Exception:
 
 
 def _installed_now(name: str, numbers: Range, label: str | None, locked: Locked | None, attempt: Attempt) -> ModuleType:
-    """Downloads and installs the package for the user, and returns its module."""
-    from opforge.packages.registry import install, selection
+    """Downloads and installs the package for the user, with those that it needs, and returns its module."""
+    from opforge.packages.registry import dependencies, install, selection
 
     if locked is not None:
-        numbers = version.parse_range(f"=={locked.version.interface}.{locked.version.rebuild}")
-    choice = selection.choose(name, numbers, selection.sources(), all_platforms=label is not None)
+        numbers = locked.numbers
+    choices = dependencies.resolve([(name, numbers)], selection.sources(), all_platforms=label is not None)
+    by_name = {choice.verified.release.name: choice for choice in choices}
+    choice = by_name.pop(name)
+    if locked is not None and locked.digest not in ("", choice.verified.signed.digest):
+        where = f"{choice.verified.release.version} in {choice.verified.source.remote}"
+        reason = f"{where}: {locked.path} has another digest for {locked.version}"
+        raise _nothing_fits(name, [reason], "Name the remote that it was locked with in OPFORGE_REMOTES.")
     if label is not None:
         requested = tuple(part for part in choice.variants if part.label == label)
         if not requested:
             labels = [f"{part.label}: {label} is requested" for part in choice.variants]
             raise _nothing_fits(f"{name} {choice.verified.release.version}", labels, "")
         choice = choice._replace(variants=requested)
+    for needed in by_name.values():
+        install.install(layout.user_root(), selection.for_this_machine(needed))
     release, _is_new = install.install(layout.user_root(), choice)
     module = _from_release(release, label, attempt)
     if module is None:

@@ -13,12 +13,13 @@ TIMEOUT = 60.0
 def provenance(folder: str) -> Provenance | None:
     """Returns the commit of the work tree that a folder is in; None if it is in none, or has no commit yet.
 
-    It is dirty if a file in the folder differs from the commit, or is new and not ignored.
+    It is dirty if a file in the folder differs from the commit, or is new and not ignored. What opforge has packed
+    there, in build/, does not count.
     """
     commit = _git(folder, "rev-parse", "--verify", "HEAD")
     if commit is None:
         return None
-    changes = _git(folder, "status", "--porcelain", "--untracked-files=normal", "--", ".")
+    changes = _git(folder, "status", "--porcelain", "--untracked-files=normal", "--", ".", ":(exclude)build")
     return Provenance(commit.strip(), bool(changes is None or changes.strip()))
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge.accelerator import archs
 from opforge.accelerator.target import Target
+from opforge.builders.lookup import device_requirements
 from opforge.cache.filesystem.files import write_file
 from opforge.errors import PackError
 from opforge.packages.audit import library as library_audit
@@ -133,6 +134,10 @@ def _variants(
     project: Project, options: Options, store: Store | None, report: Callable[[str], None]
 ) -> list[tuple[Properties, write.Library | None]]:
     if project.builder is None:
+        if options.targets:
+            listed = ", ".join(map(str, options.targets))
+            advice = "It is packed for its backends alone: see `backends` in kernel.toml."
+            raise PackError(project.name, [f"it has no library that could be built for {listed}"], advice)
         return [(Properties(PYTHON, None, _backend(backend)), None) for backend in project.backends]
     builders = [_builder(project, target, options) for target in _targets(project, options)]
     variants: list[tuple[Properties, write.Library | None]]
@@ -219,7 +224,7 @@ def _built(
 
 
 def _variant(project: Project, entry: Entry, target: Target, options: Options) -> tuple[Properties, write.Library]:
-    measured = measure.of_library(entry.library)
+    measured = measure.of_library(entry.library, device_requirements.driver_floor(entry.record))
     arch = properties.capabilities(target.device, tuple(measured["archs"]) or target.arch)
     kind = properties.of_record(project.name, entry.record, by_architecture=options.split)
     return kind, write.Library(entry.library, entry.record, arch, measured)

@@ -33,10 +33,15 @@ def read(project: Project) -> dict[str, bytes]:
     files = {}
     for path in _paths(project):
         if path == module or path.endswith(SUFFIXES):
+            full = os.path.join(project.folder, path)
             problem = digests.path_problem(path)
-            if problem or os.path.islink(os.path.join(project.folder, path)):
-                raise PackError(project.name, [problem or f"{path} is a link: put a file in its place"], "Rename it.")
-            with open(os.path.join(project.folder, path), "rb") as file:
+            if not problem and os.path.islink(full):
+                problem = f"{path} is a link: put a file in its place"
+            if not problem and not os.path.isfile(full):
+                problem = f"{path} is no file: remove it"
+            if problem:
+                raise PackError(project.name, [problem], "Correct the package's files.")
+            with open(full, "rb") as file:
                 files[path] = file.read()
     return files
 

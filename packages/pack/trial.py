@@ -14,7 +14,7 @@ from opforge.packages.form import names
 from opforge.packages.form.metadata import Metadata
 from opforge.packages.sources.project import Project
 
-CHECKS = ("import", "opcheck", "graph", "tests")
+CHECKS = ("schemas", "import", "opcheck", "graph", "tests")
 TIMEOUT = 1800.0
 PASSED = "passed"
 
@@ -46,7 +46,8 @@ def run(folder: str, project: Project, stated: Metadata) -> dict[str, str]:
             with open(outcome, encoding="utf-8") as file:
                 checks: dict[str, str] = json.load(file)
         except (OSError, ValueError):
-            checks = {"import": f"failed: {done}", "opcheck": "not run: import", "graph": "not run: import"}
+            checks = dict.fromkeys(CHECKS[:-1], "not run: the process that tries it ended")
+            checks["import"] = f"failed: {done}"
         tests = "not run: the package has none"
         if project.tests and checks["import"] == PASSED:
             command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", project.tests]

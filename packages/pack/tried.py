@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import importlib.util
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from opforge.errors import KernelSchemaError
 from opforge.packages.form import metadata
 from opforge.packages.sources import library
 
@@ -20,19 +23,50 @@ WRITE_FLAGS = 0o1 | 0o2 | 0o100 | 0o1000
 def main() -> None:
     """Writes the outcome of each check as JSON."""
     folder, samples, outcome = sys.argv[1:4]
-    checks = {"import": "passed", "opcheck": "not run: the package names no samples", "graph": ""}
+    checks = {"schemas": schemas(folder), "import": "passed", "opcheck": "not run: the package names no samples"}
     checks["graph"] = checks["opcheck"]
     module: Any = None
     try:
-        module = imported(folder)
+        if checks["schemas"].startswith("failed"):
+            checks["import"] = "not run: its kernels do not fit their schemas"
+        else:
+            module = imported(folder)
     except BaseException as error:
         checks["import"] = _failed(error)
-        checks["opcheck"] = checks["graph"] = "not run: importing it failed"
+    if module is None:
+        checks["opcheck"] = checks["graph"] = "not run: it was not imported"
     if module is not None and samples:
         checks["opcheck"] = _outcome(lambda: opcheck(module, samples))
         checks["graph"] = _outcome(lambda: whole_graph(module, samples))
     with open(outcome, "w", encoding="utf-8") as file:
         json.dump(checks, file)
+
+
+def schemas(folder: str) -> str:
+    """Returns the outcome of comparing the library's kernels with their schemas: `_ops.py` does not when it registers.
+
+    The library is opened, and registers nothing.
+    """
+    stated = metadata.read(folder)
+    file = os.path.join(folder, str(stated.opforge.get("library")))
+    try:
+        if "source" in stated.opforge:
+            file = library.library(folder)[0]
+        elif not stated.opforge.get("library"):
+            return "not run: it has no library"
+        import torch  # noqa: F401 - the library needs it
+
+        from opforge.builders.registration import kernel_types
+
+        describe = ctypes.CDLL(file).opforge_describe
+        describe.restype = ctypes.c_char_p
+        own, _, kernels = describe().decode().partition("\f")
+        kernel_types.check(stated.name, file, own.splitlines(), kernels.splitlines())
+    except KernelSchemaError as error:
+        return f"failed: {'; '.join(' '.join(kernel.split()) for kernel in error.kernels)}"
+    except Exception as error:
+        return _failed(error)
+    return "passed"
 
 
 def imported(folder: str) -> Any:

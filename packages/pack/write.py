@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from opforge.cache.records.entry import with_record_key
@@ -20,6 +22,8 @@ from opforge.packages.sources.project import Project
 from . import ops_module, source_files
 
 ID_DIGITS = 10
+FEW_ATTEMPTS, ATTEMPTS = 3, 100
+"""How often a variant is put in its place if others pack the same project at once."""
 LEFT_OUT = frozenset({"__pycache__", "tests", ".git"})
 """Folders in a package's Python that are not shipped."""
 
@@ -110,13 +114,16 @@ def _copy_python(project: Project, folder: str) -> dict[str, bytes]:
     problems = []
     for parent, folders, file_names in os.walk(project.python) if project.python else ():
         folders[:] = sorted(name for name in folders if name not in LEFT_OUT and not name.startswith("."))
-        for name in sorted(file_names):
+        links = [name for name in folders if os.path.islink(os.path.join(parent, name))]  # they are not walked into
+        for name in sorted([*file_names, *links]):
             path = os.path.join(parent, name)
             relative = os.path.relpath(path, project.python)
             if digests.is_bytecode(relative) or name.startswith("."):
                 continue
             if os.path.islink(path):
                 problems.append(f"{relative} is a link: put a file in its place")
+            elif not os.path.isfile(path):
+                problems.append(f"{relative} is no file: remove it")
             elif digests.path_problem(relative):
                 problems.append(digests.path_problem(relative))
             elif relative.split("/")[0] in (ops_module.FILE, metadata.FILE, metadata.SIGSTORE, metadata.SOURCES):
@@ -124,6 +131,9 @@ def _copy_python(project: Project, folder: str) -> dict[str, bytes]:
             else:
                 with open(path, "rb") as file:
                     files[relative] = file.read()
+    by_case: dict[str, str] = {}
+    same = [(path, by_case[path.lower()]) for path in files if by_case.setdefault(path.lower(), path) != path]
+    problems += [f"{path} and {other} are one file on other systems: rename one" for path, other in same]
     if project.python and "__init__.py" not in files:
         problems.append(f"{project.python} has no __init__.py")
     if problems:
@@ -162,13 +172,22 @@ def place(folder: str, out: str, properties: Properties, name: str) -> str:
     label = label_of(properties)
     target = os.path.join(out, label)
     os.makedirs(out, exist_ok=True)
-    if os.path.lexists(target):
-        if not _is_ours(target):
-            problem = f"{target} exists, and opforge pack did not write it"
-            raise PackError(name, [problem], "Remove it, or choose another folder with --out.")
-        shutil.rmtree(target)
-    os.rename(folder, target)
-    return target
+    for attempt in range(ATTEMPTS):
+        if os.path.lexists(target):
+            if not _is_ours(target):
+                if attempt < FEW_ATTEMPTS:
+                    continue  # it may have been replaced just now
+                problem = f"{target} exists, and opforge pack did not write it"
+                raise PackError(name, [problem], "Remove it, or choose another folder with --out.")
+            with suppress(FileNotFoundError):  # another process has just replaced it
+                os.rename(target, f"{folder}.replaced-{attempt}")
+        try:
+            os.rename(folder, target)
+            return target
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+    raise PackError(name, [f"another process keeps replacing {target}"], "Pack when it has ended.")
 
 
 def _is_ours(folder: str) -> bool:

@@ -1,4 +1,4 @@
-"""Installs what a project's lock file says: one request for the release and one for each blob, and no index."""
+"""Installs what a project's lock file says: one request for each blob, one for a release that is new, no index."""
 
 from __future__ import annotations
 
@@ -8,21 +8,24 @@ from opforge.errors import KernelIncompatibleError, KernelLockError, KernelNotFo
 from opforge.packages.choose import environment
 from opforge.packages.installed.layout import Root
 from opforge.packages.installed.releases import Installed
-from opforge.packages.registry import install, release, selection
+from opforge.packages.registry import fetched, install, release, selection
 from opforge.packages.registry.selection import Choice, Source, Verified
+from opforge.packages.registry.transfer import Report, ignore
 
-from . import locking
+from . import hub_install, locking
 from .lock_file import LockedKernel
 
 
 def install_locked(
-    root: Root, folder: str, frozen: bool, all_platforms: bool, urls: Sequence[str]
+    root: Root, folder: str, frozen: bool, all_platforms: bool, urls: Sequence[str], report: Report = ignore
 ) -> list[tuple[Installed, bool]]:
-    """Installs a project's kernels; returns each release, and whether it was new.
+    """Installs a project's kernels; returns each release, and whether it was new. A lock file of the hub serves, too.
 
     `frozen` fails if the lock file is not what the project requires; otherwise it is written anew first. Raises
     KernelLockError that lists everything that is missing, and what installing raises.
     """
+    if hub_install.is_used(folder):
+        return hub_install.install(root, folder, all_platforms)
     if not frozen and (locking.current(folder) is None or locking.problems(folder)):
         from .lock_file import write
 
@@ -33,7 +36,7 @@ def install_locked(
     for kernel in lock.kernels:
         try:
             choice = _choice(kernel, locking.sources_of(kernel, urls), all_platforms)
-            installed.append(install.install(root, choice))
+            installed.append(install.install(root, choice, report))
         except OpforgeError as error:
             missing.append(f"{kernel.name} {kernel.version}: {error}".replace("\n", "\n    "))
     if missing:
@@ -45,12 +48,12 @@ def install_locked(
 def _choice(kernel: LockedKernel, among: Sequence[Source], all_platforms: bool) -> Choice:
     """Returns what a locked release installs. Its digest is the lock's, so the index need not be read."""
     for source in among:
-        name = release.file_name(kernel.digest)
-        where = f"{source.remote}/{name}"
-        stored = source.store.get(name, release.MAX_BYTES)
-        if stored is None:
+        where = f"{source.remote}/{release.file_name(kernel.digest)}"
+        # Whether another remote has it only that remote can say.
+        is_known = len(among) == 1 or str(source.remote) == kernel.source
+        signed = fetched.signed(source.store, kernel.digest, where, is_known)
+        if signed is None:
             continue
-        signed = release.split(stored.data, kernel.digest, where)
         # The digest in the lock vouches for the bytes; the signature is what this machine trusts.
         signer = selection.verified_signer(source.remote, signed, kernel.name, where)
         parsed = release.parse(signed.data, where, kernel.name, kernel.version)

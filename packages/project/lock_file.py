@@ -157,8 +157,7 @@ def write(folder: str, lock: Lock) -> bool:
                 return False
     except FileNotFoundError:
         pass
-    write_file(path, content)
-    os.chmod(path, 0o644)
+    write_file(path, content, 0o644)
     return True
 
 

@@ -73,7 +73,12 @@ def parse(data: bytes, name: str, where: str) -> Index:
         yanked = value.get("yanked", "") if isinstance(value, dict) else None
         if not is_sha256(digest) or not isinstance(yanked, str):
             raise fields.error(f"what it says of {ascii(text)[:40]} is no digest with a reason")
-        releases[version.parse(text, where)] = Listed(str(digest), yanked[:MAX_REASON])
+        number = version.parse(text, where)
+        if number in releases:
+            raise fields.error(f"version {number} is in it twice")
+        # Nobody signs it: a reason must not control the terminal of those who read it.
+        shown = "".join(char if char.isprintable() else " " for char in yanked[:MAX_REASON])
+        releases[number] = Listed(str(digest), shown)
     return Index(names.check(name), fields.whole("sequence"), releases)
 
 
@@ -104,6 +109,9 @@ def change(store: ObjectStore, name: str, edit: Edit) -> Index | None:
         if len(edited.releases) > MAX_RELEASES:
             raise PublishError(name, store.url, f"it has {MAX_RELEASES} releases already", "Begin a new name")
         data = edited.data()
+        if len(data) > MAX_BYTES:
+            problem = f"its index would have {len(data)} bytes, more than {MAX_BYTES}"
+            raise PublishError(name, store.url, problem, "Begin a new name, or give shorter reasons")
         if (
             store.put_if_unchanged(file_name(name), data, stored_version)
             if index

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from typing import Any
 
 from opforge import limit_settings
 from opforge.cache.filesystem import lock
 from opforge.cache.filesystem.files import make_folder, write_file
-from opforge.errors import KernelInstallError, OpforgeError
+from opforge.errors import OpforgeError
 from opforge.packages.installed import add, releases
+from opforge.packages.installed.folders import make_root
 from opforge.packages.installed.layout import Root
 from opforge.packages.installed.releases import Installed, InstalledVariant
 from opforge.remote.stores.protocol import ObjectStore
@@ -18,11 +19,10 @@ from opforge.remote.stores.protocol import ObjectStore
 from . import tree_blob, verification
 from .release import Variant
 from .selection import Choice
+from .transfer import Report, Reported, ignore
 
 
-def install(
-    root: Root, choice: Choice, report: Callable[[str, int, int], None] = lambda _label, _done, _total: None
-) -> tuple[Installed, bool]:
+def install(root: Root, choice: Choice, report: Report = ignore) -> tuple[Installed, bool]:
     """Installs the variants of a choice; returns the release, and whether anything was new.
 
     Processes that install the same wait for one download. Raises KernelInstallError, StoreError, OSError.
@@ -34,7 +34,7 @@ def install(
         return before, False
     path = root.join("locks", f"{name.replace('/', '.')}-{number}.lock")
     try:
-        add.make_root(root)
+        make_root(root)
         make_folder(os.path.dirname(path))
         with lock.hold(path, f"{name} {number}", limit_settings.lock_timeout(), lambda: bool(_complete(root, choice))):
             before = _complete(root, choice)
@@ -57,26 +57,22 @@ def _complete(root: Root, choice: Choice) -> Installed | None:
     return installed if {part.digest for part in choice.variants} <= present else None
 
 
-def _install(root: Root, choice: Choice, report: Callable[[str, int, int], None]) -> Installed:
+def _install(root: Root, choice: Choice, report: Report) -> Installed:
     verified, what = choice.verified, f"{choice.verified.release.name} {choice.verified.release.version}"
-    earlier = releases.read(root, verified.release.name, verified.release.version)
-    if earlier is not None and earlier.digest != verified.signed.digest:
-        earlier = None  # it came from a folder or another registry: this release takes its place
-    before = [part for part in earlier.variants if verification.is_intact(part)] if earlier else []
-    variants: dict[str, InstalledVariant] = {part.digest: part for part in before}
-    with add.staging(root) as scratch:
+    with add.staging(root) as scratch:  # from now on no removal takes what is there
+        earlier = releases.read(root, verified.release.name, verified.release.version)
+        if earlier is not None and earlier.digest != verified.signed.digest:
+            earlier = None  # it came from a folder or another registry: this release takes its place
+        before = [part for part in earlier.variants if verification.is_intact(part)] if earlier else []
+        variants: dict[str, InstalledVariant] = {part.digest: part for part in before}
         for number, part in enumerate(choice.variants):
             if part.digest not in variants:
                 folder = os.path.join(scratch, str(number))
                 _download(verified.source.store, part, folder, what, scratch, report)
-                variant = add.add_tree(root, folder, part.label)
-                if variant.digest != part.digest:
-                    advice = "The release is damaged: report it to its publisher"
-                    raise KernelInstallError(what, f"the files of {part.label} are not those of its release", advice)
-                variants[part.digest] = variant
+                variants[part.digest] = add.add_tree(root, folder, part.label, part.digest)
         signed_path = root.join("releases", verified.signed.digest)
         make_folder(os.path.dirname(signed_path))
-        write_file(signed_path, verified.signed.file())
+        write_file(signed_path, verified.signed.file(), 0o644)
         installed = Installed(
             name=verified.release.name,
             version=verified.release.version,
@@ -91,11 +87,8 @@ def _install(root: Root, choice: Choice, report: Callable[[str, int, int], None]
         return installed
 
 
-def _download(
-    store: ObjectStore, part: Variant, folder: str, what: str, scratch: str, report: Callable[[str, int, int], None]
-) -> None:
-    report(part.label, 0, part.blob.size)
+def _download(store: ObjectStore, part: Variant, folder: str, what: str, scratch: str, report: Report) -> None:
     with tempfile.TemporaryFile(dir=scratch) as file:
-        store.download(part.blob.name, file, part.blob.size)
-        report(part.label, part.blob.size, part.blob.size)
+        reported: Any = Reported(file, report, part.label, part.blob.size)
+        store.download(part.blob.name, reported, part.blob.size)
         tree_blob.unpack(file, part.blob, folder, what)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Collection, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from opforge.cache.filesystem.disk import digest_of
 from opforge.errors import KernelFormatError, StoreError
@@ -14,6 +14,7 @@ from opforge.remote.stores.protocol import ObjectStore
 
 from . import index, release
 from .index import Index, Listed
+from .transfer import Report, Reported, ignore
 from .tuf import copies
 
 INDEX = re.compile(r"v1/packages/([a-z0-9-]+/[a-z0-9-]+)\.json")
@@ -30,7 +31,9 @@ class Copied(NamedTuple):
     problems: tuple[str, ...] = ()
 
 
-def copy(source: ObjectStore, target: ObjectStore, names: Collection[str] = ()) -> Iterator[Copied]:
+def copy(
+    source: ObjectStore, target: ObjectStore, names: Collection[str] = (), report: Report = ignore
+) -> Iterator[Copied]:
     """Copies the releases of these packages, or of all, that the target lacks, and which are yanked; yields each.
 
     Blobs are copied first, then the index, then what TUF's keys have signed. A version of which the target has other
@@ -46,7 +49,7 @@ def copy(source: ObjectStore, target: ObjectStore, names: Collection[str] = ()) 
         if listed is None:
             yield Copied(name, 0, 0, (f"{source.url} has no package {name}",))
         else:
-            yield _copy(source, target, listed)
+            yield _copy(source, target, listed, report)
     copies.copy(source, target)
 
 
@@ -55,7 +58,7 @@ def _names(source: ObjectStore) -> list[str]:
     return sorted(match[1] for match in matches if match)
 
 
-def _copy(source: ObjectStore, target: ObjectStore, listed: Index) -> Copied:
+def _copy(source: ObjectStore, target: ObjectStore, listed: Index, report: Report) -> Copied:
     theirs, _version = index.read(target, listed.name)
     before = theirs.releases if theirs else {}
     problems, size, ready = list[str](), 0, dict[Version, Listed]()
@@ -65,7 +68,7 @@ def _copy(source: ObjectStore, target: ObjectStore, listed: Index) -> Copied:
             continue
         try:
             if number not in before:
-                size += _copy_release(source, target, listed.name, number, entry)
+                size += _copy_release(source, target, listed.name, number, entry, report)
             ready[number] = entry
         except (KernelFormatError, StoreError) as error:
             problems.append(str(error))
@@ -86,7 +89,9 @@ def _agrees(current: Index, number: Version, entry: Listed) -> bool:
     return number not in current.releases or current.releases[number].digest == entry.digest
 
 
-def _copy_release(source: ObjectStore, target: ObjectStore, name: str, number: Version, entry: Listed) -> int:
+def _copy_release(
+    source: ObjectStore, target: ObjectStore, name: str, number: Version, entry: Listed, report: Report
+) -> int:
     """Copies a release with its blobs; returns the bytes of the blobs. Raises StoreError, KernelFormatError."""
     file_name = release.file_name(entry.digest)
     where = f"{source.url}/{file_name}"
@@ -97,7 +102,8 @@ def _copy_release(source: ObjectStore, target: ObjectStore, name: str, number: V
     size = 0
     for part in parsed.variants:
         with tempfile.TemporaryFile() as file:
-            source.download(part.blob.name, file, part.blob.size)
+            reported: Any = Reported(file, report, f"{name} {number} {part.label}", part.blob.size)
+            source.download(part.blob.name, reported, part.blob.size)
             file.flush()
             file.seek(0)
             if digest_of(file.fileno()) != part.blob.sha256:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import IO, Any, NamedTuple
 
 from opforge.cache.filesystem.files import UNREADABLE, read_file
 from opforge.errors import KernelFormatError, PublishError
@@ -14,12 +14,14 @@ from opforge.packages.choose import candidate
 from opforge.packages.form import digests, metadata, names
 from opforge.packages.form.metadata import Metadata
 from opforge.packages.form.version import Version
+from opforge.remote.offers import Blob
 from opforge.remote.signatures.keys import Signer
 from opforge.remote.stores.protocol import ObjectStore
 
 from . import index, release, tree_blob
 from .index import Edit, Index, Listed
 from .release import Release, SignedRelease, Variant
+from .transfer import Report, Reported, ignore
 from .tuf.changes import recorder
 
 CHECKS = "checks.json"
@@ -34,6 +36,8 @@ class Packed(NamedTuple):
     label: str
     metadata: Metadata
     digest: str
+    files: Mapping[str, str]
+    """The SHA-256 of each file, that of the metadata too."""
 
 
 class Published(NamedTuple):
@@ -49,22 +53,28 @@ class Published(NamedTuple):
 
 
 def packed_variants(folder: str) -> list[Packed]:
-    """Returns the variants in `folder` or its build/, after comparing their files with their digests.
+    """Returns the variants in `folder` or its build/, or the folder itself, after comparing files with digests.
 
     Raises KernelFormatError, PublishError, OSError.
     """
     parent = os.path.join(folder, "build") if os.path.isdir(os.path.join(folder, "build")) else folder
+    folders = [os.path.join(parent, name) for name in sorted(os.listdir(parent))]
+    if os.path.isfile(os.path.join(folder, metadata.FILE)):
+        folders = [os.path.abspath(folder)]
     variants = []
-    for name in sorted(os.listdir(parent)):
-        path = os.path.join(parent, name)
+    for path in folders:
+        name = os.path.basename(path)
         if not os.path.isfile(os.path.join(path, metadata.FILE)):
             continue
-        stated = metadata.read(path)
-        differences = digests.problems(path, stated.files or {}, stated.algorithm)
+        text = read_file(os.path.join(path, metadata.FILE), metadata.MAX_BYTES)
+        stated = metadata.parse(text, os.path.join(path, metadata.FILE))
+        # A package of an older builder states no digests.
+        differences = digests.problems(path, stated.files, stated.algorithm) if stated.files is not None else []
         if differences:
             raise PublishError(path, "any remote", differences[0], "It was changed after it was packed: pack it again")
-        text = read_file(os.path.join(path, metadata.FILE))
-        variants.append(Packed(path, name, stated, digests.tree_digest(stated.files or {}, text)))
+        files = dict(stated.files) if stated.files and stated.algorithm == "sha256" else digests.of_folder(path)
+        digest = digests.tree_digest(files, text)
+        variants.append(Packed(path, name, stated, digest, files | {metadata.FILE: digests.of_bytes(text)}))
     if not variants:
         raise KernelFormatError(folder, "there is no variant in it", "a folder that opforge pack has written")
     return variants
@@ -75,7 +85,7 @@ def publish(
     folder: str,
     signer: Signer | None,
     allow_dirty: bool = False,
-    report: Callable[[str], None] = lambda _text: None,
+    report: Report = ignore,
 ) -> Published:
     """Publishes the release in a folder, and returns it; one that is there already changes nothing.
 
@@ -97,11 +107,11 @@ def publish(
         return done
     checks, variants = _checks(packed[0].folder), []
     for part in packed:
-        report(f"put {part.label}")
         with tempfile.TemporaryFile() as file:
-            blob = tree_blob.pack(part.folder, file)
+            blob = _blob(part, file, store.url)
             file.seek(0)
-            store.put_if_absent(blob.name, file)
+            reported: Any = Reported(file, report, part.label, blob.size)
+            store.put_if_absent(blob.name, reported)
         choice = candidate.of_metadata(part.label, part.metadata, part.folder, part.folder)
         variants.append(Variant(choice, part.digest, blob, checks.get((part.label, part.digest), UNRECORDED)))
     first = packed[0].metadata
@@ -120,9 +130,26 @@ def publish(
     signed = SignedRelease(data, (signer(data),) if signer else ())
     store.put_if_absent(release.file_name(signed.digest), signed.file())
     edit = _listing(store, number, signed.digest, what)
-    is_new = index.change(store, name, edit) is not None
+    try:
+        is_new = index.change(store, name, edit) is not None
+    except PublishError:  # another was quicker; perhaps with the same files, and other outcomes of the checks
+        current, _version = index.read(store, name)
+        if current is None or number not in current.releases:
+            raise
+        done = _same(store, current, packed, what, number)
+        record(_listing(store, number, done.digest, what))
+        return done
     record(edit)
     return Published(name, number, signed.digest, sum(part.blob.size for part in variants), is_new)
+
+
+def _blob(part: Packed, file: IO[bytes], url: str) -> Blob:
+    """Returns the blob of a variant after writing it. Raises PublishError for files that have just changed."""
+    blob, files = tree_blob.pack(part.folder, file)
+    differing = [path for path in {*files, *part.files} if files.get(path) != part.files.get(path)]
+    if differing:
+        raise PublishError(part.folder, url, f"{min(differing)} changed while it was published", "Publish it again")
+    return blob
 
 
 def _identity(packed: list[Packed], folder: str, url: str) -> tuple[str, Version]:
@@ -134,6 +161,10 @@ def _identity(packed: list[Packed], folder: str, url: str) -> tuple[str, Version
     if not name or number is None:
         hint = "Pack it with opforge pack --name ORG/NAME --version VERSION"
         raise PublishError(folder, url, "its metadata states no name or no version", hint)
+    commits = sorted({part.metadata.kernel.commit[:12] if part.metadata.kernel else "none" for part in packed})
+    if len(commits) > 1:
+        hint = "Remove those that are not packed any more, or pack all of them from one commit"
+        raise PublishError(folder, url, f"its variants are of several commits: {', '.join(commits)}", hint)
     names.check(name, folder)
     if name.startswith(LOCAL):
         raise PublishError(name, url, "its name has no organization", "Pack it again with --name ORG/NAME")
@@ -145,10 +176,12 @@ def _same(store: ObjectStore, current: Index, packed: list[Packed], what: str, n
     digest = current.releases[number].digest
     where = f"{store.url}/{release.file_name(digest)}"
     stored = store.get(release.file_name(digest), release.MAX_BYTES)
-    if stored is not None:
-        there = release.parse(release.split(stored.data, digest, where).data, where, current.name, number)
-        if release.tree_of(there.variants) == {part.label: part.digest for part in packed}:
-            return Published(current.name, number, digest, sum(part.blob.size for part in there.variants), False)
+    if stored is None:
+        hint = "Restore it from a mirror, or publish the package under another version"
+        raise PublishError(what, store.url, "its index names this version, and its release is missing", hint)
+    there = release.parse(release.split(stored.data, digest, where).data, where, current.name, number)
+    if release.tree_of(there.variants) == {part.label: part.digest for part in packed}:
+        return Published(current.name, number, digest, sum(part.blob.size for part in there.variants), False)
     hint = f"A version never changes: raise it, to {Version(number.interface, number.rebuild + 1)} for one"
     raise PublishError(what, store.url, "this version was published with other files", hint)
 
@@ -178,18 +211,38 @@ def _checks(folder: str) -> Mapping[tuple[str, str], Mapping[str, str]]:
 
 
 def yank(store: ObjectStore, name: str, number: Version, reason: str, signer: Signer | None = None) -> bool:
-    """Marks a release as yanked, or with an empty reason as not yanked. Returns whether that changed the index.
+    """Marks a release as yanked. Returns whether that changed the index.
 
-    `signer` is for a registry with TUF metadata. Raises PublishError if there is no such release, StoreError,
-    KernelFormatError.
+    `signer` is for a registry with TUF metadata. Raises PublishError if there is no such release or the reason cannot
+    be shown, StoreError, KernelFormatError.
     """
+    problem = "" if reason.strip() else "a reason is missing"
+    if len(reason) > index.MAX_REASON:
+        problem = f"the reason has {len(reason)} characters, more than {index.MAX_REASON}"
+    odd = next((char for char in reason if not char.isprintable()), "")
+    if odd:
+        problem = f"the reason holds {odd!a}, which cannot be shown"
+    if problem:
+        hint = "Say in one line why nobody should choose it"
+        raise PublishError(f"{name} {number}", store.url, problem, hint, "yanked in")
+    return _mark(store, name, number, reason, signer)
+
+
+def unyank(store: ObjectStore, name: str, number: Version, signer: Signer | None = None) -> bool:
+    """Takes back a yank, as `yank` does it. Returns whether that changed the index."""
+    return _mark(store, name, number, "", signer)
+
+
+def _mark(store: ObjectStore, name: str, number: Version, reason: str, signer: Signer | None) -> bool:
     record = recorder(store, name, signer)
 
     def edit(current: Index) -> Index | None:
         listed = current.releases.get(number)
         if listed is None:
             versions = ", ".join(map(str, sorted(current.releases, reverse=True)[:10])) or "none"
-            raise PublishError(f"{name} {number}", store.url, "there is no such release", f"There are: {versions}")
+            action = "yanked in" if reason else "unyanked in"
+            hint = f"There are: {versions}"
+            raise PublishError(f"{name} {number}", store.url, "there is no such release", hint, action)
         if listed.yanked == reason:
             return None
         return current._replace(releases={**current.releases, number: listed._replace(yanked=reason)})

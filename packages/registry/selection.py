@@ -17,7 +17,7 @@ from opforge.remote.signatures import trust
 from opforge.remote.stores import open_store
 from opforge.remote.stores.protocol import ObjectStore
 
-from . import index, release
+from . import fetched, index, release
 from .index import Index
 from .release import Release, SignedRelease, Variant
 from .tuf import roots
@@ -80,12 +80,11 @@ def fetch_release(source: Source, listed: Index, number: Version) -> Verified:
     entry = listed.releases[number]
     name = release.file_name(entry.digest)
     where = f"{source.remote}/{name}"
-    stored = source.store.get(name, release.MAX_BYTES)
-    if stored is None:
+    signed = fetched.signed(source.store, entry.digest, where)
+    if signed is None:
         advice = "The remote is incomplete: report it to its owner"
         problem = f"{source.remote} names its release and has no {name}"
         raise KernelInstallError(f"{listed.name} {number}", problem, advice)
-    signed = release.split(stored.data, entry.digest, where)
     signer = verified_signer(source.remote, signed, listed.name, where)
     parsed = release.parse(signed.data, where, listed.name, number)
     return Verified(parsed, signed, signer, source, listed.sequence, entry.yanked)
@@ -140,10 +139,25 @@ def fitting(
     at_least: Mapping[str, int] | None,
     reasons: list[str],
 ) -> Iterator[Choice]:
-    """Yields the releases of a package that fit, the newest first; the first remote that has the name is asked alone.
+    """Yields the releases of a package that fit, the newest first. `reasons` gets why each other is not used."""
+    for verified in releases(name, numbers, among, at_least, reasons):
+        chosen, problems = variants_for(verified.release.variants, here, all_platforms)
+        if chosen:
+            yield Choice(verified, chosen)
+        reasons += [f"{name} {verified.release.version}, {problem}" for problem in problems]
 
-    A second remote must not be able to offer a newer release of a name that is the first one's. `reasons` gets why each
-    other is not used.
+
+def releases(
+    name: str,
+    numbers: Range,
+    among: Sequence[Source],
+    at_least: Mapping[str, int] | None,
+    reasons: list[str],
+) -> Iterator[Verified]:
+    """Yields the releases of a package in a range, the newest first; the first remote that has the name is asked alone.
+
+    A second remote must not be able to offer a newer release of a name that is the first one's. `reasons` gets where
+    there is none.
     """
     for source in among:
         listed = source.read_index(name)
@@ -155,14 +169,10 @@ def fitting(
         if not usable:
             newest = [_shown(number, listed) for number in sorted(listed.releases, reverse=True)[:5]]
             text = ", ".join(newest) or "none"
-            reasons.append(f"{ABSENT}{source.remote}: {name} has no release in {numbers}; its newest are: {text}")
+            sought = f"release in {numbers}" if numbers.text else "release that may be chosen"
+            reasons.append(f"{ABSENT}{source.remote}: {name} has no {sought}; its newest are: {text}")
         for number in usable[:MAX_TRIED]:
-            verified = fetch_release(source, listed, number)
-            parts = verified.release.variants
-            chosen, problems = variants_for(parts, here, all_platforms)
-            if chosen:
-                yield Choice(verified, chosen)
-            reasons += [f"{name} {number}, {problem}" for problem in problems]
+            yield fetch_release(source, listed, number)
         return
 
 
@@ -177,6 +187,15 @@ def variants_for(
     if chosen:
         return tuple(part for part in parts if part.candidate in chosen), []
     return (), [f"{choice.candidate.label}: {choice.problem}" for choice in order.decide(candidates, environment)]
+
+
+def for_this_machine(choice: Choice) -> Choice:
+    """Returns a choice with the variants for this machine alone. Raises KernelIncompatibleError if there is none."""
+    release = choice.verified.release
+    chosen, problems = variants_for(release.variants, environment.here, all_platforms=False)
+    if not chosen:
+        raise KernelIncompatibleError(f"{release.name} {release.version}", problems)
+    return choice._replace(variants=chosen)
 
 
 def _shown(number: Version, listed: Index) -> str:
@@ -209,5 +228,6 @@ def parse_requirement(text: str) -> tuple[str, Range]:
     from opforge.packages.form import names
 
     end = next((at for at, char in enumerate(text) if char in "@<>=! "), len(text))
-    rest = text[end:].lstrip("@ ").strip()
-    return names.check(text[:end], "the kernel"), version.parse_range(rest or None, f"the version of {text[:end]}")
+    rest = text[end:].removeprefix("@").strip()
+    name = names.check(text[:end], "the kernel")
+    return name, version.parse_range(rest if text[end:].strip() else None, f"the version of {name}")

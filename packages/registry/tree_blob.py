@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 from typing import IO
 
@@ -14,24 +16,45 @@ from opforge.remote.offers import Blob
 ADVICE = "The remote, or what lies between, has changed it: report it to the remote's owner"
 
 
-def pack(folder: str, file: IO[bytes]) -> Blob:
-    """Writes a variant's folder to a new file; returns what a release says of it. Raises OSError, ValueError."""
+class _Hashed:
+    """Reads a file, and hashes what was read."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._digest = file, hashlib.sha256()
+
+    def read(self, size: int) -> bytes:
+        data = self._file.read(size)
+        self._digest.update(data)
+        return data
+
+    def text(self) -> str:
+        return base64.b64encode(self._digest.digest()).decode()
+
+
+def pack(folder: str, file: IO[bytes]) -> tuple[Blob, dict[str, str]]:
+    """Writes a variant's folder to a new file. Raises OSError, ValueError.
+
+    Returns what a release says of it, and the SHA-256 of each file as it was packed: it may have changed since it was
+    checked.
+    """
     import tarfile  # not for what is unpacked
 
     from opforge.cache.transfer.archive import member
     from opforge.remote.blobs import LEVEL, Counted
 
-    paths = [*digests.files_of(folder), metadata.FILE]
+    paths, hashed = [*digests.files_of(folder), metadata.FILE], dict[str, str]()
     with zstd().ZstdFile(file, "wb", level=LEVEL) as packed:
         counted = Counted(packed)
         with tarfile.open(fileobj=counted, mode="w", format=tarfile.PAX_FORMAT) as archive:
             for path in sorted(paths):
                 with open_regular(os.path.join(folder, path)) as content:
-                    archive.addfile(member(path, os.fstat(content.fileno()).st_size), content)
+                    reader = _Hashed(content)
+                    archive.addfile(member(path, os.fstat(content.fileno()).st_size), reader)  # type: ignore[arg-type]
+                    hashed[path] = reader.text()
     file.flush()
     size = file.tell()
     file.seek(0)
-    return Blob(digest_of(file.fileno()), size, counted.count)
+    return Blob(digest_of(file.fileno()), size, counted.count), hashed
 
 
 def unpack(file: IO[bytes], blob: Blob, folder: str, what: str) -> None:
@@ -51,20 +74,23 @@ def unpack(file: IO[bytes], blob: Blob, folder: str, what: str) -> None:
         reader = TarReader(file, blob.unpacked)
         for path, _size in reader.members():
             problem = digests.path_problem(path) or (f"{path!r} is in it twice" if path in seen else "")
+            if len(seen) == metadata.MAX_FILES:
+                problem = f"it has more than {metadata.MAX_FILES} files"
             if problem:
                 raise ValueError(problem)
             seen.add(path)
-            _write(os.path.join(folder, path), reader)
+            _write(folder, path, reader)
     except ValueError as error:
         raise KernelInstallError(what, f"its blob cannot be unpacked: {error}", ADVICE) from error
 
 
-def _write(path: str, reader: TarReader) -> None:
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+def _write(folder: str, path: str, reader: TarReader) -> None:
+    full = os.path.join(folder, path)
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except FileExistsError as error:
-        raise ValueError(f"{os.path.basename(path)!r} is both a file and a folder in it") from error
+        os.makedirs(os.path.dirname(full), mode=0o700, exist_ok=True)
+        handle = os.open(full, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise ValueError(f"{path!r} is both a file and a folder in it") from error
     with os.fdopen(handle, "wb") as file:
         for chunk in reader.content():
             file.write(chunk)

@@ -84,7 +84,7 @@ def parse(table: dict[str, Any], path: str, folder: str) -> Project:
         raise fields.error(f"it has {len(kinds)} of [torch], [torch-noarch] and [tvm-ffi], and not exactly one")
     hub = Fields(general.table("hub", {}), f"{path}: general.hub", EXPECTED)
     short = names.check_short(general.text("name"), f"{path}: general: name")
-    name = hub.text("repo-id", f"{LOCAL}/{short}")
+    name = hub.text("repo-id", f"{LOCAL}/{short}").lower()
     depends = [
         Fields(value, f"{path}: kernel-depends", EXPECTED) for value in general.get("kernel-depends", list, "list", [])
     ]
@@ -99,7 +99,7 @@ def parse(table: dict[str, Any], path: str, folder: str) -> Project:
         python=_python(folder, short, path),
         python_depends=general.texts("python-depends", ()),
         kernel_depends={
-            names.check(entry.text("repo-id"), entry.where): version.parse_range(
+            names.check(entry.text("repo-id").lower(), entry.where): version.parse_range(
                 entry.values.get("version"), entry.where
             )
             for entry in depends

@@ -84,3 +84,46 @@ def test_many_processes_that_install_the_same_download_it_once(registry, monkeyp
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     assert codes == [0] * PROCESSES
     assert log.read_text() == "x" and state(registry) == "intact"
+
+
+def test_installations_and_removals_that_are_killed_disturb_no_other(registry):
+    """Four processes install, remove and verify at random; every tenth of a second one of them is killed."""
+    from opforge.packages.installed import remove
+
+    for number in ("1", "2"):
+        registry.publish("acme/other", number)
+    problems = registry.scratch / "problems"
+
+    def work(seed):
+        chance = random.Random(seed)
+        while True:
+            name, number = chance.choice([("acme/plain", "1"), ("acme/other", "1"), ("acme/other", "2")])
+            try:
+                if chance.random() < 0.6:
+                    registry.install(name, number)
+                else:
+                    remove.remove(registry.root, name, version.parse_range(number))
+            except Exception as error:
+                with problems.open("a") as file:
+                    file.write(f"{error}\n")
+
+    chance, seeds = random.Random(5), iter(range(1000))
+    children = [forked(lambda: work(next(seeds))) for _number in range(4)]
+    for _number in range(40):
+        time.sleep(chance.uniform(0, 0.1))
+        child = children.pop(0)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        seed = next(seeds)
+        children.append(forked(lambda seed=seed: work(seed)))
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert not problems.exists(), problems.read_text()
+    state(registry)
+    for name in [*releases.names(registry.root), "acme/plain"]:
+        remove.remove(registry.root, name, version.ANY)
+    registry.install()
+    remove.remove(registry.root, "acme/plain", version.ANY)
+    walked = os.walk(registry.root.join())
+    assert not [name for parent, _folders, names in walked for name in names if "locks" not in parent]

@@ -2,9 +2,9 @@
 
     python tests/fuzz/fuzz_packages.py PARSER -runs=100000 [CORPUS_FOLDER]
 
-PARSER is metadata, release, index, lock, build_toml, kernel_toml or installed. The first byte of an input says what the
-rest is: the file itself, or the seed of damage to a valid one. What is refused raises an error of opforge; what is read
-can be judged for a machine and written again, and gives the same when it is read once more.
+PARSER is one of PARSERS. The first byte of an input says what the rest is: the file itself, or the seed of damage
+to a valid one. What is refused raises an error of opforge; what is read can be judged for a machine and written again,
+and gives the same when it is read once more.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import tomlkit
 from support.fuzzing import json_mutations, mutations
+from support.text_files import write
 
 from opforge.builders.spec.machine import Machine
 from opforge.errors import KernelFormatError, OpforgeError
@@ -30,7 +31,7 @@ from opforge.packages.form import metadata, toml_file, variant
 from opforge.packages.form.version import Version
 from opforge.packages.installed import releases
 from opforge.packages.installed.layout import Root
-from opforge.packages.project import lock_file
+from opforge.packages.project import hub_locks, lock_file
 from opforge.packages.registry import index, release
 from opforge.packages.registry.release import Blob, Release, Variant
 from opforge.packages.sources import build_toml, kernel_toml, project
@@ -58,6 +59,8 @@ HERE = Environment(
     "cuda",
     (13, 0),
 )
+HUB_LOCK = f"""[{{"dependency": {{"repo-id": "Acme/relu", "version": 2}}, "lock": {{"commit": "{"ab" * 20}"}}}},
+{{"repo_id": "acme/old", "sha": "{"12" * 20}", "variants": {{"torch-cuda": {{"hash": "sha256-{"a" * 64}"}}}}}}]"""
 BUILD = """\
 [general]
 name = "relu"
@@ -124,9 +127,7 @@ class PackageTarget:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         for path in ("torch-ext/relu/__init__.py", "torch-ext/torch_binding.cpp", "relu.cu", "relu.cpp", "python/x.py"):
-            os.makedirs(os.path.dirname(os.path.join(folder, path)), exist_ok=True)
-            with open(os.path.join(folder, path), "wb"):
-                pass
+            write(folder, path, "")
         os.mkdir(os.path.join(folder, "tests"))
         stated = metadata.parse(
             json.dumps(
@@ -182,6 +183,7 @@ class PackageTarget:
             "release": signed.data(),
             "index": index.Index(NAME, 3, listed).data(),
             "lock": lock_file.text(lock_file.Lock({NAME: ">=2"}, (locked,))).encode(),
+            "hub_lock": HUB_LOCK.encode(),
             "build_toml": BUILD.encode(),
             "kernel_toml": KERNEL.encode(),
             "installed": json.dumps(releases.to_json(here)).encode(),
@@ -240,6 +242,10 @@ class PackageTarget:
         again = lock_file.parse(toml_file.parse(lock_file.text(read).encode(), "here", lock_file.EXPECTED), "here")
         assert lock_file.text(again) == lock_file.text(read)
 
+    def _hub_lock(self, content: bytes) -> None:
+        for kernel in hub_locks.parse(content, "here"):
+            assert kernel.repository.count("/") == 1 and ".." not in kernel.repository and kernel.commit.isalnum()
+
     def _build_toml(self, content: bytes) -> None:
         described = build_toml.parse(toml_file.parse(content, "here", build_toml.EXPECTED), "here", self.folder)
         self._buildable(described)
@@ -275,7 +281,7 @@ def project_target(text: str) -> Any:
     return Target.parse(text)
 
 
-PARSERS = ("metadata", "release", "index", "lock", "build_toml", "kernel_toml", "installed")
+PARSERS = ("metadata", "release", "index", "lock", "hub_lock", "build_toml", "kernel_toml", "installed")
 
 
 def main() -> None:

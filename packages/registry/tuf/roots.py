@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import posixpath
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from opforge import limit_settings, settings
 from opforge import trust as owners
@@ -20,12 +22,24 @@ FILE = "trusted-root.json"
 SEEN = "timestamp.json"
 """Where python-tuf keeps the newest timestamp."""
 LOCK = "lock"
+PORTS = {"http": 80, "https": 443}
 
 
 def folder_of(url: str) -> str:
     """Returns the folder with what is known of a registry: the trusted root, and the newest metadata that was seen."""
-    name = hashlib.sha256(url.rstrip("/").encode()).hexdigest()[:32]
+    name = hashlib.sha256(_spelled(url).encode()).hexdigest()[:32]
     return os.path.join(settings.config_dir(), "tuf", name)
+
+
+def _spelled(url: str) -> str:
+    """Returns the one spelling of a registry's URL: by another one it would be read without protection."""
+    parts = urlsplit(url)
+    host, port = (parts.hostname or "").lower(), parts.port
+    place = f"[{host}]" if ":" in host else host
+    if port is not None and port != PORTS.get(parts.scheme.lower()):
+        place += f":{port}"
+    path = posixpath.normpath(f"/{quote(unquote(parts.path)).lstrip('/')}").rstrip("/")
+    return urlunsplit((parts.scheme.lower(), place, path, parts.query, ""))
 
 
 def read(url: str) -> bytes | None:
@@ -53,15 +67,14 @@ def trust(url: str, data: bytes) -> str:
     path = os.path.join(folder, FILE)
     try:
         if json.loads(data)["signed"]["_type"] != "root":
-            raise ValueError("it is no root metadata")
+            raise ValueError("of another role")
         make_folder(folder)
         # First: without this file the registry would be read unprotected.
         write_file(path, data)
         _forget(folder)
     except (ValueError, KeyError, TypeError) as error:
-        raise TrustFileError(
-            path, str(error), "Get the file from the registry's owner, not from the registry"
-        ) from error
+        advice = "Get the file from the registry's owner, not from the registry"
+        raise TrustFileError(path, "what was given is no root metadata", advice) from error
     except OSError as error:
         raise unwritable(url, error) from error
     return path

@@ -132,8 +132,8 @@ class State:
 
     def timestamp(self) -> tuple[Metadata[Timestamp], str]:
         """Returns the timestamp, and the version of its object. One that is older than what was seen is refused."""
+        seen = roots.seen(self.store.url)  # first: another process may renew it after it was read here
         loaded, version = self.load(Timestamp, "timestamp.json", self.verifier.signed, Timestamp.type)
-        seen = roots.seen(self.store.url)
         if loaded.signed.version < seen:
             raise self._error(f"its timestamp is version {loaded.signed.version}, and version {seen} was seen before")
         return loaded, version

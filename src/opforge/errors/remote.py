@@ -30,11 +30,11 @@ class SignatureError(RemoteError):
 
 
 class PublishError(RemoteError):
-    """A result was not published to a remote."""
+    """A result was not published to a remote, or what is there was not changed."""
 
-    def __init__(self, what: str, url: str, reason: str, hint: str) -> None:
-        super().__init__(f"{what} was not published to {url}: {reason}. {hint}.")
-        self.what, self.url, self.reason, self.hint = what, url, reason, hint
+    def __init__(self, what: str, url: str, reason: str, hint: str, action: str = "published to") -> None:
+        super().__init__(f"{what} was not {action} {url}: {reason}. {hint}.")
+        self.what, self.url, self.reason, self.hint, self.action = what, url, reason, hint, action
 
 
 class KeyFileError(RemoteError):

@@ -104,6 +104,27 @@ def test_relocations_in_code_are_refused(built, tmp_path):
     assert "its library has relocations in its code: compile with -fPIC" in library.problems(str(path), STABLE, "2.10")
 
 
+AT_ONCE = """
+namespace c10 { struct RegisterOperators { RegisterOperators(); ~RegisterOperators(); }; }
+static c10::RegisterOperators ops;
+"""
+BLOCK = """
+extern "C" int aoti_torch_library_init_def(const char*, const char*, unsigned, void**);
+static int defined = aoti_torch_library_init_def("aten", __FILE__, 1, nullptr);
+"""
+OURS = 'extern "C" const char* opforge_register(const char*, const char*) { return nullptr; }\n'
+
+
+@pytest.mark.parametrize(
+    ("source", "is_refused"), [(AT_ONCE, True), (AT_ONCE + OURS, True), (BLOCK, True), (BLOCK + OURS, False)]
+)
+def test_a_library_that_defines_ops_in_the_namespace_of_others_is_refused(built, source, is_refused):
+    """What opforge builds calls torch's functions in `opforge_register`, with the namespace of that build."""
+    text = "its library registers ops when it is opened, in namespaces that another package may define"
+    lines = library.problems(built(source), TORCH, "")
+    assert any(text in line for line in lines) == is_refused, lines
+
+
 def test_a_library_without_a_table_of_sections_is_refused(built, tmp_path):
     content = bytearray(Path(built(SOURCE)).read_bytes())
     content[0x28:0x30] = struct.pack("<Q", 0)  # e_shoff

@@ -151,6 +151,7 @@ class TestPythonAlone:
         python_project(folder, text="from ._ops import add_op_namespace_prefix\nNAME = add_op_namespace_prefix('x')\n")
         (variant,) = packed(folder, tmp_path, Options())
         assert (variant.label, variant.checks["import"]) == ("torch-universal", "passed")
+        assert variant.checks["tests"] == "not run: the package has none"
         assert variant.metadata.opforge["record"] is None
 
 
@@ -165,7 +166,13 @@ class TestTrial:
         )
         write(folder, "tests/test_scale.py", text)
         (variant,) = packed(folder, tmp_path, Options())
-        outcome = {"import": "passed", "opcheck": "passed", "graph": "passed", "tests": "passed: 1 passed"}
+        outcome = {
+            "schemas": "passed",
+            "import": "passed",
+            "opcheck": "passed",
+            "graph": "passed",
+            "tests": "passed: 1 passed",
+        }
         assert variant.checks == outcome
         kept = json.loads((tmp_path / "build" / "checks.json").read_text())
         assert kept == {variant.label: {"digest": variant.digest, "checks": outcome}}
@@ -195,11 +202,6 @@ class TestTrial:
         with pytest.raises(PackError) as error:
             packed(folder, tmp_path, Options())
         assert problem in str(error.value)
-
-    def test_a_variant_for_another_device_is_not_run_and_says_so(self, folder, tmp_path):
-        scale_project(folder)
-        (variant,) = packed(folder, tmp_path, QUICK)
-        assert set(variant.checks.values()) == {"not run: not requested"}
 
 
 class TestRefusals:

@@ -108,6 +108,9 @@ def test_each_variant_holds_the_code_of_one_architecture_and_the_newest_the_ptx(
         "sm_80": ["sm_80"],
         "sm_90+ptx": ["compute_90", "sm_90"],
     }
+    for part in stated.values():
+        major = part.opforge["record"]["requires"]["cuda"].partition(".")[0]
+        assert part.opforge["measured"]["floors"]["driver"] == f"{major}.0"
     assert {arch: part.archs for arch, part in stated.items()} == {
         "sm_80": ("8.0",),
         "sm_90+ptx": ("9.0+PTX",),

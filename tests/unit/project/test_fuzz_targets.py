@@ -113,7 +113,7 @@ def test_the_offer_target_reads_valid_input_and_refuses_damage(tmp_path):
     assert len(set(problems)) > 20
 
 
-@pytest.mark.parametrize("parser", ["metadata", "release", "index", "lock", "build_toml", "kernel_toml", "installed"])
+@pytest.mark.parametrize("parser", load("fuzz_packages").PARSERS)
 def test_the_package_target_reads_valid_files_and_refuses_damage(tmp_path, parser):
     (tmp_path / "fuzz").mkdir()
     target = load("fuzz_packages").PackageTarget(str(tmp_path / "fuzz"))

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opforge.cli.guard import FAILED, Guarded, json_option
-from opforge.cli.output import emit_json, is_terminal, size_text
+from opforge.cli.output import emit_json
 
 from .options import into_options, remote_option, root_of
+from .transfers import Transfers
 
 if TYPE_CHECKING:
     from opforge.packages.installed.layout import Root
     from opforge.packages.installed.releases import Installed
+    from opforge.packages.registry.selection import Choice
 
 
 @click.command("install", cls=Guarded)
@@ -56,14 +58,18 @@ def install(
     if not kernels:
         from opforge.packages.project import install as project_install
 
-        results = project_install.install_locked(root, os.getcwd(), frozen, all_platforms, urls)
+        with Transfers(as_json) as transfers:
+            results = project_install.install_locked(root, os.getcwd(), frozen, all_platforms, urls, transfers)
     elif frozen:
         raise click.UsageError("--frozen installs the project's own kernels: name none")
-    for text in kernels:
-        if os.path.isdir(text):
-            results.append((_from_folder(root, text), True))
-        else:
-            results += _from_remotes(root, text, urls, all_platforms, is_terminal(sys.stderr) and not as_json)
+    # All are chosen before the first is installed: one that is not there changes nothing.
+    chosen = [_chosen(text, urls, all_platforms) for text in kernels if not os.path.isdir(text)]
+    for text in filter(os.path.isdir, kernels):
+        results.append((_from_folder(root, text), True))
+    from opforge.packages.registry.install import install as install_choice
+
+    with Transfers(as_json) as transfers:
+        results += [install_choice(root, choice, transfers) for choices in chosen for choice in choices]
     _print(results, as_json)
 
 
@@ -76,19 +82,11 @@ def _from_folder(root: Root, folder: str) -> Installed:
     return from_folders(root, name, [variant.folder for variant in variants])
 
 
-def _from_remotes(
-    root: Root, text: str, urls: Sequence[str], all_platforms: bool, shows: bool
-) -> list[tuple[Installed, bool]]:
-    from opforge.packages.registry import dependencies, install, selection
+def _chosen(text: str, urls: Sequence[str], all_platforms: bool) -> list[Choice]:
+    from opforge.packages.registry import dependencies, selection
 
     requirement = selection.parse_requirement(text)
-    choices = dependencies.resolve([requirement], selection.sources(urls), all_platforms=all_platforms)
-
-    def report(label: str, done: int, total: int) -> None:
-        if shows and not done:
-            click.echo(f"download {label}, {size_text(total)}", err=True)
-
-    return [install.install(root, choice, report) for choice in choices]
+    return dependencies.resolve([requirement], selection.sources(urls), all_platforms=all_platforms)
 
 
 def _print(results: Sequence[tuple[Installed, bool]], as_json: bool) -> None:

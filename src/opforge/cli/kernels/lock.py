@@ -36,6 +36,14 @@ def command(check: bool, upgrade: bool, names: Sequence[str], urls: Sequence[str
     from opforge.packages.registry import selection
 
     folder = os.getcwd()
+    if check and (upgrade or names):
+        raise click.UsageError("--check writes nothing: leave out --upgrade and --upgrade-kernel")
+    before = locking.current(folder) if names else None
+    present = [kernel.name for kernel in before.kernels] if before else []
+    absent = sorted(set(names) - set(present))
+    if absent:
+        listed = ", ".join(present) or "none"
+        raise click.UsageError(f"{', '.join(absent)} is not in the lock file, which has: {listed}")
     if check:
         problems = locking.problems(folder)
         if as_json:

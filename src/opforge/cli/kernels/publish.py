@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from opforge.cli.guard import Guarded, json_option
-from opforge.cli.output import emit_json, is_terminal, size_text
+from opforge.cli.output import emit_json, size_text
+
+from .transfers import Transfers
 
 if TYPE_CHECKING:
     from opforge.remote.remotes import Remote
@@ -48,8 +50,8 @@ def publish(remote: str, folder: str, key: str, allow_dirty: bool, as_json: bool
 
     parsed, store = _store(remote)
     signer = None if parsed.is_unsigned else keys.signer(key)
-    report = (lambda text: click.echo(text, err=True)) if is_terminal() and not as_json else (lambda _text: None)
-    done = publish_folder(store, folder, signer, allow_dirty, report)
+    with Transfers(as_json) as transfers:
+        done = publish_folder(store, folder, signer, allow_dirty, transfers)
     if as_json:
         emit_json({**done._asdict(), "version": str(done.version)})
     else:
@@ -87,13 +89,13 @@ def unyank(remote: str, name: str, version: str, key: str, as_json: bool) -> Non
     Example:
       opforge unyank s3://kernels/ops acme/relu 2.3
     """
-    _mark(remote, name, version, "", key, as_json)
+    _mark(remote, name, version, None, key, as_json)
 
 
-def _mark(remote: str, name: str, version: str, reason: str, key: str, as_json: bool) -> None:
+def _mark(remote: str, name: str, version: str, reason: str | None, key: str, as_json: bool) -> None:
     from opforge.packages.form import names
     from opforge.packages.form import version as versions
-    from opforge.packages.registry.publish import yank as mark
+    from opforge.packages.registry import publish as registry
     from opforge.packages.registry.tuf import roots
     from opforge.remote.signatures import keys
 
@@ -101,9 +103,13 @@ def _mark(remote: str, name: str, version: str, reason: str, key: str, as_json: 
     number = versions.parse(version, "VERSION")
     # An index alone has no signature.
     signer = keys.signer(key) if roots.read(store.url) is not None else None
-    changed = mark(store, names.check(name, "NAME"), number, reason, signer)
-    if as_json:
-        emit_json({"name": name, "version": str(number), "yanked": reason, "changed": changed})
+    names.check(name, "NAME")
+    if reason is None:
+        changed = registry.unyank(store, name, number, signer)
     else:
-        word = "yanked" if reason else "unyanked"
+        changed = registry.yank(store, name, number, reason, signer)
+    if as_json:
+        emit_json({"name": name, "version": str(number), "yanked": reason or "", "changed": changed})
+    else:
+        word = "unyanked" if reason is None else "yanked"
         click.echo(f"{word} {name} {number}" if changed else f"{name} {number} was {word} already")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opforge.cli.guard import FAILED, Guarded, json_option
+from opforge.cli.messages import show_error
 from opforge.cli.output import emit_json, show_table, size_text
 
 from .options import remote_option
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from opforge.packages.choose.candidate import Candidate
     from opforge.packages.choose.environment import Environment
     from opforge.packages.installed.releases import Installed
+    from opforge.packages.registry.selection import Verified
 
 
 def _installed(name: str = "") -> list[Installed]:
@@ -108,6 +110,8 @@ def info(name: str, urls: Sequence[str], as_json: bool) -> None:
             if release["version"] not in remote_versions
         ]
         show_table(("VERSION", "INSTALLED", "YANKED", "FROM", "RELEASE"), rows)
+        if not rows:
+            show_error(f"no remote has {name}, and it is not installed: check the name, or name a remote with --remote")
     sys.exit(0 if listed or installed else FAILED)
 
 
@@ -133,8 +137,8 @@ def resolve(kernel: str, machine: str | None, urls: Sequence[str], as_json: bool
     """
     from opforge.packages.choose import environment, order
 
-    where, candidates = _candidates(kernel, urls)
     here = _environment(machine) if machine else environment.here(["all"])
+    where, candidates = _candidates(kernel, urls, here)
     decisions = order.decide(candidates, here)
     chosen = [candidate.label for candidate in order.best(candidates, here)]
     if as_json:
@@ -168,31 +172,40 @@ def _environment(path: str) -> Environment:
     return environment.from_json(parse_object(read_file(path), path, 1 << 20, expected), path)
 
 
-def _candidates(kernel: str, urls: Sequence[str]) -> tuple[str, list[Candidate]]:
+def _candidates(kernel: str, urls: Sequence[str], here: Environment) -> tuple[str, list[Candidate]]:
     """Returns where a package was found, and its variants. Raises KernelNotFoundError and what reading it raises."""
     from opforge.errors import KernelFormatError, KernelNotFoundError
+    from opforge.packages.choose import order
     from opforge.packages.load import checkout
     from opforge.packages.registry import selection
 
     if os.path.isdir(kernel):
         variants, problems = checkout.variants(os.path.abspath(kernel))
-        if problems:
-            raise KernelFormatError(kernel, problems[0], "folders of variants")
+        if problems or not variants:
+            problem = problems[0] if problems else "there is no variant in it"
+            raise KernelFormatError(kernel, problem, "a folder that opforge pack has written")
         return f"in {kernel}", [choice.candidate for choice in variants]
     name, numbers = selection.parse_requirement(kernel)
-    searched = []
-    for source in selection.sources(urls):
-        listed = source.read_index(name)
-        usable = listed.usable(numbers) if listed else []
-        if listed and usable:
-            verified = selection.fetch_release(source, listed, usable[0])
-            where = f"release {usable[0]} of {source.remote}, signed by {verified.signer or 'nobody'}"
-            return where, [part.candidate for part in verified.release.variants]
-        searched.append(str(source.remote))
+    searched: list[str] = []
+    newest: Verified | None = None
+    for verified in selection.releases(name, numbers, selection.sources(urls), None, searched):
+        parts = [part.candidate for part in verified.release.variants]
+        newest = newest or verified
+        if order.best(parts, here):  # an older one that fits is what would be installed
+            return _signed(verified), parts
+    if newest is not None:
+        return _signed(newest), [part.candidate for part in newest.release.variants]
     for release in _installed(name):
         if release.version in numbers:
             return f"release {release.version} in {release.root.path}", [part.candidate for part in release.variants]
-    raise KernelNotFoundError(kernel, [*searched, "what is installed"], "Name a remote with --remote.")
+    missing = [reason.removeprefix(selection.ABSENT) for reason in searched]
+    advice = "Check the name and the version, or name a remote with --remote."
+    raise KernelNotFoundError(kernel, [*missing, "what is installed"], advice)
+
+
+def _signed(verified: Verified) -> str:
+    release = verified.release
+    return f"release {release.version} of {verified.source.remote}, signed by {verified.signer or 'nobody'}"
 
 
 @click.command("verify", cls=Guarded)
@@ -219,7 +232,8 @@ def verify(names: Sequence[str], deep: bool, as_json: bool) -> None:
         }
         for release in releases
     ]
-    missing = sorted(set(names) - {release.name for release in releases})
+    results += _damaged(names)
+    missing = sorted(set(names) - {result["name"] for result in results})
     if as_json:
         emit_json({"kernels": results, "missing": missing})
     else:
@@ -229,3 +243,21 @@ def verify(names: Sequence[str], deep: bool, as_json: bool) -> None:
         for name in missing:
             click.echo(f"error: {name} is not installed", err=True)
     sys.exit(FAILED if missing or any(result["problems"] for result in results) else 0)
+
+
+def _damaged(names: Sequence[str]) -> list[dict[str, Any]]:
+    """Returns the releases whose own file cannot be read: nothing else of them is known."""
+    from opforge.packages.installed import layout, releases
+
+    return [
+        {
+            "name": name,
+            "version": str(number),
+            "folder": root.path,
+            "problems": [f"{root.release(name, str(number))} cannot be read: install it again, or remove it"],
+        }
+        for root in layout.roots()
+        for name in releases.names(root)
+        if not names or name in names
+        for number in releases.damaged(root, name)
+    ]

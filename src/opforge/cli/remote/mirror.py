@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import click
 
 from opforge.cli.guard import FAILED, OK, Guarded, json_option
+from opforge.cli.kernels.transfers import Transfers
 from opforge.cli.output import counted, emit_json, size_text
 from opforge.cli.selection import normalized
 
@@ -24,10 +25,11 @@ def command(source: str, target: str, names: Sequence[str], as_json: bool) -> No
 
     NAME is an op, or a package as ORG/NAME. No key is needed: those who fetch from TO trust the keys that signed.
     """
+    from opforge.packages.form.names import check
     from opforge.packages.registry import mirror as packages
     from opforge.remote import mirror
 
-    kernels = [name for name in names if "/" in name]
+    kernels = [check(name, "NAME") for name in names if "/" in name]
     ops = {normalized(name) for name in names if "/" not in name}
     (remote, there), (_remote, here), offered = opened(source), opened(target), set[str]()
 
@@ -36,7 +38,8 @@ def command(source: str, target: str, names: Sequence[str], as_json: bool) -> No
         return not ops or normalized(op) in ops
 
     copied = list(mirror.copy(there, here, accepts)) if ops or not names else []
-    packed = list(packages.copy(there, here, kernels)) if kernels or not names else []
+    with Transfers(as_json) as transfers:
+        packed = list(packages.copy(there, here, kernels, transfers)) if kernels or not names else []
     problems = [f"{entry.description}: {entry.problem}" for entry in copied if entry.problem]
     problems += [problem for entry in packed for problem in entry.problems]
     forms = {normalized(op) for op in offered}

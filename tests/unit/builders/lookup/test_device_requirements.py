@@ -8,7 +8,7 @@ from support import sample_ops, text_files
 from opforge.accelerator import archs
 from opforge.accelerator.target import Target
 from opforge.builders.lookup import fit
-from opforge.builders.lookup.device_requirements import device_problem
+from opforge.builders.lookup.device_requirements import device_problem, driver_floor
 from opforge.builders.spec import machine, targets
 from opforge.builders.spec.machine import Machine
 from opforge.errors import SettingError
@@ -181,3 +181,20 @@ def test_code_for_another_device_is_not_loaded(present):
 
 def test_no_device_of_an_unknown_kind_is_present():
     assert machine.present("no_such_device") == ()
+
+
+@pytest.mark.parametrize(
+    ("target", "built", "floor"),
+    [
+        ("cuda:sm_80", "12.8", "12.0"),
+        ("cuda:sm_80+ptx", "12.8", "12.0"),
+        ("cuda:compute_90", "12.8", "12.8"),
+        ("cuda:sm_80", "", ""),
+        ("hip:gfx942", "12.8", ""),
+        ("cpu", "", ""),
+    ],
+)
+def test_the_oldest_driver_is_that_of_the_toolkits_major_release(target, built, floor):
+    """Machine code runs with any minor release of a major one; PTX needs a driver that knows its CUDA."""
+    record = {"target": target, "requires": {"cuda": built} if built else {}}
+    assert driver_floor(record) == floor

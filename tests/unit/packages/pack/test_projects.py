@@ -106,6 +106,13 @@ class TestBuildToml:
         (group,) = described.builder(Target.parse("cpu"), False).groups
         assert (group["sources"], group["extra_compile_args"]) == (["silu_cpu/silu.cpp"], {"cxx": ["-O2"]})
 
+    def test_capital_letters_of_the_hub_are_small_here(self, hub):
+        table = copy.deepcopy(HUB)
+        table["general"]["hub"] = {"repo-id": "Acme-Labs/Silu"}
+        table["general"]["kernel-depends"] = [{"repo-id": "Acme-Labs/Base", "version": 2}]
+        described = build_toml.parse(table, "build.toml", hub)
+        assert (described.name, [*described.kernel_depends]) == ("acme-labs/silu", ["acme-labs/base"])
+
     def test_the_versions_of_torch_are_a_range_with_both_ends(self, hub):
         table = copy.deepcopy(HUB)
         table["torch"] |= {"minver": "2.11", "maxver": "2.13"}

@@ -17,6 +17,10 @@ from opforge.packages.audit import python_code
         "if __name__ == '__main__':\n    open('x', 'w')\n",
         "import relu_tools\n",
         "import os\nNAME = os.path.join('a', 'b')\n",
+        "from ._ops import add_op_namespace_prefix as p\nimport torch.library as t\n@t.custom_op(p('x'))\n"
+        "def f(x: int) -> int:\n    return x\n",
+        "import torch\nLIB = torch.library.Library('aten', 'IMPL')\n",
+        "from ._ops import _NAMESPACE\nimport torch\nLIB = torch.library.Library(_NAMESPACE, 'DEF')\n",
     ],
 )
 def test_this_is_accepted(tmp_path, text):
@@ -35,6 +39,14 @@ def test_this_is_accepted(tmp_path, text):
         ("from pathlib import Path\nPath('x').write_text('')\n", "line 2: it changes files (Path('x').write_text)"),
         ("class A:\n    import os\n    os.makedirs('x')\n", "line 3: it changes files (os.makedirs)"),
         ("import subprocess\nsubprocess.run(['ls'])\n", "line 2: it starts a process (subprocess.run)"),
+        (
+            "import torch\n@torch.library.custom_op('acme::relu', mutates_args=())\ndef f(x): ...\n",
+            "line 2: it defines ops in the namespace 'acme': another package may define it; use this build's",
+        ),
+        ("import torch\ntorch.library.define('acme::f', '() -> ()')\n", "in the namespace 'acme'"),
+        ("from torch.library import Library\nLIB = Library('acme', 'DEF')\n", "in the namespace 'acme'"),
+        ("import torch\nLIB = torch.library.Library(ns='acme', kind='FRAGMENT')\n", "in the namespace 'acme'"),
+        ("from torch.library import triton_op\n@triton_op('acme::f')\ndef f(): ...\n", "in the namespace 'acme'"),
         ("def f(:\n", "__init__.py is no Python that can be read"),
         ("x = '\0'\n", "__init__.py is no Python that can be read"),
     ],

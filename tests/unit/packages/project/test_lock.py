@@ -145,11 +145,12 @@ class TestInstall:
         install_locked(registry.root, str(project), False, False, [registry.url])
         assert releases.names(registry.root) == ["acme/plain"] and locking.problems(str(project)) == []
 
-    def test_everything_that_is_missing_is_listed_with_one_command(self, registry, project):
+    def test_everything_that_is_missing_is_listed_with_one_command(self, registry, project, monkeypatch):
         for name in ("acme/plain", "acme/other"):
             registry.publish(name, "1")
         requires(project, plain="1", other="1")
         locked(registry, project)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(registry.scratch / "another machine's"))
         for name in registry.files():
             if name.startswith("v1/releases/"):
                 registry.store.delete(name)

@@ -123,7 +123,7 @@ class TestYank:
         exact = registry.install(numbers="==2.0")
         assert (exact.version, exact.yanked) == (Version(2), "wrong for empty tensors")
         assert not publish.yank(registry.store, "acme/plain", Version(2), "wrong for empty tensors")
-        assert publish.yank(registry.store, "acme/plain", Version(2), "")
+        assert publish.unyank(registry.store, "acme/plain", Version(2))
         assert registry.install().version == Version(2)
 
     def test_a_release_that_is_not_there_cannot_be_yanked(self, registry):

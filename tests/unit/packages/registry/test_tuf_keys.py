@@ -208,3 +208,39 @@ def test_many_processes_of_one_user_read_at_once(tuf, tmp_path):
     (tmp_path / "clients").mkdir()
     lines = Clients(tuf, tmp_path / "clients", processes=8, users="shared").stop()
     assert {*lines} == {"read"} and len(lines) >= 24, lines
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://kernels.example/ops/",
+        "https://KERNELS.example/ops",
+        "HTTPS://kernels.example:443/ops",
+        "https://kernels.example//ops",
+        "https://kernels.example/x/../ops",
+        "https://kernels.example/%6fps",
+    ],
+)
+def test_a_registry_is_protected_however_its_url_is_spelled(url, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    roots.trust("https://kernels.example/ops", b'{"signed": {"_type": "root"}}')
+    assert roots.read(url) is not None
+    for other in ("http://kernels.example/ops", "https://kernels.example:8443/ops", "https://kernels.example/opsx"):
+        assert roots.read(other) is None
+
+
+def test_one_who_renews_the_timestamp_at_the_same_time_is_no_attack(tuf, monkeypatch):
+    """Another process of this user signs a newer one right after this one was read."""
+    state = pytest.importorskip("opforge.packages.registry.tuf.state")
+    load = state.State.load
+
+    def slower(self, kind, file, *arguments, **more):
+        loaded = load(self, kind, file, *arguments, **more)
+        if file == "timestamp.json":
+            monkeypatch.setattr(state.State, "load", load)
+            metadata.refresh(tuf.store, trusted(tuf), keys.signer("ci"))
+        return loaded
+
+    monkeypatch.setattr(state.State, "load", slower)
+    tuf.publish(number="1")
+    assert str(tuf.install().version) == "1"

@@ -1,0 +1,63 @@
+"""The folders of a root: their modes, who holds them, and how they are removed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from opforge.cache.filesystem.files import make_folder
+
+from .layout import Root
+
+READABLE = 0o755
+"""The mode of folders: an environment serves every user of the machine."""
+
+
+def make_root(root: Root) -> None:
+    """Makes the folders of a root that are missing, for every user of the machine to read. Raises OSError."""
+    os.makedirs(root.path, exist_ok=True)
+    for folder in (root.path, root.join()):
+        make_readable(folder)
+
+
+def make_readable(folder: str) -> None:
+    """Makes a folder that every user can read. More rights stay: an administrator may let a group install."""
+    if not os.path.isdir(folder):  # a link to a folder may be the root
+        make_folder(folder)
+    mode = stat.S_IMODE(os.stat(folder).st_mode)
+    if mode & READABLE != READABLE:
+        os.chmod(folder, mode | READABLE)
+
+
+@contextmanager
+def held(root: Root, alone: bool = False) -> Iterator[bool]:
+    """Holds a root: installations share it. `alone` is for removing files; it yields False if another has it."""
+    import fcntl
+
+    path = root.join("locks", "root.lock")
+    make_folder(os.path.dirname(path))
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB if alone else fcntl.LOCK_SH)
+            is_held = True
+        except OSError:  # another has it, or there are no locks on this file system
+            is_held = not alone
+        yield is_held
+    finally:
+        os.close(handle)
+
+
+def remove_folder(folder: str) -> None:
+    """Removes a folder of ours, also a read-only one; of a link, the link. What is another user's stays."""
+    if os.path.islink(folder):
+        os.unlink(folder)
+        return
+    # What was installed is read-only, and a folder must be writable for its files to be removed.
+    for parent, _folders, _files in os.walk(folder):
+        with suppress(OSError):
+            os.chmod(parent, 0o700)
+    shutil.rmtree(folder, ignore_errors=True)

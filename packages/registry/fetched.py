@@ -1,0 +1,51 @@
+"""Fetches signed releases, and keeps them for this user on this machine.
+
+A release never changes, and is named by its digest. So whoever has locked a project and installs it asks the registry
+for the blobs alone. Signatures are verified each time, with the keys that are trusted by then.
+"""
+
+from __future__ import annotations
+
+import json
+
+from opforge.cache import machine_folder
+from opforge.cache.filesystem.files import UNREADABLE
+from opforge.errors import KernelFormatError
+from opforge.remote.stores.protocol import ObjectStore
+
+from . import release
+from .release import SignedRelease
+
+MAX_KEPT_BYTES = 1 << 20
+"""A larger release is fetched each time."""
+
+
+def signed(store: ObjectStore, digest: str, where: str, from_kept: bool = True) -> SignedRelease | None:
+    """Returns a release by its digest; None if the store has none. Its signatures are not verified here.
+
+    Unless `from_kept`, the store is asked in any case.
+
+    Raises StoreError, KernelFormatError.
+    """
+    kept = _kept(digest) if from_kept else None
+    if kept is not None:
+        return kept
+    stored = store.get(release.file_name(digest), release.MAX_BYTES)
+    if stored is None:
+        return None
+    fetched = release.split(stored.data, digest, where)
+    if len(stored.data) <= MAX_KEPT_BYTES:
+        machine_folder.remember(_name(digest), json.dumps(stored.data.decode(errors="replace")).encode())
+    return fetched
+
+
+def _kept(digest: str) -> SignedRelease | None:
+    try:
+        text = machine_folder.recall(_name(digest), machine_folder.kept_folders())
+        return release.split(text.encode(), digest, "") if isinstance(text, str) else None
+    except (*UNREADABLE, KernelFormatError):
+        return None  # damaged: it is fetched again
+
+
+def _name(digest: str) -> str:
+    return f"release-{digest}"

@@ -1,0 +1,96 @@
+"""What is tried before a package is written: the outcome of each check, or why it was not run."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+from support.kernels.projects import python_project, scale_project
+from support.text_files import write
+
+from opforge.errors import PackError
+from opforge.packages.form.metadata import Metadata
+from opforge.packages.pack import trial
+from opforge.packages.pack.run import Options, pack
+from opforge.packages.sources import project
+
+pytestmark = [pytest.mark.compile, pytest.mark.skipif(sys.platform != "linux", reason="packages are made on Linux")]
+SAMPLES = 'import torch\ndef samples():\n    yield "scale", (torch.randn(5),)\n'
+
+
+@pytest.fixture
+def folder(tmp_path, builds_are_shared):
+    return tmp_path / "project"
+
+
+def outcome(folder, out, **more):
+    """Returns the outcome of each check, or the text of the error."""
+    try:
+        (variant,) = pack(project.read(str(folder)), str(out), Options(**more))
+    except PackError as error:
+        assert os.listdir(out) == []
+        return str(error)
+    return dict(variant.checks)
+
+
+def with_samples(folder, text=SAMPLES):
+    with (folder / "kernel.toml").open("a") as file:
+        file.write('[check]\nsamples = "samples:samples"\n')
+    write(folder, "samples.py", text)
+
+
+def changed(folder, old, new):
+    path = folder / "csrc" / "scale.cpp"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_a_kernel_that_does_not_fit_its_schema_is_refused(folder, tmp_path):
+    """`_ops.py` registers it without comparing: torch would pass it the lower half of a double."""
+    scale_project(folder)
+    changed(folder, "Tensor scale(const Tensor& x) {", "Tensor scale(const Tensor& x, float) {")
+    changed(folder, 'm.def("scale(Tensor x) -> Tensor")', 'm.def("scale(Tensor x, float factor) -> Tensor")')
+    changed(folder, "Tensor meta(const Tensor& x) {", "Tensor meta(const Tensor& x, double) {")
+    text = outcome(folder, tmp_path / "out")
+    assert "schemas: failed: scale (" in text, text
+    assert "argument 2, factor, is float in C++ and float in the schema: write double" in text, text
+
+
+def test_an_op_without_a_fake_kernel_fails_torchs_checks(folder, tmp_path):
+    scale_project(folder)
+    changed(folder, 'STABLE_TORCH_LIBRARY_IMPL(scale, Meta, m) { m.impl("scale", TORCH_BOX(&meta)); }', "")
+    with_samples(folder)
+    text = outcome(folder, tmp_path / "out")
+    assert "opcheck: failed: OpCheckError" in text and "graph: failed: " in text, text
+
+
+def test_without_samples_tests_and_a_library_each_check_says_that_it_was_not_run(folder, tmp_path):
+    python_project(folder)
+    with (folder / "kernel.toml").open("a") as file:
+        file.write('[check]\ntests = "tests"\n')
+    os.mkdir(folder / "tests")
+    assert outcome(folder, tmp_path) == {
+        "schemas": "not run: it has no library",
+        "import": "passed",
+        "opcheck": "not run: the package names no samples",
+        "graph": "not run: the package names no samples",
+        "tests": "not run: pytest found no test",
+    }
+
+
+def test_if_it_was_not_requested_no_check_is_run(folder, tmp_path):
+    python_project(folder, text="raise SystemExit\n")
+    assert set(outcome(folder, tmp_path, tried=False).values()) == {"not run: not requested"}
+
+
+def test_a_variant_for_a_device_that_is_not_here_is_not_run(tmp_path):
+    stated = Metadata("relu", "_relu_1", 1, "MIT", "rocm", opforge={"record": {"target": "hip:gfx942"}})
+    described = project.read(python_project(tmp_path))
+    assert set(trial.run(str(tmp_path), described, stated).values()) == {"not run: no hip device is here"}
+
+
+def test_a_process_that_ends_while_it_imports_says_how(folder, tmp_path):
+    python_project(folder, text="import os\nos._exit(7)\n")
+    assert "torch-universal: import: failed: exit 7" in outcome(folder, tmp_path / "out")

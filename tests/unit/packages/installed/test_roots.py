@@ -1,0 +1,222 @@
+"""A folder with installed packages: its modes and owners, what is left of others, and what a removal may take."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+
+import pytest
+from support.kernels.registries import QUICK
+from support.text_files import write
+
+from opforge.errors import KernelInstallError, KernelNotFoundError
+from opforge.packages.form import version
+from opforge.packages.form.version import Version
+from opforge.packages.installed import add, releases, remove
+from opforge.packages.pack.run import pack
+from opforge.packages.registry import install, publish, release, selection, verification
+from opforge.packages.sources import project
+from opforge.remote.signatures import keys
+
+
+def change(path, **fields):
+    """Changes fields of a JSON file."""
+    with open(path) as file:
+        value = json.load(file) | fields
+    write(os.path.dirname(path), os.path.basename(path), json.dumps(value))
+
+
+def left(registry):
+    """Returns the files below the root, but for locks."""
+    walked = os.walk(registry.root.path)
+    return sorted(
+        os.path.join(parent, name) for parent, _folders, names in walked for name in names if "locks" not in parent
+    )
+
+
+def with_lie(registry):
+    """Publishes a release of two variants; the digest of the second is not that of its files."""
+    folder = registry.packed()
+    with open(os.path.join(folder, "kernel.toml"), "a") as file:
+        file.write('backends = ["cpu", "cuda"]\n')
+    shutil.rmtree(os.path.join(folder, "build"))
+    pack(project.read(folder), folder, QUICK)
+    publish.publish(registry.store, folder, keys.signer("ci"))
+    listed = registry.sources()[0].read_index("acme/plain")
+    there = selection.fetch_release(registry.sources()[0], listed, Version(1)).release
+    first, second = there.variants
+    signed = there._replace(variants=(first, second._replace(digest="0" * 64))).data()
+    changed = release.SignedRelease(signed, (keys.signer("ci")(signed),))
+    registry.store.put_if_absent(release.file_name(changed.digest), changed.file())
+    entry = listed.releases[Version(1)]._replace(digest=changed.digest)
+    registry.replace("v1/packages/acme/plain.json", listed._replace(releases={Version(1): entry}).data())
+
+
+class TestModes:
+    def test_the_modes_of_a_folder_that_a_group_shares_stay(self, registry):
+        """An administrator lets a group install: its bits must not go with the next installation."""
+        registry.publish()
+        registry.install()
+        shared = [registry.root.path, registry.root.join(), registry.root.join("names"), registry.root.join("trees")]
+        shared += [registry.root.join("names", "acme"), registry.root.join("names", "acme", "plain")]
+        for folder in shared:
+            os.chmod(folder, 0o2775)
+        registry.publish(number="2", text="VALUE = 2\n")
+        registry.install()
+        assert {stat.S_IMODE(os.stat(folder).st_mode) for folder in shared} == {0o2775}
+
+    def test_a_release_is_readable_from_the_moment_that_it_is_there(self, registry, monkeypatch):
+        """One who is killed right after the rename must not leave a release that others cannot read."""
+        registry.publish()
+        modes = []
+        replace = os.replace
+
+        def watched(source, target, **more):
+            replace(source, target, **more)
+            if "/names/" in str(target):
+                modes.append(stat.S_IMODE(os.stat(target).st_mode))
+
+        monkeypatch.setattr(os, "replace", watched)
+        registry.install()
+        assert modes == [0o644]
+
+
+class TestLeftByOthers:
+    def test_what_another_user_left_does_not_stop_an_installation(self, registry, monkeypatch):
+        registry.publish()
+        registry.install()
+        left_behind = registry.root.join("staging", "install.1.00000000.tmp")
+        os.makedirs(left_behind)
+        os.utime(left_behind, (0, 0))
+        chmod = os.chmod
+
+        def refused(path, *arguments, **more):
+            if str(path) == left_behind:
+                raise PermissionError(1, "Operation not permitted", path)
+            chmod(path, *arguments, **more)
+
+        monkeypatch.setattr(os, "chmod", refused)
+        registry.publish(number="2", text="VALUE = 2\n")
+        assert str(registry.install().version) == "2"
+
+    def test_an_installation_of_hours_is_not_swept(self, registry):
+        """Its folder is as old as its beginning: the download goes into a file without a name."""
+        registry.publish()
+        with add.staging(registry.root) as scratch:
+            os.utime(scratch, (0, 0))
+            registry.install()
+            assert os.path.isdir(scratch)
+
+    def test_a_link_in_the_place_of_a_tree_is_replaced_and_what_it_leads_to_stays(self, registry):
+        registry.publish()
+        (part,) = registry.install().variants
+        remove.remove(registry.root, "acme/plain", version.ANY)
+        own = registry.scratch / "own"
+        own.mkdir(mode=0o750)
+        write(own, "mine.txt", "mine")
+        os.symlink(own, part.folder)
+        registry.install()
+        assert not os.path.islink(part.folder)
+        assert (own / "mine.txt").read_text() == "mine" and stat.S_IMODE(own.stat().st_mode) == 0o750
+
+
+class TestRefused:
+    def test_a_variant_with_another_digest_is_neither_placed_nor_are_the_others(self, registry):
+        with_lie(registry)
+        with pytest.raises(KernelInstallError, match="the files of torch-cuda are not those of its release"):
+            registry.install(all_platforms=True)
+        assert left(registry) == []
+
+    def test_a_removal_at_the_same_time_takes_no_variant_that_is_kept(self, registry, monkeypatch):
+        """Between reading what is there and holding the root."""
+        registry.publish()
+        registry.install()
+        staging = add.staging
+        choice = selection.choose("acme/plain", version.ANY, registry.sources())
+        monkeypatch.setattr(install, "_complete", lambda *_arguments: None)
+
+        def staged(root):
+            monkeypatch.setattr(add, "staging", staging)
+            remove.remove(root, "acme/plain", version.ANY)
+            return staging(root)
+
+        monkeypatch.setattr(add, "staging", staged)
+        installed, _is_new = install.install(registry.root, choice)
+        assert verification.problems(installed, deep=True) == []
+
+
+class TestRemove:
+    def test_a_release_whose_file_is_damaged_is_reported_and_can_be_removed(self, registry):
+        registry.publish()
+        (part,) = registry.install().variants
+        path = registry.root.release("acme/plain", "1")
+        write(os.path.dirname(path), "1.json", "{")
+        (damaged,) = releases.damaged(registry.root, "acme/plain")
+        assert damaged == Version(1)
+        (gone,) = remove.remove(registry.root, "acme/plain", version.ANY)
+        assert str(gone.version) == "1" and not os.path.exists(part.folder) and releases.names(registry.root) == []
+
+    def test_what_a_newer_opforge_has_installed_stays(self, registry):
+        registry.publish()
+        registry.publish("acme/other")
+        (part,) = registry.install().variants
+        registry.install("acme/other")
+        change(registry.root.release("acme/plain", "1"), format=2)
+        remove.remove(registry.root, "acme/other", version.ANY)
+        assert os.path.isdir(part.folder)
+
+    def test_a_removal_that_was_killed_is_completed_by_the_same_again(self, registry):
+        registry.publish()
+        (part,) = registry.install().variants
+        os.unlink(registry.root.release("acme/plain", "1"))
+        assert remove.remove(registry.root, "acme/plain", version.ANY) == []
+        assert not os.path.exists(part.folder)
+
+    def test_files_in_parts_of_those_who_were_killed_go_too(self, registry):
+        registry.publish()
+        registry.install()
+        folders = (registry.root.join("releases"), registry.root.join("names", "acme", "plain"))
+        for folder in folders:
+            write(folder, "1.json.123.0a1b2c3d.tmp", "{")
+        write(folders[0], "0" * 64, "of a release that is not installed")
+        remove.remove(registry.root, "acme/other", version.ANY)
+        assert [len(os.listdir(folder)) for folder in folders] == [1, 1]
+
+    def test_removing_from_a_folder_without_packages_makes_nothing(self, registry):
+        assert remove.remove(registry.root, "acme/plain", version.ANY) == []
+        assert not os.path.exists(registry.root.path)
+
+    @pytest.mark.parametrize("digest", ["../../../own", "../../own", ".."])
+    def test_a_file_that_leads_elsewhere_removes_nothing_there(self, registry, digest):
+        registry.publish()
+        registry.install()
+        own = os.path.join(registry.scratch, "own")
+        write(registry.scratch, "own", "mine")
+        write(registry.root.path, "own", "mine")
+        change(registry.root.release("acme/plain", "1"), digest=digest)
+        remove.remove(registry.root, "acme/plain", version.ANY)
+        assert os.path.exists(own) and os.path.exists(os.path.join(registry.root.path, "own"))
+
+
+def test_bytecode_goes_into_the_tree_alone(registry, monkeypatch, tmp_path):
+    """With PYTHONPYCACHEPREFIX Python would keep it under the name of a staging folder."""
+    import sys
+
+    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path / "prefix"))
+    registry.publish()
+    registry.install()
+    assert not (tmp_path / "prefix").exists()
+
+
+def test_a_package_is_found_in_a_root_that_was_moved(registry, tmp_path):
+    """An image is built in one folder and used in another."""
+    registry.publish()
+    registry.install()
+    shutil.move(registry.root.path, tmp_path / "moved")
+    moved = registry.root._replace(path=str(tmp_path / "moved"))
+    (moved_release,) = releases.matching(moved, "acme/plain", version.ANY)
+    assert verification.problems(moved_release, deep=True) == []
+    with pytest.raises(KernelNotFoundError):
+        registry.install(numbers=7)

@@ -1,0 +1,80 @@
+"""A package that brings a lock file gets what is locked there, or an error with the command that gets it."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from support.kernels.registries import QUICK
+from support.text_files import write
+
+import opforge
+from opforge.errors import KernelIncompatibleError, KernelNotFoundError
+from opforge.packages.installed import layout, releases
+from opforge.packages.pack.run import pack
+from opforge.packages.project import locking
+from opforge.packages.registry import publish
+from opforge.packages.sources import project
+from opforge.remote.signatures import keys
+from opforge.remote.stores import open_store
+
+
+@pytest.fixture
+def caller(registry, monkeypatch):
+    """A package that was locked with acme/plain 1; its function calls get_kernel."""
+    registry.publish()
+    name, site = "caller_with_a_lock", registry.scratch / "site"
+    write(
+        site / name,
+        "__init__.py",
+        "import opforge\ndef get(**more):\n    return opforge.get_kernel('acme/plain', **more)\n",
+    )
+    write(site / name, "kernels.toml", '"acme/plain" = 1\n')
+    lock, _changes = locking.make(str(site / name), registry.sources())
+    locking.lock_file.write(str(site / name), lock)
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.setenv("OPFORGE_REMOTES", registry.url)
+    import caller_with_a_lock
+
+    yield caller_with_a_lock.get
+    sys.modules.pop(name)
+
+
+def test_what_is_not_installed_says_the_command_for_what_is_locked(caller):
+    with pytest.raises(KernelNotFoundError, match=r"Install it with: opforge install 'acme/plain@==1\.0'"):
+        caller()
+
+
+def test_another_version_is_not_taken_and_the_command_is_said(registry, caller):
+    registry.publish(number="2", text="VALUE = 2\n")
+    registry.install(numbers=2)
+    with pytest.raises(KernelIncompatibleError, match=r"says 1\n.*opforge install 'acme/plain@==1\.0'"):
+        caller()
+
+
+def test_on_demand_the_locked_version_is_installed(registry, caller):
+    registry.publish(number="2", text="VALUE = 2\n")
+    assert caller(install=True).VALUE == 1
+
+
+def test_on_demand_other_files_of_the_locked_version_are_not_installed(registry, caller, monkeypatch):
+    """Of another registry, which may sign the name, too."""
+    folder = registry.packed(text="VALUE = 'other'\n")
+    pack(project.read(folder), folder, QUICK)
+    (registry.scratch / "second").mkdir()
+    url = f"file://{registry.scratch}/second"
+    publish.publish(open_store(url), folder, keys.signer("ci"))
+    monkeypatch.setenv("OPFORGE_REMOTES", url)
+    with pytest.raises(KernelIncompatibleError, match="has another digest for 1"):
+        caller(install=True)
+    assert releases.names(layout.user_root()) == []
+
+
+@pytest.mark.parametrize("label", [None, "torch-universal"])
+def test_on_demand_what_a_package_needs_is_installed_too(registry, monkeypatch, label):
+    monkeypatch.setenv("OPFORGE_REMOTES", registry.url)
+    registry.publish("acme/base", text="VALUE = 'base'\n")
+    text = "import opforge\nVALUE = opforge.get_kernel('acme/base', 1).VALUE\n"
+    registry.publish("acme/top", text=text, depends={"acme/base": "1"})
+    assert opforge.get_kernel("acme/top", variant=label, install=True).VALUE == "base"
+    assert releases.names(layout.user_root()) == ["acme/base", "acme/top"]

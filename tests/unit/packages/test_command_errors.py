@@ -1,0 +1,156 @@
+"""What the commands answer to wrong or unusual calls: one error that says what to do, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from click.testing import CliRunner
+from support.text_files import write
+
+from opforge.cli import group
+
+
+@pytest.fixture
+def user(registry, monkeypatch):
+    """Runs a command; returns its exit code and what it printed."""
+    monkeypatch.setenv("OPFORGE_REMOTES", registry.url)
+    monkeypatch.chdir(registry.scratch)
+
+    def run(*words):
+        done = CliRunner().invoke(group, list(words), catch_exceptions=False)
+        return done.exit_code, done.output
+
+    return run
+
+
+def test_a_package_that_is_nowhere_is_said(user):
+    code, output = user("info", "acme/plain")
+    assert code == 1 and "error: no remote has acme/plain, and it is not installed: check the name" in output
+
+
+def test_a_target_for_a_package_without_a_library_is_refused(user, registry):
+    folder = registry.packed()
+    code, output = user("pack", folder, "--target", "cuda:sm_90")
+    assert code == 1 and "it has no library that could be built for cuda:sm_90" in output
+    assert "see `backends` in kernel.toml" in output
+
+
+@pytest.mark.parametrize("text", ["acme/plain@", "acme/plain@@1", "acme/plain@ "])
+def test_a_version_that_is_left_out_is_refused(user, registry, text):
+    registry.publish()
+    code, output = user("install", text, "--into", "new")
+    assert code == 1 and "the version of acme/plain: '" in output and "cannot be used" in output
+    assert not os.path.exists("new")
+
+
+def test_if_one_of_several_is_not_there_none_is_installed(user, registry):
+    registry.publish()
+    code, output = user("install", "acme/plain", "acme/none", "--into", "new", "--json")
+    assert code == 1 and "it has no package acme/none" in json.loads(output)["message"]
+    assert not os.path.exists("new")
+
+
+def test_two_versions_are_installed_side_by_side(user, registry):
+    for number in ("1", "2"):
+        registry.publish(number=number, text=f"VALUE = {number}\n")
+    code, output = user("install", "acme/plain@1", "acme/plain@2", "--into", "new")
+    assert code == 0 and [line.split()[2] for line in output.splitlines()] == ["1", "2"]
+
+
+def test_a_release_that_was_yanked_is_named_with_the_reason(user, registry):
+    registry.publish()
+    assert user("yank", registry.url, "acme/plain", "1", "--reason", "wrong")[0] == 0
+    code, output = user("install", "acme/plain", "--into", "new")
+    assert code == 1 and "acme/plain has no release that may be chosen; its newest are: 1 (yanked: wrong)" in output
+    code, output = user("resolve", "acme/plain@==1.0")
+    assert code == 0 and "torch-universal" in output, "install takes it, too"
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("yank", "URL", "acme/plain", "1", "--reason", ""), "acme/plain 1 was not yanked in URL: a reason is missing"),
+        (
+            ("yank", "URL", "acme/plain", "9", "--reason", "x"),
+            "9 was not yanked in URL: there is no such release. There",
+        ),
+        (("unyank", "URL", "acme/plain", "9"), "acme/plain 9 was not unyanked in URL: there is no such release"),
+        (("mirror", "URL", "URL", "../x"), "NAME: '../x' is not a name that can be used"),
+        (("mirror", "URL", "URL", "Acme/plain"), "NAME: 'Acme/plain' is not a name that can be used"),
+        (("resolve", "acme/plain@7"), "URL: acme/plain has no release in 7; its newest are: 1"),
+        (("resolve", "empty"), "empty: there is no variant in it. Expected a folder that opforge pack has written"),
+    ],
+)
+def test_a_wrong_call_is_answered_by_its_reason(user, registry, words, problem):
+    registry.publish()
+    os.mkdir("empty")
+    before = registry.files()
+    code, output = user(*(registry.url if word == "URL" else word for word in words))
+    assert code == 1 and problem.replace("URL", registry.url) in output, output
+    assert registry.files() == before
+
+
+def test_resolve_shows_the_release_that_install_takes(user, registry):
+    """The newest may be for other machines alone."""
+    registry.publish()
+    folder = registry.packed(number="2")
+    with open(os.path.join(folder, "kernel.toml"), "a") as file:
+        file.write('backends = ["rocm"]\n')
+    assert user("pack", folder, "--no-try")[0] == 0
+    os.rename(os.path.join(folder, "build", "torch-universal"), "elsewhere")
+    assert user("publish", registry.url, folder, "--key", "ci")[0] == 0
+    code, output = user("resolve", "acme/plain")
+    assert code == 0 and "release 1 of" in output
+    code, output = user("resolve", "acme/plain@2")
+    assert code == 1 and "rejected" in output and "release 2 of" in output
+
+
+def test_verify_reports_a_release_whose_file_cannot_be_read(user, registry, monkeypatch):
+    registry.publish()
+    registry.install()
+    path = registry.root.release("acme/plain", "1")
+    write(os.path.dirname(path), "1.json", "{")
+    code, output = user("verify")
+    assert code == 1 and f"{path} cannot be read: install it again, or remove it" in output
+    assert user("install", "acme/plain", "--into", registry.root.path)[0] == 0
+    assert user("verify", "--deep")[0] == 0
+
+
+class TestProject:
+    def test_kernels_toml_serves_beside_a_pyproject_without_kernels(self, user, registry):
+        registry.publish()
+        write(registry.scratch, "pyproject.toml", '[project]\nname = "x"\n')
+        write(registry.scratch, "kernels.toml", '[kernels]\n"acme/plain" = "1"\n')
+        assert user("lock")[0] == 0
+
+    @pytest.mark.parametrize(
+        "text", ["tool = 1\n", "[tool]\nopforge = 1\n", "[tool]\nkernels = 'x'\n", "[tool.opforge]\n"]
+    )
+    def test_another_value_in_the_place_of_a_table_is_no_traceback(self, user, registry, text):
+        write(registry.scratch, "pyproject.toml", text)
+        code, output = user("lock")
+        assert code == 1 and "there is no [tool.opforge.kernels] in pyproject.toml" in output
+
+    def test_upgrading_what_the_project_does_not_have_is_refused(self, user, registry):
+        registry.publish()
+        write(registry.scratch, "kernels.toml", '[kernels]\n"acme/plain" = "1"\n')
+        assert user("lock")[0] == 0
+        code, output = user("lock", "--upgrade-kernel", "acme/none")
+        assert code == 2 and "acme/none is not in the lock file, which has: acme/plain" in output
+        for words in (("--upgrade",), ("--upgrade-kernel", "acme/plain")):
+            code, output = user("lock", "--check", *words)
+            assert code == 2 and "--check writes nothing: leave out --upgrade and --upgrade-kernel" in output
+
+
+def test_one_variant_is_installed_from_its_folder(user, registry):
+    folder = os.path.join(registry.packed(), "build", "torch-universal")
+    code, output = user("install", folder, "--into", "new")
+    assert code == 0 and "installed acme/plain 1 (torch-universal)" in output
+
+
+def test_what_is_no_root_metadata_is_not_trusted(user, registry):
+    path = write(registry.scratch, "root.json", "nonsense")
+    code, output = user("tuf", "trust", registry.url, str(path))
+    assert code == 1 and "what was given is no root metadata" in output and "Expecting" not in output
