@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import errno
 import os
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Union
 
+from opforge.ops import pinned
 from opforge.ops.optimizers.cpu_optimizer import load_op
 
 from . import tensors
@@ -81,6 +83,7 @@ class Queue:
         # It holds the tensors until the threads have ended.
         weakref.finalize(self, _delete, self.op, self._queue, self._pid, self._pending).atexit = False
         _queues.add(self)
+        pinned.add_user(self)
 
     def read(self, path: Any, tensor: Any, offset: Any = 0) -> Future:
         """Reads a tensor's bytes from a file, beginning at `offset`. Returns a future at once.
@@ -124,6 +127,21 @@ class Queue:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def registered(self) -> tuple[int, str]:
+        """Returns how many bytes of memory are registered, and why the kernel last refused to, "" if it did not.
+
+        Memory of `new_cpu_locked_tensor` is registered with io_uring once as many bytes as it has were read or written,
+        until its last view is gone: the kernel then pins it once, and not for each block. What is refused is moved
+        nevertheless.
+        """
+        self._check_process()
+        error = ctypes.c_int()
+        return self.op.aio_registered(self._queue, ctypes.byref(error)), _refusal(error.value)
+
+    def forget(self, number: int) -> None:
+        """Lets go of locked memory, which is freed next; see `opforge.ops.pinned`."""
+        self.op.aio_forget(self._queue, number)
+
     def wait(self, request: int, seconds: float) -> bool:
         """Returns whether a request of this queue has finished within the time. Raises RuntimeError after a fork."""
         self._check_process()
@@ -150,7 +168,7 @@ class Queue:
             torch.autograd.graph.increment_version(tensor)
         if freeze:
             tensors.freeze(torch, tensor)
-        error = ctypes.c_int()
+        error, memory = ctypes.c_int(), pinned.memory_of(tensor)
         with self._lock:
             self._sweep()
             request = self.op.aio_submit(
@@ -163,6 +181,7 @@ class Queue:
                 offsets.numel(),
                 offsets.data_ptr(),
                 self._block,
+                *memory,
                 ctypes.byref(error),
             )
             if not request:
@@ -210,6 +229,14 @@ def _start(op: Any, engine: str, block: int, depth: int, workers: int, direct: b
     problem = ctypes.create_string_buffer(512)
     queue = op.aio_start(engine.encode(), block, depth, workers, direct, problem, len(problem))
     return queue or 0, problem.value.decode(errors="replace")
+
+
+def _refusal(number: int) -> str:
+    if number == errno.ENOSYS:
+        return "this kernel cannot register more memory later (Linux 5.13)"
+    if number == errno.ENOMEM:
+        return "the limit of locked memory, which the user's processes share: raise it (`ulimit -l`)"
+    return os.strerror(number) if number else ""
 
 
 def _delete(op: Any, queue: int, pid: int, pending: dict[int, Transfer]) -> None:
