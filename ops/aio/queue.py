@@ -71,7 +71,7 @@ class Queue:
         self._block = -(-block_size // 4096) * 4096
         self._pid, self._closed = os.getpid(), False
         self._lock = threading.RLock()
-        self._pending: dict[int, Transfer] = {}
+        self._pending: dict[int, Tensor] = {}  # without the transfers, which would keep the queue
         reasons = []
         for self.engine in [engine] if engine else ENGINES:
             self._queue, reason = _start(self.op, self.engine, self._block, depth, workers, direct)
@@ -188,7 +188,7 @@ class Queue:
                 raise OSError(error.value, os.strerror(error.value), path)
             shown = path if isinstance(path, int) else os.fspath(path)
             transfer = Transfer(self, request, shown, "write" if write else "read", tensor, end)
-            self._pending[request] = transfer
+            self._pending[request] = tensor
         return transfer
 
     def _request(self, write: bool, path: Any, tensor: Any, offset: Any) -> Future:
@@ -239,7 +239,7 @@ def _refusal(number: int) -> str:
     return os.strerror(number) if number else ""
 
 
-def _delete(op: Any, queue: int, pid: int, pending: dict[int, Transfer]) -> None:
+def _delete(op: Any, queue: int, pid: int, pending: dict[int, Tensor]) -> None:
     if os.getpid() == pid:  # the threads of a forked child's parent are not the child's to end
         op.aio_stop(queue)
         op.aio_delete(queue)

@@ -120,6 +120,17 @@ def test_a_queue_that_is_dropped_finishes_its_writes(tmp_path):
     assert (tmp_path / "file").read_bytes() == b"\1" * (1 << 20)
 
 
+def test_a_queue_that_is_dropped_ends_its_threads_and_lets_tensors_go(tmp_path):
+    threads, tensor = len(os.listdir("/proc/self/task")), torch.ones(10)
+    references = sys.getrefcount(tensor)
+    queue = aio.Queue("threads")
+    queue.write(tmp_path / "file", tensor).result()
+    del queue
+    gc.collect()
+    assert len(os.listdir("/proc/self/task")) == threads
+    assert sys.getrefcount(tensor) == references
+
+
 def test_no_call_holds_the_interpreter_s_lock(slow, big_file):
     future, steps = slow.read(big_file, torch.empty(BIG, dtype=torch.uint8)), 0
     waiter = threading.Thread(target=future.exception)
