@@ -206,7 +206,9 @@ def test_after_a_fork_both_processes_read_into_their_own_memory(queue, handle, p
         try:
             ctypes.memset(tensor.data_ptr(), 9, SIZE)
             ours = aio.read(path, tensor[:4096], 4096).result().numpy().tobytes()
-            code = int(ours != data[4096:8192].numpy().tobytes() or bytes(tensor[4096:5000].tolist()) != bytes([9]) * 904)
+            code = int(
+                ours != data[4096:8192].numpy().tobytes() or bytes(tensor[4096:5000].tolist()) != bytes([9]) * 904
+            )
             del tensor
             gc.collect()
             os._exit(code)
