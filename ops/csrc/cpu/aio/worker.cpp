@@ -16,6 +16,7 @@ namespace {
 
 constexpr size_t MOST_BOUNCE_BYTES = 32 << 20;  // of all workers
 constexpr size_t PAGE = 4096;
+constexpr size_t HUGE_PAGE = 2 << 20;
 
 std::unique_ptr<Engine> make_engine(const std::string& name, unsigned depth, std::string& problem) {
     if (name == "io_uring") return make_uring(depth, problem);
@@ -36,6 +37,8 @@ void Queue::Worker::make_blocks(const Options& options) {
         mmap(nullptr, bounce_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
     bounce = static_cast<char*>(memory);
+    // The kernel pins each page of a block; where it refuses huge ones, that only takes longer.
+    if (bounce_bytes >= HUGE_PAGE) madvise(memory, bounce_bytes, MADV_HUGEPAGE);
     blocks.resize(options.depth);
     for (size_t i = 0; i < blocks.size(); ++i) {
         blocks[i].bounce = bounce + i * each;

