@@ -31,13 +31,17 @@ def raised(kind, future):
 def test_a_missing_file(queue, tmp_path):
     error = raised(FileNotFoundError, queue.read(tmp_path / "no", BYTES))
     assert (error.errno, error.filename) == (errno.ENOENT, str(tmp_path / "no"))
-    assert raised(FileNotFoundError, queue.write(tmp_path / "no" / "file", BYTES)).errno == errno.ENOENT
+    assert "read: No such file or directory: " in str(error)
+    error = raised(FileNotFoundError, queue.write(tmp_path / "no" / "file", BYTES))
+    assert "write: No such file or directory: create the folder first: " in str(error)
 
 
 def test_a_directory_and_a_fifo(queue, tmp_path):
     os.mkfifo(tmp_path / "fifo")
     for call in (queue.read, queue.write):
-        assert raised(IsADirectoryError, call(tmp_path, BYTES)).filename == str(tmp_path)
+        error = raised(IsADirectoryError, call(tmp_path, BYTES))
+        assert error.filename == str(tmp_path)
+        assert "Is a directory: expected a file" in str(error)
         error = raised(OSError, call(tmp_path / "fifo", BYTES))
         assert error.errno == errno.ESPIPE
         assert "not a regular file or a block device" in str(error)

@@ -107,3 +107,28 @@ def test_a_user_who_may_lock_64_kib_registers_as_much_and_reads_the_rest_as_well
     assert second == f"0 {refusal}"
     assert later == f"40960 {refusal}"
     assert lower == f"0 {refusal}"
+
+
+FORBIDDEN = """
+import os, sys, torch
+from opforge.ops import aio
+
+tensor, folder = torch.zeros(5), sys.argv[1]
+aio.Queue().close()
+os.setuid(65534)
+print(aio.read(os.path.join(folder, "mine"), tensor).exception())
+print(aio.write(os.path.join(folder, "mine"), tensor).exception())
+print(aio.write(os.path.join(folder, "new"), tensor).exception())
+"""
+
+
+@owners.as_root
+def test_files_that_this_user_may_not_use():
+    with other_user.shared_folder(0o755) as folder:
+        with open(os.open(os.path.join(folder, "mine"), os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
+            file.write("x" * 20)
+        read, write, create = run(FORBIDDEN, folder).splitlines()
+        assert "[Errno 13] read: Permission denied: this user may not read it, or not enter a folder of its" in read
+        assert "[Errno 13] write: Permission denied: this user may not write it" in write
+        assert "[Errno 13] write: Permission denied" in create
+        assert os.listdir(folder) == ["mine"]
