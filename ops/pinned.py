@@ -73,19 +73,20 @@ def new(op: Any, elements: int, kind: dtype) -> Tensor:
     with _lock:
         blocks = _kept.get(size)
         memory = blocks.pop() if blocks else None
+        number = next(_numbers)  # under the lock: two threads must not get the same
     is_new = memory is None
     if memory is None:
         memory = _mapped(size)
     view = memoryview(memory)  # the storage holds it, so that its end is the end of the last tensor
     tensor = torch.frombuffer(view, dtype=kind, count=max(1, elements))
     address = tensor.data_ptr()
-    locked = Memory(next(_numbers), address, size)
+    locked = Memory(number, address, size)
     weakref.finalize(view, _ended, op, locked, memory).atexit = False
     if not is_new:
         tensor.zero_()
-    if number := op.pin_lock(address, size):
+    if error := op.pin_lock(address, size):
         op.pin_unlock(address, size)  # a part of it may be locked
-        raise OSError(number, f"{size} bytes of memory cannot be locked: {_limit(number)}")
+        raise OSError(error, f"{size} bytes of memory cannot be locked: {_limit(error)}")
     with _lock:
         _locked[address] = locked
     return tensor if elements else tensor[:0]
