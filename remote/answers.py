@@ -74,12 +74,6 @@ def note_failure(remote: Remote, reason: str) -> None:
     _remember(_name("failure", remote), reason=reason)
 
 
-def forget_failure(remote: Remote) -> None:
-    """Forgets that a remote has failed."""
-    if failure(remote):
-        machine_folder.remember(_name("failure", remote), b"null")
-
-
 def failure(remote: Remote) -> str:
     """Returns why a remote is left alone now; empty if it is not."""
     value = _recall(_name("failure", remote), FAILED_SECONDS)

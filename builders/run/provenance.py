@@ -11,7 +11,7 @@ from opforge.cache.filesystem.disk import Disk, Stamp
 from opforge.cache.filesystem.packages import PackageFiles
 from opforge.cache.records.inputs import Answer, Dependency, Inputs, RootedPath
 from opforge.cache.records.trusted_trees import stamp_file
-from opforge.cache.records.validity import INCLUDE, VARIABLE, below, located, may_be_in, names_before, places
+from opforge.cache.records.validity import INCLUDE, VARIABLE, Listings, below, located, names_before, places
 
 from .reads.questions import DATE, Questions
 
@@ -140,14 +140,14 @@ class Provenance:
         looked_for = [(self._folder(folder), set(names)) for folder in searched]
         looked_for += names_before(compiler_folders, files, self.roots)
         asked_in = (*map(self._folder, searched), *compiler_folders)
+        listings = Listings(self._disk)
         for folder, candidates in [*looked_for, *((folder, questions.names) for folder in asked_in)]:
             base = folder.resolve(self.roots) or ""
-            listing = self._disk.names(base)
-            possible = [name for name in candidates if may_be_in(listing, name)]
+            possible = [name for name in candidates if listings.may_hold(base, name)]
             watched |= {self._nearest(os.path.dirname(os.path.join(base, name))) for name in possible}
-            present |= {folder.join(name) for name in below(folder, possible, self.roots, self._disk)}
+            present |= {folder.join(name) for name in below(folder, possible, self.roots, listings)}
         folders = located(asked_in, self.roots)
-        answers = [Answer(INCLUDE + name, places(name, folders, self._disk)) for name in questions.names]
+        answers = [Answer(INCLUDE + name, places(name, folders, listings)) for name in questions.names]
         if questions.dated:
             answers.append(Answer(VARIABLE + DATE, (("", os.environ.get(DATE, "")),)))
         self._packages.save()

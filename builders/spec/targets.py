@@ -95,13 +95,6 @@ def lower_targets(target: Target) -> list[Target]:
     return [Target("cpu", (level,)) for level in reversed(reached)]
 
 
-def other_levels(target: Target, others: Sequence[Target]) -> list[Target]:
-    """Returns the targets of the same processor's other levels, except those in `others`."""
-    if target.device != "cpu" or len(target.arch) != 1 or target.arch[0] not in LEVELS:
-        return []
-    return [level for level in (Target("cpu", (name,)) for name in LEVELS) if level not in others]
-
-
 def level_problem(arch: Sequence[str], level: str, processor: str = "") -> str | None:
     """Returns why code for these CPU levels cannot run on a processor of this level and kind, or None."""
     runs = LEVELS[: LEVELS.index(level) + 1] if level in LEVELS else (level,)

@@ -94,9 +94,8 @@ class Disk:
         except OSError:
             return None
         try:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                return None
-            return digest_of(handle)
+            status = os.fstat(handle)
+            return digest_of(handle, status.st_size) if stat.S_ISREG(status.st_mode) else None
         except OSError:
             return None
         finally:
@@ -118,9 +117,16 @@ class Disk:
         return time.time_ns()
 
 
-def digest_of(handle: int) -> str:
-    """Returns the SHA-256, in hex, of what is left to read from a descriptor."""
-    digest = hashlib.sha256()
+def digest_of(handle: int, size: int = -1) -> str:
+    """Returns the SHA-256, in hex, of what is left to read from a descriptor.
+
+    With the file's `size` in bytes the end is not looked for where a short read has reached it: most files of an op fit
+    into one read.
+    """
+    digest, count = hashlib.sha256(), 0
     while chunk := os.read(handle, CHUNK):
         digest.update(chunk)
+        count += len(chunk)
+        if count == size and len(chunk) < CHUNK:
+            break
     return digest.hexdigest()

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import entry_key
 
-from .validity import INCLUDE, appeared
+from .validity import INCLUDE, Listings, appeared
 
 
 class RootedPath(NamedTuple):
@@ -144,7 +144,7 @@ class Inputs(NamedTuple):
 
     def appeared(self, root_paths: Mapping[str, str], disk: Disk) -> str | None:
         """Returns the path of a name that was absent from a searched folder and is there now; None if there is none."""
-        return appeared(self._asdict(), root_paths, disk)
+        return appeared(self._asdict(), root_paths, Listings(disk))
 
     def asked_names(self) -> list[str]:
         """Returns the names that sources ask for by __has_include and __has_embed."""

@@ -21,7 +21,32 @@ INCLUDE, VARIABLE = "include ", "variable "
 """How the questions of answers begin."""
 Folder = TypeVar("Folder", bound=Sequence[str])
 """A folder below a root, as (root, path)."""
+OUTSIDE = frozenset({"", ".", ".."})
+"""How a name begins that a folder's listing says nothing of."""
 _NO_STAMPS: Mapping[tuple[str, str], tuple[int, ...]] = {}
+
+
+class Listings:
+    """The names in folders as one look-up sees them: each folder is listed once."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._names: dict[str, frozenset[str]] = {}
+
+    def names(self, folder: str) -> frozenset[str]:
+        """Returns the names in a folder; none if it cannot be listed."""
+        if folder not in self._names:
+            self._names[folder] = self._disk.names(folder)
+        return self._names[folder]
+
+    def may_hold(self, folder: str, name: str) -> bool:
+        """Returns whether a path below a folder can exist, by the folder's listing. One that leaves it always may."""
+        first = name.partition("/")[0]
+        return first in self.names(folder) or first in OUTSIDE
+
+    def holds(self, folder: str, name: str) -> bool:
+        """Returns whether a path below a folder exists; a dangling link counts."""
+        return self.may_hold(folder, name) and self._disk.exists(at(folder, name))
 
 
 class Observation:
@@ -39,6 +64,7 @@ class Observation:
         self._root_paths, self._disk = root_paths, disk
         self._stamps: dict[str, tuple[int, ...]] = {}
         self._digests: dict[str, str | None] = {}
+        self._listings = Listings(disk)
         for (root, path), stamp in stamps.items():
             if root in root_paths:
                 self._stamps[f"{root_paths[root]}/{path}"] = tuple(stamp)
@@ -64,10 +90,10 @@ class Observation:
                 return f"{path} no longer exists"
             if digest != recorded:
                 return f"{path} has changed"
-        new = appeared(inputs, self._root_paths, self._disk)
+        new = appeared(inputs, self._root_paths, self._listings)
         if new:
             return f"{new} has appeared, and may shadow a header"
-        return changed_answer(inputs, self._root_paths, self._disk)
+        return changed_answer(inputs, self._root_paths, self._listings)
 
     def _paths(self, files: Iterable[Sequence[str]]) -> list[str]:
         roots = self._root_paths
@@ -85,31 +111,27 @@ class Observation:
         return self._digests[path]
 
 
-def appeared(inputs: Mapping[str, Any], root_paths: Mapping[str, str], disk: Disk) -> str | None:
+def appeared(inputs: Mapping[str, Any], root_paths: Mapping[str, str], listings: Listings) -> str | None:
     """Returns the path of a name that was absent from a searched folder and is there now; None if there is none."""
+    bases = located(inputs["searched"], root_paths)
+    # One listing of each folder rules out nearly all of the names.
+    listed = OUTSIDE.union(*(listings.names(base) for _folder, base in bases))
     by_first: dict[str, list[str]] = {}
-    for name in inputs["names"]:
+    for name in [name for name in inputs["names"] if name.partition("/")[0] in listed]:
         by_first.setdefault(name.partition("/")[0], []).append(name)
-    outside = [first for first in ("", ".", "..") if first in by_first]
     present = {(path[0], path[1]) for path in (*inputs["present"], *inputs["files"])}
-    for folder in inputs["searched"]:
-        base = resolve(folder, root_paths)
-        if base is None:
-            continue
-        # One listing rules out nearly all of the names.
-        for first in [*outside, *(first for first in disk.names(base) if first in by_first)]:
-            for name in by_first[first]:
-                path = at(base, name)
-                if _join(folder, name) not in present and disk.exists(path):
-                    return path
+    for folder, base in bases:
+        for name in [name for first in by_first if listings.may_hold(base, first) for name in by_first[first]]:
+            if _join(folder, name) not in present and listings.holds(base, name):
+                return at(base, name)
     for folder, names in names_before(inputs["compiler_folders"], inputs["files"], root_paths):
-        for name in sorted(below(folder, names, root_paths, disk)):
+        for name in sorted(below(folder, names, root_paths, listings)):
             if _join(folder, name) not in present:
                 return at(resolve(folder, root_paths) or "", name)
     return None
 
 
-def changed_answer(inputs: Mapping[str, Any], root_paths: Mapping[str, str], disk: Disk) -> str | None:
+def changed_answer(inputs: Mapping[str, Any], root_paths: Mapping[str, str], listings: Listings) -> str | None:
     """Returns what is answered otherwise now than at the build; None if nothing is."""
     for name, value in variables(inputs["answers"]):
         if os.environ.get(name, "") != value:
@@ -118,7 +140,7 @@ def changed_answer(inputs: Mapping[str, Any], root_paths: Mapping[str, str], dis
     for question, values in inputs["answers"]:
         if question.startswith(INCLUDE):
             name = question[len(INCLUDE) :]
-            now = places(name, folders, disk)
+            now = places(name, folders, listings)
             if now != tuple((root, path) for root, path in values):
                 verb = "is gone" if len(now) < len(values) else "has appeared"
                 return f"{name}, which a source asks for by __has_include, {verb}"
@@ -135,9 +157,9 @@ def located(folders: Iterable[Sequence[str]], root_paths: Mapping[str, str]) -> 
     return [(folder, base) for folder in folders if (base := resolve(folder, root_paths)) is not None]
 
 
-def places(name: str, folders: Iterable[tuple[Sequence[str], str]], disk: Disk) -> tuple[tuple[str, str], ...]:
+def places(name: str, folders: Iterable[tuple[Sequence[str], str]], listings: Listings) -> tuple[tuple[str, str], ...]:
     """Returns the paths below roots at which a name is in these located folders, in order."""
-    paths = [_join(folder, name) for folder, base in folders if disk.exists(at(base, name))]
+    paths = [_join(folder, name) for folder, base in folders if listings.holds(base, name)]
     return tuple(dict.fromkeys(paths))
 
 
@@ -155,17 +177,10 @@ def names_before(
     return result[::-1]
 
 
-def below(folder: Sequence[str], names: Iterable[str], root_paths: Mapping[str, str], disk: Disk) -> set[str]:
+def below(folder: Sequence[str], names: Iterable[str], root_paths: Mapping[str, str], listings: Listings) -> set[str]:
     """Returns those of the names that exist in a folder."""
     base = resolve(folder, root_paths)
-    listing = disk.names(base) if base is not None else frozenset[str]()
-    return {name for name in names if may_be_in(listing, name) and disk.exists(at(base or "", name))}
-
-
-def may_be_in(listing: frozenset[str], name: str) -> bool:
-    """Returns whether a folder that lists these names can hold `name`. A name that leaves the folder always may."""
-    first = name.partition("/")[0]
-    return first in listing or first in ("", ".", "..")
+    return set() if base is None else {name for name in names if listings.holds(base, name)}
 
 
 def at(folder: str, name: str) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 
+
+@functools.lru_cache(256)
 def version_of(text: str) -> tuple[int, ...]:
     """Returns the leading numbers of a version, such as (2, 13, 0) for 2.13.0+cpu; empty if there are none.
 

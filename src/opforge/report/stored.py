@@ -23,6 +23,10 @@ from opforge.errors import OpforgeError
 
 from .machine import find_toolchain
 
+UNKNOWN_FOLDER = (
+    "the folder of its own files is not remembered here yet: load the op once more, or run this command in that folder"
+)
+
 
 class Changes(NamedTuple):
     """What differs now from what an entry was built with."""
@@ -54,7 +58,12 @@ def changes(layout: Layout, entry: listing.StoredEntry) -> Changes:
     flags = record.get("user_flags")
     if isinstance(flags, dict):
         differences += component_differences(flags, settings.user_flags())
-    roots |= _machine_roots() | _own_roots(entry.key, inputs)
+    roots |= _machine_roots()
+    own = [(root, path) for root, path in _own_files(inputs) if root not in roots]
+    own_roots = _own_roots(entry.key, own) if own else {}
+    if own and not own_roots:
+        problem = problem or UNKNOWN_FOLDER
+    roots |= own_roots
     return Changes(tuple(differences), tuple(file_differences(inputs, roots, Disk())), problem)
 
 
@@ -78,16 +87,21 @@ def _machine_roots() -> dict[str, str]:
     return roots | ({"torch": torch} if torch else {})
 
 
-def _own_roots(key: str, inputs: Any) -> dict[str, str]:
+def _own_files(inputs: Any) -> list[tuple[str, str]]:
+    """Returns the root and the path of each file that no installed program brought; none for a damaged record."""
+    try:
+        files = [(str(root), str(path)) for root, path, *_others in inputs["files"]]
+    except UNREADABLE:
+        return []
+    return [(root, path) for root, path in files if root not in kernel_roots.TRUSTED_ROOTS]
+
+
+def _own_roots(key: str, own: list[tuple[str, str]]) -> dict[str, str]:
     """Returns the folders of the op's own files, as the last look-up that led to this entry found them.
 
-    No entry has the path of a folder: only this machine's memory of look-ups does.
+    No entry has the path of a folder: only this machine's memory of look-ups does, once the files are older than two
+    seconds. Without it the working folder is taken, if all of the files are there.
     """
-    try:
-        own = [(str(root), str(path)) for root, path, *_others in inputs["files"]]
-    except UNREADABLE:
-        return {}
-    own = [(root, path) for root, path in own if root not in kernel_roots.TRUSTED_ROOTS]
     for remembered in _remembered_paths(key):
         roots: dict[str, str] = {}
         for root in dict.fromkeys(root for root, _path in own):
@@ -97,7 +111,9 @@ def _own_roots(key: str, inputs: Any) -> dict[str, str]:
                 roots[root] = whole[0]
         if roots:
             return roots
-    return {}
+    here = os.getcwd()
+    is_here = {root for root, _path in own} == {kernel_roots.OWN} and all(os.path.isfile(f"{here}/{path}") for _root, path in own)
+    return {kernel_roots.OWN: here} if is_here else {}
 
 
 def _remembered_paths(key: str) -> Iterable[set[str]]:

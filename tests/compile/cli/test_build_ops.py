@@ -103,7 +103,7 @@ def test_a_run_after_a_killed_one_builds_only_what_is_missing(ops_folder, own_st
     code = "import sys; sys.argv = ['b', 'ownops:Slow', 'ownops:Quick']; from opforge.cli import build_ops; build_ops()"
     process = child_processes.start_python(code)
     try:
-        polling.wait_for(lambda: len([*own_store.glob("v2/entries/*")]) == 1, reason="the quick op was not built")
+        polling.wait_for(lambda: len([*own_store.glob("v2/plans/*/*")]) == 1, reason="the quick op was not built")
         polling.wait_for(lambda: child_processes.compilers_in(ops_folder), reason="the slow op did not start")
     finally:
         process.kill()

@@ -62,6 +62,9 @@ def test_changed_flags_and_a_folder_that_is_not_known_are_explained(plain, monke
     monkeypatch.setenv("XDG_CACHE_HOME", str(plain / "another-machine"))
     done = run("cache", "explain", "of_load")
     assert done.exit_code == 1 and "own/plain.cpp there is no root 'own' here" in done.stdout
+    assert "is not remembered here yet: load the op once more, or run this command in that folder" in done.stderr
+    monkeypatch.chdir(plain)
+    assert run("cache", "explain", "of_load").stdout.startswith("hit: of_load for cpu:")
 
 
 def test_an_inline_op_is_named_like_any_other():
