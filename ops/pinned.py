@@ -6,18 +6,39 @@ it is kept, not locked, for the next tensor of the same size: the kernel takes l
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import resource
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from torch import Tensor, dtype
 
-_locked: dict[int, int] = {}
-"""What is locked: the bytes by address."""
+
+class Memory(NamedTuple):
+    """Locked memory of a tensor's storage."""
+
+    number: int
+    """Never used again, as the address is: it tells this memory from what is there later."""
+    address: int
+    size: int
+
+
+class User(Protocol):
+    """What may register locked memory with the kernel."""
+
+    def forget(self, number: int) -> None:
+        """Lets go of memory, which is freed next."""
+
+
+NOT_LOCKED = Memory(0, 0, 0)
+_numbers = itertools.count(1)
+_locked: dict[int, Memory] = {}
+"""What is locked, by address."""
+_users: weakref.WeakSet[User] = weakref.WeakSet()
 _kept: dict[int, list[mmap.mmap]] = {}
 """Memory that no tensor uses, which is not locked, by its size."""
 _lock = threading.RLock()  # a finalizer may run within a thread that holds it
@@ -28,8 +49,9 @@ MOST_KEPT = 4 << 20
 
 def _forget() -> None:
     """Empties the account in a forked child, which inherits the memory, but not its locks."""
-    global _lock
+    global _lock, _users
     _lock = threading.RLock()
+    _users = weakref.WeakSet()
     _locked.clear()
     _kept.clear()
 
@@ -51,20 +73,22 @@ def new(op: Any, elements: int, kind: dtype) -> Tensor:
     with _lock:
         blocks = _kept.get(size)
         memory = blocks.pop() if blocks else None
+        number = next(_numbers)  # under the lock: two threads must not get the same
     is_new = memory is None
     if memory is None:
         memory = _mapped(size)
     view = memoryview(memory)  # the storage holds it, so that its end is the end of the last tensor
     tensor = torch.frombuffer(view, dtype=kind, count=max(1, elements))
     address = tensor.data_ptr()
-    weakref.finalize(view, _ended, op, address, memory).atexit = False
+    locked = Memory(number, address, size)
+    weakref.finalize(view, _ended, op, locked, memory).atexit = False
     if not is_new:
         tensor.zero_()
-    if number := op.pin_lock(address, size):
+    if error := op.pin_lock(address, size):
         op.pin_unlock(address, size)  # a part of it may be locked
-        raise OSError(number, f"{size} bytes of memory cannot be locked: {_limit(number)}")
+        raise OSError(error, f"{size} bytes of memory cannot be locked: {_limit(error)}")
     with _lock:
-        _locked[address] = size
+        _locked[address] = locked
     return tensor if elements else tensor[:0]
 
 
@@ -88,11 +112,22 @@ def free(op: Any, address: int) -> bool:
     The memory itself is freed with its last view.
     """
     with _lock:
-        size = _locked.pop(address, None)
-    if size is None:
+        memory = _locked.pop(address, None)
+    if memory is None:
         return False
-    op.pin_unlock(address, size)
+    op.pin_unlock(address, memory.size)
     return True
+
+
+def memory_of(tensor: Tensor) -> Memory:
+    """Returns the memory of the account that a CPU tensor is a part of, or `NOT_LOCKED`."""
+    return _locked.get(tensor.untyped_storage().data_ptr(), NOT_LOCKED)
+
+
+def add_user(user: User) -> None:
+    """Has `user.forget` called for all memory, before it is freed. It is kept by a weak reference."""
+    with _lock:
+        _users.add(user)
 
 
 def is_pinned(tensor: Tensor) -> bool:
@@ -102,7 +137,7 @@ def is_pinned(tensor: Tensor) -> bool:
     begin = tensor.data_ptr()
     end = begin + tensor.nbytes
     with _lock:
-        if any(address <= begin and end <= address + size for address, size in _locked.items()):
+        if any(address <= begin and end <= address + size for _, address, size in _locked.values()):
             return True
     return tensor.is_pinned()
 
@@ -110,13 +145,17 @@ def is_pinned(tensor: Tensor) -> bool:
 def locked_bytes() -> int:
     """Returns how many bytes this account has locked."""
     with _lock:
-        return sum(_locked.values())
+        return sum(memory.size for memory in _locked.values())
 
 
-def _ended(op: Any, address: int, memory: mmap.mmap) -> None:
+def _ended(op: Any, locked: Memory, memory: mmap.mmap) -> None:
     """Unlocks memory that no tensor has any more, and keeps it if it is small."""
-    free(op, address)
+    free(op, locked.address)
     size = len(memory)
+    with _lock:
+        users = list(_users)
+    for user in users:
+        user.forget(locked.number)
     with _lock:
         kept = sum(size * len(blocks) for size, blocks in _kept.items())
         if size <= MOST_KEPT // 4 and kept + size <= MOST_KEPT:

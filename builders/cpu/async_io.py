@@ -18,9 +18,11 @@ class AsyncIOBuilder(OpBuilder):
     sources = [
         "cpu/aio/aio.cpp",
         "cpu/aio/queue.cpp",
+        "cpu/aio/worker.cpp",
         "cpu/aio/request.cpp",
         "cpu/aio/file.cpp",
         "cpu/aio/uring.cpp",
+        "cpu/aio/registered.cpp",
         "cpu/aio/libaio.cpp",
         "cpu/aio/threads.cpp",
         "cpu/pinned/locked.cpp",
@@ -35,13 +37,18 @@ class AsyncIOBuilder(OpBuilder):
         "aio_delete": (None, [c_void_p]),
         "aio_submit": (
             c_void_p,
-            [c_void_p, c_int, c_char_p, c_int, c_void_p, c_int64, c_int64, c_void_p, c_int64, POINTER(c_int)],
+            [
+                *(c_void_p, c_int, c_char_p, c_int, c_void_p, c_int64, c_int64, c_void_p, c_int64),
+                *(c_int64, c_void_p, c_int64, POINTER(c_int)),
+            ],
         ),
         "aio_wait": (c_int, [c_void_p, c_void_p, c_double]),
         "aio_cancel": (None, [c_void_p, c_void_p]),
         "aio_outcome": (c_int, [c_void_p, POINTER(c_int64), POINTER(c_int64)]),
         "aio_finished": (c_int64, [c_void_p, c_void_p, c_int64]),
         "aio_release": (None, [c_void_p]),
+        "aio_forget": (None, [c_void_p, c_int64]),
+        "aio_registered": (c_int64, [c_void_p, POINTER(c_int)]),
         "pin_lock": (c_int, [c_void_p, c_int64]),
         "pin_unlock": (c_int, [c_void_p, c_int64]),
     }

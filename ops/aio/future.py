@@ -65,6 +65,12 @@ class Transfer:
             return f"{os.strerror(number)}: free some, or write elsewhere"
         if number == errno.EINVAL and isinstance(self._path, int):
             return "the descriptor appends (O_APPEND), or has O_DIRECT and cannot be opened without it: open it anew"
+        if number == errno.ENOENT and self._verb == "write":
+            return f"{os.strerror(number)}: create the folder first"
+        if number == errno.EACCES:
+            return f"{os.strerror(number)}: this user may not {self._verb} it, or not enter a folder of its path"
+        if number == errno.EISDIR:
+            return f"{os.strerror(number)}: expected a file"
         return os.strerror(number)
 
 

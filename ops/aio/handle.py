@@ -145,6 +145,10 @@ class AioHandle:
         """Returns whether all of the buffer's memory is locked, through any handle or by torch."""
         return pinned.is_pinned(buffer)
 
+    def registered(self) -> tuple[int, str]:
+        """Returns how many bytes of locked memory are registered, and why not more; see `Queue.registered`."""
+        return self._queue.registered()
+
     def _parallel(
         self, write: bool, buffer: Tensor, file: File, validate: bool, is_async: bool, file_offset: int
     ) -> int:

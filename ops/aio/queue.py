@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import errno
 import os
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Union
 
+from opforge.ops import pinned
 from opforge.ops.optimizers.cpu_optimizer import load_op
 
 from . import tensors
@@ -69,7 +71,7 @@ class Queue:
         self._block = -(-block_size // 4096) * 4096
         self._pid, self._closed = os.getpid(), False
         self._lock = threading.RLock()
-        self._pending: dict[int, Transfer] = {}
+        self._pending: dict[int, Tensor] = {}  # without the transfers, which would keep the queue
         reasons = []
         for self.engine in [engine] if engine else ENGINES:
             self._queue, reason = _start(self.op, self.engine, self._block, depth, workers, direct)
@@ -81,6 +83,7 @@ class Queue:
         # It holds the tensors until the threads have ended.
         weakref.finalize(self, _delete, self.op, self._queue, self._pid, self._pending).atexit = False
         _queues.add(self)
+        pinned.add_user(self)
 
     def read(self, path: Any, tensor: Any, offset: Any = 0) -> Future:
         """Reads a tensor's bytes from a file, beginning at `offset`. Returns a future at once.
@@ -124,6 +127,21 @@ class Queue:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def registered(self) -> tuple[int, str]:
+        """Returns how many bytes of memory are registered, and why the kernel last refused to, "" if it did not.
+
+        Memory of `new_cpu_locked_tensor` is registered with io_uring once as many bytes as it has were read or written,
+        until its last view is gone: the kernel then pins it once, and not for each block. What is refused is moved
+        nevertheless.
+        """
+        self._check_process()
+        error = ctypes.c_int()
+        return self.op.aio_registered(self._queue, ctypes.byref(error)), _refusal(error.value)
+
+    def forget(self, number: int) -> None:
+        """Lets go of locked memory, which is freed next; see `opforge.ops.pinned`."""
+        self.op.aio_forget(self._queue, number)
+
     def wait(self, request: int, seconds: float) -> bool:
         """Returns whether a request of this queue has finished within the time. Raises RuntimeError after a fork."""
         self._check_process()
@@ -150,7 +168,7 @@ class Queue:
             torch.autograd.graph.increment_version(tensor)
         if freeze:
             tensors.freeze(torch, tensor)
-        error = ctypes.c_int()
+        error, memory = ctypes.c_int(), pinned.memory_of(tensor)
         with self._lock:
             self._sweep()
             request = self.op.aio_submit(
@@ -163,13 +181,14 @@ class Queue:
                 offsets.numel(),
                 offsets.data_ptr(),
                 self._block,
+                *memory,
                 ctypes.byref(error),
             )
             if not request:
                 raise OSError(error.value, os.strerror(error.value), path)
             shown = path if isinstance(path, int) else os.fspath(path)
             transfer = Transfer(self, request, shown, "write" if write else "read", tensor, end)
-            self._pending[request] = transfer
+            self._pending[request] = tensor
         return transfer
 
     def _request(self, write: bool, path: Any, tensor: Any, offset: Any) -> Future:
@@ -212,7 +231,15 @@ def _start(op: Any, engine: str, block: int, depth: int, workers: int, direct: b
     return queue or 0, problem.value.decode(errors="replace")
 
 
-def _delete(op: Any, queue: int, pid: int, pending: dict[int, Transfer]) -> None:
+def _refusal(number: int) -> str:
+    if number == errno.ENOSYS:
+        return "this kernel cannot register more memory later (Linux 5.13)"
+    if number == errno.ENOMEM:
+        return "the limit of locked memory, which the user's processes share: raise it (`ulimit -l`)"
+    return os.strerror(number) if number else ""
+
+
+def _delete(op: Any, queue: int, pid: int, pending: dict[int, Tensor]) -> None:
     if os.getpid() == pid:  # the threads of a forked child's parent are not the child's to end
         op.aio_stop(queue)
         op.aio_delete(queue)

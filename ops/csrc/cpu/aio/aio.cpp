@@ -52,7 +52,8 @@ EXPORT void aio_delete(void* queue) { delete static_cast<Queue*>(queue); }
 
 // Returns the request, or nullptr with the error number in `error`. The caller releases it.
 EXPORT void* aio_submit(void* queue, int write, const char* path, int descriptor, void* memory, int64_t row_bytes,
-                        int64_t rows, const int64_t* offsets, int64_t block_bytes, int* error) {
+                        int64_t rows, const int64_t* offsets, int64_t block_bytes, int64_t region, void* region_address,
+                        int64_t region_bytes, int* error) {
     Request* request = nullptr;
     try {
         request = new Request;
@@ -60,6 +61,7 @@ EXPORT void* aio_submit(void* queue, int write, const char* path, int descriptor
         request->memory = static_cast<char*>(memory);
         request->row_bytes = row_bytes;
         request->block_bytes = block_bytes;
+        request->region = {region, static_cast<char*>(region_address), region_bytes};
         request->offsets.assign(offsets, offsets + rows);
         if (descriptor >= 0) {
             // The caller may close its own while the request waits, and the number may become another file's.
@@ -86,6 +88,16 @@ EXPORT int aio_wait(void* queue, void* request, double seconds) {
 
 EXPORT void aio_cancel(void* queue, void* request) {
     static_cast<Queue*>(queue)->cancel(static_cast<Request*>(request));
+}
+
+// Lets go of locked memory that is about to be freed; see Region.
+EXPORT void aio_forget(void* queue, int64_t region) { static_cast<Queue*>(queue)->forget(region); }
+
+// Returns how many bytes are registered with the kernel, and the last error number of what it refused.
+EXPORT int64_t aio_registered(void* queue, int* error) {
+    const opforge::aio::Registration all = static_cast<Queue*>(queue)->registration();
+    *error = all.error;
+    return all.bytes;
 }
 
 // For a finished request: its error number, or 0; where in the file; and how long the file was when it was opened.

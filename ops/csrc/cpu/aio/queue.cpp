@@ -1,79 +1,15 @@
 #include "queue.h"
 
 #include <fcntl.h>
-#include <signal.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <new>
 #include <utility>
 
 namespace opforge::aio {
-namespace {
-
-constexpr size_t MOST_BOUNCE_BYTES = 32 << 20;  // of all workers
-constexpr size_t PAGE = 4096;
-
-}  // namespace
-
-void Queue::Worker::make_blocks(const Options& options) {
-    const size_t share = MOST_BOUNCE_BYTES / options.workers / options.depth / PAGE * PAGE;
-    const size_t each =
-        std::clamp<size_t>(share, PAGE, std::max<size_t>(PAGE, static_cast<size_t>(options.block_bytes)));
-    bounce_bytes = each * options.depth;
-    void* memory =
-        mmap(nullptr, bounce_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) throw std::bad_alloc();
-    bounce = static_cast<char*>(memory);
-    blocks.resize(options.depth);
-    for (size_t i = 0; i < blocks.size(); ++i) {
-        blocks[i].bounce = bounce + i * each;
-        blocks[i].bounce_bytes = static_cast<uint32_t>(each);
-    }
-}
-
-Queue::Worker::~Worker() {
-    engine.reset();  // before the memory that it may still write to
-    if (bounce) munmap(bounce, bounce_bytes);
-}
-
-std::unique_ptr<Engine> make_engine(const std::string& name, unsigned depth, std::string& problem) {
-    if (name == "io_uring") return make_uring(depth, problem);
-    if (name == "libaio") return make_libaio(depth, problem);
-    if (name == "threads") return make_threads(depth, problem);
-    problem = "there is no such engine";
-    return nullptr;
-}
-
-bool Queue::start(const Options& options, std::string& problem) {
-    options_ = options;
-    // Handlers of the program's signals run in its own threads.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool complete = false;
-    try {
-        for (unsigned i = 0; i < options.workers; ++i) {
-            auto worker = std::make_unique<Worker>();
-            worker->engine = make_engine(options.engine, options.depth, problem);
-            if (!worker->engine) break;
-            worker->make_blocks(options);
-            workers_.push_back(std::move(worker));
-        }
-        complete = workers_.size() == options.workers;
-        for (auto& worker : workers_)
-            if (complete) worker->thread = std::thread(&Queue::work, this, std::ref(*worker));
-    } catch (...) {
-        pthread_sigmask(SIG_SETMASK, &before, nullptr);
-        throw;
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return complete;
-}
 
 Queue::~Queue() {
     stop();
@@ -101,6 +37,7 @@ void Queue::submit(Request* request) {
         finish(lock, request);
         return;
     }
+    if (request->region.number) regions_.insert(request->region.number);
     fresh_.push_back(request);
     work_.notify_one();
 }
@@ -130,12 +67,39 @@ int Queue::finished(Request** out, int limit) {
     return count;
 }
 
+void Queue::forget(int64_t region) {
+    Lock lock(mutex_);
+    if (!regions_.erase(region)) return;
+    for (auto& worker : workers_) worker->forgotten.push_back(region);
+    work_.notify_all();
+}
+
+void Queue::forget(Lock& lock, Worker& worker) {
+    const std::vector<int64_t> regions = std::move(worker.forgotten);
+    worker.forgotten.clear();
+    lock.unlock();
+    for (const int64_t region : regions) worker.engine->forget(region);
+    lock.lock();
+    worker.registration = worker.engine->registration();
+}
+
+Registration Queue::registration() {
+    Lock lock(mutex_);
+    Registration all;
+    for (const auto& worker : workers_) {
+        all.bytes += worker->registration.bytes;
+        if (worker->registration.error) all.error = worker->registration.error;
+    }
+    return all;
+}
+
 void Queue::work(Worker& worker) {
     std::vector<Block*> free, ready, done(options_.depth);
     for (Block& block : worker.blocks) free.push_back(&block);
     size_t in_flight = 0;
     Lock lock(mutex_);
     for (;;) {
+        if (!worker.forgotten.empty()) forget(lock, worker);
         const size_t retried = ready.size();
         while (!free.empty() && next(lock, *free.back())) {
             ready.push_back(free.back());
@@ -186,6 +150,7 @@ void Queue::work(Worker& worker) {
                 std::memcpy(block.memory, block.address, static_cast<size_t>(block.result));
         }
         lock.lock();
+        worker.registration = worker.engine->registration();
         for (size_t i = 0; i < count; ++i) (settle(lock, *done[i]) ? free : ready).push_back(done[i]);
     }
 }

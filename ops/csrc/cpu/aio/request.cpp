@@ -33,6 +33,7 @@ int64_t Request::end() const {
 int Request::next(Block& block) {
     block.request = this;
     block.write = write;
+    block.region = region;
     block.address = block.memory = memory + static_cast<int64_t>(row) * row_bytes + done;
     block.offset = offsets[row] + done;
     const int64_t left = row_bytes - done;

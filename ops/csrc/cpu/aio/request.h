@@ -38,6 +38,7 @@ struct Request {
     bool write = false;
     char* memory = nullptr;
     int64_t row_bytes = 0;
+    Region region;                 // what `memory` is a part of
     std::vector<int64_t> offsets;  // of the rows
     int64_t block_bytes = 0;
 

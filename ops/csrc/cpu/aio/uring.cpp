@@ -12,6 +12,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "registered.h"
+
 #ifndef SYS_io_uring_setup
 #define SYS_io_uring_setup 425
 #define SYS_io_uring_enter 426
@@ -19,6 +21,10 @@
 
 namespace opforge::aio {
 namespace {
+
+// Linux 6.1: headers may be older. The thread that made the ring is the only one that uses it, and completions are
+// processed when it asks for them, not whenever the kernel interrupts it.
+constexpr unsigned SINGLE_ISSUER = 1u << 12, DEFER_TASKRUN = 1u << 13;
 
 struct Mapping {
     char* start = nullptr;
@@ -41,9 +47,13 @@ struct Mapping {
 class Uring : public Engine {
 public:
     bool open(unsigned depth, std::string& problem) {
-        io_uring_params params{};
-        params.flags = IORING_SETUP_CLAMP;
-        ring_ = static_cast<int>(syscall(SYS_io_uring_setup, depth, &params));
+        io_uring_params params;
+        for (const unsigned flags : {SINGLE_ISSUER | DEFER_TASKRUN, 0u}) {
+            params = {};
+            params.flags = IORING_SETUP_CLAMP | flags;
+            ring_ = static_cast<int>(syscall(SYS_io_uring_setup, depth, &params));
+            if (ring_ >= 0 || errno != EINVAL) break;
+        }
         if (ring_ < 0) {
             problem = refusal(errno);
             return false;
@@ -70,7 +80,9 @@ public:
     }
 
     ~Uring() override {
-        if (ring_ >= 0) close(ring_);
+        if (ring_ < 0) return;
+        memory_.forget_all(ring_);
+        close(ring_);
     }
 
     int submit(Block** blocks, int count) override {
@@ -79,9 +91,15 @@ public:
         int added = 0;
         for (; added < count && tail - head < sq_entries_; ++added, ++tail) {
             const Block& block = *blocks[added];
+            const int place = memory_.index(ring_, block);
             io_uring_sqe& entry = sqes_[tail & sq_mask_];
             std::memset(&entry, 0, sizeof entry);
-            entry.opcode = block.write ? IORING_OP_WRITE : IORING_OP_READ;
+            if (place >= 0) {
+                entry.opcode = block.write ? IORING_OP_WRITE_FIXED : IORING_OP_READ_FIXED;
+                entry.buf_index = static_cast<uint16_t>(place);
+            } else {
+                entry.opcode = block.write ? IORING_OP_WRITE : IORING_OP_READ;
+            }
             entry.fd = block.file;
             entry.addr = reinterpret_cast<uintptr_t>(block.address);
             entry.len = block.bytes;
@@ -113,6 +131,10 @@ public:
             }
         }
     }
+
+    void forget(int64_t region) override { memory_.forget(ring_, region); }
+
+    Registration registration() const override { return memory_.registration(); }
 
 private:
     static unsigned* at(const Mapping& mapping, unsigned offset) {
@@ -175,6 +197,7 @@ private:
     unsigned unsubmitted_ = 0;
     io_uring_cqe* cqes_ = nullptr;
     io_uring_sqe* sqes_ = nullptr;
+    RegisteredMemory memory_;
 };
 
 }  // namespace

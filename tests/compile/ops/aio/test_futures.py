@@ -120,6 +120,17 @@ def test_a_queue_that_is_dropped_finishes_its_writes(tmp_path):
     assert (tmp_path / "file").read_bytes() == b"\1" * (1 << 20)
 
 
+def test_a_queue_that_is_dropped_ends_its_threads_and_lets_tensors_go(tmp_path):
+    threads, tensor = len(os.listdir("/proc/self/task")), torch.ones(10)
+    references = sys.getrefcount(tensor)
+    queue = aio.Queue("threads")
+    queue.write(tmp_path / "file", tensor).result()
+    del queue
+    gc.collect()
+    assert len(os.listdir("/proc/self/task")) == threads
+    assert sys.getrefcount(tensor) == references
+
+
 def test_no_call_holds_the_interpreter_s_lock(slow, big_file):
     future, steps = slow.read(big_file, torch.empty(BIG, dtype=torch.uint8)), 0
     waiter = threading.Thread(target=future.exception)
@@ -153,19 +164,24 @@ def run(code, *arguments):
 def test_a_forked_child_uses_a_queue_of_its_own(tmp_path):
     code = """
 import os, sys, torch
+from opforge.builders.cpu.async_io import AsyncIOBuilder
 from opforge.ops import aio
-queue, path = aio.Queue(), sys.argv[1]
+queue, path, handle = aio.Queue(), sys.argv[1], AsyncIOBuilder().load().aio_handle(queue_depth=2)
 pending = queue.write(path, torch.ones(5 << 20, dtype=torch.uint8))
 aio.write(path + "1", torch.ones(1)).result()
 child = os.fork()
 if not child:
-    try:
-        queue.read(path, torch.ones(1))
-    except RuntimeError as error:
-        assert "before a fork: create one in this process" in str(error)
-        aio.read(path + "1", torch.zeros(1)).result()
-        del queue
-        sys.exit(7)
+    calls = lambda: queue.read(path, torch.ones(1)), lambda: handle.sync_pread(torch.ones(1), path), queue.registered
+    for call in calls:
+        try:
+            call()
+        except RuntimeError as error:
+            assert "before a fork: create one in this process" in str(error)
+        else:
+            raise AssertionError(call)
+    aio.read(path + "1", torch.zeros(1)).result()
+    del queue, handle, calls, call
+    sys.exit(7)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 pending.result()
 """

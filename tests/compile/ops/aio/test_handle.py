@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from opforge.builders.cpu.async_io import AsyncIOBuilder
+from opforge.ops import aio
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +146,11 @@ def test_locked_tensors(op, handle, tmp_path, data):
     locked.copy_(data)
     assert handle.sync_pwrite(locked, str(tmp_path / "file")) == 1
     assert (tmp_path / "file").read_bytes() == data.numpy().tobytes()
+    for _ in range(10):
+        assert handle.sync_pread(locked.zero_(), str(tmp_path / "file")) == 1
+        assert torch.equal(locked, data)
+    registered, problem = handle.registered()
+    assert registered or problem or aio.report()["io_uring"]
     assert handle.free_cpu_locked_tensor(locked)
     assert not handle.free_cpu_locked_tensor(locked)
     assert not handle.is_pinned(locked)

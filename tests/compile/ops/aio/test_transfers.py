@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -131,3 +133,37 @@ def test_a_read_counts_as_a_change_for_autograd(queue, tmp_path):
         queue.read(tmp_path / "file", weight).result()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
+
+
+def test_memory_beyond_the_tensor_stays_below_64_mib(tmp_path):
+    path, size = tmp_path / "sparse", 256 << 20
+    path.touch()
+    os.truncate(path, size)
+    code = """
+import sys, torch
+from opforge.ops import aio
+from opforge.builders.cpu.pin_memory import PinMemoryBuilder
+
+def value(name):
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith(name))
+
+size, kinds = int(sys.argv[2]), [torch.ones(int(sys.argv[2]), dtype=torch.uint8)]
+try:
+    kinds += [PinMemoryBuilder().load().pin_handle().new_cpu_locked_tensor(size, kinds[0])]
+except OSError:
+    pass  # the limit of locked memory
+for tensor in kinds:
+    with aio.Queue(workers=2) as queue, open("/proc/self/clear_refs", "w") as peak:
+        queue.read(sys.argv[1], tensor[:1]).result()
+        peak.write("5")  # the peak begins here
+        peak.flush()
+        before = value("VmRSS")
+        for _ in range(3):
+            queue.read(sys.argv[1], tensor).result()
+        print(value("VmHWM") - before)
+"""
+    command = [sys.executable, "-c", code, str(path), str(size)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert all(int(line) < 64 << 20 for line in result.stdout.splitlines()), result.stdout
