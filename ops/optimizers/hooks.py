@@ -33,13 +33,17 @@ def wrapped_if_observed(func: Callable[P, R]) -> Callable[P, R]:
 def is_observed(optimizer: Optimizer) -> bool:
     """Returns whether the optimizer's step has hooks, of its own or of all optimizers, or a profiler is running.
 
-    True within torch.compile, which compiles the call for later ones, that may have hooks.
+    True within torch.compile, which compiles the call for later ones, that may have hooks; and in a torch that names
+    one of these otherwise: most of the names are private.
     """
-    return bool(
-        optimizer._optimizer_step_pre_hooks
-        or optimizer._optimizer_step_post_hooks
-        or torch_optimizer._global_optimizer_pre_hooks
-        or torch_optimizer._global_optimizer_post_hooks
-        or torch._C._autograd._profiler_enabled()
-        or torch.compiler.is_compiling()
-    )
+    try:
+        return bool(
+            optimizer._optimizer_step_pre_hooks
+            or optimizer._optimizer_step_post_hooks
+            or torch_optimizer._global_optimizer_pre_hooks
+            or torch_optimizer._global_optimizer_post_hooks
+            or torch._C._autograd._profiler_enabled()
+            or torch.compiler.is_compiling()
+        )
+    except AttributeError:
+        return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 
@@ -154,3 +155,22 @@ def test_what_is_no_root_metadata_is_not_trusted(user, registry):
     path = write(registry.scratch, "root.json", "nonsense")
     code, output = user("tuf", "trust", registry.url, str(path))
     assert code == 1 and "what was given is no root metadata" in output and "Expecting" not in output
+
+
+def test_a_package_that_may_not_be_removed_is_an_error_that_says_who_may(user, registry, monkeypatch):
+    registry.publish()
+    assert user("install", "acme/plain", "--into", "new")[0] == 0
+
+    def refuse(*_arguments):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("opforge.packages.installed.remove._forget", refuse)
+    code, output = user("remove", "acme/plain", "--into", "new")
+    assert code == 1 and "error: acme/plain cannot be removed from" in output
+    assert "(Permission denied): run this as the folder's owner" in output
+
+
+def test_a_key_that_a_yank_does_not_need_is_noted(user, registry):
+    registry.publish()
+    code, output = user("yank", registry.url, "acme/plain", "1", "--reason", "wrong", "--key", "ci")
+    assert code == 0 and "note: --key ci is not used" in output and "yanked acme/plain 1" in output

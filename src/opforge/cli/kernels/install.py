@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from opforge.cli import messages
 from opforge.cli.guard import FAILED, Guarded, json_option
 from opforge.cli.output import emit_json
 
@@ -135,16 +136,25 @@ def remove(kernels: Sequence[str], into: str | None, user: bool, as_json: bool) 
     from opforge.packages.registry.selection import parse_requirement
 
     root = root_of(into, user)
-    removed, missing = list[Any](), list[str]()
+    removed, missing, problems = list[Any](), list[str](), list[str]()
     for text in kernels:
-        releases = removal.remove(root, *parse_requirement(text))
+        requirement = parse_requirement(text)
+        try:
+            releases = removal.remove(root, *requirement)
+        except OSError as error:
+            problems.append(
+                f"{text} cannot be removed from {root.path} ({error.strerror}): run this as the folder's owner"
+            )
+            continue
         removed += releases
-        missing += [] if releases else [text]
+        if not releases:
+            missing.append(text)
+            problems.append(f"{text} is not installed in {root.path}")
     if as_json:
-        emit_json({"removed": [to_json(release) for release in removed], "missing": missing})
+        emit_json({"removed": [to_json(release) for release in removed], "missing": missing, "problems": problems})
     else:
         for release in removed:
             click.echo(f"removed {release.name} {release.version} from {root.path}")
-        for text in missing:
-            click.echo(f"error: {text} is not installed in {root.path}", err=True)
-    sys.exit(FAILED if missing else 0)
+        for problem in problems:
+            messages.show_error(problem)
+    sys.exit(FAILED if problems else 0)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from opforge.cli import messages
 from opforge.cli.guard import Guarded, json_option
 from opforge.cli.output import emit_json, size_text
 
@@ -102,7 +103,10 @@ def _mark(remote: str, name: str, version: str, reason: str | None, key: str, as
     _parsed, store = _store(remote)
     number = versions.parse(version, "VERSION")
     # An index alone has no signature.
-    signer = keys.signer(key) if roots.read(store.url) is not None else None
+    is_signed = roots.read(store.url) is not None
+    signer = keys.signer(key) if is_signed else None
+    if key and not is_signed:
+        messages.show("note", f"--key {key} is not used: {store.url} has no TUF metadata, which would be signed")
     names.check(name, "NAME")
     if reason is None:
         changed = registry.unyank(store, name, number, signer)
