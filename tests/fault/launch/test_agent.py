@@ -198,8 +198,8 @@ def test_the_response_holds_where_the_ranks_would_run(start_agent, tmp_path):
             f"opforge {opforge.__version__} is installed there, and the launcher has 0.0. Install the same",
         ),
         (
-            {"folder": "/nonexistent"},
-            "there is no folder /nonexistent on that host. Launch from a folder that all hosts",
+            {"folder": "/proc/nonexistent"},
+            "there is no folder /proc/nonexistent on that host. Launch from a folder that all hosts",
         ),
         (
             {"share": {"slots": 9999, "chosen": [0]}, "bind_options": BindOptions(bind=True)},
