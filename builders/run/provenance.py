@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from opforge.builders.spec.kernel_roots import TRUSTED_ROOTS
 from opforge.cache.filesystem.disk import Disk, Stamp
 from opforge.cache.filesystem.packages import PackageFiles
 from opforge.cache.records.inputs import Answer, Dependency, Inputs, RootedPath
@@ -65,6 +66,7 @@ class Provenance:
         self._trees = dict(self._toolchain_trees)
         # Roots in which every header is a package's: their folders are searched as the compiler's own are.
         self._trusted = {*self._toolchain_trees, *(trusted_roots or {}), "torch"}
+        self._beside: dict[str, RootedPath] = {}
 
     def locate(self, path: str) -> Read:
         """Returns a file with the nearest root above it and the trusted tree that it belongs to."""
@@ -75,11 +77,25 @@ class Provenance:
         if listed:
             self._trees[listed.package] = stamp_file(listed.package, listed.stamp_file, name, self.roots)
             return Read(path, location, listed.package, spelled)
+        if name == "system":
+            return Read(path, self._location_beside(path, spelled) or location, "", spelled)
         is_others = name == "python" and os.path.dirname(location.path) not in PYTHON_FOLDERS
         return Read(path, location, name if name in self._toolchain_trees and not is_others else "", spelled)
 
     def _root_of(self, path: str) -> str:
         return next((name for name, base in self._bases if f"{path}/".startswith(base)), "system")
+
+    def _location_beside(self, path: str, spelled: str) -> RootedPath | None:
+        """Returns a file outside of every root by the root from which `..` led to it; None if none did.
+
+        It is the op's own like the files of that root: as a file of the system it would be in no record of an entry.
+        """
+        folder, base = os.path.dirname(path), self._root_of(spelled)
+        if folder not in self._beside and base not in TRUSTED_ROOTS:
+            below = os.path.relpath(folder, self.roots[base])
+            if os.path.realpath(os.path.join(self.roots[base], below)) == os.path.realpath(folder):
+                self._beside[folder] = RootedPath(base, below)
+        return self._beside[folder].join(os.path.basename(path)) if folder in self._beside else None
 
     def stamps(self, reads: Iterable[Read]) -> dict[tuple[str, str], Stamp]:
         """Returns the present stamps of these files. A file that is gone has none."""

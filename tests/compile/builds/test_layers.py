@@ -78,6 +78,21 @@ def test_headers_that_appear_in_an_earlier_root_reject_an_entry_of_a_layer(folde
     assert cls().build().origin == str(tmp_path / "layer")
 
 
+@pytest.mark.parametrize(("name", "include_dirs"), [("../value.h", []), ("../../value.h", ["headers"])])
+def test_a_header_above_the_ops_folders_rejects_an_entry_of_a_layer(folder, tmp_path, add_to_layer, name, include_dirs):
+    text = f'#include "{name}"\n{sample_ops.EXPORT} int value() {{ return VALUE; }}\n'
+    text_files.write(folder, "own/op.cpp", text)
+    text_files.write(folder, "own/headers/none.h", "")
+    sample_ops.set_value(folder, 3)
+    cls = sample_ops.builder_class(os.path.join(folder, "own"), "op", abi="c", include_dirs=include_dirs)
+    add_to_layer(cls, None)
+    assert cls().build().origin == str(tmp_path / "layer")
+    sample_ops.set_value(folder, 4)
+    builder = cls()
+    assert builder.load().value() == 4
+    assert any(str(rejected).endswith("value.h has changed") for rejected in builder.trace)
+
+
 def test_a_builder_that_has_loaded_from_a_layer_detects_an_edited_header(folder, add_to_layer):
     cls = sample_ops.plain_op(folder, value=3)
     add_to_layer(cls, None)
