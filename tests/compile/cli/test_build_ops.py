@@ -133,6 +133,10 @@ def test_a_trace_holds_every_step_and_every_stage(ops_folder, tmp_path):
     op_end = op["ts"] + op["dur"]
     assert any(op["ts"] <= event["ts"] and event["ts"] + event["dur"] <= op_end for event in publishing)
     assert run("build-ops", "ownops:Quick", "--trace", str(tmp_path / "none" / "t")).returncode == 2
+    without_builds = ("--dry-run",), ("--on", "tcp://127.0.0.1:1")
+    for arguments in without_builds:
+        run("build-ops", "ownops:Quick", "--trace", str(tmp_path / "empty"), *arguments)
+        assert not (tmp_path / "empty").exists(), f"{arguments} traces nothing, and leaves no empty file"
 
 
 def test_a_terminal_gets_bars_and_a_table(ops_folder):

@@ -6,7 +6,6 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import TextIO
 
 import click
 
@@ -44,7 +43,8 @@ PORTABLE = tuple(Target("cpu", (level,)) for level in ("x86-64-v2", "x86-64-v3",
 )
 @click.option(
     "--trace",
-    type=click.File("w", lazy=False),
+    type=click.Path(dir_okay=False, writable=True),
+    callback=check_folder,
     metavar="FILE",
     help="Write a trace of the run to this file, for chrome://tracing and ui.perfetto.dev.",
 )
@@ -86,7 +86,7 @@ def command(
     dry_run: bool,
     out: str | None,
     portable: bool,
-    trace: TextIO | None,
+    trace: str | None,
     shard: str | None,
     engine: str | None,
     same_toolchain: bool,

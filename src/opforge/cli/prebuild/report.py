@@ -20,9 +20,9 @@ def check_folder(ctx: click.Context, param: click.Parameter, path: str | None) -
     """Returns the option's value. Raises click.BadParameter if there is no folder that could hold that file."""
     folder = os.path.dirname(os.path.abspath(path)) if path else ""
     if path and not os.path.isdir(folder):
-        raise click.BadParameter(f"--report {path!r}: there is no folder {folder!r}: make it first")
+        raise click.BadParameter(f"{param.opts[0]} {path!r}: there is no folder {folder!r}: make it first")
     if path and not os.access(folder, os.W_OK):
-        raise click.BadParameter(f"--report {path!r}: the folder {folder!r} cannot be written: choose another")
+        raise click.BadParameter(f"{param.opts[0]} {path!r}: the folder {folder!r} cannot be written: choose another")
     return path
 
 

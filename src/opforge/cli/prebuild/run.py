@@ -7,7 +7,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TextIO
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -52,7 +52,7 @@ class Run:
     """The ops of one command, in the order in which they were requested, and the outcome of each so far."""
 
     def __init__(
-        self, selected: Sequence[Selected], options: BuildOptions, trace: TextIO | None, quiet: bool, print_lines: bool
+        self, selected: Sequence[Selected], options: BuildOptions, trace: str | None, quiet: bool, print_lines: bool
     ) -> None:
         self._selected, self._options, self._trace = selected, options, trace
         self._quiet, self._print_lines = quiet, print_lines
@@ -79,7 +79,8 @@ class Run:
         finally:
             timeline.use(None)
             if line is not None and self._trace is not None:
-                json.dump(line.to_json(), self._trace)
+                with open(self._trace, "w", encoding="utf-8") as file:
+                    json.dump(line.to_json(), file)
         return [self._outcomes[number] for number in range(len(self._selected))]
 
     @property
