@@ -172,9 +172,10 @@ def search(
         # otherwise each process would have to find the compiler, and hash every header that it reads.
         sources = [*sources, store.own]
         lookup = lookup._replace(sources=sources)
+    # Before the sources are located: what appears between the two is then seen at the next look-up.
+    absent = memory.absent_paths(spec)
     description = _description_key(spec) if sources else ""
-    snapshot = memory.take_snapshot(lookup, description) if is_kept else None
-    absent = snapshot.absent if snapshot else memory.absent_paths(spec)
+    snapshot = memory.take_snapshot(lookup, description, absent) if is_kept else None
     if sources and (match := _match(lookup, description, rejected)):
         match = match._replace(entry=memory.watching(match.entry, absent))
         if snapshot:
@@ -184,7 +185,7 @@ def search(
         description = description or _description_key(spec)
         if not os.path.isdir(store.layout.description(description)) and (entry := ask()):
             return memory.watching(entry, absent)
-    snapshot = snapshot or memory.take_snapshot(lookup, description)
+    snapshot = snapshot or memory.take_snapshot(lookup, description, absent)
     find_toolchain = find_toolchain or toolchains.find_toolchain
     programs: Mapping[str, object] = {}
     try:

@@ -116,10 +116,11 @@ def note_use(store: Store, pointer: str) -> None:
         limits.enforce_settings(store.layout)
 
 
-def take_snapshot(lookup: Lookup, description: str) -> Snapshot:
+def take_snapshot(lookup: Lookup, description: str, absent: list[str]) -> Snapshot:
     """Returns what is remembered besides the entry. It must be taken before the look-up: later changes would be missed.
 
-    `description` is the key of the op's description, or empty if no layer is searched.
+    `description` is the key of the op's description, or empty if no layer is searched. `absent` are the op's
+    `absent_paths` from before the description was made.
     """
     disk = lookup.store.disk
     at = disk.now_ns()
@@ -128,7 +129,7 @@ def take_snapshot(lookup: Lookup, description: str) -> Snapshot:
         folders.append(_nearest(source.pointers(description), source.layout.root, disk))
         if source.area == FETCHED:  # the trust file decides whether what was fetched may be loaded
             folders.append(settings.trust_file())
-    return Snapshot(at, [(path, _stamp(path, disk)) for path in dict.fromkeys(folders)], absent_paths(lookup.spec))
+    return Snapshot(at, [(path, _stamp(path, disk)) for path in dict.fromkeys(folders)], absent)
 
 
 def watching(entry: Entry, absent: Iterable[str], stamps: Iterable[PathStamp] = ()) -> Entry:

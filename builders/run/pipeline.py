@@ -92,9 +92,10 @@ def _build(
     building: Building | None,
 ) -> Entry:
     """Returns the op's entry as `build` does. `building` is what the remotes see of it."""
+    absent = memory.absent_paths(spec)  # before the sources are located, as in a look-up
     description = description_key(spec)
     lookup = memory.Lookup(spec, store, sources_of(spec, store), root_paths(spec))
-    snapshot = memory.take_snapshot(lookup, description)
+    snapshot = memory.take_snapshot(lookup, description, absent)
     with timeline.span("plan"):
         try:
             toolchain = find_toolchain(spec, store)

@@ -117,15 +117,19 @@ def appeared(inputs: Mapping[str, Any], root_paths: Mapping[str, str], listings:
     # One listing of each folder rules out nearly all of the names.
     listed = OUTSIDE.union(*(listings.names(base) for _folder, base in bases))
     by_first: dict[str, list[str]] = {}
-    for name in [name for name in inputs["names"] if name.partition("/")[0] in listed]:
-        by_first.setdefault(name.partition("/")[0], []).append(name)
+    for name in inputs["names"]:
+        first = name.partition("/")[0]
+        if first in listed:
+            by_first.setdefault(first, []).append(name)
     present = {(path[0], path[1]) for path in (*inputs["present"], *inputs["files"])}
     for folder, base in bases:
-        for name in [name for first in by_first if listings.may_hold(base, first) for name in by_first[first]]:
-            if _join(folder, name) not in present and listings.holds(base, name):
-                return at(base, name)
-    for folder, names in names_before(inputs["compiler_folders"], inputs["files"], root_paths):
-        for name in sorted(below(folder, names, root_paths, listings)):
+        held = listings.names(base)
+        for first, names in by_first.items():
+            for name in names if first in held or first in OUTSIDE else ():
+                if _join(folder, name) not in present and listings.holds(base, name):
+                    return at(base, name)
+    for folder, before in names_before(inputs["compiler_folders"], inputs["files"], root_paths):
+        for name in sorted(below(folder, before, root_paths, listings)):
             if _join(folder, name) not in present:
                 return at(resolve(folder, root_paths) or "", name)
     return None

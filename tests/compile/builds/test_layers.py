@@ -10,10 +10,11 @@ from support import sample_ops, text_files
 from support.store.fake_store import ME
 
 from opforge.builders.lookup.finder import find
-from opforge.builders.spec import machine
+from opforge.builders.run import pipeline
+from opforge.builders.spec import description, machine
 from opforge.builders.spec.description import description_key
 from opforge.builders.spec.kernel_roots import KernelRoot
-from opforge.cache.filesystem.disk import RACY_NS
+from opforge.cache.filesystem.disk import RACY_NS, Disk
 from opforge.cache.transfer import layer
 
 
@@ -76,6 +77,31 @@ def test_headers_that_appear_in_an_earlier_root_reject_an_entry_of_a_layer(folde
     (tmp_path / "first/include/part.h").unlink()
     (tmp_path / "first/include").rmdir()
     assert cls().build().origin == str(tmp_path / "layer")
+
+
+@pytest.mark.parametrize("is_in_layer", [True, False], ids=["during a hit", "during a build"])
+def test_a_source_that_appears_while_an_op_is_looked_up_is_used_at_the_next_load(
+    folder, tmp_path, add_to_layer, monkeypatch, is_in_layer
+):
+    text_files.write(tmp_path, "second/op.cpp", f"{sample_ops.EXPORT} int value() {{ return 1; }}\n")
+    roots = [KernelRoot(name, str(tmp_path / name)) for name in ("first", "second")]
+    cls = sample_ops.builder_class(folder, "op", abi="c", kernel_roots=roots)
+    if is_in_layer:
+        add_to_layer(cls, None)
+    stamp = Disk.now_ns
+    monkeypatch.setattr(Disk, "now_ns", lambda disk: stamp(disk) + 2 * RACY_NS)
+
+    def describe_and_add(spec):
+        key = description_key(spec)
+        text_files.write(tmp_path, "first/op.cpp", f"{sample_ops.EXPORT} int value() {{ return 2; }}\n")
+        return key
+
+    with monkeypatch.context() as during:
+        for module in (description, pipeline):
+            during.setattr(module, "description_key", describe_and_add)
+        cls().load()
+    assert (tmp_path / "first/op.cpp").exists()
+    assert cls().load().value() == 2
 
 
 @pytest.mark.parametrize(("name", "include_dirs"), [("../value.h", []), ("../../value.h", ["headers"])])
