@@ -86,6 +86,12 @@ def search_folders(job: Job) -> list[str]:
     return [*include, *flags, *named, *map(os.path.realpath, named)]
 
 
+def source_folders(job: Job) -> list[str]:
+    """Returns the folders of the op's sources, in which what they include in quotes is looked for first."""
+    paths = (os.path.join(job.roots[source.root], source.path) for source in job.plan.sources)
+    return list(dict.fromkeys(map(os.path.dirname, paths)))
+
+
 def compiler_folders(job: Job) -> list[str]:
     """Returns the folders that the compiler searches by itself, in order, after all others."""
     return [folder for folder in job.toolchain.search_folders() if folder not in search_folders(job)]

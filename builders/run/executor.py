@@ -18,7 +18,7 @@ from opforge.cache.records.inputs import Inputs
 from opforge.errors import UnstableInputError
 
 from . import diagnostics, library_record, ninja, object_reuse, precompiled_header, timeline
-from .dependencies import compiler_folders, reads_of_step, search_folders
+from .dependencies import compiler_folders, reads_of_step, search_folders, source_folders
 from .job import Job
 from .provenance import Provenance, Read
 from .reads import questions
@@ -74,18 +74,20 @@ def execute(job: Job, folder: str, disk: Disk) -> BuildResult:
 
 
 def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) -> Run:
-    """Runs the build until no file that it read has changed meanwhile.
+    """Runs the build until no file that it read has changed meanwhile, and none that it looked for has come or gone.
 
     The disk's clock decides: a file changed since the build file was written may have been read half way through the
-    change, unless its stamp is the same before and after another whole run.
+    change, unless its stamp is the same before and after another whole run. So with the names that were looked for.
     """
     packages = PackageFiles(disk, job.layout.path(*KEPT_ANSWERS))
     provenance = Provenance(job.roots, disk, job.toolchain.trusted_roots(), packages)
     previous: dict[tuple[str, str], Stamp] = {}
+    found: tuple[object, object] | None = None
     changed: list[str] = []
     written: list[str] = []
     for attempt in range(ATTEMPTS):
         started = _touch(os.path.join(work, "started"))
+        before = provenance.names_in([*source_folders(job), *search_folders(job), *compiler_folders(job)])
         reused = object_reuse.take(job, work, steps, disk) if job.reuse and attempt == 0 else {}
         run = [step for step in steps if step.output not in reused]
         if job.toolchain.precompiles:
@@ -108,12 +110,15 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
         if not changed:
             queries = _questions(job, work, steps, reads, reused)
             inputs = provenance.collect(everything, search_folders(job), compiler_folders(job), queries)
-            if provenance.stamps(everything) == stamps:
+            changed = provenance.unsettled(inputs, before, started)
+            was_found, found = found, (inputs.present, inputs.answers)
+            if provenance.stamps(everything) != stamps:
+                changed = ["a file changed while it was being read"]
+            elif not changed or found == was_found:
                 object_reuse.keep(job, work, steps, reused, reads, inputs)
                 titles = [step.title for step in steps if step.output in reused]
                 return Run(inputs.without([OPFORGE_ABI.name]), stamps, titles, output)
-            changed = ["a file changed while it was being read"]
-        if attempt == ATTEMPTS - 2:
+        elif attempt == ATTEMPTS - 2:
             # A file that a flag names and that every run changes is an output of the compiler, not an input.
             written = changed
         previous = dict(stamps)

@@ -105,6 +105,13 @@ class Disk:
         """Returns whether anything has this name; a dangling link counts."""
         return os.path.lexists(path)
 
+    def changed_at(self, path: str) -> int:
+        """Returns when a file, folder or link was last changed or renamed, in nanoseconds; 0 if there is none."""
+        try:
+            return os.lstat(path).st_ctime_ns
+        except (OSError, ValueError):
+            return 0
+
     def names(self, folder: str) -> frozenset[str]:
         """Returns the names in a folder; none if it cannot be listed."""
         try:

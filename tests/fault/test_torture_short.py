@@ -42,3 +42,16 @@ def test_faults_in_every_file_of_a_store_hang_crash_and_change_nothing_outside()
     assert done.returncode == 0, done.stdout + done.stderr
     assert "seed 11, 12 rounds with 8 processes" in done.stdout and "0 violations" in done.stdout
     assert "96 processes" in done.stdout
+
+
+def test_a_change_in_the_middle_of_a_load_is_seen_by_the_next_one():
+    script = os.path.join(TESTS, "fault", "torture_changes.py")
+    done = subprocess.run(
+        [sys.executable, script, "--cases", "30"],
+        env=child_processes.environment(),
+        capture_output=True,
+        text=True,
+        timeout=140,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "30 cases" in done.stdout and "0 violations" in done.stdout
