@@ -43,9 +43,9 @@ bench: $(STAMP)
 # Long runs of the tests that kill builders, that put anything in the place of a store's files, and that change files in
 # the middle of a load. `make test` includes short ones.
 torture: $(STAMP)
-	$(BIN)/python tests/fault/torture.py --kills 1000 --processes 16
-	$(BIN)/python tests/fault/torture_faults.py --rounds 1000 --processes 8
-	$(BIN)/python tests/fault/torture_changes.py --cases 2000
+	$(BIN)/python tests/fault/torture/kills.py --kills 1000 --processes 16
+	$(BIN)/python tests/fault/torture/damages.py --rounds 1000 --processes 8
+	$(BIN)/python tests/fault/torture/changes.py --cases 2000
 
 # Random changes of all that a load depends on; after each the load must give what a build without a cache gives.
 # `make test` includes a short run.

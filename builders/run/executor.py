@@ -82,7 +82,7 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
     packages = PackageFiles(disk, job.layout.path(*KEPT_ANSWERS))
     provenance = Provenance(job.roots, disk, job.toolchain.trusted_roots(), packages)
     previous: dict[tuple[str, str], Stamp] = {}
-    found: tuple[object, object] | None = None
+    looked_for: tuple[object, object] | None = None
     changed: list[str] = []
     written: list[str] = []
     for attempt in range(ATTEMPTS):
@@ -111,10 +111,10 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
             queries = _questions(job, work, steps, reads, reused)
             inputs = provenance.collect(everything, search_folders(job), compiler_folders(job), queries)
             changed = provenance.unsettled(inputs, before, started)
-            was_found, found = found, (inputs.present, inputs.answers)
+            looked_for_before, looked_for = looked_for, (inputs.present, inputs.answers)
             if provenance.stamps(everything) != stamps:
                 changed = ["a file changed while it was being read"]
-            elif not changed or found == was_found:
+            elif not changed or looked_for == looked_for_before:
                 object_reuse.keep(job, work, steps, reused, reads, inputs)
                 titles = [step.title for step in steps if step.output in reused]
                 return Run(inputs.without([OPFORGE_ABI.name]), stamps, titles, output)

@@ -18,7 +18,7 @@ pytestmark = [
 
 
 def test_killed_builders_and_corrupted_stores_violate_nothing():
-    script = os.path.join(TESTS, "fault", "torture.py")
+    script = os.path.join(TESTS, "fault", "torture", "kills.py")
     done = subprocess.run(
         [sys.executable, script, "--kills", "20", "--processes", "4", "--seed", "11"],
         env=child_processes.environment(),
@@ -31,7 +31,7 @@ def test_killed_builders_and_corrupted_stores_violate_nothing():
 
 
 def test_faults_in_every_file_of_a_store_hang_crash_and_change_nothing_outside():
-    script = os.path.join(TESTS, "fault", "torture_faults.py")
+    script = os.path.join(TESTS, "fault", "torture", "damages.py")
     done = subprocess.run(
         [sys.executable, script, "--rounds", "12", "--processes", "8", "--seed", "11"],
         env=child_processes.environment(),
@@ -45,7 +45,7 @@ def test_faults_in_every_file_of_a_store_hang_crash_and_change_nothing_outside()
 
 
 def test_a_change_in_the_middle_of_a_load_is_seen_by_the_next_one():
-    script = os.path.join(TESTS, "fault", "torture_changes.py")
+    script = os.path.join(TESTS, "fault", "torture", "changes.py")
     done = subprocess.run(
         [sys.executable, script, "--cases", "30"],
         env=child_processes.environment(),

@@ -1,6 +1,6 @@
 """Kills builders and corrupts their store, many times; then every op must load and compute, and nothing may be left.
 
-    python tests/fault/torture.py --kills 1000 --processes 16 [--seed 7] [--keep]
+    python tests/fault/torture/kills.py --kills 1000 --processes 16 [--seed 7] [--keep]
 
 Each round runs processes that load one of five ops, whose sources change at random, and kills most of them at a random
 moment. Between rounds, files of the store are damaged at random. A process that is not killed must print a value that
@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections import Counter
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 from support import child_processes, sample_ops, text_files
 

@@ -1,6 +1,6 @@
 """Puts anything in the place of a store's files while processes use it; nothing may hang, crash or load wrongly.
 
-    python tests/fault/torture_faults.py --rounds 1000 --processes 8 [--seed 7] [--keep]
+    python tests/fault/torture/damages.py --rounds 1000 --processes 8 [--seed 7] [--keep]
 
 In each round, files and folders of a store, of a layer, of an archive and of the machine folder are replaced, get other
 modes, owners or times, or lie on a disk that is almost full. Then processes run commands and load ops, some with too
@@ -23,7 +23,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 from support import child_processes, sample_ops, text_files
 from support.torture.things import Damager, paths_in, remove, snapshot

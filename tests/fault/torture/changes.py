@@ -1,6 +1,6 @@
 """Changes a file in the middle of a load, many times; the loads after it must give what a build without a cache gives.
 
-    python tests/fault/torture_changes.py --cases 2000 [--seed 7]
+    python tests/fault/torture/changes.py --cases 2000 [--seed 7]
 
 A moment of a load is a call of the file system that its process makes: the change happens just before it. Each case has
 a load that is answered by the machine's memory, by a layer, by the store or by a build, one change, and one moment.
@@ -22,7 +22,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 from support import sample_ops, text_files
 
