@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -120,7 +121,6 @@ def test_an_interrupt_of_a_build_shows_the_users_line(tmp_path):
 
 
 def test_ipython_shows_the_cell_and_the_error(tmp_path):
-    pytest.importorskip("IPython", reason="needs IPython (pip install ipython)")
     text_files.write(tmp_path, "broken.cpp", BROKEN)
     code = (
         "from IPython.core.interactiveshell import InteractiveShell\n"
@@ -134,6 +134,26 @@ def test_ipython_shows_the_cell_and_the_error(tmp_path):
     assert "----> 1 opforge.load('broken', 'broken.cpp')" in process.stdout
     assert "CompileError: broken: compile broken.cpp failed" in process.stdout
     assert "jit.py" not in process.stdout and "base.py" not in process.stdout
+
+
+def test_a_notebook_shows_the_cell_and_the_error(tmp_path):
+    from jupyter_client.manager import start_new_kernel
+
+    text_files.write(tmp_path, "broken.cpp", BROKEN)
+    manager, client = start_new_kernel(cwd=str(tmp_path), env=child_processes.environment())
+    try:
+        reply = client.execute_interactive("import opforge", timeout=120, output_hook=lambda message: None)
+        assert reply["content"]["status"] == "ok"
+        cell = "opforge.load('broken', 'broken.cpp')"
+        reply = client.execute_interactive(cell, timeout=120, output_hook=lambda message: None)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+    content = reply["content"]
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(content["traceback"]))
+    assert content["ename"] == "CompileError"
+    assert f"----> 1 {cell}" in shown and "broken.cpp:3:" in shown
+    assert shown.count("----> ") == 1 and "jit.py" not in shown and "base.py" not in shown
 
 
 @pytest.mark.parametrize("variable", ["", "NO_COLOR"])
