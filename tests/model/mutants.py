@@ -52,6 +52,20 @@ def a_description_has_no_flags() -> None:
 
 
 @mutant
+def a_description_does_not_say_which_roots_have_headers() -> None:
+    from opforge.builders.spec import description
+
+    description._VALUES["roots"] = lambda spec: [(root.name, root.include) for root in spec.declared_roots]
+
+
+@mutant
+def a_header_above_an_ops_folder_is_the_systems() -> None:
+    from opforge.builders.run.provenance import Provenance
+
+    Provenance._location_beside = lambda *arguments: None
+
+
+@mutant
 def a_layer_is_not_compared() -> None:
     from opforge.cache.records.validity import Observation
     from opforge.cache.store import Source
