@@ -53,8 +53,10 @@ class CCLCommBuilder(OpBuilder):
         if not folders:
             return spec
         include, library = folders
-        # The library's own folder is for dlopen: oneCCL lies where no loader searches.
-        flags = (*spec.link_flags, f"-L{library}", f"-Wl,-rpath,{library}")
+        # oneCCL lies where no loader searches, and the libraries that it needs, or opens later, do not say where they
+        # are. An old-style run path, unlike a new one, counts for them too.
+        paths = ":".join(dict.fromkeys([library, os.path.join(_root(), "lib")]))
+        flags = (*spec.link_flags, f"-L{library}", f"-Wl,--disable-new-dtags,-rpath,{paths}")
         return spec._replace(include_dirs=(*spec.include_dirs, include), link_flags=flags)
 
     def load(self, verbose: bool = False) -> Any:

@@ -21,7 +21,7 @@ def with_ccl(builds_are_shared, monkeypatch):
     """Builds the op, which the ranks load; skips the test without oneCCL."""
     monkeypatch.setenv("FI_TCP_IFACE", "lo")
     if reason := "; ".join(CCLCommBuilder().gate(None)):
-        pytest.skip(f"{reason}. Tested with oneccl-devel==2021.13.1 and Debian's libfabric-dev")
+        pytest.skip(f"{reason}. Tested with oneccl-devel==2021.15.2, and 2021.13.1 with libfabric-dev")
     CCLCommBuilder().load()
 
 
