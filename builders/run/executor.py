@@ -76,8 +76,8 @@ def execute(job: Job, folder: str, disk: Disk) -> BuildResult:
 def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) -> Run:
     """Runs the build until no file that it read has changed meanwhile, and none that it looked for has come or gone.
 
-    The disk's clock decides: a file changed since the build file was written may have been read half way through the
-    change, unless its stamp is the same before and after another whole run. So with the names that were looked for.
+    A file changed since the run began may have been read half way through the change, unless its stamp is the same
+    before and after another whole run. So with the names that were looked for.
     """
     packages = PackageFiles(disk, job.layout.path(*KEPT_ANSWERS))
     provenance = Provenance(job.roots, disk, job.toolchain.trusted_roots(), packages)
@@ -87,7 +87,9 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
     written: list[str] = []
     for attempt in range(ATTEMPTS):
         started = _touch(os.path.join(work, "started"))
-        before = provenance.names_in([*source_folders(job), *search_folders(job), *compiler_folders(job)])
+        around = provenance.surroundings(
+            work, started, source_folders(job), [*search_folders(job), *compiler_folders(job)]
+        )
         reused = object_reuse.take(job, work, steps, disk) if job.reuse and attempt == 0 else {}
         run = [step for step in steps if step.output not in reused]
         if job.toolchain.precompiles:
@@ -104,13 +106,14 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
         changed = [
             read.path
             for read in everything
-            if (stamp := stamps.get(read.location)) is None
-            or (stamp.ctime_ns >= started and previous.get(read.location) != stamp)
+            if around.has_changed(
+                read.path, stamps.get(read.location), previous.get(read.location), provenance.is_own(read)
+            )
         ]
         if not changed:
             queries = _questions(job, work, steps, reads, reused)
             inputs = provenance.collect(everything, search_folders(job), compiler_folders(job), queries)
-            changed = provenance.unsettled(inputs, before, started)
+            changed = [path for path in provenance.looked_for(inputs) if around.has_come_or_gone(path)]
             looked_for_before, looked_for = looked_for, (inputs.present, inputs.answers)
             if provenance.stamps(everything) != stamps:
                 changed = ["a file changed while it was being read"]

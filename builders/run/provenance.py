@@ -15,6 +15,7 @@ from opforge.cache.records.trusted_trees import stamp_file
 from opforge.cache.records.validity import INCLUDE, VARIABLE, Listings, below, located, names_before, places
 
 from .reads.questions import DATE, Questions
+from .reads.surroundings import Surroundings, look_around
 
 PYTHON_STAMP = "patchlevel.h"
 """The header that states Python's version: it is replaced together with an installation."""
@@ -137,35 +138,28 @@ class Provenance:
         own = [*(folder for folder in folders if folder not in searched), *own]  # those of trusted trees come first
         return self._absences(tuple(sorted(files.values())), sorted(names), searched, own, questions)
 
-    def names_in(self, folders: Iterable[str]) -> dict[str, frozenset[str]]:
-        """Returns the present names in these folders."""
-        return {folder: self._disk.names(folder) for folder in map(os.path.normpath, folders)}
+    def surroundings(self, work: str, started: int, sources: Iterable[str], search: Iterable[str]) -> Surroundings:
+        """Returns what lies around the op before a run that began at `started` in the folder `work`.
 
-    def unsettled(self, inputs: Inputs, before: Mapping[str, frozenset[str]], since: int) -> list[str]:
-        """Returns the paths, of those that were only looked for, that may have appeared or gone during a run.
-
-        The compiler may have looked before that, and `inputs` tell what is there now.
-
-        Args:
-            inputs: What `collect` returned after the run.
-            before: The names in the searched folders before the run.
-            since: When it began, in the disk's nanoseconds: for all other folders.
+        `sources` are the folders of its sources; `search` are all further ones that are searched.
         """
+        roots = [path for name, path in self.roots.items() if name not in {*TRUSTED_ROOTS, "system"}]
+        search = [*search]
+        own = [folder for folder in search if self._root_of(os.path.normpath(folder)) not in {*self._trusted, "system"}]
+        return look_around(self._disk, work, started, [*sources, *own, *roots], search)
+
+    def is_own(self, read: Read) -> bool:
+        """Returns whether a file is neither a package's nor the system's."""
+        return not read.tree and read.location.root != "system"
+
+    def looked_for(self, inputs: Inputs) -> list[str]:
+        """Returns the paths that were looked for, though not read, and whose presence or absence `inputs` tell."""
         read = {file[:2] for file in inputs.files}
         paths = {path for path in inputs.present if path not in read}
         folders = (*inputs.searched, *inputs.compiler_folders)
         names = [answer.question[len(INCLUDE) :] for answer in inputs.answers if answer.question.startswith(INCLUDE)]
         paths |= {path for folder in folders for name in names if (path := folder.join(name)) not in read}
-        absolute = sorted({path.resolve(self.roots) or "" for path in paths})
-        return [path for path in absolute if path and not self._is_settled(path, before, since)]
-
-    def _is_settled(self, path: str, before: Mapping[str, frozenset[str]], since: int) -> bool:
-        folder = self._nearest(os.path.dirname(path))
-        child = path[len(folder.rstrip("/")) + 1 :].partition("/")[0]
-        if folder in before:
-            return (child in before[folder]) == self._disk.exists(os.path.join(folder, child))
-        changed = [self._disk.changed_at(name) for name in (folder, f"{folder}/.", path)]
-        return max(changed) < since
+        return sorted(filter(None, (path.resolve(self.roots) for path in paths)))
 
     def _dependency(self, read: Read) -> Dependency:
         with open(read.path, "rb") as file:

@@ -112,6 +112,13 @@ class Disk:
         except (OSError, ValueError):
             return 0
 
+    def device(self, path: str) -> int:
+        """Returns the number of the file system that holds a file or folder; -1 if there is none."""
+        try:
+            return os.stat(path).st_dev
+        except (OSError, ValueError):
+            return -1
+
     def names(self, folder: str) -> frozenset[str]:
         """Returns the names in a folder; none if it cannot be listed."""
         try:
