@@ -143,6 +143,15 @@ class Changes(Loads):
         self.world.write_script("bin/g++", n, how)
         self.load(by)
 
+    @rule(by=load_by, n=st.integers(3, 4))
+    def change_what_a_wrapper_reads(self, by, n):
+        self.world.next_tick()
+        self.world.write_script("bin/g++", 3, "replace")
+        self.world.variables["CXX"] = self.world.path("bin/g++")
+        self.load(by)
+        self.world.variables["OMPI_MODEL"] = f"-DWRAPPER={n}"
+        self.load(by)
+
     @rule(by=load_by)
     def put_the_link_back(self, by):
         self.world.link("bin/g++", "../alternatives/c++")
