@@ -221,12 +221,26 @@ class Changes(Loads):
 
     @rule(by=load_by, layer=st.sampled_from(LAYERS))
     def fill_a_layer(self, by, layer):
+        self.fill(layer)
+        self.load(by)
+
+    @rule(by=load_by, layer=st.sampled_from(LAYERS), n=number)
+    def fill_a_layer_and_turn_the_roots_round(self, by, layer, n):
+        for place in ("first", "mine"):
+            self.world.write(f"{place}/include/inner.h", self.world.header_text(place, "inner.h", n))
+        self.world.layers, self.world.attributes["include_dirs"] = (layer,), ["early"]
+        for roots in (["first", "mine"], ["mine", "first"]):
+            self.world.attributes["kernel_roots"] = roots
+            self.load(by)
+            self.fill(layer)
+        self.load(by)
+
+    def fill(self, layer):
         context = Context(self.world, tempfile.mkdtemp(prefix="context-", dir=self.world.root))
         answer = self.again.ask(self.world, "layer", layer)
         if "key" in answer:
             self.contexts.setdefault(answer["key"], context)
         self.stored = ""
-        self.load(by)
 
     @rule(by=load_by, layers=layers_drawn)
     def choose_the_layers(self, by, layers):
