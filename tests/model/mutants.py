@@ -12,20 +12,27 @@ def mutant(patch: Callable[[], None]) -> Callable[[], None]:
     return patch
 
 
+def put(owner: object, **values: object) -> None:
+    """Replaces attributes that exist: a patch of a name that has moved would put no defect back."""
+    for name, value in values.items():
+        if not hasattr(owner, name):
+            raise AttributeError(f"{owner} has no {name}")
+        setattr(owner, name, value)
+
+
 @mutant
 def a_compiler_is_its_path() -> None:
     """Ignores the links on the way to a compiler."""
     from opforge.builders.toolchains.discovery import programs
 
-    programs.reached = lambda words: []
-    programs.link_folders = lambda words: set()
+    put(programs, reached=lambda words: [], link_folders=lambda words: set())
 
 
 @mutant
 def a_compiler_that_is_replaced_is_not_probed_again() -> None:
     from opforge.builders.toolchains.discovery import probe
 
-    probe._has_changed = lambda info, disk: False
+    put(probe, _has_changed=lambda info, disk: False)
 
 
 @mutant
@@ -33,22 +40,22 @@ def variables_of_wrappers_do_not_count() -> None:
     from opforge.builders import toolchains
     from opforge.builders.toolchains.discovery import programs
 
-    toolchains.wrapper_variables = programs.wrapper_variables = list
-    programs.own_variables = programs.state = lambda argv: []
+    put(toolchains, wrapper_variables=list)
+    put(programs, wrapper_variables=list, own_variables=lambda argv: [], state=lambda argv: [])
 
 
 @mutant
 def a_description_has_no_include_folders_and_no_roots() -> None:
     from opforge.builders.spec import description
 
-    description.FIELDS = tuple(name for name in description.FIELDS if name not in ("include_dirs", "roots"))
+    put(description, FIELDS=tuple(name for name in description.FIELDS if name not in ("include_dirs", "roots")))
 
 
 @mutant
 def a_description_has_no_flags() -> None:
     from opforge.builders.spec import description
 
-    description.FIELDS = tuple(name for name in description.FIELDS if name not in ("cxx_flags", "defines"))
+    put(description, FIELDS=tuple(name for name in description.FIELDS if name not in ("cxx_flags", "defines")))
 
 
 @mutant
@@ -62,7 +69,7 @@ def a_description_does_not_say_which_roots_have_headers() -> None:
 def a_header_above_an_ops_folder_is_the_systems() -> None:
     from opforge.builders.run.provenance import Provenance
 
-    Provenance._location_beside = lambda *arguments: None
+    put(Provenance, _location_beside=lambda *arguments: None)
 
 
 @mutant
@@ -79,14 +86,14 @@ def a_layer_is_not_compared() -> None:
         finally:
             Observation.problem = problem
 
-    Source.find = find_any
+    put(Source, find=find_any)
 
 
 @mutant
 def the_flags_of_a_layers_maker_do_not_count() -> None:
     from opforge.builders.lookup import fit
 
-    fit.flags_problem = lambda op, record: None
+    put(fit, flags_problem=lambda op, record: None)
 
 
 @mutant
@@ -94,7 +101,7 @@ def archives_are_no_inputs() -> None:
     from opforge.builders.run import executor
 
     real = executor.reads_of_step
-    executor.reads_of_step = lambda job, work, step, *rest: real(job, work, step, *rest) if step.unit else []
+    put(executor, reads_of_step=lambda job, work, step, *rest: real(job, work, step, *rest) if step.unit else [])
 
 
 @mutant
@@ -102,7 +109,7 @@ def names_that_are_asked_for_do_not_count() -> None:
     from opforge.builders.run.reads import questions
 
     _replace_questions(names=frozenset(), expressions={})
-    questions.WRAPPER = questions.re.compile(rb"(?!)")
+    put(questions, WRAPPER=questions.re.compile(rb"(?!)"))
 
 
 @mutant
@@ -115,7 +122,7 @@ def _replace_questions(**values: object) -> None:
     from opforge.builders.run.reads import questions
 
     real = questions.in_files
-    questions.in_files = lambda paths: real(paths)._replace(**values)
+    put(questions, in_files=lambda paths: real(paths)._replace(**values))
 
 
 @mutant
@@ -123,7 +130,7 @@ def a_nearer_file_above_a_folder_is_not_looked_for() -> None:
     from opforge.builders.run import provenance
 
     real = provenance._names_below
-    provenance._names_below = lambda *arguments: {name for name in real(*arguments) if ".." not in name}
+    put(provenance, _names_below=lambda *arguments: {name for name in real(*arguments) if ".." not in name})
 
 
 @mutant
@@ -132,15 +139,15 @@ def what_the_assembler_reads_does_not_count() -> None:
     from opforge.builders.toolchains.discovery import probe
 
     accepts = probe._accepts
-    probe._accepts = lambda argv, *options: not any("--MD" in option for option in options) and accepts(argv, *options)
-    dependencies.assembled_files = lambda *arguments: set()
+    put(probe, _accepts=lambda argv, *words: not any("--MD" in word for word in words) and accepts(argv, *words))
+    put(dependencies, assembled_files=lambda *arguments: set())
 
 
 @mutant
 def headers_that_appear_are_not_looked_for() -> None:
-    from opforge.cache.records.inputs import Inputs
+    from opforge.cache.records import validity
 
-    Inputs.appeared = lambda inputs, root_paths, disk: None
+    put(validity, appeared=lambda *arguments: None)
 
 
 @mutant
@@ -148,14 +155,14 @@ def a_memory_does_not_watch_folders() -> None:
     from opforge.cache.records import validity
 
     real = validity.Observation.stamps
-    validity.Observation.stamps = lambda seen, inputs: real(seen, inputs._replace(folders=()))
+    put(validity.Observation, stamps=lambda seen, inputs: real(seen, {**inputs, "folders": []}))
 
 
 @mutant
 def a_memory_does_not_watch_absent_paths() -> None:
     from opforge.builders.lookup import memory
 
-    memory.absent_paths = lambda spec: []
+    put(memory, absent_paths=lambda spec: [])
 
 
 @mutant
@@ -164,7 +171,8 @@ def a_memory_does_not_hold_variables() -> None:
 
     from opforge.builders import toolchains
 
-    toolchains.plan_variables = lambda spec: [(name, os.environb.get(name, b"")) for name in (b"PATH", b"CXX")]
+    names = (b"PATH", b"CXX")
+    put(toolchains, plan_variables=lambda spec: [(name, os.environb.get(name, b"")) for name in names])
 
 
 @mutant
@@ -172,15 +180,15 @@ def a_memory_does_not_watch_programs() -> None:
     from opforge.builders.lookup import memory
 
     real = memory.remember
-    memory.remember = lambda lookup, programs, used, *rest: real(lookup, programs, {}, *rest)
-    memory.with_compiler = lambda match, *_rest: match
+    put(memory, remember=lambda lookup, programs, used, *rest: real(lookup, programs, {}, *rest))
+    put(memory, with_compiler=lambda match, *_rest: match)
 
 
 @mutant
 def a_process_does_not_watch_programs() -> None:
     from opforge.builders.lookup import memory
 
-    memory.with_compiler = lambda match, *_rest: match
+    put(memory, with_compiler=lambda match, *_rest: match)
 
 
 @mutant
@@ -197,14 +205,14 @@ def a_stamp_is_a_size_and_a_time() -> None:
         numbers = flat(disk, paths)
         return [0 if at % 4 > 1 and number >= 0 else number for at, number in enumerate(numbers)]
 
-    Disk.stamp, Disk.flat_stamps = short, short_flat
+    put(Disk, stamp=short, flat_stamps=short_flat)
 
 
 @mutant
 def variables_of_compilers_are_in_no_key() -> None:
     from opforge.builders.toolchains.host import HostToolchain
 
-    HostToolchain.environment = lambda toolchain: ()
+    put(HostToolchain, environment=lambda toolchain: ())
 
 
 @mutant
@@ -221,7 +229,8 @@ def the_users_flags_are_in_no_key() -> None:
         key = plan._replace(compile_flags=tuple(flag for flag in plan.compile_flags if flag not in words)).key
         return type("Plan", (type(plan),), {"key": key})(*plan)
 
-    planner.make_plan = pipeline.make_plan = make_plan
+    put(planner, make_plan=make_plan)
+    put(pipeline, make_plan=make_plan)
 
 
 @mutant
@@ -233,7 +242,7 @@ def an_object_is_taken_whatever_it_was_compiled_from() -> None:
         def problem(self, inputs: object) -> None:
             return None
 
-    object_reuse.Observation = Unchanged
+    put(object_reuse, Observation=Unchanged)
 
 
 @mutant
@@ -241,14 +250,19 @@ def a_depfile_is_split_at_unicode_white_space() -> None:
     from opforge.builders.run import dependencies
 
     real = dependencies.read_depfile
-    dependencies.read_depfile = lambda path, folder: [part for name in real(path, folder) for part in name.split()]
+    put(dependencies, read_depfile=lambda path, folder: [part for name in real(path, folder) for part in name.split()])
 
 
 @mutant
 def a_second_load_sees_the_ops_own_files_only() -> None:
     from opforge.builders import base
+    from opforge.cache.filesystem.disk import Disk, FlatStamps
 
-    base._state = lambda builder: []
+    def is_current(loaded: base.Loaded, builder: base.OpBuilder) -> bool:
+        own = FlatStamps.of(pair for pair in loaded.watched.pairs() if pair[0].startswith(builder.folder))
+        return Disk().flat_stamps(own.paths) == [*own.numbers]
+
+    put(base.Loaded, is_current=is_current)
 
 
 @mutant
@@ -257,4 +271,4 @@ def a_process_has_one_library_of_a_name() -> None:
 
     first: dict[str, object] = {}
     real = loader.load_entry
-    loader.load_entry = lambda op, *rest: first.setdefault(op, real(op, *rest))
+    put(loader, load_entry=lambda op, *rest: first.setdefault(op, real(op, *rest)))

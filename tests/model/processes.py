@@ -55,7 +55,8 @@ class Loader:
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
-        assert line, f"the process ended with {self._process.wait()}"
+        if not line:
+            raise RuntimeError(f"the process ended with {self._process.wait()}")
         self.answered += 1
         return json.loads(line)
 

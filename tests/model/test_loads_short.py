@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import traceback
 
 import pytest
+from model import mutants
 from support import child_processes
 from support.paths import TESTS
 
@@ -42,3 +44,16 @@ def test_a_library_that_is_stale_is_found():
         "--steps", "1000", "--length", "20", "--seed", "3", "--mutant", "a_process_has_one_library_of_a_name"
     )
     assert done.returncode and "AssertionError" in done.stderr, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", sorted(mutants.MUTANTS))
+def test_a_mutant_replaces_what_exists(name):
+    pid = os.fork()
+    if not pid:
+        try:
+            mutants.MUTANTS[name]()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0

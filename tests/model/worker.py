@@ -34,6 +34,7 @@ class Worker:
         """Loads, builds or fills a layer as the request says."""
         from opforge.builders.spec.kernel_roots import KernelRoot
         from opforge.cache import machine_folder
+        from opforge.errors import OpforgeError
 
         os.environ.clear()
         os.environ.update(request["environment"])
@@ -53,7 +54,7 @@ class Worker:
             if request["action"] == "force":
                 self.builder.build(force=True)
             op = self.builder.load()
-        except Exception as error:
+        except OpforgeError as error:
             return {"error": type(error).__name__, "text": str(error)}
         values = {name: getattr(op, name)().decode() for name in FUNCTIONS if name in dir(op)}
         return {"values": values, "origin": op.__entry__.origin, "key": op.__entry__.key}
