@@ -262,7 +262,7 @@ def _dry_run_folders(argv: Sequence[str]) -> dict[str, list[str]]:
     """Returns the folders that nvcc prints in a dry run: of a wrapper on PATH, these show which toolkit it uses."""
     _status, _out, err = probe.try_run(argv, "--dryrun", *NOTHING, advice=ADVICE)
     folders: dict[str, list[str]] = {"TOP": [], "CICC_PATH": [], "-I": [], "-isystem": [], "-L": []}
-    for line in err.splitlines():
+    for line in err.split("\n"):  # a path may hold what str.splitlines counts as the end of a line
         name, equals, value = line.removeprefix("#$ ").partition("=")
         if equals and name in ("TOP", "CICC_PATH"):
             folders[name] = [value]

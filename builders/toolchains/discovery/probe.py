@@ -246,7 +246,7 @@ def _commands(argv: Sequence[str], path_flags: Sequence[str]) -> str:
         try_run([*argv, *path_flags], "-###", *options, "-x", "c++", os.devnull, "-o", os.devnull)
         for options in (("-c",), ("-shared",))
     ]
-    lines = [line for _status, out, err in outputs for line in (out + err).splitlines()]
+    lines = [line for _status, out, err in outputs for line in (out + err).split("\n")]
     return key_of([VARYING.sub("", line) for line in lines if line.startswith(" ")])
 
 
@@ -266,7 +266,7 @@ def _linker_flags(argv: Sequence[str], linker: str) -> list[str]:
 def _library_folders(argv: Sequence[str], path_flags: Sequence[str]) -> list[str]:
     """Returns the folders that the compiler searches for libraries by itself, in order."""
     _status, out, _err = try_run(argv, *path_flags, "-print-search-dirs")
-    folders = next((line for line in out.splitlines() if line.startswith("libraries: =")), "").partition("=")[2]
+    folders = next((line for line in out.split("\n") if line.startswith("libraries: =")), "").partition("=")[2]
     return list(dict.fromkeys(os.path.realpath(path) for path in folders.split(os.pathsep) if os.path.isdir(path)))
 
 
@@ -279,13 +279,16 @@ def _accepts(argv: Sequence[str], *options: str) -> bool:
 
 
 def header_folders(report: str) -> list[str]:
-    """Returns the folders that the compiler searches for headers by itself, in order, from what it prints with -v."""
+    """Returns the folders that the compiler searches for headers by itself, in order, from what it prints with -v.
+
+    A folder's name may hold what str.splitlines and str.strip count as white space, such as U+2028.
+    """
     folders, inside = [], False
-    for line in report.splitlines():
+    for line in report.split("\n"):
         if line.startswith("#include <...>"):
             inside = True
         elif line.startswith("End of search list"):
             break
         elif inside:
-            folders.append(os.path.realpath(line.strip().removesuffix(" (framework directory)")))
+            folders.append(os.path.realpath(line.removeprefix(" ").removesuffix(" (framework directory)")))
     return folders

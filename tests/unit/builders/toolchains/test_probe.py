@@ -42,6 +42,18 @@ def test_a_compiler_that_is_replaced_in_place_has_another_identity(tmp_path, bin
     assert dict(first)["g++ sha256"] != dict(second)["g++ sha256"]
 
 
+ODD_NAMES = ["line\u2028end", "next\u0085line", "form\x0cfeed", "no\u00a0", "\u3000wide"]
+
+
+def test_folders_whose_names_hold_unicode_white_space_are_searched(tmp_path, monkeypatch):
+    folders = [str(tmp_path / name) for name in ODD_NAMES]
+    for folder in folders:
+        os.mkdir(folder)
+    monkeypatch.setenv("CPATH", os.pathsep.join(folders))
+    report = probe.try_run(["g++"], "-E", "-v", "-x", "c++", os.devnull)[2]
+    assert probe.header_folders(report)[: len(folders)] == folders
+
+
 def test_a_linker_that_is_replaced_in_place_changes_the_identity(tmp_path, bin):
     text_files.write_script(bin, "ld", "exit 0")
     first = toolchain(tmp_path).identity()
