@@ -76,6 +76,29 @@ class Changes(Loads):
         self.world.remove(f"{place}/part.cpp")
         self.load(by)
 
+    @rule(by=load_by, n=number)
+    def let_earlier_roots_provide_a_source(self, by, n):
+        self.world.attributes |= {"sources": ["op.cpp", "part.cpp"], "kernel_roots": ["first", "mine"]}
+        for place in ("op", "first"):
+            self.world.remove(f"{place}/part.cpp")
+        for place in ("mine", "first", "op"):
+            self.world.write(f"{place}/part.cpp", self.world.part_text(place, n))
+            self.load(by)
+            self.load("again")
+
+    @rule(by=load_by, layers=layers_drawn, n=number)
+    def change_what_is_included_from_above_a_folder(self, by, layers, n):
+        self.use_features(self.world.features | {"quoted"}, "replace", "now")
+        self.world.remove("op/deep.h")
+        self.world.layers = layers
+        for layer in layers[:1]:
+            self.fill(layer)
+        self.load(by)
+        for place, name in (("", "deep.h"), ("op", "op/deep.h")):
+            self.world.write(name, self.world.header_text(place, "deep.h", n))
+            self.load(by)
+            self.load("again")
+
     @rule(by=load_by, name=st.sampled_from(("libs", "libs2")), n=number, how=how_written, at=time_set)
     def write_an_archive(self, by, name, n, how, at):
         self.world.write_archive(name, n, how, at)
@@ -196,6 +219,16 @@ class Changes(Loads):
         self.world.variables.pop(name, None)
         if n:
             self.world.variables[name] = values[name][n - 1]
+        self.load(by)
+
+    @rule(by=load_by, n=number)
+    def find_a_header_by_a_variable(self, by, n):
+        for place in PLACES:
+            self.world.remove(f"{place}/optional.h" if place else "optional.h")
+        self.world.write("cpath/optional.h", self.world.header_text("cpath", "optional.h", n))
+        self.world.variables.pop("CPATH", None)
+        self.load(by)
+        self.world.variables["CPATH"] = self.world.path("cpath")
         self.load(by)
 
     # Stores, layers, machines

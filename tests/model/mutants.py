@@ -212,7 +212,9 @@ def a_stamp_is_a_size_and_a_time() -> None:
 def variables_of_compilers_are_in_no_key() -> None:
     from opforge.builders.toolchains.host import HostToolchain
 
+    identity = HostToolchain.identity
     put(HostToolchain, environment=lambda toolchain: ())
+    put(HostToolchain, identity=lambda toolchain: [pair for pair in identity(toolchain) if pair[0] != "search"])
 
 
 @mutant
