@@ -135,10 +135,10 @@ def digest_of(handle: int, size: int = -1) -> str:
     """Returns the SHA-256, in hex, of what is left to read from a descriptor.
 
     With the file's `size` in bytes the end is not looked for where a short read has reached it: most files of an op fit
-    into one read.
+    into one read, whose memory need not be larger than they are.
     """
     digest, count = hashlib.sha256(), 0
-    while chunk := os.read(handle, CHUNK):
+    while chunk := os.read(handle, min(CHUNK, size + 1) if size > 0 else CHUNK):
         digest.update(chunk)
         count += len(chunk)
         if count == size and len(chunk) < CHUNK:

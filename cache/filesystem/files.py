@@ -68,10 +68,14 @@ def write_file(path: str, data: bytes, mode: int = 0o600) -> None:
     temporary = temp_path(path)
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        with os.fdopen(handle, "wb") as file:
+        try:
             if mode != 0o600:
                 os.fchmod(handle, mode)  # whatever the umask
-            file.write(data)
+            left = memoryview(data)
+            while left:
+                left = left[os.write(handle, left) :]
+        finally:
+            os.close(handle)
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)

@@ -39,6 +39,10 @@ class Listings:
             self._names[folder] = self._disk.names(folder)
         return self._names[folder]
 
+    def first_parts(self, folders: Iterable[tuple[Sequence[str], str]]) -> frozenset[str]:
+        """Returns how a name that is in one of these located folders can begin: by far not all names do."""
+        return OUTSIDE.union(*[self.names(base) for _folder, base in folders])
+
     def may_hold(self, folder: str, name: str) -> bool:
         """Returns whether a path below a folder can exist, by the folder's listing. One that leaves it always may."""
         first = name.partition("/")[0]
@@ -114,8 +118,7 @@ class Observation:
 def appeared(inputs: Mapping[str, Any], root_paths: Mapping[str, str], listings: Listings) -> str | None:
     """Returns the path of a name that was absent from a searched folder and is there now; None if there is none."""
     bases = located(inputs["searched"], root_paths)
-    # One listing of each folder rules out nearly all of the names.
-    listed = OUTSIDE.union(*(listings.names(base) for _folder, base in bases))
+    listed = listings.first_parts(bases)
     by_first: dict[str, list[str]] = {}
     for name in inputs["names"]:
         first = name.partition("/")[0]
@@ -141,10 +144,11 @@ def changed_answer(inputs: Mapping[str, Any], root_paths: Mapping[str, str], lis
         if os.environ.get(name, "") != value:
             return f"the variable {name} has changed"
     folders = located([*inputs["searched"], *inputs["compiler_folders"]], root_paths)
+    listed = listings.first_parts(folders)
     for question, values in inputs["answers"]:
         if question.startswith(INCLUDE):
             name = question[len(INCLUDE) :]
-            now = places(name, folders, listings)
+            now = places(name, folders, listings) if name.partition("/")[0] in listed else ()
             if now != tuple((root, path) for root, path in values):
                 verb = "is gone" if len(now) < len(values) else "has appeared"
                 return f"{name}, which a source asks for by __has_include, {verb}"
@@ -171,6 +175,8 @@ def names_before(
     folders: Sequence[Folder], files: Iterable[Sequence[str]], root_paths: Mapping[str, str]
 ) -> list[tuple[Folder, set[str]]]:
     """Returns for each folder the names, of files that were found in a later one, that would be found there first."""
+    if not folders:
+        return []
     paths = [path for file in files if (path := resolve(file, root_paths))]
     bases = [at(base, "") if (base := resolve(folder, root_paths)) else "" for folder in folders]
     result, names = [], set[str]()
