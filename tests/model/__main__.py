@@ -19,7 +19,7 @@ WORLDS = 9
 def run(steps: int, length: int, random_seed: int, shrink: bool) -> None:
     """Runs worlds of `length` steps until there are `steps` in all. Raises the first difference."""
     import loads
-    import machine
+    import sequences
     from hypothesis import HealthCheck, Phase, seed, settings
     from hypothesis.stateful import run_state_machine_as_test
 
@@ -32,7 +32,7 @@ def run(steps: int, length: int, random_seed: int, shrink: bool) -> None:
             phases=[Phase.generate, Phase.shrink] if shrink else [Phase.generate],
             suppress_health_check=list(HealthCheck),
         )
-        run_state_machine_as_test(seed(random_seed)(machine.Changes), settings=options)
+        run_state_machine_as_test(seed(random_seed)(sequences.Sequences), settings=options)
         random_seed += 1
 
 
@@ -67,6 +67,7 @@ def main() -> None:
     parser.add_argument("--mutants", nargs="*", help="run until each of these patches is found; without names, all")
     options = parser.parse_args()
     import loads
+    import sequences
     import mutants
 
     if options.mutants is not None:

@@ -55,13 +55,18 @@ class Changes(Loads):
         by=load_by, name=st.sampled_from(HEADERS), place=st.sampled_from(PLACES), n=number, how=how_written, at=time_set
     )
     def write_a_header(self, by, name, place, n, how, at):
-        place = place if name != "deep.h" else ("op" if place in PLACES[:4] else "")
+        place = self.place_of(name, place)
         text = f"<blob={place}{n}>" if name == "blob.txt" else self.world.header_text(place, name, n)
         self.world.write(f"{place}/{name}" if place else name, text, how, at)
         self.load(by)
 
+    def place_of(self, name: str, place: str) -> str:
+        """Returns where a header lies: deep.h is included from above a folder, and is nowhere else."""
+        return place if name != "deep.h" else ("op/sub" if place in PLACES[:4] else "")
+
     @rule(by=load_by, name=st.sampled_from(HEADERS), place=st.sampled_from(PLACES))
     def remove_a_header(self, by, name, place):
+        place = self.place_of(name, place)
         if (place, name) not in (("op", "value.h"), ("late", "inner.h"), ("mine/include", "blob.txt"), ("", "deep.h")):
             self.world.remove(f"{place}/{name}" if place else name)
         self.load(by)
@@ -75,29 +80,6 @@ class Changes(Loads):
     def remove_a_source_of_a_root(self, by, place):
         self.world.remove(f"{place}/part.cpp")
         self.load(by)
-
-    @rule(by=load_by, n=number)
-    def let_earlier_roots_provide_a_source(self, by, n):
-        self.world.attributes |= {"sources": ["op.cpp", "part.cpp"], "kernel_roots": ["first", "mine"]}
-        for place in ("op", "first"):
-            self.world.remove(f"{place}/part.cpp")
-        for place in ("mine", "first", "op"):
-            self.world.write(f"{place}/part.cpp", self.world.part_text(place, n))
-            self.load(by)
-            self.load("again")
-
-    @rule(by=load_by, layers=layers_drawn, n=number)
-    def change_what_is_included_from_above_a_folder(self, by, layers, n):
-        self.use_features(self.world.features | {"quoted"}, "replace", "now")
-        self.world.remove("op/deep.h")
-        self.world.layers = layers
-        for layer in layers[:1]:
-            self.fill(layer)
-        self.load(by)
-        for place, name in (("", "deep.h"), ("op", "op/deep.h")):
-            self.world.write(name, self.world.header_text(place, "deep.h", n))
-            self.load(by)
-            self.load("again")
 
     @rule(by=load_by, name=st.sampled_from(("libs", "libs2")), n=number, how=how_written, at=time_set)
     def write_an_archive(self, by, name, n, how, at):
@@ -166,15 +148,6 @@ class Changes(Loads):
         self.world.write_script("bin/g++", n, how)
         self.load(by)
 
-    @rule(by=load_by, n=st.integers(3, 4))
-    def change_what_a_wrapper_reads(self, by, n):
-        self.world.next_tick()
-        self.world.write_script("bin/g++", 3, "replace")
-        self.world.variables["CXX"] = self.world.path("bin/g++")
-        self.load(by)
-        self.world.variables["OMPI_MODEL"] = f"-DWRAPPER={n}"
-        self.load(by)
-
     @rule(by=load_by)
     def put_the_link_back(self, by):
         self.world.link("bin/g++", "../alternatives/c++")
@@ -221,16 +194,6 @@ class Changes(Loads):
             self.world.variables[name] = values[name][n - 1]
         self.load(by)
 
-    @rule(by=load_by, n=number)
-    def find_a_header_by_a_variable(self, by, n):
-        for place in PLACES:
-            self.world.remove(f"{place}/optional.h" if place else "optional.h")
-        self.world.write("cpath/optional.h", self.world.header_text("cpath", "optional.h", n))
-        self.world.variables.pop("CPATH", None)
-        self.load(by)
-        self.world.variables["CPATH"] = self.world.path("cpath")
-        self.load(by)
-
     # Stores, layers, machines
 
     @rule(by=load_by, store=st.sampled_from(STORES))
@@ -255,17 +218,6 @@ class Changes(Loads):
     @rule(by=load_by, layer=st.sampled_from(LAYERS))
     def fill_a_layer(self, by, layer):
         self.fill(layer)
-        self.load(by)
-
-    @rule(by=load_by, layer=st.sampled_from(LAYERS), n=number)
-    def fill_a_layer_and_turn_the_roots_round(self, by, layer, n):
-        for place in ("first", "mine"):
-            self.world.write(f"{place}/include/inner.h", self.world.header_text(place, "inner.h", n))
-        self.world.layers, self.world.attributes["include_dirs"] = (layer,), ["early"]
-        for roots in (["first", "mine"], ["mine", "first"]):
-            self.world.attributes["kernel_roots"] = roots
-            self.load(by)
-            self.fill(layer)
         self.load(by)
 
     def fill(self, layer):

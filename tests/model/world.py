@@ -57,7 +57,7 @@ extern "C" __attribute__((visibility("hidden"))) const char model_blob[];
 def source_text(number: int, features: frozenset[str]) -> str:
     """Returns the op's source. Its functions return texts that hold everything that decides the library's content."""
     macro = "#define ASKED <wanted.h>\n" if "asked" in features else ""
-    quoted = '#include "sub/near.h"\n' if "quoted" in features else ""
+    quoted = '#include "sub/below/near.h"\n' if "quoted" in features else ""
     parts = {
         "export": EXPORT,
         "number": number,
@@ -74,7 +74,7 @@ class World:
 
     def __init__(self, root: str) -> None:
         self.root = root
-        for name in ("op/sub", "mine/include", "first", "early", "late", "cpath", "cpath2", "flags", "libs", "libs2"):
+        for name in ("op/sub/below", "mine/include", "first", "early", "late", "cpath", "cpath2", "flags", "libs", "libs2"):
             os.makedirs(self.path(name))
         for name in ("bin", "alternatives", "profiles/a/bin", "profiles/b/bin", "temporary"):
             os.makedirs(self.path(name))
@@ -83,7 +83,7 @@ class World:
         self.write("op/op.cpp", source_text(1, frozenset()))
         self.features: frozenset[str] = frozenset()
         self.write("mine/part.cpp", self.part_text("mine", 1))
-        self.write("op/sub/near.h", '#include "../deep.h"\n')
+        self.write("op/sub/below/near.h", '#include "../deep.h"\n')
         self.write("deep.h", '#define DEEP "outer"\n')
         self.write("op/value.h", self.header_text("op", "value.h", 1))
         self.write("late/inner.h", self.header_text("late", "inner.h", 1))

@@ -1,0 +1,80 @@
+"""Rules that make several changes in a row, each with a load: what random single changes seldom bring about."""
+
+from __future__ import annotations
+
+import shutil
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+from loads import LAYERS
+from machine import Changes, layers_drawn, load_by, number
+from world import PLACES
+
+
+class Sequences(Changes):
+    """The rules of the model."""
+
+    @rule(by=load_by, n=number)
+    def let_earlier_roots_provide_a_source(self, by, n):
+        self.world.attributes |= {"sources": ["op.cpp", "part.cpp"], "kernel_roots": ["first", "mine"]}
+        for place in ("op", "first"):
+            self.world.remove(f"{place}/part.cpp")
+        for place in ("mine", "first", "op"):
+            self.world.write(f"{place}/part.cpp", self.world.part_text(place, n))
+            self.load(by)
+            self.load("again")
+
+    @rule(by=load_by, layers=layers_drawn, n=number)
+    def change_what_is_included_from_above_a_folder(self, by, layers, n):
+        self.use_features(self.world.features | {"quoted"}, "replace", "now")
+        self.world.remove("op/sub/deep.h")
+        self.world.layers = layers
+        for layer in layers[:1]:
+            self.fill(layer)
+        self.load(by)
+        for place, name in (("", "deep.h"), ("op/sub", "op/sub/deep.h")):
+            self.world.write(name, self.world.header_text(place, "deep.h", n))
+            self.load(by)
+            self.load("again")
+
+    @rule(by=load_by, n=st.integers(3, 4))
+    def change_what_a_wrapper_reads(self, by, n):
+        self.world.next_tick()
+        self.world.write_script("bin/g++", 3, "replace")
+        self.world.variables["CXX"] = self.world.path("bin/g++")
+        self.load(by)
+        self.world.variables["OMPI_MODEL"] = f"-DWRAPPER={n}"
+        self.load(by)
+
+    @rule(by=load_by, n=number)
+    def find_a_header_by_a_variable(self, by, n):
+        for place in PLACES:
+            self.world.remove(f"{place}/optional.h" if place else "optional.h")
+        self.world.write("cpath/optional.h", self.world.header_text("cpath", "optional.h", n))
+        self.world.variables.pop("CPATH", None)
+        self.load(by)
+        self.world.variables["CPATH"] = self.world.path("cpath")
+        self.load(by)
+
+    @rule(by=load_by, layer=st.sampled_from(LAYERS), n=number)
+    def fill_a_layer_and_turn_the_roots_round(self, by, layer, n):
+        for place in ("first", "mine"):
+            self.world.write(f"{place}/include/inner.h", self.world.header_text(place, "inner.h", n))
+        self.world.layers, self.world.attributes["include_dirs"] = (layer,), ["early"]
+        for roots in (["first", "mine"], ["mine", "first"]):
+            self.world.attributes["kernel_roots"] = roots
+            self.load(by)
+            self.fill(layer)
+        self.load(by)
+
+    @rule(by=load_by, layer=st.sampled_from(LAYERS), n=number)
+    def fill_a_layer_and_give_a_root_its_headers(self, by, layer, n):
+        self.world.next_tick()
+        shutil.rmtree(self.world.path("first/include"), ignore_errors=True)
+        self.world.remove("early/inner.h")
+        self.world.attributes |= {"include_dirs": ["early"], "kernel_roots": ["first", "mine"]}
+        self.world.layers = (layer,)
+        self.fill(layer)
+        self.load(by)
+        self.world.write("first/include/inner.h", self.world.header_text("first", "inner.h", n))
+        self.load(by)
