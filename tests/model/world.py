@@ -74,9 +74,9 @@ class World:
 
     def __init__(self, root: str) -> None:
         self.root = root
-        for name in ("op/sub/below", "mine/include", "first", "early", "late", "cpath", "cpath2", "flags", "libs", "libs2"):
+        for name in ("op/sub/below", "mine/include", "first", "early", "late", "cpath", "cpath2", "flags"):
             os.makedirs(self.path(name))
-        for name in ("bin", "alternatives", "profiles/a/bin", "profiles/b/bin", "temporary"):
+        for name in ("libs", "libs2", "bin", "alternatives", "profiles/a/bin", "profiles/b/bin", "temporary"):
             os.makedirs(self.path(name))
         os.mkdir(self.path("home"), 0o700)
         self.changes = 0
