@@ -18,7 +18,7 @@ from .filesystem.disk import Stamp
 from .filesystem.files import write_file
 from .keys import key_of
 from .records import failures
-from .records.entry import BUILD, FORMAT, RECORD, with_record_key
+from .records.entry import BUILD, FORMAT, RECORD, record_text
 from .records.inputs import Inputs
 from .records.validity import Observation
 from .store import Match, Store
@@ -139,7 +139,7 @@ def keep(store: Store, plan_key: str, description: str, root_paths: Mapping[str,
         "inputs_key": key_of(result.inputs.to_json()),
     }
     build = {**result.build, "inputs": result.inputs.to_json()}
-    write_file(os.path.join(result.folder, RECORD), json.dumps(with_record_key(record), separators=(",", ":")).encode())
+    write_file(os.path.join(result.folder, RECORD), record_text(record))
     write_file(os.path.join(result.folder, BUILD), json.dumps(build).encode())
     entry, _is_new = admit(store.layout, result.folder, store.owners)
     stamped = Observation(root_paths, store.disk, result.stamps).stamps(build["inputs"])

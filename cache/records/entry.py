@@ -10,13 +10,14 @@ Choosing an entry and loading it read the record alone. What is shipped, in a la
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import stat
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from opforge.cache.filesystem.disk import ABSENT, FlatStamps, PathStamp
-from opforge.cache.filesystem.files import read_json
+from opforge.cache.filesystem.files import MAX_RECORD_BYTES, read_file, read_json
 from opforge.cache.layout import entry_name
 from opforge.trust import others_bits
 
@@ -123,9 +124,26 @@ def read_record(folder: str) -> dict[str, Any] | None:
 
     A record names its entry: one that lies in another entry's folder is not valid there. Raises one of UNREADABLE.
     """
-    record = read_json(os.path.join(folder, RECORD))
+    text = read_file(os.path.join(folder, RECORD), MAX_RECORD_BYTES)
+    record = json.loads(text)
     is_own = is_record(record) and entry_name(record["key"], record["sha256"]) == os.path.basename(folder)
-    return record if is_own and is_intact(record) else None
+    return record if is_own and (_is_as_written(text, record) or is_intact(record)) else None
+
+
+def record_text(record: Mapping[str, Any]) -> bytes:
+    """Returns what a record's file holds: the record with its key, in canonical form."""
+    from opforge.cache.keys import canonical  # not on the path of a hit
+
+    return canonical(with_record_key(record))
+
+
+def _is_as_written(text: bytes, record: Mapping[str, Any]) -> bool:
+    """Returns whether this is what `record_text` returned, by a digest: `is_intact` has to write the record again."""
+    from opforge.cache.keys import KEY_LENGTH, bytes_digest
+
+    stated = str(record.get(RECORD_KEY))
+    rest = text.replace(f'"{RECORD_KEY}":"{stated}",'.encode(), b"", 1)
+    return bytes_digest(rest)[:KEY_LENGTH] == stated
 
 
 def with_record_key(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,6 @@ it, and only its owner may write it.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import stat
@@ -16,7 +15,7 @@ from collections.abc import Collection
 from opforge.cache.admit import admit
 from opforge.cache.filesystem.files import MAX_RECORD_BYTES, is_temp_name, make_folder, read_json, temp_path
 from opforge.cache.layout import Layout
-from opforge.cache.records.entry import RECORD, Entry, is_intact, is_record, with_record_key
+from opforge.cache.records.entry import RECORD, Entry, is_intact, is_record, record_text
 from opforge.cache.transfer.tar_reader import open_regular
 from opforge.errors import CacheDirError
 from opforge.trust import folder_problem, link_problem
@@ -103,9 +102,8 @@ def _forget_duration(path: str) -> None:
     """Sets the seconds of the build in a record to 0. A damaged record is left alone: it is refused later."""
     record = read_json(path)
     if is_record(record) and is_intact(record):
-        text = json.dumps(with_record_key({**record, "seconds": 0.0}), separators=(",", ":"))
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
+        with open(path, "wb") as file:
+            file.write(record_text({**record, "seconds": 0.0}))
 
 
 def _make_folder(path: str, root: str) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.owners import STRANGER
 from support.store.fake_store import ME
 
 from opforge.cache.filesystem.disk import Disk
+from opforge.cache.filesystem.files import UNREADABLE
+from opforge.cache.layout import entry_name
 from opforge.cache.records import entry as entries
 
 
@@ -58,3 +63,39 @@ def test_a_zero_byte_in_a_damaged_record_is_a_problem_and_no_exception(tmp_path)
     assert entries.integrity_problem(entry, ME) == "the library cannot be opened (embedded null byte)"
     entry = entry._replace(folder=f"{tmp_path}/\0")
     assert entries.integrity_problem(entry, ME) == "its folder cannot be read (embedded null byte)"
+
+
+TEXTS = {name: name for name in (*entries.TEXTS, "requires")}
+RECORD = {**TEXTS, "format": 1, "sha256": "0" * 64, "seconds": 1.25, "requires": {"torch": "2.13\u00e9"}}
+RECORD |= {"file": "relu.so", "size": 10, "python_module": False, "exports": ["relu"], "needs": []}
+FORMS = {
+    "as it is written": entries.record_text,
+    "as older ones were": lambda record: json.dumps(entries.with_record_key(record), separators=(",", ":")).encode(),
+    "indented": lambda record: json.dumps(entries.with_record_key(record), indent=2).encode(),
+}
+
+
+def folder_with(tmp_path_factory, text):
+    folder = tmp_path_factory.mktemp("store") / entry_name(RECORD["key"], RECORD["sha256"])
+    folder.mkdir()
+    (folder / "record.json").write_bytes(text)
+    return str(folder)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_record_is_read_in_any_form_of_json(tmp_path_factory, form):
+    text = FORMS[form](RECORD)
+    assert entries.read_record(folder_with(tmp_path_factory, text)) == entries.with_record_key(RECORD)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(data=st.data())
+def test_a_record_with_another_byte_is_read_only_if_it_says_the_same(tmp_path_factory, form, data):
+    text = bytearray(FORMS[form](RECORD))
+    at = data.draw(st.integers(0, len(text) - 1))
+    text[at] ^= 1 << data.draw(st.integers(0, 7))
+    try:
+        record = entries.read_record(folder_with(tmp_path_factory, bytes(text)))
+    except UNREADABLE:
+        record = None
+    assert record in (None, entries.with_record_key(RECORD))
