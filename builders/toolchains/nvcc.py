@@ -232,7 +232,7 @@ def find_all() -> list[str]:
             searched = [f"{variable}={home}, which has no bin/nvcc"]
             advice = f"Correct {variable}, or unset it."
             raise ToolchainNotFoundError("CUDA compiler", searched, advice, searched[0])
-    names = [os.path.join(folder, "nvcc") for folder in os.environ.get("PATH", os.defpath).split(os.pathsep)]
+    names = [os.path.join(folder, "nvcc") for folder in programs.path_folders()]
     paths = list(dict.fromkeys(filter(None, map(which, [*names, *packaged_paths()]))))
     if not paths:
         searched = ["CUDA_HOME and CUDA_PATH, which are not set", "nvcc on PATH", *packaged_paths()]

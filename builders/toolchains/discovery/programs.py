@@ -16,6 +16,15 @@ MOST_LINKS = 40
 """As many links as Linux follows on the way to a file."""
 
 
+def path_folders() -> list[str]:
+    """Returns the folders on PATH; none if it is empty. POSIX would search the working folder then, which nobody named.
+
+    Folders that are missing, and relative ones, are returned too.
+    """
+    value = os.environ.get("PATH", os.defpath)
+    return value.split(os.pathsep) if value else []
+
+
 def which(name: str, folders: Sequence[str] | None = None) -> str | None:
     """Returns the absolute path of a program in these folders, by default those on PATH; None if there is none.
 
@@ -24,7 +33,7 @@ def which(name: str, folders: Sequence[str] | None = None) -> str | None:
     if os.path.dirname(name):
         folders = [""]
     elif folders is None:
-        folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+        folders = path_folders()
     for folder in folders:
         path = os.path.join(folder, name)
         if os.access(path, os.X_OK) and not os.path.isdir(path):
@@ -34,8 +43,8 @@ def which(name: str, folders: Sequence[str] | None = None) -> str | None:
 
 def started_by_compiler(name: str) -> str:
     """Returns the path of a program that a compiler finds by COMPILER_PATH or PATH; empty if there is none."""
-    searched = [os.environ.get("COMPILER_PATH", ""), os.environ.get("PATH", os.defpath)]
-    return which(name, os.pathsep.join(filter(None, searched)).split(os.pathsep)) or ""
+    own = os.environ.get("COMPILER_PATH", "")
+    return which(name, [*(own.split(os.pathsep) if own else []), *path_folders()]) or ""
 
 
 def reached(words: Iterable[str]) -> list[str]:
