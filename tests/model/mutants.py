@@ -36,6 +36,13 @@ def a_compiler_that_is_replaced_is_not_probed_again() -> None:
 
 
 @mutant
+def files_of_flags_do_not_count() -> None:
+    from opforge.builders.toolchains.discovery import configuration
+
+    put(configuration, files=lambda report: [], missing_files=lambda *arguments: [])
+
+
+@mutant
 def variables_of_wrappers_do_not_count() -> None:
     from opforge.builders import toolchains
     from opforge.builders.toolchains.discovery import programs

@@ -56,6 +56,15 @@ class Sequences(Changes):
         self.world.variables["CPATH"] = self.world.path("cpath")
         self.load(by)
 
+    @rule(by=load_by, n=number)
+    def change_what_specs_say(self, by, n):
+        self.world.remove("libs/specs")
+        self.world.variables["LIBRARY_PATH"] = self.world.path("libs")
+        self.load(by)
+        for value in (n, 3 - n):
+            self.world.write("libs/specs", f"*cc1plus:\n+ -DSPECS={value}\n\n")
+            self.load(by)
+
     @rule(by=load_by, layer=st.sampled_from(LAYERS), n=number)
     def fill_a_layer_and_turn_the_roots_round(self, by, layer, n):
         for place in ("first", "mine"):

@@ -43,7 +43,7 @@ VALUE = """\
 {export} const char* value() {{
   return "[src={number} value=" VALUE " inner=" INNER " optional=" OPTIONAL " answer=" ANSWER " deep={deep}"
     " macro=" TEXT_OF(MACRO) " flag=" TEXT_OF(FLAG) " cxxflags=" TEXT_OF(CXXFLAGS) " cppflags=" TEXT_OF(CPPFLAGS)
-    " cxx=" CXX " wrapper=" TEXT_OF(WRAPPER) " date={date}]";
+    " specs=" TEXT_OF(SPECS) " cxx=" CXX " wrapper=" TEXT_OF(WRAPPER) " date={date}]";
 }}
 """
 LINKED = 'extern "C" const char* archived();\n{export} const char* linked() {{ return archived(); }}\n'

@@ -17,7 +17,7 @@ def files(report: str) -> list[str]:
     """Returns the files of flags that a compiler read, from what it prints with -v, and those that they name."""
     paths: list[str] = []
     for name in READ.findall(report):
-        path = os.path.abspath(name.strip())
+        path = os.path.abspath(name)
         if os.path.isfile(path):
             paths += [path, *_included(path, {path})]
     return list(dict.fromkeys(paths))
