@@ -19,9 +19,9 @@ namespace opforge::cpu {
 inline Vec keep_if(bool flag, Vec x) { return bit_and(x, set_bits(flag ? 0xffffffffu : 0u)); }
 inline Vec negate_if(bool flag, Vec x) { return bit_xor(x, set_bits(flag ? 0x80000000u : 0u)); }
 
-inline Vec sign(Vec x) {
-    const Vec unit = bit_or(bit_and(x, set_bits(0x80000000u)), Vec(1.0f));
-    return select_nan(x, x, select_zero(x, x, unit));
+inline Vec times_sign(Vec number, Vec x) {
+    const Vec with_sign = bit_xor(number, bit_and(x, set_bits(0x80000000u)));
+    return select_zero_or_nan(x, number * x, with_sign);
 }
 
 }  // namespace opforge::cpu

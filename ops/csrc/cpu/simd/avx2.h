@@ -44,10 +44,12 @@ inline Vec select_inf(Vec x, Vec then, Vec otherwise) {
 inline Vec select_negative(Vec x, Vec then, Vec otherwise) {
     return {_mm256_blendv_ps(otherwise.v, then.v, _mm256_cmp_ps(x.v, _mm256_setzero_ps(), _CMP_LT_OQ))};
 }
-// `then` if x is zero of either sign, else `otherwise` (also for NaN).
-inline Vec select_zero(Vec x, Vec then, Vec otherwise) {
-    return {_mm256_blendv_ps(otherwise.v, then.v, _mm256_cmp_ps(x.v, _mm256_setzero_ps(), _CMP_EQ_OQ))};
+// `then` if x is zero of either sign or NaN, else `otherwise`.
+inline Vec select_zero_or_nan(Vec x, Vec then, Vec otherwise) {
+    return {_mm256_blendv_ps(otherwise.v, then.v, _mm256_cmp_ps(x.v, _mm256_setzero_ps(), _CMP_EQ_UQ))};
 }
+// `flag ? x + y : y`.
+inline Vec add_if(bool flag, Vec x, Vec y) { return bit_and(x, set_bits(flag ? 0xffffffffu : 0u)) + y; }
 // `then` if x is NaN, else `otherwise`.
 inline Vec select_nan(Vec x, Vec then, Vec otherwise) {
     return {_mm256_blendv_ps(otherwise.v, then.v, _mm256_cmp_ps(x.v, x.v, _CMP_UNORD_Q))};

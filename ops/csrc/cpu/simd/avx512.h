@@ -43,10 +43,12 @@ inline Vec select_inf(Vec x, Vec then, Vec otherwise) {
 inline Vec select_negative(Vec x, Vec then, Vec otherwise) {
     return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(x.v, _mm512_setzero_ps(), _CMP_LT_OQ), otherwise.v, then.v)};
 }
-// `then` if x is zero of either sign, else `otherwise` (also for NaN).
-inline Vec select_zero(Vec x, Vec then, Vec otherwise) {
-    return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(x.v, _mm512_setzero_ps(), _CMP_EQ_OQ), otherwise.v, then.v)};
+// `then` if x is zero of either sign or NaN, else `otherwise`.
+inline Vec select_zero_or_nan(Vec x, Vec then, Vec otherwise) {
+    return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(x.v, _mm512_setzero_ps(), _CMP_EQ_UQ), otherwise.v, then.v)};
 }
+// `flag ? x + y : y`.
+inline Vec add_if(bool flag, Vec x, Vec y) { return {_mm512_mask_add_ps(y.v, flag ? 0xffff : 0, x.v, y.v)}; }
 // `then` if x is NaN, else `otherwise`.
 inline Vec select_nan(Vec x, Vec then, Vec otherwise) {
     return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(x.v, x.v, _CMP_UNORD_Q), otherwise.v, then.v)};
@@ -70,10 +72,9 @@ inline void store(BFloat16* p, Vec x) {
     const __m512i bits = _mm512_castps_si512(x.v);
     const __m512i parity = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
     const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(parity, _mm512_set1_epi32(0x7fff)));
-    const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x00400000));
     const __mmask16 is_nan = _mm512_cmp_ps_mask(x.v, x.v, _CMP_UNORD_Q);
-    const __m512i upper = _mm512_srli_epi32(_mm512_mask_blend_epi32(is_nan, rounded, quiet), 16);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(upper));
+    const __m512i quiet = _mm512_mask_or_epi32(rounded, is_nan, bits, _mm512_set1_epi32(0x00400000));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(_mm512_srli_epi32(quiet, 16)));
 }
 
 }  // namespace opforge::cpu

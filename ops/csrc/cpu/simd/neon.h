@@ -44,8 +44,13 @@ inline Vec select_inf(Vec x, Vec then, Vec otherwise) {
 }
 // `then` if x < 0, else `otherwise` (also for NaN).
 inline Vec select_negative(Vec x, Vec then, Vec otherwise) { return {vbslq_f32(vcltzq_f32(x.v), then.v, otherwise.v)}; }
-// `then` if x is zero of either sign, else `otherwise` (also for NaN).
-inline Vec select_zero(Vec x, Vec then, Vec otherwise) { return {vbslq_f32(vceqzq_f32(x.v), then.v, otherwise.v)}; }
+// `then` if x is zero of either sign or NaN, else `otherwise`.
+inline Vec select_zero_or_nan(Vec x, Vec then, Vec otherwise) {
+    const uint32x4_t is_nan = vmvnq_u32(vceqq_f32(x.v, x.v));
+    return {vbslq_f32(vorrq_u32(vceqzq_f32(x.v), is_nan), then.v, otherwise.v)};
+}
+// `flag ? x + y : y`.
+inline Vec add_if(bool flag, Vec x, Vec y) { return bit_and(x, set_bits(flag ? 0xffffffffu : 0u)) + y; }
 // `then` if x is NaN, else `otherwise`.
 inline Vec select_nan(Vec x, Vec then, Vec otherwise) { return {vbslq_f32(vceqq_f32(x.v, x.v), otherwise.v, then.v)}; }
 

@@ -55,8 +55,12 @@ inline Vec select_inf(Vec x, Vec then, Vec otherwise) {
 }
 // `then` if x < 0, else `otherwise` (also for NaN).
 inline Vec select_negative(Vec x, Vec then, Vec otherwise) { return choose(x.v < 0.0f, then, otherwise); }
-// `then` if x is zero of either sign, else `otherwise` (also for NaN).
-inline Vec select_zero(Vec x, Vec then, Vec otherwise) { return choose(x.v == 0.0f, then, otherwise); }
+// `then` if x is zero of either sign or NaN, else `otherwise`.
+inline Vec select_zero_or_nan(Vec x, Vec then, Vec otherwise) {
+    return choose((x.v == 0.0f) | (x.v != x.v), then, otherwise);
+}
+// `flag ? x + y : y`.
+inline Vec add_if(bool flag, Vec x, Vec y) { return bit_and(x, set_bits(flag ? 0xffffffffu : 0u)) + y; }
 // `then` if x is NaN, else `otherwise`.
 inline Vec select_nan(Vec x, Vec then, Vec otherwise) { return choose(x.v != x.v, then, otherwise); }
 

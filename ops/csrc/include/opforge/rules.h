@@ -18,13 +18,17 @@ OPFORGE_HD inline float sqrt(float x) { return sqrtf(x); }
 OPFORGE_HD inline float keep_if(bool flag, float x) { return of_bits(to_bits(x) & (flag ? 0xffffffffu : 0u)); }
 OPFORGE_HD inline float negate_if(bool flag, float x) { return of_bits(to_bits(x) ^ (flag ? 0x80000000u : 0u)); }
 OPFORGE_HD inline float select_inf(float x, float then, float otherwise) { return is_inf(x) ? then : otherwise; }
-// Returns -1, 0 or 1. NaN stays NaN, since 0 would silently freeze the parameter.
-OPFORGE_HD inline float sign(float x) { return x == 0.0f || is_nan(x) ? x : copysignf(1.0f, x); }
+// `flag ? x + y : y`.
+OPFORGE_HD inline float add_if(bool flag, float x, float y) { return keep_if(flag, x) + y; }
+// Returns a number with x's sign, and 0 for 0. NaN stays NaN, since 0 would silently freeze the parameter.
+OPFORGE_HD inline float times_sign(float number, float x) {
+    return number * (x == 0.0f || is_nan(x) ? x : copysignf(1.0f, x));
+}
 
 // Returns the average of values, beta * x + (1 - beta) * y. If x is inf, it is inf - inf, NaN, as in torch.lerp.
 template <typename F>
 OPFORGE_HD F average(const Moment& moment, F x, F y) {
-    return keep_if(moment.add, x) + fma(F(moment.weight), y, F(moment.factor) * x);
+    return add_if(moment.add, x, fma(F(moment.weight), y, F(moment.factor) * x));
 }
 
 // Returns the average of squares. inf stays inf, as in torch's x * beta + (1 - beta) * y * y. The weight is multiplied
@@ -200,8 +204,8 @@ struct LionRule {
 
     template <typename F>
     OPFORGE_HD void operator()(F* x) const {
-        const F g = negate_if(maximize, x[1] * F(grad_factor));
-        const F step = F(rate) * sign(average(direction, x[2], g));
+        const F g = x[1] * F(negate_if(maximize, grad_factor));
+        const F step = times_sign(F(rate), average(direction, x[2], g));
         x[2] = average(momentum, x[2], g);
         x[0] = descend(decay, x[0], step);
     }
