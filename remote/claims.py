@@ -49,12 +49,12 @@ class Claim:
         self._who = f"process {os.getpid()} on {socket.gethostname()}"
         self._ended = threading.Event()
 
-    def _content(self, state: str = "building") -> bytes:
+    def _content(self, state: str) -> bytes:
         return json.dumps({"who": self._who, "count": self._count, "state": state}).encode()
 
     def take(self, before: Stored | None) -> bool:
         """Puts the claim in the place of what was there; returns False if another was quicker. Raises StoreError."""
-        content = self._content()
+        content = self._content("building")
         if before is None:
             is_taken = self._store.put_if_absent(self.name, content)
         else:
@@ -66,13 +66,21 @@ class Claim:
     def _renew(self) -> None:
         while not self._ended.wait(RENEW_SECONDS):
             try:
-                stored = self._store.get(self.name, MAX_BYTES)
-                if stored is None or self._fields(stored).get("who") != self._who:
-                    return  # another has taken it over
                 self._count += 1
-                self._store.put_if_unchanged(self.name, self._content(), stored.version)
+                if self._put("building") is None:
+                    return  # another has taken it over
             except RemoteError as error:
                 log.debug("the claim %s was not renewed: %s", self.name, error)
+
+    def _put(self, state: str) -> bool | None:
+        """Writes the claim's state. Returns False if it changed meanwhile, None if it is not this process's any more.
+
+        Raises StoreError.
+        """
+        stored = self._store.get(self.name, MAX_BYTES)
+        if stored is None or self._fields(stored).get("who") != self._who:
+            return None
+        return self._store.put_if_unchanged(self.name, self._content(state), stored.version)
 
     def end(self, is_published: bool) -> None:
         """Removes the claim, or lets those who wait know that they have to build. Raises nothing."""
@@ -80,8 +88,8 @@ class Claim:
         try:
             if is_published:
                 self._store.delete(self.name)
-            elif stored := self._store.get(self.name, MAX_BYTES):
-                self._store.put_if_unchanged(self.name, self._content("failed"), stored.version)
+            elif self._put("failed") is False:
+                self._put("failed")  # the renewal that was under way came first; there is none after it
         except (RemoteError, OSError) as error:
             log.debug("the claim %s was not ended: %s", self.name, error)
 

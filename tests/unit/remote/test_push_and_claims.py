@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
 
 import pytest
@@ -179,21 +180,52 @@ class TestClaim:
         assert claim and time.monotonic() - began >= 0.5
         claim.end(is_published=True)
 
-    def test_a_failure_of_its_owner_lets_each_waiter_build(self, nodes, quick):
+    def test_a_failure_of_its_owner_lets_each_waiter_build(self, nodes, quick, monkeypatch):
+        monkeypatch.setattr(claims, "VOID_SECONDS", 60.0)
         name = claims.name_of("description", "cpu")
         owner = claims.Claim(nodes.store, name).wait("relu", float("inf"))
-        import threading
+        looked, results = threading.Event(), []
 
-        results = []
-        waiter = threading.Thread(target=lambda: results.append(claims.Claim(nodes.store, name).wait("relu", 60.0)))
+        class Waiter(claims.Claim):
+            def _fields(self, stored):
+                looked.set()
+                return super()._fields(stored)
+
+        waiter = threading.Thread(target=lambda: results.append(Waiter(nodes.store, name).wait("relu", 60.0)))
         waiter.start()
-        time.sleep(0.2)
+        assert looked.wait(60)
         owner.end(is_published=False)
-        waiter.join(10)
+        waiter.join(60)
         assert results == [None]
         later = claims.Claim(nodes.store, name).wait("relu", float("inf"))
         assert later
         later.end(is_published=True)
+
+    def test_a_failure_is_noted_although_a_renewal_comes_first(self, nodes, monkeypatch):
+        name = claims.name_of("description", "cpu")
+        store = nodes.store
+        owner = claims.Claim(store, name)
+        assert owner.wait("relu", float("inf")) is owner
+        put, renewals = store.put_if_unchanged, [7]
+
+        def put_after_a_renewal(name, data, version):
+            for count in renewals:
+                renewals.clear()
+                assert put(name, canonical({**json.loads(data), "state": "building", "count": count}), version)
+            return put(name, data, version)
+
+        monkeypatch.setattr(store, "put_if_unchanged", put_after_a_renewal)
+        owner.end(is_published=False)
+        assert renewals == [] and json.loads(store.get(name, 4096).data)["state"] == "failed"
+
+    def test_a_failure_is_not_noted_in_the_claim_of_another(self, nodes):
+        name = claims.name_of("description", "cpu")
+        owner = claims.Claim(nodes.store, name)
+        assert owner.wait("relu", float("inf")) is owner
+        taken_over = canonical({"who": "another", "count": 3, "state": "building"})
+        assert nodes.store.put_if_unchanged(name, taken_over, nodes.store.get(name, 4096).version)
+        owner.end(is_published=False)
+        assert nodes.store.get(name, 4096).data == taken_over
 
     def test_a_wait_that_costs_more_than_a_build_ends(self, nodes, quick, caplog):
         name = claims.name_of("description", "cpu")
