@@ -33,6 +33,7 @@ check: $(STAMP)
 	$(BIN)/lint-imports
 	$(SOURCES) | xargs $(BIN)/clang-format --dry-run --Werror
 	$(DOCUMENTS) | xargs $(BIN)/mdformat --check --wrap 100
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/python tests/wheel_contents.py
 
 # The ops, then what is measured in whole processes: builds, loads, stores.
