@@ -70,6 +70,7 @@ fuzz: $(STAMP)
 
 # --fresh-env: the pages also depend on the code of the commands and of docs/opforge_docs, which Sphinx does not watch.
 docs: $(STAMP)
+	$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11) and "the site needs Python 3.11 or newer: make clean docs PYTHON=python3.11")'
 	$(BIN)/python -m sphinx --quiet --fresh-env --fail-on-warning --keep-going --conf-dir docs --doctree-dir .cache/doctrees . docs/_build
 	$(BIN)/python docs/opforge_docs/links.py docs/_build
 
