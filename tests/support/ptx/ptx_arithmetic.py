@@ -101,6 +101,11 @@ COMPARISONS: dict[str, Any] = {
     "ge": np.greater_equal,
     "eq": np.equal,
     "ne": lambda a, b: (a != b) & (a == a) & (b == b),
+    # Those that a NaN makes true.
+    "ltu": lambda a, b: ~np.greater_equal(a, b),
+    "leu": lambda a, b: ~np.greater(a, b),
+    "gtu": lambda a, b: ~np.less_equal(a, b),
+    "geu": lambda a, b: ~np.less(a, b),
     "neu": np.not_equal,
 }
 ARITHMETIC: dict[str, Callable[..., Any]] = {
