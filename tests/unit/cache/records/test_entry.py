@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 
 import pytest
 from hypothesis import given
@@ -60,9 +61,10 @@ def test_a_library_of_a_stranger_is_refused_even_in_a_trusted_folder(tmp_path):
 
 def test_a_zero_byte_in_a_damaged_record_is_a_problem_and_no_exception(tmp_path):
     entry = library_of(tmp_path, 10, file="a\0.so")
-    assert entries.integrity_problem(entry, ME) == "the library cannot be opened (embedded null byte)"
+    why = r"\((\w+: )?embedded null (byte|character in path)\)"  # the words differ by the version of Python
+    assert re.fullmatch(f"the library cannot be opened {why}", entries.integrity_problem(entry, ME))
     entry = entry._replace(folder=f"{tmp_path}/\0")
-    assert entries.integrity_problem(entry, ME) == "its folder cannot be read (embedded null byte)"
+    assert re.fullmatch(f"its folder cannot be read {why}", entries.integrity_problem(entry, ME))
 
 
 TEXTS = {name: name for name in (*entries.TEXTS, "requires")}
