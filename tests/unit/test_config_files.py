@@ -22,7 +22,8 @@ from opforge.cli import group
 from opforge.errors import ConfigFileError, ExtraNotInstalledError
 from opforge.variables import KNOWN
 
-pytest.importorskip("tomllib" if sys.version_info >= (3, 11) else "tomli", reason="pip install tomli")
+PARSER = "tomllib" if sys.version_info >= (3, 11) else "tomli"
+pytest.importorskip(PARSER, reason="pip install tomli")
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -208,7 +209,7 @@ def test_no_file_of_the_working_folder_is_read(monkeypatch, tmp_path):
     assert limit_settings.jobs() is None and settings.user_file().startswith("/")
 
 
-PARSED = "import sys; from opforge import limit_settings; print(limit_settings.jobs(), 'tomllib' in sys.modules)"
+PARSED = f"import sys; from opforge import limit_settings; print(limit_settings.jobs(), {PARSER!r} in sys.modules)"
 
 
 def test_a_file_is_parsed_once_and_again_when_it_has_changed(user):

@@ -58,7 +58,7 @@ def test_short_calls_are_repeated_within_a_sample_and_the_harness_takes_little_o
     result = measured(bench_cases.SLEEP[0])
     assert result.inner["ends"] > 1000
     # `ends` is an empty call: all of its time is the harness's own. Sleeps are what a real sample looks like.
-    assert result.own_work > 0.5
+    assert result.own_work > 0.2
     assert measured(bench_cases.case()).own_work < 0.02
 
 

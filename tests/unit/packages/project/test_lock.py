@@ -7,7 +7,6 @@ import os
 import sys
 
 import pytest
-import tomllib
 from hypothesis import given, settings, strategies
 from support.text_files import write
 
@@ -18,7 +17,7 @@ from opforge.packages.project import hub_locks, lock_file, locking, required
 from opforge.packages.project.install import install_locked
 from opforge.packages.registry import index, publish
 
-pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="reads its files with tomllib")
+toml = pytest.importorskip("tomllib" if sys.version_info >= (3, 11) else "tomli", reason="pip install tomli")
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -49,7 +48,7 @@ class TestMake:
             {"acme/base": "1", "acme/top": "2.3"},
             ["added acme/base 1", "added acme/top 2.3"],
         )
-        lock = tomllib.loads((project / "opforge.lock").read_text())
+        lock = toml.loads((project / "opforge.lock").read_text())
         base, top = lock["kernel"]
         assert (base["name"], base["requires"]) == ("acme/base", ["acme/top >=1"])
         assert (top["signer"], top["source"], top["state"]) == ("ci", registry.url, 1)
