@@ -106,7 +106,10 @@ def _component_problem(
         return reason, "Choose a folder of your own: files that another user made cannot be trusted"
     if not is_link and (bits := others_bits(status)) and (is_last or not status.st_mode & stat.S_ISVTX):
         who = "everybody" if bits & stat.S_IWOTH else f"group {status.st_gid}"
-        return f"{path} can be written by {who}", f"Run: chmod go-w {path}"
+        is_shared = status.st_mode & stat.S_ISVTX  # as /tmp is: others need it as it is
+        own = os.path.join(path, "opforge")
+        advice = f"Choose a folder of your own in it, such as {own}" if is_shared else f"Run: chmod go-w {path}"
+        return f"{path} can be written by {who}", advice
     return None
 
 
