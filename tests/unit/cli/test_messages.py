@@ -79,6 +79,13 @@ def test_a_setting_that_does_nothing_is_a_warning_unless_quiet(tmp_path, monkeyp
     assert run("cache", "path", "-q").stderr == "" and run("cache", "path", "--json").stderr == ""
 
 
+def test_a_file_in_a_layers_place_is_named_as_one(tmp_path, monkeypatch):
+    (tmp_path / "layer.tar").touch()
+    monkeypatch.setenv("OPFORGE_CACHE_LAYERS", f"{tmp_path}/layer.tar")
+    text = f"The layer {tmp_path}/layer.tar, which OPFORGE_CACHE_LAYERS names, is not a folder."
+    assert run("cache", "path").stderr == f"warning: {text}\n"
+
+
 def test_a_process_warns_once_when_something_is_not_in_the_cache(monkeypatch, caplog):
     monkeypatch.setattr(variables, "_warned", set())
     monkeypatch.setenv("OPFORGE_PREBUILD", "require")
