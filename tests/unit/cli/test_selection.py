@@ -181,9 +181,16 @@ def test_a_module_with_a_missing_dependency_is_refused(write_module):
         selection.select([f"{name}:Relu"])
 
 
-def test_a_module_that_fails_to_import_is_refused(write_module):
-    name = write_module("1 / 0")
-    with pytest.raises(BuilderError, match="importing its module failed: ZeroDivisionError: division by zero"):
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("import sys; sys.exit(0)", "SystemExit: 0"),  # otherwise the command succeeds, and builds nothing
+    ],
+)
+def test_a_module_that_fails_to_import_is_refused(write_module, text, problem):
+    name = write_module(text)
+    with pytest.raises(BuilderError, match=f"importing its module failed: {problem}"):
         selection.select([f"{name}:Relu"])
 
 
