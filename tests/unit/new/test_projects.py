@@ -162,6 +162,12 @@ def test_a_name_that_no_package_can_have_is_refused_with_a_near_name(name, text)
     assert str(error.value).startswith(f"The project {name!r} cannot be created: ") and text in str(error.value)
 
 
+def test_what_is_next_can_be_typed_whatever_the_folders_name_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(group, ["new", "my ops/my-relu"])
+    assert "\n  cd 'my ops/my-relu'\n" in result.stderr
+
+
 def test_nothing_that_exists_is_changed(tmp_path):
     text_files.write(tmp_path / "my-op", "notes.txt", "mine")
     (tmp_path / "a-file").write_text("mine")
