@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import opforge
 from opforge.errors import ProjectError
+from opforge.packages.form.names import MAX_CHARACTERS
 
 TEMPLATES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "templates")
 SUFFIX = ".in"
@@ -124,10 +125,12 @@ def create(path: str, kind: str) -> list[str]:
 def check_name(name: str) -> str:
     """Returns a project's name. Raises ProjectError if no package can have it."""
     package = name.replace("-", "_")
-    if not NAME.fullmatch(name):
+    if not NAME.fullmatch(name) or not 2 <= len(name) <= MAX_CHARACTERS:
         near = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-0123456789")
-        advice = f"Such as {near!r}" if NAME.fullmatch(near) else "Such as 'my-op'"
-        problem = "it is no name of a package, expected lower-case letters, digits, and '-' or '_' between them"
+        is_name = NAME.fullmatch(near) and 2 <= len(near) <= MAX_CHARACTERS
+        advice = f"Such as {near!r}" if is_name else "Such as 'my-op'"
+        expected = f"two to {MAX_CHARACTERS} lower-case letters, digits, and '-' or '_' between them"
+        problem = f"it is no name of a package, expected {expected}"
         raise ProjectError(name, problem, advice)
     if keyword.iskeyword(package) or package in keyword.softkwlist:
         raise ProjectError(name, "it is a keyword of Python: it cannot be imported", f"Such as '{name}-op'")
@@ -154,6 +157,7 @@ def rendered(name: str, kind: str) -> list[tuple[str, str]]:
     title = "".join(part.capitalize() for part in package.split("_"))
     values = {
         "NAME": name,
+        "KERNEL_NAME": name.replace("_", "-"),
         "PACKAGE": package,
         "CLASS": f"{title}Builder",
         "VARIABLE": f"{package.upper()}_DEVICE",
