@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import opforge
+from opforge.accelerator.registry import BUILT_IN
 from opforge.errors import ProjectError
 from opforge.packages.form.names import MAX_CHARACTERS
 
@@ -114,7 +115,10 @@ def create(path: str, kind: str) -> list[str]:
     problem = folder_problem(path)
     if problem:
         raise ProjectError(path, problem, "Choose another name")
-    files = [(os.path.join(path, file), text) for file, text in rendered(name, kind)]
+    project = dict(rendered(name, kind))
+    if problem := clash(name, kind, project):
+        raise ProjectError(name, problem, f"Such as '{name}-op'")
+    files = [(os.path.join(path, file), text) for file, text in project.items()]
     for file, text in files:
         os.makedirs(os.path.dirname(file), exist_ok=True)
         with open(file, "x", encoding="utf-8") as stream:  # x: a file that somebody made meanwhile is kept
@@ -138,6 +142,20 @@ def check_name(name: str) -> str:
         problem = f"there is a package {package!r} already, which it would hide"
         raise ProjectError(name, problem, f"Such as '{name}-op'")
     return name
+
+
+def clash(name: str, kind: str, files: Mapping[str, str]) -> str:
+    """Returns why a project with these files cannot have this name. Empty if it can."""
+    package = name.replace("-", "_")
+    if kind == "accelerator" and package in BUILT_IN:
+        return f"{package!r} is an accelerator of opforge's own, and no package can replace it"
+    for file in files:
+        # Tests and benchmarks are run with their own folder first on Python's path.
+        if file.endswith(f"{package}.py") and file.removesuffix(f"{package}.py") in ("", "tests/", "benchmarks/"):
+            return f"its file {file} would be imported in place of the package"
+    if f"/{package}/" in files[".gitignore"].split():
+        return f"{package}/ is the folder of what is built, and git ignores it"
+    return ""
 
 
 def folder_problem(path: str) -> str:

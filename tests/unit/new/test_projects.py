@@ -164,6 +164,22 @@ def test_a_name_that_no_package_can_have_is_refused_with_a_near_name(name, text)
     assert str(error.value).startswith(f"The project {name!r} cannot be created: ") and text in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "text"),
+    [
+        ("squared-relu", "cpu", "its file benchmarks/squared_relu.py would be imported in place of the package."),
+        ("samples", "cpu", "its file samples.py would be imported in place of the package. Such as 'samples-op'."),
+        ("build", "triton", "build/ is the folder of what is built, and git ignores it."),
+        ("npu", "accelerator", "'npu' is an accelerator of opforge's own, and no package can replace it."),
+    ],
+)
+def test_a_name_that_the_project_could_not_work_with_is_refused(tmp_path, name, kind, text):
+    with pytest.raises(ProjectError) as error:
+        create(str(tmp_path / name), kind)
+    assert text in str(error.value) and not os.listdir(tmp_path)
+    create(str(tmp_path / f"{name}-op"), kind)
+
+
 def test_a_name_with_underscores_has_a_kernel_package_too(tmp_path, monkeypatch):
     create(str(tmp_path / "my_op"), "cpu")
     monkeypatch.chdir(tmp_path / "my_op")
