@@ -11,7 +11,7 @@ from support import child_processes, sample_ops, text_files
 
 import opforge
 from opforge.builders.waiting import build_notices as waiting
-from opforge.errors import BuildForbiddenError, OpNotFoundError
+from opforge.errors import BuildForbiddenError, OpNotFoundError, SettingError
 
 SLOW = """
 import opforge
@@ -99,6 +99,8 @@ def test_prepare_takes_names(builds_are_shared, name):
         opforge.prepare([name])
     with pytest.raises(OpNotFoundError, match="Did you mean 'CPULionBuilder'"):
         opforge.prepare(["CPULionn"])
+    with pytest.raises(SettingError, match=r"ops='CPULion' cannot be used: expected a list of ops: \['CPULion'\]"):
+        opforge.prepare("CPULion")
 
 
 def test_a_build_while_other_ranks_wait_is_a_warning(tmp_path, caplog, monkeypatch):
