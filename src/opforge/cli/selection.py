@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -214,11 +215,15 @@ def _own_class(import_path: str) -> Any:
 
 
 def imported(name: str, load: Callable[[], T]) -> T:
-    """Returns what `load` imports. Warns if that loads ops: the command then reports their state after that."""
+    """Returns what `load` imports. Warns if that loads ops: the command then reports their state after that.
+
+    What the module prints goes to standard error: standard output may be one JSON document.
+    """
     from opforge.builders.loader import loaded_ops
 
     before = loaded_ops()
-    result = load()
+    with contextlib.redirect_stdout(sys.stderr):
+        result = load()
     names = sorted({op for key, op in loaded_ops().items() if key not in before})
     if names:
         effect = f"Importing {name} loads {', '.join(names)}, and builds what is not stored, before this command looks"
