@@ -70,7 +70,14 @@ def entry_points(group: str) -> list[EntryPoint]:
 
 
 def _folders() -> list[str]:
-    return list(dict.fromkeys(folder if folder[:1] == "/" else os.path.abspath(folder) for folder in sys.path))
+    """Returns the folders of sys.path as absolute paths, each once."""
+    folders = []
+    for folder in sys.path:
+        try:
+            folders.append(folder if folder[:1] == "/" else os.path.abspath(folder))
+        except FileNotFoundError:
+            continue  # the working folder was removed: nothing can be imported from below it
+    return list(dict.fromkeys(folders))
 
 
 def _stamp(path: str) -> int | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from opforge.cache.current import current_store
 from opforge.cache.records.entry import Entry
 from opforge.cache.store import Rejected
-from opforge.errors import OpIncompatibleError, OpNotFoundError, ToolchainNotFoundError
+from opforge.errors import OpIncompatibleError, OpNotFoundError, SettingError, ToolchainNotFoundError
 
 from .base import OpBuilder, gate_problems
 from .lookup.finder import stored_entry
@@ -58,12 +58,15 @@ def prepare(ops: Iterable[str | type[OpBuilder] | OpBuilder]) -> None:
 
     Raises:
         OpNotFoundError: The accelerator in use offers no op of that name.
+        SettingError: `ops` is one name, and no list.
         BuildError: A build failed. So do the other errors of `OpBuilder.build`.
     """
     from opforge import tracebacks
     from opforge.accelerator.select import get_accelerator
 
     try:
+        if isinstance(ops, str):  # its letters would be taken for ops
+            raise SettingError("ops", ops, f"a list of ops: [{ops!r}]")
         for op in ops:
             builder: Any = op() if isinstance(op, type) else op
             if isinstance(op, str):

@@ -8,6 +8,9 @@ from typing import Any
 WHEEL_COMMAND = "setuptools.command.bdist_wheel"
 """A module that is missing in older releases of setuptools, which leave it to the package wheel."""
 
+REQUIRED = "kernels"
+"""The table of the kernel packages that a project requires: `opforge lock` reads it, and no build does."""
+
 
 def finalize(distribution: Any) -> None:
     """Adds `build_ops` to a project whose pyproject.toml has a table [tool.opforge]; ignores all other projects.
@@ -25,6 +28,8 @@ def finalize(distribution: Any) -> None:
         table = load_file("pyproject.toml").get("tool", {}).get("opforge")
     except (ValueError, AttributeError):
         return  # setuptools itself reports what is wrong with the file
+    if isinstance(table, dict) and REQUIRED in table:  # beside the ops that the wheel carries, or without any
+        table = {name: value for name, value in table.items() if name != REQUIRED} or None
     if table is not None:
         try:
             from .setuptools import from_table

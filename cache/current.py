@@ -193,5 +193,5 @@ def _trusted_layers(paths: tuple[str, ...], owners: frozenset[int]) -> tuple[str
         if problem:
             reason, advice = problem
             name_owner = "Name its owner in OPFORGE_TRUSTED_OWNERS"
-            raise LayerError(path, reason, advice if advice.startswith("Run: ") else name_owner)
+            raise LayerError(path, reason, name_owner if advice == trust.OWN_FOLDER else advice)
     return paths

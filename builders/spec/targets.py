@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from opforge.accelerator.target import Target
-from opforge.errors import OpforgeError, SettingError
+from opforge.errors import BuilderError, OpforgeError, SettingError
 
 from . import machine
 from .abi import PLAIN
@@ -30,12 +30,25 @@ def of_declaration(declared: Declaration, requested: Target | None) -> Target:
 
     Architectures that the op declares replace the target's. Raises BuilderError, SettingError.
     """
+    devices: object = declared.devices
+    if type(devices) not in (tuple, list):
+        _check_devices(type(declared).__name__, devices)
+    if not devices:
+        raise BuilderError(type(declared).__name__, f"devices={devices!r}", 'Name at least one, such as ["cpu"]')
     target = requested or default_target(declared.devices)
     if declared.architectures or declared.groups:
         from .groups import requested_target
 
         target = requested_target(declared, target)
     return concrete(target)
+
+
+def _check_devices(builder: str, devices: object) -> None:
+    """Raises BuilderError for anything but a collection of devices: the letters of a text would be taken for some."""
+    if isinstance(devices, str):
+        raise BuilderError(builder, f"devices={devices!r}", f'Write devices = ["{devices}"]')
+    if not isinstance(devices, Collection):
+        raise BuilderError(builder, f"devices={devices!r}", 'Expected a list of devices, such as ["cpu"]')
 
 
 def concrete(target: Target) -> Target:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 import time
@@ -116,9 +117,19 @@ class BuildLine:
             delay = REFRESH_SECONDS
 
     def _print(self, text: str) -> None:
+        width = _columns() - 1  # a longer line would be wrapped, and each replacement would add a line
+        text = text[:width]
         try:
-            sys.stderr.write("\r" + text.ljust(self._width))
+            sys.stderr.write("\r" + text.ljust(min(self._width, width)))
             sys.stderr.flush()
         except (OSError, ValueError):
             return  # the stream was closed meanwhile
         self._width = len(text)
+
+
+def _columns() -> int:
+    """Returns the width of the terminal that standard error is; a large number if it is none, as in a notebook."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except (OSError, ValueError, AttributeError):
+        return 1000

@@ -59,7 +59,7 @@ def read(path: str, name: str = "", version: str = "") -> Project:
     """Returns the project in a folder with kernel.toml or build.toml, or of `module:Builder`.
 
     `name` and `version` are for a builder, which states neither; they replace what a file states. Raises
-    KernelFormatError, and what importing the builder's module raises.
+    KernelFormatError, BuilderError.
     """
     if ":" in path and not os.path.exists(path):
         from .kernel_toml import of_builder

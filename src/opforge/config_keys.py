@@ -156,7 +156,7 @@ def _unknown(key: str) -> tuple[str, str]:
     import difflib
 
     near = difflib.get_close_matches(key.lower().removeprefix("opforge_"), KEYS, n=1)
-    advice = f"Did you mean {near[0]}?" if near else "To see all: opforge config"
+    advice = f"Did you mean {near[0]}?" if near else f"Expected one of {', '.join(KEYS)}"
     return f"{key!r} is no setting", advice
 
 
@@ -168,9 +168,8 @@ def _content(path: str) -> bytes:
         if problem := trust.folder_problem(folder, owners):
             raise errors.ConfigFileError(path, *problem)
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(handle, "rb") as file:
-            status = os.fstat(handle)
+        with open(path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
+            status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise errors.ConfigFileError(path, "it is not a file", "Remove it")
             if status.st_uid not in owners:
@@ -179,6 +178,8 @@ def _content(path: str) -> bytes:
             if trust.others_bits(status):
                 raise errors.ConfigFileError(path, "others can write it", f"Run: chmod go-w {path}")
             content = file.read(MAX_BYTES + 1)
+    except IsADirectoryError as error:
+        raise errors.ConfigFileError(path, "it is not a file", "Remove it") from error
     except OSError as error:
         raise errors.ConfigFileError(
             path, f"it cannot be read ({error.strerror})", "Give yourself access to it"

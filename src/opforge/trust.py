@@ -36,6 +36,8 @@ def is_private_group(gid: int) -> bool:
     return gid == user.pw_gid and group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
 
 
+OWN_FOLDER = "Choose a folder of your own: files that another user made cannot be trusted"
+"""What to do about a folder of another user."""
 MAX_LINKS = 40
 """How many symbolic links one path may lead through, as for the kernel."""
 
@@ -103,10 +105,13 @@ def _component_problem(
     if status.st_uid not in owners:
         what = "the link " if is_link else ""
         reason = f"{what}{path} belongs to user {status.st_uid}, not to you (user {os.geteuid()})"
-        return reason, "Choose a folder of your own: files that another user made cannot be trusted"
+        return reason, OWN_FOLDER
     if not is_link and (bits := others_bits(status)) and (is_last or not status.st_mode & stat.S_ISVTX):
         who = "everybody" if bits & stat.S_IWOTH else f"group {status.st_gid}"
-        return f"{path} can be written by {who}", f"Run: chmod go-w {path}"
+        is_shared = status.st_mode & stat.S_ISVTX  # as /tmp is: others need it as it is
+        own = os.path.join(path, "opforge")
+        advice = f"Choose a folder of your own in it, such as {own}" if is_shared else f"Run: chmod go-w {path}"
+        return f"{path} can be written by {who}", advice
     return None
 
 

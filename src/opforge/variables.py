@@ -57,7 +57,7 @@ def warn_of_useless_settings() -> None:
 
 
 def problems() -> list[str]:
-    """Returns what is wrong with the environment: names that are nearly a variable's, and layers that do not exist."""
+    """Returns what is wrong with the environment: nearly a variable's name, or a layer that is no folder."""
     import difflib
 
     texts = [
@@ -67,12 +67,15 @@ def problems() -> list[str]:
     ]
     for layer in settings.cache_layers():
         if not os.path.isdir(layer):
+            source = settings.first("OPFORGE_CACHE_LAYERS")[1]
+            if os.path.exists(layer):
+                texts.append(f"The layer {layer}, which {source} names, is not a folder.")
+                continue
             try:
                 beside = os.listdir(os.path.dirname(layer))
             except OSError:
                 beside = []
             names = difflib.get_close_matches(os.path.basename(layer), beside, n=1)
             near = f" Did you mean {os.path.join(os.path.dirname(layer), names[0])}?" if names else ""
-            source = settings.first("OPFORGE_CACHE_LAYERS")[1]
             texts.append(f"The layer {layer}, which {source} names, does not exist.{near}")
     return texts

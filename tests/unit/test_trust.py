@@ -38,12 +38,20 @@ def test_a_file_is_problem_of(tmp_path):
     assert problem_of(path + "/below")[0] == f"{path} is not a folder"
 
 
-@pytest.mark.parametrize("mode", [0o707, 0o777, 0o1777])
+@pytest.mark.parametrize("mode", [0o707, 0o777])
 def test_a_folder_that_everybody_can_write_is_refused_with_the_command_that_fixes_it(folder, mode):
     folder.chmod(mode)
     assert problem_of(folder) == (f"{folder} can be written by everybody", f"Run: chmod go-w {folder}")
     os.system(problem_of(folder)[1].removeprefix("Run: "))
     assert trust.folder_problem(str(folder), ME) is None
+
+
+def test_a_folder_that_all_share_is_refused_and_nobody_is_told_to_close_it(folder):
+    folder.chmod(0o1777)  # as /tmp is: without write permission it would be of no use to the others
+    assert problem_of(folder) == (
+        f"{folder} can be written by everybody",
+        f"Choose a folder of your own in it, such as {folder}/opforge",
+    )
 
 
 def test_a_group_may_write_only_if_it_is_the_users_private_one(folder, monkeypatch):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import os
+import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -32,6 +34,8 @@ def select(names: Sequence[str]) -> list[Selected]:
         UnknownOpError: A name has no cases.
     """
     paths: dict[str, str] = {}
+    if any(":" in name for name in names) and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # as `python -m` does: for a console script, sys.path[0] is the script's folder
     for name in names or CASES:
         builder = name if ":" in name else _builder(name)
         paths[builder.removesuffix("Builder")] = CASES.get(builder, builder)
@@ -65,8 +69,9 @@ def _form(name: str) -> str:
 def _load(path: str) -> tuple[Case, ...]:
     try:
         cases = load_cases(path)
-    except (ImportError, AttributeError) as error:
-        raise UnknownOpError(f"{path!r}: {error}. Expected module:NAME of a tuple of cases.") from error
+    except (Exception, SystemExit) as error:  # of the module's own code
+        problem = str(error) if isinstance(error, (ImportError, AttributeError)) else f"{type(error).__name__}: {error}"
+        raise UnknownOpError(f"{path!r}: {problem}. Expected module:NAME of a tuple of cases.") from error
     if not (isinstance(cases, tuple) and all(isinstance(case, Case) for case in cases)):
         raise UnknownOpError(f"{path!r} is not a tuple of opforge.ops.cases.Case.")
     return cases

@@ -85,7 +85,7 @@ def command(
             files.check_writable(path)
     old = results.read(compare) if compare else None
     if source:
-        run = _chosen(results.read(source), selected if ops else ())
+        run = _chosen(results.read(source), selected if ops else (), source)
         device = run.device
     else:
         _check_device(device)
@@ -135,11 +135,13 @@ def _check_device(device: str) -> None:
         raise click.BadParameter(f"{device!r} cannot be used here: {reason}", param_hint="--device")
 
 
-def _chosen(run: Run, selected: Sequence[Selected]) -> Run:
-    """Keeps the results of the selected ops; all of them if none is selected."""
+def _chosen(run: Run, selected: Sequence[Selected], path: str) -> Run:
+    """Keeps the results of the selected ops; all of them if none is selected. An op without any is missing."""
     if selected:
         names = {item.op for item in selected}
         run.results = [result for result in run.results if result.op in names]
+        for name in sorted(names - {result.op for result in run.results}):
+            run.missing.setdefault(name, f"{path} has no result of it")
     return run
 
 

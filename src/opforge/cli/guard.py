@@ -55,7 +55,9 @@ class Guarded(click.Command):
             end_with_error(ctx, type(error).__name__, str(error), FAILED)
         except MemoryError:
             end_with_error(ctx, "MemoryError", "memory ran out: end other processes, or raise `ulimit -v`", FAILED)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, click.Abort) as error:
+            if isinstance(error, click.Abort) and not isinstance(error.__context__, KeyboardInterrupt):
+                raise  # the answer to a question is no, or there is none; click makes the same error of Ctrl-C
             click.echo("interrupted", err=True)
             ctx.exit(INTERRUPTED)
 

@@ -75,7 +75,7 @@ def _resolve(what: str, targets: Sequence[Target]) -> list[tuple[str, dict[str, 
 
     Raises InspectionError, click.UsageError.
     """
-    if os.path.exists(what):
+    if os.path.exists(what) and not _is_package_of_op(what):
         if not os.path.isfile(what) and not os.path.isdir(what):
             problem = "it is neither a file nor a folder"
             raise InspectionError(what, problem, "Name a library, or an op")
@@ -106,6 +106,20 @@ def _resolve(what: str, targets: Sequence[Target]) -> list[tuple[str, dict[str, 
             raise InspectionError(op.label, "no built entry fits it as it is declared now", advice)
         entries.append((entry.folder, _build_record(entry.folder)))
     return entries
+
+
+def _is_package_of_op(what: str) -> bool:
+    """Returns whether `what` names a folder with nothing to inspect and a stored op, as in a project of `opforge new`.
+
+    Then the op is meant. Raises OSError.
+    """
+    from opforge.builders.inspection.examine import inspectable_files
+    from opforge.cache.current import current_store
+    from opforge.cache.maintenance import listing
+
+    if os.sep in what or not os.path.isdir(what) or _entries_of_store(what) or inspectable_files(what):
+        return False
+    return bool(entries_of_op(listing.entries(current_store().layout), what))
 
 
 def _of_entries(layout: Layout, stored: Sequence[StoredEntry]) -> list[tuple[str, dict[str, Any]]]:

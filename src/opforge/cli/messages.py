@@ -64,4 +64,5 @@ def _colored(text: str) -> str:
 
 
 def _has_colors() -> bool:
-    return sys.stderr is not None and sys.stderr.isatty() and "NO_COLOR" not in os.environ
+    is_plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+    return not is_plain and sys.stderr is not None and sys.stderr.isatty()

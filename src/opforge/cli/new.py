@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 
 import click
 
@@ -35,6 +36,5 @@ def command(path: str, kind: str, as_json: bool) -> None:
         return
     for file in files:
         click.echo(os.path.join(path, os.path.relpath(file, path)))
-    click.echo(
-        f"\nNext:\n  cd {path}\n  pip install --no-build-isolation --editable '.[test]'\n  python -m pytest", err=True
-    )
+    steps = (f"cd {shlex.quote(path)}", "pip install --no-build-isolation --editable '.[test]'", "python -m pytest")
+    click.echo("\n  ".join(("\nNext:", *steps)), err=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -200,16 +201,12 @@ def _own_class(import_path: str) -> Any:
         sys.path.insert(0, os.getcwd())  # as `python -m` does: for a console script, sys.path[0] is the script's folder
     try:
         module = imported(module_name, lambda: importlib.import_module(module_name))
-    except ModuleNotFoundError as error:
-        if error.name and f"{module_name}.".startswith(f"{error.name}."):
-            problem = f"there is no module {error.name!r} in this folder or on PYTHONPATH."
+    except (Exception, SystemExit) as error:  # a script may call sys.exit() when it is imported
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing and f"{module_name}.".startswith(f"{missing}."):
+            problem = f"there is no module {missing!r} in this folder or on PYTHONPATH."
             raise click.UsageError(f"{import_path}: {problem}") from error
-        problem = f"its module needs {error.name!r}, which is not installed"
-        raise BuilderError(import_path, problem, "Install it") from error
-    except Exception as error:
-        problem = f"importing its module failed: {type(error).__name__}: {error}"
-        advice = f"Fix the module. For the whole traceback: python -c 'import {module_name}'"
-        raise BuilderError(import_path, problem, advice) from error
+        raise BuilderError.of_import(import_path, error, f"python -c 'import {module_name}'") from error
     if not hasattr(module, attribute):
         declared = sorted(name for name, value in vars(module).items() if _is_declared(value))
         listed = f" It has: {', '.join(declared)}." if declared else ""
@@ -218,11 +215,15 @@ def _own_class(import_path: str) -> Any:
 
 
 def imported(name: str, load: Callable[[], T]) -> T:
-    """Returns what `load` imports. Warns if that loads ops: the command then reports their state after that."""
+    """Returns what `load` imports. Warns if that loads ops: the command then reports their state after that.
+
+    What the module prints goes to standard error: standard output may be one JSON document.
+    """
     from opforge.builders.loader import loaded_ops
 
     before = loaded_ops()
-    result = load()
+    with contextlib.redirect_stdout(sys.stderr):
+        result = load()
     names = sorted({op for key, op in loaded_ops().items() if key not in before})
     if names:
         effect = f"Importing {name} loads {', '.join(names)}, and builds what is not stored, before this command looks"

@@ -158,6 +158,17 @@ class BuilderError(OpforgeError, TypeError):
         super().__init__(f"{builder}: {problem}. {advice}")
         self.builder, self.problem, self.advice = builder, problem, advice
 
+    @classmethod
+    def of_import(cls, builder: str, error: BaseException, traceback: str) -> BuilderError:
+        """Returns the error about a builder's module that is there and cannot be imported.
+
+        `traceback` is the command that prints the whole traceback.
+        """
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            return cls(builder, f"its module needs {error.name!r}, which is not installed", "Install it")
+        problem = f"importing its module failed: {type(error).__name__}: {error}"
+        return cls(builder, problem, f"Fix the module. For the whole traceback: {traceback}")
+
 
 class SourceNotFoundError(OpforgeError, FileNotFoundError):
     """A source or an include folder that a builder names does not exist."""

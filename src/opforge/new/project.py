@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import opforge
+from opforge.accelerator.registry import BUILT_IN
 from opforge.errors import ProjectError
+from opforge.packages.form.names import MAX_CHARACTERS
 
 TEMPLATES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "templates")
 SUFFIX = ".in"
@@ -113,7 +115,10 @@ def create(path: str, kind: str) -> list[str]:
     problem = folder_problem(path)
     if problem:
         raise ProjectError(path, problem, "Choose another name")
-    files = [(os.path.join(path, file), text) for file, text in rendered(name, kind)]
+    project = dict(rendered(name, kind))
+    if problem := clash(name, kind, project):
+        raise ProjectError(name, problem, f"Such as '{name}-op'")
+    files = [(os.path.join(path, file), text) for file, text in project.items()]
     for file, text in files:
         os.makedirs(os.path.dirname(file), exist_ok=True)
         with open(file, "x", encoding="utf-8") as stream:  # x: a file that somebody made meanwhile is kept
@@ -124,10 +129,12 @@ def create(path: str, kind: str) -> list[str]:
 def check_name(name: str) -> str:
     """Returns a project's name. Raises ProjectError if no package can have it."""
     package = name.replace("-", "_")
-    if not NAME.fullmatch(name):
+    if not NAME.fullmatch(name) or not 2 <= len(name) <= MAX_CHARACTERS:
         near = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-0123456789")
-        advice = f"Such as {near!r}" if NAME.fullmatch(near) else "Such as 'my-op'"
-        problem = "it is no name of a package, expected lower-case letters, digits, and '-' or '_' between them"
+        is_name = NAME.fullmatch(near) and 2 <= len(near) <= MAX_CHARACTERS
+        advice = f"Such as {near!r}" if is_name else "Such as 'my-op'"
+        expected = f"two to {MAX_CHARACTERS} lower-case letters, digits, and '-' or '_' between them"
+        problem = f"it is no name of a package, expected {expected}"
         raise ProjectError(name, problem, advice)
     if keyword.iskeyword(package) or package in keyword.softkwlist:
         raise ProjectError(name, "it is a keyword of Python: it cannot be imported", f"Such as '{name}-op'")
@@ -135,6 +142,20 @@ def check_name(name: str) -> str:
         problem = f"there is a package {package!r} already, which it would hide"
         raise ProjectError(name, problem, f"Such as '{name}-op'")
     return name
+
+
+def clash(name: str, kind: str, files: Mapping[str, str]) -> str:
+    """Returns why a project with these files cannot have this name. Empty if it can."""
+    package = name.replace("-", "_")
+    if kind == "accelerator" and package in BUILT_IN:
+        return f"{package!r} is an accelerator of opforge's own, and no package can replace it"
+    for file in files:
+        # Tests and benchmarks are run with their own folder first on Python's path.
+        if file.endswith(f"{package}.py") and file.removesuffix(f"{package}.py") in ("", "tests/", "benchmarks/"):
+            return f"its file {file} would be imported in place of the package"
+    if f"/{package}/" in files[".gitignore"].split():
+        return f"{package}/ is the folder of what is built, and git ignores it"
+    return ""
 
 
 def folder_problem(path: str) -> str:
@@ -154,6 +175,7 @@ def rendered(name: str, kind: str) -> list[tuple[str, str]]:
     title = "".join(part.capitalize() for part in package.split("_"))
     values = {
         "NAME": name,
+        "KERNEL_NAME": name.replace("_", "-"),
         "PACKAGE": package,
         "CLASS": f"{title}Builder",
         "VARIABLE": f"{package.upper()}_DEVICE",

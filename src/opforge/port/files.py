@@ -50,29 +50,31 @@ def python_files(paths: Sequence[str], exclude: Sequence[str] = ()) -> Iterator[
     """Yields the Python files among the paths and in folders among them, each once, in order.
 
     Folders that are hidden, symlinks or virtual environments are not entered. `exclude` holds patterns of paths or
-    names. Raises PortError for a path that does not exist, for a notebook and for a folder that cannot be read.
+    names; a path may be written as a shell completes it: `old/`, `./src/old`, `/home/me/old`. Raises PortError for a
+    path that does not exist, for a notebook and for a folder that cannot be read.
     """
     seen: set[str] = set()
+    patterns = [os.path.normpath(pattern) for pattern in exclude]
     for path in paths:
         if not os.path.exists(path):
             raise PortError(path, "there is no such file or folder", "Name one that exists")
         if path.endswith(".ipynb"):
             raise PortError(path, "it is a notebook", "Export it as a script: only Python files are ported")
-        for file in _files_in(path, exclude) if os.path.isdir(path) else (path,):
+        for file in _files_in(path, patterns) if os.path.isdir(path) else (path,):
             real_path = os.path.realpath(file)
             if real_path not in seen:
                 seen.add(real_path)
                 yield file
 
 
-def _files_in(root: str, exclude: Sequence[str]) -> Iterator[str]:
+def _files_in(root: str, patterns: Sequence[str]) -> Iterator[str]:
     for folder, subfolders, names in os.walk(root, onerror=_raise_unreadable):
         subfolders[:] = sorted(
-            name for name in subfolders if not _is_skipped(folder, name) and not _is_excluded(folder, name, exclude)
+            name for name in subfolders if not _is_skipped(folder, name) and not _is_excluded(folder, name, patterns)
         )
         for name in sorted(names):
             path = os.path.join(folder, name)
-            if name.endswith(".py") and _is_regular_file(path) and not _is_excluded(folder, name, exclude):
+            if name.endswith(".py") and _is_regular_file(path) and not _is_excluded(folder, name, patterns):
                 yield path
 
 
@@ -92,7 +94,13 @@ def _is_skipped(folder: str, name: str) -> bool:
 
 def _is_excluded(folder: str, name: str, patterns: Sequence[str]) -> bool:
     path = os.path.normpath(os.path.join(folder, name))
-    return any(fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(path, pattern) for pattern in patterns)
+    forms = (name, path, os.path.relpath(path)) if patterns else ()
+    # A relative pattern is not compared with the absolute path: `*/old/*` is not about the folders above.
+    return any(
+        fnmatch.fnmatch(form, pattern)
+        for pattern in patterns
+        for form in (*forms, *((os.path.abspath(path),) if os.path.isabs(pattern) else ()))
+    )
 
 
 def port_file(path: str, write: bool) -> PortedFile:

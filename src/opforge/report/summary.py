@@ -20,9 +20,8 @@ def attention(report: Mapping[str, Any]) -> list[str]:
     problems += [f"{', '.join(names)}: {reason}" for reason, names in reasons(report).items()]
     for layer in report["cache"]["layers"]:
         if not os.path.isdir(layer):
-            problems.append(
-                f"the layer {layer} does not exist. Correct OPFORGE_CACHE_LAYERS, or make it: build-ops --out"
-            )
+            state = "is not a folder" if os.path.exists(layer) else "does not exist"
+            problems.append(f"the layer {layer} {state}. Correct OPFORGE_CACHE_LAYERS, or make it: build-ops --out")
     problems += [f"remote {remote['url']}: {remote['problem']}" for remote in report["remotes"] if remote["problem"]]
     if report["aio"].get("problem"):
         problems.append(f"asynchronous files: {report['aio']['problem']}")

@@ -112,6 +112,21 @@ def test_ops_and_keys_of_the_store_are_completed_without_torch_or_a_write(tmp_pa
     assert text_files.tree(os.path.join(os.environ["OPFORGE_CACHE_DIR"], "v2")) == before
 
 
+@pytest.mark.parametrize("wrong", ["cache", "settings"])
+def test_what_cannot_be_read_is_not_completed_and_nothing_is_printed(tmp_path, wrong):
+    env = {"OPFORGE_CACHE_DIR": text_files.write(tmp_path, "file", ""), "XDG_CONFIG_HOME": str(tmp_path)}
+    if wrong == "settings":
+        text_files.write(tmp_path, "opforge/config.toml", "jbos = 1")
+        env["OPFORGE_CACHE_DIR"] = None
+    for line, words in (
+        ("opforge cache rm ", []),
+        ("opforge inspect ", ["file,"]),
+        ("opforge cache expl", ["explain"]),
+    ):
+        completions = answers(line, **env)[0]  # fails if the command does
+        assert completions == words if wrong == "settings" else set(words) <= set(completions)
+
+
 def test_bash_gets_what_follows_a_colon_only_if_it_divides_words_there():
     line = "opforge build-ops CPUAdam --target cpu:x86-64-v"
     assert answers(line)[0] == ["x86-64-v2", "x86-64-v3", "x86-64-v4"]

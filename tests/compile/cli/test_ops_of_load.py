@@ -53,6 +53,16 @@ def test_an_op_of_load_is_explained_by_name_and_by_key(plain):
     assert run("inspect", entry["result"][:3]).stdout == run("inspect", "of_load").stdout
 
 
+def test_a_folder_of_an_ops_name_with_nothing_to_inspect_does_not_hide_the_op(plain, monkeypatch):
+    of_op = run("inspect", "of_load").stdout
+    package = plain / "of_load"  # the package of a project has its op's name
+    text_files.write(package, "__init__.py", "")
+    monkeypatch.chdir(plain)
+    assert run("inspect", "of_load").stdout == of_op and "op of_load for cpu:" in of_op
+    done = run("inspect", "./of_load")
+    assert done.exit_code == 1 and "./of_load cannot be inspected: the folder holds no such file" in done.stderr
+
+
 def test_changed_flags_and_a_folder_that_is_not_known_are_explained(plain, monkeypatch):
     monkeypatch.setenv("CXXFLAGS", "-O1")
     record = json.loads(run("cache", "explain", "of_load", "--json").stdout)

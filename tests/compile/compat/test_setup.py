@@ -217,3 +217,11 @@ def test_without_a_script_the_command_prints_its_usage():
     )
     assert process.returncode == 1
     assert process.stderr == "usage: python -m opforge.compat.cpp_extension {SCRIPT | -m MODULE} [ARGUMENT ...]\n"
+
+
+def test_a_script_that_does_not_exist_is_named(tmp_path):
+    command = [sys.executable, "-m", "opforge.compat.cpp_extension", "stup.py", "build_ext"]
+    process = subprocess.run(command, cwd=tmp_path, env=child_processes.environment(), capture_output=True, text=True)
+    assert process.returncode == 1 and process.stderr.startswith(
+        f"error: there is no file 'stup.py' in {tmp_path}\nusage: "
+    )

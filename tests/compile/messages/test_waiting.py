@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import struct
 import subprocess
 import sys
+import termios
 
 import pytest
 from support import child_processes, sample_ops, text_files
 
 import opforge
 from opforge.builders.waiting import build_notices as waiting
-from opforge.errors import BuildForbiddenError, OpNotFoundError
+from opforge.errors import BuildForbiddenError, OpNotFoundError, SettingError
 
 SLOW = """
 import opforge
@@ -21,10 +24,12 @@ print("loaded", opforge.load("value", "value.cpp", signatures={}, abi="c").value
 """
 
 
-@pytest.mark.parametrize("place", ["terminal", "pipe", "notebook"])
+@pytest.mark.parametrize("place", ["terminal", "narrow terminal", "pipe", "notebook"])
 def test_a_build_that_takes_long_shows_one_line_that_is_replaced_and_removed(tmp_path, place):
     text_files.write(tmp_path, "value.cpp", sample_ops.EXPORT + " int value() { return 7; }\n")
-    reader, writer = os.openpty() if place == "terminal" else os.pipe()
+    reader, writer = os.openpty() if "terminal" in place else os.pipe()
+    if place == "narrow terminal":
+        fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("4H", 24, 30, 0, 0))
     start = (
         "import sys, types; sys.modules['ipykernel'] = types.ModuleType('ipykernel')\n" if place == "notebook" else ""
     )
@@ -45,7 +50,8 @@ def test_a_build_that_takes_long_shows_one_line_that_is_replaced_and_removed(tmp
     if place == "pipe":
         assert printed == b""
     else:
-        assert lines[0] == "" and lines[1].startswith("opforge: building value: ") and "s of about 3 s" in lines[1]
+        assert lines[0] == "" and lines[1].startswith("opforge: building value: ")
+        assert "s of about 3 s" in lines[1] if place != "narrow terminal" else max(map(len, lines)) == 29, lines
         assert lines[-2].strip() == "" and lines[-1] == "" and "\n" not in printed.decode(), "the line is removed"
 
 
@@ -99,6 +105,8 @@ def test_prepare_takes_names(builds_are_shared, name):
         opforge.prepare([name])
     with pytest.raises(OpNotFoundError, match="Did you mean 'CPULionBuilder'"):
         opforge.prepare(["CPULionn"])
+    with pytest.raises(SettingError, match=r"ops='CPULion' cannot be used: expected a list of ops: \['CPULion'\]"):
+        opforge.prepare("CPULion")
 
 
 def test_a_build_while_other_ranks_wait_is_a_warning(tmp_path, caplog, monkeypatch):

@@ -125,6 +125,15 @@ def test_a_broken_distribution_hides_no_other(site):
     assert [name for name, _, _ in entries()] == ["quick"]
 
 
+def test_a_removed_working_folder_on_the_path_hides_no_other(site, tmp_path, monkeypatch):
+    install(site, "quick", "[opforge.accelerators]\nquick = quick:Quick\n")
+    monkeypatch.setattr(sys, "path", ["", *sys.path])  # as at an interactive prompt, and in a notebook
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert entries() == [("quick", "quick:Quick", "quick 1.0")]
+
+
 def test_no_cache_folder_is_made_for_the_index(site, tmp_path, monkeypatch):
     install(site, "quick", "[opforge.accelerators]\nquick = quick:Quick\n")
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "none"))

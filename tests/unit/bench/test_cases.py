@@ -72,6 +72,18 @@ def test_the_error_for_an_unknown_op_names_the_nearest():
         select(["json:dumps"])
 
 
+def test_cases_of_ones_own_are_found_in_the_working_folder(tmp_path, monkeypatch):
+    from opforge.bench.selection import UnknownOpError, select
+
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])  # as in a console script
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_cases.py").write_text("from opforge.ops.pinned_cases import PIN_MEMORY as CASES\n")
+    (tmp_path / "broken_cases.py").write_text("1 / 0\n")
+    assert {item.op for item in select(["own_cases:CASES"])} == {"own_cases:CASES"}
+    with pytest.raises(UnknownOpError, match=r"'broken_cases:CASES': ZeroDivisionError: division by zero\. Expected"):
+        select(["broken_cases:CASES"])
+
+
 def test_goals_may_depend_on_the_size():
     from opforge.ops.cases import OURS, Case
 

@@ -162,6 +162,12 @@ def test_the_exit_code_says_whether_something_became_worse(tmp_path, old, ours, 
         assert row.split("\t")[6:] == ["-33%", "1.00e+06 -> 1.50e+06"]
 
 
+def test_a_named_op_that_the_file_lacks_is_a_failure(old):
+    done = bench("--from", old, "CPULion", "--compare", old)  # otherwise nothing seems to have become worse
+    assert done.exit_code == 1 and f"CPULion: {old} has no result of it" in done.stdout
+    assert bench("--from", old, "CPUAdam").exit_code == 0
+
+
 def test_the_page_needs_matplotlib(not_measured, monkeypatch):
     import importlib.util
 

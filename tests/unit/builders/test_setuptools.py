@@ -32,6 +32,13 @@ def test_a_project_without_the_table_gets_no_command(project):
     assert "build_ops" not in project("this is not toml").cmdclass
 
 
+def test_the_kernels_that_a_project_requires_are_not_of_its_wheel(project):
+    kernels = '[tool.opforge.kernels]\n"acme/relu" = ">=2.1,<3"\n'
+    assert "build_ops" not in project(kernels).cmdclass
+    command = project('[tool.opforge]\nops = ["mine.ops:A"]\n' + kernels).get_command_obj("build_ops")
+    assert command.config.ops == ("mine.ops:A",)
+
+
 def test_the_table_adds_the_commands(project):
     distribution = project(
         '[tool.opforge]\nops = ["mine.ops:A", "mine.more:B", "other:C"]\ntargets = ["cpu:x86-64-v3"]\n'

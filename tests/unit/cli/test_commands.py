@@ -69,6 +69,20 @@ def test_an_interrupt_ends_with_130():
     assert (done.exit_code, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, EOFError])
+def test_an_interrupt_at_a_question_ends_with_130_and_no_answer_with_1(monkeypatch, kind):
+    def read(prompt):
+        raise kind
+
+    @click.command(cls=Guarded)
+    def ask():
+        monkeypatch.setattr(click.termui, "visible_prompt_func", read)
+        click.confirm("Remove it?", abort=True)
+
+    done = CliRunner().invoke(ask)
+    assert (done.exit_code, done.stderr) == ((130, "interrupted\n") if kind is KeyboardInterrupt else (1, "Aborted!\n"))
+
+
 def test_an_unexpected_exception_is_not_caught():
     done = CliRunner().invoke(command_raising(ZeroDivisionError()), [])
     assert isinstance(done.exception, ZeroDivisionError)

@@ -79,6 +79,13 @@ def test_a_setting_that_does_nothing_is_a_warning_unless_quiet(tmp_path, monkeyp
     assert run("cache", "path", "-q").stderr == "" and run("cache", "path", "--json").stderr == ""
 
 
+def test_a_file_in_a_layers_place_is_named_as_one(tmp_path, monkeypatch):
+    (tmp_path / "layer.tar").touch()
+    monkeypatch.setenv("OPFORGE_CACHE_LAYERS", f"{tmp_path}/layer.tar")
+    text = f"The layer {tmp_path}/layer.tar, which OPFORGE_CACHE_LAYERS names, is not a folder."
+    assert run("cache", "path").stderr == f"warning: {text}\n"
+
+
 def test_a_process_warns_once_when_something_is_not_in_the_cache(monkeypatch, caplog):
     monkeypatch.setattr(variables, "_warned", set())
     monkeypatch.setenv("OPFORGE_PREBUILD", "require")
@@ -90,14 +97,14 @@ def test_a_process_warns_once_when_something_is_not_in_the_cache(monkeypatch, ca
     ]
 
 
-@pytest.mark.parametrize("variable", ["", "NO_COLOR"])
-def test_labels_have_colours_on_a_terminal(tmp_path, variable):
+@pytest.mark.parametrize("changes", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["", "NO_COLOR", "dumb"])
+def test_labels_have_colours_on_a_terminal_that_has_them(tmp_path, changes):
     reader, writer = os.openpty()
-    env = child_processes.environment(TERM="xterm", **({variable: "1"} if variable else {"NO_COLOR": None}))
+    env = child_processes.environment(**{"TERM": "xterm", "NO_COLOR": None, **changes})
     command = [sys.executable, "-m", "opforge", "inspect", str(tmp_path / "no" / "such")]
     process = subprocess.Popen(command, env=env, stderr=writer)
     os.close(writer)
     assert process.wait(timeout=60) == 1
     printed = os.read(reader, 4096)
     os.close(reader)
-    assert (b"\x1b[31m\x1b[1merror:\x1b[0m" in printed) is not bool(variable) and b"cannot be inspected" in printed
+    assert (b"\x1b[31m\x1b[1merror:\x1b[0m" in printed) is not bool(changes) and b"cannot be inspected" in printed

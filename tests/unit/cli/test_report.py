@@ -103,6 +103,12 @@ def test_a_missing_layer_is_marked(healthy_machine, monkeypatch, tmp_path):
     assert any(line.startswith(f"problem: the layer {tmp_path}/typo does not exist. Correct") for line in lines)
 
 
+def test_a_file_in_a_layers_place_needs_attention(healthy_machine, monkeypatch, tmp_path):
+    (tmp_path / "layer.tar").touch()
+    monkeypatch.setenv("OPFORGE_CACHE_LAYERS", f"{tmp_path}/layer.tar")
+    assert f"\nproblem: the layer {tmp_path}/layer.tar is not a folder. Correct" in report().stdout
+
+
 def test_a_report_as_json(healthy_machine):
     document = json.loads(report("--json").stdout)
     assert document["ok"] is True and document["ops"][0]["state"] == "buildable"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import click
 import pytest
+from click.testing import CliRunner
 from support import sample_ops, text_files
 
 from opforge.accelerator.target import Target
-from opforge.cli import selection
+from opforge.cli import group, selection
 from opforge.errors import BuilderError, OpIncompatibleError, UnknownAcceleratorError
 from opforge.report import ops
 
@@ -181,10 +183,23 @@ def test_a_module_with_a_missing_dependency_is_refused(write_module):
         selection.select([f"{name}:Relu"])
 
 
-def test_a_module_that_fails_to_import_is_refused(write_module):
-    name = write_module("1 / 0")
-    with pytest.raises(BuilderError, match="importing its module failed: ZeroDivisionError: division by zero"):
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("import sys; sys.exit(0)", "SystemExit: 0"),  # otherwise the command succeeds, and builds nothing
+    ],
+)
+def test_a_module_that_fails_to_import_is_refused(write_module, text, problem):
+    name = write_module(text)
+    with pytest.raises(BuilderError, match=f"importing its module failed: {problem}"):
         selection.select([f"{name}:Relu"])
+
+
+def test_what_a_module_prints_is_not_in_the_output_of_the_command(write_module):
+    name = write_module("print('loud')\n" + OWN_MODULE)
+    done = CliRunner().invoke(group, ["cache", "explain", f"{name}:Relu", "--json"])
+    assert done.stderr.startswith("loud\n") and json.loads(done.stdout)["error"] == "SourceNotFoundError"
 
 
 def test_an_attribute_that_is_no_builder_class_is_refused(write_module):

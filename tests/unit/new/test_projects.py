@@ -146,13 +146,15 @@ def test_its_kernel_package_can_be_read(project, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("My-Op", "expected lower-case letters, digits, and '-' or '_' between them. Such as 'my-op'"),
+        ("My-Op", "expected two to 64 lower-case letters, digits, and '-' or '_' between them. Such as 'my-op'"),
         ("2fast", "Such as 'fast'"),
         ("my op", "Such as 'my-op'"),
         ("größe", "it is no name of a package"),
-        ("-x", "Such as 'x'"),
+        ("-xy", "Such as 'xy'"),
         ("a--b", "Such as 'a-b'"),
         ("", "Such as 'my-op'"),
+        ("x", "expected two to 64 lower-case letters"),  # `opforge pack` could not name its kernel
+        ("a" * 65, "expected two to 64 lower-case letters"),
         ("class", "it is a keyword of Python: it cannot be imported. Such as 'class-op'"),
         ("match", "it is a keyword of Python"),
         ("json", "there is a package 'json' already, which it would hide"),
@@ -163,6 +165,34 @@ def test_a_name_that_no_package_can_have_is_refused_with_a_near_name(name, text)
     with pytest.raises(ProjectError) as error:
         check_name(name)
     assert str(error.value).startswith(f"The project {name!r} cannot be created: ") and text in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "text"),
+    [
+        ("squared-relu", "cpu", "its file benchmarks/squared_relu.py would be imported in place of the package."),
+        ("samples", "cpu", "its file samples.py would be imported in place of the package. Such as 'samples-op'."),
+        ("build", "triton", "build/ is the folder of what is built, and git ignores it."),
+        ("npu", "accelerator", "'npu' is an accelerator of opforge's own, and no package can replace it."),
+    ],
+)
+def test_a_name_that_the_project_could_not_work_with_is_refused(tmp_path, name, kind, text):
+    with pytest.raises(ProjectError) as error:
+        create(str(tmp_path / name), kind)
+    assert text in str(error.value) and not os.listdir(tmp_path)
+    create(str(tmp_path / f"{name}-op"), kind)
+
+
+def test_a_name_with_underscores_has_a_kernel_package_too(tmp_path, monkeypatch):
+    create(str(tmp_path / "my_op"), "cpu")
+    monkeypatch.chdir(tmp_path / "my_op")
+    assert packs.read(".").name == "local/my-op"
+
+
+def test_what_is_next_can_be_typed_whatever_the_folders_name_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(group, ["new", "my ops/my-relu"])
+    assert "\n  cd 'my ops/my-relu'\n" in result.stderr
 
 
 def test_nothing_that_exists_is_changed(tmp_path):

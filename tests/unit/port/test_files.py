@@ -140,6 +140,18 @@ def test_folders_are_walked_in_order_without_hidden_linked_and_excluded_files(tm
     assert names == ["a.py", "old/g.py"]
 
 
+@pytest.mark.parametrize("pattern", ["old/", "src/old", "./src/old/", "{cwd}/src/old"])
+@pytest.mark.parametrize("root", [".", "{cwd}"])
+def test_a_folder_is_excluded_however_its_path_is_written(tmp_path, monkeypatch, root, pattern):
+    for name in ("old/a.py", "old/src/old/b.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    monkeypatch.chdir(tmp_path / "old")  # the folder above has the name too, and is not meant
+    files_left = python_files([root.format(cwd=os.getcwd())], exclude=[pattern.format(cwd=os.getcwd())])
+    assert [os.path.relpath(path) for path in files_left] == ["a.py"]
+    assert [*python_files(["."], exclude=["*/old/*.py"])] == ["./a.py"]
+
+
 def test_an_unreadable_folder_is_an_error_unless_it_is_excluded(tmp_path, monkeypatch):
     (tmp_path / "closed").mkdir()
     scandir = os.scandir

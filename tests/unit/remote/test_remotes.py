@@ -27,7 +27,16 @@ def test_no_credentials_are_shown():
     assert str(parse("https://me:secret@cache.example/ops?x=y")) == "https://cache.example/ops"
 
 
-@pytest.mark.parametrize("text", ["", "/shared/ops", "file://?push=maybe", "file:///x?push=maybe", "file:///x?flags="])
+@pytest.mark.parametrize("text", ["https://me:secret@h/x?push=yes", "https://me:secret@h/x?unsigned=1"])
+def test_no_credentials_are_in_an_error(text):
+    with pytest.raises(SettingError, match=r"https://\*\*\*@h/x") as caught:
+        parse(text)
+    assert "secret" not in str(caught.value) and "secret" not in str(caught.value.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "/shared/ops", "https://[x/ops", "file://?push=maybe", "file:///x?push=maybe", "file:///x?flags="]
+)
 def test_what_is_no_remote(text):
     with pytest.raises(SettingError):
         parse(text)

@@ -129,6 +129,19 @@ def test_a_device_that_is_missing_skips_the_tests():
     assert set(skipped) == set(contract.names()) and set(skipped.values()) == {"there is no cuda device here"}
 
 
+@pytest.mark.parametrize("device", ["npu", "hpu"])
+def test_a_device_that_torch_does_not_know_skips_the_tests(device):
+    contract = type("Elsewhere", (TestSquare,), {"device": device})
+    try:
+        torch.get_device_module(device)
+    except RuntimeError:
+        skipped = contract.check()
+        assert set(skipped) == set(contract.names())
+        assert all(reason.startswith(f"this torch has no device {device}: ") for reason in skipped.values())
+    else:
+        pytest.skip("a vendor's package for torch is imported")
+
+
 def test_new_memory_is_poisoned_and_torchs_settings_are_restored():
     from opforge.testing.tensors import poisoned_memory
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
+from opforge.errors import OpforgeError
+
+T = TypeVar("T")
 MAX_ENTRIES = 500
 """How many entries of the store are read: a shell waits for the completion."""
 FILES = CompletionItem("", type="file")
@@ -43,9 +48,7 @@ def stored_or_offered(ctx: click.Context, param: click.Parameter, incomplete: st
 
 def inspected(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Returns ops, keys and layers, and the files of the working folder."""
-    from opforge import settings
-
-    layers = _starting(incomplete, ((layer, "a layer") for layer in settings.cache_layers()))
+    layers = _starting(incomplete, ((layer, "a layer") for layer in _layers()))
     return [*stored_or_offered(ctx, param, incomplete), *layers, FILES]
 
 
@@ -69,6 +72,23 @@ def _starting(incomplete: str, names: Iterable[tuple[str, str]]) -> list[Complet
     return [CompletionItem(name, help=text) for name, text in names if name and name.lower().startswith(typed)]
 
 
+def _if_usable(names: Callable[[], list[T]]) -> Callable[[], list[T]]:
+    """Makes a function return no name if the cache or a settings file cannot be used.
+
+    The command itself will report that. A shell would print the traceback into the line that is typed.
+    """
+
+    @functools.wraps(names)
+    def usable() -> list[T]:
+        try:
+            return names()
+        except (OpforgeError, OSError):
+            return []
+
+    return usable
+
+
+@_if_usable
 def _offered() -> list[tuple[str, str]]:
     """Returns the ops of opforge's own accelerators and those that packages add to one, without making any."""
     from opforge.accelerator.entry_points import entry_points
@@ -88,6 +108,15 @@ def _offered() -> list[tuple[str, str]]:
     return [(name, f"an op for {', '.join(sorted(devices))}") for name, devices in sorted(owners.items())]
 
 
+@_if_usable
+def _layers() -> list[str]:
+    """Returns the layers that are named."""
+    from opforge import settings
+
+    return [*settings.cache_layers()]
+
+
+@_if_usable
 def _entries() -> list[tuple[str, str, str]]:
     """Returns the key, the op and the target of the store's entries. It writes nothing."""
     from opforge.cache.current import own_store

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -63,7 +64,8 @@ def command(
 
     if check and on:
         raise click.UsageError("--check packs copies of the project, which the workers of --on URL do not have.")
-    described = projects.read(project, name, text)
+    with contextlib.redirect_stdout(sys.stderr):  # the module of the builder may print
+        described = projects.read(project, name, text)
     options = Options(all_targets(targets, levels), portable, split_arch, with_source, jobs, not no_try, on)
     report = _report if is_terminal() and not as_json else lambda _text: None
     if check:

@@ -8,15 +8,20 @@ import sys
 
 from opforge.compat.cpp_extension import install
 
+USAGE = "usage: python -m opforge.compat.cpp_extension {SCRIPT | -m MODULE} [ARGUMENT ...]"
+
 
 def main(arguments: list[str]) -> None:
-    """Runs the script as Python would. Raises SystemExit with the usage if no script is named."""
-    script = arguments[1:] if arguments[:1] == ["-m"] else arguments
-    if not script:
-        raise SystemExit("usage: python -m opforge.compat.cpp_extension {SCRIPT | -m MODULE} [ARGUMENT ...]")
+    """Runs the script as Python would. Raises SystemExit with the usage if there is no such script."""
+    is_module = arguments[:1] == ["-m"]
+    script = arguments[1:] if is_module else arguments
+    if not script or script[0] in ("-h", "--help"):
+        raise SystemExit(USAGE)
+    if not is_module and not os.path.exists(script[0]):
+        raise SystemExit(f"error: there is no file {script[0]!r} in {os.getcwd()}\n{USAGE}")
     install()
     sys.argv = script
-    if arguments[0] == "-m":
+    if is_module:
         runpy.run_module(script[0], run_name="__main__", alter_sys=True)
     else:
         sys.path[0] = os.path.dirname(os.path.abspath(script[0]))

@@ -112,6 +112,10 @@ def test_macros_are_pairs_as_setuptools_has_them(folder, value, defines):
         ("extra_compile_args", {"nvcc_dlink": []}, "extra_compile_args has the key 'nvcc_dlink'. Expected"),
         ("toolchain", "nvcc", "toolchain='nvcc' cannot be imported (No module named 'nvcc'). Expected module:Class"),
         ("toolchain", "json:", "toolchain='json:' cannot be imported"),
+        ("devices", "cpu", "devices='cpu'. Write devices = [\"cpu\"]"),  # not: it is an op for c, p, u
+        ("devices", "cuda", "devices='cuda'. Write devices = [\"cuda\"]"),
+        ("devices", [], 'devices=[]. Name at least one, such as ["cpu"]'),
+        ("devices", None, 'devices=None. Expected a list of devices, such as ["cpu"]'),
     ],
 )
 def test_a_value_of_another_form_is_refused(folder, attribute, value, text):

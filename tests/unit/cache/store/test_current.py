@@ -127,6 +127,14 @@ def test_a_layer_that_cannot_be_trusted_is_an_error(tmp_path, monkeypatch):
         current.current_store()
 
 
+def test_a_file_in_a_layers_place_is_an_error_that_is_not_about_its_owner(tmp_path, monkeypatch):
+    (tmp_path / "layer.tar").touch()
+    monkeypatch.setenv("OPFORGE_CACHE_LAYERS", str(tmp_path / "layer.tar"))
+    with pytest.raises(LayerError, match=r"layer\.tar is not a folder\. .*\. Choose another folder, or") as caught:
+        current.current_store()
+    assert "Name its owner" not in str(caught.value)
+
+
 @as_root
 def test_a_layer_may_belong_to_a_named_owner(folder, monkeypatch):
     os.chown(folder, STRANGER, STRANGER)

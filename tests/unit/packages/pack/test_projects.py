@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, settings, strategies
+from support import sample_ops
 from support.text_files import write
 
 from opforge.accelerator.target import Target
-from opforge.errors import KernelFormatError, OpforgeError
+from opforge.errors import BuilderError, KernelFormatError, OpforgeError
 from opforge.packages.form.version import Version
 from opforge.packages.sources import build_toml, project
 
@@ -87,6 +88,26 @@ class TestKernelToml:
         with pytest.raises(OpforgeError) as error:
             project.read(str(tmp_path))
         assert problem in str(error.value)
+
+    @pytest.mark.parametrize("in_project", [True, False], ids=["kernel.toml", "module:Class"])
+    @pytest.mark.parametrize(
+        ("text", "problem"),
+        [
+            ("1 / 0", "importing its module failed: ZeroDivisionError: division by zero. Fix the module"),
+            ("class B(", "importing its module failed: SyntaxError: "),
+            ("raise SystemExit(0)", "importing its module failed: SystemExit: 0"),
+            ("import no_such_module", "its module needs 'no_such_module', which is not installed. Install it"),
+        ],
+    )
+    def test_a_builder_whose_module_cannot_be_imported_is_refused(
+        self, tmp_path, monkeypatch, in_project, text, problem
+    ):
+        name = sample_ops.unique_name("ops")
+        write(tmp_path, f"{name}.py", text)
+        write(tmp_path, "kernel.toml", f'builder = "{name}:B"\n' + KERNEL.partition("[op]")[0])
+        monkeypatch.syspath_prepend(str(tmp_path))
+        with pytest.raises(BuilderError, match=f"{name}:B: {problem}"):
+            project.read(str(tmp_path) if in_project else f"{name}:B")
 
     def test_a_folder_without_a_description_is_refused(self, tmp_path):
         with pytest.raises(KernelFormatError, match=r"Expected a folder with kernel\.toml or build"):
