@@ -89,6 +89,11 @@ def parse_range(text: object, where: str = "the version") -> Range:
     return Range(whole.strip(), tuple(_bound(part.strip(), text, where) for part in parts))
 
 
+def exactly(number: Version) -> Range:
+    """Returns the range that holds this version alone."""
+    return parse_range(f"=={number.interface}.{number.rebuild}")
+
+
 def _bound(part: str, text: object, where: str) -> tuple[Version, Version, bool]:
     operator = next(operator for operator in OPERATORS if part.startswith(operator))
     numbers = read(part[len(operator) :].lstrip())
