@@ -58,10 +58,11 @@ def read(url: str) -> bytes | None:
         raise TrustFileError(path, str(error), "Trust the registry's root metadata again: opforge tuf trust") from error
 
 
-def trust(url: str, data: bytes) -> str:
-    """Trusts root metadata for a registry; returns the file. What was seen of the registry before is forgotten.
+def trust(url: str, data: bytes, is_next: bool = False) -> str:
+    """Trusts root metadata for a registry; returns the file.
 
-    Raises TrustFileError.
+    What was seen of the registry before is forgotten, unless the root `is_next`: it follows from the one that is
+    trusted, and older metadata must not pass for new by that. Raises TrustFileError.
     """
     folder = folder_of(url)
     path = os.path.join(folder, FILE)
@@ -71,7 +72,8 @@ def trust(url: str, data: bytes) -> str:
         make_folder(folder)
         # First: without this file the registry would be read unprotected.
         write_file(path, data)
-        _forget(folder)
+        if not is_next:
+            _forget(folder)
     except (ValueError, KeyError, TypeError) as error:
         advice = "Get the file from the registry's owner, not from the registry"
         raise TrustFileError(path, "what was given is no root metadata", advice) from error

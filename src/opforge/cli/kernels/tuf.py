@@ -95,7 +95,7 @@ def rotate(
 
     old = [signer for _public, signer in _pairs(old_keys)]
     arguments = (store, _trusted(store), old, _pairs(root_keys), threshold, _pairs(keys))
-    _write(store, _checked(rotation.rotate, *arguments), out, as_json)
+    _write(store, _checked(rotation.rotate, *arguments), out, as_json, is_next=True)
 
 
 @group.command("refresh", cls=Guarded)
@@ -184,12 +184,12 @@ def _checked(function: Callable[..., bytes], *arguments: object) -> bytes:
         raise click.UsageError(str(error)) from error
 
 
-def _write(store: ObjectStore, data: bytes, out: str, as_json: bool) -> None:
+def _write(store: ObjectStore, data: bytes, out: str, as_json: bool, is_next: bool = False) -> None:
     from opforge.cache.filesystem.files import write_file
     from opforge.packages.registry.tuf import roots
 
     write_file(out, data)
-    path = roots.trust(store.url, data)
+    path = roots.trust(store.url, data, is_next)
     if as_json:
         emit_json({"remote": store.url, "root": out, "path": path})
     else:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 
 import pytest
+from click.testing import CliRunner
 
+from opforge.cli import group
 from opforge.errors import PublishError, SignatureError, TrustFileError
 from opforge.packages.registry.tuf import FOLDER, TIMESTAMP, client, roots
 from opforge.remote.signatures import keys
@@ -208,6 +210,19 @@ def test_many_processes_of_one_user_read_at_once(tuf, tmp_path):
     (tmp_path / "clients").mkdir()
     lines = Clients(tuf, tmp_path / "clients", processes=8, users="shared").stop()
     assert {*lines} == {"read"} and len(lines) >= 24, lines
+
+
+def test_renewing_the_root_forgets_nothing_that_was_seen(tuf, tmp_path):
+    tuf.publish(number="1")
+    earlier = tuf.content(TIMESTAMP)
+    tuf.publish(number="2", text="VALUE = 2\n")
+    words = ["--old-root-key", "root", "--root-key", "root", "--key", "ci", "--out", str(tmp_path / "root.json")]
+    assert CliRunner().invoke(group, ["tuf", "rotate", tuf.url, *words], catch_exceptions=False).exit_code == 0
+    tuf.replace(TIMESTAMP, earlier)
+    with pytest.raises(SignatureError, match=r"its timestamp is version 2, and version \d was seen before"):
+        tuf.publish(number="3", text="VALUE = 3\n")
+    with pytest.raises(SignatureError, match=REFUSED):
+        tuf.install()
 
 
 @pytest.mark.parametrize(
