@@ -36,7 +36,9 @@ def _spelled(url: str) -> str:
     parts = urlsplit(url)
     host, port = (parts.hostname or "").lower(), parts.port
     place = f"[{host}]" if ":" in host else host
-    if port is not None and port != PORTS.get(parts.scheme.lower()):
+    if parts.scheme.lower() == "file":
+        place = ""  # file://localhost/PATH is file:///PATH
+    elif port is not None and port != PORTS.get(parts.scheme.lower()):
         place += f":{port}"
     path = posixpath.normpath(f"/{quote(unquote(parts.path)).lstrip('/')}").rstrip("/")
     return urlunsplit((parts.scheme.lower(), place, path, parts.query, ""))

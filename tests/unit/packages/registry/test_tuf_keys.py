@@ -225,6 +225,11 @@ def test_renewing_the_root_forgets_nothing_that_was_seen(tuf, tmp_path):
         tuf.install()
 
 
+def test_a_registry_in_a_folder_is_protected_with_and_without_a_host(tuf):
+    tuf.publish()
+    assert roots.read(tuf.url.replace("file://", "file://localhost")) == trusted(tuf)
+
+
 @pytest.mark.parametrize(
     "url",
     [
