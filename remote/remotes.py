@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -41,11 +42,15 @@ class Remote(NamedTuple):
 
 def parse(text: str, name: str = "OPFORGE_REMOTES") -> Remote:
     """Returns the remote of one URL. Raises SettingError, which names the setting `name`."""
-    parts = urlsplit(text)
+    shown = re.sub("//[^/?#]*@", "//", text)  # a password must not be in an error
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        raise SettingError(name, shown, EXPECTED) from None
     if text.startswith(("/", "./", "../", "~")):
         raise SettingError(name, text, f"a URL: write file://{os.path.abspath(os.path.expanduser(text))}")
     if not parts.scheme or not (parts.netloc or parts.path):
-        raise SettingError(name, text, EXPECTED)
+        raise SettingError(name, shown, EXPECTED)
     options, others = dict[str, bool](), list[tuple[str, str]]()
     for option, value in parse_qsl(parts.query, keep_blank_values=True):
         if option not in ("push", "unsigned", "flags"):
@@ -53,7 +58,7 @@ def parse(text: str, name: str = "OPFORGE_REMOTES") -> Remote:
         elif value in ("0", "1"):
             options[option] = value == "1"
         else:
-            raise SettingError(name, text, f"{option}=1 or {option}=0")
+            raise SettingError(name, shown, f"{option}=1 or {option}=0")
     remote = Remote(
         url=urlunsplit(parts._replace(query=urlencode(others))),
         pushes=options.get("push", False),
@@ -61,7 +66,7 @@ def parse(text: str, name: str = "OPFORGE_REMOTES") -> Remote:
         takes_flags=options.get("flags", False),
     )
     if remote.is_unsigned and not (remote.is_local or parts.hostname in LOOPBACK):
-        raise SettingError(name, text, "unsigned=1 only with file:// or a server on this machine")
+        raise SettingError(name, shown, "unsigned=1 only with file:// or a server on this machine")
     return remote
 
 

@@ -27,7 +27,18 @@ def test_no_credentials_are_shown():
     assert str(parse("https://me:secret@cache.example/ops?x=y")) == "https://cache.example/ops"
 
 
-@pytest.mark.parametrize("text", ["", "/shared/ops", "file://?push=maybe", "file:///x?push=maybe", "file:///x?flags="])
+@pytest.mark.parametrize(
+    "url", ["https://me:secret@x/ops?push=2", "https://me:secret@x?unsigned=1", "http://me:secret@[x"]
+)
+def test_an_error_shows_no_credentials(url):
+    with pytest.raises(SettingError) as error:
+        parse(url)
+    assert "secret" not in f"{error.value} {error.value.value}" and "//" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "/shared/ops", "file://?push=maybe", "file:///x?push=maybe", "file:///x?flags=", "http://[cache/ops"]
+)
 def test_what_is_no_remote(text):
     with pytest.raises(SettingError):
         parse(text)
