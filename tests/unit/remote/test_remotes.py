@@ -44,6 +44,18 @@ def test_what_is_no_remote(text):
         parse(text)
 
 
+@pytest.mark.parametrize("proxy", ["http_proxy", "all_proxy"])
+def test_unsigned_is_not_for_what_a_proxy_answers(monkeypatch, proxy):
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(proxy, "http://proxy.example:3128")
+    with pytest.raises(SettingError, match="unsigned=1 without a proxy, which could answer: name the host in no_proxy"):
+        parse("http://localhost:8000/ops?unsigned=1")
+    assert parse("file:///shared/ops?unsigned=1").is_unsigned
+    monkeypatch.setenv("no_proxy", "localhost")
+    assert parse("http://localhost:8000/ops?unsigned=1").is_unsigned
+
+
 @pytest.mark.parametrize("url", ["https://cache.example/ops", "s3://bucket/ops", "http://localhost.example/"])
 def test_unsigned_is_for_folders_and_this_machine_alone(url):
     with pytest.raises(SettingError, match="unsigned=1 only with file:// or a server on this machine"):
