@@ -123,4 +123,6 @@ def _error(where: str, text: object, expected: str) -> Exception:
     from opforge.errors import KernelFormatError  # not on the path of a load
 
     shown = ascii(text)
-    return KernelFormatError(where, f"{shown if len(shown) < 100 else shown[:97] + '...'} cannot be used", expected)
+    shown = shown if len(shown) < 100 else f"{shown[:97]}..."
+    quotes = ", in quotes" if isinstance(text, float) else ""  # 2.10 and 2.1 are two versions, and one number
+    return KernelFormatError(where, f"{shown} cannot be used", f"{expected}{quotes}")
