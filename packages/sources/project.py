@@ -118,9 +118,10 @@ def inside(folder: str, path: str, where: str, expected: str) -> str:
     """Returns the absolute path of something below a folder. Raises KernelFormatError if it is not there."""
     from opforge.packages.form.digests import path_problem
 
-    if path_problem(path):
-        raise KernelFormatError(where, path_problem(path), expected)
-    full = os.path.join(folder, path)
+    normal = os.path.normpath(path)  # ./csrc/x.cpp and tests/ are inside, too
+    if path_problem(normal):
+        raise KernelFormatError(where, path_problem(path) or path_problem(normal), expected)
+    full = os.path.join(folder, normal)
     if not os.path.exists(full):
         raise KernelFormatError(where, f"{path!r} does not exist in {folder}", expected)
     return full

@@ -89,6 +89,12 @@ class TestKernelToml:
             project.read(str(tmp_path))
         assert problem in str(error.value)
 
+    @pytest.mark.parametrize("folder", ["python/", "./python", "python//", "tests/../python"])
+    def test_a_folder_may_be_written_in_several_ways(self, tmp_path, folder):
+        write(tmp_path, "kernel.toml", f'python = "{folder}"\n{KERNEL}')
+        write(tmp_path, "python/__init__.py", "")
+        assert project.read(str(tmp_path)).python == str(tmp_path / "python")
+
     def test_a_folder_without_a_description_is_refused(self, tmp_path):
         with pytest.raises(KernelFormatError, match=r"Expected a folder with kernel\.toml or build"):
             project.read(str(tmp_path))
