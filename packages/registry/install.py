@@ -31,7 +31,8 @@ def install(root: Root, choice: Choice, report: Report = ignore) -> tuple[Instal
     name, number = verified.release.name, verified.release.version
     before = _complete(root, choice)
     if before is not None:
-        return before, False
+        # It may have been yanked since.
+        return before._replace(yanked=verified.yanked or before.yanked), False
     path = root.join("locks", f"{name.replace('/', '.')}-{number}.lock")
     try:
         make_root(root)
