@@ -55,9 +55,12 @@ def read(url: str) -> bytes | None:
     if problem:
         raise TrustFileError(path, *problem)
     try:
-        return read_file(path, MAX_BYTES)
-    except (OSError, ValueError) as error:
-        raise TrustFileError(path, str(error), "Trust the registry's root metadata again: opforge tuf trust") from error
+        data = read_file(path, MAX_BYTES)
+        _require_root(data)
+        return data
+    except UNREADABLE as error:
+        reason = getattr(error, "strerror", None) or f"it is damaged ({error})"
+        raise TrustFileError(path, reason, "Trust the registry's root metadata again: opforge tuf trust") from error
 
 
 def trust(url: str, data: bytes, is_next: bool = False) -> str:
@@ -69,8 +72,7 @@ def trust(url: str, data: bytes, is_next: bool = False) -> str:
     folder = folder_of(url)
     path = os.path.join(folder, FILE)
     try:
-        if json.loads(data)["signed"]["_type"] != "root":
-            raise ValueError("of another role")
+        _require_root(data)
         make_folder(folder)
         # First: without this file the registry would be read unprotected.
         write_file(path, data)
@@ -82,6 +84,12 @@ def trust(url: str, data: bytes, is_next: bool = False) -> str:
     except OSError as error:
         raise unwritable(url, error) from error
     return path
+
+
+def _require_root(data: bytes) -> None:
+    """Raises ValueError, KeyError or TypeError for what is no root metadata. TUF is not needed for that."""
+    if json.loads(data)["signed"]["_type"] != "root":
+        raise ValueError("it is of another role")
 
 
 def unwritable(url: str, error: OSError) -> TrustFileError:

@@ -81,6 +81,21 @@ def test_a_file_that_is_no_root_is_not_trusted(registry, text):
         roots.trust(registry.url, text.encode())
 
 
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"signed": {"_type": "snapshot"}}'])
+def test_a_trusted_root_that_was_damaged_here_is_not_the_registrys_fault(tuf, text):
+    with open(os.path.join(roots.folder_of(tuf.url), roots.FILE), "w") as file:
+        file.write(text)
+    for action in (tuf.publish, tuf.install):
+        with pytest.raises(TrustFileError, match=r"trusted-root\.json cannot be used: .* Trust the registry's root"):
+            action()
+
+
+def test_a_trusted_root_that_is_incomplete_is_an_error_of_publishing(tuf):
+    roots.trust(tuf.url, b'{"signed": {"_type": "root"}}')
+    with pytest.raises(SignatureError, match="the root metadata of it that you trust cannot be read"):
+        tuf.publish()
+
+
 def test_metadata_cannot_be_begun_twice_or_by_too_few_keys(tuf, key_pairs):
     with pytest.raises(PublishError, match="it has one already"):
         metadata.begin(tuf.store, key_pairs.pairs("root"), 1, key_pairs.pairs("ci"))
