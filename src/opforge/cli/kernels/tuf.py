@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,7 @@ def init(remote: str, root_keys: Sequence[str], threshold: int, keys: Sequence[s
     Example:
       opforge tuf init s3://kernels/ops --root-key root1 --root-key root2 --key ci --out root.json
     """
+    _require_folder(out)
     store = _store(remote)
     _require()
     from opforge.packages.registry.tuf import metadata
@@ -89,6 +91,7 @@ def rotate(
       opforge tuf rotate s3://kernels/ops --old-root-key root1 --root-key root1 --key ci --key ci2 --out root.json
       opforge tuf rotate s3://kernels/ops --old-root-key root1 --root-key root1 --key ci2 --out root.json
     """
+    _require_folder(out)
     store = _store(remote)
     _require()
     from opforge.packages.registry.tuf import rotation
@@ -159,6 +162,13 @@ def _require() -> None:
     from opforge.packages.registry.tuf import client
 
     client.require()
+
+
+def _require_folder(out: str) -> None:
+    """Raises click.UsageError if a file cannot be written: without it nobody could trust what is begun."""
+    folder = os.path.dirname(os.path.abspath(out))
+    if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
+        raise click.UsageError(f"--out {out!r} cannot be written: expected a file in a folder of yours.")
 
 
 def _pairs(names: Sequence[str]) -> Pairs:

@@ -96,6 +96,15 @@ def test_a_trusted_root_that_is_incomplete_is_an_error_of_publishing(tuf):
         tuf.publish()
 
 
+def test_without_a_file_to_write_nothing_is_begun(registry, key_pairs, tmp_path):
+    for name in ("root", "ci"):
+        key_pairs.public(name)
+    words = ["tuf", "init", registry.url, "--root-key", "root", "--key", "ci", "--out", str(tmp_path / "no" / "x.json")]
+    done = CliRunner().invoke(group, words)
+    assert done.exit_code == 2 and "cannot be written: expected a file in a folder of yours" in done.output
+    assert registry.files() == []
+
+
 def test_metadata_cannot_be_begun_twice_or_by_too_few_keys(tuf, key_pairs):
     with pytest.raises(PublishError, match="it has one already"):
         metadata.begin(tuf.store, key_pairs.pairs("root"), 1, key_pairs.pairs("ci"))
