@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from typing import NamedTuple
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
 from opforge import settings
 from opforge.errors import SettingError
@@ -45,8 +45,8 @@ def parse(text: str, name: str = "OPFORGE_REMOTES") -> Remote:
     shown = re.sub(r"//[^/\s]*@", "//***@", text)
     try:
         parts = urlsplit(text)
-    except ValueError as error:  # such as "Invalid IPv6 URL"
-        raise SettingError(name, shown, f"{EXPECTED} ({error})") from error
+    except ValueError:
+        raise SettingError(name, shown, EXPECTED) from None  # Python's own words may hold the password
     if text.startswith(("/", "./", "../", "~")):
         raise SettingError(name, shown, f"a URL: write file://{os.path.abspath(os.path.expanduser(text))}")
     if not parts.scheme or not (parts.netloc or parts.path):
@@ -67,7 +67,17 @@ def parse(text: str, name: str = "OPFORGE_REMOTES") -> Remote:
     )
     if remote.is_unsigned and not (remote.is_local or parts.hostname in LOOPBACK):
         raise SettingError(name, shown, "unsigned=1 only with file:// or a server on this machine")
+    if remote.is_unsigned and not remote.is_local and _has_proxy(parts):
+        raise SettingError(name, shown, "unsigned=1 without a proxy, which could answer: name the host in no_proxy")
     return remote
+
+
+def _has_proxy(parts: SplitResult) -> bool:
+    """Returns whether the environment names a proxy that is asked for what this machine's own server has."""
+    from urllib.request import getproxies_environment, proxy_bypass
+
+    proxies, host = getproxies_environment(), re.sub(r"^.*@|[\[\]]", "", parts.netloc)
+    return bool(proxies.get(parts.scheme) or proxies.get("all")) and not proxy_bypass(host)
 
 
 def configured() -> list[Remote]:

@@ -222,4 +222,6 @@ def _ours(fields: Fields, where: str) -> Mapping[str, Any]:
         )
     if "release" in ours:
         version.parse(ours["release"], where)
+    if "name" in ours:
+        names.check(ours["name"], where)  # it becomes a part of paths
     return ours

@@ -89,6 +89,11 @@ def parse_range(text: object, where: str = "the version") -> Range:
     return Range(whole.strip(), tuple(_bound(part.strip(), text, where) for part in parts))
 
 
+def exactly(number: Version) -> Range:
+    """Returns the range that holds this version alone."""
+    return parse_range(f"=={number.interface}.{number.rebuild}")
+
+
 def _bound(part: str, text: object, where: str) -> tuple[Version, Version, bool]:
     operator = next(operator for operator in OPERATORS if part.startswith(operator))
     numbers = read(part[len(operator) :].lstrip())
@@ -118,4 +123,6 @@ def _error(where: str, text: object, expected: str) -> Exception:
     from opforge.errors import KernelFormatError  # not on the path of a load
 
     shown = ascii(text)
-    return KernelFormatError(where, f"{shown if len(shown) < 100 else shown[:97] + '...'} cannot be used", expected)
+    shown = shown if len(shown) < 100 else f"{shown[:97]}..."
+    quotes = ", in quotes" if isinstance(text, float) else ""  # 2.10 and 2.1 are two versions, and one number
+    return KernelFormatError(where, f"{shown} cannot be used", f"{expected}{quotes}")

@@ -26,7 +26,7 @@ from opforge.trust import trusted_ids
 
 from .folders import READABLE, held, make_readable, make_root, remove_folder
 from .layout import Root
-from .receipt import digest_problem, stamps
+from .receipt import bytecode_of, digest_problem, stamps
 from .releases import Installed, InstalledVariant, to_json
 from .remove import sweep
 
@@ -104,11 +104,13 @@ def add_tree(root: Root, folder: str, label: str, expected: str = "") -> Install
         raise KernelInstallError(label, problem, "The release is damaged: report it to its publisher")
     sha256 = hashlib.sha256(text).hexdigest()
     _compile(folder, files)
+    bytecode = bytecode_of(folder, files)
     size = _seal(folder)
     target = root.tree(digest)
-    _place(root, folder, target, files, sha256)
+    _place(root, folder, target, files, sha256, bytecode)
     _offer(root, target, stated)
-    return InstalledVariant(choice, digest, target, stated.id, files, sha256, stamps(target), size)
+    own = stamps(target, bytecode)
+    return InstalledVariant(choice, digest, target, stated.id, files, sha256, own, size, bytecode)
 
 
 def _refuse(folder: str) -> None:
@@ -160,7 +162,9 @@ def _seal(folder: str) -> int:
     return total
 
 
-def _place(root: Root, folder: str, target: str, files: Mapping[str, str], sha256: str) -> None:
+def _place(
+    root: Root, folder: str, target: str, files: Mapping[str, str], sha256: str, bytecode: Mapping[str, str]
+) -> None:
     """Moves a finished folder to its place. What is there already stays if it is intact, and is replaced if not."""
     make_readable(os.path.dirname(target))
     for _attempt in range(3):
@@ -170,7 +174,7 @@ def _place(root: Root, folder: str, target: str, files: Mapping[str, str], sha25
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
                 raise
-        if not digest_problem(target, files, sha256):
+        if not digest_problem(target, files, sha256, bytecode):
             return
         damaged = temp_path(root.join("staging", "damaged"))
         os.rename(target, damaged)

@@ -28,6 +28,8 @@ class InstalledVariant(NamedTuple):
     metadata_sha256: str
     receipt: Mapping[str, Any]
     size: int
+    bytecode: Mapping[str, str] = {}
+    """Path -> digest of the bytecode that was made with the installation."""
 
 
 class Installed(NamedTuple):
@@ -81,6 +83,7 @@ def read(root: Root, name: str, number: Version) -> Installed | None:
                 part["metadata"],
                 part["receipt"],
                 part["size"],
+                dict(part.get("bytecode", {})),
             )
             for part in value["variants"]
         )
@@ -110,6 +113,7 @@ def to_json(release: Installed) -> dict[str, Any]:
                 "metadata": part.metadata_sha256,
                 "receipt": dict(part.receipt),
                 "size": part.size,
+                "bytecode": dict(part.bytecode),
             }
             for part in release.variants
         ],

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import NamedTuple
 
-from opforge.packages.form.version import Range, Version, parse_range
+from opforge.packages.form.version import Range, Version, exactly
 from opforge.packages.installed.releases import Installed
 from opforge.packages.project import LOCK_FILE
 
@@ -23,7 +23,7 @@ class Locked(NamedTuple):
     @property
     def numbers(self) -> Range:
         """The range that holds the locked version alone."""
-        return parse_range(f"=={self.version.interface}.{self.version.rebuild}")
+        return exactly(self.version)
 
     def allows(self, release: Installed) -> bool:
         """Returns whether an installed release is the one that was locked."""

@@ -47,6 +47,8 @@ class Loadable(NamedTuple):
     installed: InstalledVariant | None = None
     receipt: Mapping[str, Any] = {}
     """The stamps of its files; empty if they are not known."""
+    has_bytecode: bool = False
+    """Whether its bytecode is what the installation has made. Otherwise its sources are compiled."""
 
 
 def best(name: str, variants: Sequence[Loadable], label: str | None, attempt: Attempt) -> ModuleType | None:
@@ -74,7 +76,7 @@ def best(name: str, variants: Sequence[Loadable], label: str | None, attempt: At
             reasons.append(f"{choice.where}: {problem}")
             continue
         try:
-            module = import_tree(choice.folder, choice.module, bytecode=choice.installed is not None)
+            module = import_tree(choice.folder, choice.module, choice.has_bytecode)
         except OSError as error:  # dlopen's, for one: the next variant may load
             reasons.append(f"{choice.where}: {error}")
             continue
@@ -96,15 +98,16 @@ def _compared(choice: Loadable) -> tuple[Loadable, str]:
     part = choice.installed
     assert part is not None
     if not changed_path(choice.folder, part.receipt):
-        return choice._replace(receipt=part.receipt), ""
+        return choice._replace(receipt=part.receipt, has_bytecode=True), ""
     # A copied environment has other stamps. Then the contents decide.
     try:
-        stamps = receipt.stamps(choice.folder)
+        stamps = receipt.stamps(choice.folder, part.bytecode)
     except (OSError, ValueError):
         stamps = {}  # hashing it says what is wrong
     problem = receipt.digest_problem(choice.folder, part.files, part.metadata_sha256)
     changed = f"it was changed after it was installed ({problem}): install it again" if problem else ""
-    return choice._replace(receipt=stamps), changed
+    is_own = not receipt.changed_bytecode(choice.folder, part.bytecode)
+    return choice._replace(receipt=stamps if is_own else {}, has_bytecode=is_own), changed
 
 
 def _requirement_problem(requirements: Sequence[str]) -> str:

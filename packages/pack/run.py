@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from opforge.accelerator import archs
 from opforge.accelerator.target import Target
 from opforge.builders.lookup import device_requirements
-from opforge.cache.filesystem.files import write_file
+from opforge.cache.filesystem.files import UNREADABLE, read_json, write_file
 from opforge.errors import PackError
 from opforge.packages.audit import library as library_audit
 from opforge.packages.audit import measure, python_code
@@ -124,10 +124,19 @@ def pack(
             for variant, kind in zip(finished, kinds, strict=True)
         ]
         outcomes = {variant.label: {"digest": variant.digest, "checks": dict(variant.checks)} for variant in placed}
-        write_file(os.path.join(build, CHECKS), readable(outcomes))
+        write_file(os.path.join(build, CHECKS), readable(_recorded(build) | outcomes))
         return placed
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+def _recorded(build: str) -> dict[str, Any]:
+    """Returns the outcomes of the variants that were packed before, for other targets, and are still there."""
+    try:
+        value = read_json(os.path.join(build, CHECKS))
+        return {label: part for label, part in value.items() if os.path.isdir(os.path.join(build, label))}
+    except UNREADABLE:
+        return {}
 
 
 def _variants(

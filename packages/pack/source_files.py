@@ -50,11 +50,15 @@ def _paths(project: Project) -> list[str]:
     """Returns the paths of the project's files, without those of its Python, its tests and what was packed before."""
     paths = git.tracked(project.folder)
     if paths is None:
-        paths = [
-            os.path.relpath(os.path.join(parent, name), project.folder)
-            for parent, _folders, names in os.walk(project.folder)
-            for name in names
-        ]
+        paths = []
+        for parent, folders, names in os.walk(project.folder):
+            # Without git, what no author means to ship is known by its form: hidden, or a virtual environment.
+            folders[:] = [name for name in folders if not _is_tools(parent, name)]
+            paths += [os.path.relpath(os.path.join(parent, name), project.folder) for name in names]
     others = [os.path.relpath(path, project.folder) for path in (project.python, project.tests) if path]
     left_out = tuple(f"{path}/" for path in ("build", ".git", *others))
     return sorted(path for path in paths if not path.startswith(left_out))
+
+
+def _is_tools(parent: str, name: str) -> bool:
+    return name.startswith(".") or os.path.exists(os.path.join(parent, name, "pyvenv.cfg"))

@@ -55,7 +55,7 @@ def write(
     digits = _digits(project, properties, python, library)
     backend = "cuda" if properties.backend == "universal" else properties.backend
     identifier = f"_{short}_{backend}_{digits}"
-    file = ""
+    file, needs = "", project.needs_of(properties.backend)
     if library:
         file = f"{identifier}.abi3.so"
         shutil.copyfile(library.path, os.path.join(folder, file))
@@ -73,7 +73,7 @@ def write(
         license=project.license,
         backend=backend,
         archs=library.arch if library else (),
-        python_depends=project.python_depends,
+        python_depends=needs.python,
         kernel_depends=(),
         files=digests.of_folder(folder),
         kernel=commit,
@@ -87,7 +87,7 @@ def write(
             "record": with_record_key({**library.record, "seconds": 0.0}) if library else None,
             "measured": dict(library.measured) if library else {},
             **({"source": dict(project.declared)} if is_source else {}),
-            "depends": {name: versions.text for name, versions in sorted(project.kernel_depends.items())},
+            "depends": {name: versions.text for name, versions in sorted(needs.kernels.items())},
         },
         upstream=project.upstream,
         source=project.source,

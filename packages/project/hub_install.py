@@ -10,7 +10,7 @@ from opforge import settings
 from opforge.cache.filesystem.files import read_file
 from opforge.errors import KernelLockError, KernelNotFoundError, OpforgeError
 from opforge.packages.choose import candidate, environment, order
-from opforge.packages.form import digests, names
+from opforge.packages.form import digests, names, variant
 from opforge.packages.installed import add
 from opforge.packages.installed.layout import Root
 from opforge.packages.installed.releases import Installed
@@ -62,19 +62,29 @@ def _variants(kernel: HubLocked, path: str, all_platforms: bool) -> list[str]:
     name, build = _name(kernel), _snapshot(kernel)
     folders = [os.path.join(build, label) for label in sorted(os.listdir(build))]
     folders = [folder for folder in folders if os.path.isfile(os.path.join(folder, "metadata.json"))]
+    # For a framework or a backend that is not known here: the hub's own tool ignores such folders, too.
+    unknown = [folder for folder in folders if not _is_label(os.path.basename(folder))]
+    folders = [folder for folder in folders if folder not in unknown]
     read = {folder: candidate.read(folder)[0] for folder in folders}
     if not all_platforms:
         here = environment.here({choice.properties.backend for choice in read.values()})
         best = order.best(list(read.values()), here)
         read = {folder: choice for folder, choice in read.items() if choice in best}
     if not read:
-        labels = ", ".join(map(os.path.basename, folders)) or "none"
+        labels = ", ".join(map(os.path.basename, [*folders, *unknown])) or "none"
         raise KernelNotFoundError(name, [f"{build}: no variant in it fits this machine; it has: {labels}"], "")
     for folder in read:
         expected = kernel.hashes.get(os.path.basename(folder))
         if expected and _hash(folder) != expected:
             raise ValueError(f"{folder} does not have the hash that {path} states")
     return [*read]
+
+
+def _is_label(name: str) -> bool:
+    try:
+        return bool(variant.readings(name))
+    except ValueError:
+        return False
 
 
 def _snapshot(kernel: HubLocked) -> str:

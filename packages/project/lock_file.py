@@ -18,7 +18,7 @@ from opforge.packages.registry.release import LABEL
 FILE = LOCK_FILE
 FORMAT = 1
 MAX_BYTES = 32 << 20
-EXPECTED = "a file that `opforge lock` has written; write it anew with: opforge lock"
+EXPECTED = "a file that `opforge lock` has written; to write it anew, remove it and run: opforge lock"
 HEAD = "Written by `opforge lock`. Do not edit it."
 
 

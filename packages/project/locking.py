@@ -36,7 +36,8 @@ def make(folder: str, among: Sequence[Source], upgrade: Collection[str] | None =
         kept = {kernel.name: kernel for kernel in before.kernels if upgrade is None or kernel.name not in upgrade}
     known_states = {kernel.name: kernel.state for kernel in before.kernels} if before else {}
     wanted_ranges = [(name, _kept(kept.get(name), numbers)) for name, numbers in needed.kernels]
-    choices = dependencies.resolve(wanted_ranges, among, all_platforms=True, at_least=known_states)
+    versions = {name: kernel.version for name, kernel in kept.items()}
+    choices = dependencies.resolve(wanted_ranges, among, all_platforms=True, at_least=known_states, kept=versions)
     lock = Lock(_ranges(needed), tuple(_locked(choice, needed, choices) for choice in choices))
     warnings = [
         f"warning: {verified.release.name} {verified.release.version} was yanked: {verified.yanked}"
@@ -49,7 +50,7 @@ def make(folder: str, among: Sequence[Source], upgrade: Collection[str] | None =
 def _kept(kernel: LockedKernel | None, numbers: Range) -> Range:
     if kernel is None or kernel.version not in numbers:
         return numbers
-    return version.parse_range(f"=={kernel.version.interface}.{kernel.version.rebuild}")
+    return version.exactly(kernel.version)
 
 
 def _ranges(needed: Required) -> dict[str, str]:

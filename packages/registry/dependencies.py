@@ -9,7 +9,7 @@ from opforge.errors import ExtraNotInstalledError, KernelDependencyError
 from opforge.packages.choose import environment
 from opforge.packages.choose.environment import Environment
 from opforge.packages.form import version
-from opforge.packages.form.version import Range
+from opforge.packages.form.version import Range, Version
 
 from . import selection
 from .selection import Choice, Source
@@ -90,15 +90,18 @@ def resolve(
     here: Callable[[set[str]], Environment] = environment.here,
     all_platforms: bool = False,
     at_least: Mapping[str, int] | None = None,
+    kept: Mapping[str, Version] | None = None,
 ) -> list[Choice]:
     """Returns a release of each package, and of each that these need, sorted by name.
+
+    `kept` are the releases that packages which others need had before: each is taken again if it can be.
 
     Raises KernelDependencyError if no releases agree, or if they need each other in a circle; what `choose` raises.
     """
     chosen = [selection.choose(name, numbers, among, here, all_platforms, at_least) for name, numbers in requirements]
     offers = {offer.name: offer for offer in map(Offer, chosen)}
     if any(offer.needs for offer in offers.values()) or len(offers) < len(chosen):
-        offers = _backtrack(requirements, among, here, all_platforms, at_least)
+        offers = _backtrack(requirements, among, here, all_platforms, at_least, kept or {})
     _refuse_circles(offers)
     return [offers[name].choice for name in sorted(offers)]
 
@@ -109,6 +112,7 @@ def _backtrack(
     here: Callable[[set[str]], Environment],
     all_platforms: bool,
     at_least: Mapping[str, int] | None,
+    kept: Mapping[str, Version],
 ) -> dict[str, Offer]:
     resolvelib = _resolvelib()
     listed: dict[tuple[str, Range], list[Offer]] = {}
@@ -117,9 +121,13 @@ def _backtrack(
     def offers(name: str, numbers: Range) -> list[Offer]:
         if (name, numbers) not in listed:
             reasons: list[str] = []
-            choices = selection.fitting(name, numbers, among, here, all_platforms, at_least, reasons)
-            listed[name, numbers] = [Offer(choice) for choice in choices]
-            notes[name] = reasons
+            ranges = [version.exactly(kept[name])] if name in kept and kept[name] in numbers else []
+            by_version: dict[Version, Offer] = {}  # the first is tried first
+            for part in (*ranges, numbers):
+                for choice in selection.fitting(name, part, among, here, all_platforms, at_least, reasons):
+                    by_version.setdefault(choice.verified.release.version, Offer(choice))
+            listed[name, numbers] = [*by_version.values()]
+            notes[name] = [*dict.fromkeys(reasons)]
         return listed[name, numbers]
 
     needs = [Need(name, numbers) for name, numbers in requirements]

@@ -11,7 +11,7 @@ from opforge.cache.filesystem import lock
 from opforge.cache.filesystem.files import make_folder, write_file
 from opforge.errors import OpforgeError
 from opforge.packages.installed import add, releases
-from opforge.packages.installed.folders import make_root
+from opforge.packages.installed.folders import make_readable, make_root
 from opforge.packages.installed.layout import Root
 from opforge.packages.installed.releases import Installed, InstalledVariant
 from opforge.remote.stores.protocol import ObjectStore
@@ -31,7 +31,8 @@ def install(root: Root, choice: Choice, report: Report = ignore) -> tuple[Instal
     name, number = verified.release.name, verified.release.version
     before = _complete(root, choice)
     if before is not None:
-        return before, False
+        # It may have been yanked since.
+        return before._replace(yanked=verified.yanked or before.yanked), False
     path = root.join("locks", f"{name.replace('/', '.')}-{number}.lock")
     try:
         make_root(root)
@@ -71,7 +72,7 @@ def _install(root: Root, choice: Choice, report: Report) -> Installed:
                 _download(verified.source.store, part, folder, what, scratch, report)
                 variants[part.digest] = add.add_tree(root, folder, part.label, part.digest)
         signed_path = root.join("releases", verified.signed.digest)
-        make_folder(os.path.dirname(signed_path))
+        make_readable(os.path.dirname(signed_path))
         write_file(signed_path, verified.signed.file(), 0o644)
         installed = Installed(
             name=verified.release.name,

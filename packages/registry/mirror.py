@@ -75,9 +75,11 @@ def _copy(source: ObjectStore, target: ObjectStore, listed: Index, report: Repor
 
     def edit(current: Index) -> Index | None:
         same = {number: entry for number, entry in ready.items() if _agrees(current, number, entry)}
-        if all(current.releases.get(number) == entry for number, entry in same.items()):
+        is_current = all(current.releases.get(number) == entry for number, entry in same.items())
+        # The state of the copy is that of the source: lock files that were made from one serve with the other. A yank
+        # that was taken back has changed nothing else.
+        if is_current and (current.sequence >= listed.sequence or not same):
             return None
-        # The state of the copy is that of the source: lock files that were made from one serve with the other.
         state = max(listed.sequence, current.sequence + 1)
         return current._replace(sequence=state - 1, releases={**current.releases, **same})
 

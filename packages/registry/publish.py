@@ -181,9 +181,20 @@ def _same(store: ObjectStore, current: Index, packed: list[Packed], what: str, n
         raise PublishError(what, store.url, "its index names this version, and its release is missing", hint)
     there = release.parse(release.split(stored.data, digest, where).data, where, current.name, number)
     if release.tree_of(there.variants) == {part.label: part.digest for part in packed}:
+        _restore(store, there, packed)
         return Published(current.name, number, digest, sum(part.blob.size for part in there.variants), False)
     hint = f"A version never changes: raise it, to {Version(number.interface, number.rebuild + 1)} for one"
     raise PublishError(what, store.url, "this version was published with other files", hint)
+
+
+def _restore(store: ObjectStore, there: Release, packed: list[Packed]) -> None:
+    """Puts the blobs of a release that the store has lost: nothing else could. Those that it has stay as they are."""
+    blobs = {part.label: part.blob for part in there.variants}
+    for part in packed:
+        with tempfile.TemporaryFile() as file:
+            blob = _blob(part, file, store.url)
+            if blob == blobs[part.label]:  # another version of zstd may pack it otherwise
+                store.put_if_absent(blob.name, file)
 
 
 def _listing(store: ObjectStore, number: Version, digest: str, what: str) -> Edit:

@@ -17,7 +17,7 @@ def is_intact(part: InstalledVariant) -> bool:
     """Returns whether an installed variant is what was installed: by its stamps, otherwise by its digests."""
     if not changed_path(part.folder, part.receipt):
         return True
-    return not receipt.digest_problem(part.folder, part.files, part.metadata_sha256)
+    return not receipt.digest_problem(part.folder, part.files, part.metadata_sha256, part.bytecode)
 
 
 def problems(installed: Installed, deep: bool) -> list[str]:
@@ -26,7 +26,7 @@ def problems(installed: Installed, deep: bool) -> list[str]:
     for part in installed.variants:
         changed = changed_path(part.folder, part.receipt)
         if changed or deep:
-            problem = receipt.digest_problem(part.folder, part.files, part.metadata_sha256)
+            problem = receipt.digest_problem(part.folder, part.files, part.metadata_sha256, part.bytecode)
             if problem:
                 lines.append(f"{part.candidate.label}: {problem}")
     return lines + (_signature_problems(installed) if deep and installed.digest else [])

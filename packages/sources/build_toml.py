@@ -11,7 +11,7 @@ from opforge.packages.form import names, toml_file, version
 from opforge.packages.form.json_text import Fields
 from opforge.packages.form.version import Version
 
-from .project import BUILD_TOML, LOCAL, MakeBuilder, Project, inside
+from .project import BUILD_TOML, LOCAL, MakeBuilder, Needs, Project, inside
 
 if TYPE_CHECKING:
     from opforge.accelerator.target import Target
@@ -58,6 +58,8 @@ USES = {"cuda": "USE_CUDA", "rocm": "USE_ROCM", "xpu": "USE_XPU"}
 COMPILED = (".cpp", ".cc", ".cxx", ".c", ".cu", ".hip", ".sycl")
 DEVICE_FLAGS = {"cuda": ("cuda-flags", "cuda-capabilities"), "rocm": ("hip-flags", "rocm-archs")}
 """Backend -> the fields with the flags of its compiler, and with the architectures of a kernel."""
+OWN_NEEDS = ("cuda", "neuron", "tpu", "xpu")
+"""The backends that have a table of their own in [general]."""
 DEFAULT_STABLE = "2.10"
 MINOR = re.compile(r"\d{1,3}\.\d{1,3}", re.ASCII)
 
@@ -85,9 +87,8 @@ def parse(table: dict[str, Any], path: str, folder: str) -> Project:
     hub = Fields(general.table("hub", {}), f"{path}: general.hub", EXPECTED)
     short = names.check_short(general.text("name"), f"{path}: general: name")
     name = hub.text("repo-id", f"{LOCAL}/{short}").lower()
-    depends = [
-        Fields(value, f"{path}: kernel-depends", EXPECTED) for value in general.get("kernel-depends", list, "list", [])
-    ]
+    needs = _needs(general)
+    own = {backend: Fields(general.table(backend, {}), f"{general.where}.{backend}", EXPECTED) for backend in OWN_NEEDS}
     project = Project(
         name=names.check(name, f"{path}: general.hub: repo-id"),
         version=Version(general.whole("version", 1)),
@@ -97,13 +98,9 @@ def parse(table: dict[str, Any], path: str, folder: str) -> Project:
         upstream=general.text("upstream", ""),
         source=general.text("source", ""),
         python=_python(folder, short, path),
-        python_depends=general.texts("python-depends", ()),
-        kernel_depends={
-            names.check(entry.text("repo-id").lower(), entry.where): version.parse_range(
-                entry.values.get("version"), entry.where
-            )
-            for entry in depends
-        },
+        python_depends=needs.python,
+        kernel_depends=needs.kernels,
+        backend_needs={backend: _needs(part) for backend, part in own.items()},
         tests=os.path.join(folder, "tests") if os.path.isdir(os.path.join(folder, "tests")) else "",
     )
     if kinds == ["torch-noarch"]:
@@ -116,6 +113,17 @@ def parse(table: dict[str, Any], path: str, folder: str) -> Project:
         targets=tuple(DEVICES[backend] for backend in _buildable(fields)),
         declared={BUILD_TOML: declared},
     )
+
+
+def _needs(fields: Fields) -> Needs:
+    """Returns what the variants of all backends need, or those of one. Raises KernelFormatError."""
+    where = f"{fields.where}: kernel-depends"
+    entries = [Fields(value, where, EXPECTED) for value in fields.get("kernel-depends", list, "list", [])]
+    kernels = {
+        names.check(entry.text("repo-id").lower(), where): version.parse_range(entry.values.get("version"), where)
+        for entry in entries
+    }
+    return Needs(fields.texts("python-depends", ()), kernels)
 
 
 def _buildable(fields: Fields) -> list[str]:

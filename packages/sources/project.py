@@ -22,6 +22,13 @@ MakeBuilder = Callable[["Target | None", bool], "OpBuilder"]
 """Returns the builder of an op for a target, portable or not."""
 
 
+class Needs(NamedTuple):
+    """What variants need that is not in them."""
+
+    python: tuple[str, ...] = ()
+    kernels: Mapping[str, Range] = {}
+
+
 class Project(NamedTuple):
     """A package before it is built."""
 
@@ -41,6 +48,8 @@ class Project(NamedTuple):
     """For a package without a library: the backends that it is for."""
     python_depends: tuple[str, ...] = ()
     kernel_depends: Mapping[str, Range] = {}
+    backend_needs: Mapping[str, Needs] = {}
+    """What the variants of a backend need besides, by backend."""
     allow_libraries: tuple[str, ...] = ()
     portable: bool = False
     samples: str = ""
@@ -53,6 +62,11 @@ class Project(NamedTuple):
     """What the builder is made from: KERNEL_TOML or BUILD_TOML -> the part of that file. JSON-able."""
     with_source: bool = False
     """Whether a variant holds the sources, for machines that no other variant fits."""
+
+    def needs_of(self, backend: str) -> Needs:
+        """Returns what the variants of a backend need."""
+        more = self.backend_needs.get(backend, Needs())
+        return Needs((*self.python_depends, *more.python), {**self.kernel_depends, **more.kernels})
 
 
 def read(path: str, name: str = "", version: str = "") -> Project:
@@ -104,9 +118,10 @@ def inside(folder: str, path: str, where: str, expected: str) -> str:
     """Returns the absolute path of something below a folder. Raises KernelFormatError if it is not there."""
     from opforge.packages.form.digests import path_problem
 
-    if path_problem(path):
-        raise KernelFormatError(where, path_problem(path), expected)
-    full = os.path.join(folder, path)
+    normal = os.path.normpath(path)  # ./csrc/x.cpp and tests/ are inside, too
+    if path_problem(normal):
+        raise KernelFormatError(where, path_problem(path) or path_problem(normal), expected)
+    full = os.path.join(folder, normal)
     if not os.path.exists(full):
         raise KernelFormatError(where, f"{path!r} does not exist in {folder}", expected)
     return full

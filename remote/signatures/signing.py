@@ -7,7 +7,7 @@ import binascii
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from opforge.errors import ExtraNotInstalledError, SettingError
+from opforge.errors import ExtraNotInstalledError, KeyFileError, SettingError
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -65,10 +65,11 @@ def public_of(secret: Named) -> Named:
 
 
 def sign(data: bytes, secret: Named) -> Named:
-    """Returns the signature of the bytes. Raises ValueError if the two halves of the key do not belong together."""
+    """Returns the signature of the bytes. Raises KeyFileError if the two halves of the key do not belong together."""
     key = _ed25519().Ed25519PrivateKey.from_private_bytes(secret.data[:PUBLIC_BYTES])
     if key.public_key().public_bytes_raw() != secret.data[PUBLIC_BYTES:]:
-        raise ValueError(f"the secret key {secret.name} is damaged")
+        problem = f"The secret key {secret.name} is damaged: its two halves do not belong together"
+        raise KeyFileError(f"{problem}. Take it from its backup, or make a new one: opforge key new NAME.")
     return Named(secret.name, key.sign(data))
 
 

@@ -159,7 +159,7 @@ def check_date(text: str) -> str:
 
 
 def write(trust: Trust) -> None:
-    """Writes the trust file. Raises TrustFileError."""
+    """Writes the trust file. One that others may read, such as a site's, stays readable. Raises TrustFileError."""
     keys = [
         {"key": str(entry.key), "namespaces": list(entry.namespaces), "until": entry.until, "revoked": entry.revoked}
         for entry in trust.keys
@@ -167,7 +167,8 @@ def write(trust: Trust) -> None:
     value = {"format": FORMAT, "revocation_days": trust.revocation_days, "keys": keys}
     try:
         make_folder(os.path.dirname(trust.path))
-        write_file(trust.path, json.dumps(value, indent=1).encode() + b"\n")
+        mode = os.stat(trust.path).st_mode & 0o044 if os.path.exists(trust.path) else 0
+        write_file(trust.path, json.dumps(value, indent=1).encode() + b"\n", 0o600 | mode)
     except OSError as error:
         raise TrustFileError(
             trust.path, f"it cannot be written ({error.strerror})", "Change it as its owner"

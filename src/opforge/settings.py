@@ -90,7 +90,9 @@ def user_folder(name: str, default: str) -> str:
         return chosen
     home = os.fsdecode(variables.get(b"HOME", b"")).rstrip("/")
     # os.path.expanduser looks a missing HOME up. It takes ten times as long as the rest of this function.
-    return f"{home}/{default}" if home[:1] == "/" else os.path.expanduser(f"~/{default}")
+    path = f"{home}/{default}" if home[:1] == "/" else os.path.expanduser(f"~/{default}")
+    # In a container a user may have none. A folder below the working one is anybody's, and says whom opforge trusts.
+    return path if path[:1] == "/" else f"/{default}"
 
 
 def _flag(name: str) -> bool:

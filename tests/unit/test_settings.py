@@ -71,6 +71,21 @@ def test_the_default_cache_folder_is_that_of_platformdirs(monkeypatch):
         assert settings.cache_dir() == (platformdirs.user_cache_dir("opforge"), False)
 
 
+@pytest.mark.parametrize("home", [None, "", "."])
+def test_a_user_without_a_home_folder_has_nothing_below_the_working_folder(monkeypatch, tmp_path, home):
+    """What lies there may be a checkout of others, and its trust file would be used."""
+    for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "OPFORGE_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    if home is not None:
+        monkeypatch.setenv("HOME", home)
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_001)  # no such user
+    monkeypatch.chdir(tmp_path)
+    assert settings.trust_file() == "/.config/opforge/trust.json"
+    assert settings.user_file() == "/.config/opforge/config.toml"
+    assert settings.data_dir() == "/.local/share/opforge"
+    assert settings.cache_dir() == ("/.cache/opforge", False)
+
+
 def test_layers_and_owners_are_lists(monkeypatch):
     assert settings.cache_layers() == () == settings.trusted_owners()
     monkeypatch.setenv("OPFORGE_CACHE_LAYERS", os.pathsep.join(["/a", "", "/b/../c"]))

@@ -36,7 +36,9 @@ def _spelled(url: str) -> str:
     parts = urlsplit(url)
     host, port = (parts.hostname or "").lower(), parts.port
     place = f"[{host}]" if ":" in host else host
-    if port is not None and port != PORTS.get(parts.scheme.lower()):
+    if parts.scheme.lower() == "file":
+        place = ""  # file://localhost/PATH is file:///PATH
+    elif port is not None and port != PORTS.get(parts.scheme.lower()):
         place += f":{port}"
     path = posixpath.normpath(f"/{quote(unquote(parts.path)).lstrip('/')}").rstrip("/")
     return urlunsplit((parts.scheme.lower(), place, path, parts.query, ""))
@@ -53,31 +55,41 @@ def read(url: str) -> bytes | None:
     if problem:
         raise TrustFileError(path, *problem)
     try:
-        return read_file(path, MAX_BYTES)
-    except (OSError, ValueError) as error:
-        raise TrustFileError(path, str(error), "Trust the registry's root metadata again: opforge tuf trust") from error
+        data = read_file(path, MAX_BYTES)
+        _require_root(data)
+        return data
+    except UNREADABLE as error:
+        reason = getattr(error, "strerror", None) or f"it is damaged ({error})"
+        raise TrustFileError(path, reason, "Trust the registry's root metadata again: opforge tuf trust") from error
 
 
-def trust(url: str, data: bytes) -> str:
-    """Trusts root metadata for a registry; returns the file. What was seen of the registry before is forgotten.
+def trust(url: str, data: bytes, is_next: bool = False) -> str:
+    """Trusts root metadata for a registry; returns the file.
 
-    Raises TrustFileError.
+    What was seen of the registry before is forgotten, unless the root `is_next`: it follows from the one that is
+    trusted, and older metadata must not pass for new by that. Raises TrustFileError.
     """
     folder = folder_of(url)
     path = os.path.join(folder, FILE)
     try:
-        if json.loads(data)["signed"]["_type"] != "root":
-            raise ValueError("of another role")
+        _require_root(data)
         make_folder(folder)
         # First: without this file the registry would be read unprotected.
         write_file(path, data)
-        _forget(folder)
+        if not is_next:
+            _forget(folder)
     except (ValueError, KeyError, TypeError) as error:
         advice = "Get the file from the registry's owner, not from the registry"
         raise TrustFileError(path, "what was given is no root metadata", advice) from error
     except OSError as error:
         raise unwritable(url, error) from error
     return path
+
+
+def _require_root(data: bytes) -> None:
+    """Raises ValueError, KeyError or TypeError for what is no root metadata. TUF is not needed for that."""
+    if json.loads(data)["signed"]["_type"] != "root":
+        raise ValueError("it is of another role")
 
 
 def unwritable(url: str, error: OSError) -> TrustFileError:

@@ -91,7 +91,11 @@ class State:
     @classmethod
     def read(cls, store: ObjectStore, trusted: bytes) -> State:
         """Returns the state with the newest root that follows from a trusted one. Raises SignatureError, StoreError."""
-        state = cls(store, Metadata[Root].from_bytes(trusted))
+        try:
+            state = cls(store, Metadata[Root].from_bytes(trusted))
+        except DeserializationError as error:
+            problem = "the root metadata of it that you trust cannot be read"
+            raise SignatureError(store.url, problem, "Trust it again: opforge tuf trust") from error
         try:
             while (stored := state._get(f"{state.root.signed.version + 1}.root.json")) is not None:
                 newer = Metadata[Root].from_bytes(stored.data)

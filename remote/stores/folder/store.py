@@ -85,7 +85,7 @@ class FolderStore(ObjectStore):
                     left -= len(chunk)
         if left or status.st_size != size:
             reason = f"it has {status.st_size} bytes, and {size} were expected"
-            raise StoreError(self.url, f"download {name}", reason, "Publish it again")
+            raise StoreError(self.url, f"download {name}", reason, "Remove that file, and publish again")
 
     def put_if_absent(self, name: str, data: bytes | BinaryIO) -> bool:
         folders, leaf = _split(check_name(self.url, name))

@@ -65,6 +65,11 @@ def test_a_release_that_was_yanked_is_named_with_the_reason(user, registry):
     assert user("yank", registry.url, "acme/plain", "1", "--reason", "wrong")[0] == 0
     code, output = user("install", "acme/plain", "--into", "new")
     assert code == 1 and "acme/plain has no release that may be chosen; its newest are: 1 (yanked: wrong)" in output
+    assert user("unyank", registry.url, "acme/plain", "1")[0] == 0
+    assert user("install", "acme/plain@1", "--into", "new")[0] == 0
+    assert user("yank", registry.url, "acme/plain", "1", "--reason", "wrong")[0] == 0
+    code, output = user("install", "acme/plain@==1.0", "--into", "new")
+    assert code == 0 and "warning: acme/plain 1 was yanked: wrong" in output, "which is installed already"
     code, output = user("resolve", "acme/plain@==1.0")
     assert code == 0 and "torch-universal" in output, "install takes it, too"
 

@@ -6,7 +6,9 @@ import os
 import sys
 
 import pytest
+from click.testing import CliRunner
 
+from opforge.cli import group
 from opforge.errors import KeyFileError, SettingError
 from opforge.remote.signatures import keys, signing
 
@@ -71,7 +73,7 @@ def test_a_secret_key_is_not_in_its_repr():
 def test_a_secret_key_whose_halves_do_not_belong_together_signs_nothing():
     secret, other = signing.new_secret("ci"), signing.new_secret("ci")
     mixed = signing.Named("ci", secret.data[:32] + other.data[32:])
-    with pytest.raises(ValueError, match="the secret key ci is damaged"):
+    with pytest.raises(KeyFileError, match="The secret key ci is damaged: its two halves do not belong together"):
         signing.sign(b"", mixed)
 
 
@@ -111,6 +113,17 @@ def test_a_key_file_that_is_damaged_is_refused():
         file.write("ci:AAAA")
     with pytest.raises(KeyFileError, match="is damaged: expected name:base64"):
         keys.signer()
+
+
+@pytest.mark.parametrize("command", ["push", "revoke"])
+def test_a_command_that_signs_by_a_damaged_key_says_so(tmp_path, command):
+    keys.create("ci")
+    secret = keys.read("ci")
+    with open(keys.path_of("ci"), "w") as file:
+        file.write(str(secret._replace(data=secret.data[:-1] + bytes([secret.data[-1] ^ 1]))))
+    (tmp_path / "remote").mkdir()
+    done = CliRunner().invoke(group, ["remote", command, f"file://{tmp_path}/remote"])
+    assert done.exit_code == 1 and done.output.startswith("error: The secret key ci is damaged: its two halves")
 
 
 def test_without_a_key_the_error_says_how_to_make_one():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 
 import pytest
 from support.owners import as_root
@@ -148,6 +149,16 @@ def test_a_file_of_another_user_is_refused(secret):
     os.chown(path, 65534, 65534)
     with pytest.raises(TrustFileError, match="it belongs to user 65534"):
         trust.read()
+
+
+def test_a_file_that_all_users_read_stays_readable(tmp_path, monkeypatch, secret):
+    path = tmp_path / "site.json"
+    monkeypatch.setenv("OPFORGE_TRUST_FILE", str(path))
+    trust.write(trusted(secret)._replace(path=str(path)))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.chmod(0o644)
+    trust.write(trusted(secret, revoked="2026-05-01")._replace(path=str(path)))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
 
 
 def test_the_file_may_be_elsewhere(tmp_path, monkeypatch, secret):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,7 @@ def init(remote: str, root_keys: Sequence[str], threshold: int, keys: Sequence[s
     Example:
       opforge tuf init s3://kernels/ops --root-key root1 --root-key root2 --key ci --out root.json
     """
+    _require_folder(out)
     store = _store(remote)
     _require()
     from opforge.packages.registry.tuf import metadata
@@ -89,13 +91,14 @@ def rotate(
       opforge tuf rotate s3://kernels/ops --old-root-key root1 --root-key root1 --key ci --key ci2 --out root.json
       opforge tuf rotate s3://kernels/ops --old-root-key root1 --root-key root1 --key ci2 --out root.json
     """
+    _require_folder(out)
     store = _store(remote)
     _require()
     from opforge.packages.registry.tuf import rotation
 
     old = [signer for _public, signer in _pairs(old_keys)]
     arguments = (store, _trusted(store), old, _pairs(root_keys), threshold, _pairs(keys))
-    _write(store, _checked(rotation.rotate, *arguments), out, as_json)
+    _write(store, _checked(rotation.rotate, *arguments), out, as_json, is_next=True)
 
 
 @group.command("refresh", cls=Guarded)
@@ -161,6 +164,13 @@ def _require() -> None:
     client.require()
 
 
+def _require_folder(out: str) -> None:
+    """Raises click.UsageError if a file cannot be written: without it nobody could trust what is begun."""
+    folder = os.path.dirname(os.path.abspath(out))
+    if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
+        raise click.UsageError(f"--out {out!r} cannot be written: expected a file in a folder of yours.")
+
+
 def _pairs(names: Sequence[str]) -> Pairs:
     from opforge.remote.signatures import keys, signing
 
@@ -184,12 +194,12 @@ def _checked(function: Callable[..., bytes], *arguments: object) -> bytes:
         raise click.UsageError(str(error)) from error
 
 
-def _write(store: ObjectStore, data: bytes, out: str, as_json: bool) -> None:
+def _write(store: ObjectStore, data: bytes, out: str, as_json: bool, is_next: bool = False) -> None:
     from opforge.cache.filesystem.files import write_file
     from opforge.packages.registry.tuf import roots
 
     write_file(out, data)
-    path = roots.trust(store.url, data)
+    path = roots.trust(store.url, data, is_next)
     if as_json:
         emit_json({"remote": store.url, "root": out, "path": path})
     else:

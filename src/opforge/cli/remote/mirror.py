@@ -47,14 +47,14 @@ def command(source: str, target: str, names: Sequence[str], as_json: bool) -> No
         if "/" not in name and normalized(name) not in forms:
             problems.append(f"{name!r} is no op of {remote}. It offers: {', '.join(sorted(offered)) or 'no op'}")
     if as_json:
-        emit_json({"copied": [entry._asdict() for entry in copied], "packages": [entry._asdict() for entry in packed]})
+        offers, releases = [entry._asdict() for entry in copied], [entry._asdict() for entry in packed]
+        emit_json({"copied": offers, "packages": releases, "problems": problems})
     else:
         for problem in problems:
             click.echo(f"error: {problem}", err=True)
         size = size_text(sum(entry.size for entry in copied) + sum(entry.size for entry in packed))
-        offers = counted(sum(entry.offers for entry in copied), "offer", "offers")
-        releases = counted(sum(entry.releases for entry in packed), "release", "releases")
-        click.echo(
-            f"{offers} and {releases} copied, {size} of blobs" if packed else f"{offers} copied, {size} of blobs"
-        )
+        what = counted(sum(entry.offers for entry in copied), "offer", "offers")
+        if packed:
+            what += f" and {counted(sum(entry.releases for entry in packed), 'release', 'releases')}"
+        click.echo(f"{what} copied, {size} of blobs")
     sys.exit(FAILED if problems else OK)

@@ -25,6 +25,12 @@ def test_another_text_is_refused(text):
         version.parse(text, "kernel.toml")
 
 
+@pytest.mark.parametrize("parse", [version.parse, version.parse_range])
+def test_a_number_without_quotes_is_told_from_a_version(parse):
+    with pytest.raises(KernelFormatError, match=r"2\.3 cannot be used\. Expected a version .*, in quotes\."):
+        parse(2.3, "kernel.toml: version")
+
+
 @given(VERSIONS)
 def test_a_version_is_read_as_it_is_written(number):
     assert version.parse(str(number)) == number

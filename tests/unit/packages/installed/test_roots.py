@@ -67,6 +67,15 @@ class TestModes:
         registry.install()
         assert {stat.S_IMODE(os.stat(folder).st_mode) for folder in shared} == {0o2775}
 
+    def test_every_user_can_read_all_that_was_installed(self, registry):
+        registry.publish()
+        registry.install()
+        for parent, folders, names in os.walk(registry.root.join()):
+            folders[:] = [name for name in folders if name not in ("locks", "staging")]
+            modes = {name: os.stat(os.path.join(parent, name)).st_mode for name in [*folders, *names]}
+            assert [name for name in folders if modes[name] & 0o005 != 0o005] == []
+            assert [name for name in names if not modes[name] & 0o004] == []
+
     def test_a_release_is_readable_from_the_moment_that_it_is_there(self, registry, monkeypatch):
         """One who is killed right after the rename must not leave a release that others cannot read."""
         registry.publish()

@@ -13,6 +13,7 @@ from support.text_files import write
 from opforge.accelerator.target import Target
 from opforge.errors import BuilderError, KernelFormatError, OpforgeError
 from opforge.packages.form.version import Version
+from opforge.packages.pack.run import Options, pack
 from opforge.packages.sources import build_toml, project
 
 KERNEL = 'name = "acme/relu"\nversion = "2.3"\nlicense = "MIT"\n[op]\nsources = ["relu.cpp"]\n'
@@ -109,6 +110,12 @@ class TestKernelToml:
         with pytest.raises(BuilderError, match=f"{name}:B: {problem}"):
             project.read(str(tmp_path) if in_project else f"{name}:B")
 
+    @pytest.mark.parametrize("folder", ["python/", "./python", "python//", "tests/../python"])
+    def test_a_folder_may_be_written_in_several_ways(self, tmp_path, folder):
+        write(tmp_path, "kernel.toml", f'python = "{folder}"\n{KERNEL}')
+        write(tmp_path, "python/__init__.py", "")
+        assert project.read(str(tmp_path)).python == str(tmp_path / "python")
+
     def test_a_folder_without_a_description_is_refused(self, tmp_path):
         with pytest.raises(KernelFormatError, match=r"Expected a folder with kernel\.toml or build"):
             project.read(str(tmp_path))
@@ -133,6 +140,17 @@ class TestBuildToml:
         table["general"]["kernel-depends"] = [{"repo-id": "Acme-Labs/Base", "version": 2}]
         described = build_toml.parse(table, "build.toml", hub)
         assert (described.name, [*described.kernel_depends]) == ("acme-labs/silu", ["acme-labs/base"])
+
+    def test_what_one_backend_needs_is_in_its_variants_alone(self, hub, tmp_path):
+        cuda = {"python-depends": ["nvidia-cutlass-dsl"], "kernel-depends": [{"repo-id": "acme/gemm", "version": 3}]}
+        table = {"general": {**HUB["general"], "cuda": cuda}, "torch-noarch": {}}
+        described = build_toml.parse(table, "build.toml", hub)
+        packed = pack(described, str(tmp_path / "out"), Options(tried=False))
+        stated = {variant.label: variant.metadata for variant in packed}
+        assert stated["torch-cpu"].python_depends == ("einops",)
+        assert stated["torch-cpu"].opforge["depends"] == {"acme/base": "1"}
+        assert stated["torch-cuda"].python_depends == ("einops", "nvidia-cutlass-dsl")
+        assert stated["torch-cuda"].opforge["depends"] == {"acme/base": "1", "acme/gemm": "3"}
 
     def test_the_versions_of_torch_are_a_range_with_both_ends(self, hub):
         table = copy.deepcopy(HUB)

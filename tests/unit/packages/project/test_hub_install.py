@@ -66,6 +66,14 @@ def test_what_is_locked_is_installed_and_loaded(registry, cache, kind):
     assert opforge.get_kernel("acme/plain", 1).VALUE == 1
 
 
+def test_variants_of_frameworks_that_are_not_known_here_stop_nothing(registry, cache):
+    folder, _digest = cache()
+    for label in ("jax06-cu130-x86_64-linux", "torch213-cxx11-vulkan14-x86_64-linux"):
+        write(folder.parent / label, "metadata.json", json.dumps({"name": "plain", "backend": {"type": "other"}}))
+    ((release, _is_new),) = install(registry, NEW)
+    assert [part.candidate.label for part in release.variants] == ["torch-universal"]
+
+
 def test_the_hash_of_the_older_format_is_compared(registry, cache):
     _folder, digest = cache()
     assert install(registry, old(digest), all_platforms=True)

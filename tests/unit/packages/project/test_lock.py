@@ -203,6 +203,14 @@ def test_a_lock_file_that_is_damaged_or_half_merged_is_refused(content, project,
     assert text in str(error.value)
 
 
+def test_what_is_said_of_a_damaged_file_helps(registry, content, project):
+    write(project, "opforge.lock", content.replace("format = 1", "format = "))
+    with pytest.raises(KernelFormatError, match="to write it anew, remove it and run: opforge lock"):
+        locked(registry, project)
+    os.unlink(project / "opforge.lock")
+    assert locked(registry, project)[0] == {"acme/plain": "1"}
+
+
 def test_a_kernel_that_is_in_it_twice_is_refused(content, project):
     kernel = content[content.index("[[kernel]]") :]
     write(project, "opforge.lock", f"{content}\n{kernel}")

@@ -45,6 +45,23 @@ def test_again_copies_what_is_new(registry, other):
     assert [entry.releases for entry in mirror.copy(registry.store, other, ["acme/plain"])] == [1]
 
 
+def test_a_yank_that_was_taken_back_leaves_no_older_state(registry, other):
+    registry.publish(number="1")
+    list(mirror.copy(registry.store, other))
+    publish.yank(registry.store, "acme/plain", Version(1), "wrong")
+    publish.unyank(registry.store, "acme/plain", Version(1))
+    list(mirror.copy(registry.store, other))
+    ours, theirs = (index.read(store, "acme/plain")[0] for store in (registry.store, other))
+    assert ours == theirs and ours.sequence == 3, "a lock that was made with one serves with the other"
+
+
+def test_a_package_of_which_nothing_could_be_copied_is_not_there(registry, other):
+    done = registry.publish(number="1")
+    registry.store.delete(f"v1/releases/sha256/{done.digest[:2]}/{done.digest}")
+    (entry,) = mirror.copy(registry.store, other)
+    assert entry.problems and index.read(other, "acme/plain")[0] is None
+
+
 def test_a_version_with_other_files_is_left_alone_and_reported(registry, other):
     registry.publish(number="1")
     folder = registry.packed(text="VALUE = 9\n")

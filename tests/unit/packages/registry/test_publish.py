@@ -32,6 +32,18 @@ class TestPublish:
         again = publish.publish(registry.store, folder, keys.signer())
         assert (again.is_new, again.digest, registry.files()) == (False, first.digest, before)
 
+    def test_the_same_again_puts_back_what_the_store_has_lost(self, registry):
+        folder = registry.packed()
+        publish.publish(registry.store, folder, keys.signer())
+        before = registry.files()
+        (blob,) = [name for name in before if name.startswith("v1/blobs/")]
+        registry.replace(blob, b"cut")
+        with pytest.raises(StoreError, match=r"it has 3 bytes, and .* Remove that file, and publish again"):
+            registry.install()
+        registry.store.delete(blob)
+        assert not publish.publish(registry.store, folder, keys.signer()).is_new
+        assert registry.files() == before and registry.install().version == Version(1)
+
     def test_the_same_version_with_other_files_is_refused_for_ever(self, registry):
         registry.publish(number="2.3")
         publish.yank(registry.store, "acme/plain", Version(2, 3), "wrong")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 
 import pytest
+from click.testing import CliRunner
 
+from opforge.cli import group
 from opforge.errors import PublishError, SignatureError, TrustFileError
 from opforge.packages.registry.tuf import FOLDER, TIMESTAMP, client, roots
 from opforge.remote.signatures import keys
@@ -77,6 +79,30 @@ def test_a_root_that_others_can_replace_is_not_trusted(tuf):
 def test_a_file_that_is_no_root_is_not_trusted(registry, text):
     with pytest.raises(Exception, match=r"The trust file .* cannot be used"):
         roots.trust(registry.url, text.encode())
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"signed": {"_type": "snapshot"}}'])
+def test_a_trusted_root_that_was_damaged_here_is_not_the_registrys_fault(tuf, text):
+    with open(os.path.join(roots.folder_of(tuf.url), roots.FILE), "w") as file:
+        file.write(text)
+    for action in (tuf.publish, tuf.install):
+        with pytest.raises(TrustFileError, match=r"trusted-root\.json cannot be used: .* Trust the registry's root"):
+            action()
+
+
+def test_a_trusted_root_that_is_incomplete_is_an_error_of_publishing(tuf):
+    roots.trust(tuf.url, b'{"signed": {"_type": "root"}}')
+    with pytest.raises(SignatureError, match="the root metadata of it that you trust cannot be read"):
+        tuf.publish()
+
+
+def test_without_a_file_to_write_nothing_is_begun(registry, key_pairs, tmp_path):
+    for name in ("root", "ci"):
+        key_pairs.public(name)
+    words = ["tuf", "init", registry.url, "--root-key", "root", "--key", "ci", "--out", str(tmp_path / "no" / "x.json")]
+    done = CliRunner().invoke(group, words)
+    assert done.exit_code == 2 and "cannot be written: expected a file in a folder of yours" in done.output
+    assert registry.files() == []
 
 
 def test_metadata_cannot_be_begun_twice_or_by_too_few_keys(tuf, key_pairs):
@@ -208,6 +234,24 @@ def test_many_processes_of_one_user_read_at_once(tuf, tmp_path):
     (tmp_path / "clients").mkdir()
     lines = Clients(tuf, tmp_path / "clients", processes=8, users="shared").stop()
     assert {*lines} == {"read"} and len(lines) >= 24, lines
+
+
+def test_renewing_the_root_forgets_nothing_that_was_seen(tuf, tmp_path):
+    tuf.publish(number="1")
+    earlier = tuf.content(TIMESTAMP)
+    tuf.publish(number="2", text="VALUE = 2\n")
+    words = ["--old-root-key", "root", "--root-key", "root", "--key", "ci", "--out", str(tmp_path / "root.json")]
+    assert CliRunner().invoke(group, ["tuf", "rotate", tuf.url, *words], catch_exceptions=False).exit_code == 0
+    tuf.replace(TIMESTAMP, earlier)
+    with pytest.raises(SignatureError, match=r"its timestamp is version 2, and version \d was seen before"):
+        tuf.publish(number="3", text="VALUE = 3\n")
+    with pytest.raises(SignatureError, match=REFUSED):
+        tuf.install()
+
+
+def test_a_registry_in_a_folder_is_protected_with_and_without_a_host(tuf):
+    tuf.publish()
+    assert roots.read(tuf.url.replace("file://", "file://localhost")) == trusted(tuf)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
@@ -191,3 +192,5 @@ class TestMirror:
         assert "1 offer copied" in shown
         assert f"error: 'plian' is no op of {nodes.url}. It offers: plain" in shown
         assert (tmp_path / "to" / offers.name_of(entry.record["description"])).exists()
+        shown = run(mirror.command, nodes.url, f"file://{tmp_path}/to", "plian", "--json")
+        assert json.loads(shown)["problems"] == [f"'plian' is no op of {nodes.url}. It offers: plain"]

@@ -1,0 +1,94 @@
+"""The bytecode that an installation has made: Python runs it unchecked, so what has become of it is noticed."""
+
+from __future__ import annotations
+
+import json
+import os
+import py_compile
+import shutil
+from importlib.machinery import SourceFileLoader
+from importlib.util import cache_from_source
+
+import pytest
+from support.text_files import write
+
+import opforge
+from opforge.packages.form import version
+from opforge.packages.installed import releases
+from opforge.packages.load import get_kernel as loading
+from opforge.packages.registry import verification
+
+
+@pytest.fixture
+def bytecode(registry):
+    """Installs acme/plain; returns the path of the bytecode of its `__init__.py`."""
+    registry.publish()
+    (part,) = registry.install().variants
+    return os.path.join(part.folder, cache_from_source("__init__.py"))
+
+
+def replace(path, content):
+    os.chmod(path, 0o644)
+    with open(path, "wb") as file:
+        file.write(content)
+
+
+def loaded():
+    loading.reset()
+    loading._modules.clear()
+    return opforge.get_kernel("acme/plain", 1)
+
+
+def cut(path, _scratch):
+    """Leaves it as a power cut does."""
+    with open(path, "rb") as file:
+        content = file.read()
+    replace(path, content[: len(content) // 2])
+
+
+def of_another(path, scratch):
+    write(scratch, "other.py", "VALUE = 2\n")
+    mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    py_compile.compile(str(scratch / "other.py"), str(scratch / "other.pyc"), invalidation_mode=mode)
+    replace(path, (scratch / "other.pyc").read_bytes())
+
+
+def gone(path, _scratch):
+    os.unlink(path)
+
+
+@pytest.mark.parametrize("change", [cut, of_another, gone])
+def test_what_was_changed_is_not_used_and_is_made_again(registry, bytecode, change, tmp_path):
+    change(bytecode, tmp_path)
+    assert loaded().VALUE == 1
+    (release,) = releases.matching(registry.root, "acme/plain", version.ANY)
+    (problem,) = verification.problems(release, deep=False)
+    assert "File hash mismatch for __pycache__/__init__." in problem
+    assert verification.problems(registry.install(), deep=True) == []
+    assert loaded().VALUE == 1 and type(loaded().__loader__) is SourceFileLoader
+
+
+def test_the_bytecode_of_a_copied_environment_is_used(registry, bytecode, monkeypatch):
+    copy = registry.scratch / "copy"
+    shutil.copytree(registry.root.path, copy)
+    monkeypatch.setenv("OPFORGE_KERNEL_PATH", str(copy))
+    assert loaded().VALUE == 1 and type(loaded().__loader__) is SourceFileLoader
+    assert loaded().__file__.startswith(str(copy))
+
+
+def test_what_another_python_adds_changes_nothing(registry, bytecode):
+    write(os.path.dirname(bytecode), "__init__.cpython-399.pyc", "")
+    (release,) = releases.matching(registry.root, "acme/plain", version.ANY)
+    assert verification.problems(release, deep=True) == []
+    assert type(loaded().__loader__) is SourceFileLoader
+
+
+def test_what_an_older_opforge_has_installed_is_loaded(registry, bytecode):
+    path = registry.root.release("acme/plain", "1")
+    with open(path) as file:
+        value = json.load(file)
+    for part in value["variants"]:
+        del part["bytecode"]
+    write(os.path.dirname(path), os.path.basename(path), json.dumps(value))
+    (release,) = releases.matching(registry.root, "acme/plain", version.ANY)
+    assert loaded().VALUE == 1 and verification.problems(release, deep=True) == []

@@ -1,0 +1,68 @@
+"""Folders of packages whose metadata leads elsewhere: nothing outside of the root is made or changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+
+import pytest
+from click.testing import CliRunner
+
+from opforge.cli import group
+from opforge.packages.form.digests import SIZES
+
+RECORD = {
+    "abi": "torch-stable",
+    "description": "a" * 32,
+    "exports": [],
+    "file": "x.so",
+    "format": 1,
+    "key": "b" * 32,
+    "needs": [],
+    "op": "plain",
+    "plan": "c" * 32,
+    "python_module": False,
+    "sha256": "d" * 2 * SIZES["sha256"],
+    "size": 1,
+    "target": "cpu:x86-64",
+}
+"""What is read of a record before the library is compared with it."""
+
+
+@pytest.fixture
+def own(tmp_path):
+    """A private folder of the user's, such as ~/.ssh."""
+    folder = tmp_path / "own"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+def installed(registry, **ours):
+    """Installs a folder whose metadata says this; returns the exit code and what was printed."""
+    folder = registry.packed()
+    path = os.path.join(folder, "build", "torch-universal", "metadata.json")
+    with open(path) as file:
+        stated = json.load(file)
+    stated["x-opforge"] |= ours
+    with open(path, "w") as file:
+        json.dump(stated, file)
+    done = CliRunner().invoke(group, ["install", folder, "--into", registry.root.path], catch_exceptions=False)
+    return done.exit_code, done.output
+
+
+def is_untouched(folder):
+    return os.listdir(folder) == [] and stat.S_IMODE(os.stat(folder).st_mode) == 0o700
+
+
+@pytest.mark.parametrize("name", ["../../../own/plain", "../../../own", "acme/../../../../own/plain", "plain", 3])
+def test_a_name_that_is_none_is_refused(registry, own, name):
+    code, output = installed(registry, name=name)
+    assert code == 1 and "Expected ORG/NAME in lower-case ASCII letters" in output
+    assert is_untouched(own)
+
+
+@pytest.mark.parametrize("field", ["description", "key"])
+def test_the_record_of_a_library_leads_nowhere_else(registry, own, field):
+    installed(registry, record=RECORD | {field: "../../../own/inside"}, library="__init__.py")
+    assert is_untouched(own)
