@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 
 import pytest
@@ -42,6 +43,30 @@ def test_a_header_that_appears_in_an_earlier_folder_of_cxxflags_is_seen(tmp_path
     assert value(tmp_path) == (1, "built")
     text_files.write(folders[0], "shadowed.h", "#define SHADOWED 2\n")
     assert value(tmp_path) == (2, "built")
+
+
+@pytest.mark.parametrize(
+    "lists", ["-MMD -MP", "-MD -MF mine.d -MT mine.o", "--write-user-dependencies", "-Wp,-MMD,mine.d"]
+)
+@pytest.mark.parametrize("compiler", ["g++", "clang++"])
+def test_all_headers_are_compared_whatever_list_of_them_the_flags_request(
+    tmp_path, folders, monkeypatch, compiler, lists
+):
+    if not shutil.which(compiler):
+        pytest.skip(f"{compiler} is not installed")
+    text_files.write(tmp_path, "plain.cpp", SOURCE)
+    monkeypatch.setenv("CXX", compiler)
+    monkeypatch.setenv("CXXFLAGS", f"{lists} -isystem {folders[0]}")
+    for number in (1, 2):
+        text_files.write(folders[0], "shadowed.h", f"#define SHADOWED {number}\n")
+        assert value(tmp_path) == (number, "built")
+
+
+def test_a_list_of_headers_that_the_flags_request_does_not_hide_the_flags_behind_it(tmp_path, folders, monkeypatch):
+    text_files.write(tmp_path, "plain.cpp", f"{SOURCE}#if !__has_include(NAME)\n#endif\n")
+    text_files.write(folders[0], "shadowed.h", "#define SHADOWED 1\n#define NAME <none.h>\n")
+    monkeypatch.setenv("CXXFLAGS", f"-MD -I{folders[0]}")
+    assert value(tmp_path) == (1, "built")
 
 
 def test_every_spelling_of_a_folder_to_be_searched_is_known():
