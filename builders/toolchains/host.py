@@ -204,7 +204,10 @@ def prefix_maps(plan: BuildPlan, roots: Mapping[str, str]) -> list[str]:
     used = {path.root for path in (*plan.sources, *plan.include, *plan.system_include)}
     flags = (*plan.compile_flags, *plan.device_flags)
     used |= {name for name, path in roots.items() if any(path in flag for flag in flags)}
-    return [f"-ffile-prefix-map={roots[name]}={name}" for name in sorted(used) if name in roots and name != "system"]
+    folders = [(roots[name], name) for name in used if name in roots and name != "system"]
+    # Of several that fit, compilers use the last one: the nearest, as one root may lie in another here and not elsewhere.
+    folders.sort(key=lambda pair: (len(pair[0]), pair[1]))
+    return [f"-ffile-prefix-map={path}={name}" for path, name in folders]
 
 
 def absolute(path: RootedPath, roots: Mapping[str, str]) -> str:
