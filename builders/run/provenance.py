@@ -44,6 +44,7 @@ class Provenance:
         disk: The disk.
         trusted_roots: The roots of a toolchain that change with its version only, each with its stamp file.
         packages: The lists of installed packages.
+        outside: Folders outside of every root to which `..` leads from one.
     """
 
     def __init__(
@@ -52,8 +53,12 @@ class Provenance:
         disk: Disk,
         trusted_roots: Mapping[str, str] | None = None,
         packages: PackageFiles | None = None,
+        outside: Iterable[RootedPath] = (),
     ) -> None:
         self.roots, self._disk = roots, disk
+        located = [(os.path.join(roots[folder.root], folder.path, ""), folder) for folder in outside]
+        plain = [(_plain(path), folder) for path, folder in located if _plain(path) != path]  # not behind a link
+        self._outside = sorted(plain, key=lambda pair: -len(pair[0]))
         bases = [(name, path.rstrip("/") + "/") for name, path in roots.items() if name != "system"]
         self._bases = sorted(bases, key=lambda base: -len(base[1]))
         self._packages = packages or PackageFiles(disk)
@@ -87,7 +92,7 @@ class Provenance:
         return next((name for name, base in self._bases if f"{path}/".startswith(base)), "system")
 
     def _location_beside(self, path: str, spelled: str) -> RootedPath | None:
-        """Returns a file outside of every root by the root from which `..` led to it; None if none did.
+        """Returns a file outside of every root by the root from which `..` leads to it; None if none does.
 
         It is the op's own like the files of that root: as a file of the system it would be in no record of an entry.
         """
@@ -96,7 +101,10 @@ class Provenance:
             below = os.path.relpath(folder, self.roots[base])
             if os.path.realpath(os.path.join(self.roots[base], below)) == os.path.realpath(folder):
                 self._beside[folder] = RootedPath(base, below)
-        return self._beside[folder].join(os.path.basename(path)) if folder in self._beside else None
+        if folder in self._beside:
+            return self._beside[folder].join(os.path.basename(path))
+        above = ((location, base) for base, location in self._outside if f"{path}/".startswith(f"{base}/"))
+        return next((location.join(os.path.relpath(path, base)) for location, base in above), None)
 
     def stamps(self, reads: Iterable[Read]) -> dict[tuple[str, str], Stamp]:
         """Returns the present stamps of these files. A file that is gone has none."""

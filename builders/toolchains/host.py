@@ -205,7 +205,8 @@ def prefix_maps(plan: BuildPlan, roots: Mapping[str, str]) -> list[str]:
     flags = (*plan.compile_flags, *plan.device_flags)
     used |= {name for name, path in roots.items() if any(path in flag for flag in flags)}
     folders = [(roots[name], name) for name in used if name in roots and name != "system"]
-    # Of several that fit, compilers use the last one: the nearest, as one root may lie in another here and not elsewhere.
+    folders += [(absolute(folder, roots), f"{folder.root}/{folder.path}") for folder in plan.outside()]
+    # Compilers use the last one that fits: the nearest, as one root may lie within another here and not elsewhere.
     folders.sort(key=lambda pair: (len(pair[0]), pair[1]))
     return [f"-ffile-prefix-map={path}={name}" for path, name in folders]
 
