@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from support import sample_ops, text_files
 
-from opforge.builders.run.dependencies import folders_in_flags
+from opforge.builders.run.dependencies import LATER_FLAGS, folders_in_flags
 
 SOURCE = "#include <shadowed.h>\n" + sample_ops.EXPORT + " int value() { return SHADOWED; }\n"
 
@@ -71,7 +71,47 @@ def test_a_list_of_headers_that_the_flags_request_does_not_hide_the_flags_behind
 
 def test_every_spelling_of_a_folder_to_be_searched_is_known():
     flags = ["-O2", "-I/a", "-I", "/b", "-isystem/c", "-iquote", "/d", "-idirafter", "/e", "-L/f", "-Irelative", "/g.o"]
-    assert folders_in_flags(flags) == ["/a", "/b", "/c", "/d", "/e", "/f"]
+    assert folders_in_flags(flags) == ["/a", "/b", "/c", "/d", "/f"]
+    assert folders_in_flags(flags, LATER_FLAGS) == ["/e"]
+    long = ["--include-directory=/a", "--include-directory", "/b", "--library-directory=/c", "--library-path", "/d"]
+    assert folders_in_flags(long) == ["/a", "/b", "/c", "/d"]
+    passed_on = ["-Wl,-L/a,-L,/b", "-Xlinker", "-L", "-Xlinker", "/c", "-Wp,-I/d", "-Wa,-I/e", "-Xcompiler=-I/f,-I/g"]
+    assert folders_in_flags(passed_on) == ["/a", "/b", "/c", "/d", "/e", "/f", "/g"]
+
+
+@pytest.mark.parametrize("option", ["@{}/flags", "-Wl,@{}/flags"])
+def test_a_library_that_appears_in_an_earlier_folder_of_a_file_of_arguments_is_seen(tmp_path, folders, option):
+    text_files.write(tmp_path, "flags", f"-L{folders[0]} -L{folders[1]}\n")
+    source = 'extern "C" int two();' + sample_ops.EXPORT + " int value() { return two(); }\n"
+    text_files.write(tmp_path, "plain.cpp", source)
+    for folder, number in ((folders[1], 1), (folders[0], 2)):
+        source = text_files.write(folder, "two.cpp", f'extern "C" int two() {{ return {number}; }}\n')
+        subprocess.run(["g++", "-fPIC", "-c", source, "-o", f"{folder}/two.o"], check=True)
+        subprocess.run(["ar", "rcs", f"{folder}/libtwo.a", f"{folder}/two.o"], check=True)
+        assert value(tmp_path, extra_link_args=[option.format(tmp_path), "-ltwo"]) == (number, "built")
+
+
+def test_a_file_of_arguments_that_names_itself_is_read_once(tmp_path):
+    text_files.write(tmp_path, "flags", f"-I/a @{tmp_path}/flags\n")
+    assert folders_in_flags([f"@{tmp_path}/flags"]) == ["/a"]
+
+
+@pytest.mark.parametrize("option", ["-I{}", "--include-directory={}"])
+def test_a_header_that_appears_in_an_earlier_folder_of_a_file_of_arguments_is_seen(tmp_path, folders, option):
+    text_files.write(tmp_path, "plain.cpp", SOURCE)
+    text_files.write(tmp_path, "flags", "\n".join(option.format(folder) for folder in folders))
+    for folder, number in ((folders[1], 1), (folders[0], 2)):
+        text_files.write(folder, "shadowed.h", f"#define SHADOWED {number}\n")
+        assert value(tmp_path, extra_compile_args=[f"@{tmp_path}/flags"]) == (number, "built")
+
+
+def test_a_header_that_appears_in_a_folder_of_the_compilers_own_precedes_one_of_idirafter(tmp_path, folders):
+    text_files.write(tmp_path, "plain.cpp", SOURCE)
+    (folders[0] / "include").mkdir()  # g++ searches it by itself if the folder of -B has it
+    flags = [f"-B{folders[0]}/", "-idirafter", str(folders[1])]
+    for folder, number in ((folders[1], 1), (folders[0] / "include", 2)):
+        text_files.write(folder, "shadowed.h", f"#define SHADOWED {number}\n")
+        assert value(tmp_path, extra_compile_args=flags) == (number, "built")
 
 
 @pytest.mark.parametrize("kind", [".a", ".so"])
