@@ -70,7 +70,8 @@ def reads_of_step(
         folders = [*search_folders(job), *job.toolchain.search_folders()]
         paths |= assembled_files(untrusted, step.argv, folders)
     if not step.unit:
-        paths |= archives.files_of_link(step.argv, paths, search_folders(job), bool(step.depfile))
+        folders = [*search_folders(job), *job.toolchain.library_folders()]
+        paths |= archives.files_of_link(step.argv, paths, folders, bool(step.depfile))
     variants = job.located_plan.variants()
     flags = {flag for plan in variants for flag in (*plan.compile_flags, *plan.device_flags, *plan.link_flags)}
     paths |= files_in_flags(step.argv, flags).difference(written)
@@ -104,9 +105,12 @@ def source_folders(job: Job) -> list[str]:
 
 def compiler_folders(job: Job) -> list[str]:
     """Returns the folders that the compiler searches by itself, in order, and those that it searches after them."""
-    variants = job.located_plan.variants()
+    plan, variants = job.located_plan, job.located_plan.variants()
+    # What the compiler itself adds to every library is a part of it.
+    links = plan.libraries or any(flag.startswith(("-l", "--library")) for flag in arguments(plan.link_flags))
+    own = (*job.toolchain.search_folders(), *(job.toolchain.library_folders() if links else ()))
     after = [folder for variant in variants for folder in folders_in_flags(_flags(variant), LATER_FLAGS)]
-    return [folder for folder in (*job.toolchain.search_folders(), *after) if folder not in search_folders(job)]
+    return [folder for folder in (*own, *after) if folder not in search_folders(job)]
 
 
 def _flags(plan: BuildPlan) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from opforge.cache.filesystem.disk import Disk, Stamp
 from opforge.cache.filesystem.packages import PackageFiles
 from opforge.cache.records.inputs import Answer, Dependency, Inputs, RootedPath
 from opforge.cache.records.trusted_trees import stamp_file
-from opforge.cache.records.validity import INCLUDE, VARIABLE, Listings, below, located, names_before, places
+from opforge.cache.records.validity import INCLUDE, VARIABLE, Listings, below, located, names_before, places, with_twins
 
 from .reads.questions import DATE, Questions
 from .reads.surroundings import Surroundings, look_around
@@ -21,7 +21,6 @@ PYTHON_STAMP = "patchlevel.h"
 """The header that states Python's version: it is replaced together with an installation."""
 PYTHON_FOLDERS = ("", "cpython", "internal", "internal/mimalloc", "internal/mimalloc/mimalloc")
 """The folders of Python's own headers, below its include folder. pip puts other packages' headers beside them."""
-LIBRARIES = (".so", ".a")
 NO_QUESTIONS = Questions()
 
 
@@ -136,10 +135,7 @@ class Provenance:
         quoting = sorted({os.path.dirname(read.path) for read in reads if not read.tree})
         spelled = {path for read in reads for path in (read.path, read.spelled) if path}
         bases = {*folders, *own, *quoting, *(os.path.dirname(read.spelled) for read in reads if not read.tree)}
-        names = questions.names | _names_below(bases, spelled)
-        # The linker takes either for -lfoo, from the first folder that has one: both names are watched.
-        stems = [os.path.splitext(name) for name in names]
-        names |= {stem + suffix for stem, end in stems if end in LIBRARIES for suffix in LIBRARIES}
+        names = with_twins(questions.names | _names_below(bases, spelled))
         searched = [
             folder for folder in dict.fromkeys([*quoting, *folders]) if self._root_of(folder) not in self._trusted
         ]

@@ -128,7 +128,10 @@ class HostToolchain(Toolchain):
     def search_folders(self) -> tuple[str, ...]:
         values = [os.environ.get("CPATH", ""), os.environ.get("CPLUS_INCLUDE_PATH", "")]
         user = [os.path.realpath(folder) for value in values for folder in value.split(os.pathsep) if folder]
-        return (*user, *self._info["search"], *self._info["libraries"])
+        return (*user, *self._info["search"])
+
+    def library_folders(self) -> tuple[str, ...]:
+        return tuple(self._info["libraries"])
 
     def steps(self, plan: BuildPlan, roots: Mapping[str, str], library: str) -> list[Step]:
         units = [self.compile(plan, roots, source, name) for name, source in objects_of(plan)]
