@@ -94,7 +94,7 @@ def search_folders(job: Job) -> list[str]:
     flags = [folder for variant in variants for folder in folders_in_flags(_flags(variant))]
     values = [dict(plan.environment).get(name, "").split(os.pathsep) for name in FOLDER_VARIABLES]
     named = [folder for value in values for folder in value if os.path.isabs(folder)]
-    return [*include, *flags, *named, *map(os.path.realpath, named)]
+    return [*include, *flags, *named, *map(os.path.realpath, named), *job.toolchain.first_folders()]
 
 
 def source_folders(job: Job) -> list[str]:

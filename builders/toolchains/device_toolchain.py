@@ -130,6 +130,9 @@ class DeviceToolchain(Toolchain):
     def search_folders(self) -> tuple[str, ...]:
         return (*self.host.search_folders(), *self.info["include"])
 
+    def first_folders(self) -> tuple[str, ...]:
+        return self.host.first_folders()
+
     def library_folders(self) -> tuple[str, ...]:
         return self.host.library_folders()
 

@@ -130,6 +130,9 @@ class HostToolchain(Toolchain):
         user = [os.path.realpath(folder) for value in values for folder in value.split(os.pathsep) if folder]
         return (*user, *self._info["search"])
 
+    def first_folders(self) -> tuple[str, ...]:
+        return tuple(self._info["first"])
+
     def library_folders(self) -> tuple[str, ...]:
         return tuple(self._info["libraries"])
 

@@ -75,6 +75,10 @@ class Toolchain(Protocol):
     def search_folders(self) -> tuple[str, ...]:
         """Returns the folders, in order, that it searches for headers by itself."""
 
+    def first_folders(self) -> tuple[str, ...]:
+        """Returns those of `search_folders` that it searches before, or among, the folders that a command names."""
+        return ()
+
     def library_folders(self) -> tuple[str, ...]:
         """Returns the folders, in order, that it searches for libraries by itself."""
         return ()

@@ -56,6 +56,7 @@ class ZigToolchain(HostToolchain):
             "machine": f"{self.machine}-linux-gnu",
             "version": f"zig {version} clang",
             "search": search.header_folders(probe.run(self.argv, "-x", "c++", "-E", "-v", os.devnull)),
+            "first": [],
             "linker_flags": [],
             "tells_archives": False,
             "libraries": [],

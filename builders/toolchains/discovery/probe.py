@@ -20,7 +20,7 @@ from opforge.errors import ToolchainError
 
 from . import configuration, programs, search
 
-FORMAT = 10
+FORMAT = 11
 PROGRAMS = ("cc1plus", "as", "ld")
 ADVICE = "Set CXX to a C++ compiler that works, such as g++ or clang++"
 RENEW_SECONDS = 24 * 3600.0
@@ -38,7 +38,7 @@ in which such a program would appear, or in which a link to the compiler lies.
 """
 VARYING = re.compile(r"(/[^\s\"=,]+)?/(cc\w{6}|null-\w+)\.\w+|-f[\w-]+-compilation-dir=[^\s\"]*")
 """In the output of -###: the names of temporary files, and the working folder."""
-HOST_SHAPE = {"machine": str, "version": str, "search": list, "linker_flags": list, "libraries": list}
+HOST_SHAPE = {"machine": str, "version": str, "search": list, "first": list, "linker_flags": list, "libraries": list}
 """The further entries of a C++ compiler's info, with their types."""
 _infos: dict[tuple[str, ...], CompilerInfo] = {}
 _unsaved: set[tuple[str, ...]] = set()
@@ -55,9 +55,9 @@ def host_info(
 ) -> CompilerInfo:
     """Returns the info of a C++ compiler: HOST_SHAPE, `tells_archives` and `lists_assembled`.
 
-    `machine` is a triple, `search` lists the folders of headers, `linker_flags` select `linker`, and `tells_archives`
-    is true if the linker lists the archives that it reads. `libraries` lists the folders of libraries.
-    `lists_assembled` is true if the assembler lists the files that it reads.
+    `machine` is a triple, `search` lists the folders of headers, `first` those of them that may come before an op's
+    own, and `libraries` the folders of libraries. `linker_flags` select `linker`, and `tells_archives` is true if the
+    linker lists the archives that it reads. `lists_assembled` is true if the assembler lists the files that it reads.
 
     Args:
         argv: The compiler and the arguments that always go with it.
@@ -212,11 +212,12 @@ def _probe_host(argv: Sequence[str], linker: str, disk: Disk, path_flags: Sequen
     linker_flags = _linker_flags(argv, linker)
     if linker_flags:
         files["linker"] = linker
-    report = run([*argv, *path_flags], "-x", "c++", "-E", "-v", os.devnull)
+    report = run([*argv, *path_flags], "-isystem", search.MARK, "-x", "c++", "-E", "-v", os.devnull)
     folders = search.header_folders(report)
     files |= {f"flags {number}": path for number, path in enumerate(configuration.files(report))}
     files = {name: os.path.realpath(path) for name, path in files.items()}
     missing = configuration.missing_files(argv, machine, path_flags, folders, PROGRAMS)
+    missing += search.missing_folders(report)
     lists = _accepts(argv, *linker_flags, f"-Wl,--dependency-file={os.devnull}", "-Wl,--version")
     identity: Mapping[str, str] = {
         "version": version.splitlines()[0] if version else "",
@@ -231,6 +232,7 @@ def _probe_host(argv: Sequence[str], linker: str, disk: Disk, path_flags: Sequen
         "machine": machine,
         "version": version,
         "search": folders,
+        "first": search.first_folders(report),
         "linker_flags": linker_flags,
         "tells_archives": lists,
         "lists_assembled": _accepts(argv, f"-Wa,--MD,{os.devnull}", *NOTHING),
