@@ -188,7 +188,8 @@ class Provenance:
         for folder, candidates in [*looked_for, *((folder, questions.names) for folder in asked_in)]:
             base = folder.resolve(self.roots) or ""
             possible = [name for name in candidates if listings.may_hold(base, name)]
-            watched |= {self._nearest(os.path.dirname(os.path.join(base, name))) for name in possible}
+            leads = [path for name in possible for path in self._disk.links_from(os.path.join(base, name))]
+            watched |= {self._nearest(os.path.dirname(path)) for path in leads}
             present |= {folder.join(name) for name in below(folder, possible, self.roots, listings)}
         folders = located(asked_in, self.roots)
         answers = [Answer(INCLUDE + name, places(name, folders, listings)) for name in questions.names]

@@ -50,8 +50,8 @@ class Listings:
         return first in self.names(folder) or first in OUTSIDE
 
     def holds(self, folder: str, name: str) -> bool:
-        """Returns whether a path below a folder exists; a dangling link counts."""
-        return self.may_hold(folder, name) and self._disk.exists(at(folder, name))
+        """Returns whether a compiler would find a file there: it passes over folders and dangling links."""
+        return self.may_hold(folder, name) and self._disk.is_file(at(folder, name))
 
 
 class Observation:
