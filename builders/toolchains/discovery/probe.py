@@ -73,7 +73,7 @@ def host_info(
     started = [programs.started_by_compiler(name) for name in PROGRAMS]
     words = [programs.which(word) or word for word in argv]
     values = [os.environ.get(variable, "") for variable in PASSED_ENV]
-    name = (*words, "", *path_flags, "", linker, *started, *values, *programs.state(argv))
+    name = (*words, "", *path_flags, "", linker, *started, *values, *programs.state(argv), *programs.behind(argv))
     return cached_info(name, HOST_SHAPE, layout, disk, lambda: _probe_host(argv, linker, disk, path_flags))
 
 
@@ -219,6 +219,7 @@ def _probe_host(argv: Sequence[str], linker: str, disk: Disk, path_flags: Sequen
     missing = configuration.missing_files(argv, machine, path_flags, folders, PROGRAMS)
     missing += search.missing_folders(report)
     lists = _accepts(argv, *linker_flags, f"-Wl,--dependency-file={os.devnull}", "-Wl,--version")
+    started = programs.behind(argv)
     identity: Mapping[str, str] = {
         "version": version.splitlines()[0] if version else "",
         "machine": machine,
@@ -237,7 +238,7 @@ def _probe_host(argv: Sequence[str], linker: str, disk: Disk, path_flags: Sequen
         "tells_archives": lists,
         "lists_assembled": _accepts(argv, f"-Wa,--MD,{os.devnull}", *NOTHING),
         "libraries": search.library_folders(try_run([*argv, *path_flags], "-print-search-dirs")[1]),
-        "stamps": {path: list(disk.stamp(path) or ()) for path in files.values()},
+        "stamps": {path: list(disk.stamp(path) or ()) for path in (*files.values(), *map(os.path.realpath, started))},
         "absent": [path for path in missing if path not in files.values()],
     }
 
