@@ -207,12 +207,15 @@ def _nearest(folder: str, root: str, disk: Disk) -> str:
 
 
 def _working_folder() -> str:
-    """Returns the working folder, if PATH or CXX is relative to it; otherwise empty."""
+    """Returns the working folder, if PATH or CXX is relative to it; otherwise, or if it has been removed, empty."""
     starts = ":" + (settings.variable("PATH") or os.defpath)
     compiler = settings.variable("CXX")
     if "/" in compiler:
         starts += ":" + compiler
-    return "" if starts.count(":") == starts.count(":/") else os.getcwd()
+    try:
+        return "" if starts.count(":") == starts.count(":/") else os.getcwd()
+    except FileNotFoundError:
+        return ""  # and nothing is found in it
 
 
 def _folders(variable: str, default: str = "") -> list[str]:
