@@ -52,6 +52,9 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
     defines = tuple(define for define in defines if define[0] not in own_names)
     defines = (*defines, *(device.defines if device else ()), *spec.defines)
     torch_range = ((abi.TORCH_RANGE, spec.requires_torch),) if spec.requires_torch else ()
+    of_devices = (*spec.device_flags, *(flag for group in spec.groups for flag in group.device_flags))
+    native = machine.native_processor((*optional, *user_compile, *of_devices, *getattr(toolchain, "argv", ())))
+    processor = ((machine.PROCESSOR, native),) if native else ()
     own_arch, root_includes = spec.own_arch or target.arch, _root_includes(spec)
 
     def compile_flags(*more: str) -> tuple[str, ...]:
@@ -93,7 +96,7 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
         ),
         libraries=spec.libraries,
         stubs=stubs,
-        requires=(*part.requires, *(device.requires if device else ()), *torch_range),
+        requires=(*part.requires, *(device.requires if device else ()), *torch_range, *processor),
         environment=toolchain.environment(),
         device_flags=device_flags(own_arch),
         debug_roots=tuple(sorted(root_paths(spec, toolchain.root_paths()).items())) if "-g" in debug_flags else (),

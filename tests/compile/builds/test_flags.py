@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import time
 
 import pytest
 from support import sample_ops, text_files
 
 from opforge.builders.run.dependencies import LATER_FLAGS, folders_in_flags
+from opforge.builders.spec import machine
+from opforge.cache.filesystem.disk import RACY_NS, Disk
 
 SOURCE = "#include <shadowed.h>\n" + sample_ops.EXPORT + " int value() { return SHADOWED; }\n"
 
@@ -168,3 +172,24 @@ def test_a_header_that_appears_and_shadows_none_damages_no_entry(tmp_path, warni
     assert (second.origin, second.key) == ("built", first.key)
     assert cls().build().origin == "cache"
     assert warnings_of_the_cache() == []
+
+
+@pytest.mark.parametrize("variable", ["", "CXXFLAGS", "CXX"])
+def test_what_is_built_for_this_very_processor_is_not_used_on_another_of_its_level(tmp_path, monkeypatch, variable):
+    """A home folder may be on several machines."""
+    monkeypatch.setattr(Disk, "now_ns", lambda _disk: time.time_ns() + 10 * RACY_NS)  # so that look-ups are remembered
+    text_files.write(tmp_path, "plain.cpp", sample_ops.EXPORT + " int value() { return 1; }\n")
+    if variable:
+        monkeypatch.setenv(variable, "g++ -march=native" if variable == "CXX" else "-O2 -march=native")
+    cls = sample_ops.builder_class(tmp_path, "plain", abi="c", extra_compile_args=[] if variable else ["-march=native"])
+    for features, origin in (("avx2 amx", "built"), ("avx2 fma4", "built"), ("amx avx2", "cache")):
+        text = f"processor : 0\nmodel : 1\ncpu MHz : {len(origin)}\nflags : {features}\n\nprocessor : 1\n"
+        monkeypatch.setattr(machine, "CPU_INFO", text_files.write(tmp_path, "cpuinfo", text))
+        assert [cls().build().origin for _load in range(2)] == [origin, "cache"]
+    monkeypatch.setenv("OPFORGE_CACHE_LAYERS", os.environ["OPFORGE_CACHE_DIR"])
+    monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "other store"))
+    assert cls().build().origin == os.environ["OPFORGE_CACHE_LAYERS"]
+    text_files.write(tmp_path, "cpuinfo", "processor : 0\nmodel : 2\n")
+    builder = cls()
+    assert builder.build().origin == "built"
+    assert any("on another processor" in rejected.reason for rejected in builder.trace)
