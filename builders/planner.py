@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from opforge.cache.records.inputs import RootedPath
@@ -17,6 +18,12 @@ from .toolchains.host import BASE_FLAGS
 if TYPE_CHECKING:
     from .spec.op_spec import OpSpec
     from .toolchains.toolchain import Toolchain
+
+LISTS = frozenset({"-MD", "-MMD", "-MP", "-MV", "--write-dependencies", "--write-user-dependencies"})
+LIST_NAMES = ("-MF", "-MT", "-MQ", "-Wp,-MD,", "-Wp,-MMD,")
+"""Flags of dependency lists, alone and with a name in the same word or in the next one."""
+PASSED_ON = ("-Xclang", "-Xcompiler", "-Xpreprocessor")
+"""What comes before a flag for another program."""
 
 
 def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
@@ -45,16 +52,19 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
     defines = tuple(define for define in defines if define[0] not in own_names)
     defines = (*defines, *(device.defines if device else ()), *spec.defines)
     torch_range = ((abi.TORCH_RANGE, spec.requires_torch),) if spec.requires_torch else ()
+    of_devices = (*spec.device_flags, *(flag for group in spec.groups for flag in group.device_flags))
+    native = machine.native_processor((*optional, *user_compile, *of_devices, *getattr(toolchain, "argv", ())))
+    processor = ((machine.PROCESSOR, native),) if native else ()
     own_arch, root_includes = spec.own_arch or target.arch, _root_includes(spec)
 
     def compile_flags(*more: str) -> tuple[str, ...]:
         arch = toolchain.target_flags(target.device, target.arch)
         flags = (*common, *arch, *spec.cxx_flags, *more, *spec.mode_flags, *user_compile)
-        return flag_paths.named(flags, spec.roots)
+        return flag_paths.named(_without_lists(flags), spec.roots)
 
     def device_flags(arch: tuple[str, ...], *more: str) -> tuple[str, ...]:
         flags = toolchain.device_flags(arch, (*common, *spec.mode_flags))
-        return flag_paths.named((*flags, *spec.device_flags, *more), spec.roots)
+        return flag_paths.named(_without_lists((*flags, *spec.device_flags, *more)), spec.roots)
 
     include = include_folders(spec, spec.include_dirs)
     groups, first = [], len(spec.include_dirs)
@@ -86,13 +96,26 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
         ),
         libraries=spec.libraries,
         stubs=stubs,
-        requires=(*part.requires, *(device.requires if device else ()), *torch_range),
+        requires=(*part.requires, *(device.requires if device else ()), *torch_range, *processor),
         environment=toolchain.environment(),
         device_flags=device_flags(own_arch),
         debug_roots=tuple(sorted(root_paths(spec, toolchain.root_paths()).items())) if "-g" in debug_flags else (),
         kernels=spec.kernels,
         groups=tuple(groups),
     )
+
+
+def _without_lists(flags: Sequence[str]) -> tuple[str, ...]:
+    """Returns the flags without those that say which files a compiler lists, and where.
+
+    opforge needs the whole list: with -MMD a compiler leaves out the headers in the folders of -isystem.
+    """
+    kept = [
+        flag
+        for before, flag in zip(("", *flags), flags, strict=False)
+        if before in PASSED_ON or not (flag in LISTS or flag.startswith(LIST_NAMES) or before in LIST_NAMES)
+    ]
+    return tuple(kept)
 
 
 def _torch_problem(spec: OpSpec) -> str | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from opforge import settings
 from opforge.builders.spec import abi
+from opforge.builders.spec.machine import NATIVE_FLAGS, PROCESSOR, native_processor
 from opforge.builders.spec.targets import device_problems, level_problem, lower_targets, torch_library_problem
 from opforge.cache.store import Fit
 from opforge.versions import version_of
@@ -39,6 +40,9 @@ def fit_of(spec: OpSpec, exact: bool, machine: Machine) -> Callable[[Mapping[str
         where = _machine_of(spec, record, machine) if is_for_another else machine
         result = fit(record, where, spec, exact)
         problem = result.problem or missing_function(record, where) or flags_problem(spec.name, record)
+        built_on = record["requires"].get(PROCESSOR)
+        if built_on and not (problem or is_for_another) and built_on != native_processor(NATIVE_FLAGS):
+            problem = "it was built with -march=native, or a flag like it, on another processor"
         return Fit(problem) if problem else result
 
     return judge

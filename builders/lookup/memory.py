@@ -69,6 +69,14 @@ class Lookup(NamedTuple):
         value: list[object] = [FORMAT, *parts, requires, _working_folder(), _code_stamps(spec)[0]]
         value += [sorted(self.root_paths.items()), sorted(programs), folders]
         value += [settings.variable("OPFORGE_PREBUILT"), self.exact, abi.INTERFACE, *machine.name_parts()]
+        groups = (flag for group in spec.groups for flag in group.device_flags)
+        flags = (
+            *spec.search_flags,
+            *spec.device_flags,
+            *groups,
+            *map(settings.variable, ("CXX", *settings.USER_FLAGS)),
+        )
+        value.append(machine.native_processor(flags))
         # Tuples of strings have one repr, in a third of the time of canonical JSON; that of bytes takes longer.
         text = repr(value).encode("utf-8", "surrogateescape")
         return hashlib.sha256(b"\0".join([text, *map(b"=".join, variables)])).hexdigest()[:32]
@@ -207,12 +215,15 @@ def _nearest(folder: str, root: str, disk: Disk) -> str:
 
 
 def _working_folder() -> str:
-    """Returns the working folder, if PATH or CXX is relative to it; otherwise empty."""
+    """Returns the working folder, if PATH or CXX is relative to it; otherwise, or if it has been removed, empty."""
     starts = ":" + (settings.variable("PATH") or os.defpath)
     compiler = settings.variable("CXX")
     if "/" in compiler:
         starts += ":" + compiler
-    return "" if starts.count(":") == starts.count(":/") else os.getcwd()
+    try:
+        return "" if starts.count(":") == starts.count(":/") else os.getcwd()
+    except FileNotFoundError:
+        return ""  # and nothing is found in it
 
 
 def _folders(variable: str, default: str = "") -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from opforge.builders.inspection import archives
-from opforge.builders.spec.build_plan import Step
+from opforge.builders.spec.build_plan import BuildPlan, Step
 from opforge.cache.records.inputs import Inputs
 
 from .job import Job
@@ -26,8 +26,18 @@ NO_INPUT = re.compile(r"^-D|-M|-o$|-fopt-info|-fdump|-ftime-|-foptimization-reco
 COMPILERS_OUTPUT = re.compile(r"(cc\w{6}|.*-[0-9a-f]{6})\.s")
 """The names that gcc and clang give to what they write for the assembler."""
 FOLDER_VARIABLES = ("LIBRARY_PATH", "CPATH", "CPLUS_INCLUDE_PATH")
-FOLDER_FLAGS = ("-I", "-isystem", "-iquote", "-idirafter", "-L", "--embed-dir=", "-Wa,-I")
+FOLDER_FLAGS = (
+    *("-I", "-isystem", "-iquote", "-L", "--embed-dir="),
+    *("--include-directory=", "--include-directory", "--library-directory=", "--library-directory"),
+    *("--library-path=", "--library-path"),
+)
 """The flags that name a folder to be searched, in the same word or in the next one."""
+LATER_FLAGS = ("-idirafter", "-isystem-after", "--include-directory-after=", "--include-directory-after")
+"""Those of the folders that are searched after the compiler's own."""
+PARTS = ("-Wl,", "-Wp,", "-Wa,", "-Xcompiler=")
+"""Beginnings of words that hold several arguments for another program."""
+PASSED_ON = frozenset({"-Xlinker", "-Xpreprocessor", "-Xassembler", "-Xclang", "-Xcompiler"})
+"""What comes before an argument for another program."""
 
 
 def reads_of_step(
@@ -53,14 +63,15 @@ def reads_of_step(
     elif step.unit:  # the compiler lists no headers: only the sources are known
         paths = set(step.inputs)
     if step.unit and step.output not in reused:
-        if step.assembled:
+        if os.path.isfile(os.path.join(work, step.assembled)):  # not if ccache, as a part of CXX, had the object
             listed = (os.path.join(work, name) for name in read_depfile(os.path.join(work, step.assembled), work))
             paths |= {path for path in listed if not (path.startswith(work + os.sep) or _is_compilers_output(path))}
         untrusted = [path for path in paths if not provenance.locate(path).tree]
         folders = [*search_folders(job), *job.toolchain.search_folders()]
         paths |= assembled_files(untrusted, step.argv, folders)
     if not step.unit:
-        paths |= archives.files_of_link(step.argv, paths, search_folders(job), bool(step.depfile))
+        folders = [*search_folders(job), *job.toolchain.library_folders()]
+        paths |= archives.files_of_link(step.argv, paths, folders, bool(step.depfile))
     variants = job.located_plan.variants()
     flags = {flag for plan in variants for flag in (*plan.compile_flags, *plan.device_flags, *plan.link_flags)}
     paths |= files_in_flags(step.argv, flags).difference(written)
@@ -80,10 +91,10 @@ def search_folders(job: Job) -> list[str]:
     plan, variants = job.located_plan, job.located_plan.variants()
     folders = [*(folder for variant in variants for folder in variant.include), *plan.system_include]
     include = [os.path.join(job.roots[folder.root], folder.path) for folder in dict.fromkeys(folders)]
-    flags = [folder for variant in variants for folder in folders_in_flags((*variant.compile_flags, *plan.link_flags))]
+    flags = [folder for variant in variants for folder in folders_in_flags(_flags(variant))]
     values = [dict(plan.environment).get(name, "").split(os.pathsep) for name in FOLDER_VARIABLES]
     named = [folder for value in values for folder in value if os.path.isabs(folder)]
-    return [*include, *flags, *named, *map(os.path.realpath, named)]
+    return [*include, *flags, *named, *map(os.path.realpath, named), *job.toolchain.first_folders()]
 
 
 def source_folders(job: Job) -> list[str]:
@@ -93,19 +104,45 @@ def source_folders(job: Job) -> list[str]:
 
 
 def compiler_folders(job: Job) -> list[str]:
-    """Returns the folders that the compiler searches by itself, in order, after all others."""
-    return [folder for folder in job.toolchain.search_folders() if folder not in search_folders(job)]
+    """Returns the folders that the compiler searches by itself, in order, and those that it searches after them."""
+    plan, variants = job.located_plan, job.located_plan.variants()
+    # What the compiler itself adds to every library is a part of it.
+    links = plan.libraries or any(flag.startswith(("-l", "--library")) for flag in arguments(plan.link_flags))
+    own = (*job.toolchain.search_folders(), *(job.toolchain.library_folders() if links else ()))
+    after = [folder for variant in variants for folder in folders_in_flags(_flags(variant), LATER_FLAGS)]
+    return [folder for folder in (*own, *after) if folder not in search_folders(job)]
 
 
-def folders_in_flags(flags: Sequence[str]) -> list[str]:
-    """Returns the absolute folders that flags make a compiler search, for headers or for libraries."""
-    folders = []
+def _flags(plan: BuildPlan) -> tuple[str, ...]:
+    return (*plan.compile_flags, *plan.device_flags, *plan.link_flags)
+
+
+def folders_in_flags(flags: Sequence[str], names: Sequence[str] = FOLDER_FLAGS) -> list[str]:
+    """Returns the absolute folders that flags make a compiler search: those that the flags `names` name, in order."""
+    folders, flags = list[str](), arguments(flags)
     for before, flag in zip(("", *flags), flags, strict=False):
-        prefix = next((prefix for prefix in FOLDER_FLAGS if flag.startswith(prefix)), "")
-        folder = flag if before in FOLDER_FLAGS else flag[len(prefix) :]
-        if (prefix or before in FOLDER_FLAGS) and os.path.isabs(folder):
+        prefix = next((prefix for prefix in names if flag.startswith(prefix)), "")
+        folder = flag if before in names else flag[len(prefix) :]
+        if (prefix or before in names) and os.path.isabs(folder):
             folders.append(folder)
     return folders
+
+
+def arguments(flags: Iterable[str], within: tuple[str, ...] = ()) -> list[str]:
+    """Returns every argument in flags: also those in files (@FILE), and those that are passed on to another program.
+
+    `within` are the files that are being read.
+    """
+    found: list[str] = []
+    for flag in flags:
+        if flag.startswith(PARTS):
+            found += arguments(flag[flag.index("=" if flag[1] == "X" else ",") + 1 :].split(","), within)
+        elif flag.startswith("@/") and os.path.isfile(flag[1:]) and flag not in within:
+            with suppress(OSError, ValueError), open(flag[1:], encoding="utf-8", errors="surrogateescape") as file:
+                found += arguments(shlex.split(file.read()), (*within, flag))
+        elif flag not in PASSED_ON:
+            found.append(flag)
+    return found
 
 
 def files_in_flags(words: Sequence[str], flags: Collection[str]) -> set[str]:

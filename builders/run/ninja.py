@@ -28,6 +28,9 @@ Progress = Callable[[int, int, str], None]
 LINE_BREAK = re.compile("[\n\r\0]")
 """The characters that ninja or the system cannot take in a command."""
 STATUS = re.compile(r"^\[(\d+)/(\d+)\] (.*)$")
+CACHE_ENV = {"CCACHE_NODIRECT": "1"}
+"""Makes ccache run the preprocessor. From its list of the headers that an object was compiled from it does not see that
+another one is found first now, or that __has_include has another answer."""
 PLAIN_OUTPUT_ENV = {"NINJA_STATUS": "[%f/%t] ", "LC_ALL": "C", "CLICOLOR_FORCE": "0"}
 """Variables that give ninja's and the compilers' output the form that is parsed here. ninja removes all colours."""
 
@@ -115,7 +118,7 @@ def _run(
     command = [_python(), "-I", "-S", supervisor, peak, find_ninja(), "-C", folder, *jobs]
     process = subprocess.Popen(
         command,
-        env={**os.environ, **environment, **PLAIN_OUTPUT_ENV, "TMPDIR": folder},
+        env={**os.environ, **environment, **PLAIN_OUTPUT_ENV, **CACHE_ENV, "TMPDIR": folder},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

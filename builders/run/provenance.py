@@ -12,7 +12,7 @@ from opforge.cache.filesystem.disk import Disk, Stamp
 from opforge.cache.filesystem.packages import PackageFiles
 from opforge.cache.records.inputs import Answer, Dependency, Inputs, RootedPath
 from opforge.cache.records.trusted_trees import stamp_file
-from opforge.cache.records.validity import INCLUDE, VARIABLE, Listings, below, located, names_before, places
+from opforge.cache.records.validity import INCLUDE, VARIABLE, Listings, below, located, names_before, places, with_twins
 
 from .reads.questions import DATE, Questions
 from .reads.surroundings import Surroundings, look_around
@@ -21,7 +21,6 @@ PYTHON_STAMP = "patchlevel.h"
 """The header that states Python's version: it is replaced together with an installation."""
 PYTHON_FOLDERS = ("", "cpython", "internal", "internal/mimalloc", "internal/mimalloc/mimalloc")
 """The folders of Python's own headers, below its include folder. pip puts other packages' headers beside them."""
-LIBRARIES = (".so", ".a")
 NO_QUESTIONS = Questions()
 
 
@@ -44,6 +43,7 @@ class Provenance:
         disk: The disk.
         trusted_roots: The roots of a toolchain that change with its version only, each with its stamp file.
         packages: The lists of installed packages.
+        outside: Folders outside of every root to which `..` leads from one.
     """
 
     def __init__(
@@ -52,8 +52,12 @@ class Provenance:
         disk: Disk,
         trusted_roots: Mapping[str, str] | None = None,
         packages: PackageFiles | None = None,
+        outside: Iterable[RootedPath] = (),
     ) -> None:
         self.roots, self._disk = roots, disk
+        located = [(os.path.join(roots[folder.root], folder.path, ""), folder) for folder in outside]
+        plain = [(_plain(path), folder) for path, folder in located if _plain(path) != path]  # not behind a link
+        self._outside = sorted(plain, key=lambda pair: -len(pair[0]))
         bases = [(name, path.rstrip("/") + "/") for name, path in roots.items() if name != "system"]
         self._bases = sorted(bases, key=lambda base: -len(base[1]))
         self._packages = packages or PackageFiles(disk)
@@ -87,7 +91,7 @@ class Provenance:
         return next((name for name, base in self._bases if f"{path}/".startswith(base)), "system")
 
     def _location_beside(self, path: str, spelled: str) -> RootedPath | None:
-        """Returns a file outside of every root by the root from which `..` led to it; None if none did.
+        """Returns a file outside of every root by the root from which `..` leads to it; None if none does.
 
         It is the op's own like the files of that root: as a file of the system it would be in no record of an entry.
         """
@@ -96,7 +100,10 @@ class Provenance:
             below = os.path.relpath(folder, self.roots[base])
             if os.path.realpath(os.path.join(self.roots[base], below)) == os.path.realpath(folder):
                 self._beside[folder] = RootedPath(base, below)
-        return self._beside[folder].join(os.path.basename(path)) if folder in self._beside else None
+        if folder in self._beside:
+            return self._beside[folder].join(os.path.basename(path))
+        above = ((location, base) for base, location in self._outside if f"{path}/".startswith(f"{base}/"))
+        return next((location.join(os.path.relpath(path, base)) for location, base in above), None)
 
     def stamps(self, reads: Iterable[Read]) -> dict[tuple[str, str], Stamp]:
         """Returns the present stamps of these files. A file that is gone has none."""
@@ -128,10 +135,7 @@ class Provenance:
         quoting = sorted({os.path.dirname(read.path) for read in reads if not read.tree})
         spelled = {path for read in reads for path in (read.path, read.spelled) if path}
         bases = {*folders, *own, *quoting, *(os.path.dirname(read.spelled) for read in reads if not read.tree)}
-        names = questions.names | _names_below(bases, spelled)
-        # The linker takes either for -lfoo, from the first folder that has one: both names are watched.
-        stems = [os.path.splitext(name) for name in names]
-        names |= {stem + suffix for stem, end in stems if end in LIBRARIES for suffix in LIBRARIES}
+        names = with_twins(questions.names | _names_below(bases, spelled))
         searched = [
             folder for folder in dict.fromkeys([*quoting, *folders]) if self._root_of(folder) not in self._trusted
         ]
@@ -184,7 +188,8 @@ class Provenance:
         for folder, candidates in [*looked_for, *((folder, questions.names) for folder in asked_in)]:
             base = folder.resolve(self.roots) or ""
             possible = [name for name in candidates if listings.may_hold(base, name)]
-            watched |= {self._nearest(os.path.dirname(os.path.join(base, name))) for name in possible}
+            leads = [path for name in possible for path in self._disk.links_from(os.path.join(base, name))]
+            watched |= {self._nearest(os.path.dirname(path)) for path in leads}
             present |= {folder.join(name) for name in below(folder, possible, self.roots, listings)}
         folders = located(asked_in, self.roots)
         answers = [Answer(INCLUDE + name, places(name, folders, listings)) for name in questions.names]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -72,6 +73,12 @@ class BuildPlan(NamedTuple):
         """Returns the plan with the include folders, definitions and flags of this source, and without groups."""
         group = next((group for group in self.groups if source in group.sources), None)
         return self._of(group) if self.groups else self
+
+    def outside(self) -> list[RootedPath]:
+        """Returns the folders of sources and of headers to which `..` leads from a root: no root contains them."""
+        above = [source._replace(path=os.path.dirname(source.path)) for source in self.sources]
+        folders = [*above, *(folder for variant in self.variants() for folder in variant.include)]
+        return [folder for folder in dict.fromkeys(folders) if folder.path.partition("/")[0] == ".."]
 
     def variants(self) -> list[BuildPlan]:
         """Returns the plan as the sources of no group have it, and as those of each group do."""

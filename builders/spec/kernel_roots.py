@@ -188,7 +188,11 @@ def _below(op: str, path: str, roots: tuple[KernelRoot, ...]) -> tuple[str, str]
     if not os.path.exists(path):
         raise SourceNotFoundError(op, path, [os.path.dirname(path)])
     above = holding(path, roots)
-    if not above:
-        return "system", path.lstrip(os.sep)
-    nearest = max(above, key=lambda root: len(root.path))
-    return nearest.name, os.path.relpath(path, nearest.path)
+    if above:
+        nearest = max(above, key=lambda root: len(root.path))
+        return nearest.name, os.path.relpath(path, nearest.path)
+    for own in roots[:1]:  # named from the builder's own folder, so that the headers beside it are the op's too
+        below = os.path.relpath(path, own.path)
+        if os.path.realpath(os.path.join(own.path, below)) == os.path.realpath(path):  # no link is on the way back
+            return own.name, below
+    return "system", path.lstrip(os.sep)

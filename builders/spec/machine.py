@@ -9,7 +9,7 @@ import _ctypes
 import ctypes
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,6 +22,16 @@ if TYPE_CHECKING:
 
 LOADER_ENV = ("LD_LIBRARY_PATH", "LD_PRELOAD")
 """The variables that decide which libraries of the system an op meets."""
+NATIVE_FLAGS = ("-march=native", "-mcpu=native", "-mtune=native")
+PROCESSOR = "processor"
+"""The name, among what a binary requires, of the processor that one of these flags has compiled it for."""
+PROCESSOR_FIELDS = frozenset(
+    {
+        *("vendor_id", "cpu family", "model", "cache size", "flags"),
+        *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "Features"),
+    }
+)
+CPU_INFO, CPU_INFO_LENGTH = "/proc/cpuinfo", 16 << 10
 _LINK_MAP, _NAME_OFFSET = 2, 8
 """The request RTLD_DI_LINKMAP of dlinfo, and where the link map that it returns has the library's path."""
 
@@ -85,6 +95,24 @@ def name_parts() -> list[object]:
     at each load (devices and driver).
     """
     return [cpu_level(), libc(), python_tag(), *map(settings.variable, LOADER_ENV)]
+
+
+def native_processor(flags: Iterable[str]) -> str:
+    """Returns what identifies this machine's processor, if one of the flags is -march=native or its like; else empty.
+
+    Two processors of one level may differ in features, and in what a compiler tunes for.
+    """
+    if not any(name in flag for flag in flags for name in NATIVE_FLAGS):
+        return ""
+    try:
+        with open(CPU_INFO, encoding="utf-8", errors="replace") as file:
+            first = file.read(CPU_INFO_LENGTH).partition("\n\n")[0]
+    except OSError:
+        return "unknown"
+    from opforge.cache.keys import key_of
+
+    lines = [line.partition(":") for line in first.split("\n")]
+    return key_of({name.strip(): sorted(text.split()) for name, _, text in lines if name.strip() in PROCESSOR_FIELDS})
 
 
 def libc() -> str:

@@ -130,6 +130,12 @@ class DeviceToolchain(Toolchain):
     def search_folders(self) -> tuple[str, ...]:
         return (*self.host.search_folders(), *self.info["include"])
 
+    def first_folders(self) -> tuple[str, ...]:
+        return self.host.first_folders()
+
+    def library_folders(self) -> tuple[str, ...]:
+        return self.host.library_folders()
+
     def root_paths(self) -> Mapping[str, str]:
         return {self.root: self.info["root"]}
 

@@ -128,7 +128,13 @@ class HostToolchain(Toolchain):
     def search_folders(self) -> tuple[str, ...]:
         values = [os.environ.get("CPATH", ""), os.environ.get("CPLUS_INCLUDE_PATH", "")]
         user = [os.path.realpath(folder) for value in values for folder in value.split(os.pathsep) if folder]
-        return (*user, *self._info["search"], *self._info["libraries"])
+        return (*user, *self._info["search"])
+
+    def first_folders(self) -> tuple[str, ...]:
+        return tuple(self._info["first"])
+
+    def library_folders(self) -> tuple[str, ...]:
+        return tuple(self._info["libraries"])
 
     def steps(self, plan: BuildPlan, roots: Mapping[str, str], library: str) -> list[Step]:
         units = [self.compile(plan, roots, source, name) for name, source in objects_of(plan)]
@@ -204,7 +210,11 @@ def prefix_maps(plan: BuildPlan, roots: Mapping[str, str]) -> list[str]:
     used = {path.root for path in (*plan.sources, *plan.include, *plan.system_include)}
     flags = (*plan.compile_flags, *plan.device_flags)
     used |= {name for name, path in roots.items() if any(path in flag for flag in flags)}
-    return [f"-ffile-prefix-map={roots[name]}={name}" for name in sorted(used) if name in roots and name != "system"]
+    folders = [(roots[name], name) for name in used if name in roots and name != "system"]
+    folders += [(absolute(folder, roots), f"{folder.root}/{folder.path}") for folder in plan.outside()]
+    # Compilers use the last one that fits: the nearest, as one root may lie within another here and not elsewhere.
+    folders.sort(key=lambda pair: (len(pair[0]), pair[1]))
+    return [f"-ffile-prefix-map={path}={name}" for path, name in folders]
 
 
 def absolute(path: RootedPath, roots: Mapping[str, str]) -> str:

@@ -75,6 +75,14 @@ class Toolchain(Protocol):
     def search_folders(self) -> tuple[str, ...]:
         """Returns the folders, in order, that it searches for headers by itself."""
 
+    def first_folders(self) -> tuple[str, ...]:
+        """Returns those of `search_folders` that it searches before, or among, the folders that a command names."""
+        return ()
+
+    def library_folders(self) -> tuple[str, ...]:
+        """Returns the folders, in order, that it searches for libraries by itself."""
+        return ()
+
     def steps(self, plan: BuildPlan, roots: Mapping[str, str], library: str) -> list[Step]:
         """Returns the commands that turn the plan into `library`, with paths relative to the build folder.
 

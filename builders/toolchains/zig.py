@@ -11,7 +11,7 @@ from opforge.cache.layout import Layout
 from opforge.errors import ToolchainNotFoundError
 
 from . import PASSED_ENV
-from .discovery import probe, programs
+from .discovery import probe, programs, search
 from .discovery.programs import which
 from .host import MACHINES, HostToolchain
 
@@ -55,7 +55,8 @@ class ZigToolchain(HostToolchain):
             },
             "machine": f"{self.machine}-linux-gnu",
             "version": f"zig {version} clang",
-            "search": probe.header_folders(probe.run(self.argv, "-x", "c++", "-E", "-v", os.devnull)),
+            "search": search.header_folders(probe.run(self.argv, "-x", "c++", "-E", "-v", os.devnull)),
+            "first": [],
             "linker_flags": [],
             "tells_archives": False,
             "libraries": [],

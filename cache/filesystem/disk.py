@@ -15,6 +15,8 @@ PathStamp = tuple[str, tuple[int, ...]]
 """A path with its stamp; the stamp is ABSENT if there is nothing."""
 RACY_NS = 2_000_000_000
 """How long before its stamp was taken a file must have been modified for the stamp to be trusted."""
+MAX_LINKS = 40
+"""As many links as Linux follows on the way to a file."""
 CHUNK = 64 << 10
 """Bytes that are read and hashed at a time."""
 
@@ -104,6 +106,23 @@ class Disk:
     def exists(self, path: str) -> bool:
         """Returns whether anything has this name; a dangling link counts."""
         return os.path.lexists(path)
+
+    def is_file(self, path: str) -> bool:
+        """Returns whether a compiler can open this: not a folder, and no dangling link."""
+        try:
+            return not stat.S_ISDIR(os.stat(path).st_mode)
+        except (OSError, ValueError):
+            return False
+
+    def links_from(self, path: str) -> list[str]:
+        """Returns the links from this path on to what it leads to, and at last the path of that, which need not exist.
+
+        Only the last part of a path is followed.
+        """
+        paths = [path]
+        while len(paths) <= MAX_LINKS and os.path.islink(paths[-1]):
+            paths.append(os.path.join(os.path.dirname(paths[-1]), os.readlink(paths[-1])))
+        return paths
 
     def changed_at(self, path: str) -> int:
         """Returns when a file, folder or link was last changed or renamed, in nanoseconds; 0 if there is none."""

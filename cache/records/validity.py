@@ -21,6 +21,7 @@ INCLUDE, VARIABLE = "include ", "variable "
 """How the questions of answers begin."""
 Folder = TypeVar("Folder", bound=Sequence[str])
 """A folder below a root, as (root, path)."""
+LIBRARIES = (".so", ".a")
 OUTSIDE = frozenset({"", ".", ".."})
 """How a name begins that a folder's listing says nothing of."""
 _NO_STAMPS: Mapping[tuple[str, str], tuple[int, ...]] = {}
@@ -49,8 +50,8 @@ class Listings:
         return first in self.names(folder) or first in OUTSIDE
 
     def holds(self, folder: str, name: str) -> bool:
-        """Returns whether a path below a folder exists; a dangling link counts."""
-        return self.may_hold(folder, name) and self._disk.exists(at(folder, name))
+        """Returns whether a compiler would find a file there: it passes over folders and dangling links."""
+        return self.may_hold(folder, name) and self._disk.is_file(at(folder, name))
 
 
 class Observation:
@@ -183,8 +184,18 @@ def names_before(
     for folder, base in zip(reversed(folders), reversed(bases), strict=True):
         result.append((folder, set(names)))
         if base:
-            names |= {path[len(base) :] for path in paths if path.startswith(base)}
+            names |= with_twins(path[len(base) :] for path in paths if path.startswith(base))
     return result[::-1]
+
+
+def with_twins(names: Iterable[str]) -> set[str]:
+    """Returns the names, and for each library that of its other kind.
+
+    The linker takes either for -lfoo, from the first folder that has one.
+    """
+    twins, names = {".a": ".so", ".so": ".a"}, set(names)
+    stems = map(os.path.splitext, [name for name in names if name.endswith(LIBRARIES)])
+    return names | {stem + twins[end] for stem, end in stems}
 
 
 def below(folder: Sequence[str], names: Iterable[str], root_paths: Mapping[str, str], listings: Listings) -> set[str]:

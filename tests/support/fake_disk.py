@@ -59,6 +59,9 @@ class FakeDisk(Disk):
     def exists(self, path: str) -> bool:
         return os.path.normpath(path) in self.files
 
+    def is_file(self, path: str) -> bool:
+        return self.files.get(os.path.normpath(path)) is not None
+
     def names(self, folder: str) -> frozenset[str]:
         base = os.path.normpath(folder).rstrip("/") + "/"
         return frozenset(path[len(base) :].partition("/")[0] for path in self.files if path.startswith(base))

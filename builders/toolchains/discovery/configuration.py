@@ -45,7 +45,7 @@ def _words(line: str) -> list[str]:
 def missing_files(
     argv: Sequence[str], machine: str, path_flags: Sequence[str], folders: Iterable[str], programs: Iterable[str]
 ) -> list[str]:
-    """Returns the paths at which a file of flags, or a program in a folder of -B, would be used if it appeared.
+    """Returns the paths at which a file of flags, or what a folder of -B may hold, would be used if it appeared.
 
     Args:
         argv: The compiler and the arguments that always go with it.
@@ -65,7 +65,7 @@ def missing_files(
     own = [os.path.dirname(folder) for folder in folders if re.search(r"/gcc/[^/]+/[^/]+/include$", folder)]
     paths = [os.path.join(folder, "specs") for folder in (*prefixes, *libraries, *own)]
     paths += [prefix + name for prefix in prefixes for name in ("specs", *programs)]
-    paths += [os.path.join(prefix, name) for prefix in prefixes for name in programs]
+    paths += [os.path.join(prefix, name) for prefix in prefixes for name in ("", "include", *programs)]
     if "clang" in os.path.basename(driver):
         name = os.path.basename(argv[0])
         stems = {name, name.rpartition("-")[0], "clang", "clang++", machine, f"{machine}-clang++", f"{machine}-clang"}

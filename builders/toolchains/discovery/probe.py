@@ -18,9 +18,9 @@ from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
 from opforge.errors import ToolchainError
 
-from . import configuration, programs
+from . import configuration, programs, search
 
-FORMAT = 9
+FORMAT = 11
 PROGRAMS = ("cc1plus", "as", "ld")
 ADVICE = "Set CXX to a C++ compiler that works, such as g++ or clang++"
 RENEW_SECONDS = 24 * 3600.0
@@ -38,7 +38,7 @@ in which such a program would appear, or in which a link to the compiler lies.
 """
 VARYING = re.compile(r"(/[^\s\"=,]+)?/(cc\w{6}|null-\w+)\.\w+|-f[\w-]+-compilation-dir=[^\s\"]*")
 """In the output of -###: the names of temporary files, and the working folder."""
-HOST_SHAPE = {"machine": str, "version": str, "search": list, "linker_flags": list, "libraries": list}
+HOST_SHAPE = {"machine": str, "version": str, "search": list, "first": list, "linker_flags": list, "libraries": list}
 """The further entries of a C++ compiler's info, with their types."""
 _infos: dict[tuple[str, ...], CompilerInfo] = {}
 _unsaved: set[tuple[str, ...]] = set()
@@ -55,9 +55,9 @@ def host_info(
 ) -> CompilerInfo:
     """Returns the info of a C++ compiler: HOST_SHAPE, `tells_archives` and `lists_assembled`.
 
-    `machine` is a triple, `search` lists the folders of headers, `linker_flags` select `linker`, and `tells_archives`
-    is true if the linker lists the archives that it reads. If it does not, `libraries` lists the folders of libraries.
-    `lists_assembled` is true if the assembler lists the files that it reads.
+    `machine` is a triple, `search` lists the folders of headers, `first` those of them that may come before an op's
+    own, and `libraries` the folders of libraries. `linker_flags` select `linker`, and `tells_archives` is true if the
+    linker lists the archives that it reads. `lists_assembled` is true if the assembler lists the files that it reads.
 
     Args:
         argv: The compiler and the arguments that always go with it.
@@ -73,7 +73,7 @@ def host_info(
     started = [programs.started_by_compiler(name) for name in PROGRAMS]
     words = [programs.which(word) or word for word in argv]
     values = [os.environ.get(variable, "") for variable in PASSED_ENV]
-    name = (*words, "", *path_flags, "", linker, *started, *values, *programs.state(argv))
+    name = (*words, "", *path_flags, "", linker, *started, *values, *programs.state(argv), *programs.behind(argv))
     return cached_info(name, HOST_SHAPE, layout, disk, lambda: _probe_host(argv, linker, disk, path_flags))
 
 
@@ -212,12 +212,14 @@ def _probe_host(argv: Sequence[str], linker: str, disk: Disk, path_flags: Sequen
     linker_flags = _linker_flags(argv, linker)
     if linker_flags:
         files["linker"] = linker
-    report = run([*argv, *path_flags], "-x", "c++", "-E", "-v", os.devnull)
-    folders = header_folders(report)
+    report = run([*argv, *path_flags], "-isystem", search.MARK, "-x", "c++", "-E", "-v", os.devnull)
+    folders = search.header_folders(report)
     files |= {f"flags {number}": path for number, path in enumerate(configuration.files(report))}
     files = {name: os.path.realpath(path) for name, path in files.items()}
     missing = configuration.missing_files(argv, machine, path_flags, folders, PROGRAMS)
+    missing += search.missing_folders(report)
     lists = _accepts(argv, *linker_flags, f"-Wl,--dependency-file={os.devnull}", "-Wl,--version")
+    started = programs.behind(argv)
     identity: Mapping[str, str] = {
         "version": version.splitlines()[0] if version else "",
         "machine": machine,
@@ -231,11 +233,12 @@ def _probe_host(argv: Sequence[str], linker: str, disk: Disk, path_flags: Sequen
         "machine": machine,
         "version": version,
         "search": folders,
+        "first": search.first_folders(report),
         "linker_flags": linker_flags,
         "tells_archives": lists,
         "lists_assembled": _accepts(argv, f"-Wa,--MD,{os.devnull}", *NOTHING),
-        "libraries": [] if lists else _library_folders(argv, path_flags),
-        "stamps": {path: list(disk.stamp(path) or ()) for path in files.values()},
+        "libraries": search.library_folders(try_run([*argv, *path_flags], "-print-search-dirs")[1]),
+        "stamps": {path: list(disk.stamp(path) or ()) for path in (*files.values(), *map(os.path.realpath, started))},
         "absent": [path for path in missing if path not in files.values()],
     }
 
@@ -263,32 +266,9 @@ def _linker_flags(argv: Sequence[str], linker: str) -> list[str]:
     return [flag] if _accepts(argv, flag, "-Wl,--version") else []
 
 
-def _library_folders(argv: Sequence[str], path_flags: Sequence[str]) -> list[str]:
-    """Returns the folders that the compiler searches for libraries by itself, in order."""
-    _status, out, _err = try_run(argv, *path_flags, "-print-search-dirs")
-    folders = next((line for line in out.split("\n") if line.startswith("libraries: =")), "").partition("=")[2]
-    return list(dict.fromkeys(os.path.realpath(path) for path in folders.split(os.pathsep) if os.path.isdir(path)))
-
-
 def _accepts(argv: Sequence[str], *options: str) -> bool:
     """Returns whether the compiler and its linker accept these options."""
     try:
         return try_run(argv, *options)[0] == 0
     except ToolchainError:
         return False
-
-
-def header_folders(report: str) -> list[str]:
-    """Returns the folders that the compiler searches for headers by itself, in order, from what it prints with -v.
-
-    A folder's name may hold what str.splitlines and str.strip count as white space, such as U+2028.
-    """
-    folders, inside = [], False
-    for line in report.split("\n"):
-        if line.startswith("#include <...>"):
-            inside = True
-        elif line.startswith("End of search list"):
-            break
-        elif inside:
-            folders.append(os.path.realpath(line.removeprefix(" ").removesuffix(" (framework directory)")))
-    return folders

@@ -12,6 +12,8 @@ from opforge.builders.toolchains import wrapper_variables
 COMPILER = re.compile(r"([\w.]+-)*(g\+\+|gcc|c\+\+|cc|clang\+\+|clang|icpx|icx|nvcc|zig)(-[\d.]+)?")
 """The real names of compilers that obey no other variables than those that opforge knows."""
 ELF = b"\x7fELF"
+STARTED = ("g++", "gcc", "c++", "cc", "clang++", "clang")
+"""What a wrapper looks for on PATH."""
 MOST_LINKS = 40
 """As many links as Linux follows on the way to a file."""
 
@@ -83,6 +85,18 @@ def _is_compiler(path: str) -> bool:
             return file.read(len(ELF)) == ELF
     except OSError:
         return False
+
+
+def behind(argv: Sequence[str]) -> list[str]:
+    """Returns the compilers on PATH that a wrapper may start; none if this command is no wrapper.
+
+    `ccache` with the name of a compiler starts the next program of that name, and `mpicxx` the first g++.
+    """
+    if not is_wrapper(argv):
+        return []
+    names = dict.fromkeys((os.path.basename(argv[0]), *STARTED))
+    paths = (which(name, [folder]) for folder in path_folders() for name in names)
+    return [path for path in dict.fromkeys(paths) if path and path != argv[0]]
 
 
 def own_variables(argv: Sequence[str]) -> list[str]:

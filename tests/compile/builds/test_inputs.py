@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
+import time
 
 from support import child_processes, gate, polling, sample_ops, text_files
 
 from opforge.builders.run.provenance import Provenance
+from opforge.cache.filesystem.disk import RACY_NS, Disk
 
 
 def test_an_edited_header_rebuilds_the_op_and_undoing_the_edit_is_a_hit(folder):
@@ -31,6 +33,20 @@ def test_a_header_edit_that_keeps_the_mtime_is_detected(folder):
     assert cls().load().value() == 1
     sample_ops.set_value(folder, 2)
     os.utime(header, ns=(old.st_atime_ns, old.st_mtime_ns))
+    assert cls().load().value() == 2
+
+
+def test_what_a_dangling_link_leads_to_is_detected_when_it_appears(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(Disk, "now_ns", lambda _disk: time.time_ns() + 10 * RACY_NS)  # so that stamps are trusted
+    cls = sample_ops.plain_op(
+        folder, source=sample_ops.PLAIN_SOURCE.replace('"value.h"', "<inner.h>"), include_dirs=["early", "late"]
+    )
+    for name in ("early", "late"):
+        (folder / name).mkdir()
+    text_files.write(folder / "late", "inner.h", "#define VALUE 1\n")
+    (folder / "early" / "inner.h").symlink_to(tmp_path / "mounted.h")
+    assert [cls().load().origin for _load in range(2)] == ["built", "built"], "one object for each entry"
+    text_files.write(tmp_path, "mounted.h", "#define VALUE 2\n")
     assert cls().load().value() == 2
 
 

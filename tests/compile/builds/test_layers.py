@@ -166,3 +166,46 @@ def test_a_build_that_passes_a_layer_over_does_not_hide_it_from_the_next_look_up
     builder = cls("cpu:x86-64-v3")
     assert builder.build(**options).origin == "built"
     assert find(builder.spec()).entry.library == low.library
+
+
+@pytest.mark.parametrize("source", ["../csrc/plain.cpp", "{}/csrc/plain.cpp"])
+def test_an_entry_of_a_layer_is_rejected_if_a_header_beside_a_source_above_the_builder_has_changed(
+    folder, tmp_path, add_to_layer, source
+):
+    folder.mkdir()
+    (tmp_path / "csrc" / "parts").mkdir(parents=True)
+    text = f'#include "parts/value.h"\n{sample_ops.EXPORT} int value() {{ return VALUE; }}\n'
+    text_files.write(tmp_path / "csrc", "plain.cpp", text)
+    text_files.write(tmp_path / "csrc", "parts/value.h", "#define VALUE 3\n")
+    cls = sample_ops.builder_class(folder, "plain", abi="c", sources=[source.format(tmp_path)])
+    add_to_layer(cls, None)
+    assert cls().build().origin == str(tmp_path / "layer")
+    text_files.write(tmp_path / "csrc", "parts/value.h", "#define VALUE 4\n")
+    builder = cls()
+    assert builder.load().value() == 4
+    assert builder.trace[0].reason.endswith("csrc/parts/value.h has changed")
+
+
+def test_an_entry_of_a_layer_is_rejected_if_a_header_appears_in_a_folder_above_the_builder(
+    folder, tmp_path, add_to_layer
+):
+    for name in ("early", "late"):
+        (tmp_path / name).mkdir()
+    folder.mkdir()
+    text_files.write(folder, "plain.cpp", f"#include <value.h>\n{sample_ops.EXPORT} int value() {{ return VALUE; }}\n")
+    text_files.write(tmp_path / "late", "value.h", "#define VALUE 3\n")
+    cls = sample_ops.builder_class(folder, "plain", abi="c", include_dirs=["../early", "../late"])
+    add_to_layer(cls, None)
+    assert cls().build().origin == str(tmp_path / "layer")
+    text_files.write(tmp_path / "early", "value.h", "#define VALUE 4\n")
+    assert cls().load().value() == 4
+
+
+def test_the_library_of_a_source_above_the_builder_holds_no_path(folder, tmp_path):
+    folder.mkdir()
+    (tmp_path / "csrc").mkdir()
+    source = f"{sample_ops.EXPORT} const char* where() {{ return __FILE__; }}\n"
+    text_files.write(tmp_path / "csrc", "plain.cpp", source)
+    cls = sample_ops.builder_class(folder, "plain", abi="c", sources=["../csrc/plain.cpp"])
+    with open(cls().build().library, "rb") as file:
+        assert str(tmp_path).encode() not in file.read()

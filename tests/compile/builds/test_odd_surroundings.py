@@ -6,11 +6,13 @@ import ctypes
 import os
 import shutil
 import sys
+import time
 
 import pytest
 from support import child_processes, sample_ops, text_files
 
 import opforge
+from opforge.cache.filesystem.disk import RACY_NS, Disk
 from opforge.errors import BuilderError, BuildResourceError, CacheDirError, CompileError, SourceNotFoundError
 
 WRAPPER = """\
@@ -211,6 +213,18 @@ def test_a_removed_working_folder_is_an_error_only_if_a_path_is_relative(tmp_pat
     for arguments in ({"sources": "plain.cpp"}, {"sources": source, "extra_include_paths": ["include"]}):
         with pytest.raises(SourceNotFoundError, match="Looked in:\\n  - the working folder, which has been removed"):
             opforge.load("plain", **arguments)
+
+
+@pytest.mark.parametrize("path", ["{}:", ":{}", ".:{}"])
+def test_a_removed_working_folder_that_path_names_holds_no_compiler(tmp_path, monkeypatch, path):
+    monkeypatch.setattr(Disk, "now_ns", lambda _disk: time.time_ns() + 10 * RACY_NS)  # so that look-ups are remembered
+    cls = sample_ops.plain_op(tmp_path / "op")
+    assert cls().build().origin == "built"
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    monkeypatch.setenv("PATH", path.format(os.environ["PATH"]))
+    assert [cls().build().origin for _load in range(2)] == ["cache", "cache"]
 
 
 @pytest.mark.parametrize("name", ["a b", "gr\u00f6\u00dfe;&"])

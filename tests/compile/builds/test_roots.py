@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 
 import pytest
@@ -56,3 +57,24 @@ def test_an_earlier_roots_header_overrides_a_later_ones(folder, package, tmp_pat
     assert cls().load().value() == 11
     text_files.write(tmp_path / "mine" / "include", "theirs.h", "#define VALUE 15\n")
     assert cls().load().value() == 15
+
+
+@pytest.mark.parametrize("attribute", ["include_dirs", "kernel_roots"])
+def test_a_root_within_another_has_the_same_name_in_the_library_as_one_elsewhere(tmp_path, attribute):
+    """The key is the same for both, and so must the library be."""
+    texts = []
+    for folder, inner in (("first", "first/parts"), ("second", "parts")):
+        (tmp_path / inner / "include").mkdir(parents=True)
+        (tmp_path / folder).mkdir(exist_ok=True)
+        text_files.write(tmp_path / inner / "include", "there.h", "inline const char* there() { return __FILE__; }\n")
+        source = f"#include <there.h>\n{sample_ops.EXPORT} const char* where() {{ return there(); }}\n"
+        text_files.write(tmp_path / folder, "plain.cpp", source)
+        roots = {
+            "include_dirs": [f"{tmp_path}/{inner}/include"],
+            "kernel_roots": [kernel_roots.KernelRoot("mine", f"{tmp_path}/{inner}")],
+        }
+        builder = sample_ops.builder_class(tmp_path / folder, "plain", abi="c", **{attribute: roots[attribute]})()
+        function = ctypes.CDLL(builder.build(force=True).library).where
+        function.restype = ctypes.c_char_p
+        texts.append(function())
+    assert texts[0] == texts[1]

@@ -199,3 +199,39 @@ def test_a_file_that_a_configuration_file_includes_is_an_input(load, clang_of_it
         text_files.write(folder, "inner.cfg", f"-DVALUE={value}\n")
         assert load(CXX=compiler) == f"{value} built"
         assert load(CXX=compiler) == load(CXX=compiler) == f"{value} cache"
+
+
+HEADER = "#include <value.h>\n" + sample_ops.EXPORT + " int value() { return VALUE; }\n"
+
+
+@pytest.mark.parametrize("cxx", ["{compiler} -I{early}", "{wrapper}"])
+@pytest.mark.parametrize("compiler", ["g++", "clang++"])
+def test_a_header_that_appears_in_a_folder_that_the_compiler_is_started_with_is_seen(
+    tmp_path, build, monkeypatch, cxx, compiler
+):
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    early, late = tmp_path / "early", tmp_path / "late"
+    text_files.write(tmp_path, "plain.cpp", HEADER)
+    wrapper = text_files.write_script(tmp_path, "mpicxx", f'exec {compiler} -I{early} "$@"')
+    monkeypatch.setenv("CXX", cxx.format(compiler=compiler, early=early, wrapper=wrapper))
+    early.mkdir()
+    late.mkdir()
+    for folder, number in ((late, 1), (early, 2)):
+        text_files.write(folder, "value.h", f"#define VALUE {number}\n")
+        assert build(include_dirs=[str(late)]) == (number, "built")
+
+
+@pytest.mark.parametrize(
+    ("cxx", "flags"), [("g++ -isystem {}/include", []), ("clang++ -isystem {}/include", []), ("g++", ["-B{}/"])]
+)
+def test_a_folder_of_headers_that_appears_among_the_compilers_own_is_searched(tmp_path, build, monkeypatch, cxx, flags):
+    if shutil.which(cxx.partition(" ")[0]) is None:
+        pytest.skip(f"{cxx.partition(' ')[0]} is not installed")
+    text_files.write(tmp_path, "plain.cpp", HEADER)
+    monkeypatch.setenv("CXX", cxx.format(tmp_path / "new"))
+    flags = [*(flag.format(tmp_path / "new") for flag in flags), "-idirafter", str(tmp_path / "late")]
+    for folder, number in (("late", 1), ("new/include", 2)):
+        (tmp_path / folder).mkdir(parents=True)
+        text_files.write(tmp_path / folder, "value.h", f"#define VALUE {number}\n")
+        assert build(extra_compile_args=flags) == (number, "built")

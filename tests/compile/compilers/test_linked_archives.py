@@ -84,6 +84,31 @@ def test_an_archive_that_appears_in_an_earlier_folder_is_linked(tmp_path, build,
 
 
 @pytest.mark.parametrize("linker", LINKERS)
+@pytest.mark.parametrize("compiler", ["g++", "clang++"])
+def test_an_archive_that_appears_before_a_library_of_the_system_is_linked(
+    tmp_path, build, link_with, monkeypatch, linker, compiler
+):
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    monkeypatch.setenv("CXX", compiler)
+    link_with(linker)
+    (tmp_path / "early").mkdir()
+    text_files.write(tmp_path / "op", "plain.cpp", sample_ops.EXPORT + " int value() { return 1; }\n")
+    attributes = {"libraries": ["anl"], "extra_link_args": [f"-L{tmp_path}/early"]}  # libanl is a part of glibc
+    assert [build(**attributes)[1] for _load in range(2)] == ["built", "cache"]
+    archive(tmp_path / "early", 2, "libanl.a")
+    assert [build(**attributes)[1] for _load in range(2)] == ["built", "cache"]
+
+
+def test_an_archive_that_appears_in_an_earlier_folder_of_the_compilers_own_is_linked(tmp_path, build):
+    (tmp_path / "early").mkdir()
+    attributes = {"libraries": ["number"], "extra_link_args": [f"-B{tmp_path}/early", f"-B{tmp_path}/late"]}
+    for folder, number in (("late", 1), ("early", 2)):
+        archive(tmp_path / folder, number)
+        assert build(**attributes) == (number, "built")
+
+
+@pytest.mark.parametrize("linker", LINKERS)
 def test_the_members_of_a_thin_archive_are_inputs(tmp_path, build, link_with, linker):
     link_with(linker)
     for number in (1, 2):

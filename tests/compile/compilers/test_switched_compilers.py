@@ -137,3 +137,39 @@ def test_a_program_that_the_compiler_starts_may_be_a_switched_link_too(tmp_path,
     assert load(**env) == "1 cache"
     switch(link, real)
     assert load(**env) == "1 cache"
+
+
+NEXT_ON_PATH = """\
+name=$(basename "$0") here=$(dirname "$0") IFS=:
+for folder in $PATH; do
+  [ "$folder" != "$here" ] && [ -x "$folder/$name" ] && exec "$folder/$name" "$@"
+done"""
+
+
+@needs_clang
+@pytest.mark.parametrize(("name", "script"), [("g++", NEXT_ON_PATH), ("mpicxx", 'exec g++ "$@"')])
+def test_a_switched_compiler_that_a_wrapper_finds_on_path_is_another_compiler(tmp_path, load, name, script):
+    """As ccache does whose links come first on PATH, and Open MPI's wrapper."""
+    _program, link, target = alternatives(tmp_path)
+    (tmp_path / "wrappers").mkdir()
+    wrapper = text_files.write_script(tmp_path / "wrappers", "wrapper", script)
+    os.symlink(wrapper, tmp_path / "wrappers" / name)
+    env = {"CXX": name, "PATH": f"{tmp_path}/wrappers:{tmp_path}/bin:{os.environ['PATH']}"}
+    switch(link, target.format(shutil.which("g++")))
+    assert load(**env) == "1 built"
+    assert load(**env) == "1 cache"
+    switch(link, target.format(CLANG))
+    assert load(**env) == "2 built"
+    switch(link, target.format(shutil.which("g++")))
+    assert load(**env) == "1 cache"
+
+
+@needs_clang
+def test_a_compiler_behind_a_wrapper_that_is_replaced_in_place_is_another_compiler(tmp_path, load):
+    one_link(tmp_path)
+    wrapper = text_files.write_script(tmp_path, "mpicxx", 'exec g++ "$@"')
+    env = {"CXX": wrapper, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    for number, compiler in ((1, shutil.which("g++")), (2, CLANG)):
+        text_files.write_script(tmp_path / "bin", "g++", f'exec {compiler} "$@"')
+        assert load(**env) == f"{number} built"
+        assert load(**env) == f"{number} cache"

@@ -129,6 +129,27 @@ def test_a_header_beside_the_source_shadows_one_on_the_path(tree):
     assert tree.appeared(inputs) == "src/x.h"
 
 
+def test_a_dangling_link_is_no_header_until_what_it_leads_to_appears(tree):
+    tree.write("a.cpp", "late/x.h", "early/other.h", "links/other.h")
+    os.symlink("../links/x.h", tree.path("early/x.h"))
+    os.symlink(tree.path("target/new/x.h"), tree.path("links/x.h"))
+    inputs = tree.collect(["a.cpp", "late/x.h"], ["early", "late"])
+    assert tree.appeared(inputs) is None
+    assert {RootedPath("own", "links"), RootedPath("own", "")} <= {*inputs.folders}, "what it leads to is watched"
+    tree.write("target/new/x.h")
+    assert tree.appeared(inputs) == "early/x.h"
+
+
+def test_a_folder_with_the_name_of_a_header_is_no_header(tree):
+    tree.write("a.cpp", "late/x", "early/x/y")
+    inputs = tree.collect(["a.cpp", "late/x"], ["early", "late"])
+    os.unlink(tree.path("early/x/y"))
+    os.rmdir(tree.path("early/x"))
+    assert tree.appeared(inputs) is None
+    tree.write("early/x")
+    assert tree.appeared(inputs) == "early/x"
+
+
 def test_a_header_in_a_folder_that_did_not_exist_before_is_noticed(tree):
     tree.write("a.cpp", "late/sub/x.h")
     inputs = tree.collect(["a.cpp", "late/sub/x.h"], ["early", "late"])

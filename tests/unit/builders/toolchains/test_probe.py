@@ -11,7 +11,7 @@ from support.compilers import fake_compiler
 from support.compilers.fake_compiler import RECORDING_SCRIPT, run_count, toolchain
 
 from opforge.builders.toolchains import host
-from opforge.builders.toolchains.discovery import probe
+from opforge.builders.toolchains.discovery import probe, search
 from opforge.cache.current import prepare
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
@@ -51,7 +51,7 @@ def test_folders_whose_names_hold_unicode_white_space_are_searched(tmp_path, mon
         os.mkdir(folder)
     monkeypatch.setenv("CPATH", os.pathsep.join(folders))
     report = probe.try_run(["g++"], "-E", "-v", "-x", "c++", os.devnull)[2]
-    assert probe.header_folders(report)[: len(folders)] == folders
+    assert search.header_folders(report)[: len(folders)] == folders
 
 
 def test_a_linker_that_is_replaced_in_place_changes_the_identity(tmp_path, bin):
