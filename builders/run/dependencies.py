@@ -110,7 +110,8 @@ def compiler_folders(job: Job) -> list[str]:
     links = plan.libraries or any(flag.startswith(("-l", "--library")) for flag in arguments(plan.link_flags))
     own = (*job.toolchain.search_folders(), *(job.toolchain.library_folders() if links else ()))
     after = [folder for variant in variants for folder in folders_in_flags(_flags(variant), LATER_FLAGS)]
-    return [folder for folder in (*own, *after) if folder not in search_folders(job)]
+    before = {*search_folders(job)}
+    return [folder for folder in (*own, *after) if folder not in before]
 
 
 def _flags(plan: BuildPlan) -> tuple[str, ...]:
@@ -133,16 +134,16 @@ def arguments(flags: Iterable[str], within: tuple[str, ...] = ()) -> list[str]:
 
     `within` are the files that are being read.
     """
-    found: list[str] = []
+    words: list[str] = []
     for flag in flags:
         if flag.startswith(PARTS):
-            found += arguments(flag[flag.index("=" if flag[1] == "X" else ",") + 1 :].split(","), within)
+            words += arguments(flag[flag.index("=" if flag[1] == "X" else ",") + 1 :].split(","), within)
         elif flag.startswith("@/") and os.path.isfile(flag[1:]) and flag not in within:
             with suppress(OSError, ValueError), open(flag[1:], encoding="utf-8", errors="surrogateescape") as file:
-                found += arguments(shlex.split(file.read()), (*within, flag))
+                words += arguments(shlex.split(file.read()), (*within, flag))
         elif flag not in PASSED_ON:
-            found.append(flag)
-    return found
+            words.append(flag)
+    return words
 
 
 def files_in_flags(words: Sequence[str], flags: Collection[str]) -> set[str]:
