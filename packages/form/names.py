@@ -25,6 +25,11 @@ def check(name: str, where: str = "the kernel's name") -> str:
     return name
 
 
+def is_name(text: str) -> bool:
+    """Returns whether a text is `org/name`."""
+    return not _problem(text)
+
+
 def _problem(name: object) -> str:
     if not isinstance(name, str):
         return "is not a text"

@@ -245,7 +245,7 @@ class OpContract(Contract):
         return [number for number, argument in arguments if argument.alias_info and argument.alias_info.is_write]
 
     def _tolerances(self, dtype: torch.dtype) -> tuple[float, float]:
-        default = 4 * torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
+        default = 4 * torch.finfo(dtype).eps if dtype.is_floating_point or dtype.is_complex else 0.0
         return (default if self.rtol is None else self.rtol, default if self.atol is None else self.atol)
 
     def _compare(self, arguments: tuple[Any, ...], what: str) -> None:

@@ -39,10 +39,14 @@ def cloned(value: Any) -> Any:
 
 
 def converted(value: Any, dtype: torch.dtype) -> Any:
-    """Returns arguments with a copy of every tensor, those of floating point in another dtype."""
-    return mapped(
-        value, lambda tensor: tensor.detach().to(dtype if tensor.is_floating_point() else tensor.dtype, copy=True)
-    )
+    """Returns arguments with a copy of every tensor, those of floating point in another dtype, complex ones likewise."""
+
+    def own(tensor: Tensor) -> torch.dtype:
+        if tensor.is_complex() and dtype.is_floating_point:
+            return dtype.to_complex()
+        return dtype if tensor.is_floating_point() else tensor.dtype
+
+    return mapped(value, lambda tensor: tensor.detach().to(own(tensor), copy=True))
 
 
 def with_gaps(tensor: Tensor) -> Tensor:
@@ -117,11 +121,14 @@ def difference(actual: Tensor, exact: Tensor, rtol: float, atol: float) -> str:
         return f"the shape is {tuple(actual.shape)}, and {tuple(exact.shape)} in the reference"
     actual = actual.detach().cpu()
     expected = exact.detach().cpu().to(actual.dtype)
-    if not actual.is_floating_point():
-        wrong = actual != expected
-    else:
+    if actual.is_complex():  # each part by itself
+        ours, theirs = (torch.view_as_real(value.to(torch.complex128)) for value in (actual, expected))
+        wrong = ~torch.isclose(ours, theirs, rtol=rtol, atol=atol, equal_nan=True).all(-1)
+    elif actual.is_floating_point():
         # The rounding above makes an overflow to infinity of the result's dtype the expected value.
         wrong = ~torch.isclose(actual.double(), expected.double(), rtol=rtol, atol=atol, equal_nan=True)
+    else:
+        wrong = actual != expected
     if not bool(wrong.any()):
         return ""
     index = tuple(wrong.nonzero()[0].tolist())

@@ -156,6 +156,20 @@ def test_one_variant_is_installed_from_its_folder(user, registry):
     assert code == 0 and "installed acme/plain 1 (torch-universal)" in output
 
 
+def test_a_folder_of_a_packages_name_is_not_taken_for_the_package(user, registry, tmp_path, monkeypatch):
+    os.makedirs(tmp_path / "acme")
+    os.rename(registry.packed(), tmp_path / "acme" / "plain")
+    monkeypatch.chdir(tmp_path)
+    for command in (("install", "acme/plain", "--into", "new"), ("info", "acme/plain")):
+        code, output = user(*command)
+        assert code == 1 and "acme/plain" in output and "installed acme" not in output
+    assert user("install", "acme/plain", "--into", "new")[1].endswith(
+        "For the folder of that name: opforge install ./acme/plain\n"
+    )
+    code, output = user("install", "./acme/plain", "--into", "new")
+    assert code == 0 and "installed acme/plain 1 (torch-universal)" in output
+
+
 def test_what_is_no_root_metadata_is_not_trusted(user, registry):
     path = write(registry.scratch, "root.json", "nonsense")
     code, output = user("tuf", "trust", registry.url, str(path))

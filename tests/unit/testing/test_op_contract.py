@@ -26,6 +26,25 @@ class TestSquare(Square):
         return wrong_ops.registered(wrong_ops.square)
 
 
+class TestComplex(Square):
+    """Rounded to complex64, a product differs from that in complex128; a NaN may be in either part."""
+
+    dtypes = (torch.complex64,)
+
+    def make_op(self):
+        def square(x: torch.Tensor) -> torch.Tensor:
+            if not x.is_complex():
+                raise TypeError("complex numbers expected")
+            return x * x
+
+        return wrong_ops.registered(square)
+
+    def test_other_dtypes_are_refused(self):
+        x = torch.randn(3)
+        with pytest.raises(TypeError):
+            self.op(x)
+
+
 class TestChanged(OpContract):
     """An op that changes one argument, writes another, and takes a list."""
 

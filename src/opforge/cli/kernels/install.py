@@ -13,7 +13,7 @@ from opforge.cli import messages
 from opforge.cli.guard import FAILED, Guarded, json_option
 from opforge.cli.output import emit_json
 
-from .options import into_options, remote_option, root_of
+from .options import into_options, is_folder, remote_option, root_of
 from .transfers import Transfers
 
 if TYPE_CHECKING:
@@ -42,15 +42,15 @@ def install(
 ) -> None:
     """Install kernel packages; without KERNEL those of the project in this folder, by its lock file.
 
-    KERNEL is ORG/NAME, with a version or a range after it if wanted, or a folder that `opforge pack` has written. Of
-    each, the variant that fits this machine best is downloaded, and every file is checked.
+    KERNEL is ORG/NAME, with a version or a range after it if wanted, or a folder that `opforge pack` has written, such
+    as ./relu. Of each, the variant that fits this machine best is downloaded, and every file is checked.
 
     \b
     Examples:
       opforge install acme/relu@2
       opforge install "acme/relu>=2.1,<3" --user --remote https://kernels.example/ops
       opforge install --frozen
-      opforge install kernels/relu --into /opt/kernels
+      opforge install ./kernels/relu --into /opt/kernels
     """
     if offline:
         os.environ["OPFORGE_OFFLINE"] = "1"
@@ -64,8 +64,8 @@ def install(
     elif frozen:
         raise click.UsageError("--frozen installs the project's own kernels: name none")
     # All are chosen before the first is installed: one that is not there changes nothing.
-    chosen = [_chosen(text, urls, all_platforms) for text in kernels if not os.path.isdir(text)]
-    for text in filter(os.path.isdir, kernels):
+    chosen = [_chosen(text, urls, all_platforms) for text in kernels if not is_folder(text)]
+    for text in filter(is_folder, kernels):
         results.append((_from_folder(root, text), True))
     from opforge.packages.registry.install import install as install_choice
 
@@ -84,10 +84,17 @@ def _from_folder(root: Root, folder: str) -> Installed:
 
 
 def _chosen(text: str, urls: Sequence[str], all_platforms: bool) -> list[Choice]:
+    from opforge.errors import KernelNotFoundError
     from opforge.packages.registry import dependencies, selection
 
     requirement = selection.parse_requirement(text)
-    return dependencies.resolve([requirement], selection.sources(urls), all_platforms=all_platforms)
+    try:
+        return dependencies.resolve([requirement], selection.sources(urls), all_platforms=all_platforms)
+    except KernelNotFoundError as error:
+        if not os.path.isdir(text):
+            raise
+        advice = f"{error.advice}\nFor the folder of that name: opforge install ./{text}"
+        raise KernelNotFoundError(error.name, error.searched, advice) from error
 
 
 def _print(results: Sequence[tuple[Installed, bool]], as_json: bool) -> None:

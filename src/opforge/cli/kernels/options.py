@@ -35,6 +35,16 @@ def remote_option(command: F) -> F:
     )(command)
 
 
+def is_folder(kernel: str) -> bool:
+    """Returns whether an argument names a folder: a bare ORG/NAME is a package, whatever the working folder holds.
+
+    What is in a folder is signed by nobody.
+    """
+    from opforge.packages.form import names
+
+    return os.path.isdir(kernel) and not names.is_name(kernel)
+
+
 def root_of(into: str | None, user: bool) -> Root:
     """Returns the folder that packages are installed in. Raises click.UsageError."""
     from opforge.packages.installed import layout

@@ -13,7 +13,7 @@ from opforge.cli.guard import FAILED, Guarded, json_option
 from opforge.cli.messages import show_error
 from opforge.cli.output import emit_json, show_table, size_text
 
-from .options import remote_option
+from .options import is_folder, remote_option
 
 if TYPE_CHECKING:
     from opforge.packages.choose.candidate import Candidate
@@ -128,7 +128,7 @@ def info(name: str, urls: Sequence[str], as_json: bool) -> None:
 def resolve(kernel: str, machine: str | None, urls: Sequence[str], as_json: bool) -> None:
     """Show which variant of a package is chosen, and why each other is not.
 
-    KERNEL is ORG/NAME with a version or a range if wanted, or a folder with variants.
+    KERNEL is ORG/NAME with a version or a range if wanted, or a folder with variants, such as ./relu.
 
     \b
     Examples:
@@ -179,7 +179,7 @@ def _candidates(kernel: str, urls: Sequence[str], here: Environment) -> tuple[st
     from opforge.packages.load import checkout
     from opforge.packages.registry import selection
 
-    if os.path.isdir(kernel):
+    if is_folder(kernel):
         variants, problems = checkout.variants(os.path.abspath(kernel))
         if problems or not variants:
             problem = problems[0] if problems else "there is no variant in it"
