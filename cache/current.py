@@ -102,10 +102,6 @@ def writable_store(store: Store | None = None) -> Store:
 
 def find_problem(root: str, owners: Collection[int]) -> CacheDirError | None:
     """Returns why this folder cannot be the user's own store, or None. Creates nothing."""
-    if not os.path.isabs(root):
-        return CacheDirError(
-            root, "the user has no home folder", "Set HOME or OPFORGE_CACHE_DIR to a folder of your own"
-        )
     problem = trust.folder_problem(root, owners)
     return CacheDirError(root, *problem) if problem else None
 

@@ -96,14 +96,6 @@ def test_an_archive_that_cannot_be_written_is_wrong_usage(store, tmp_path):
     assert done.exit_code == 2 and "a.tar cannot be written: No such file or directory. Choose another" in done.stderr
 
 
-def test_a_cache_folder_without_a_home_folder_is_an_error(monkeypatch):
-    monkeypatch.delenv("OPFORGE_CACHE_DIR")
-    monkeypatch.setenv("XDG_CACHE_HOME", ""), monkeypatch.setenv("HOME", "")
-    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as without HOME and a passwd entry
-    done = run("stats")
-    assert done.exit_code == 1 and "the user has no home folder.\nhint: Set HOME or OPFORGE_CACHE_DIR" in done.stderr
-
-
 def test_gc_prints_what_it_removes(store, monkeypatch):
     monkeypatch.setattr(gc, "GRACE_SECONDS", 0.0)
     folder = store.layout.entry(store.add())
