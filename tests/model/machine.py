@@ -174,12 +174,13 @@ class Changes(Loads):
                 *("OPFORGE_PREBUILT", "OPFORGE_PARANOID"),
             )
         ),
-        n=st.integers(0, 2),
+        n=st.integers(0, 4),
     )
     def set_a_variable(self, by, name, n):
         path = self.world.path
         values = {
-            "CXXFLAGS": ("-DCXXFLAGS=1", f"-I{path('flags')}"),
+            # -MMD requests a list without the headers of the folders of CPATH.
+            "CXXFLAGS": ("-DCXXFLAGS=1", f"-I{path('flags')}", "-MMD", f"-idirafter{path('flags')}"),
             "CPPFLAGS": ("-DCPPFLAGS=1", "-DCPPFLAGS=2"),
             "LDFLAGS": (f"-L{path('libs2')}", "-Wl,--build-id"),
             "CPATH": (path("cpath"), f"{path('cpath2')}:{path('cpath')}"),
@@ -191,7 +192,7 @@ class Changes(Loads):
         }
         self.world.variables.pop(name, None)
         if n:
-            self.world.variables[name] = values[name][n - 1]
+            self.world.variables[name] = values[name][n % len(values[name])]
         self.load(by)
 
     # Stores, layers, machines

@@ -56,6 +56,15 @@ class Sequences(Changes):
         self.world.variables["CPATH"] = self.world.path("cpath")
         self.load(by)
 
+    @rule(by=load_by, flag=st.sampled_from(("-MMD", "-MD", "-MMD -MP -MF list.d")), n=number)
+    def change_a_header_that_a_requested_list_leaves_out(self, by, flag, n):
+        for place in PLACES:
+            self.world.remove(f"{place}/optional.h" if place else "optional.h")
+        self.world.variables |= {"CPATH": self.world.path("cpath"), "CXXFLAGS": flag}
+        for value in (n, 3 - n):
+            self.world.write("cpath/optional.h", self.world.header_text("cpath", "optional.h", value))
+            self.load(by)
+
     @rule(by=load_by, n=number)
     def change_what_specs_say(self, by, n):
         self.world.remove("libs/specs")
