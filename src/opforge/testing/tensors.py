@@ -39,7 +39,7 @@ def cloned(value: Any) -> Any:
 
 
 def converted(value: Any, dtype: torch.dtype) -> Any:
-    """Returns arguments with a copy of every tensor, those of floating point in another dtype, complex ones likewise."""
+    """Returns arguments with a copy of every tensor, floating-point and complex ones in another precision."""
 
     def own(tensor: Tensor) -> torch.dtype:
         if tensor.is_complex() and dtype.is_floating_point:
