@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 TYPE_CHECKING = False  # type checkers know this name; importing typing would take most of this module's time
@@ -80,8 +81,10 @@ if "torch" in sys.modules:
     _host = importlib.import_module("opforge.builders.cpu")
     for _name in _host.PRELOADED:
         importlib.import_module(_host.BUILDERS[_name].partition(":")[0])
-    # Where no look-up can be remembered, each first load of an op searches the layers and the store.
-    if not importlib.import_module("opforge.cache.machine_folder").kept_folders():
+    # Where no look-up can be remembered, each first load of an op searches the layers and the store. Where this package
+    # carries ops, that of each of them does once.
+    _layer = os.path.join(os.path.dirname(__file__), importlib.import_module("opforge.cache.layout").PACKAGE_LAYER)
+    if os.path.isdir(_layer) or not importlib.import_module("opforge.cache.machine_folder").kept_folders():
         for _module in ("builders.lookup.fit", "builders.spec.description", "cache.records.validity"):
             importlib.import_module(f"opforge.{_module}")
         importlib.import_module("opforge.builders.spec.machine").libstdcxx()  # kept there

@@ -38,10 +38,30 @@ PARTS = {
 }
 
 
-def test_a_hit_imports_no_other_module():
+@pytest.fixture(autouse=True)
+def remembered():
+    """A hit that is remembered."""
     CPULionBuilder().build()
     time.sleep(RACY_NS / 1e9 + 0.1)  # nothing is remembered of a store that was made just before
     child_processes.run_python(HIT)
+
+
+def test_a_hit_imports_no_other_module():
     imported = set(child_processes.run_python(HIT).split())
     expected = {f"{package}.{name}" for package, names in PARTS.items() for name in names.split()} | PARTS.keys()
     assert imported == expected
+
+
+def test_where_opforge_carries_ops_the_modules_of_a_first_look_up_are_imported_with_it():
+    """Each of these ops is looked for once, although other look-ups are remembered already."""
+    code = """
+import os, sys
+import torch
+is_folder = os.path.isdir
+os.path.isdir = lambda path: CARRIES and os.path.basename(path) == "_opforge_ops" or is_folder(path)
+import opforge
+names = "opforge.builders.lookup.fit", "opforge.builders.spec.description", "opforge.cache.records.validity"
+print(sum(name in sys.modules for name in names))
+"""
+    for carries, count in ((True, 3), (False, 0)):
+        assert child_processes.run_python(code.replace("CARRIES", str(carries))) == f"{count}\n"
