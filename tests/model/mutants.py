@@ -243,13 +243,6 @@ def the_users_flags_are_in_no_key() -> None:
 
 
 @mutant
-def flags_choose_which_files_a_compiler_lists() -> None:
-    from opforge.builders import planner
-
-    put(planner, _without_lists=tuple)
-
-
-@mutant
 def an_object_is_taken_whatever_it_was_compiled_from() -> None:
     from opforge.builders.run import object_reuse
     from opforge.cache.records.validity import Observation
