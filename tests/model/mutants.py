@@ -225,6 +225,13 @@ def variables_of_compilers_are_in_no_key() -> None:
 
 
 @mutant
+def a_list_that_the_users_flags_request_is_the_list_of_headers() -> None:
+    from opforge.builders import planner
+
+    put(planner, _without_lists=tuple)
+
+
+@mutant
 def the_users_flags_are_in_no_key() -> None:
     from opforge.builders import planner
     from opforge.builders.run import pipeline

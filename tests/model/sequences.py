@@ -56,14 +56,19 @@ class Sequences(Changes):
         self.world.variables["CPATH"] = self.world.path("cpath")
         self.load(by)
 
-    @rule(by=load_by, flag=st.sampled_from(("-MMD", "-MD", "-MMD -MP -MF list.d")), n=number)
-    def change_a_header_that_a_requested_list_leaves_out(self, by, flag, n):
-        for place in PLACES:
-            self.world.remove(f"{place}/optional.h" if place else "optional.h")
-        self.world.variables |= {"CPATH": self.world.path("cpath"), "CXXFLAGS": flag}
+    @rule(
+        by=load_by,
+        flag=st.sampled_from(("-MMD", "-MD", "-MMD -MP -MF list.d")),
+        name=st.sampled_from(("CPLUS_INCLUDE_PATH", "CPATH")),
+        n=number,
+    )
+    def change_a_header_that_a_requested_list_leaves_out(self, by, flag, name, n):
+        """The source includes it without asking whether it is there: only a whole list of the headers has it."""
+        self.world.variables |= {name: self.world.path("cpath"), "CXXFLAGS": f"{flag} -DSYSTEM"}
         for value in (n, 3 - n):
-            self.world.write("cpath/optional.h", self.world.header_text("cpath", "optional.h", value))
+            self.world.write("cpath/system.h", self.world.header_text("cpath", "system.h", value))
             self.load(by)
+            self.load("again")
 
     @rule(by=load_by, n=number)
     def change_what_specs_say(self, by, n):

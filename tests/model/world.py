@@ -33,6 +33,11 @@ SOURCE = """\
 #ifndef ANSWER
 #define ANSWER "no"
 #endif
+#ifdef SYSTEM
+#include <system.h>
+#else
+#define SYSTEM_HEADER "absent"
+#endif
 #ifdef __clang__
 #define CXX "clang" TEXT_OF(__clang_major__)
 #else
@@ -43,7 +48,7 @@ VALUE = """\
 {export} const char* value() {{
   return "[src={number} value=" VALUE " inner=" INNER " optional=" OPTIONAL " answer=" ANSWER " deep={deep}"
     " macro=" TEXT_OF(MACRO) " flag=" TEXT_OF(FLAG) " cxxflags=" TEXT_OF(CXXFLAGS) " cppflags=" TEXT_OF(CPPFLAGS)
-    " specs=" TEXT_OF(SPECS) " cxx=" CXX " wrapper=" TEXT_OF(WRAPPER) " date={date}]";
+    " system=" SYSTEM_HEADER " specs=" TEXT_OF(SPECS) " cxx=" CXX " wrapper=" TEXT_OF(WRAPPER) " date={date}]";
 }}
 """
 LINKED = 'extern "C" const char* archived();\n{export} const char* linked() {{ return archived(); }}\n'
@@ -113,7 +118,7 @@ class World:
         return os.path.join(self.root, name) if name else self.root
 
     def header_text(self, place: str, name: str, number: int) -> str:
-        macro = {"value.h": "VALUE", "inner.h": "INNER", "optional.h": "OPTIONAL", "deep.h": "DEEP"}.get(name)
+        macro = {"value.h": "VALUE", "inner.h": "INNER", "optional.h": "OPTIONAL", "deep.h": "DEEP", "system.h": "SYSTEM_HEADER"}.get(name)
         return f'#define {macro} "{place or "root"}{number}"\n' if macro else ""
 
     def part_text(self, place: str, number: int) -> str:
