@@ -7,10 +7,13 @@ store's file system (`files.now_in`).
 
 from __future__ import annotations
 
+import functools
+import itertools
 import os
 import shutil
 import stat
-from collections.abc import Collection, Iterable
+import threading
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from opforge import settings
@@ -21,7 +24,7 @@ from opforge.cache.records import pins, size_log
 from opforge.errors import CacheDirError
 from opforge.events import emit
 
-from . import garbage, listing, pointers
+from . import garbage, listing, parallel, pointers
 
 GRACE_SECONDS = 5.0
 """An entry that was published or used this recently stays: a process may be about to load it."""
@@ -184,19 +187,22 @@ def _size(path: str) -> int:
 # -- removing ----------------------------------------------------------------------------------------------------------
 
 
-def remove(layout: Layout, evictions: Iterable[Eviction]) -> list[Eviction]:
+def remove(layout: Layout, evictions: Sequence[Eviction]) -> list[Eviction]:
     """Removes these; returns those that this call has removed.
 
     Raises:
         CacheDirError: The first that could not be removed. All the others were tried before.
     """
-    removed: list[Eviction] = []
-    errors: list[CacheDirError] = []
     counted, freed = {"entry", *(KINDS[area] for area in size_log.RECLAIMABLE)}, 0
     is_logged = bool(settings.variable("OPFORGE_LOG"))
+    removed: list[Eviction] = []
+    errors: list[CacheDirError] = []
     with _Trash(layout) as trash, size_log.appending(layout) as append:
-        for eviction in evictions:
-            if _remove(layout, eviction, trash, errors):
+        outcomes = parallel.call_for_each(functools.partial(_remove, trash), evictions)
+        for eviction, outcome in zip(evictions, outcomes, strict=True):
+            if isinstance(outcome, CacheDirError):
+                errors.append(outcome)
+            elif outcome:
                 removed.append(eviction)
                 freed += eviction.size if eviction.kind in counted else 0
                 if is_logged:
@@ -215,7 +221,9 @@ class _Trash:
     """
 
     def __init__(self, layout: Layout) -> None:
-        self._layout, self._folder, self._count = layout, "", 0
+        self.layout = layout
+        self._folder, self._first = "", threading.Lock()
+        self._numbers = itertools.count()
 
     def __enter__(self) -> _Trash:
         return self
@@ -226,9 +234,9 @@ class _Trash:
 
     def remove(self, path: str) -> None:
         """Removes a folder. Raises OSError if it cannot be moved."""
-        self._folder = self._folder or staging.new_folder(self._layout, "removed")
-        self._count += 1
-        target = os.path.join(self._folder, str(self._count))
+        with self._first:
+            self._folder = self._folder or staging.new_folder(self.layout, "removed")
+        target = f"{self._folder}/{next(self._numbers)}"
         staging.move(path, target)
         try:
             for name in os.listdir(target):  # an entry holds three files: shutil.rmtree takes twice as long
@@ -238,16 +246,15 @@ class _Trash:
             shutil.rmtree(target, ignore_errors=True)
 
 
-def _remove(layout: Layout, eviction: Eviction, trash: _Trash, errors: list[CacheDirError]) -> bool:
-    """Removes one; returns whether this call did. Appends an error to `errors`."""
+def _remove(trash: _Trash, eviction: Eviction) -> bool | CacheDirError:
+    """Removes one; returns whether this call did, or why it could not."""
     try:
         return _unlink(eviction, trash)
     except FileNotFoundError:
         return False  # another process was first
     except OSError as error:
         advice = f"{eviction.path} could not be removed. Run this as its owner"
-        errors.append(CacheDirError(layout.root, f"it cannot be changed ({error.strerror})", advice))
-        return False
+        return CacheDirError(trash.layout.root, f"it cannot be changed ({error.strerror})", advice)
 
 
 def _unlink(eviction: Eviction, trash: _Trash) -> bool:

@@ -63,7 +63,7 @@ class Sequences(Changes):
         n=number,
     )
     def change_a_header_that_a_requested_list_leaves_out(self, by, flag, name, n):
-        """The source includes it without asking whether it is there: only a whole list of the headers has it."""
+        """Writes a header that the source includes without asking for it: only a whole list of the headers names it."""
         self.world.variables |= {name: self.world.path("cpath"), "CXXFLAGS": f"{flag} -DSYSTEM"}
         for value in (n, 3 - n):
             self.world.write("cpath/system.h", self.world.header_text("cpath", "system.h", value))

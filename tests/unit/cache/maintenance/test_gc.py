@@ -8,13 +8,15 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support.store.fake_store import ME
 
 from opforge.cache import staging
 from opforge.cache.filesystem import lock
-from opforge.cache.maintenance import gc, verify
+from opforge.cache.maintenance import gc, parallel, pointers, verify
+from opforge.cache.records import size_log
 from opforge.errors import CacheDirError
 
 
@@ -273,3 +275,17 @@ def test_collecting_and_verifying_beside_builders_loses_nothing_and_raises_nothi
     for thread in threads:
         thread.join()
     assert errors == [] and fake_store.entry_keys() == keys
+
+
+def test_many_are_removed_by_several_threads_and_each_is_reported_once(fake_store, monkeypatch):
+    monkeypatch.setattr(parallel, "CHUNK", 2)
+    for number in range(40):
+        fake_store.add(f"op{number}")
+    planned = gc.over_limit(fake_store.layout, later(), max_size=0)
+    others = [gc.over_limit(fake_store.layout, later(), max_size=0) for _process in range(3)]
+    with ThreadPoolExecutor(4) as pool:
+        removed = [*pool.map(lambda evictions: gc.remove(fake_store.layout, evictions), [planned, *others])]
+    reported = sorted(eviction.path for evictions in removed for eviction in evictions)
+    assert reported == sorted(eviction.path for eviction in planned)
+    assert fake_store.entry_keys() == set() and pointers.read(fake_store.layout).files == []
+    assert os.listdir(fake_store.layout.path("staging")) == [] and size_log.total(fake_store.layout) == 0
