@@ -118,7 +118,8 @@ class World:
         return os.path.join(self.root, name) if name else self.root
 
     def header_text(self, place: str, name: str, number: int) -> str:
-        macro = {"value.h": "VALUE", "inner.h": "INNER", "optional.h": "OPTIONAL", "deep.h": "DEEP", "system.h": "SYSTEM_HEADER"}.get(name)
+        names = {"value.h": "VALUE", "inner.h": "INNER", "optional.h": "OPTIONAL", "deep.h": "DEEP"}
+        macro = {**names, "system.h": "SYSTEM_HEADER"}.get(name)
         return f'#define {macro} "{place or "root"}{number}"\n' if macro else ""
 
     def part_text(self, place: str, number: int) -> str:
