@@ -51,7 +51,6 @@ class DeviceToolchain(Toolchain):
         self._layout, self._disk = layout, disk
         self.host = HostToolchain(layout, disk, self.host_variable)
         self.argv = self._find()
-        self._checked_info: probe.CompilerInfo | None = None
 
     @classmethod
     def find(cls, spec: OpSpec, layout: Layout, disk: Disk) -> Toolchain:
@@ -95,12 +94,10 @@ class DeviceToolchain(Toolchain):
         name = (*self.argv, *options)
         return bool(probe.cached_info(name, {"takes": bool}, self._layout, self._disk, try_options)["takes"])
 
-    @property
+    @cached_property
     def info(self) -> probe.CompilerInfo:
         """The device compiler's info, checked once for this object."""
-        if self._checked_info is None:
-            self._checked_info = self._load_info()
-        return self._checked_info
+        return self._load_info()
 
     def identity(self) -> tuple[tuple[str, str], ...]:
         own = [(f"{self.root} {name}", value) for name, value in self.info["identity"].items()]

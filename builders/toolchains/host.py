@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from opforge import settings
@@ -57,14 +58,11 @@ class HostToolchain(Toolchain):
         chosen = [flag.partition("=")[2] for flag in env_words("LDFLAGS") if flag.startswith("-fuse-ld=")]
         linkers = [f"ld.{name}" for name in chosen[-1:]] or LINKERS
         self.linker = next((path for name in linkers if (path := which(name))), "")
-        self._checked_info: probe.CompilerInfo | None = None
 
-    @property
+    @cached_property
     def _info(self) -> probe.CompilerInfo:
         """The compiler's info, checked once for this object, which lives no longer than one load."""
-        if self._checked_info is None:
-            self._checked_info = probe.host_info(self.argv, self.linker, self._layout, self._disk, self._path_flags())
-        return self._checked_info
+        return probe.host_info(self.argv, self.linker, self._layout, self._disk, self._path_flags())
 
     def _path_flags(self) -> list[str]:
         flags = (*self.op_flags, *env_words("CPPFLAGS"), *env_words("CXXFLAGS"), *env_words("LDFLAGS"))

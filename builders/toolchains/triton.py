@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from opforge.accelerator import archs
@@ -71,7 +72,6 @@ class TritonToolchain(Toolchain):
         self._layout, self._disk = layout, disk
         self.host = host or HostToolchain(layout, disk)
         self.argv = (sys.executable, "-I", WORKER)
-        self._checked_info: probe.CompilerInfo | None = None
 
     @classmethod
     def find(cls, spec: OpSpec, layout: Layout, disk: Disk) -> TritonToolchain:
@@ -79,13 +79,10 @@ class TritonToolchain(Toolchain):
         machine = Target("cpu", (os.uname().machine.replace("_", "-"),))
         return cls(layout, disk, find_for_cpu(spec._replace(target=machine), layout, disk))
 
-    @property
+    @cached_property
     def _info(self) -> probe.CompilerInfo:
         """Triton's info, checked once for this object."""
-        if self._checked_info is None:
-            name = ("triton", self._folder)
-            self._checked_info = probe.cached_info(name, {}, self._layout, self._disk, self._probe)
-        return self._checked_info
+        return probe.cached_info(("triton", self._folder), {}, self._layout, self._disk, self._probe)
 
     def identity(self) -> tuple[tuple[str, str], ...]:
         own = [(f"triton {name}", value) for name, value in self._info["identity"].items()]

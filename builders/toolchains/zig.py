@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
@@ -34,15 +35,12 @@ class ZigToolchain(HostToolchain):
         self._layout, self._disk, self.linker = layout, disk, ""
         self.zig, self.machine = find(), machine
         self.argv = (self.zig, "c++", "-target", f"{machine}-linux-gnu.{GLIBC}")
-        self._checked_info: probe.CompilerInfo | None = None
 
-    @property
+    @cached_property
     def _info(self) -> probe.CompilerInfo:
-        if self._checked_info is None:
-            values = (os.environ.get(variable, "") for variable in PASSED_ENV)
-            name = (*self.argv, *values, *programs.state((self.zig,)))
-            self._checked_info = probe.cached_info(name, probe.HOST_SHAPE, self._layout, self._disk, self._probe)
-        return self._checked_info
+        values = (os.environ.get(variable, "") for variable in PASSED_ENV)
+        name = (*self.argv, *values, *programs.state((self.zig,)))
+        return probe.cached_info(name, probe.HOST_SHAPE, self._layout, self._disk, self._probe)
 
     def _probe(self) -> probe.CompilerInfo:
         version = probe.run((self.zig,), "version", advice=ADVICE).strip()
