@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from opforge.builders.spec.abi import PLAIN
 from opforge.builders.spec.build_plan import BuildPlan, Step
 from opforge.cache.records.inputs import RootedPath
-from opforge.errors import ToolchainError, ToolchainNotFoundError
+from opforge.errors import ToolchainNotFoundError
 
 from .device_toolchain import SHAPE, DeviceToolchain, translate_first
 from .discovery import probe, programs
@@ -64,10 +64,7 @@ class Hipcc(DeviceToolchain):
     def _probe(self) -> probe.CompilerInfo:
         # Without a device hipcc's helper fails with a traceback, but the version is printed all the same.
         _status, out, err = probe.try_run(self.argv, "--version", advice=ADVICE)
-        version = re.search(r"HIP version: *(\S+)", out)
-        if not version:
-            first = (out + err).strip().partition("\n")[0]
-            raise ToolchainError(self.argv[0], f"`hipcc --version` prints {first!r}, not a HIP version", ADVICE)
+        version = probe.stated_version(self.argv, r"HIP version: *(\S+)", out + err, "a HIP version", ADVICE)
         clang = re.search(r"(\S*clang version \S+)", out)
         folders = self._folders()
         root = os.path.realpath(folders.get("ROCM_PATH") or os.path.dirname(os.path.dirname(self.argv[0])))

@@ -80,10 +80,7 @@ class Nvcc(DeviceToolchain):
 
     def _probe(self) -> probe.CompilerInfo:
         output = probe.run(self.argv, "--version", advice=ADVICE)
-        version = re.search(r"release (\d+\.\d+), V(\S+)", output)
-        if not version:
-            first = output.strip().partition("\n")[0]
-            raise ToolchainError(self.argv[0], f"`nvcc --version` prints {first!r}, not a release", ADVICE)
+        version = probe.stated_version(self.argv, r"release (\d+\.\d+), V(\S+)", output, "a release", ADVICE)
         folders = _dry_run_folders(self.argv)
         root = os.path.realpath(folders["TOP"][0]) if folders["TOP"] else os.path.dirname(os.path.dirname(self.argv[0]))
         files = [os.path.join(root, name) for name in PROGRAMS]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 
 from opforge.builders.spec.abi import PLAIN
 from opforge.builders.spec.build_plan import BuildPlan, Step
 from opforge.cache.records.inputs import RootedPath
-from opforge.errors import ToolchainError, ToolchainNotFoundError
+from opforge.errors import ToolchainNotFoundError
 
 from .device_toolchain import SHAPE, DeviceToolchain
 from .discovery import probe, programs
@@ -47,10 +46,7 @@ class Sycl(DeviceToolchain):
 
     def _probe(self) -> probe.CompilerInfo:
         output = probe.run(self.argv, "--version", advice=ADVICE)
-        version = re.search(r"Compiler (\S+)", output)
-        if not version:
-            first = output.strip().partition("\n")[0]
-            raise ToolchainError(self.argv[0], f"`icpx --version` prints {first!r}, not a compiler", ADVICE)
+        version = probe.stated_version(self.argv, r"Compiler (\S+)", output, "a compiler", ADVICE)
         program = os.path.realpath(self.argv[0])
         root = os.path.dirname(os.path.dirname(program))
         return {

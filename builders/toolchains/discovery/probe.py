@@ -187,6 +187,20 @@ def try_run(
     return process.returncode, process.stdout, process.stderr
 
 
+def stated_version(
+    argv: Sequence[str], pattern: str, printed: str, expected: str, advice: str = ADVICE
+) -> re.Match[str]:
+    """Returns the match of the version in what a compiler has printed for --version.
+
+    Raises ToolchainError if there is none. `expected` says what was expected, `advice` ends the error's message.
+    """
+    version = re.search(pattern, printed)
+    if version is None:
+        name, first = os.path.basename(argv[0]), printed.strip().partition("\n")[0]
+        raise ToolchainError(argv[0], f"`{name} --version` prints {first!r}, not {expected}", advice)
+    return version
+
+
 def _raise_if_exhausted(argv: Sequence[str], cause: OSError | str) -> None:
     """Raises BuildResourceError if the machine, not the compiler, is the reason that a run failed."""
     from opforge.builders.resources import exhausted_resource
