@@ -42,16 +42,8 @@ class Hipcc(DeviceToolchain):
     plan_env = passed_env
 
     def _find(self) -> tuple[str, ...]:
-        for variable in VARIABLES:
-            home = os.environ.get(variable)
-            if home:
-                path = which(os.path.join(home, "bin", "hipcc"))
-                if path is None:
-                    searched = [f"{variable}={home}, which has no bin/hipcc"]
-                    advice = f"Correct {variable}, or unset it."
-                    raise ToolchainNotFoundError("HIP compiler", searched, advice, searched[0])
-                return (path,)
-        path = which("hipcc") or which("/opt/rocm/bin/hipcc")
+        named = programs.below_home("HIP compiler", VARIABLES, "hipcc")
+        path = named or which("hipcc") or which("/opt/rocm/bin/hipcc")
         if path is None:
             raise ToolchainNotFoundError("HIP compiler", [*VARIABLES, "hipcc on PATH", "/opt/rocm/bin/hipcc"], INSTALL)
         return (path,)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 PROGRAMS = ("bin/nvcc", "bin/ptxas", "bin/cudafe++", "bin/fatbinary", "bin/nvcc.profile")
 HEADERS = ("cuda.h", "cuda_runtime_api.h", "crt/host_config.h", "cuda/version", "cub/version.cuh")
 """The headers that state a version, of each package that a toolkit consists of."""
+HOMES = ("CUDA_HOME", "CUDA_PATH")
+"""The variables that name a toolkit's folder."""
 INFO_SHAPE = {**SHAPE, "release": str, "compiler": str, "known": list, "refuses_host": str}
 OWN_FLAGS = ("-std=", "-O", "-g", "-D", "-I")
 """Prefixes of the flags that nvcc takes as a C++ compiler does. All others are for its host compiler."""
@@ -51,7 +53,7 @@ class Nvcc(DeviceToolchain):
     device, root, suffixes = "cuda", "cuda", (".cu",)
     host_variable = "NVCC_CCBIN"
     passed_env = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
-    plan_env = (*passed_env, "CUDA_HOME", "CUDA_PATH", "NVCC_CCBIN")
+    plan_env = (*passed_env, *HOMES, host_variable)
 
     need: cuda_toolkits.Need | None = None
     """What the devices here need; None if the op is built for another machine's."""
@@ -214,21 +216,13 @@ class Nvcc(DeviceToolchain):
 
 def find() -> str:
     """Returns the path of the first nvcc. Raises ToolchainNotFoundError."""
-    named = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
-    return (None if named else which("nvcc")) or find_all()[0]
+    return programs.below_home("CUDA compiler", HOMES, "nvcc") or which("nvcc") or find_all()[0]
 
 
 def find_all() -> list[str]:
     """Returns the nvcc that a variable names, or all on this machine. Raises ToolchainNotFoundError."""
-    for variable in ("CUDA_HOME", "CUDA_PATH"):
-        home = os.environ.get(variable)
-        if home:
-            path = which(os.path.join(home, "bin", "nvcc"))
-            if path:
-                return [path]
-            searched = [f"{variable}={home}, which has no bin/nvcc"]
-            advice = f"Correct {variable}, or unset it."
-            raise ToolchainNotFoundError("CUDA compiler", searched, advice, searched[0])
+    if named := programs.below_home("CUDA compiler", HOMES, "nvcc"):
+        return [named]
     names = [os.path.join(folder, "nvcc") for folder in programs.path_folders()]
     paths = list(dict.fromkeys(filter(None, map(which, [*names, *packaged_paths()]))))
     if not paths:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from opforge import settings
 from opforge.builders.toolchains import wrapper_variables
+from opforge.errors import ToolchainNotFoundError
 
 COMPILER = re.compile(r"([\w.]+-)*(g\+\+|gcc|c\+\+|cc|clang\+\+|clang|icpx|icx|nvcc|zig)(-[\d.]+)?")
 """The real names of compilers that obey no other variables than those that opforge knows."""
@@ -41,6 +42,21 @@ def which(name: str, folders: Sequence[str] | None = None) -> str | None:
         if os.access(path, os.X_OK) and not os.path.isdir(path):
             return os.path.abspath(path)
     return None
+
+
+def below_home(kind: str, variables: Iterable[str], name: str) -> str | None:
+    """Returns the path of a program in `bin` of the folder that the first of the variables names; None if none is set.
+
+    Raises ToolchainNotFoundError, which calls the program a `kind`, if that folder does not have it.
+    """
+    variable = next(filter(os.environ.get, variables), None)
+    if variable is None:
+        return None
+    path = which(os.path.join(os.environ[variable], "bin", name))
+    if path is None:
+        searched = [f"{variable}={os.environ[variable]}, which has no bin/{name}"]
+        raise ToolchainNotFoundError(kind, searched, f"Correct {variable}, or unset it.", searched[0])
+    return path
 
 
 def started_by_compiler(name: str) -> str:
