@@ -15,7 +15,7 @@ from opforge.cache.records.inputs import RootedPath
 
 from . import source_translation
 from .discovery import probe, programs
-from .host import HostToolchain, absolute, objects_of
+from .host import HostToolchain, objects_of, plan_options
 from .toolchain import DevicePart, Toolchain
 
 if TYPE_CHECKING:
@@ -77,12 +77,8 @@ class DeviceToolchain(Toolchain):
 
     def options(self, plan: BuildPlan, roots: Mapping[str, str]) -> list[str]:
         """Returns the plan's definitions and include folders as options, without the compiler's own headers."""
-        system = [absolute(folder, roots) for folder in plan.system_include if folder.root != self.root]
-        return [
-            *(f"-D{name}={value}" if value else f"-D{name}" for name, value in plan.defines),
-            *(option for folder in plan.include for option in ("-I", absolute(folder, roots))),
-            *(option for folder in system for option in ("-isystem", folder)),
-        ]
+        others = tuple(folder for folder in plan.system_include if folder.root != self.root)
+        return plan_options(plan._replace(system_include=others), roots)
 
     def accepts(self, code: str, *options: str) -> bool:
         """Returns whether the compiler accepts options that name the architecture `code`. The result is stored."""

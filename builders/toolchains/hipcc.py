@@ -14,7 +14,7 @@ from opforge.errors import ToolchainNotFoundError
 from .device_toolchain import SHAPE, DeviceToolchain, translate_first
 from .discovery import probe, programs
 from .discovery.programs import which
-from .host import absolute, launcher, prefix_maps
+from .host import absolute, compile_step, prefix_maps
 from .toolchain import DevicePart
 
 INFO_SHAPE = {**SHAPE, "release": str, "known": list}
@@ -112,16 +112,9 @@ class Hipcc(DeviceToolchain):
         return (*flags, "-fno-gpu-rdc", *(f"--offload-arch={code}" for code in arch))
 
     def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: RootedPath, output: str) -> Step:
-        path, depfile = absolute(source, roots), output + ".d"
-        argv = [
-            *launcher(),
-            *self.argv,
-            *self.options(plan, roots),
-            *plan.device_flags,
-            *prefix_maps(plan, roots),
-            *("-x", "hip", "-MD", "-MF", depfile, "-c", path, "-o", output),
-        ]
-        step = Step(output, (path,), tuple(argv), f"compile {source.path}", depfile, source)
+        flags = (*self.options(plan, roots), *plan.device_flags, *prefix_maps(plan, roots))
+        step = compile_step((*self.argv, *flags, "-x", "hip"), source, roots, output)
+        path = absolute(source, roots)
         return step if path.endswith(".hip") else self._translated(plan, roots, step, path, ".hip")
 
     def compile_host(self, plan: BuildPlan, roots: Mapping[str, str], source: RootedPath, output: str) -> Step:

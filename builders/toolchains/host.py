@@ -145,23 +145,11 @@ class HostToolchain(Toolchain):
 
     def compile(self, plan: BuildPlan, roots: Mapping[str, str], source: RootedPath, output: str) -> Step:
         """Returns the command that compiles one source to an object."""
-        plan, path = plan.of(source), absolute(source, roots)
-        depfile = output + ".d"
+        plan = plan.of(source)
         # A launcher may take the object from a cache, and write no list.
         assembled = f"{output.partition('.')[0]}.as.d" if self._info.get("lists_assembled") and not launcher() else ""
-        argv = [
-            *launcher(),
-            *self.argv,
-            *(f"-D{name}={value}" if value else f"-D{name}" for name, value in plan.defines),
-            *(option for folder in plan.include for option in ("-I", absolute(folder, roots))),
-            *(option for folder in plan.system_include for option in ("-isystem", absolute(folder, roots))),
-            *plan.compile_flags,
-            *prefix_maps(plan, roots),
-            *("-MD", "-MF", depfile),
-            *([f"-Wa,--MD,{assembled}"] if assembled else []),
-            *("-c", path, "-o", output),
-        ]
-        return Step(output, (path,), tuple(argv), f"compile {source.path}", depfile, source, assembled)
+        command = (*self.argv, *plan_options(plan, roots), *plan.compile_flags, *prefix_maps(plan, roots))
+        return compile_step(command, source, roots, output, assembled)
 
     def _stub(self, soname: str) -> Step:
         """Returns the command that links a library with a name and no content.
@@ -196,6 +184,28 @@ def objects_of(plan: BuildPlan) -> list[tuple[str, RootedPath]]:
         (f"{number}.{os.path.splitext(os.path.basename(source.path))[0]}.o", source)
         for number, source in enumerate(plan.sources)
     ]
+
+
+def plan_options(plan: BuildPlan, roots: Mapping[str, str]) -> list[str]:
+    """Returns the plan's definitions and include folders as options."""
+    return [
+        *(f"-D{name}={value}" if value else f"-D{name}" for name, value in plan.defines),
+        *(option for folder in plan.include for option in ("-I", absolute(folder, roots))),
+        *(option for folder in plan.system_include for option in ("-isystem", absolute(folder, roots))),
+    ]
+
+
+def compile_step(
+    command: Sequence[str], source: RootedPath, roots: Mapping[str, str], output: str, assembled: str = ""
+) -> Step:
+    """Returns the step that compiles one source by this command, by way of the compiler launcher.
+
+    The compiler lists what it reads in OUTPUT.d, and the assembler in `assembled` unless that is empty.
+    """
+    path, depfile = absolute(source, roots), output + ".d"
+    listing = ("-MD", "-MF", depfile, *([f"-Wa,--MD,{assembled}"] if assembled else []))
+    argv = (*launcher(), *command, *listing, "-c", path, "-o", output)
+    return Step(output, (path,), argv, f"compile {source.path}", depfile, source, assembled)
 
 
 def prefix_maps(plan: BuildPlan, roots: Mapping[str, str]) -> list[str]:

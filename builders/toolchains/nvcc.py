@@ -20,7 +20,7 @@ from opforge.errors import ToolchainError, ToolchainNotFoundError
 from .device_toolchain import SHAPE, DeviceToolchain
 from .discovery import cuda_toolkits, probe, programs
 from .discovery.programs import which
-from .host import absolute, launcher, prefix_maps
+from .host import compile_step, prefix_maps
 from .toolchain import DevicePart, Toolchain
 
 if TYPE_CHECKING:
@@ -198,10 +198,7 @@ class Nvcc(DeviceToolchain):
         return [word.replace(",", "\\,") if word.startswith("-D") else word for word in words]
 
     def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: RootedPath, output: str) -> Step:
-        path = absolute(source, roots)
-        depfile = output + ".d"
-        argv = [
-            *launcher(),
+        command = [
             self.info["compiler"],
             *("-ccbin", self.host.argv[0]),
             *map(_to_host, self.host.argv[1:]),
@@ -209,9 +206,8 @@ class Nvcc(DeviceToolchain):
             *plan.device_flags,
             *map(_to_host, prefix_maps(plan, roots)),
             f"--threads={_threads(plan)}",
-            *("-MD", "-MF", depfile, "-c", path, "-o", output),
         ]
-        return Step(output, (path,), tuple(argv), f"compile {source.path}", depfile, source)
+        return compile_step(command, source, roots, output)
 
 
 def find() -> str:

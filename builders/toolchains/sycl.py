@@ -13,7 +13,7 @@ from opforge.errors import ToolchainNotFoundError
 from .device_toolchain import SHAPE, DeviceToolchain
 from .discovery import probe, programs
 from .discovery.programs import which
-from .host import absolute, launcher, prefix_maps
+from .host import compile_step, prefix_maps
 from .toolchain import DevicePart
 
 INFO_SHAPE = {**SHAPE, "release": str}
@@ -73,16 +73,8 @@ class Sycl(DeviceToolchain):
         return (*flags, *_targets(arch))
 
     def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: RootedPath, output: str) -> Step:
-        path, depfile = absolute(source, roots), output + ".d"
-        argv = [
-            *launcher(),
-            *self.argv,
-            *self.options(plan, roots),
-            *plan.device_flags,
-            *prefix_maps(plan, roots),
-            *("-x", "c++", "-MD", "-MF", depfile, "-c", path, "-o", output),
-        ]
-        return Step(output, (path,), tuple(argv), f"compile {source.path}", depfile, source)
+        flags = (*self.options(plan, roots), *plan.device_flags, *prefix_maps(plan, roots))
+        return compile_step((*self.argv, *flags, "-x", "c++"), source, roots, output)
 
     def steps(self, plan: BuildPlan, roots: Mapping[str, str], library: str) -> list[Step]:
         *others, link = super().steps(plan, roots, library)
