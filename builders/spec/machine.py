@@ -199,12 +199,19 @@ def _accelerator_of(device: str) -> Accelerator | None:
 
 def torch_folder() -> str | None:
     """Returns the folder of the installed torch, or None if there is none. Does not import it."""
-    loaded = sys.modules.get("torch")
-    file = getattr(loaded, "__file__", None)
+    return package_folder("torch")
+
+
+def package_folder(name: str) -> str | None:
+    """Returns the folder of an installed top-level package, or None if there is none. Does not import it."""
+    file = getattr(sys.modules.get(name), "__file__", None)
     if not file:
         import importlib.util
 
-        spec = importlib.util.find_spec("torch")
+        try:
+            spec = importlib.util.find_spec(name)
+        except (ImportError, ValueError):
+            spec = None  # an import hook of this process refuses it
         file = spec.origin if spec else None
     return os.path.dirname(file) if file else None
 

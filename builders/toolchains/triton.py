@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import os
 import re
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from opforge.accelerator import archs
 from opforge.accelerator.target import Target
 from opforge.builders.spec.build_plan import BuildPlan, Step
+from opforge.builders.spec.machine import package_folder
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
@@ -202,18 +202,11 @@ def _is_source(path: RootedPath, name: str) -> bool:
 
 def find() -> str:
     """Returns the folder that holds the package `triton`, without importing it. Raises ToolchainNotFoundError."""
-    loaded = sys.modules.get("triton")
-    origin = getattr(loaded, "__file__", None)
-    if origin is None:
-        try:
-            spec = importlib.util.find_spec("triton")
-        except (ImportError, ValueError):
-            spec = None  # an import hook of this process refuses it
-        origin = spec.origin if spec else None
-    if origin is None:
+    folder = package_folder("triton")
+    if folder is None:
         searched = ["the package triton, in this Python's environment"]
         raise ToolchainNotFoundError("Triton", searched, ADVICE, f"not installed: {INSTALL}")
-    return os.path.dirname(os.path.dirname(os.path.realpath(origin)))
+    return os.path.dirname(os.path.realpath(folder))
 
 
 def _code_files(package: str) -> list[str]:

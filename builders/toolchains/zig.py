@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
+from opforge.builders.spec.machine import package_folder
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
 from opforge.errors import ToolchainNotFoundError
@@ -80,9 +80,8 @@ class ZigToolchain(HostToolchain):
 
 def find() -> str:
     """Returns the path of zig: of PyPI's package, or from PATH. Raises ToolchainNotFoundError."""
-    spec = importlib.util.find_spec("ziglang")
-    packaged = [os.path.join(folder, "zig") for folder in (spec.submodule_search_locations or () if spec else ())]
-    path = next(filter(None, map(which, packaged)), None) or which("zig")
+    folder = package_folder("ziglang")
+    path = (which(os.path.join(folder, "zig")) if folder else None) or which("zig")
     if path is None:
         raise ToolchainNotFoundError("compiler for portable libraries", ["the package ziglang", "zig on PATH"], INSTALL)
     return path
