@@ -71,9 +71,8 @@ def reads_of_step(
         paths |= assembled_files(untrusted, step.argv, folders)
     if not step.unit:
         folders = [*search_folders(job), *job.toolchain.library_folders()]
-        paths |= archives.files_of_link(step.argv, paths, folders, bool(step.depfile))
-    variants = job.located_plan.variants()
-    flags = {flag for plan in variants for flag in (*plan.compile_flags, *plan.device_flags, *plan.link_flags)}
+        paths |= archives.files_of_link(arguments(step.argv), paths, folders, bool(step.depfile))
+    flags = {flag for plan in job.located_plan.variants() for flag in _flags(plan)}
     paths |= files_in_flags(step.argv, flags).difference(written)
     return [provenance.locate(path) for path in paths]
 
@@ -139,8 +138,7 @@ def arguments(flags: Iterable[str], within: tuple[str, ...] = ()) -> list[str]:
         if flag.startswith(PARTS):
             words += arguments(flag[flag.index("=" if flag[1] == "X" else ",") + 1 :].split(","), within)
         elif flag.startswith("@/") and os.path.isfile(flag[1:]) and flag not in within:
-            with suppress(OSError, ValueError), open(flag[1:], encoding="utf-8", errors="surrogateescape") as file:
-                words += arguments(shlex.split(file.read()), (*within, flag))
+            words += arguments(_words_in(flag[1:]), (*within, flag))
         elif flag not in PASSED_ON:
             words.append(flag)
     return words
@@ -165,10 +163,16 @@ def files_in_flags(words: Sequence[str], flags: Collection[str]) -> set[str]:
                 candidates = (path, path.partition(",")[0], os.path.join(path, "default.profdata"))
                 files |= {path for path in candidates if os.path.isfile(path)}
         if word.startswith("@") and word[1:] in files:
-            with suppress(OSError, ValueError), open(word[1:], encoding="utf-8", errors="surrogateescape") as file:
-                inner = [argument for argument in shlex.split(file.read()) if argument != word]
-                files |= files_in_flags(inner, inner)
+            inner = [argument for argument in _words_in(word[1:]) if argument != word]
+            files |= files_in_flags(inner, inner)
     return files
+
+
+def _words_in(path: str) -> list[str]:
+    """Returns the arguments in a file; none if it cannot be read."""
+    with suppress(OSError, ValueError), open(path, encoding="utf-8", errors="surrogateescape") as file:
+        return shlex.split(file.read())
+    return []
 
 
 def assembled_files(paths: Iterable[str], words: Iterable[str], folders: Sequence[str]) -> set[str]:
