@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from opforge import settings
 from opforge.builders.toolchains import wrapper_variables
+from opforge.cache.filesystem.disk import Disk
 from opforge.errors import ToolchainNotFoundError
 
 COMPILER = re.compile(r"([\w.]+-)*(g\+\+|gcc|c\+\+|cc|clang\+\+|clang|icpx|icx|nvcc|zig)(-[\d.]+)?")
@@ -15,8 +16,6 @@ COMPILER = re.compile(r"([\w.]+-)*(g\+\+|gcc|c\+\+|cc|clang\+\+|clang|icpx|icx|n
 ELF = b"\x7fELF"
 STARTED = ("g++", "gcc", "c++", "cc", "clang++", "clang")
 """What a wrapper looks for on PATH."""
-MOST_LINKS = 40
-"""As many links as Linux follows on the way to a file."""
 
 
 def path_folders() -> list[str]:
@@ -72,15 +71,8 @@ def reached(words: Iterable[str]) -> list[str]:
 
 def link_folders(words: Iterable[str]) -> set[str]:
     """Returns the folders whose stamps change if a link is switched on the way from one of the absolute paths."""
-    folders = set()
-    for path in words:
-        if path.startswith("/"):
-            for _link in range(MOST_LINKS):
-                folders.add(os.path.dirname(path))
-                if not os.path.islink(path):
-                    break
-                path = os.path.join(os.path.dirname(path), os.readlink(path))
-    return folders
+    disk = Disk()
+    return {os.path.dirname(path) for word in words if word.startswith("/") for path in disk.links_from(word)}
 
 
 def is_wrapper(argv: Sequence[str]) -> bool:
