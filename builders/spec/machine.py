@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opforge import settings
 from opforge.accelerator.host.cpuid import cpu_level as cpu_level
+from opforge.cache.filesystem.disk import Disk
 from opforge.errors import OpforgeError, OpIncompatibleError
 
 if TYPE_CHECKING:
@@ -76,16 +77,13 @@ def this_machine(device: str = "cpu") -> Machine:
     )
     if device == "cpu":
         return machine
-    try:
-        libraries = os.listdir(os.path.join(folder, "lib")) if folder else []
-    except OSError:
-        libraries = []
+    libraries = Disk().names(os.path.join(folder, "lib")) if folder else frozenset[str]()
     driver = None
     if device == "cuda":
         from opforge.accelerator.vendors import nvidia
 
         driver = nvidia.driver_version()
-    return machine._replace(device=device, devices=present(device), driver=driver, torch_libraries=frozenset(libraries))
+    return machine._replace(device=device, devices=present(device), driver=driver, torch_libraries=libraries)
 
 
 def name_parts() -> list[object]:

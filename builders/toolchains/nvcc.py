@@ -14,6 +14,7 @@ from opforge.accelerator import archs
 from opforge.builders.spec.abi import STABLE, TORCH
 from opforge.builders.spec.build_plan import BuildPlan, Step
 from opforge.builders.spec.machine import torch_folder, torch_states
+from opforge.cache.filesystem.disk import Disk
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import ToolchainError, ToolchainNotFoundError
 
@@ -25,7 +26,6 @@ from .toolchain import DevicePart, Toolchain
 
 if TYPE_CHECKING:
     from opforge.builders.spec.op_spec import OpSpec
-    from opforge.cache.filesystem.disk import Disk
     from opforge.cache.layout import Layout
 
 PROGRAMS = ("bin/nvcc", "bin/ptxas", "bin/cudafe++", "bin/fatbinary", "bin/nvcc.profile")
@@ -229,20 +229,13 @@ def find_all() -> list[str]:
 
 def packaged_paths() -> list[str]:
     """Returns where nvcc may be installed: by PyPI's packages below `nvidia`, by toolkits in /usr/local."""
-    paths: list[str] = []
+    paths, disk = list[str](), Disk()
     for folder in sys.path:
         vendor = os.path.join(folder, "nvidia")
-        names = sorted((name for name in _names(vendor) if name.startswith("cu")), reverse=True)
+        names = sorted((name for name in disk.names(vendor) if name.startswith("cu")), reverse=True)
         paths += filter(os.path.isfile, (os.path.join(vendor, name, "bin", "nvcc") for name in names))
-    others = sorted((name for name in _names("/usr/local") if name.startswith("cuda-")), reverse=True)
+    others = sorted((name for name in disk.names("/usr/local") if name.startswith("cuda-")), reverse=True)
     return [*paths, *(f"/usr/local/{name}/bin/nvcc" for name in ("cuda", *others))]
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []
 
 
 def _dry_run_folders(argv: Sequence[str]) -> dict[str, list[str]]:
