@@ -134,7 +134,7 @@ def take_snapshot(lookup: Lookup, description: str, absent: list[str]) -> Snapsh
     at = disk.now_ns()
     folders = _program_folders()
     for source in lookup.sources:
-        folders.append(_nearest(source.pointers(description), source.layout.root, disk))
+        folders.append(disk.nearest(source.pointers(description), source.layout.root))
         if source.area == FETCHED:  # the trust file decides whether what was fetched may be loaded
             folders.append(settings.trust_file())
     return Snapshot(at, [(path, _stamp(path, disk)) for path in dict.fromkeys(folders)], absent)
@@ -205,13 +205,6 @@ def _digest(stamps: Sequence[int]) -> str:
 
 def _stamp(path: str, disk: Disk) -> tuple[int, ...]:
     return tuple(disk.stamp(path) or ABSENT)
-
-
-def _nearest(folder: str, root: str, disk: Disk) -> str:
-    """Returns the folder, or the nearest above it that exists: its stamp changes if the folder appears."""
-    while len(folder) > len(root) and not disk.exists(folder):
-        folder = os.path.dirname(folder)
-    return folder
 
 
 def _working_folder() -> str:
