@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from opforge.cache.records.inputs import RootedPath
@@ -112,7 +113,7 @@ def _without_lists(flags: Sequence[str]) -> tuple[str, ...]:
     """
     kept = [
         flag
-        for before, flag in zip(("", *flags), flags, strict=False)
+        for before, flag in pairwise(("", *flags))
         if before in PASSED_ON or not (flag in LISTS or flag.startswith(LIST_NAMES) or before in LIST_NAMES)
     ]
     return tuple(kept)

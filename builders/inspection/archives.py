@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from itertools import pairwise
 
 THIN = b"!<thin>\n"
 BINARY = (b"\x7fELF", b"!<arch>\n", THIN)
@@ -39,7 +40,7 @@ def _named_libraries(words: Sequence[str], folders: Sequence[str]) -> set[str]:
     -Bstatic, and on what the compiler adds.
     """
     files = set[str]()
-    for before, word in zip(("", *words), words, strict=False):
+    for before, word in pairwise(("", *words)):
         if before in ("-l", "--library"):
             files |= _find(word, folders, files)
         elif word.startswith(("-l", "--library=")):

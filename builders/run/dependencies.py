@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 
 from opforge.builders.inspection import archives
 from opforge.builders.spec.build_plan import BuildPlan, Step
@@ -120,7 +121,7 @@ def _flags(plan: BuildPlan) -> tuple[str, ...]:
 def folders_in_flags(flags: Sequence[str], names: Sequence[str] = FOLDER_FLAGS) -> list[str]:
     """Returns the absolute folders that flags make a compiler search: those that the flags `names` name, in order."""
     folders, flags = list[str](), arguments(flags)
-    for before, flag in zip(("", *flags), flags, strict=False):
+    for before, flag in pairwise(("", *flags)):
         prefix = next((prefix for prefix in names if flag.startswith(prefix)), "")
         folder = flag if before in names else flag[len(prefix) :]
         if (prefix or before in names) and os.path.isabs(folder):
@@ -151,7 +152,7 @@ def files_in_flags(words: Sequence[str], flags: Collection[str]) -> set[str]:
     one of them only if it is among `flags`: otherwise it is a program or a source, which are known already.
     """
     files = set()
-    for before, word in zip(("", *words), words, strict=False):
+    for before, word in pairwise(("", *words)):
         if not word.startswith(("-", "@")) and word not in flags:
             continue
         for match in PATH_IN_FLAG.finditer(word):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from opforge import settings
@@ -66,11 +67,8 @@ class HostToolchain(Toolchain):
 
     def _path_flags(self) -> list[str]:
         flags = (*self.op_flags, *env_words("CPPFLAGS"), *env_words("CXXFLAGS"), *env_words("LDFLAGS"))
-        return [
-            flag
-            for before, flag in zip(("", *flags), (*flags, ""), strict=True)
-            if flag.startswith(PATH_FLAGS) or before in PATH_FLAGS
-        ]
+        pairs = pairwise(("", *flags))
+        return [flag for before, flag in pairs if flag.startswith(PATH_FLAGS) or before in PATH_FLAGS]
 
     @classmethod
     def find(cls, spec: OpSpec, layout: Layout, disk: Disk) -> HostToolchain:
