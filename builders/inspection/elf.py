@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from opforge.cache.filesystem.files import read_file
+from opforge.versions import version_of
 
 from .elf_file import DEFAULT, FUNCTION, GLOBAL, UNDEFINED, WEAK, ElfFile, Symbol
 from .reader import Reader
@@ -54,10 +55,6 @@ def _is_exported(symbol: Symbol) -> bool:
 def _floors(versions: list[str]) -> dict[str, str]:
     newest: dict[str, str] = {}
     for match in filter(None, map(VERSION.fullmatch, versions)):
-        if _order(match[2]) > _order(newest.get(match[1], "0")):
+        if version_of(match[2]) > version_of(newest.get(match[1], "0")):
             newest[match[1]] = match[2]
     return dict(sorted(newest.items()))
-
-
-def _order(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
