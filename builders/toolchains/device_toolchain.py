@@ -16,7 +16,7 @@ from opforge.cache.records.inputs import RootedPath
 from . import source_translation
 from .discovery import probe, programs
 from .host import HostToolchain, objects_of, plan_options
-from .toolchain import DevicePart, Toolchain
+from .toolchain import DevicePart, HostedToolchain, Toolchain
 
 if TYPE_CHECKING:
     from opforge.builders.spec.op_spec import OpSpec
@@ -29,7 +29,7 @@ SHAPE = {"root": str, "stamp_file": str, "include": list, "lib": list}
 """
 
 
-class DeviceToolchain(Toolchain):
+class DeviceToolchain(HostedToolchain):
     """A device compiler with its host compiler. A subclass finds it, probes it, and compiles one source."""
 
     device: ClassVar[str]
@@ -112,22 +112,10 @@ class DeviceToolchain(Toolchain):
     def environment(self) -> tuple[tuple[str, str], ...]:
         names = (*self.passed_env, *programs.own_variables(self.argv))
         own = {name: os.environ[name] for name in names if os.environ.get(name)}
-        return tuple(sorted({**dict(self.host.environment()), **own}.items()))
-
-    def flags(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        return self.host.flags()
-
-    def target_flags(self, device: str, arch: Sequence[str]) -> tuple[str, ...]:
-        return self.host.target_flags("cpu", ())
+        return tuple(sorted({**dict(super().environment()), **own}.items()))
 
     def search_folders(self) -> tuple[str, ...]:
-        return (*self.host.search_folders(), *self.info["include"])
-
-    def first_folders(self) -> tuple[str, ...]:
-        return self.host.first_folders()
-
-    def library_folders(self) -> tuple[str, ...]:
-        return self.host.library_folders()
+        return (*super().search_folders(), *self.info["include"])
 
     def root_paths(self) -> Mapping[str, str]:
         return {self.root: self.info["root"]}

@@ -24,7 +24,7 @@ from opforge.errors import ToolchainNotFoundError
 from .discovery import probe
 from .host import HostToolchain
 from .portable import find_for_cpu
-from .toolchain import Toolchain
+from .toolchain import HostedToolchain
 
 if TYPE_CHECKING:
     from opforge.builders.spec.op_spec import OpSpec
@@ -60,7 +60,7 @@ def compiled_archs(arch: Sequence[str]) -> tuple[str, ...]:
     return archs.canonical("cuda", [newest if code == "ptx" else code for code in codes])
 
 
-class TritonToolchain(Toolchain):
+class TritonToolchain(HostedToolchain):
     """The Triton that this Python would import, with `host` or the host's compiler."""
 
     root = "triton"
@@ -103,24 +103,6 @@ class TritonToolchain(Toolchain):
             if code.startswith("compute_") and major * 10 + minor >= EXACT:
                 return f"Triton writes PTX for later devices up to compute_89, not {code}: name an older one"
         return self.host.target_problem("cpu", ())
-
-    def environment(self) -> tuple[tuple[str, str], ...]:
-        return self.host.environment()
-
-    def flags(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        return self.host.flags()
-
-    def target_flags(self, device: str, arch: Sequence[str]) -> tuple[str, ...]:
-        return self.host.target_flags("cpu", ())
-
-    def search_folders(self) -> tuple[str, ...]:
-        return self.host.search_folders()
-
-    def root_paths(self) -> Mapping[str, str]:
-        return self.host.root_paths()
-
-    def trusted_roots(self) -> Mapping[str, str]:
-        return self.host.trusted_roots()
 
     def steps(self, plan: BuildPlan, roots: Mapping[str, str], library: str) -> list[Step]:
         """Returns the steps that compile the kernels in batches, each to a unit that holds its images, and link them.
