@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
+from opforge.accelerator.target import Target
 from opforge.builders.spec.abi import PLAIN
 from opforge.builders.spec.build_plan import BuildPlan, Step
 from opforge.cache.records.inputs import RootedPath
@@ -78,7 +79,7 @@ class Sycl(DeviceToolchain):
 
     def steps(self, plan: BuildPlan, roots: Mapping[str, str], library: str) -> list[Step]:
         *others, link = super().steps(plan, roots, library)
-        arch = [name for name in plan.target.partition(":")[2].split("+") if name]
+        arch = Target.parse(plan.target).arch
         device = [*_targets(arch), *(("-Xs", f"-device {','.join(arch)}") if arch else ())]
         # icpx must link: the host's linker would drop the device code. icpx uses the system's linker.
         rest = [word for word in link.argv[len(self.host.argv) :] if not word.startswith("-fuse-ld=")]

@@ -109,17 +109,16 @@ class TritonToolchain(HostedToolchain):
 
         The launcher's units are linked with them.
         """
-        device, _, text = plan.target.partition(":")
+        target = Target.parse(plan.target)
         kernels = [json.loads(text) for _name, text in plan.kernels]
         names = {kernel["source"] for kernel in kernels}
         kernel_files = {name: path for name in names for path in plan.sources if _is_source(path, name)}
-        arches = archs.resolve_ptx(text.split("+")) if device == "cuda" else Target.parse(plan.target).arch
-        pairs = [(number, arch) for arch in arches for number in range(len(kernels))]
+        pairs = [(number, arch) for arch in archs.resolve_ptx(target.arch) for number in range(len(kernels))]
         count = max(1, -(-len(pairs) // BATCH))
         units, roots = [], {**roots, "build": "."}
         for batch in range(count):
             part = pairs[batch * len(pairs) // count : (batch + 1) * len(pairs) // count]
-            units.append(self._batch(plan, roots, batch, device, part, kernels, kernel_files))
+            units.append(self._batch(plan, roots, batch, target.device, part, kernels, kernel_files))
         for unit in units[:]:
             # The images are missing in the object's own dependency file. Without a unit it is never reused.
             source = RootedPath("build", unit.output)
