@@ -154,11 +154,9 @@ def from_texts(
             _write_source(os.path.join(folder, file), content.encode())
         renew(folder, RENEW_SECONDS)
     except OSError as error:
-        from .resources import exhausted_resource
+        from .resources import raise_if_exhausted
 
-        scarce = exhausted_resource(name, error)
-        if scarce:
-            raise scarce from error
+        raise_if_exhausted(name, error)
         raise
     files = [os.path.join(folder, file) for file in written]
     return from_files(name=name, sources=files, build_directory=build_directory, abi=abi, **others)

@@ -14,7 +14,7 @@ from opforge.builders import toolchains
 from opforge.builders.lookup import memory
 from opforge.builders.lookup.finder import FindToolchain, sources_of
 from opforge.builders.planner import make_plan
-from opforge.builders.resources import exhausted_resource
+from opforge.builders.resources import raise_if_exhausted
 from opforge.builders.spec import abi
 from opforge.builders.spec.description import description_key
 from opforge.builders.spec.op_spec import root_paths
@@ -165,9 +165,7 @@ def _build(
         bounds.enforce(store.layout, *limits)  # a failed build leaves a log and the objects of its other sources
         raise
     except OSError as error:
-        exhausted = exhausted_resource(spec.name, error)
-        if exhausted:
-            raise exhausted from error
+        raise_if_exhausted(spec.name, error)
         if error.filename is not None and os.fsdecode(error.filename).startswith(store.layout.root):
             advice = "Give yourself access to all of it, or set OPFORGE_CACHE_DIR to another folder"
             raise CacheDirError(store.layout.root, f"{error.filename}: {error.strerror}", advice) from error
