@@ -1,4 +1,4 @@
-"""Reads what a built library exports, what it needs, and the oldest system that can load it."""
+"""Reads what a built library exports, what it needs, the oldest system that can load it, and its functions' sizes."""
 
 from __future__ import annotations
 
@@ -34,6 +34,25 @@ def of_library(elf: ElfFile) -> dict[str, Any]:
         "needs": elf.needed(),
         "floors": _floors(elf.needed_versions()),
         "shims": sorted(name for name in undefined(symbols) if name.startswith(("aoti_torch_", "torch_"))),
+    }
+
+
+def host_code(file: ElfFile) -> dict[str, Any]:
+    """Returns what `read_library` does, and `functions` and `undefined`, JSON-able.
+
+    `functions`: name and size of each in bytes, the largest first; `undefined`: the names that it does not define.
+    Raises FileFormatError if the file is damaged.
+    """
+    dynamic = file.symbols(".dynsym")
+    sizes: dict[str, int] = {}
+    for symbol in file.symbols(".symtab") or dynamic:
+        if symbol.section != UNDEFINED and symbol.kind == FUNCTION and symbol.size:
+            sizes[symbol.name] = max(symbol.size, sizes.get(symbol.name, 0))
+    functions = sorted(sizes.items(), key=lambda function: (-function[1], function[0]))
+    return {
+        **of_library(file),
+        "functions": [{"name": name, "size": size} for name, size in functions],
+        "undefined": undefined(dynamic),
     }
 
 
