@@ -8,6 +8,7 @@ from typing import Any
 from opforge.cache.filesystem.files import read_file
 from opforge.versions import version_of
 
+from . import shims
 from .elf_file import DEFAULT, FUNCTION, GLOBAL, UNDEFINED, WEAK, ElfFile, Symbol
 from .reader import Reader
 
@@ -33,27 +34,21 @@ def of_library(elf: ElfFile) -> dict[str, Any]:
         "exports": sorted(symbol.name for symbol in symbols if _is_exported(symbol)),
         "needs": elf.needed(),
         "floors": _floors(elf.needed_versions()),
-        "shims": sorted(name for name in undefined(symbols) if name.startswith(("aoti_torch_", "torch_"))),
+        "shims": sorted(name for name in undefined(symbols) if name.startswith(shims.PREFIXES)),
     }
 
 
 def host_code(file: ElfFile) -> dict[str, Any]:
-    """Returns what `read_library` does, and `functions` and `undefined`, JSON-able.
+    """Returns what `read_library` does, and `functions`: name and size of each in bytes, the largest first; JSON-able.
 
-    `functions`: name and size of each in bytes, the largest first; `undefined`: the names that it does not define.
     Raises FileFormatError if the file is damaged.
     """
-    dynamic = file.symbols(".dynsym")
     sizes: dict[str, int] = {}
-    for symbol in file.symbols(".symtab") or dynamic:
+    for symbol in file.symbols(".symtab") or file.symbols(".dynsym"):
         if symbol.section != UNDEFINED and symbol.kind == FUNCTION and symbol.size:
             sizes[symbol.name] = max(symbol.size, sizes.get(symbol.name, 0))
     functions = sorted(sizes.items(), key=lambda function: (-function[1], function[0]))
-    return {
-        **of_library(file),
-        "functions": [{"name": name, "size": size} for name, size in functions],
-        "undefined": undefined(dynamic),
-    }
+    return {**of_library(file), "functions": [{"name": name, "size": size} for name, size in functions]}
 
 
 def undefined(symbols: list[Symbol]) -> list[str]:

@@ -54,7 +54,7 @@ def examine_content(path: str, content: bytes) -> dict[str, Any]:
         else:
             images = _library_images(elf, notes)
             report |= host_code(elf)
-            report["shims"] = shims.torch_floor(report.pop("undefined"))
+            report["shims"] = shims.torch_floor(report["shims"])
     elif kind == "fatbin":
         images = fatbin.cuda_images(file)
     elif kind == "bundle":
