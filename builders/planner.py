@@ -68,19 +68,16 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
         return flag_paths.named(_without_lists((*flags, *spec.device_flags, *more)), spec.roots)
 
     include = include_folders(spec, spec.include_dirs)
-    groups, first = [], len(spec.include_dirs)
-    for group in spec.groups:
-        own_include = include_folders(spec, group.include_dirs, first)
-        first += len(group.include_dirs)
-        groups.append(
-            PlannedGroup(
-                sources=kernel_roots.locate(spec.name, group.sources, spec.roots),
-                include=(*own_include, *include, *root_includes),
-                defines=(*(define for define in defines if define[0] not in dict(group.defines)), *group.defines),
-                compile_flags=compile_flags(*group.cxx_flags),
-                device_flags=device_flags(group.arch or own_arch, *group.device_flags),
-            )
+    groups = [
+        PlannedGroup(
+            sources=kernel_roots.locate(spec.name, group.sources, spec.roots),
+            include=(*own_include, *include, *root_includes),
+            defines=(*(define for define in defines if define[0] not in dict(group.defines)), *group.defines),
+            compile_flags=compile_flags(*group.cxx_flags),
+            device_flags=device_flags(group.arch or own_arch, *group.device_flags),
         )
+        for group, own_include in kernel_roots.group_folders(spec)
+    ]
     return BuildPlan(
         op=spec.name,
         version=spec.version,
