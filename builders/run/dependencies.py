@@ -16,6 +16,7 @@ from opforge.cache.records.inputs import Inputs
 from .job import Job
 from .provenance import Provenance, Read
 from .reads.depfile import read_depfile
+from .reads.questions import content_of
 
 ASSEMBLED = re.compile(rb"\.inc(?:bin|lude)\b")
 """The directives by which the assembler reads further files. No compiler lists these files."""
@@ -186,12 +187,9 @@ def assembled_files(paths: Iterable[str], words: Iterable[str], folders: Sequenc
         words: The command, whose definitions may quote names too.
         folders: The folders that are searched.
     """
-    text = b""
-    for path in paths:
-        with suppress(FileNotFoundError), open(path, "rb") as file:  # a source that is gone is found by its stamp
-            text += file.read() + b"\n"
+    text = b"\n".join(map(content_of, paths))
     if not ASSEMBLED.search(text):
         return set()
-    names = map(os.fsdecode, QUOTED.findall(text + os.fsencode("\n".join(words))))
+    names = map(os.fsdecode, QUOTED.findall(text + b"\n" + os.fsencode("\n".join(words))))
     candidates = {os.path.join(folder, name) for name in dict.fromkeys(names) for folder in folders}
     return {path for path in candidates if os.path.isfile(path)}

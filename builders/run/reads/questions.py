@@ -40,13 +40,13 @@ def in_files(paths: Iterable[str]) -> Questions:
     """Returns the questions in files. One in a comment or in a branch that is not compiled counts as well."""
     texts, paths, dated = dict[str, bytes](), list(paths), False
     for path in paths:
-        text = _read(path)
+        text = content_of(path)
         dated = dated or is_dated(text)
         if b"__has_" in text:
             texts[path] = _in_whole_lines(text)
     wrappers = {name for text in texts.values() for name in WRAPPER.findall(text)}
     for path in paths if wrappers else ():
-        text = _read(path)
+        text = content_of(path)
         if path not in texts and any(name in text for name in wrappers):
             texts[path] = _in_whole_lines(text)
     words = sorted({*OPERATORS, *wrappers}, reverse=True)
@@ -74,11 +74,12 @@ def _in_whole_lines(text: bytes) -> bytes:
     return text.replace(b"\\\r\n", b" ").replace(b"\\\n", b" ")
 
 
-def _read(path: str) -> bytes:
+def content_of(path: str) -> bytes:
+    """Returns the bytes of a file that was read; none if it is gone, which its stamp shows."""
     try:
         with open(path, "rb") as file:
             return file.read()
-    except FileNotFoundError:  # a file that has gone is found by its stamp
+    except FileNotFoundError:
         return b""
 
 
