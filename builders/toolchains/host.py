@@ -95,7 +95,7 @@ class HostToolchain(Toolchain):
 
     def target_problem(self, device: str, arch: Sequence[str]) -> str | None:
         machine, _, system = self._info["machine"].partition("-")
-        needed = MACHINES.get(arch[0].rpartition("-v")[0] or arch[0], "") if arch else machine
+        needed = machine_of(arch, "") if arch else machine
         if device != "cpu":
             return f"{self.argv[0]} compiles for the CPU, not for {device}"
         if "linux" not in system:
@@ -239,6 +239,12 @@ def env_words(variable: str) -> tuple[str, ...]:
         return tuple(shlex.split(value))
     except ValueError as error:
         raise SettingError(variable, value, f"flags with balanced quotes ({error})") from error
+
+
+def machine_of(arch: Sequence[str], default: str) -> str:
+    """Returns the processor that code for these levels runs on, as it is called in a triple; else the default."""
+    level = arch[0] if arch else ""
+    return MACHINES.get(level.rpartition("-v")[0] or level, default)
 
 
 def _find(variable: str) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from opforge.errors import ToolchainNotFoundError
 from . import PASSED_ENV
 from .discovery import probe, programs, search
 from .discovery.programs import which
-from .host import MACHINES, HostToolchain
+from .host import HostToolchain
 
 GLIBC = "2.28"
 """The oldest glibc that torch's own libraries run on: what is built for it runs on every system that torch runs on."""
@@ -85,9 +85,3 @@ def find() -> str:
     if path is None:
         raise ToolchainNotFoundError("compiler for portable libraries", ["the package ziglang", "zig on PATH"], INSTALL)
     return path
-
-
-def machine_of(arch: Sequence[str]) -> str:
-    """Returns the processor that code for these levels runs on, as it is called in a triple."""
-    level = arch[0] if arch else ""
-    return MACHINES.get(level.rpartition("-v")[0] or level, os.uname().machine)
