@@ -46,12 +46,12 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
     strip = () if debug_flags else ("-Wl,--strip-debug",)
     common = (f"-std={part.standard}", *BASE_FLAGS, *part.compile_flags)
     device = toolchain.part(spec.abi)
-    defines, stubs = part.defines, (*part.stubs, *(device.stubs if device else ()))
+    defines, stubs = part.defines, (*part.stubs, *device.stubs)
     if spec.extension_libraries is not None:
         defines, stubs = tuple(define for define in defines if define not in abi.LOADS), spec.extension_libraries
     own_names = {name for name, _value in spec.defines}  # a second -D of a name is a warning
     defines = tuple(define for define in defines if define[0] not in own_names)
-    defines = (*defines, *(device.defines if device else ()), *spec.defines)
+    defines = (*defines, *device.defines, *spec.defines)
     torch_range = ((abi.TORCH_RANGE, spec.requires_torch),) if spec.requires_torch else ()
     of_devices = (*spec.device_flags, *(flag for group in spec.groups for flag in group.device_flags))
     native = machine.native_processor((*optional, *user_compile, *of_devices, *getattr(toolchain, "argv", ())))
@@ -86,15 +86,15 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
         toolchain=toolchain.identity(),
         sources=kernel_roots.locate(spec.name, spec.sources, spec.roots),
         include=(*include, *root_includes),
-        system_include=(*part.system_include, *(device.system_include if device else ())),
+        system_include=(*part.system_include, *device.system_include),
         defines=defines,
         compile_flags=compile_flags(),
         link_flags=flag_paths.named(
-            (*part.link_flags, *(device.link_flags if device else ()), *spec.link_flags, *strip, *user_link), spec.roots
+            (*part.link_flags, *device.link_flags, *spec.link_flags, *strip, *user_link), spec.roots
         ),
         libraries=spec.libraries,
         stubs=stubs,
-        requires=(*part.requires, *(device.requires if device else ()), *torch_range, *processor),
+        requires=(*part.requires, *device.requires, *torch_range, *processor),
         environment=toolchain.environment(),
         device_flags=device_flags(own_arch),
         debug_roots=tuple(sorted(root_paths(spec, toolchain.root_paths()).items())) if "-g" in debug_flags else (),

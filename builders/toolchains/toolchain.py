@@ -105,12 +105,12 @@ class Toolchain(Protocol):
         """
         return {}
 
-    def part(self, abi: str) -> DevicePart | None:
-        """Returns what its device adds to the plan of an op of this ABI, or None for the CPU.
+    def part(self, abi: str) -> DevicePart:
+        """Returns what its device adds to the plan of an op of this ABI; nothing for the CPU.
 
         Raises ToolchainError if it cannot build such an op.
         """
-        return None
+        return DevicePart()
 
     def device_flags(self, arch: Sequence[str], flags: Sequence[str]) -> tuple[str, ...]:
         """Returns the flags for the device's own sources; `flags` are those of a source of the host."""
