@@ -85,15 +85,10 @@ def content_of(path: str) -> bytes:
 
 def macros_step(step: Step) -> Step:
     """Returns a step that lists every definition of a macro in a unit, in order."""
-    return other_output(step, ("-E", "-dD", "-w"), f"{step.output}.macros", "list the macros of")
-
-
-def other_output(step: Step, options: Sequence[str], output: str, title: str) -> Step:
-    """Returns the step of a unit, changed to write something else than its object."""
-    at = step.argv.index("-MD")
+    at, output = step.argv.index("-MD"), f"{step.output}.macros"
     source = step.argv[step.argv.index("-c", at) + 1]
-    argv = (*step.argv[:at], *options, source, "-o", output)
-    return Step(output, (), argv, f"{title} {step.title.partition(' ')[2]}")
+    argv = (*step.argv[:at], "-E", "-dD", "-w", source, "-o", output)
+    return Step(output, (), argv, f"list the macros of {step.title.partition(' ')[2]}")
 
 
 def expansion_step(compiler: Sequence[str], work: str, macros: Step, expressions: Iterable[bytes]) -> Step:
