@@ -235,6 +235,12 @@ def torch_states(folder: str, name: str) -> str | None:
     return None
 
 
+def torch_built_for(name: str) -> str | None:
+    """Returns the release of `cuda` or `hip` that the installed torch is built for; None if there is none."""
+    folder = torch_folder()
+    return torch_states(folder, name) if folder else None
+
+
 def python_tag() -> str:
     """Returns the tag of this interpreter's binary interface, such as cpython-311."""
     return sys.implementation.cache_tag + getattr(sys, "abiflags", "")

@@ -13,7 +13,7 @@ from opforge import limit_settings
 from opforge.accelerator import archs
 from opforge.builders.spec.abi import STABLE, TORCH
 from opforge.builders.spec.build_plan import BuildPlan, Step
-from opforge.builders.spec.machine import torch_folder, torch_states
+from opforge.builders.spec.machine import torch_built_for
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import ToolchainError, ToolchainNotFoundError
@@ -174,8 +174,7 @@ class Nvcc(DeviceToolchain):
 
     def _match_torch(self) -> None:
         """Raises ToolchainError if torch was built for another major release of CUDA than nvcc's, or without CUDA."""
-        folder = torch_folder()
-        cuda = torch_states(folder, "cuda") if folder else None
+        cuda = torch_built_for("cuda")
         if cuda is None:
             advice = "Install a CUDA build of torch, or write the op for the stable ABI, which needs none to compile"
             raise ToolchainError(self.argv[0], "the `torch` ABI needs a torch that is built with CUDA", advice)

@@ -72,8 +72,7 @@ def choose(paths: Sequence[str], need: Need, layout: Layout, disk: Disk) -> str:
     releases = {
         path: release for path in paths if (release := _release(path, layout, disk)) and need.is_met_by(release)
     }
-    folder = machine.torch_folder()
-    torchs_release = version_of((machine.torch_states(folder, "cuda") if folder else None) or "0.0")
+    torchs_release = version_of(machine.torch_built_for("cuda") or "0.0")
 
     def preference(path: str) -> tuple[bool, bool, tuple[int, ...]]:
         release = version_of(releases[path])
