@@ -23,7 +23,7 @@ from .jit_sources import (
     with_bindings,
 )
 from .spec import abi as abis
-from .spec.op_spec import macros, words
+from .spec.op_spec import DeviceScope, words
 
 if TYPE_CHECKING:
     from opforge.accelerator.target import Target
@@ -94,7 +94,7 @@ def from_files(
         "include_dirs": after(
             include, each(include_dirs, lambda part: _absolute(name, words(name, "include_dirs", part)))
         ),
-        "define_macros": define_macros if is_by_device(define_macros) else macros(name, define_macros),
+        "define_macros": define_macros if is_by_device(define_macros) else DeviceScope(name).macros(define_macros),
         "extra_compile_args": _compile_args(
             name,
             extra_compile_args,
