@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 SHAPE = {"root": str, "stamp_file": str, "include": list, "lib": list}
 """The entries of every device compiler's info, with their types.
 
-`root` is the folder that it is installed in, `stamp_file` a file below it whose stamp is compared for all its files,
-`include` and `lib` are its folders of headers and libraries.
+`root` is the folder that it is installed in, or empty if it has none; `stamp_file` a file below it whose stamp is
+compared for all its files; `include` and `lib` are its folders of headers and libraries.
 """
 
 
@@ -118,11 +118,11 @@ class DeviceToolchain(HostedToolchain):
         return (*super().search_folders(), *self.info["include"])
 
     def root_paths(self) -> Mapping[str, str]:
-        return {self.root: self.info["root"]}
+        return {self.root: self.info["root"]} if self.info["root"] else {}
 
     def trusted_roots(self) -> Mapping[str, str]:
         # The headers that state a version are among its programs: other headers are another toolchain.
-        return {self.root: self.info["stamp_file"]}
+        return {self.root: self.info["stamp_file"]} if self.root_paths() else {}
 
     def part(self, abi: str) -> DevicePart:
         return DevicePart(system_include=self.headers())

@@ -89,9 +89,6 @@ class Hipcc(DeviceToolchain):
     def root_paths(self) -> Mapping[str, str]:
         return {} if self.info["root"] == "/usr" else super().root_paths()  # files below /usr are the system's
 
-    def trusted_roots(self) -> Mapping[str, str]:
-        return super().trusted_roots() if self.root_paths() else {}
-
     def arch_problem(self, arch: Sequence[str]) -> str | None:
         for code in arch:
             if not self.accepts(code, f"--offload-arch={code}", *NOTHING):
