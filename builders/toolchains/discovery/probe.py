@@ -189,9 +189,7 @@ def try_run(
     return process.returncode, process.stdout, process.stderr
 
 
-def stated_version(
-    argv: Sequence[str], pattern: str, printed: str, expected: str, advice: str = ADVICE
-) -> re.Match[str]:
+def stated_version(argv: Sequence[str], pattern: str, printed: str, expected: str, advice: str) -> re.Match[str]:
     """Returns the match of the version in what a compiler has printed for --version.
 
     Raises ToolchainError if there is none. `expected` says what was expected, `advice` ends the error's message.
