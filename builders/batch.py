@@ -15,7 +15,7 @@ from opforge.cache.store import Rejected
 from opforge.errors import OpIncompatibleError, OpNotFoundError, SettingError, ToolchainNotFoundError
 
 from .base import OpBuilder, gate_problems
-from .lookup.finder import stored_entry
+from .lookup.finder import shorten, stored_entry
 from .planner import make_plan
 from .resources import exhausted_resource
 from .run import jobserver, timeline
@@ -61,7 +61,6 @@ def prepare(ops: Iterable[str | type[OpBuilder] | OpBuilder]) -> None:
         SettingError: `ops` is one name, and no list.
         BuildError: A build failed. So do the other errors of `OpBuilder.build`.
     """
-    from opforge import tracebacks
     from opforge.accelerator.select import get_accelerator
 
     try:
@@ -73,7 +72,7 @@ def prepare(ops: Iterable[str | type[OpBuilder] | OpBuilder]) -> None:
                 builder = _builder_of(get_accelerator(), op)
             builder.build()
     except BaseException as error:
-        tracebacks.shorten(error)
+        shorten(error)
         raise
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .base import OpBuilder, copied
+from .lookup.finder import shorten
 from .spec import abi as abis
 
 if TYPE_CHECKING:
@@ -70,9 +71,7 @@ def load(
     try:
         return _load("from_files", locals())
     except BaseException as error:
-        from opforge import tracebacks
-
-        tracebacks.shorten(error)
+        shorten(error)
         raise
 
 
@@ -122,9 +121,7 @@ def load_inline(
     try:
         return _load("from_texts", locals())
     except BaseException as error:
-        from opforge import tracebacks
-
-        tracebacks.shorten(error)
+        shorten(error)
         raise
 
 

@@ -23,7 +23,7 @@ from .jit_sources import (
     with_bindings,
 )
 from .spec import abi as abis
-from .spec.op_spec import macros, words
+from .spec.op_spec import DeviceScope, words
 
 if TYPE_CHECKING:
     from opforge.accelerator.target import Target
@@ -94,7 +94,7 @@ def from_files(
         "include_dirs": after(
             include, each(include_dirs, lambda part: _absolute(name, words(name, "include_dirs", part)))
         ),
-        "define_macros": define_macros if is_by_device(define_macros) else macros(name, define_macros),
+        "define_macros": define_macros if is_by_device(define_macros) else DeviceScope(name).macros(define_macros),
         "extra_compile_args": _compile_args(
             name,
             extra_compile_args,
@@ -154,11 +154,9 @@ def from_texts(
             _write_source(os.path.join(folder, file), content.encode())
         renew(folder, RENEW_SECONDS)
     except OSError as error:
-        from .resources import exhausted_resource
+        from .resources import raise_if_exhausted
 
-        scarce = exhausted_resource(name, error)
-        if scarce:
-            raise scarce from error
+        raise_if_exhausted(name, error)
         raise
     files = [os.path.join(folder, file) for file in written]
     return from_files(name=name, sources=files, build_directory=build_directory, abi=abi, **others)

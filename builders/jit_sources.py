@@ -9,7 +9,7 @@ from typing import Any
 from opforge.errors import BuilderError, SettingError
 
 from .spec import abi as abis
-from .spec.machine import torch_folder, torch_states
+from .spec.machine import torch_built_for
 
 TORCH_HEADERS = tuple(
     f"torch/{name}.h" for name in ("all", "extension", "library", "python", "script", "torch", "types")
@@ -64,14 +64,9 @@ def detect_device(op: str, paths: Sequence[str], with_cuda: bool, with_sycl: boo
     devices |= {"xpu"} if with_sycl else set()
     if len(devices) > 1:
         raise BuilderError(op, f"its sources are for {' and '.join(sorted(devices))}", "Declare one op for each device")
-    if devices == {"cuda"} and _torch_is_for_hip():
+    if devices == {"cuda"} and torch_built_for("hip") is not None:
         return "hip"
     return devices.pop() if devices else "cpu"
-
-
-def _torch_is_for_hip() -> bool:
-    folder = torch_folder()
-    return folder is not None and torch_states(folder, "hip") is not None
 
 
 def join(sources: str | Sequence[str] | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from opforge.cache.records.inputs import RootedPath
@@ -45,12 +46,12 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
     strip = () if debug_flags else ("-Wl,--strip-debug",)
     common = (f"-std={part.standard}", *BASE_FLAGS, *part.compile_flags)
     device = toolchain.part(spec.abi)
-    defines, stubs = part.defines, (*part.stubs, *(device.stubs if device else ()))
+    defines, stubs = part.defines, (*part.stubs, *device.stubs)
     if spec.extension_libraries is not None:
         defines, stubs = tuple(define for define in defines if define not in abi.LOADS), spec.extension_libraries
     own_names = {name for name, _value in spec.defines}  # a second -D of a name is a warning
     defines = tuple(define for define in defines if define[0] not in own_names)
-    defines = (*defines, *(device.defines if device else ()), *spec.defines)
+    defines = (*defines, *device.defines, *spec.defines)
     torch_range = ((abi.TORCH_RANGE, spec.requires_torch),) if spec.requires_torch else ()
     of_devices = (*spec.device_flags, *(flag for group in spec.groups for flag in group.device_flags))
     native = machine.native_processor((*optional, *user_compile, *of_devices, *getattr(toolchain, "argv", ())))
@@ -67,19 +68,16 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
         return flag_paths.named(_without_lists((*flags, *spec.device_flags, *more)), spec.roots)
 
     include = include_folders(spec, spec.include_dirs)
-    groups, first = [], len(spec.include_dirs)
-    for group in spec.groups:
-        own_include = include_folders(spec, group.include_dirs, first)
-        first += len(group.include_dirs)
-        groups.append(
-            PlannedGroup(
-                sources=kernel_roots.locate(spec.name, group.sources, spec.roots),
-                include=(*own_include, *include, *root_includes),
-                defines=(*(define for define in defines if define[0] not in dict(group.defines)), *group.defines),
-                compile_flags=compile_flags(*group.cxx_flags),
-                device_flags=device_flags(group.arch or own_arch, *group.device_flags),
-            )
+    groups = [
+        PlannedGroup(
+            sources=kernel_roots.locate(spec.name, group.sources, spec.roots),
+            include=(*own_include, *include, *root_includes),
+            defines=(*(define for define in defines if define[0] not in dict(group.defines)), *group.defines),
+            compile_flags=compile_flags(*group.cxx_flags),
+            device_flags=device_flags(group.arch or own_arch, *group.device_flags),
         )
+        for group, own_include in kernel_roots.group_folders(spec)
+    ]
     return BuildPlan(
         op=spec.name,
         version=spec.version,
@@ -88,15 +86,15 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
         toolchain=toolchain.identity(),
         sources=kernel_roots.locate(spec.name, spec.sources, spec.roots),
         include=(*include, *root_includes),
-        system_include=(*part.system_include, *(device.system_include if device else ())),
+        system_include=(*part.system_include, *device.system_include),
         defines=defines,
         compile_flags=compile_flags(),
         link_flags=flag_paths.named(
-            (*part.link_flags, *(device.link_flags if device else ()), *spec.link_flags, *strip, *user_link), spec.roots
+            (*part.link_flags, *device.link_flags, *spec.link_flags, *strip, *user_link), spec.roots
         ),
         libraries=spec.libraries,
         stubs=stubs,
-        requires=(*part.requires, *(device.requires if device else ()), *torch_range, *processor),
+        requires=(*part.requires, *device.requires, *torch_range, *processor),
         environment=toolchain.environment(),
         device_flags=device_flags(own_arch),
         debug_roots=tuple(sorted(root_paths(spec, toolchain.root_paths()).items())) if "-g" in debug_flags else (),
@@ -112,7 +110,7 @@ def _without_lists(flags: Sequence[str]) -> tuple[str, ...]:
     """
     kept = [
         flag
-        for before, flag in zip(("", *flags), flags, strict=False)
+        for before, flag in pairwise(("", *flags))
         if before in PASSED_ON or not (flag in LISTS or flag.startswith(LIST_NAMES) or before in LIST_NAMES)
     ]
     return tuple(kept)

@@ -96,6 +96,13 @@ def exhausted_resource(op: str, cause: OSError | str, log: str = "") -> BuildRes
     return None
 
 
+def raise_if_exhausted(op: str, cause: OSError | str) -> None:
+    """Raises BuildResourceError if `cause`, as in `exhausted_resource`, is a resource that ran out."""
+    error = exhausted_resource(op, cause)
+    if error:
+        raise error from (cause if isinstance(cause, OSError) else None)
+
+
 def out_of_memory(op: str) -> BuildResourceError:
     """Returns the error for a process that got no more memory: the machine's, a container's or `ulimit -v`."""
     return BuildResourceError.of(op, "memory ran out", "End other processes, or raise the limit (`ulimit -v`).", "")

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from itertools import pairwise
 
 THIN = b"!<thin>\n"
 BINARY = (b"\x7fELF", b"!<arch>\n", THIN)
@@ -17,31 +18,29 @@ SCRIPT_INPUTS = re.compile(rb"\b(?:INPUT|GROUP|AS_NEEDED)\s*\(((?:[^()]|\([^()]*
 LARGEST_SCRIPT = 1 << 16
 
 
-def files_of_link(argv: Sequence[str], listed: Iterable[str], folders: Sequence[str], lists_inputs: bool) -> set[str]:
+def files_of_link(words: Sequence[str], listed: Iterable[str], folders: Sequence[str], lists_inputs: bool) -> set[str]:
     """Returns the files that a command links besides its own objects.
 
     Args:
-        argv: The command.
+        words: The command, with what is passed on to the linker, or is in a file, as words of its own.
         listed: The files that the linker listed itself.
         folders: The folders that are searched for libraries, in order.
         lists_inputs: Whether the linker listed its files: then only the members of thin archives are missing.
     """
-    files = set(listed) if lists_inputs else {*listed, *_named_libraries(argv, folders)}
+    files = set(listed) if lists_inputs else {*listed, *_named_libraries(words, folders)}
     for path in [*files]:
         files |= _members(path, set())
     return files
 
 
-def _named_libraries(argv: Sequence[str], folders: Sequence[str]) -> set[str]:
+def _named_libraries(words: Sequence[str], folders: Sequence[str]) -> set[str]:
     """Returns the libraries that -l names.
 
     For each name it returns the first shared library and the first archive: which of them is linked depends on
     -Bstatic, and on what the compiler adds.
     """
-    words = [part for word in argv for part in (word.split(",")[1:] if word.startswith("-Wl,") else [word])]
-    words = [word for word in words if word != "-Xlinker"]
     files = set[str]()
-    for before, word in zip(("", *words), words, strict=False):
+    for before, word in pairwise(("", *words)):
         if before in ("-l", "--library"):
             files |= _find(word, folders, files)
         elif word.startswith(("-l", "--library=")):

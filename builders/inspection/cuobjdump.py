@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shutil
@@ -10,6 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 
+from opforge.builders.spec.machine import package_folder
 from opforge.cache.filesystem.files import read_file
 
 from .image import Image
@@ -31,9 +31,8 @@ def find_cuobjdump() -> str | None:
     """
     homes = [os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", ""), "/usr/local/cuda"]
     paths = [os.path.join(home, "bin", "cuobjdump") for home in homes if home]
-    spec = importlib.util.find_spec("triton")
-    folders = (spec.submodule_search_locations or ()) if spec else ()
-    paths += [os.path.join(folder, "backends", "nvidia", "bin", "cuobjdump") for folder in folders]
+    triton = package_folder("triton")
+    paths += [os.path.join(triton, "backends", "nvidia", "bin", "cuobjdump")] if triton else []
     return shutil.which("cuobjdump") or next((path for path in paths if os.access(path, os.X_OK)), None)
 
 

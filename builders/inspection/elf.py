@@ -1,4 +1,4 @@
-"""Reads what a built library exports, what it needs, and the oldest system that can load it."""
+"""Reads what a built library exports, what it needs, the oldest system that can load it, and its functions' sizes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import re
 from typing import Any
 
 from opforge.cache.filesystem.files import read_file
+from opforge.versions import version_of
 
+from . import shims
 from .elf_file import DEFAULT, FUNCTION, GLOBAL, UNDEFINED, WEAK, ElfFile, Symbol
 from .reader import Reader
 
@@ -32,8 +34,21 @@ def of_library(elf: ElfFile) -> dict[str, Any]:
         "exports": sorted(symbol.name for symbol in symbols if _is_exported(symbol)),
         "needs": elf.needed(),
         "floors": _floors(elf.needed_versions()),
-        "shims": sorted(name for name in undefined(symbols) if name.startswith(("aoti_torch_", "torch_"))),
+        "shims": sorted(name for name in undefined(symbols) if name.startswith(shims.PREFIXES)),
     }
+
+
+def host_code(file: ElfFile) -> dict[str, Any]:
+    """Returns what `read_library` does, and `functions`: name and size of each in bytes, the largest first; JSON-able.
+
+    Raises FileFormatError if the file is damaged.
+    """
+    sizes: dict[str, int] = {}
+    for symbol in file.symbols(".symtab") or file.symbols(".dynsym"):
+        if symbol.section != UNDEFINED and symbol.kind == FUNCTION and symbol.size:
+            sizes[symbol.name] = max(symbol.size, sizes.get(symbol.name, 0))
+    functions = sorted(sizes.items(), key=lambda function: (-function[1], function[0]))
+    return {**of_library(file), "functions": [{"name": name, "size": size} for name, size in functions]}
 
 
 def undefined(symbols: list[Symbol]) -> list[str]:
@@ -54,10 +69,6 @@ def _is_exported(symbol: Symbol) -> bool:
 def _floors(versions: list[str]) -> dict[str, str]:
     newest: dict[str, str] = {}
     for match in filter(None, map(VERSION.fullmatch, versions)):
-        if _order(match[2]) > _order(newest.get(match[1], "0")):
+        if version_of(match[2]) > version_of(newest.get(match[1], "0")):
             newest[match[1]] = match[2]
     return dict(sorted(newest.items()))
-
-
-def _order(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))

@@ -13,9 +13,8 @@ from typing import Any
 from opforge.cache.filesystem.files import read_file
 
 from . import cubin, cuobjdump, elf_file, fatbin, hsaco, shims
-from .elf import MAX_BYTES
+from .elf import MAX_BYTES, host_code
 from .elf_file import ElfFile
-from .host import host_code
 from .image import Image
 from .kernel import Kernel
 from .reader import FileFormatError, Reader
@@ -55,7 +54,7 @@ def examine_content(path: str, content: bytes) -> dict[str, Any]:
         else:
             images = _library_images(elf, notes)
             report |= host_code(elf)
-            report["shims"] = shims.torch_floor(report.pop("undefined"))
+            report["shims"] = shims.torch_floor(report["shims"])
     elif kind == "fatbin":
         images = fatbin.cuda_images(file)
     elif kind == "bundle":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 
-from . import cubin, hsaco
+from . import cubin, elf_file, hsaco
 from .image import Image
 from .reader import Reader
 
@@ -14,11 +14,9 @@ HEADER, PART = struct.Struct("<IHHQ"), struct.Struct("<HHIQIIHHIIIQ")
 """A fatbin's header: magic, version, header size, size. Then its parts: kind, version, header size, size, compressed
 size, options, minor, major, arch, name (at, size), flags."""
 KINDS = {1: "PTX", 2: "SASS"}
-ELF = b"\x7fELF\x02\x01"
-DEVICE_FILES = {190: "SASS", 224: "HSACO"}
-"""The machine in the header of an ELF file -> the kind of device code."""
-TABLES, SIZES = struct.Struct("<QQ"), struct.Struct("<HHHH")
-"""Where the header of an ELF file has its tables of segments and of sections, and the size and count of each."""
+ELF = elf_file.MAGIC + elf_file.FORM
+DEVICE_FILES = {elf_file.CUDA: "SASS", elf_file.AMDGPU: "HSACO"}
+"""The machine that an ELF file is for -> the kind of device code."""
 LZ4, ZSTD, EXACT, FAMILY = 0x2000, 0x8000, 0x10_0000, 0x20_0000
 """Flags of a part: its compression, and whether it is for one chip alone (sm_90a) or for its family (sm_100f)."""
 BUNDLE, COMPRESSED_BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB"
@@ -102,15 +100,15 @@ def embedded(section: Reader) -> list[Image]:
     at = section.find(ELF)
     while at >= 0:
         end = at + len(ELF)
-        kind = None
-        if at + 64 <= len(section):
-            kind = DEVICE_FILES.get(int.from_bytes(section.content(at + 18, 2, "a header"), "little"))
-        if kind:
+        if at + elf_file.HEADER.size <= len(section):
+            _abi, _type, machine, _version, _entry, segments, sections, _flags, *sizes = section.unpack(
+                elf_file.HEADER, at, "a header"
+            )
+            _size, segment, segment_count, entry, count, _names = sizes
+            kind = DEVICE_FILES.get(elf_file.MACHINES.get(machine, ""))
             # The tables of segments and of sections are at the end of such a file.
-            segments, sections = section.unpack(TABLES, at + 32, "a header")
-            segment, segment_count, entry, count = section.unpack(SIZES, at + 54, "a header")
             length = max(segments + segment * segment_count, sections + entry * count)
-            if sections and at + length <= len(section):
+            if kind and sections and at + length <= len(section):
                 end = at + length
                 images.append(device_file(kind, section.part(at, length, f"the {kind} file at byte {at}")))
         at = section.find(ELF, end)

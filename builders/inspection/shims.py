@@ -41,14 +41,14 @@ def versions(folder: str) -> dict[str, str]:
     return added
 
 
-def torch_floor(undefined: Iterable[str]) -> dict[str, Any]:
-    """Returns which torch a library with these undefined names needs, JSON-able.
+def torch_floor(names: Iterable[str]) -> dict[str, Any]:
+    """Returns which torch a library that does not define these names needs, JSON-able.
 
     `used`: the functions of torch's C interface among them; `by_version`: those that were added after the interface's
     first version, by torch's version; `floor`: the newest of these versions, empty if there is none. Functions that the
     installed torch does not know are in `used` alone.
     """
-    used = sorted(name for name in undefined if name.startswith(PREFIXES))
+    used = sorted(name for name in names if name.startswith(PREFIXES))
     folder = torch_folder()
     added = versions(folder) if folder else {}
     by_version: dict[str, list[str]] = {}

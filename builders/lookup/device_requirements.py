@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from opforge.accelerator import archs
 from opforge.accelerator.target import Target
+from opforge.versions import version_of
 
 if TYPE_CHECKING:
     from opforge.builders.spec.machine import Machine
@@ -21,9 +22,8 @@ def device_problem(
 
     Without `jit`, that the driver would have to compile it first counts as a problem. None if there is none.
     """
-    device, _, text = str(record["target"]).partition(":")
-    arch = Target.parse(f"{device}:{text}").arch if text else ()
-    here = machine.devices
+    target, here = Target.parse(record["target"]), machine.devices
+    device, arch = target.device, target.arch
     how = {name: archs.run_mode(device, name, arch) for name in here or requested if name != "ptx"}
     missing = [name for name, kind in how.items() if not kind]
     if missing:
@@ -49,7 +49,7 @@ def _driver_problem(record: Mapping[str, Any], compiled: bool, machine: Machine)
     built, driver = record["requires"].get("cuda", ""), machine.driver
     if not built or driver is None:
         return None
-    needed = tuple(int(part) for part in built.split(".")[:2])
+    needed = version_of(built)[:2]
     offers = ".".join(map(str, driver))
     if driver[0] < needed[0]:
         return f"it was built with CUDA {built}, and the driver supports CUDA up to {offers}: update the driver"

@@ -134,10 +134,11 @@ def take_snapshot(lookup: Lookup, description: str, absent: list[str]) -> Snapsh
     at = disk.now_ns()
     folders = _program_folders()
     for source in lookup.sources:
-        folders.append(_nearest(source.pointers(description), source.layout.root, disk))
+        folders.append(disk.nearest(source.pointers(description), source.layout.root))
         if source.area == FETCHED:  # the trust file decides whether what was fetched may be loaded
             folders.append(settings.trust_file())
-    return Snapshot(at, [(path, _stamp(path, disk)) for path in dict.fromkeys(folders)], absent)
+    paths = [*dict.fromkeys(folders)]
+    return Snapshot(at, FlatStamps(paths, disk.flat_stamps(paths)).pairs(), absent)
 
 
 def watching(entry: Entry, absent: Iterable[str], stamps: Iterable[PathStamp] = ()) -> Entry:
@@ -173,7 +174,7 @@ def remember(
     torch = machine.torch_folder() if spec.abi != abi.PLAIN else None
     if torch:  # its version decides whether the entry fits
         path = os.path.join(torch, "version.py")
-        stamped.append((path, _stamp(path, disk)))
+        stamped.append((path, tuple(disk.flat_stamps([path]))))
     stamped += [(path, ABSENT) for path in snapshot.absent if (path, ABSENT) not in watched]
     stamps = FlatStamps.of(stamped)
     if not match.stamped.is_complete or stamps.is_racy(snapshot.at) or FlatStamps((), code).is_racy(snapshot.at):
@@ -201,17 +202,6 @@ def remember(
 def _digest(stamps: Sequence[int]) -> str:
     """Returns a digest of stamps. Comparing them one by one would take twice as long: they would have to be parsed."""
     return hashlib.sha256(marshal.dumps([*stamps], 2)).hexdigest()
-
-
-def _stamp(path: str, disk: Disk) -> tuple[int, ...]:
-    return tuple(disk.stamp(path) or ABSENT)
-
-
-def _nearest(folder: str, root: str, disk: Disk) -> str:
-    """Returns the folder, or the nearest above it that exists: its stamp changes if the folder appears."""
-    while len(folder) > len(root) and not disk.exists(folder):
-        folder = os.path.dirname(folder)
-    return folder
 
 
 def _working_folder() -> str:

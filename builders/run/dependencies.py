@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 
 from opforge.builders.inspection import archives
 from opforge.builders.spec.build_plan import BuildPlan, Step
@@ -15,6 +16,7 @@ from opforge.cache.records.inputs import Inputs
 from .job import Job
 from .provenance import Provenance, Read
 from .reads.depfile import read_depfile
+from .reads.questions import content_of
 
 ASSEMBLED = re.compile(rb"\.inc(?:bin|lude)\b")
 """The directives by which the assembler reads further files. No compiler lists these files."""
@@ -71,9 +73,8 @@ def reads_of_step(
         paths |= assembled_files(untrusted, step.argv, folders)
     if not step.unit:
         folders = [*search_folders(job), *job.toolchain.library_folders()]
-        paths |= archives.files_of_link(step.argv, paths, folders, bool(step.depfile))
-    variants = job.located_plan.variants()
-    flags = {flag for plan in variants for flag in (*plan.compile_flags, *plan.device_flags, *plan.link_flags)}
+        paths |= archives.files_of_link(arguments(step.argv), paths, folders, bool(step.depfile))
+    flags = {flag for plan in job.located_plan.variants() for flag in _flags(plan)}
     paths |= files_in_flags(step.argv, flags).difference(written)
     return [provenance.locate(path) for path in paths]
 
@@ -121,7 +122,7 @@ def _flags(plan: BuildPlan) -> tuple[str, ...]:
 def folders_in_flags(flags: Sequence[str], names: Sequence[str] = FOLDER_FLAGS) -> list[str]:
     """Returns the absolute folders that flags make a compiler search: those that the flags `names` name, in order."""
     folders, flags = list[str](), arguments(flags)
-    for before, flag in zip(("", *flags), flags, strict=False):
+    for before, flag in pairwise(("", *flags)):
         prefix = next((prefix for prefix in names if flag.startswith(prefix)), "")
         folder = flag if before in names else flag[len(prefix) :]
         if (prefix or before in names) and os.path.isabs(folder):
@@ -139,8 +140,7 @@ def arguments(flags: Iterable[str], within: tuple[str, ...] = ()) -> list[str]:
         if flag.startswith(PARTS):
             words += arguments(flag[flag.index("=" if flag[1] == "X" else ",") + 1 :].split(","), within)
         elif flag.startswith("@/") and os.path.isfile(flag[1:]) and flag not in within:
-            with suppress(OSError, ValueError), open(flag[1:], encoding="utf-8", errors="surrogateescape") as file:
-                words += arguments(shlex.split(file.read()), (*within, flag))
+            words += arguments(_words_in(flag[1:]), (*within, flag))
         elif flag not in PASSED_ON:
             words.append(flag)
     return words
@@ -153,7 +153,7 @@ def files_in_flags(words: Sequence[str], flags: Collection[str]) -> set[str]:
     one of them only if it is among `flags`: otherwise it is a program or a source, which are known already.
     """
     files = set()
-    for before, word in zip(("", *words), words, strict=False):
+    for before, word in pairwise(("", *words)):
         if not word.startswith(("-", "@")) and word not in flags:
             continue
         for match in PATH_IN_FLAG.finditer(word):
@@ -165,10 +165,16 @@ def files_in_flags(words: Sequence[str], flags: Collection[str]) -> set[str]:
                 candidates = (path, path.partition(",")[0], os.path.join(path, "default.profdata"))
                 files |= {path for path in candidates if os.path.isfile(path)}
         if word.startswith("@") and word[1:] in files:
-            with suppress(OSError, ValueError), open(word[1:], encoding="utf-8", errors="surrogateescape") as file:
-                inner = [argument for argument in shlex.split(file.read()) if argument != word]
-                files |= files_in_flags(inner, inner)
+            inner = [argument for argument in _words_in(word[1:]) if argument != word]
+            files |= files_in_flags(inner, inner)
     return files
+
+
+def _words_in(path: str) -> list[str]:
+    """Returns the arguments in a file; none if it cannot be read."""
+    with suppress(OSError, ValueError), open(path, encoding="utf-8", errors="surrogateescape") as file:
+        return shlex.split(file.read())
+    return []
 
 
 def assembled_files(paths: Iterable[str], words: Iterable[str], folders: Sequence[str]) -> set[str]:
@@ -181,12 +187,9 @@ def assembled_files(paths: Iterable[str], words: Iterable[str], folders: Sequenc
         words: The command, whose definitions may quote names too.
         folders: The folders that are searched.
     """
-    text = b""
-    for path in paths:
-        with suppress(FileNotFoundError), open(path, "rb") as file:  # a source that is gone is found by its stamp
-            text += file.read() + b"\n"
+    text = b"\n".join(map(content_of, paths))
     if not ASSEMBLED.search(text):
         return set()
-    names = map(os.fsdecode, QUOTED.findall(text + os.fsencode("\n".join(words))))
+    names = map(os.fsdecode, QUOTED.findall(text + b"\n" + os.fsencode("\n".join(words))))
     candidates = {os.path.join(folder, name) for name in dict.fromkeys(names) for folder in folders}
     return {path for path in candidates if os.path.isfile(path)}

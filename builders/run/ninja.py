@@ -161,7 +161,12 @@ def _follow(process: subprocess.Popen[str], on_progress: Progress | None) -> Out
 
 def peak_memory(folder: str) -> int:
     """Returns the most memory that one process of the build in `folder` used, in bytes; 0 if it is not known."""
+    return read_peak(os.path.join(folder, "peak"))
+
+
+def read_peak(path: str) -> int:
+    """Returns the bytes of memory that a file states; 0 if it states none."""
     try:
-        return int(read_file(os.path.join(folder, "peak"), 100))
+        return int(read_file(path, 100))
     except (OSError, ValueError):
         return 0

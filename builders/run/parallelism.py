@@ -10,7 +10,7 @@ from opforge.accelerator.host.process_limit import processes_left
 from opforge.accelerator.host.topology import Topology
 from opforge.builders.spec import abi
 from opforge.builders.spec.build_plan import BuildPlan
-from opforge.cache.filesystem.files import make_folder, read_file, write_file
+from opforge.cache.filesystem.files import make_folder, write_file
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
 
@@ -44,10 +44,7 @@ def compiler_jobs(jobs: int | None, plan: BuildPlan, layout: Layout) -> int:
         cores = max(1, min(cores, (processes - OWN_PROCESSES) // COMPILER_PROCESSES))
     if left is None:
         return cores
-    try:
-        need = int(read_file(peak_file(plan, layout), 100))
-    except (OSError, ValueError):
-        need = COMPILER_BYTES[plan.abi]
+    need = ninja.read_peak(peak_file(plan, layout)) or COMPILER_BYTES[plan.abi]
     return max(1, min(cores, left // max(need, 1)))
 
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from opforge import limit_settings, settings
 from opforge.builders import toolchains
 from opforge.builders.lookup import memory
-from opforge.builders.lookup.finder import FindToolchain, sources_of
+from opforge.builders.lookup.finder import sources_of
 from opforge.builders.planner import make_plan
-from opforge.builders.resources import exhausted_resource
+from opforge.builders.resources import raise_if_exhausted
 from opforge.builders.spec import abi
 from opforge.builders.spec.description import description_key
 from opforge.builders.spec.op_spec import root_paths
@@ -60,7 +60,6 @@ def build(
     force: bool = False,
     jobs: int | None = None,
     store: Store | None = None,
-    find_toolchain: FindToolchain = toolchains.find_toolchain,
     announce: bool = True,
 ) -> Entry:
     """Returns the op's entry: builds it in `store`, or waits for the process that does.
@@ -72,11 +71,11 @@ def build(
     waiting.check_builds_are_allowed(spec.name, rejected)
     store = writable_store(store)
     if not (announce and settings.remotes()):
-        return _build(spec, rejected, on_progress, force, jobs, store, find_toolchain, None)
+        return _build(spec, rejected, on_progress, force, jobs, store, None)
     from opforge.builders.lookup.remotes import Building
 
     with Building(spec, store) as building:
-        entry = _build(spec, rejected, on_progress, force, jobs, store, find_toolchain, building)
+        entry = _build(spec, rejected, on_progress, force, jobs, store, building)
         building.is_done(entry)
     return entry
 
@@ -88,7 +87,6 @@ def _build(
     force: bool,
     jobs: int | None,
     store: Store,
-    find_toolchain: FindToolchain,
     building: Building | None,
 ) -> Entry:
     """Returns the op's entry as `build` does. `building` is what the remotes see of it."""
@@ -98,7 +96,7 @@ def _build(
     snapshot = memory.take_snapshot(lookup, description, absent)
     with timeline.span("plan"):
         try:
-            toolchain = find_toolchain(spec, store)
+            toolchain = toolchains.find_toolchain(spec, store)
         except ToolchainNotFoundError as error:
             raise error.after([*map(str, rejected)]) from None
         plan, paths = make_plan(spec, toolchain), root_paths(spec, toolchain.root_paths())
@@ -165,9 +163,7 @@ def _build(
         bounds.enforce(store.layout, *limits)  # a failed build leaves a log and the objects of its other sources
         raise
     except OSError as error:
-        exhausted = exhausted_resource(spec.name, error)
-        if exhausted:
-            raise exhausted from error
+        raise_if_exhausted(spec.name, error)
         if error.filename is not None and os.fsdecode(error.filename).startswith(store.layout.root):
             advice = "Give yourself access to all of it, or set OPFORGE_CACHE_DIR to another folder"
             raise CacheDirError(store.layout.root, f"{error.filename}: {error.strerror}", advice) from error

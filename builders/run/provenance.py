@@ -179,7 +179,7 @@ class Provenance:
         questions: Questions,
     ) -> Inputs:
         """Returns the inputs: the files, and which of the names are present in the searched folders now."""
-        present, watched = set[RootedPath](), {self._nearest(folder) for folder in (*searched, *own)}
+        present, watched = set[RootedPath](), set(map(self._disk.nearest, (*searched, *own)))
         compiler_folders = tuple(map(self._folder, own))
         looked_for = [(self._folder(folder), set(names)) for folder in searched]
         looked_for += names_before(compiler_folders, files, self.roots)
@@ -189,7 +189,7 @@ class Provenance:
             base = folder.resolve(self.roots) or ""
             possible = [name for name in candidates if listings.may_hold(base, name)]
             leads = [path for name in possible for path in self._disk.links_from(os.path.join(base, name))]
-            watched |= {self._nearest(os.path.dirname(path)) for path in leads}
+            watched |= {self._disk.nearest(os.path.dirname(path)) for path in leads}
             present |= {folder.join(name) for name in below(folder, possible, self.roots, listings)}
         folders = located(asked_in, self.roots)
         answers = [Answer(INCLUDE + name, places(name, folders, listings)) for name in questions.names]
@@ -211,12 +211,6 @@ class Provenance:
     def _folder(self, path: str) -> RootedPath:
         location = self.locate(path + "/-").location
         return RootedPath(location.root, os.path.dirname(location.path))
-
-    def _nearest(self, folder: str) -> str:
-        """Returns the folder, or the nearest one above it that exists: its stamp changes if a name appears below."""
-        while folder != "/" and not self._disk.exists(folder):
-            folder = os.path.dirname(folder)
-        return folder
 
 
 def _plain(path: str) -> str:

@@ -129,12 +129,11 @@ def use(timeline: Timeline | None) -> None:
 @contextmanager
 def span(name: str) -> Iterator[None]:
     """Records how long the body takes, if a timeline is in use."""
-    began, timeline = time.time(), _current.get()
+    began = time.time()
     try:
         yield
     finally:
-        if timeline is not None:
-            timeline.add(name, began, time.time())
+        mark(name, began)
 
 
 def mark(name: str, began: float) -> float:

@@ -8,11 +8,14 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opforge.errors import BuilderError
 
 from .op_spec import words
+
+if TYPE_CHECKING:
+    from .op_spec import DeviceScope
 
 ALL = "all"
 GPU_COMPILERS = {"cuda": "nvcc", "hip": "nvcc", "xpu": "sycl"}
@@ -21,15 +24,13 @@ COMPILERS = frozenset({"cxx", "cpu", "opencl", *GPU_COMPILERS, *GPU_COMPILERS.va
 """The keys of `extra_compile_args`, besides the devices that the builder names."""
 
 
-def parts(
-    builder: str, name: str, values: Mapping[Any, Any], device: str, devices: Sequence[str]
-) -> list[tuple[str, Any]]:
+def parts(scope: DeviceScope, name: str, values: Mapping[Any, Any]) -> list[tuple[str, Any]]:
     """Returns what `values` has for all devices and then for this one, each with its name for messages.
 
     Raises BuilderError for a key that is no device of the op.
     """
-    check_keys(builder, name, values, devices)
-    return [(f"{name}[{key!r}]", values[key]) for key in (ALL, device) if key in values]
+    check_keys(scope.builder, name, values, scope.devices)
+    return [(f"{name}[{key!r}]", values[key]) for key in (ALL, scope.device) if key in values]
 
 
 def check_keys(builder: str, name: str, keys: Iterable[Any], devices: Sequence[str]) -> None:
@@ -61,10 +62,10 @@ def similar(word: object, expected: Iterable[str]) -> str:
 
 
 def flags_by_compiler(
-    builder: str, name: str, flags: Mapping[Any, Any], device: str, devices: Sequence[str]
+    scope: DeviceScope, name: str, flags: Mapping[Any, Any]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Returns the flags for C++ and those for the device's own sources. Raises BuilderError for an unknown key."""
-    expected = sorted({*COMPILERS, *devices})
+    builder, device, expected = scope.builder, scope.device, sorted({*COMPILERS, *scope.devices})
     for key in flags:
         if key not in expected:
             near = similar(key, expected)

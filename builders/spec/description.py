@@ -111,19 +111,16 @@ def _named(flags: tuple[str, ...], spec: OpSpec) -> tuple[str, ...]:
 
 
 def _groups(spec: OpSpec) -> list[dict[str, object]]:
-    groups, first = [], len(spec.include_dirs)
-    for group in spec.groups:
-        groups.append(
-            {
-                **group._asdict(),
-                "sources": kernel_roots.locate_pairs(spec.name, group.sources, spec.roots),
-                "include_dirs": kernel_roots.include_folders(spec, group.include_dirs, first),
-                "cxx_flags": _named(group.cxx_flags, spec),
-                "device_flags": _named(group.device_flags, spec),
-            }
-        )
-        first += len(group.include_dirs)
-    return groups
+    return [
+        {
+            **group._asdict(),
+            "sources": kernel_roots.locate_pairs(spec.name, group.sources, spec.roots),
+            "include_dirs": folders,
+            "cxx_flags": _named(group.cxx_flags, spec),
+            "device_flags": _named(group.device_flags, spec),
+        }
+        for group, folders in kernel_roots.group_folders(spec)
+    ]
 
 
 _VALUES: dict[str, Callable[[OpSpec], object]] = {

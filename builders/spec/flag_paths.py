@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 
 from .kernel_roots import KernelRoot, holding
 
@@ -31,8 +32,8 @@ NAME = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")
 def named(flags: Iterable[str], roots: Iterable[KernelRoot]) -> tuple[str, ...]:
     """Returns the flags with the names of roots instead of their paths."""
     roots = [root for root in roots if root.path != os.sep and not {"{", "}"} & set(root.name)]
-    result, before = [], ""
-    for flag in flags:
+    result = []
+    for before, flag in pairwise(("", *flags)):
         is_path = before in SEPARATE or (flag.endswith(OBJECTS) and before not in TEXT)
         if flag.startswith("/") and is_path:
             flag_here = _named_path(flag, roots)
@@ -45,7 +46,6 @@ def named(flags: Iterable[str], roots: Iterable[KernelRoot]) -> tuple[str, ...]:
         else:
             flag_here = _escaped(flag)
         result.append(flag_here)
-        before = flag
     return tuple(result)
 
 

@@ -13,7 +13,8 @@ from opforge.accelerator import archs
 from opforge.accelerator.target import Target
 from opforge.errors import BuilderError, SettingError
 
-from . import by_device, op_spec
+from . import by_device
+from .op_spec import DeviceScope, words
 
 if TYPE_CHECKING:
     from .declaration import Declaration
@@ -64,23 +65,23 @@ def requested_target(declared: Declaration, target: Target) -> Target:
 
     If every source of the device is in a group with architectures, they are those of the groups. Raises BuilderError.
     """
-    builder, devices, device = type(declared).__name__, tuple(declared.devices), target.device
-    own = architectures(builder, "architectures", declared.architectures, device, devices)
-    groups = _groups(builder, declared.groups, device, devices)
+    scope = DeviceScope(type(declared).__name__, target.device, tuple(declared.devices))
+    own = architectures(scope, "architectures", declared.architectures)
+    groups = _groups(scope, declared.groups)
     sources = () if callable(declared.sources) else declared.sources  # a method of DeepSpeed's
-    rest = op_spec.listed(builder, "sources", sources, device, devices)
+    rest = scope.listed("sources", sources)
     if not own and not _is_of_device(rest) and all(group.arch for group in groups if _is_of_device(group.sources)):
-        own = _joined(device, [group.arch for group in groups])
-    return Target(device, own) if own else target
+        own = _joined(target.device, [group.arch for group in groups])
+    return Target(target.device, own) if own else target
 
 
-def resolve(builder: str, value: Any, rest: Sequence[str], target: Target, devices: tuple[str, ...]) -> Grouped:
+def resolve(scope: DeviceScope, value: Any, rest: Sequence[str], target: Target) -> Grouped:
     """Returns the groups that are built for the target. `rest` are the sources of no group. Raises BuilderError."""
-    groups = _groups(builder, value, target.device, devices)
+    groups = _groups(scope, value)
     names = [os.path.normpath(name) for name in (*rest, *(name for group in groups for name in group.sources))]
     for name in names:
         if names.count(name) > 1:
-            raise BuilderError(builder, f"{name!r} is named twice among its sources", "Name it in one group")
+            raise BuilderError(scope.builder, f"{name!r} is named twice among its sources", "Name it in one group")
     if not any(group.arch for group in groups):
         return Grouped(groups, target, ())
     compiled = [group.arch or target.arch for group in groups if _is_of_device(group.sources)]
@@ -89,8 +90,9 @@ def resolve(builder: str, value: Any, rest: Sequence[str], target: Target, devic
     return Grouped(groups, Target(target.device, arch), target.arch if arch != target.arch else ())
 
 
-def architectures(builder: str, name: str, value: Any, device: str, devices: tuple[str, ...]) -> tuple[str, ...]:
+def architectures(scope: DeviceScope, name: str, value: Any) -> tuple[str, ...]:
     """Returns the architectures for a device, in canonical form; none for the CPU. Raises BuilderError."""
+    builder, device, devices = scope.builder, scope.device, scope.devices
     if value and device != "cpu" and not isinstance(value, Mapping) and len({*devices} - {"cpu"}) > 1:
         others = [other for other in devices if other != "cpu"]
         expected = "{" + ", ".join(f'"{other}": [...]' for other in others) + "}"
@@ -100,8 +102,8 @@ def architectures(builder: str, name: str, value: Any, device: str, devices: tup
     if isinstance(value, Mapping) and "cpu" in value:
         advice = 'The level of code for the CPU is the target\'s: use flags such as "-mavx512f" for more'
         raise BuilderError(builder, f"{name} has the key 'cpu'", advice)
-    words = op_spec.listed(builder, name, value, device, devices)
-    return _joined(device, [_parsed(builder, name, word, device) for word in words]) if device != "cpu" else ()
+    named = scope.listed(name, value)
+    return _joined(device, [_parsed(builder, name, word, device) for word in named]) if device != "cpu" else ()
 
 
 def _parsed(builder: str, name: str, word: str, device: str) -> tuple[str, ...]:
@@ -124,9 +126,9 @@ def _is_of_device(sources: Iterable[str]) -> bool:
     return any(not name.endswith(HOST_SUFFIXES) for name in sources)
 
 
-def _groups(builder: str, value: Any, device: str, devices: tuple[str, ...]) -> tuple[SourceGroup, ...]:
-    groups = enumerate(listed(builder, value))
-    resolved = [_group(builder, f"groups[{number}]", group, device, devices) for number, group in groups]
+def _groups(scope: DeviceScope, value: Any) -> tuple[SourceGroup, ...]:
+    groups = enumerate(listed(scope.builder, value))
+    resolved = [_group(scope, f"groups[{number}]", group) for number, group in groups]
     return tuple(group for group in resolved if group)
 
 
@@ -137,33 +139,29 @@ def listed(builder: str, value: Any) -> list[Mapping[str, Any]]:
     raise BuilderError(builder, f"groups={value!r}", 'Expected a list of dicts: [{"sources": ["a.cu"], ...}]')
 
 
-def _group(
-    builder: str, name: str, value: Mapping[str, Any], device: str, devices: tuple[str, ...]
-) -> SourceGroup | None:
+def _group(scope: DeviceScope, name: str, value: Mapping[str, Any]) -> SourceGroup | None:
     """Returns the group; None if it is not built for the device. What it says is checked all the same."""
+    builder, devices = scope.builder, scope.devices
     for key in value:
         if key not in KEYS:
             raise BuilderError(builder, f"{name} has the key {key!r}", _advice(key))
-    own = op_spec.words(builder, f"{name}['devices']", value.get("devices", devices))
-    by_device.check_members(builder, f"{name}['devices']", own, devices)
+    own = DeviceScope(builder, scope.device, words(builder, f"{name}['devices']", value.get("devices", devices)))
+    by_device.check_members(builder, f"{name}['devices']", own.devices, devices)
     if not value.get("sources"):
         raise BuilderError(builder, f"{name} names no sources", 'Write "sources": [...]')
 
-    def words(key: str) -> tuple[str, ...]:
-        return op_spec.listed(builder, f"{name}[{key!r}]", value.get(key, ()), device, own)
-
-    arch = architectures(builder, f"{name}['architectures']", value.get("architectures", ()), device, own)
+    arch = architectures(own, f"{name}['architectures']", value.get("architectures", ()))
     flags = value.get("extra_compile_args", ())
-    cxx_flags, device_flags = op_spec.compile_args(builder, f"{name}['extra_compile_args']", flags, device, own)
+    cxx_flags, device_flags = own.compile_args(f"{name}['extra_compile_args']", flags)
     group = SourceGroup(
-        sources=words("sources"),
-        include_dirs=words("include_dirs"),
-        defines=op_spec.macros(builder, value.get("define_macros", ()), device, own),
+        sources=own.listed(f"{name}['sources']", value["sources"]),
+        include_dirs=own.listed(f"{name}['include_dirs']", value.get("include_dirs", ())),
+        defines=own.macros(value.get("define_macros", ())),
         cxx_flags=cxx_flags,
         device_flags=device_flags,
         arch=arch,
     )
-    return group if device in own and group.sources else None
+    return group if scope.device in own.devices and group.sources else None
 
 
 def _advice(key: object) -> str:

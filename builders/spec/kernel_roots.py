@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from opforge.cache.records.inputs import RootedPath
 
+    from .groups import SourceGroup
     from .op_spec import OpSpec
 
     class Rooted(Protocol):
@@ -158,6 +159,15 @@ def include_folders(spec: OpSpec, names: Sequence[str], first: int = 0) -> list[
         is_root = is_own_root(folder, spec.declared_roots)
         folders += (RootedPath(f"include{number}", ""),) if is_root else located
     return folders
+
+
+def group_folders(spec: OpSpec) -> list[tuple[SourceGroup, list[RootedPath]]]:
+    """Returns each group of the op with its include folders, which are numbered after those of the groups before."""
+    groups, first = [], len(spec.include_dirs)
+    for group in spec.groups:
+        groups.append((group, include_folders(spec, group.include_dirs, first)))
+        first += len(group.include_dirs)
+    return groups
 
 
 def locate(op: str, names: Sequence[str], roots: Iterable[KernelRoot]) -> tuple[RootedPath, ...]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opforge import settings
 from opforge.accelerator.host.cpuid import cpu_level as cpu_level
+from opforge.cache.filesystem.disk import Disk
 from opforge.errors import OpforgeError, OpIncompatibleError
 
 if TYPE_CHECKING:
@@ -76,16 +77,13 @@ def this_machine(device: str = "cpu") -> Machine:
     )
     if device == "cpu":
         return machine
-    try:
-        libraries = os.listdir(os.path.join(folder, "lib")) if folder else []
-    except OSError:
-        libraries = []
+    libraries = Disk().names(os.path.join(folder, "lib")) if folder else frozenset[str]()
     driver = None
     if device == "cuda":
         from opforge.accelerator.vendors import nvidia
 
         driver = nvidia.driver_version()
-    return machine._replace(device=device, devices=present(device), driver=driver, torch_libraries=frozenset(libraries))
+    return machine._replace(device=device, devices=present(device), driver=driver, torch_libraries=libraries)
 
 
 def name_parts() -> list[object]:
@@ -199,12 +197,19 @@ def _accelerator_of(device: str) -> Accelerator | None:
 
 def torch_folder() -> str | None:
     """Returns the folder of the installed torch, or None if there is none. Does not import it."""
-    loaded = sys.modules.get("torch")
-    file = getattr(loaded, "__file__", None)
+    return package_folder("torch")
+
+
+def package_folder(name: str) -> str | None:
+    """Returns the folder of an installed top-level package, or None if there is none. Does not import it."""
+    file = getattr(sys.modules.get(name), "__file__", None)
     if not file:
         import importlib.util
 
-        spec = importlib.util.find_spec("torch")
+        try:
+            spec = importlib.util.find_spec(name)
+        except (ImportError, ValueError):
+            spec = None  # an import hook of this process refuses it
         file = spec.origin if spec else None
     return os.path.dirname(file) if file else None
 
@@ -228,6 +233,12 @@ def torch_states(folder: str, name: str) -> str | None:
                 value = line.partition("=")[2].strip()
                 return None if value == "None" else value.strip("'\"")
     return None
+
+
+def torch_built_for(name: str) -> str | None:
+    """Returns the release of `cuda` or `hip` that the installed torch is built for; None if there is none."""
+    folder = torch_folder()
+    return torch_states(folder, name) if folder else None
 
 
 def python_tag() -> str:

@@ -104,11 +104,12 @@ def resolve(declared: Declaration, target: Target) -> OpSpec:
     """Returns the spec of a declaration for a target. Raises BuilderError, naming the attribute that is wrong."""
     kind, get = type(declared), _attributes(declared)
     builder, name, devices, device = kind.__name__, get("name"), tuple(get("devices")), target.device
-    abi = _scalar(builder, "abi", get("abi"), device, devices) or abis.STABLE
+    scope = DeviceScope(builder, device, devices)
+    abi = scope.scalar("abi", get("abi")) or abis.STABLE
     if name == "":
         name = getattr(declared, "NAME", "")  # a builder that was DeepSpeed's
     _check_name(builder, name, abi)
-    sources = listed(builder, "sources", get("sources"), device, devices)
+    sources = scope.listed("sources", get("sources"))
     if len(set(sources)) < len(sources):
         twice = next(source for source in sources if sources.count(source) > 1)
         raise BuilderError(builder, f"sources names {twice!r} twice: its ops would be defined twice", "Name it once")
@@ -117,7 +118,7 @@ def resolve(declared: Declaration, target: Target) -> OpSpec:
     if declared.groups:
         from .groups import resolve as resolve_groups
 
-        groups, target, own_arch = resolve_groups(builder, declared.groups, sources, target, devices)
+        groups, target, own_arch = resolve_groups(scope, declared.groups, sources, target)
         sources = (*sources, *(source for group in groups for source in group.sources))
     if not sources:
         advice = "Name at least one file in `sources`"
@@ -127,8 +128,7 @@ def resolve(declared: Declaration, target: Target) -> OpSpec:
     own = kernel_roots.KernelRoot(kernel_roots.OWN, get("folder") or kernel_roots.folder_of(kind), "")
     roots = (own, *get("kernel_roots"), kernel_roots.OPFORGE, kernel_roots.OPFORGE_ABI)
     kernel_roots.check(builder, roots)
-    flags = get("extra_compile_args")
-    cxx_flags, device_flags = compile_args(builder, "extra_compile_args", flags, device, devices)
+    cxx_flags, device_flags = scope.compile_args("extra_compile_args", get("extra_compile_args"))
     requires_torch = declared.requires_torch
     if requires_torch != "":
         from .torch_range import checked
@@ -144,18 +144,18 @@ def resolve(declared: Declaration, target: Target) -> OpSpec:
         devices=devices,
         torch_target=get("torch_target"),
         sources=sources,
-        include_dirs=listed(builder, "include_dirs", get("include_dirs"), device, devices),
-        defines=macros(builder, get("define_macros"), device, devices),
+        include_dirs=scope.listed("include_dirs", get("include_dirs")),
+        defines=scope.macros(get("define_macros")),
         cxx_flags=cxx_flags,
         device_flags=device_flags,
-        link_flags=listed(builder, "extra_link_args", get("extra_link_args"), device, devices),
-        libraries=listed(builder, "libraries", get("libraries"), device, devices),
+        link_flags=scope.listed("extra_link_args", get("extra_link_args")),
+        libraries=scope.listed("libraries", get("libraries")),
         roots=roots,
         debug=declared.debug,
         sanitize=declared.sanitize,
         portable=declared.portable,
         sysroot=settings.sysroot() if declared.portable else "",
-        toolchain=_scalar(builder, "toolchain", get("toolchain"), device, devices),
+        toolchain=scope.scalar("toolchain", get("toolchain")),
         groups=groups,
         own_arch=own_arch,
         requires_torch=requires_torch,
@@ -201,51 +201,55 @@ FLAG_ENDINGS = ("flags", "flag", "args", "arg", "macros", "include_path")
 """Endings of methods that may be meant as DeepSpeed's, or as attributes. Others are the author's own helpers."""
 
 
-def compile_args(
-    builder: str, name: str, value: Any, device: str, devices: Sequence[str]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the flags for C++ and those for the device's own sources, from a list or a dict by compiler."""
-    if type(value) in PLAIN_LISTS or not isinstance(value, Mapping):
-        return words(builder, name, value), ()
-    from .by_device import flags_by_compiler
+class DeviceScope:
+    """Reads what a builder declares for one of its devices. Not a NamedTuple: making the class would cost each hit."""
 
-    return flags_by_compiler(builder, name, value, device, devices)
+    __slots__ = ("builder", "device", "devices")
 
+    def __init__(self, builder: str, device: str = "", devices: Sequence[str] = ()) -> None:
+        self.builder, self.device, self.devices = builder, device, devices
 
-def listed(builder: str, name: str, value: Any, device: str, devices: Sequence[str]) -> tuple[str, ...]:
-    """Returns the strings of a list or, of lists by device, those for all devices and then for this one."""
-    if type(value) in PLAIN_LISTS or not isinstance(value, Mapping):
-        return words(builder, name, value)
-    from .by_device import parts
+    def compile_args(self, name: str, value: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Returns the flags for C++ and those for the device's own sources, from a list or a dict by compiler."""
+        if type(value) in PLAIN_LISTS or not isinstance(value, Mapping):
+            return words(self.builder, name, value), ()
+        from .by_device import flags_by_compiler
 
-    lists = [words(builder, label, part) for label, part in parts(builder, name, value, device, devices)]
-    return tuple(word for part in lists for word in part)
+        return flags_by_compiler(self, name, value)
 
-
-def _scalar(builder: str, name: str, value: Any, device: str, devices: Sequence[str]) -> Any:
-    """Returns the value or, of values by device, this device's; an empty text if it has none."""
-    if type(value) is str or not isinstance(value, Mapping):
-        return value
-    from .by_device import parts
-
-    return ["", *(part for _name, part in parts(builder, name, value, device, devices))][-1]
-
-
-def macros(builder: str, value: Any, device: str = "", devices: Sequence[str] = ()) -> tuple[tuple[str, str], ...]:
-    """Returns (name, value) pairs, sorted by name; an empty value for a name alone. Raises BuilderError."""
-    try:
-        items = value if type(value) in PLAIN_LISTS or not isinstance(value, Mapping) else value.items()
-        pairs = [(name, "" if text is None else text) for name, text in items]
-        if all(isinstance(part, str) for pair in pairs for part in pair):
-            return tuple(sorted(dict(pairs).items()))
-    except (TypeError, ValueError):
-        pass
-    if isinstance(value, Mapping) and all(isinstance(part, (*PLAIN_LISTS, Mapping)) for part in value.values()):
+    def listed(self, name: str, value: Any) -> tuple[str, ...]:
+        """Returns the strings of a list or, of lists by device, those for all devices and then for this one."""
+        if type(value) in PLAIN_LISTS or not isinstance(value, Mapping):
+            return words(self.builder, name, value)
         from .by_device import parts
 
-        of_device = [macros(builder, part) for _name, part in parts(builder, "define_macros", value, device, devices)]
-        return tuple(sorted({name: text for part in of_device for name, text in part}.items()))
-    raise BuilderError(builder, f"define_macros={value!r}", 'Expected [("NAME", "value"), ...], None for a name alone')
+        lists = [words(self.builder, label, part) for label, part in parts(self, name, value)]
+        return tuple(word for part in lists for word in part)
+
+    def scalar(self, name: str, value: Any) -> Any:
+        """Returns the value or, of values by device, this device's; an empty text if it has none."""
+        if type(value) is str or not isinstance(value, Mapping):
+            return value
+        from .by_device import parts
+
+        return ["", *(part for _name, part in parts(self, name, value))][-1]
+
+    def macros(self, value: Any) -> tuple[tuple[str, str], ...]:
+        """Returns (name, value) pairs, sorted by name; an empty value for a name alone. Raises BuilderError."""
+        try:
+            items = value if type(value) in PLAIN_LISTS or not isinstance(value, Mapping) else value.items()
+            pairs = [(name, "" if text is None else text) for name, text in items]
+            if all(isinstance(part, str) for pair in pairs for part in pair):
+                return tuple(sorted(dict(pairs).items()))
+        except (TypeError, ValueError):
+            pass
+        if isinstance(value, Mapping) and all(isinstance(part, (*PLAIN_LISTS, Mapping)) for part in value.values()):
+            from .by_device import parts
+
+            of_device = [DeviceScope(self.builder).macros(part) for _name, part in parts(self, "define_macros", value)]
+            return tuple(sorted({name: text for part in of_device for name, text in part}.items()))
+        expected = 'Expected [("NAME", "value"), ...], None for a name alone'
+        raise BuilderError(self.builder, f"define_macros={value!r}", expected)
 
 
 def _check_functions(builder: str, abi: str, fakes: Any, signatures: Any) -> None:

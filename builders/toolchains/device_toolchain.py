@@ -15,8 +15,8 @@ from opforge.cache.records.inputs import RootedPath
 
 from . import source_translation
 from .discovery import probe, programs
-from .host import HostToolchain, absolute, objects_of
-from .toolchain import DevicePart, Toolchain
+from .host import HostToolchain, objects_of, plan_options
+from .toolchain import DevicePart, HostedToolchain, Toolchain
 
 if TYPE_CHECKING:
     from opforge.builders.spec.op_spec import OpSpec
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 SHAPE = {"root": str, "stamp_file": str, "include": list, "lib": list}
 """The entries of every device compiler's info, with their types.
 
-`root` is the folder that it is installed in, `stamp_file` a file below it whose stamp is compared for all its files,
-`include` and `lib` are its folders of headers and libraries.
+`root` is the folder that it is installed in, or empty if it has none; `stamp_file` a file below it whose stamp is
+compared for all its files; `include` and `lib` are its folders of headers and libraries.
 """
 
 
-class DeviceToolchain(Toolchain):
+class DeviceToolchain(HostedToolchain):
     """A device compiler with its host compiler. A subclass finds it, probes it, and compiles one source."""
 
     device: ClassVar[str]
@@ -51,7 +51,6 @@ class DeviceToolchain(Toolchain):
         self._layout, self._disk = layout, disk
         self.host = HostToolchain(layout, disk, self.host_variable)
         self.argv = self._find()
-        self._checked_info: probe.CompilerInfo | None = None
 
     @classmethod
     def find(cls, spec: OpSpec, layout: Layout, disk: Disk) -> Toolchain:
@@ -78,12 +77,8 @@ class DeviceToolchain(Toolchain):
 
     def options(self, plan: BuildPlan, roots: Mapping[str, str]) -> list[str]:
         """Returns the plan's definitions and include folders as options, without the compiler's own headers."""
-        system = [absolute(folder, roots) for folder in plan.system_include if folder.root != self.root]
-        return [
-            *(f"-D{name}={value}" if value else f"-D{name}" for name, value in plan.defines),
-            *(option for folder in plan.include for option in ("-I", absolute(folder, roots))),
-            *(option for folder in system for option in ("-isystem", folder)),
-        ]
+        others = tuple(folder for folder in plan.system_include if folder.root != self.root)
+        return plan_options(plan._replace(system_include=others), roots)
 
     def accepts(self, code: str, *options: str) -> bool:
         """Returns whether the compiler accepts options that name the architecture `code`. The result is stored."""
@@ -95,12 +90,10 @@ class DeviceToolchain(Toolchain):
         name = (*self.argv, *options)
         return bool(probe.cached_info(name, {"takes": bool}, self._layout, self._disk, try_options)["takes"])
 
-    @property
+    @cached_property
     def info(self) -> probe.CompilerInfo:
         """The device compiler's info, checked once for this object."""
-        if self._checked_info is None:
-            self._checked_info = self._load_info()
-        return self._checked_info
+        return self._load_info()
 
     def identity(self) -> tuple[tuple[str, str], ...]:
         own = [(f"{self.root} {name}", value) for name, value in self.info["identity"].items()]
@@ -119,29 +112,17 @@ class DeviceToolchain(Toolchain):
     def environment(self) -> tuple[tuple[str, str], ...]:
         names = (*self.passed_env, *programs.own_variables(self.argv))
         own = {name: os.environ[name] for name in names if os.environ.get(name)}
-        return tuple(sorted({**dict(self.host.environment()), **own}.items()))
-
-    def flags(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        return self.host.flags()
-
-    def target_flags(self, device: str, arch: Sequence[str]) -> tuple[str, ...]:
-        return self.host.target_flags("cpu", ())
+        return tuple(sorted({**dict(super().environment()), **own}.items()))
 
     def search_folders(self) -> tuple[str, ...]:
-        return (*self.host.search_folders(), *self.info["include"])
-
-    def first_folders(self) -> tuple[str, ...]:
-        return self.host.first_folders()
-
-    def library_folders(self) -> tuple[str, ...]:
-        return self.host.library_folders()
+        return (*super().search_folders(), *self.info["include"])
 
     def root_paths(self) -> Mapping[str, str]:
-        return {self.root: self.info["root"]}
+        return {self.root: self.info["root"]} if self.info["root"] else {}
 
     def trusted_roots(self) -> Mapping[str, str]:
         # The headers that state a version are among its programs: other headers are another toolchain.
-        return {self.root: self.info["stamp_file"]}
+        return {self.root: self.info["stamp_file"]} if self.root_paths() else {}
 
     def part(self, abi: str) -> DevicePart:
         return DevicePart(system_include=self.headers())

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from opforge.builders.spec.abi import PLAIN
 from opforge.builders.spec.build_plan import BuildPlan, Step
 from opforge.cache.records.inputs import RootedPath
-from opforge.errors import ToolchainError, ToolchainNotFoundError
+from opforge.errors import ToolchainNotFoundError
 
 from .device_toolchain import SHAPE, DeviceToolchain, translate_first
 from .discovery import probe, programs
 from .discovery.programs import which
-from .host import absolute, launcher, prefix_maps
+from .host import absolute, compile_step, prefix_maps
 from .toolchain import DevicePart
 
 INFO_SHAPE = {**SHAPE, "release": str, "known": list}
@@ -42,16 +42,8 @@ class Hipcc(DeviceToolchain):
     plan_env = passed_env
 
     def _find(self) -> tuple[str, ...]:
-        for variable in VARIABLES:
-            home = os.environ.get(variable)
-            if home:
-                path = which(os.path.join(home, "bin", "hipcc"))
-                if path is None:
-                    searched = [f"{variable}={home}, which has no bin/hipcc"]
-                    advice = f"Correct {variable}, or unset it."
-                    raise ToolchainNotFoundError("HIP compiler", searched, advice, searched[0])
-                return (path,)
-        path = which("hipcc") or which("/opt/rocm/bin/hipcc")
+        named = programs.below_home("HIP compiler", VARIABLES, "hipcc")
+        path = named or which("hipcc") or which("/opt/rocm/bin/hipcc")
         if path is None:
             raise ToolchainNotFoundError("HIP compiler", [*VARIABLES, "hipcc on PATH", "/opt/rocm/bin/hipcc"], INSTALL)
         return (path,)
@@ -64,10 +56,7 @@ class Hipcc(DeviceToolchain):
     def _probe(self) -> probe.CompilerInfo:
         # Without a device hipcc's helper fails with a traceback, but the version is printed all the same.
         _status, out, err = probe.try_run(self.argv, "--version", advice=ADVICE)
-        version = re.search(r"HIP version: *(\S+)", out)
-        if not version:
-            first = (out + err).strip().partition("\n")[0]
-            raise ToolchainError(self.argv[0], f"`hipcc --version` prints {first!r}, not a HIP version", ADVICE)
+        version = probe.stated_version(self.argv, r"HIP version: *(\S+)", out + err, "a HIP version", ADVICE)
         clang = re.search(r"(\S*clang version \S+)", out)
         folders = self._folders()
         root = os.path.realpath(folders.get("ROCM_PATH") or os.path.dirname(os.path.dirname(self.argv[0])))
@@ -100,9 +89,6 @@ class Hipcc(DeviceToolchain):
     def root_paths(self) -> Mapping[str, str]:
         return {} if self.info["root"] == "/usr" else super().root_paths()  # files below /usr are the system's
 
-    def trusted_roots(self) -> Mapping[str, str]:
-        return super().trusted_roots() if self.root_paths() else {}
-
     def arch_problem(self, arch: Sequence[str]) -> str | None:
         for code in arch:
             if not self.accepts(code, f"--offload-arch={code}", *NOTHING):
@@ -123,16 +109,9 @@ class Hipcc(DeviceToolchain):
         return (*flags, "-fno-gpu-rdc", *(f"--offload-arch={code}" for code in arch))
 
     def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: RootedPath, output: str) -> Step:
-        path, depfile = absolute(source, roots), output + ".d"
-        argv = [
-            *launcher(),
-            *self.argv,
-            *self.options(plan, roots),
-            *plan.device_flags,
-            *prefix_maps(plan, roots),
-            *("-x", "hip", "-MD", "-MF", depfile, "-c", path, "-o", output),
-        ]
-        step = Step(output, (path,), tuple(argv), f"compile {source.path}", depfile, source)
+        flags = (*self.options(plan, roots), *plan.device_flags, *prefix_maps(plan, roots))
+        step = compile_step((*self.argv, *flags, "-x", "hip"), source, roots, output)
+        path = absolute(source, roots)
         return step if path.endswith(".hip") else self._translated(plan, roots, step, path, ".hip")
 
     def compile_host(self, plan: BuildPlan, roots: Mapping[str, str], source: RootedPath, output: str) -> Step:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from opforge import settings
@@ -57,22 +59,16 @@ class HostToolchain(Toolchain):
         chosen = [flag.partition("=")[2] for flag in env_words("LDFLAGS") if flag.startswith("-fuse-ld=")]
         linkers = [f"ld.{name}" for name in chosen[-1:]] or LINKERS
         self.linker = next((path for name in linkers if (path := which(name))), "")
-        self._checked_info: probe.CompilerInfo | None = None
 
-    @property
+    @cached_property
     def _info(self) -> probe.CompilerInfo:
         """The compiler's info, checked once for this object, which lives no longer than one load."""
-        if self._checked_info is None:
-            self._checked_info = probe.host_info(self.argv, self.linker, self._layout, self._disk, self._path_flags())
-        return self._checked_info
+        return probe.host_info(self.argv, self.linker, self._layout, self._disk, self._path_flags())
 
     def _path_flags(self) -> list[str]:
         flags = (*self.op_flags, *env_words("CPPFLAGS"), *env_words("CXXFLAGS"), *env_words("LDFLAGS"))
-        return [
-            flag
-            for before, flag in zip(("", *flags), (*flags, ""), strict=True)
-            if flag.startswith(PATH_FLAGS) or before in PATH_FLAGS
-        ]
+        pairs = pairwise(("", *flags))
+        return [flag for before, flag in pairs if flag.startswith(PATH_FLAGS) or before in PATH_FLAGS]
 
     @classmethod
     def find(cls, spec: OpSpec, layout: Layout, disk: Disk) -> HostToolchain:
@@ -99,7 +95,7 @@ class HostToolchain(Toolchain):
 
     def target_problem(self, device: str, arch: Sequence[str]) -> str | None:
         machine, _, system = self._info["machine"].partition("-")
-        needed = MACHINES.get(arch[0].rpartition("-v")[0] or arch[0], "") if arch else machine
+        needed = machine_of(arch, "") if arch else machine
         if device != "cpu":
             return f"{self.argv[0]} compiles for the CPU, not for {device}"
         if "linux" not in system:
@@ -147,23 +143,11 @@ class HostToolchain(Toolchain):
 
     def compile(self, plan: BuildPlan, roots: Mapping[str, str], source: RootedPath, output: str) -> Step:
         """Returns the command that compiles one source to an object."""
-        plan, path = plan.of(source), absolute(source, roots)
-        depfile = output + ".d"
+        plan = plan.of(source)
         # A launcher may take the object from a cache, and write no list.
         assembled = f"{output.partition('.')[0]}.as.d" if self._info.get("lists_assembled") and not launcher() else ""
-        argv = [
-            *launcher(),
-            *self.argv,
-            *(f"-D{name}={value}" if value else f"-D{name}" for name, value in plan.defines),
-            *(option for folder in plan.include for option in ("-I", absolute(folder, roots))),
-            *(option for folder in plan.system_include for option in ("-isystem", absolute(folder, roots))),
-            *plan.compile_flags,
-            *prefix_maps(plan, roots),
-            *("-MD", "-MF", depfile),
-            *([f"-Wa,--MD,{assembled}"] if assembled else []),
-            *("-c", path, "-o", output),
-        ]
-        return Step(output, (path,), tuple(argv), f"compile {source.path}", depfile, source, assembled)
+        command = (*self.argv, *plan_options(plan, roots), *plan.compile_flags, *prefix_maps(plan, roots))
+        return compile_step(command, source, roots, output, assembled)
 
     def _stub(self, soname: str) -> Step:
         """Returns the command that links a library with a name and no content.
@@ -200,6 +184,28 @@ def objects_of(plan: BuildPlan) -> list[tuple[str, RootedPath]]:
     ]
 
 
+def plan_options(plan: BuildPlan, roots: Mapping[str, str]) -> list[str]:
+    """Returns the plan's definitions and include folders as options."""
+    return [
+        *(f"-D{name}={value}" if value else f"-D{name}" for name, value in plan.defines),
+        *(option for folder in plan.include for option in ("-I", absolute(folder, roots))),
+        *(option for folder in plan.system_include for option in ("-isystem", absolute(folder, roots))),
+    ]
+
+
+def compile_step(
+    command: Sequence[str], source: RootedPath, roots: Mapping[str, str], output: str, assembled: str = ""
+) -> Step:
+    """Returns the step that compiles one source by this command, by way of the compiler launcher.
+
+    The compiler lists what it reads in OUTPUT.d, and the assembler in `assembled` unless that is empty.
+    """
+    path, depfile = absolute(source, roots), output + ".d"
+    listing = ("-MD", "-MF", depfile, *([f"-Wa,--MD,{assembled}"] if assembled else []))
+    argv = (*launcher(), *command, *listing, "-c", path, "-o", output)
+    return Step(output, (path,), argv, f"compile {source.path}", depfile, source, assembled)
+
+
 def prefix_maps(plan: BuildPlan, roots: Mapping[str, str]) -> list[str]:
     """Returns the flags that keep folders out of the binary: the same sources then have the same bytes anywhere.
 
@@ -233,6 +239,12 @@ def env_words(variable: str) -> tuple[str, ...]:
         return tuple(shlex.split(value))
     except ValueError as error:
         raise SettingError(variable, value, f"flags with balanced quotes ({error})") from error
+
+
+def machine_of(arch: Sequence[str], default: str) -> str:
+    """Returns the processor that code for these levels runs on, as it is called in a triple; else the default."""
+    level = arch[0] if arch else ""
+    return MACHINES.get(level.rpartition("-v")[0] or level, default)
 
 
 def _find(variable: str) -> tuple[str, ...]:

@@ -13,24 +13,26 @@ from opforge import limit_settings
 from opforge.accelerator import archs
 from opforge.builders.spec.abi import STABLE, TORCH
 from opforge.builders.spec.build_plan import BuildPlan, Step
-from opforge.builders.spec.machine import torch_folder, torch_states
+from opforge.builders.spec.machine import torch_built_for
+from opforge.cache.filesystem.disk import Disk
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import ToolchainError, ToolchainNotFoundError
 
 from .device_toolchain import SHAPE, DeviceToolchain
 from .discovery import cuda_toolkits, probe, programs
 from .discovery.programs import which
-from .host import absolute, launcher, prefix_maps
+from .host import compile_step, prefix_maps
 from .toolchain import DevicePart, Toolchain
 
 if TYPE_CHECKING:
     from opforge.builders.spec.op_spec import OpSpec
-    from opforge.cache.filesystem.disk import Disk
     from opforge.cache.layout import Layout
 
 PROGRAMS = ("bin/nvcc", "bin/ptxas", "bin/cudafe++", "bin/fatbinary", "bin/nvcc.profile")
 HEADERS = ("cuda.h", "cuda_runtime_api.h", "crt/host_config.h", "cuda/version", "cub/version.cuh")
 """The headers that state a version, of each package that a toolkit consists of."""
+HOMES = ("CUDA_HOME", "CUDA_PATH")
+"""The variables that name a toolkit's folder."""
 INFO_SHAPE = {**SHAPE, "release": str, "compiler": str, "known": list, "refuses_host": str}
 OWN_FLAGS = ("-std=", "-O", "-g", "-D", "-I")
 """Prefixes of the flags that nvcc takes as a C++ compiler does. All others are for its host compiler."""
@@ -51,7 +53,7 @@ class Nvcc(DeviceToolchain):
     device, root, suffixes = "cuda", "cuda", (".cu",)
     host_variable = "NVCC_CCBIN"
     passed_env = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
-    plan_env = (*passed_env, "CUDA_HOME", "CUDA_PATH", "NVCC_CCBIN")
+    plan_env = (*passed_env, *HOMES, host_variable)
 
     need: cuda_toolkits.Need | None = None
     """What the devices here need; None if the op is built for another machine's."""
@@ -80,10 +82,7 @@ class Nvcc(DeviceToolchain):
 
     def _probe(self) -> probe.CompilerInfo:
         output = probe.run(self.argv, "--version", advice=ADVICE)
-        version = re.search(r"release (\d+\.\d+), V(\S+)", output)
-        if not version:
-            first = output.strip().partition("\n")[0]
-            raise ToolchainError(self.argv[0], f"`nvcc --version` prints {first!r}, not a release", ADVICE)
+        version = probe.stated_version(self.argv, r"release (\d+\.\d+), V(\S+)", output, "a release", ADVICE)
         folders = _dry_run_folders(self.argv)
         root = os.path.realpath(folders["TOP"][0]) if folders["TOP"] else os.path.dirname(os.path.dirname(self.argv[0]))
         files = [os.path.join(root, name) for name in PROGRAMS]
@@ -175,8 +174,7 @@ class Nvcc(DeviceToolchain):
 
     def _match_torch(self) -> None:
         """Raises ToolchainError if torch was built for another major release of CUDA than nvcc's, or without CUDA."""
-        folder = torch_folder()
-        cuda = torch_states(folder, "cuda") if folder else None
+        cuda = torch_built_for("cuda")
         if cuda is None:
             advice = "Install a CUDA build of torch, or write the op for the stable ABI, which needs none to compile"
             raise ToolchainError(self.argv[0], "the `torch` ABI needs a torch that is built with CUDA", advice)
@@ -199,10 +197,7 @@ class Nvcc(DeviceToolchain):
         return [word.replace(",", "\\,") if word.startswith("-D") else word for word in words]
 
     def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: RootedPath, output: str) -> Step:
-        path = absolute(source, roots)
-        depfile = output + ".d"
-        argv = [
-            *launcher(),
+        command = [
             self.info["compiler"],
             *("-ccbin", self.host.argv[0]),
             *map(_to_host, self.host.argv[1:]),
@@ -210,28 +205,19 @@ class Nvcc(DeviceToolchain):
             *plan.device_flags,
             *map(_to_host, prefix_maps(plan, roots)),
             f"--threads={_threads(plan)}",
-            *("-MD", "-MF", depfile, "-c", path, "-o", output),
         ]
-        return Step(output, (path,), tuple(argv), f"compile {source.path}", depfile, source)
+        return compile_step(command, source, roots, output)
 
 
 def find() -> str:
     """Returns the path of the first nvcc. Raises ToolchainNotFoundError."""
-    named = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
-    return (None if named else which("nvcc")) or find_all()[0]
+    return programs.below_home("CUDA compiler", HOMES, "nvcc") or which("nvcc") or find_all()[0]
 
 
 def find_all() -> list[str]:
     """Returns the nvcc that a variable names, or all on this machine. Raises ToolchainNotFoundError."""
-    for variable in ("CUDA_HOME", "CUDA_PATH"):
-        home = os.environ.get(variable)
-        if home:
-            path = which(os.path.join(home, "bin", "nvcc"))
-            if path:
-                return [path]
-            searched = [f"{variable}={home}, which has no bin/nvcc"]
-            advice = f"Correct {variable}, or unset it."
-            raise ToolchainNotFoundError("CUDA compiler", searched, advice, searched[0])
+    if named := programs.below_home("CUDA compiler", HOMES, "nvcc"):
+        return [named]
     names = [os.path.join(folder, "nvcc") for folder in programs.path_folders()]
     paths = list(dict.fromkeys(filter(None, map(which, [*names, *packaged_paths()]))))
     if not paths:
@@ -242,20 +228,13 @@ def find_all() -> list[str]:
 
 def packaged_paths() -> list[str]:
     """Returns where nvcc may be installed: by PyPI's packages below `nvidia`, by toolkits in /usr/local."""
-    paths: list[str] = []
+    paths, disk = list[str](), Disk()
     for folder in sys.path:
         vendor = os.path.join(folder, "nvidia")
-        names = sorted((name for name in _names(vendor) if name.startswith("cu")), reverse=True)
+        names = sorted((name for name in disk.names(vendor) if name.startswith("cu")), reverse=True)
         paths += filter(os.path.isfile, (os.path.join(vendor, name, "bin", "nvcc") for name in names))
-    others = sorted((name for name in _names("/usr/local") if name.startswith("cuda-")), reverse=True)
+    others = sorted((name for name in disk.names("/usr/local") if name.startswith("cuda-")), reverse=True)
     return [*paths, *(f"/usr/local/{name}/bin/nvcc" for name in ("cuda", *others))]
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []
 
 
 def _dry_run_folders(argv: Sequence[str]) -> dict[str, list[str]]:

@@ -27,12 +27,6 @@ class OpenCL(DeviceToolchain):
     def _load_info(self) -> probe.CompilerInfo:
         return {"identity": {}, "stamps": {}, "include": [], "lib": [], "root": "", "stamp_file": ""}
 
-    def root_paths(self) -> Mapping[str, str]:
-        return {}
-
-    def trusted_roots(self) -> Mapping[str, str]:
-        return {}
-
     def arch_problem(self, arch: Sequence[str]) -> str | None:
         if arch:
             return f"the device's driver compiles OpenCL: write the target as opencl, without {'+'.join(arch)}"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .host import HostToolchain
+from .host import HostToolchain, machine_of
 
 if TYPE_CHECKING:
     from opforge.builders.spec.op_spec import OpSpec
@@ -28,6 +29,6 @@ def find_portable(arch: Sequence[str], sysroot: str, layout: Layout, disk: Disk)
         from .sysroot import SysrootToolchain
 
         return SysrootToolchain(layout, disk, sysroot)
-    from .zig import ZigToolchain, machine_of
+    from .zig import ZigToolchain
 
-    return ZigToolchain(layout, disk, machine_of(arch))
+    return ZigToolchain(layout, disk, machine_of(arch, os.uname().machine))

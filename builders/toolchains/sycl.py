@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 
+from opforge.accelerator.target import Target
 from opforge.builders.spec.abi import PLAIN
 from opforge.builders.spec.build_plan import BuildPlan, Step
 from opforge.cache.records.inputs import RootedPath
-from opforge.errors import ToolchainError, ToolchainNotFoundError
+from opforge.errors import ToolchainNotFoundError
 
 from .device_toolchain import SHAPE, DeviceToolchain
 from .discovery import probe, programs
 from .discovery.programs import which
-from .host import absolute, launcher, prefix_maps
+from .host import compile_step, prefix_maps
 from .toolchain import DevicePart
 
 INFO_SHAPE = {**SHAPE, "release": str}
@@ -47,10 +47,7 @@ class Sycl(DeviceToolchain):
 
     def _probe(self) -> probe.CompilerInfo:
         output = probe.run(self.argv, "--version", advice=ADVICE)
-        version = re.search(r"Compiler (\S+)", output)
-        if not version:
-            first = output.strip().partition("\n")[0]
-            raise ToolchainError(self.argv[0], f"`icpx --version` prints {first!r}, not a compiler", ADVICE)
+        version = probe.stated_version(self.argv, r"Compiler (\S+)", output, "a compiler", ADVICE)
         program = os.path.realpath(self.argv[0])
         root = os.path.dirname(os.path.dirname(program))
         return {
@@ -77,20 +74,12 @@ class Sycl(DeviceToolchain):
         return (*flags, *_targets(arch))
 
     def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: RootedPath, output: str) -> Step:
-        path, depfile = absolute(source, roots), output + ".d"
-        argv = [
-            *launcher(),
-            *self.argv,
-            *self.options(plan, roots),
-            *plan.device_flags,
-            *prefix_maps(plan, roots),
-            *("-x", "c++", "-MD", "-MF", depfile, "-c", path, "-o", output),
-        ]
-        return Step(output, (path,), tuple(argv), f"compile {source.path}", depfile, source)
+        flags = (*self.options(plan, roots), *plan.device_flags, *prefix_maps(plan, roots))
+        return compile_step((*self.argv, *flags, "-x", "c++"), source, roots, output)
 
     def steps(self, plan: BuildPlan, roots: Mapping[str, str], library: str) -> list[Step]:
         *others, link = super().steps(plan, roots, library)
-        arch = [name for name in plan.target.partition(":")[2].split("+") if name]
+        arch = Target.parse(plan.target).arch
         device = [*_targets(arch), *(("-Xs", f"-device {','.join(arch)}") if arch else ())]
         # icpx must link: the host's linker would drop the device code. icpx uses the system's linker.
         rest = [word for word in link.argv[len(self.host.argv) :] if not word.startswith("-fuse-ld=")]

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from opforge.cache.filesystem.disk import Disk
     from opforge.cache.layout import Layout
 
+    from .host import HostToolchain
+
 
 class DevicePart(NamedTuple):
     """What a device adds to the plan of an op, besides the flags for the device's own sources."""
@@ -103,13 +105,43 @@ class Toolchain(Protocol):
         """
         return {}
 
-    def part(self, abi: str) -> DevicePart | None:
-        """Returns what its device adds to the plan of an op of this ABI, or None for the CPU.
+    def part(self, abi: str) -> DevicePart:
+        """Returns what its device adds to the plan of an op of this ABI; nothing for the CPU.
 
         Raises ToolchainError if it cannot build such an op.
         """
-        return None
+        return DevicePart()
 
     def device_flags(self, arch: Sequence[str], flags: Sequence[str]) -> tuple[str, ...]:
         """Returns the flags for the device's own sources; `flags` are those of a source of the host."""
         return ()
+
+
+class HostedToolchain(Toolchain):
+    """A toolchain beside a C++ compiler, which compiles the sources of the host, links, and answers for both."""
+
+    host: HostToolchain
+
+    def environment(self) -> tuple[tuple[str, str], ...]:
+        return self.host.environment()
+
+    def flags(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        return self.host.flags()
+
+    def target_flags(self, device: str, arch: Sequence[str]) -> tuple[str, ...]:
+        return self.host.target_flags("cpu", ())
+
+    def search_folders(self) -> tuple[str, ...]:
+        return self.host.search_folders()
+
+    def first_folders(self) -> tuple[str, ...]:
+        return self.host.first_folders()
+
+    def library_folders(self) -> tuple[str, ...]:
+        return self.host.library_folders()
+
+    def root_paths(self) -> Mapping[str, str]:
+        return self.host.root_paths()
+
+    def trusted_roots(self) -> Mapping[str, str]:
+        return self.host.trusted_roots()

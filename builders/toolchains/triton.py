@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from opforge.accelerator import archs
 from opforge.accelerator.target import Target
 from opforge.builders.spec.build_plan import BuildPlan, Step
+from opforge.builders.spec.machine import package_folder
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
@@ -23,7 +24,7 @@ from opforge.errors import ToolchainNotFoundError
 from .discovery import probe
 from .host import HostToolchain
 from .portable import find_for_cpu
-from .toolchain import Toolchain
+from .toolchain import HostedToolchain
 
 if TYPE_CHECKING:
     from opforge.builders.spec.op_spec import OpSpec
@@ -59,7 +60,7 @@ def compiled_archs(arch: Sequence[str]) -> tuple[str, ...]:
     return archs.canonical("cuda", [newest if code == "ptx" else code for code in codes])
 
 
-class TritonToolchain(Toolchain):
+class TritonToolchain(HostedToolchain):
     """The Triton that this Python would import, with `host` or the host's compiler."""
 
     root = "triton"
@@ -71,7 +72,6 @@ class TritonToolchain(Toolchain):
         self._layout, self._disk = layout, disk
         self.host = host or HostToolchain(layout, disk)
         self.argv = (sys.executable, "-I", WORKER)
-        self._checked_info: probe.CompilerInfo | None = None
 
     @classmethod
     def find(cls, spec: OpSpec, layout: Layout, disk: Disk) -> TritonToolchain:
@@ -79,13 +79,10 @@ class TritonToolchain(Toolchain):
         machine = Target("cpu", (os.uname().machine.replace("_", "-"),))
         return cls(layout, disk, find_for_cpu(spec._replace(target=machine), layout, disk))
 
-    @property
+    @cached_property
     def _info(self) -> probe.CompilerInfo:
         """Triton's info, checked once for this object."""
-        if self._checked_info is None:
-            name = ("triton", self._folder)
-            self._checked_info = probe.cached_info(name, {}, self._layout, self._disk, self._probe)
-        return self._checked_info
+        return probe.cached_info(("triton", self._folder), {}, self._layout, self._disk, self._probe)
 
     def identity(self) -> tuple[tuple[str, str], ...]:
         own = [(f"triton {name}", value) for name, value in self._info["identity"].items()]
@@ -107,40 +104,21 @@ class TritonToolchain(Toolchain):
                 return f"Triton writes PTX for later devices up to compute_89, not {code}: name an older one"
         return self.host.target_problem("cpu", ())
 
-    def environment(self) -> tuple[tuple[str, str], ...]:
-        return self.host.environment()
-
-    def flags(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        return self.host.flags()
-
-    def target_flags(self, device: str, arch: Sequence[str]) -> tuple[str, ...]:
-        return self.host.target_flags("cpu", ())
-
-    def search_folders(self) -> tuple[str, ...]:
-        return self.host.search_folders()
-
-    def root_paths(self) -> Mapping[str, str]:
-        return self.host.root_paths()
-
-    def trusted_roots(self) -> Mapping[str, str]:
-        return self.host.trusted_roots()
-
     def steps(self, plan: BuildPlan, roots: Mapping[str, str], library: str) -> list[Step]:
         """Returns the steps that compile the kernels in batches, each to a unit that holds its images, and link them.
 
         The launcher's units are linked with them.
         """
-        device, _, text = plan.target.partition(":")
+        target = Target.parse(plan.target)
         kernels = [json.loads(text) for _name, text in plan.kernels]
         names = {kernel["source"] for kernel in kernels}
         kernel_files = {name: path for name in names for path in plan.sources if _is_source(path, name)}
-        arches = archs.resolve_ptx(text.split("+")) if device == "cuda" else Target.parse(plan.target).arch
-        pairs = [(number, arch) for arch in arches for number in range(len(kernels))]
+        pairs = [(number, arch) for arch in archs.resolve_ptx(target.arch) for number in range(len(kernels))]
         count = max(1, -(-len(pairs) // BATCH))
         units, roots = [], {**roots, "build": "."}
         for batch in range(count):
             part = pairs[batch * len(pairs) // count : (batch + 1) * len(pairs) // count]
-            units.append(self._batch(plan, roots, batch, device, part, kernels, kernel_files))
+            units.append(self._batch(plan, roots, batch, target.device, part, kernels, kernel_files))
         for unit in units[:]:
             # The images are missing in the object's own dependency file. Without a unit it is never reused.
             source = RootedPath("build", unit.output)
@@ -205,18 +183,11 @@ def _is_source(path: RootedPath, name: str) -> bool:
 
 def find() -> str:
     """Returns the folder that holds the package `triton`, without importing it. Raises ToolchainNotFoundError."""
-    loaded = sys.modules.get("triton")
-    origin = getattr(loaded, "__file__", None)
-    if origin is None:
-        try:
-            spec = importlib.util.find_spec("triton")
-        except (ImportError, ValueError):
-            spec = None  # an import hook of this process refuses it
-        origin = spec.origin if spec else None
-    if origin is None:
+    folder = package_folder("triton")
+    if folder is None:
         searched = ["the package triton, in this Python's environment"]
         raise ToolchainNotFoundError("Triton", searched, ADVICE, f"not installed: {INSTALL}")
-    return os.path.dirname(os.path.dirname(os.path.realpath(origin)))
+    return os.path.dirname(os.path.realpath(folder))
 
 
 def _code_files(package: str) -> list[str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
+from opforge.builders.spec.machine import package_folder
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
 from opforge.errors import ToolchainNotFoundError
@@ -13,7 +14,7 @@ from opforge.errors import ToolchainNotFoundError
 from . import PASSED_ENV
 from .discovery import probe, programs, search
 from .discovery.programs import which
-from .host import MACHINES, HostToolchain
+from .host import HostToolchain
 
 GLIBC = "2.28"
 """The oldest glibc that torch's own libraries run on: what is built for it runs on every system that torch runs on."""
@@ -34,15 +35,12 @@ class ZigToolchain(HostToolchain):
         self._layout, self._disk, self.linker = layout, disk, ""
         self.zig, self.machine = find(), machine
         self.argv = (self.zig, "c++", "-target", f"{machine}-linux-gnu.{GLIBC}")
-        self._checked_info: probe.CompilerInfo | None = None
 
-    @property
+    @cached_property
     def _info(self) -> probe.CompilerInfo:
-        if self._checked_info is None:
-            values = (os.environ.get(variable, "") for variable in PASSED_ENV)
-            name = (*self.argv, *values, *programs.state((self.zig,)))
-            self._checked_info = probe.cached_info(name, probe.HOST_SHAPE, self._layout, self._disk, self._probe)
-        return self._checked_info
+        values = (os.environ.get(variable, "") for variable in PASSED_ENV)
+        name = (*self.argv, *values, *programs.state((self.zig,)))
+        return probe.cached_info(name, probe.HOST_SHAPE, self._layout, self._disk, self._probe)
 
     def _probe(self) -> probe.CompilerInfo:
         version = probe.run((self.zig,), "version", advice=ADVICE).strip()
@@ -82,15 +80,8 @@ class ZigToolchain(HostToolchain):
 
 def find() -> str:
     """Returns the path of zig: of PyPI's package, or from PATH. Raises ToolchainNotFoundError."""
-    spec = importlib.util.find_spec("ziglang")
-    packaged = [os.path.join(folder, "zig") for folder in (spec.submodule_search_locations or () if spec else ())]
-    path = next(filter(None, map(which, packaged)), None) or which("zig")
+    folder = package_folder("ziglang")
+    path = (which(os.path.join(folder, "zig")) if folder else None) or which("zig")
     if path is None:
         raise ToolchainNotFoundError("compiler for portable libraries", ["the package ziglang", "zig on PATH"], INSTALL)
     return path
-
-
-def machine_of(arch: Sequence[str]) -> str:
-    """Returns the processor that code for these levels runs on, as it is called in a triple."""
-    level = arch[0] if arch else ""
-    return MACHINES.get(level.rpartition("-v")[0] or level, os.uname().machine)

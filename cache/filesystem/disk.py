@@ -107,6 +107,15 @@ class Disk:
         """Returns whether anything has this name; a dangling link counts."""
         return os.path.lexists(path)
 
+    def nearest(self, path: str, top: str = "/") -> str:
+        """Returns the path, or the nearest folder above it that exists; `top`, which it lies below, if none does.
+
+        The stamp of that folder changes if the next name on the way to the path appears.
+        """
+        while len(path) > len(top) and not self.exists(path):
+            path = os.path.dirname(path)
+        return path
+
     def is_file(self, path: str) -> bool:
         """Returns whether a compiler can open this: not a folder, and no dangling link."""
         try:

@@ -40,13 +40,13 @@ def in_files(paths: Iterable[str]) -> Questions:
     """Returns the questions in files. One in a comment or in a branch that is not compiled counts as well."""
     texts, paths, dated = dict[str, bytes](), list(paths), False
     for path in paths:
-        text = _read(path)
+        text = content_of(path)
         dated = dated or is_dated(text)
         if b"__has_" in text:
             texts[path] = _in_whole_lines(text)
     wrappers = {name for text in texts.values() for name in WRAPPER.findall(text)}
     for path in paths if wrappers else ():
-        text = _read(path)
+        text = content_of(path)
         if path not in texts and any(name in text for name in wrappers):
             texts[path] = _in_whole_lines(text)
     words = sorted({*OPERATORS, *wrappers}, reverse=True)
@@ -74,25 +74,21 @@ def _in_whole_lines(text: bytes) -> bytes:
     return text.replace(b"\\\r\n", b" ").replace(b"\\\n", b" ")
 
 
-def _read(path: str) -> bytes:
+def content_of(path: str) -> bytes:
+    """Returns the bytes of a file that was read; none if it is gone, which its stamp shows."""
     try:
         with open(path, "rb") as file:
             return file.read()
-    except FileNotFoundError:  # a file that has gone is found by its stamp
+    except FileNotFoundError:
         return b""
 
 
 def macros_step(step: Step) -> Step:
     """Returns a step that lists every definition of a macro in a unit, in order."""
-    return other_output(step, ("-E", "-dD", "-w"), f"{step.output}.macros", "list the macros of")
-
-
-def other_output(step: Step, options: Sequence[str], output: str, title: str) -> Step:
-    """Returns the step of a unit, changed to write something else than its object."""
-    at = step.argv.index("-MD")
+    at, output = step.argv.index("-MD"), f"{step.output}.macros"
     source = step.argv[step.argv.index("-c", at) + 1]
-    argv = (*step.argv[:at], *options, source, "-o", output)
-    return Step(output, (), argv, f"{title} {step.title.partition(' ')[2]}")
+    argv = (*step.argv[:at], "-E", "-dD", "-w", source, "-o", output)
+    return Step(output, (), argv, f"list the macros of {step.title.partition(' ')[2]}")
 
 
 def expansion_step(compiler: Sequence[str], work: str, macros: Step, expressions: Iterable[bytes]) -> Step:

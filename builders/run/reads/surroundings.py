@@ -60,9 +60,7 @@ class Surroundings(NamedTuple):
                     return False
                 break  # a folder that was there, but whose names are not known
             child, folder = folder, os.path.dirname(folder)
-        nearest = path
-        while nearest != "/" and not self.disk.exists(nearest):
-            nearest = os.path.dirname(nearest)
+        nearest = self.disk.nearest(path)
         parent = os.path.dirname(path) if nearest == path else nearest
         return max(self.disk.changed_at(name) for name in (nearest, parent, f"{parent}/.")) >= self.started
 

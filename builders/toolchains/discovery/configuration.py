@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 READ = re.compile(r"^(?:Reading specs from|Configuration file:) (.+)$", re.MULTILINE)
 """How compilers name such a file if they run with -v."""
@@ -55,9 +56,10 @@ def missing_files(
         programs: The names of the programs that it starts.
     """
     driver = os.path.realpath(argv[0])
-    flags = list(zip(("", *path_flags), path_flags, strict=False))
     prefixes = [
-        flag if before == "-B" else flag[2:] for before, flag in flags if flag.startswith("-B") or before == "-B"
+        flag if before == "-B" else flag[2:]
+        for before, flag in pairwise(("", *path_flags))
+        if flag.startswith("-B") or before == "-B"
     ]
     prefixes = [prefix for prefix in prefixes if os.path.isabs(prefix)]
     libraries = [folder for folder in os.environ.get("LIBRARY_PATH", "").split(os.pathsep) if os.path.isabs(folder)]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from opforge.accelerator import archs
 from opforge.builders.spec import machine
 from opforge.errors import ToolchainError
+from opforge.versions import version_of
 
 from . import probe, programs
 
@@ -36,7 +37,7 @@ class Need(NamedTuple):
 
         Within a major release it runs what any minor one compiles.
         """
-        number = _numbers(release)
+        number = version_of(release)
         return number <= self.driver or (number[0] == self.driver[0] and not self.compiles_ptx)
 
     def problem(self, release: str) -> str | None:
@@ -71,11 +72,10 @@ def choose(paths: Sequence[str], need: Need, layout: Layout, disk: Disk) -> str:
     releases = {
         path: release for path in paths if (release := _release(path, layout, disk)) and need.is_met_by(release)
     }
-    folder = machine.torch_folder()
-    torchs_release = _numbers((machine.torch_states(folder, "cuda") if folder else None) or "0.0")
+    torchs_release = version_of(machine.torch_built_for("cuda") or "0.0")
 
-    def preference(path: str) -> tuple[bool, bool, tuple[int, int]]:
-        release = _numbers(releases[path])
+    def preference(path: str) -> tuple[bool, bool, tuple[int, ...]]:
+        release = version_of(releases[path])
         return release == torchs_release, release[0] == torchs_release[0], release
 
     # Of equal ones the first is taken: PATH comes first.
@@ -101,8 +101,3 @@ def _release(path: str, layout: Layout, disk: Disk) -> str:
         return str(probe.cached_info(name, {"release": str}, layout, disk, ask)["release"])
     except ToolchainError:
         return ""
-
-
-def _numbers(release: str) -> tuple[int, int]:
-    major, _, minor = release.partition(".")
-    return int(major), int(minor or 0)

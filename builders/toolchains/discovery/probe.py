@@ -167,6 +167,8 @@ def try_run(
     """
     import subprocess  # not needed by a hit, which probes nothing
 
+    from opforge.builders.resources import raise_if_exhausted
+
     command = [*argv, *options]
     try:
         process = subprocess.run(
@@ -180,20 +182,23 @@ def try_run(
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         if isinstance(error, OSError):
-            _raise_if_exhausted(argv, error)
+            raise_if_exhausted(argv[0], error)
         raise ToolchainError(argv[0], f"`{' '.join(command)}` failed ({error})", advice) from error
     if process.returncode:
-        _raise_if_exhausted(argv, process.stderr)  # otherwise the failure would be stored as the compiler's own
+        raise_if_exhausted(argv[0], process.stderr)  # otherwise the failure would be stored as the compiler's own
     return process.returncode, process.stdout, process.stderr
 
 
-def _raise_if_exhausted(argv: Sequence[str], cause: OSError | str) -> None:
-    """Raises BuildResourceError if the machine, not the compiler, is the reason that a run failed."""
-    from opforge.builders.resources import exhausted_resource
+def stated_version(argv: Sequence[str], pattern: str, printed: str, expected: str, advice: str) -> re.Match[str]:
+    """Returns the match of the version in what a compiler has printed for --version.
 
-    error = exhausted_resource(argv[0], cause)
-    if error:
-        raise error
+    Raises ToolchainError if there is none. `expected` says what was expected, `advice` ends the error's message.
+    """
+    version = re.search(pattern, printed)
+    if version is None:
+        name, first = os.path.basename(argv[0]), printed.strip().partition("\n")[0]
+        raise ToolchainError(argv[0], f"`{name} --version` prints {first!r}, not {expected}", advice)
+    return version
 
 
 def _probe_host(argv: Sequence[str], linker: str, disk: Disk, path_flags: Sequence[str]) -> CompilerInfo:

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Sequence
 
 from opforge import settings
 from opforge.builders.toolchains import wrapper_variables
+from opforge.cache.filesystem.disk import Disk
+from opforge.errors import ToolchainNotFoundError
 
 COMPILER = re.compile(r"([\w.]+-)*(g\+\+|gcc|c\+\+|cc|clang\+\+|clang|icpx|icx|nvcc|zig)(-[\d.]+)?")
 """The real names of compilers that obey no other variables than those that opforge knows."""
 ELF = b"\x7fELF"
 STARTED = ("g++", "gcc", "c++", "cc", "clang++", "clang")
 """What a wrapper looks for on PATH."""
-MOST_LINKS = 40
-"""As many links as Linux follows on the way to a file."""
 
 
 def path_folders() -> list[str]:
@@ -43,6 +43,21 @@ def which(name: str, folders: Sequence[str] | None = None) -> str | None:
     return None
 
 
+def below_home(kind: str, variables: Iterable[str], name: str) -> str | None:
+    """Returns the path of a program in `bin` of the folder that the first of the variables names; None if none is set.
+
+    Raises ToolchainNotFoundError, which calls the program a `kind`, if that folder does not have it.
+    """
+    variable = next(filter(os.environ.get, variables), None)
+    if variable is None:
+        return None
+    path = which(os.path.join(os.environ[variable], "bin", name))
+    if path is None:
+        searched = [f"{variable}={os.environ[variable]}, which has no bin/{name}"]
+        raise ToolchainNotFoundError(kind, searched, f"Correct {variable}, or unset it.", searched[0])
+    return path
+
+
 def started_by_compiler(name: str) -> str:
     """Returns the path of a program that a compiler finds by COMPILER_PATH or PATH; empty if there is none."""
     own = os.environ.get("COMPILER_PATH", "")
@@ -56,15 +71,8 @@ def reached(words: Iterable[str]) -> list[str]:
 
 def link_folders(words: Iterable[str]) -> set[str]:
     """Returns the folders whose stamps change if a link is switched on the way from one of the absolute paths."""
-    folders = set()
-    for path in words:
-        if path.startswith("/"):
-            for _link in range(MOST_LINKS):
-                folders.add(os.path.dirname(path))
-                if not os.path.islink(path):
-                    break
-                path = os.path.join(os.path.dirname(path), os.readlink(path))
-    return folders
+    disk = Disk()
+    return {os.path.dirname(path) for word in words if word.startswith("/") for path in disk.links_from(word)}
 
 
 def is_wrapper(argv: Sequence[str]) -> bool:
