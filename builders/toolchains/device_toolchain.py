@@ -32,6 +32,7 @@ compared for all its files; `include` and `lib` are its folders of headers and l
 class DeviceToolchain(HostedToolchain):
     """A device compiler with its host compiler. A subclass finds it, probes it, and compiles one source."""
 
+    host: HostToolchain
     device: ClassVar[str]
     root: ClassVar[str]
     """The name of the root below which its headers are."""

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from opforge.cache.filesystem.disk import Disk
     from opforge.cache.layout import Layout
 
-    from .host import HostToolchain
-
 
 class DevicePart(NamedTuple):
     """What a device adds to the plan of an op, besides the flags for the device's own sources."""
@@ -120,7 +118,7 @@ class Toolchain(Protocol):
 class HostedToolchain(Toolchain):
     """A toolchain beside a C++ compiler, which compiles the sources of the host, links, and answers for both."""
 
-    host: HostToolchain
+    host: Toolchain
 
     def environment(self) -> tuple[tuple[str, str], ...]:
         return self.host.environment()

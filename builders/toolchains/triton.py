@@ -63,6 +63,7 @@ def compiled_archs(arch: Sequence[str]) -> tuple[str, ...]:
 class TritonToolchain(HostedToolchain):
     """The Triton that this Python would import, with `host` or the host's compiler."""
 
+    host: HostToolchain
     root = "triton"
     """The report shows the version that `identity` has under this name, as for a device compiler's root."""
 
