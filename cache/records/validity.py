@@ -150,7 +150,7 @@ def changed_answer(inputs: Mapping[str, Any], root_paths: Mapping[str, str], lis
         if question.startswith(INCLUDE):
             name = question[len(INCLUDE) :]
             now = places(name, folders, listings) if name.partition("/")[0] in listed else ()
-            if now != tuple((root, path) for root, path in values):
+            if now != tuple(sorted((root, path) for root, path in values)):
                 verb = "is gone" if len(now) < len(values) else "has appeared"
                 return f"{name}, which a source asks for by __has_include, {verb}"
     return None
@@ -167,9 +167,11 @@ def located(folders: Iterable[Sequence[str]], root_paths: Mapping[str, str]) -> 
 
 
 def places(name: str, folders: Iterable[tuple[Sequence[str], str]], listings: Listings) -> tuple[tuple[str, str], ...]:
-    """Returns the paths below roots at which a name is in these located folders, in order."""
-    paths = [_join(folder, name) for folder, base in folders if listings.holds(base, name)]
-    return tuple(dict.fromkeys(paths))
+    """Returns the paths below roots at which a name is in these located folders.
+
+    They are sorted: a record does not keep the order of the folders, which the plan and the files decide.
+    """
+    return tuple(sorted({_join(folder, name) for folder, base in folders if listings.holds(base, name)}))
 
 
 def names_before(

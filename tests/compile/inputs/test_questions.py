@@ -8,6 +8,8 @@ import shutil
 import pytest
 from support import sample_ops, text_files
 
+import opforge
+
 VALUE = f"{sample_ops.EXPORT} int value() {{ return VALUE; }}\n"
 ASKS = "#if __has_include(@)\n#define VALUE 2\n#else\n#define VALUE 1\n#endif\n" + VALUE
 COMPILERS = [
@@ -70,6 +72,20 @@ def test_a_macro_that_is_undefined_later_may_name_the_header(tmp_path, load):
     text = "#define OPT <opt.h>\n" + ASKS.replace("@", "OPT") + "#undef OPT\n#define OPT <other.h>\n"
     text_files.write(tmp_path, "plain.cpp", text)
     toggle(load, tmp_path, "inc/opt.h")
+
+
+def test_a_name_in_folders_of_several_roots_makes_no_second_build(tmp_path, load, tmp_path_factory, monkeypatch):
+    first = tmp_path_factory.mktemp("0")  # sorted before the op's folder by its path, and after it by its root
+    monkeypatch.setenv("CPATH", str(first))
+    monkeypatch.setenv("OPFORGE_PARANOID", "1")  # no look-up is remembered
+    text_files.write(first, "read.h", "")
+    text_files.write(first, "opt.h", "")
+    text_files.write(tmp_path, "plain.cpp", "#include <read.h>\n" + ASKS.replace("@", "<opt.h>"))
+    assert load() == (2, "built")
+    text_files.write(tmp_path, "opt.h", "")
+    assert load()[0] == 2
+    with opforge.no_builds():
+        assert load() == (2, "cache")
 
 
 def test_a_flag_may_name_the_header_that_is_asked_for(tmp_path, load):
