@@ -6,7 +6,7 @@ import os
 
 from opforge.errors import PackError
 from opforge.packages.form import digests
-from opforge.packages.sources.kernel_toml import module_file
+from opforge.packages.sources import modules
 from opforge.packages.sources.project import KERNEL_TOML, Project
 
 from . import git
@@ -20,29 +20,28 @@ SUFFIXES = (
 def read(project: Project) -> dict[str, bytes]:
     """Returns what the package's library is built from, by path in the project: a machine may need other headers.
 
-    They are the project's sources and headers, and the module of its builder; none if the builder is in a package that
-    is installed beside opforge. Raises PackError for a file that no package can hold, OSError.
+    They are the project's sources and headers, and the module of its builder with those that it imports; none if the
+    builder is in a package that is installed beside opforge. Raises PackError for a file that no package can hold,
+    OSError.
     """
-    module = ""
+    imported: list[str] = []
     reference = project.declared.get(KERNEL_TOML, {}).get("builder", "")
     if reference:
-        path = module_file(reference, project.folder)
-        if not path:
+        if not modules.file_of(reference.partition(":")[0], project.folder):
             return {}
-        module = os.path.relpath(path, project.folder)
+        imported = modules.files_of(project.folder)
     files = {}
-    for path in _paths(project):
-        if path == module or path.endswith(SUFFIXES):
-            full = os.path.join(project.folder, path)
-            problem = digests.path_problem(path)
-            if not problem and os.path.islink(full):
-                problem = f"{path} is a link: put a file in its place"
-            if not problem and not os.path.isfile(full):
-                problem = f"{path} is no file: remove it"
-            if problem:
-                raise PackError(project.name, [problem], "Correct the package's files.")
-            with open(full, "rb") as file:
-                files[path] = file.read()
+    for path in sorted({*imported, *(path for path in _paths(project) if path.endswith(SUFFIXES))}):
+        full = os.path.join(project.folder, path)
+        problem = digests.path_problem(path)
+        if not problem and os.path.islink(full):
+            problem = f"{path} is a link: put a file in its place"
+        if not problem and not os.path.isfile(full):
+            problem = f"{path} is no file: remove it"
+        if problem:
+            raise PackError(project.name, [problem], "Correct the package's files.")
+        with open(full, "rb") as file:
+            files[path] = file.read()
     return files
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
-import shlex
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,6 +12,7 @@ from opforge.errors import BuilderError
 from opforge.packages.form import names, toml_file, version
 from opforge.packages.form.json_text import Fields
 
+from . import modules
 from .project import KERNEL_TOML, LOCAL, MakeBuilder, Project, inside
 
 if TYPE_CHECKING:
@@ -165,44 +164,31 @@ def _make(kind: type[OpBuilder], target: Target | None, portable: bool) -> OpBui
     return kind(target, portable=True) if portable else kind(target)
 
 
-def module_file(reference: str, folder: str) -> str:
-    """Returns the file in a project's folder that holds `module:Class`; empty if the module is another package's."""
-    path = os.path.join(folder, *reference.partition(":")[0].split(".")) + ".py"
-    return path if folder and os.path.isfile(path) else ""
-
-
 def builder_class(reference: str, folder: str = "") -> type[OpBuilder]:
     """Returns the builder class at `module:Class`; a module in `folder` is imported under a name of its own.
 
     Raises BuilderError.
     """
     module_name, _, attribute = reference.partition(":")
-    path = module_file(reference, folder)
+    in_project = modules.file_of(module_name, folder) != ""
     try:
-        module = _module(module_name, path)
+        module = modules.imported(module_name, folder) if in_project else _installed(module_name)
     except (Exception, SystemExit) as error:  # a script may call sys.exit() when it is imported
+        if in_project:
+            raise modules.import_error(reference, folder, error) from error
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
-        if missing and not path and f"{module_name}.".startswith(f"{missing}."):
+        if missing and f"{module_name}.".startswith(f"{missing}."):
             problem = f"there is no module {missing!r} in this folder or on PYTHONPATH"
             raise BuilderError(reference, problem, "Name the builder as module:Class") from error
-        shown = f"python {shlex.quote(path)}" if path else f"python -c 'import {module_name}'"
-        raise BuilderError.of_import(reference, error, shown) from error
+        raise BuilderError.of_import(reference, error, f"python -c 'import {module_name}'") from error
     kind = getattr(module, attribute, None)
     if not (isinstance(kind, type) and issubclass(kind, _op_builder())):
         raise BuilderError(reference, "it is not a subclass of opforge.OpBuilder", "Name the builder as module:Class")
     return kind
 
 
-def _module(name: str, path: str) -> ModuleType:
-    """Imports and returns the module in a file; without a path, the one of this name. Raises what that raises."""
-    if path:
-        # Two projects may both have an `ops.py`, and `pack --check` reads a copy of each.
-        unique = f"opforge_project_{abs(hash(path)):x}_{name.replace('.', '_')}"
-        spec = importlib.util.spec_from_file_location(unique, path)
-        assert spec and spec.loader
-        module = sys.modules[unique] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
+def _installed(name: str) -> ModuleType:
+    """Imports and returns a module of the working folder or of this environment. Raises what that raises."""
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # as `python -m` does
     return importlib.import_module(name)

@@ -128,16 +128,19 @@ def test_a_builder_of_an_installed_package_needs_no_sources(monkeypatch, tmp_pat
         opforge.get_kernel("acme/scale")
 
 
-def test_a_builder_in_the_project_is_shipped_with_its_module(monkeypatch, tmp_path):
+def test_a_builder_in_the_project_is_shipped_with_its_modules(monkeypatch, tmp_path):
     folder = tmp_path / "project"
     write(folder, "csrc/scale.cpp", SOURCE.replace("@NAME@", "scale_in_module").replace("@FACTOR@", "7"))
-    declared = 'name, sources = "scale_in_module", ["csrc/scale.cpp"]'
-    write(folder, "ops.py", f"from opforge import OpBuilder\nclass B(OpBuilder):\n    {declared}\n")
+    declared = 'name, sources = "scale_in_module", names.SOURCES'
+    imports = "from opforge import OpBuilder\nfrom . import names\n"
+    write(folder, "ops.py", f"{imports}class B(OpBuilder):\n    {declared}\n")
+    write(folder, "names.py", 'SOURCES = ["csrc/scale.cpp"]\n')
+    write(folder, "setup.py", "raise SystemExit\n")
     text = 'name = "acme/scale"\nversion = 1\nlicense = "MIT"\nbuilder = "ops:B"\nwith-source = true\n'
     write(folder, "kernel.toml", text)
     packed = pack(project.read(str(folder)), str(folder), Options())
     assert [variant.checks["import"] for variant in packed] == ["passed", "passed"]
     source = folder / "build" / "source-cpu"
-    assert digests.files_of(source)[2:] == ["_source/csrc/scale.cpp", "_source/ops.py"]
+    assert digests.files_of(source)[2:] == ["_source/csrc/scale.cpp", "_source/names.py", "_source/ops.py"]
     use(monkeypatch, shutil.copytree(source, tmp_path / "elsewhere"))
     assert opforge.get_kernel("acme/scale").scale(X).tolist() == [7.0, -14.0]
