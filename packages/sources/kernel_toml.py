@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import os
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from opforge import working_folder
 from opforge.errors import BuilderError
 from opforge.packages.form import names, toml_file, version
 from opforge.packages.form.json_text import Fields
@@ -16,8 +15,6 @@ from . import modules
 from .project import KERNEL_TOML, LOCAL, MakeBuilder, Project, inside
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from opforge.accelerator.target import Target
     from opforge.builders.base import OpBuilder
 
@@ -172,7 +169,7 @@ def builder_class(reference: str, folder: str = "") -> type[OpBuilder]:
     module_name, _, attribute = reference.partition(":")
     in_project = modules.file_of(module_name, folder) != ""
     try:
-        module = modules.imported(module_name, folder) if in_project else _installed(module_name)
+        module = modules.imported(module_name, folder) if in_project else working_folder.import_module(module_name)
     except (Exception, SystemExit) as error:  # a script may call sys.exit() when it is imported
         if in_project:
             raise modules.import_error(reference, folder, error) from error
@@ -185,13 +182,6 @@ def builder_class(reference: str, folder: str = "") -> type[OpBuilder]:
     if not (isinstance(kind, type) and issubclass(kind, _op_builder())):
         raise BuilderError(reference, "it is not a subclass of opforge.OpBuilder", "Name the builder as module:Class")
     return kind
-
-
-def _installed(name: str) -> ModuleType:
-    """Imports and returns a module of the working folder or of this environment. Raises what that raises."""
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # as `python -m` does
-    return importlib.import_module(name)
 
 
 def of_builder(reference: str, name: str, text: str) -> Project:

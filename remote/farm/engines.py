@@ -7,13 +7,11 @@ An executor is what `concurrent.futures` calls one: `submit(function, text)` ret
 from __future__ import annotations
 
 import importlib
-import os
-import sys
 from collections.abc import Callable, Collection
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from opforge import settings
+from opforge import settings, working_folder
 from opforge.errors import ExtraNotInstalledError, FarmError, SettingError
 
 from . import worker
@@ -169,10 +167,8 @@ def open_engine(on: Any) -> Engine:
     module, separator, name = on.partition(":")
     if "://" in on or not separator:
         raise SettingError("--on", on, EXPECTED)
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
     try:
-        executor = getattr(importlib.import_module(module), name)
+        executor = getattr(working_folder.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise SettingError("--on", on, f"{EXPECTED} ({error})") from error
     except Exception as error:  # of the module's own code

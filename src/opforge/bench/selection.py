@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import difflib
-import os
-import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from opforge import working_folder
 from opforge.ops.cases import CASES, Case, load_cases
 
 from .measure import measurable
@@ -34,8 +33,8 @@ def select(names: Sequence[str]) -> list[Selected]:
         UnknownOpError: A name has no cases.
     """
     paths: dict[str, str] = {}
-    if any(":" in name for name in names) and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # as `python -m` does: for a console script, sys.path[0] is the script's folder
+    if any(":" in name for name in names):
+        working_folder.search()
     for name in names or CASES:
         builder = name if ":" in name else _builder(name)
         paths[builder.removesuffix("Builder")] = CASES.get(builder, builder)

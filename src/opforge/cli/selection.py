@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
-import os
 import sys
 from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from opforge import working_folder
 from opforge.accelerator.target import CPU_ARCHS, Target
 from opforge.cli.completion import names as completed_names
 from opforge.cli.messages import show
@@ -197,10 +196,8 @@ def _unknown_name(name: str, offered: Sequence[str], targets: Sequence[Target]) 
 def _own_class(import_path: str) -> Any:
     """Returns the class at `module:Class`, searching the working folder too. Raises click.UsageError, BuilderError."""
     module_name, _, attribute = import_path.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # as `python -m` does: for a console script, sys.path[0] is the script's folder
     try:
-        module = imported(module_name, lambda: importlib.import_module(module_name))
+        module = imported(module_name, lambda: working_folder.import_module(module_name))
     except (Exception, SystemExit) as error:  # a script may call sys.exit() when it is imported
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing and f"{module_name}.".startswith(f"{missing}."):
