@@ -12,7 +12,7 @@ import click
 
 import opforge
 
-from .guard import GuardedGroup
+from .guard import GuardedGroup, run
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -106,7 +106,7 @@ def main() -> None:
     """Runs the command `opforge`."""
     _prepare_streams()
     _prepare_completion("_OPFORGE_COMPLETE")
-    group(prog_name="opforge")
+    run(group, "opforge")
 
 
 def build_ops() -> None:
@@ -115,4 +115,4 @@ def build_ops() -> None:
 
     _prepare_streams()
     _prepare_completion("_BUILD_OPS_COMPLETE")
-    command(prog_name="build-ops")
+    run(command, "build-ops")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import io
+import os
+import sys
 from typing import IO, Any, NoReturn
 
 import click
@@ -13,6 +16,42 @@ from . import messages
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 EXIT_CODES = "Exit codes: 0 success, 1 something failed or is missing, 2 wrong usage, 130 interrupted."
+
+
+class OutputError(OSError):
+    """Standard output cannot be written."""
+
+
+class Output(io.FileIO):
+    """Standard output, with an error of its own: the disk of a redirected output may be full, and no other one."""
+
+    def write(self, data: Any, /) -> int:
+        """Writes, and returns the number of bytes. Raises OutputError, BrokenPipeError if the reader is gone."""
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise OutputError(error.errno, f"standard output cannot be written: {error.strerror}") from error
+
+
+def run(command: click.Command, name: str) -> None:
+    """Runs a command and exits. If its output cannot be written, that is one message."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout is sys.__stdout__:
+        sys.stdout = io.TextIOWrapper(
+            io.BufferedWriter(Output(sys.stdout.fileno(), "w", closefd=False)),
+            encoding=sys.stdout.encoding,
+            errors=sys.stdout.errors,
+            line_buffering=sys.stdout.line_buffering,
+            write_through=sys.stdout.write_through,
+        )
+    try:
+        command(prog_name=name)
+    except OutputError as error:
+        messages.show_error(str(error.strerror))
+        # Python writes what is left in the buffer when it ends. If that failed, it would print a traceback of its own.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(FAILED)
 
 
 class Guarded(click.Command):
@@ -50,8 +89,8 @@ class Guarded(click.Command):
                 raise with_style(error) from None
             end_with_error(ctx, "UsageError", error.format_message(), USAGE)
         except OSError as error:
-            if error.errno == errno.EPIPE:
-                raise  # the reader of our output is gone: click exits without a message
+            if error.errno == errno.EPIPE or isinstance(error, OutputError):
+                raise  # the reader of our output is gone: click exits without a message. For the other, see `run`
             end_with_error(ctx, type(error).__name__, str(error), FAILED)
         except MemoryError:
             end_with_error(ctx, "MemoryError", "memory ran out: end other processes, or raise `ulimit -v`", FAILED)

@@ -192,3 +192,15 @@ def test_a_closed_pipe_is_quiet():
     finally:
         os.close(writer)
     assert done.stderr == "" and "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has it")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["cache", "--help"], ["config", "--json"]])
+def test_output_that_cannot_be_written_is_one_message(arguments, unbuffered):
+    env = child_processes.environment(PYTHONUNBUFFERED=unbuffered)
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "opforge", *arguments]
+        done = subprocess.run(command, env=env, stdout=full, stderr=subprocess.PIPE, text=True)
+    text = "error: standard output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, text)
