@@ -13,9 +13,10 @@ import click
 
 from opforge.errors import ExtraNotInstalledError
 
+from . import messages
 from .completion import names as completed_names
 from .guard import FAILED, INTERRUPTED, OK, Guarded
-from .output import counted, heading, is_terminal, show_table
+from .output import counted, heading, show_table, verdict
 
 if TYPE_CHECKING:
     from opforge.bench.compare import Comparison
@@ -150,7 +151,7 @@ def _measure(selected: Sequence[Selected], device: str, quick: bool, silent: boo
     from opforge.bench import runs
 
     pending: list[Result] = []
-    shows_progress, width = is_terminal(sys.stderr), shutil.get_terminal_size().columns - 1
+    shows_progress, width = messages.shows_progress(), shutil.get_terminal_size().columns - 1
 
     def begins(number: int, total: int, name: str) -> None:
         if shows_progress:
@@ -211,7 +212,7 @@ def _show(group: Sequence[Result]) -> None:
     for result in group:
         for what, value, goal, met in result.verdicts():
             text = f"{texts.size(result.size, result.size_unit)}: {texts.number(value)} {what}, goal {goal:g}"
-            click.echo(f"{text}: " + (click.style("met", fg="green") if met else click.style("missed", fg="red")))
+            click.echo(f"{text}: " + verdict(met, "met", "missed"))
 
 
 def _show_summary(run: Run) -> None:

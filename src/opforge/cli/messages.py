@@ -8,6 +8,8 @@ import sys
 
 import click
 
+from opforge.errors.build import colored, has_colors
+
 LABELS = {"error": "red", "warning": "yellow", "note": "cyan", "hint": "cyan"}
 VERBOSITY = "opforge.verbosity"
 QUIET, NORMAL, VERBOSE = -1, 0, 1
@@ -52,17 +54,14 @@ def _divided(error: Exception | str) -> tuple[str, str]:
 
 
 def _label(kind: str) -> str:
-    return click.style(f"{kind}:", fg=LABELS[kind], bold=True) if _has_colors() else f"{kind}:"
+    return click.style(f"{kind}:", fg=LABELS[kind], bold=True) if has_colors(sys.stderr) else f"{kind}:"
 
 
 def _colored(text: str) -> str:
-    if not _has_colors() or "\n" not in text:
-        return text
-    from opforge.errors.build import colored
-
-    return colored(text)
+    return colored(text) if "\n" in text and has_colors(sys.stderr) else text
 
 
-def _has_colors() -> bool:
-    is_plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
-    return not is_plain and sys.stderr is not None and sys.stderr.isatty()
+def shows_progress() -> bool:
+    """Returns whether a line of progress can be replaced by the next one: not with -q, and on such a terminal alone."""
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    return is_terminal and os.environ.get("TERM") != "dumb" and verbosity() != QUIET

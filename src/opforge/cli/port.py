@@ -16,7 +16,7 @@ from opforge.errors import ExtraNotInstalledError
 
 from . import messages
 from .guard import FAILED, OK, Guarded, json_option
-from .output import counted, emit_json, is_terminal
+from .output import counted, emit_json
 
 if TYPE_CHECKING:
     from opforge.port.files import PortedFile
@@ -75,7 +75,7 @@ def _port(paths: Sequence[str], write: bool) -> Iterator[PortedFile]:
     """Ports each file. If standard error is a terminal, it shows which one is in progress."""
     from opforge.port.files import port_file
 
-    shows_progress, width = is_terminal(sys.stderr), shutil.get_terminal_size().columns - 1
+    shows_progress, width = messages.shows_progress(), shutil.get_terminal_size().columns - 1
     for number, path in enumerate(paths, 1):
         if shows_progress:
             click.echo(CLEAR_LINE + f"{number} of {len(paths)}: {path}"[:width], nl=False, err=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from .base import BuildError, LoadError, OpforgeError, bullet_list, log_line
 
@@ -72,12 +72,19 @@ COLORS = {
 """Pattern -> parameters of the terminal's escape sequence."""
 
 
+def has_colors(stream: TextIO | None) -> bool:
+    """Returns whether a stream is a terminal that shows colours, and NO_COLOR is not set (https://no-color.org)."""
+    import os
+
+    is_plain = os.environ.get("NO_COLOR", "") != "" or os.environ.get("TERM") == "dumb"
+    return not is_plain and stream is not None and stream.isatty()  # None: the process was started without one
+
+
 def _is_printed_by_interpreter() -> bool:
     """Returns whether no code has asked for the text, so that escape sequences can reach the terminal alone."""
-    import os
     import sys
 
-    if "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb" or not (sys.stderr and sys.stderr.isatty()):
+    if not has_colors(sys.stderr):
         return False
     frame = sys._getframe(1).f_back  # the caller of __str__; the interpreter itself has no frame
     while frame is not None and frame.f_back is not None:

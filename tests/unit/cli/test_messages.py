@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 from support import child_processes
+from support.bench import bench_runs
 
 from opforge import variables
 from opforge.cli import COMMANDS, group
@@ -108,3 +110,40 @@ def test_labels_have_colours_on_a_terminal_that_has_them(tmp_path, changes):
     printed = os.read(reader, 4096)
     os.close(reader)
     assert (b"\x1b[31m\x1b[1merror:\x1b[0m" in printed) is not bool(changes) and b"cannot be inspected" in printed
+
+
+def on_terminal(*arguments, **changes):
+    """Returns what `opforge` prints on a terminal, on both streams."""
+    reader, writer = os.openpty()
+    env = child_processes.environment(**{"TERM": "xterm", "NO_COLOR": None, **changes})
+    process = subprocess.Popen([sys.executable, "-m", "opforge", *arguments], env=env, stdout=writer, stderr=writer)
+    os.close(writer)
+    printed = b""
+    with contextlib.suppress(OSError):  # the end of what was printed
+        while part := os.read(reader, 1 << 16):
+            printed += part
+    os.close(reader)
+    assert process.wait(timeout=60) == 0
+    return printed.decode()
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, "goal 0.5: \x1b[32mmet"),
+        ({"NO_COLOR": ""}, "goal 0.5: \x1b[32mmet"),
+        ({"NO_COLOR": "1"}, "goal 0.5: met"),
+        ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, "goal 0.5: met"),
+        ({"TERM": "dumb"}, "goal 0.5: met"),
+    ],
+)
+def test_verdicts_have_colours_on_a_terminal_that_has_them(tmp_path, changes, text):
+    path = bench_runs.write(tmp_path / "run.json", bench_runs.run(bench_runs.result(goals={"copy": 0.5})))
+    assert text in on_terminal("bench", "--from", path, **changes)
+
+
+@pytest.mark.parametrize(("arguments", "term", "shown"), [([], "xterm", 1), ([], "dumb", 0), (["-q"], "xterm", 0)])
+def test_a_line_of_progress_is_replaced_on_a_terminal_that_can(tmp_path, arguments, term, shown):
+    (tmp_path / "plain.py").write_text("x = 1\n")
+    printed = on_terminal("port", *arguments, str(tmp_path), TERM=term)
+    assert printed.count("1 of 1: ") == shown and ("\x1b[K" in printed) is bool(shown)

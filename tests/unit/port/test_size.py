@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 pytest.importorskip("libcst", reason="pip install 'opforge[port]'")
 
-from opforge.cli import group, port
+from opforge.cli import group, messages
 from opforge.errors import PortError
 from opforge.port import files
 from opforge.port.files import port_file, python_files
@@ -76,7 +76,7 @@ def test_a_terminal_shows_which_file_is_in_progress(tmp_path, monkeypatch):
         (tmp_path / name).write_text("import torch\ntorch.cuda.synchronize()\n")
     quiet = CliRunner().invoke(group, ["port", "--check", str(tmp_path)])
     assert quiet.stderr == ""
-    monkeypatch.setattr(port, "is_terminal", lambda _stream: True)
+    monkeypatch.setattr(messages, "shows_progress", lambda: True)
     monkeypatch.setenv("COLUMNS", "200")
     done = CliRunner().invoke(group, ["port", "--check", str(tmp_path)])
     assert done.stdout == quiet.stdout
