@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from . import registry
+from .entry_points import entry_points
+from .interface import external_builders
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from .entry_points import EntryPoint
 
 
@@ -22,6 +27,8 @@ class Candidate:
     """Why it cannot be used; a remark if it can."""
     source: str
     """Who provides it: `opforge`, a distribution's name and version, or `torch` for a device without an accelerator."""
+    broken: bool = False
+    """Whether the package that provides it is at fault, and not this machine."""
 
 
 def candidates() -> tuple[Candidate, ...]:
@@ -36,9 +43,33 @@ def candidates() -> tuple[Candidate, ...]:
 
 
 def _candidate(point: EntryPoint) -> Candidate:
-    accelerator, reason, _ = registry.make_if_available(point)
+    accelerator, reason, error = registry.make(point)
+    broken = accelerator is None
+    if accelerator is not None:
+        accelerator, reason, error = registry.probed(accelerator, point)
+        broken = error is not None
     remark = "runs nothing: used only by name" if point.name in registry.ONLY_BY_NAME else "available"
-    return Candidate(point.name, accelerator is not None, reason or remark, point.source)
+    return Candidate(point.name, accelerator is not None, reason or remark, point.source, broken)
+
+
+def entry_point_problems(listed: Iterable[Candidate]) -> list[str]:
+    """Returns a sentence for each entry point that adds nothing, whatever is on this machine.
+
+    These are the accelerators in `listed` that cannot be made or probed, and op builders that other packages add to an
+    accelerator that does not exist.
+    """
+    advice = "Fix that package, or uninstall it."
+    broken = [candidate for candidate in listed if candidate.broken]
+    problems = [f"the accelerator {item.name} is ignored: {item.reason.rstrip('.')}. {advice}" for item in broken]
+    names = [point.name for point in (*registry.built_in(), *registry.external())]
+    for point in entry_points(external_builders.GROUP):
+        owner, _, class_name = point.name.partition(".")
+        if class_name.isidentifier() and owner not in names:  # other names are each accelerator's to refuse
+            near = get_close_matches(owner.lower(), names, n=1)
+            advice = f"Did you mean {near[0]!r}?" if near else "Install the package that adds it."
+            label = f"the op builder {point.name} of {point.source}"
+            problems.append(f"{label} is ignored: there is no accelerator {owner!r}. {advice}")
+    return problems
 
 
 def torch_only(served: frozenset[str]) -> tuple[Candidate, ...]:

@@ -63,7 +63,7 @@ def make_accelerator(name: str, requested_by: str) -> Accelerator:
         AcceleratorUnavailableError: The package that adds it is broken.
     """
     point = find(name, requested_by)
-    accelerator, reason, error = _make(point)
+    accelerator, reason, error = make(point)
     if accelerator is None:
         raise AcceleratorUnavailableError(point.name, reason, requested_by) from error
     return accelerator
@@ -88,9 +88,12 @@ def make_if_available(point: EntryPoint) -> tuple[Accelerator | None, str, BaseE
     Returns (accelerator, "", None), or (None, reason, error) if it cannot be used; `error` is what was raised, if
     anything was. Nothing is raised here: another package's code may raise anything.
     """
-    accelerator, reason, error = _make(point)
-    if accelerator is None:
-        return None, reason, error
+    accelerator, reason, error = make(point)
+    return probed(accelerator, point) if accelerator is not None else (None, reason, error)
+
+
+def probed(accelerator: Accelerator, point: EntryPoint) -> tuple[Accelerator | None, str, BaseException | None]:
+    """Probes the device of an accelerator that was made; returns the same as `make_if_available`."""
     try:
         if accelerator.is_available():
             return accelerator, "", None
@@ -101,7 +104,7 @@ def make_if_available(point: EntryPoint) -> tuple[Accelerator | None, str, BaseE
         return None, _failure(point, raised), raised
 
 
-def _make(point: EntryPoint) -> tuple[Accelerator | None, str, BaseException | None]:
+def make(point: EntryPoint) -> tuple[Accelerator | None, str, BaseException | None]:
     """Makes the accelerator without probing its device; returns the same as `make_if_available`."""
     if BUILT_IN.get(point.name, point.value) != point.value:
         return None, f"the name {point.name!r} is opforge's own: {point.source} must choose another", None

@@ -34,6 +34,7 @@ class ExternalBuilders:
         """Class name -> the op's owner (the accelerator or the host), and the entry point."""
         self.rejected: dict[str, str] = {}
         """Entry point's name and distribution -> why it is ignored."""
+        self._owners = (accelerator, host)
         points = entry_points(GROUP)
         for owner, packages in {accelerator: tables, host: tables[-1:]}.items():
             owners = {name: package for package, table in reversed(packages) for name in table}
@@ -54,6 +55,15 @@ class ExternalBuilders:
                 self.rejected[f"{point.name} of {point.source}"] = problem
         for label, problem in self.rejected.items():
             log.warning("the op builder %s is ignored: %s", label, problem)
+
+    def of_others(self, class_name: str) -> dict[str, str]:
+        """Returns why the builders of this name are not offered that packages add to other accelerators."""
+        return {
+            f"{point.name} of {point.source}": f"it is for the accelerator {owner!r}"
+            for point in entry_points(GROUP)
+            for owner, _, name in [point.name.partition(".")]
+            if name == class_name and owner not in self._owners
+        }
 
     def get(self, class_name: str) -> BuilderClass | None:
         """Imports and returns the builder class of that name. None if no package adds it.

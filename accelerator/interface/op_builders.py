@@ -92,7 +92,8 @@ class BuilderLink(Devices):
             builder = self.create_op_builder(class_name)
             if builder is None:
                 readiness = {name: self._readiness(name) for name in sorted(self.op_builders())}
-                raise OpNotFoundError(class_name, self.name, readiness, self.op_builder_problems())
+                refused = self.op_builder_problems() | self._external_builders().of_others(class_name)
+                raise OpNotFoundError(class_name, self.name, readiness, refused)
             return builder.load(verbose=verbose)
         except BaseException as error:
             from opforge import tracebacks

@@ -41,8 +41,9 @@ def environment() -> dict[str, Any]:
 def accelerators() -> dict[str, Any]:
     """Returns every candidate with its reason, and the one in use with its capabilities. Imports torch."""
     from opforge.accelerator import candidates, get_accelerator
+    from opforge.accelerator.availability import entry_point_problems
 
-    record: dict[str, Any] = {"candidates": [], "problems": [], "in_use": None, "capabilities": None}
+    record: dict[str, Any] = {"candidates": [], "problems": [], "ignored": [], "in_use": None, "capabilities": None}
     try:
         active = get_accelerator()
         record["in_use"] = {"name": active.name, "target": str(active.target()), "ops": active.op_builder_dir()}
@@ -50,6 +51,7 @@ def accelerators() -> dict[str, Any]:
     except Exception as error:  # torch may be missing or broken, which is what the report must say
         record["problems"].append(_text(error))
     try:
+        listed = candidates()
         record["candidates"] = [
             {
                 "name": candidate.name,
@@ -57,8 +59,9 @@ def accelerators() -> dict[str, Any]:
                 "reason": candidate.reason,
                 "source": candidate.source,
             }
-            for candidate in candidates()
+            for candidate in listed
         ]
+        record["ignored"] = entry_point_problems(listed)
     except Exception as error:
         if _text(error) not in record["problems"]:
             record["problems"].append(_text(error))

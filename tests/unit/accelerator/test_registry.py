@@ -9,6 +9,7 @@ from opforge.accelerator import candidates, get_accelerator, registry, select
 from opforge.accelerator.devices.cpu import CPUAccelerator
 from opforge.accelerator.entry_points import EntryPoint
 from opforge.errors import AcceleratorUnavailableError, UnknownAcceleratorError
+from opforge.report import machine
 
 
 def reason(name: str) -> str:
@@ -117,3 +118,23 @@ def test_an_accelerator_is_made_for_a_target_even_without_its_device(add_acceler
 def test_a_targets_device_is_served_by_the_accelerator_of_its_name_and_hip_by_cudas(no_devices):
     assert (registry.accelerator_name("xpu"), registry.accelerator_name("hip")) == ("xpu", "cuda")
     assert registry.accelerator_named("hip").name == "cuda"
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        (accelerator_source(), ""),
+        (accelerator_source(available="False"), ""),
+        (accelerator_source(available="1 / 0"), "failed: ZeroDivisionError: division by zero"),
+        ("import no_such_driver", "failed: ModuleNotFoundError: No module named 'no_such_driver'"),
+        ("Quick = 3", "states no interface_version: this opforge needs 1"),
+    ],
+)
+def test_an_accelerator_whose_package_is_broken_needs_attention_and_one_without_its_device_does_not(
+    add_accelerator, source, problem
+):
+    module = add_accelerator("quick", source)
+    advice = "Fix that package, or uninstall it."
+    expected = [f"the accelerator quick is ignored: {module}:Quick of quick-pkg 2.0 {problem}. {advice}"]
+    record = machine.accelerators()
+    assert record["ignored"] == (expected if problem else []) and record["problems"] == []

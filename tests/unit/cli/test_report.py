@@ -23,6 +23,7 @@ def healthy_machine(monkeypatch):
     accelerators = {
         "candidates": CANDIDATES,
         "problems": [],
+        "ignored": [],
         "in_use": {"name": "cpu", "target": "cpu:x86-64", "ops": "opforge.builders.cpu"},
         "capabilities": {"device": "cpu", "total_memory": 1 << 30, "triton": False, "simd": ["avx", "sse"], "x": None},
     }
@@ -113,6 +114,13 @@ def test_a_report_as_json(healthy_machine):
     document = json.loads(report("--json").stdout)
     assert document["ok"] is True and document["ops"][0]["state"] == "buildable"
     assert document["accelerators"]["candidates"] == CANDIDATES
+
+
+def test_a_broken_accelerator_of_another_package_needs_attention_and_fails_nothing(healthy_machine):
+    healthy_machine["accelerators"]["ignored"] = ["the accelerator quick is ignored: it failed"]
+    done = report()
+    assert done.exit_code == 0
+    assert "needs attention: 1\nproblem: the accelerator quick is ignored: it failed\n" in done.stdout
 
 
 def test_a_missing_compiler_fails_the_report(healthy_machine):

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from opforge import OpBuilder
-from opforge.accelerator import use_accelerator
+from opforge.accelerator import availability, use_accelerator
 from opforge.accelerator.devices.cpu import CPUAccelerator
 from opforge.accelerator.devices.null import NullAccelerator
 from opforge.accelerator.entry_points import EntryPoint
@@ -105,6 +105,28 @@ def test_the_second_of_two_packages_with_one_name_is_rejected(add_builder):
     assert accelerator.op_builder_problems() == {
         "cpu.HostBuilder of slow 1.0": "the name 'HostBuilder' belongs to quick 2.0: slow 1.0 must choose another"
     }
+
+
+def test_a_builder_of_another_accelerator_is_named_with_it_in_the_error(add_builder):
+    add_builder("null.GoodBuilder", "added_ops:GoodBuilder")
+    with pytest.raises(OpNotFoundError) as raised:
+        CPUAccelerator().load_op("GoodBuilder")
+    assert "\nRejected:\n  - null.GoodBuilder of quick 2.0: it is for the accelerator 'null'" in str(raised.value)
+    with pytest.raises(OpNotFoundError) as raised:
+        CPUAccelerator().load_op("OtherBuilder")
+    assert "Rejected" not in str(raised.value)
+
+
+def test_a_builder_of_an_accelerator_that_does_not_exist_needs_attention(add_builder, monkeypatch):
+    monkeypatch.setattr(availability, "entry_points", external_builders.entry_points)
+    for name in ("cdua.GoodBuilder", "CPU.GoodBuilder", "quick.GoodBuilder", "xpu.GoodBuilder", "no-class"):
+        add_builder(name, "added_ops:GoodBuilder")
+    assert availability.entry_point_problems([]) == [
+        "the op builder cdua.GoodBuilder of quick 2.0 is ignored: there is no accelerator 'cdua'. Did you mean 'cuda'?",
+        "the op builder CPU.GoodBuilder of quick 2.0 is ignored: there is no accelerator 'CPU'. Did you mean 'cpu'?",
+        "the op builder quick.GoodBuilder of quick 2.0 is ignored: there is no accelerator 'quick'. Install the package"
+        " that adds it.",
+    ]
 
 
 @pytest.mark.parametrize("name", ["HostBuilder", "cpu.", "cpu.Host-Builder", "cpu.ops.HostBuilder"])
