@@ -14,12 +14,14 @@ import json
 import os
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from opforge import settings
+from opforge import limit_settings, settings
 from opforge import trust as owners
-from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_file, write_file
+from opforge.cache.filesystem import lock
+from opforge.cache.filesystem.files import UNREADABLE, can_write, make_folder, read_file, write_file
 from opforge.errors import SignatureError, TrustFileError
 
 from . import signing
@@ -158,8 +160,28 @@ def check_date(text: str) -> str:
     return time.strftime(DATE, time.strptime(text, DATE)) if text else ""
 
 
+@contextmanager
+def held() -> Iterator[Trust]:
+    """Yields the content of the trust file, which no other process changes meanwhile.
+
+    Raises TrustFileError, LockTimeoutError.
+    """
+    path = read().path
+    try:
+        make_folder(os.path.dirname(path))
+    except OSError as error:
+        raise _unwritable(path, str(error.strerror)) from error
+    if not can_write(os.path.dirname(path)):
+        raise _unwritable(path, "its folder is read-only")
+    with lock.hold(f"{path}.lock", f"the trust file {path}", limit_settings.lock_timeout()):
+        yield read()
+
+
 def write(trust: Trust) -> None:
-    """Writes the trust file. One that others may read, such as a site's, stays readable. Raises TrustFileError."""
+    """Writes the trust file. One that others may read, such as a site's, stays readable. Raises TrustFileError.
+
+    What depends on the file's content is written while `held` is open: two processes may add a key each.
+    """
     keys = [
         {"key": str(entry.key), "namespaces": list(entry.namespaces), "until": entry.until, "revoked": entry.revoked}
         for entry in trust.keys
@@ -170,6 +192,8 @@ def write(trust: Trust) -> None:
         mode = os.stat(trust.path).st_mode & 0o044 if os.path.exists(trust.path) else 0
         write_file(trust.path, json.dumps(value, indent=1).encode() + b"\n", 0o600 | mode)
     except OSError as error:
-        raise TrustFileError(
-            trust.path, f"it cannot be written ({error.strerror})", "Change it as its owner"
-        ) from error
+        raise _unwritable(trust.path, str(error.strerror)) from error
+
+
+def _unwritable(path: str, reason: str) -> TrustFileError:
+    return TrustFileError(path, f"it cannot be written ({reason})", "Change it as its owner")

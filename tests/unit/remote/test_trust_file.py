@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import stat
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support.owners import as_root
 
+from opforge.cli.remote import keys
 from opforge.errors import SignatureError, TrustFileError
 from opforge.remote.signatures import signing, trust
 
@@ -166,3 +169,29 @@ def test_the_file_may_be_elsewhere(tmp_path, monkeypatch, secret):
     (tmp_path / "site.json").write_text(json.dumps({"format": 1, "keys": [{"key": str(signing.public_of(secret))}]}))
     os.chmod(tmp_path / "site.json", 0o644)
     assert [key.key.name for key in trust.read().keys] == ["ci"]
+
+
+def test_keys_that_are_changed_at_the_same_time_are_all_kept(secret, monkeypatch):
+    path = trust.read().path
+    trust.write(trusted(secret)._replace(path=path))
+    write = trust.write
+
+    def write_slowly(content):
+        time.sleep(0.2)
+        write(content)
+
+    monkeypatch.setattr(trust, "write", write_slowly)
+    publics = [str(signing.public_of(signing.new_secret(f"lab{number}"))) for number in range(2)]
+    with ThreadPoolExecutor(3) as threads:
+        added = [threads.submit(keys.trust_command.callback, public, (), "", False) for public in publics]
+        added.append(threads.submit(keys.revoke_command.callback, "ci", False))
+        for future in added:
+            future.result(timeout=60)
+    revoked = {entry.key.name: bool(entry.revoked) for entry in trust.read().keys}
+    assert revoked == {"ci": True, "lab0": False, "lab1": False}
+
+
+def test_a_trust_file_in_a_folder_that_cannot_be_written_is_an_error(monkeypatch):
+    monkeypatch.setattr(trust, "can_write", lambda folder: False)  # of root it is never true
+    with pytest.raises(TrustFileError, match=r"it cannot be written \(its folder is read-only\)"), trust.held():
+        pass

@@ -96,19 +96,19 @@ def trust_command(key: str, namespaces: Sequence[str], until: str, as_json: bool
         until = trust.check_date(until)
     except ValueError as error:
         raise click.UsageError(f"--until {until!r} is no day: expected one such as 2027-06-30.") from error
-    content = trust.read()
     entry = trust.TrustedKey(public, tuple(namespaces) or ("*",), until)
     if entry.problem(time.time()):
         raise click.UsageError(f"--until {until!r} has passed: expected today or a later day.")
     if "" in namespaces:
         raise click.UsageError("--namespace '' matches no op: expected a glob such as 'my_*'.")
-    kept = [other for other in content.keys if other.key != public]
+    with trust.held() as content:
+        kept = [other for other in content.keys if other.key != public]
+        trust.write(content._replace(keys=(*kept, entry)))
     for other in content.keys:
         if other.key == public and other.revoked:
             messages.show("note", f"this key was revoked on {other.revoked}, and is trusted again")
         elif other.key.name == public.name and other.key != public and not other.problem(time.time()):
             messages.show("note", f"another key of the name {public.name} is trusted too: {other.key}")
-    trust.write(content._replace(keys=(*kept, entry)))
     return _show(entry, "trusted", content.path, as_json)
 
 
@@ -131,14 +131,15 @@ def revoke_command(name: str, as_json: bool) -> None:
     """Accept nothing more that the key NAME signed, also of what was fetched already."""
     from opforge.remote.signatures import trust
 
-    content, day = trust.read(), time.strftime(trust.DATE, time.gmtime())
-    if name not in [entry.key.name for entry in content.keys]:
-        others = ", ".join(entry.key.name for entry in content.keys) or "no key"
-        raise click.UsageError(f"{name!r} is not a key in {content.path}, which holds: {others}.")
-    changed = [
-        entry._replace(revoked=entry.revoked or day) if entry.key.name == name else entry for entry in content.keys
-    ]
-    trust.write(content._replace(keys=tuple(changed)))
+    day = time.strftime(trust.DATE, time.gmtime())
+    with trust.held() as content:
+        if name not in [entry.key.name for entry in content.keys]:
+            others = ", ".join(entry.key.name for entry in content.keys) or "no key"
+            raise click.UsageError(f"{name!r} is not a key in {content.path}, which holds: {others}.")
+        changed = [
+            entry._replace(revoked=entry.revoked or day) if entry.key.name == name else entry for entry in content.keys
+        ]
+        trust.write(content._replace(keys=tuple(changed)))
     return _show(next(entry for entry in changed if entry.key.name == name), "revoked", content.path, as_json)
 
 
