@@ -37,9 +37,10 @@ def copy(
     """Copies the releases of these packages, or of all, that the target lacks, and which are yanked; yields each.
 
     Blobs are copied first, then the index, then what TUF's keys have signed. A version of which the target has other
-    files is left alone and reported.
+    files is left alone and reported. If the target has TUF metadata of its own, nothing is copied.
     Signatures are verified by those who install. Raises StoreError, PublishError.
     """
+    copies.require_same(source, target)
     for name in sorted(names) or _names(source):
         try:
             listed, _version = index.read(source, name)

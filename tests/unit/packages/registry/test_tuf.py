@@ -12,12 +12,10 @@ import pytest
 from support.text_files import write
 
 from opforge.errors import ExtraNotInstalledError, PublishError, SignatureError
-from opforge.packages.form import version
 from opforge.packages.form.version import Version
-from opforge.packages.registry import index, mirror, publish, selection
-from opforge.packages.registry.tuf import FOLDER, TIMESTAMP, copies, roots
+from opforge.packages.registry import index, publish
+from opforge.packages.registry.tuf import FOLDER, TIMESTAMP, roots
 from opforge.remote.signatures import keys
-from opforge.remote.stores import open_store
 
 metadata = pytest.importorskip("opforge.packages.registry.tuf.metadata", reason="needs pip install 'opforge[tuf]'")
 REFUSED = "its TUF metadata is refused"
@@ -235,36 +233,3 @@ def test_a_lock_file_and_the_commands_read_the_signed_index(tuf, monkeypatch, tm
     tuf.replace(TIMESTAMP, b"{}")
     with pytest.raises(SignatureError, match=REFUSED):
         locking.make(str(tmp_path / "project"), tuf.sources())
-
-
-def test_a_mirror_has_the_same_signatures_and_never_older_ones(tuf, tmp_path, monkeypatch):
-    tuf.publish(number="1")
-    (tmp_path / "mirror").mkdir()
-    target = open_store(f"file://{tmp_path}/mirror")
-    list(mirror.copy(tuf.store, target))
-    roots.trust(target.url, trusted(tuf))
-    source = selection.sources([target.url])
-    assert str(selection.choose("acme/plain", version.ANY, source).verified.release.version) == "1"
-    tuf.publish(number="2", text="VALUE = 2\n")
-    get, fetched = type(tuf.store).get, []
-
-    def counted(store, name, limit):
-        fetched.append(name)
-        return get(store, name, limit)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(type(tuf.store), "get", counted)
-        copies.copy(tuf.store, target)
-    assert len(fetched) == 4 + 3, "two roots and timestamps; an index, a bin and a snapshot"
-    list(mirror.copy(tuf.store, target))
-    source = selection.sources([target.url])
-    assert str(selection.choose("acme/plain", version.ANY, source).verified.release.version) == "2"
-    assert not copies.copy(tuf.store, target)
-
-
-def test_a_mirror_with_metadata_of_its_own_keeps_it(tuf, tmp_path, key_pairs):
-    (tmp_path / "mirror").mkdir()
-    target = open_store(f"file://{tmp_path}/mirror")
-    metadata.begin(target, key_pairs.pairs("other"), 1, key_pairs.pairs("ci"))
-    with pytest.raises(PublishError, match="it has metadata of its own"):
-        list(mirror.copy(tuf.store, target))

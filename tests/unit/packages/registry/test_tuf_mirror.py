@@ -1,0 +1,88 @@
+"""Mirrors of a registry with TUF metadata: the same signatures, also from a web server, which lists nothing."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from support.remote import servers
+
+from opforge.errors import PublishError
+from opforge.packages.form import version
+from opforge.packages.registry import mirror, selection
+from opforge.packages.registry.tuf import FOLDER, TIMESTAMP, copies, roots
+from opforge.remote.stores import open_store
+
+metadata = pytest.importorskip("opforge.packages.registry.tuf.metadata", reason="needs pip install 'opforge[tuf]'")
+
+
+@pytest.fixture
+def target(tmp_path):
+    """The store of the mirror."""
+    (tmp_path / "mirror").mkdir()
+    return open_store(f"file://{tmp_path}/mirror")
+
+
+def test_a_mirror_has_the_same_signatures_and_never_older_ones(tuf, target, monkeypatch):
+    tuf.publish(number="1")
+    list(mirror.copy(tuf.store, target))
+    roots.trust(target.url, roots.read(tuf.store.url))
+    source = selection.sources([target.url])
+    assert str(selection.choose("acme/plain", version.ANY, source).verified.release.version) == "1"
+    tuf.publish(number="2", text="VALUE = 2\n")
+    get, fetched = type(tuf.store).get, []
+
+    def counted(store, name, limit):
+        fetched.append(name)
+        return get(store, name, limit)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(tuf.store), "get", counted)
+        copies.copy(tuf.store, target)
+    assert len(fetched) == 4 + 2 + 5, "two roots and timestamps; the roots again; two snapshots and bins; an index"
+    list(mirror.copy(tuf.store, target))
+    source = selection.sources([target.url])
+    assert str(selection.choose("acme/plain", version.ANY, source).verified.release.version) == "2"
+    assert not copies.copy(tuf.store, target)
+
+
+def test_a_mirror_with_metadata_of_its_own_keeps_it(tuf, target, key_pairs):
+    metadata.begin(target, key_pairs.pairs("other"), 1, key_pairs.pairs("ci"))
+    tuf.publish()
+    with pytest.raises(PublishError, match="it has metadata of its own"):
+        list(mirror.copy(tuf.store, target))
+    assert not list(target.list("v1/packages/")) and not list(target.list("v1/blobs/"))
+
+
+def test_a_registry_on_a_web_server_is_mirrored(tuf, target):
+    roots.trust(target.url, roots.read(tuf.store.url))
+    with servers.http_server() as server:
+        os.rmdir(server.root)
+        os.symlink(tuf.path, server.root)
+        for number in ("1", "2"):
+            tuf.publish(number=number, text=f"VALUE = {number}\n")
+            list(mirror.copy(open_store(server.url), target, ["acme/plain"]))
+            source = selection.sources([target.url])
+            assert str(selection.choose("acme/plain", version.ANY, source).verified.release.version) == number
+            assert not copies.copy(open_store(server.url), target)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "problem"),
+    [
+        ("*.snapshot.json", None, "which its TUF metadata names"),
+        ("*.snapshot.json", b"{}", "its TUF metadata is damaged"),
+        ("*.bin-?.json", b'{"signed": {"targets": {"acme/plain.json": 3}}}', "its TUF metadata is damaged"),
+        ("*.plain.json", None, "which its TUF metadata names"),
+    ],
+)
+def test_a_mirror_of_an_incomplete_registry_keeps_its_timestamp(tuf, target, file, content, problem):
+    tuf.publish()
+    list(mirror.copy(tuf.store, target))
+    before = target.get(TIMESTAMP, 1 << 20).data
+    tuf.publish(number="2", text="VALUE = 2\n")
+    for path in (tuf.path / FOLDER).rglob(file):
+        path.write_bytes(content) if content else path.unlink()
+    with pytest.raises(PublishError, match=problem):
+        copies.copy(tuf.store, target)
+    assert target.get(TIMESTAMP, 1 << 20).data == before
