@@ -133,6 +133,13 @@ def test_the_workflow_has_the_forges_schema(project):
     assert ("pypa/cibuildwheel" in used) == (kind != "accelerator")
 
 
+def test_its_owner_chooses_where_ci_downloads_torch(project):
+    _kind, folder = project
+    files = texts(folder)
+    assert {name: re.findall(r"https?://\S+", text) for name, text in files.items() if "://" in text} == {}
+    assert "PIP_EXTRA_INDEX_URL: ${{ vars.PIP_EXTRA_INDEX_URL }}" in files[".github/workflows/wheels.yml"]
+
+
 def test_its_kernel_package_can_be_read(project, monkeypatch):
     kind, folder = project
     if kind == "accelerator":
