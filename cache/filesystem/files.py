@@ -82,6 +82,16 @@ def write_file(path: str, data: bytes, mode: int = 0o600) -> None:
         raise
 
 
+def is_special(path: str) -> bool:
+    """Returns whether a path is a device or a pipe, or leads to a stream of this process as /dev/stdout does.
+
+    A file must not be put in its place.
+    """
+    if os.path.islink(path) and os.readlink(path).startswith("/proc/"):
+        return True
+    return os.path.exists(path) and not os.path.isfile(path)
+
+
 def open_to_append(path: str, flags: int = 0) -> int:
     """Opens a file of the store for appending, and returns the descriptor; with os.O_CREAT as `flags` it is made.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from opforge import working_folder
 from opforge.errors import BuilderError
@@ -178,10 +178,18 @@ def builder_class(reference: str, folder: str = "") -> type[OpBuilder]:
             problem = f"there is no module {missing!r} in this folder or on PYTHONPATH"
             raise BuilderError(reference, problem, "Name the builder as module:Class") from error
         raise BuilderError.of_import(reference, error, f"python -c 'import {module_name}'") from error
-    kind = getattr(module, attribute, None)
-    if not (isinstance(kind, type) and issubclass(kind, _op_builder())):
-        raise BuilderError(reference, "it is not a subclass of opforge.OpBuilder", "Name the builder as module:Class")
-    return kind
+    kind = getattr(module, attribute, None) if attribute else None
+    if _is_builder(kind):
+        return cast("type[OpBuilder]", kind)
+    problem = "it is not a subclass of opforge.OpBuilder"
+    if kind is None:
+        problem = f"the module {module_name!r} has no {attribute!r}" if attribute else "it names no class"
+    listed = ", ".join(name for name, value in sorted(vars(module).items()) if _is_builder(value))
+    raise BuilderError(reference, problem, "Name the builder as module:Class" + (listed and f". It has: {listed}"))
+
+
+def _is_builder(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, _op_builder()) and value is not _op_builder()
 
 
 def of_builder(reference: str, name: str, text: str) -> Project:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import os
 import shlex
 import sys
@@ -61,7 +62,9 @@ def import_error(reference: str, folder: str, error: BaseException) -> BuilderEr
         problem = f"its module imports {missing!r} of the project by an absolute name, which finds no module"
         advice = "Import it by a relative one, such as `from . import names`"
     else:
-        call = f"from opforge.packages.sources import modules; modules.imported({name!r}, {folder!r})"
+        call = (
+            f"from opforge.packages.sources import modules; modules.imported({json.dumps(name)}, {json.dumps(folder)})"
+        )
         return BuilderError.of_import(reference, error, f"python -c {shlex.quote(call)}")
     return BuilderError(reference, problem, advice)
 

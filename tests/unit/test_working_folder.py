@@ -22,6 +22,7 @@ class B(OpBuilder):
     name, sources = "relu", ["relu.cpp"]
 
 CASES = ()
+print("imported")
 
 def executor():
     return ThreadPoolExecutor(1)
@@ -38,7 +39,7 @@ def executor():
     ],
     ids=["build-ops", "pack", "bench", "--on"],
 )
-def test_a_module_in_the_working_folder_is_found(tmp_path, monkeypatch, find):
+def test_a_module_in_the_working_folder_is_found_and_prints_to_standard_error(tmp_path, monkeypatch, capsys, find):
     module = sample_ops.unique_name("ops")
     write(tmp_path, f"{module}.py", TEXT)
     monkeypatch.chdir(tmp_path)
@@ -46,3 +47,4 @@ def test_a_module_in_the_working_folder_is_found(tmp_path, monkeypatch, find):
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in ("", os.getcwd())])
     assert find(module) is not None
     assert sys.path.count(os.getcwd()) == 1
+    assert capsys.readouterr() == ("", "imported\n")

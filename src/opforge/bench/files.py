@@ -6,6 +6,7 @@ import os
 import tempfile
 from contextlib import suppress
 
+from opforge.cache.filesystem.files import is_special
 from opforge.errors import BenchFileError
 
 
@@ -19,7 +20,7 @@ def check_writable(path: str) -> None:
     if os.path.isdir(path):
         raise BenchFileError(path, "it is a folder", advice)
     try:
-        if _is_special(path):
+        if is_special(path):
             with open(path, "ab"):
                 return
         with tempfile.TemporaryFile(dir=_folder(path)):
@@ -31,7 +32,7 @@ def check_writable(path: str) -> None:
 def write(path: str, text: str) -> None:
     """Writes a text file: by one rename, so that a reader never sees half of it. Raises BenchFileError."""
     try:
-        if _is_special(path):
+        if is_special(path):
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
             return
@@ -54,8 +55,3 @@ def write(path: str, text: str) -> None:
 
 def _folder(path: str) -> str:
     return os.path.dirname(os.path.abspath(path))
-
-
-def _is_special(path: str) -> bool:
-    """Returns whether the path is a device or a pipe, which must not be replaced by a file."""
-    return os.path.exists(path) and not os.path.isfile(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -33,8 +34,6 @@ def select(names: Sequence[str]) -> list[Selected]:
         UnknownOpError: A name has no cases.
     """
     paths: dict[str, str] = {}
-    if any(":" in name for name in names):
-        working_folder.search()
     for name in names or CASES:
         builder = name if ":" in name else _builder(name)
         paths[builder.removesuffix("Builder")] = CASES.get(builder, builder)
@@ -67,7 +66,8 @@ def _form(name: str) -> str:
 
 def _load(path: str) -> tuple[Case, ...]:
     try:
-        cases = load_cases(path)
+        with working_folder.searched() if path not in CASES.values() else contextlib.nullcontext():
+            cases = load_cases(path)
     except (Exception, SystemExit) as error:  # of the module's own code
         problem = str(error) if isinstance(error, (ImportError, AttributeError)) else f"{type(error).__name__}: {error}"
         raise UnknownOpError(f"{path!r}: {problem}. Expected module:NAME of a tuple of cases.") from error

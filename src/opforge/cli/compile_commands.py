@@ -16,7 +16,7 @@ from opforge.errors import SettingError
 from . import messages
 from .completion import names as completed_names
 from .guard import FAILED, OK, Guarded, error_text, json_option
-from .output import counted, emit_json
+from .output import OutputFile, counted, emit_json
 from .selection import Selected, all_targets, select, target_option
 
 GCC_ONLY = frozenset({"-fno-gnu-unique"})
@@ -31,7 +31,7 @@ GCC_ONLY = frozenset({"-fno-gnu-unique"})
     "-o",
     default="compile_commands.json",
     show_default=True,
-    type=click.Path(dir_okay=False, allow_dash=True),
+    type=OutputFile(dir_okay=False, allow_dash=True),
     help="The file to write, or - for standard output.",
 )
 @json_option

@@ -7,7 +7,7 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TextIO
+from typing import Any, TextIO
 
 import click
 
@@ -22,6 +22,19 @@ STATES = {
 """The colours of states on a terminal, by what a cell of one of STATE_COLUMNS begins with."""
 STATE_COLUMNS = ("STATE", "USABLE", "INSTALLED", "FROM", "CHECKS")
 AGE_UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
+
+
+class OutputFile(click.Path):
+    """The path of a file that is written whole, and then takes the place of an older one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Returns the path. Raises click.BadParameter for a device or a pipe: a file in its place would harm all."""
+        path = str(super().convert(value, param, ctx))
+        from opforge.cache.filesystem.files import is_special
+
+        if path != "-" and is_special(path):
+            self.fail(f"{path!r} is a device or a pipe: expected a file.", param, ctx)
+        return path
 
 
 def emit_json(value: object) -> None:

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from click.testing import CliRunner
+from support import child_processes
 from support.bench import bench_runs
 
 from opforge.cli import group
@@ -191,3 +192,11 @@ def test_the_help_imports_neither_torch_nor_the_cases():
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_stream_of_the_process_is_written_and_not_replaced(old, folder):
+    os.symlink("/proc/self/fd/1", folder / "out")
+    with open(folder / "printed", "w") as file:
+        command = [sys.executable, "-m", "opforge", "bench", "--from", str(old), "--json", "out"]
+        subprocess.run(command, env=child_processes.environment(), stdout=file, check=True, timeout=60)
+    assert os.path.islink(folder / "out")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from opforge.cli import output, units
+from opforge.cli import group, output, units
 
 
 @pytest.mark.parametrize(
@@ -104,3 +105,22 @@ def test_a_dumb_terminal_gets_no_escapes(monkeypatch, terminal, shown):
     monkeypatch.setenv("TERM", terminal)
     command = click.Command("command", callback=lambda: output.heading("ops"))
     assert CliRunner().invoke(command, color=True).output == shown
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("cache", "export", "PATH"),
+        ("compile-commands", "-o", "PATH"),
+        ("tuf", "init", "file:///nowhere", "--root-key", "a", "--key", "b", "--out", "PATH"),
+    ],
+    ids=["export", "compile-commands", "tuf"],
+)
+@pytest.mark.parametrize("kind", ["pipe", "stream"])
+def test_a_device_or_a_pipe_is_not_replaced_by_a_file(tmp_path, words, kind):
+    path = tmp_path / "out"
+    os.mkfifo(path) if kind == "pipe" else path.symlink_to("/proc/self/fd/1")
+    before = os.lstat(path)[:2]
+    done = CliRunner().invoke(group, [word.replace("PATH", str(path)) for word in words])
+    assert done.exit_code == 2 and f"'{path}' is a device or a pipe: expected a file." in done.output
+    assert os.lstat(path)[:2] == before

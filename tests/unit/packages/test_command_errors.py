@@ -98,6 +98,13 @@ def test_a_wrong_call_is_answered_by_its_reason(user, registry, words, problem):
     assert registry.files() == before
 
 
+@pytest.mark.parametrize("command", ["install", "resolve"])
+@pytest.mark.parametrize("path", ["./kernels/relu", "/nowhere/relu", "relu/", "~/relu", "../relu"])
+def test_a_path_that_leads_to_no_folder_is_not_taken_for_a_name(user, command, path):
+    code, output = user(command, path)
+    assert code == 1 and f"error: {path}: there is no such folder. Expected one that opforge pack has" in output
+
+
 def test_resolve_shows_the_release_that_install_takes(user, registry):
     """The newest may be for other machines alone."""
     registry.publish()

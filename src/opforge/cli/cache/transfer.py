@@ -11,7 +11,7 @@ import click
 from opforge.cli import messages
 from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, json_option
-from opforge.cli.output import counted, emit_json, size_text
+from opforge.cli.output import OutputFile, counted, emit_json, size_text
 
 from .entries import matching_entries, names_argument
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command("export", cls=Guarded)
-@click.argument("file", type=click.Path(dir_okay=False))
+@click.argument("file", type=OutputFile(dir_okay=False))
 @names_argument
 @json_option
 def export_command(file: str, names: Sequence[str], as_json: bool) -> None:

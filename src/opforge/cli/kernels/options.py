@@ -38,10 +38,14 @@ def remote_option(command: F) -> F:
 def is_folder(kernel: str) -> bool:
     """Returns whether an argument names a folder: a bare ORG/NAME is a package, whatever the working folder holds.
 
-    What is in a folder is signed by nobody.
+    What is in a folder is signed by nobody. Raises KernelFormatError for what can only be a path, and is no folder.
     """
+    from opforge.errors import KernelFormatError
     from opforge.packages.form import names
 
+    is_path = kernel.startswith((".", "/", "~")) or kernel.endswith("/")
+    if is_path and not os.path.isdir(kernel):
+        raise KernelFormatError(kernel, "there is no such folder", "one that opforge pack has written, or ORG/NAME")
     return os.path.isdir(kernel) and not names.is_name(kernel)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from opforge.cli.guard import Guarded, GuardedGroup, json_option
-from opforge.cli.output import emit_json
+from opforge.cli.output import OutputFile, emit_json
 from opforge.errors import PublishError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ key_option = click.option(
     "--key", "keys", multiple=True, required=True, metavar="NAME", help="A key that may publish. Repeatable."
 )
 out_option = click.option(
-    "--out", type=click.Path(dir_okay=False), required=True, help="Write the root metadata into this file."
+    "--out", type=OutputFile(dir_okay=False), required=True, help="Write the root metadata into this file."
 )
 
 
