@@ -50,8 +50,12 @@ class Listings:
         return first in self.names(folder) or first in OUTSIDE
 
     def holds(self, folder: str, name: str) -> bool:
-        """Returns whether a compiler would find a file there: it passes over folders and dangling links."""
-        return self.may_hold(folder, name) and self._disk.is_file(at(folder, name))
+        """Returns whether a compiler would find a file there: it passes over folders and dangling links.
+
+        A name that ends with a slash stands for all names below it: then a folder counts.
+        """
+        is_there = self._disk.exists if name.endswith("/") else self._disk.is_file
+        return self.may_hold(folder, name) and is_there(at(folder, name))
 
 
 class Observation:
@@ -163,7 +167,7 @@ def watched(inputs: Mapping[str, Any], root_paths: Mapping[str, str], listings: 
     possible += [(base, names) for _folder, base, names in looked_for(inputs, root_paths, listings)]
     for base, names in possible:
         for name in names:
-            for path in disk.links_from(at(base, name)):
+            for path in disk.links_from(at(base, name.rstrip("/"))):
                 yield _nearest(os.path.dirname(path), disk)
 
 
