@@ -160,6 +160,7 @@ def a_memory_does_not_watch_folders() -> None:
 
     real = validity.Observation.stamps
     put(validity.Observation, stamps=lambda seen, inputs: real(seen, {**inputs, "folders": []}))
+    put(validity, watched=lambda *arguments: ())
 
 
 @mutant
