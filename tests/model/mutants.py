@@ -155,6 +155,13 @@ def headers_that_appear_are_not_looked_for() -> None:
 
 
 @mutant
+def a_memory_watches_the_folders_of_the_build_alone() -> None:
+    from opforge.cache.records import validity
+
+    put(validity, watched=lambda *arguments: ())
+
+
+@mutant
 def a_memory_does_not_watch_folders() -> None:
     from opforge.cache.records import validity
 
