@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from opforge.builders.spec.build_plan import Step
@@ -15,7 +16,7 @@ from opforge.cache.filesystem.files import write_file
 from opforge.cache.filesystem.packages import KEPT_ANSWERS, PackageFiles
 from opforge.cache.publish import BuildResult
 from opforge.cache.records.inputs import Inputs
-from opforge.errors import UnstableInputError
+from opforge.errors import CompileError, UnstableInputError
 
 from . import diagnostics, library_record, ninja, object_reuse, precompiled_header, timeline
 from .dependencies import compiler_folders, reads_of_step, search_folders, source_folders
@@ -135,7 +136,8 @@ def _questions(
     job: Job, work: str, steps: Sequence[Step], reads: Mapping[str, Sequence[Read]], reused: Mapping[str, Inputs]
 ) -> Questions:
     """Returns what the files that were read ask, after running the preprocessor if macros name the headers."""
-    queries = questions.in_files({read.path for of_step in reads.values() for read in of_step})
+    words = [word for step in steps for word in step.argv]
+    queries = questions.in_files({read.path for of_step in reads.values() for read in of_step}, words)
     names = set(queries.names)
     for inputs in reused.values():
         names.update(inputs.asked_names())
@@ -147,9 +149,10 @@ def _questions(
             expansion = questions.expansion_step(
                 getattr(job.toolchain, "host", job.toolchain).argv, work, macros, expressions
             )
-            _run_steps(job, work, [expansion])
-            names |= questions.expanded_names(os.path.join(work, expansion.output))
-    dated = queries.dated or any(questions.is_dated(os.fsencode(word)) for step in steps for word in step.argv)
+            with suppress(CompileError):  # a condition that was passed over need not fit the macros
+                _run_steps(job, work, [expansion])
+                names |= questions.expanded_names(os.path.join(work, expansion.output))
+    dated = queries.dated or any(questions.is_dated(os.fsencode(word)) for word in words)
     return queries._replace(names=frozenset(names), dated=dated)
 
 

@@ -12,7 +12,17 @@ from opforge.cache.filesystem.disk import Disk, Stamp
 from opforge.cache.filesystem.packages import PackageFiles
 from opforge.cache.records.inputs import Answer, Dependency, Inputs, RootedPath
 from opforge.cache.records.trusted_trees import stamp_file
-from opforge.cache.records.validity import INCLUDE, VARIABLE, Listings, below, located, names_before, places, with_twins
+from opforge.cache.records.validity import (
+    INCLUDE,
+    VARIABLE,
+    Listings,
+    below,
+    located,
+    names_before,
+    places,
+    watched,
+    with_twins,
+)
 
 from .reads.questions import DATE, Questions
 from .reads.surroundings import Surroundings, look_around
@@ -179,7 +189,7 @@ class Provenance:
         questions: Questions,
     ) -> Inputs:
         """Returns the inputs: the files, and which of the names are present in the searched folders now."""
-        present, watched = set[RootedPath](), set(map(self._disk.nearest, (*searched, *own)))
+        present = set[RootedPath]()
         compiler_folders = tuple(map(self._folder, own))
         looked_for = [(self._folder(folder), set(names)) for folder in searched]
         looked_for += names_before(compiler_folders, files, self.roots)
@@ -188,8 +198,6 @@ class Provenance:
         for folder, candidates in [*looked_for, *((folder, questions.names) for folder in asked_in)]:
             base = folder.resolve(self.roots) or ""
             possible = [name for name in candidates if listings.may_hold(base, name)]
-            leads = [path for name in possible for path in self._disk.links_from(os.path.join(base, name))]
-            watched |= {self._disk.nearest(os.path.dirname(path)) for path in leads}
             present |= {folder.join(name) for name in below(folder, possible, self.roots, listings)}
         folders = located(asked_in, self.roots)
         answers = [Answer(INCLUDE + name, places(name, folders, listings)) for name in questions.names]
@@ -197,16 +205,17 @@ class Provenance:
             answers.append(Answer(VARIABLE + DATE, (("", os.environ.get(DATE, "")),)))
         self._packages.save()
         trees = {file.tree for file in files if file.tree}
-        return Inputs(
+        inputs = Inputs(
             files=files,
             names=tuple(names),
             searched=tuple(map(self._folder, searched)),
             present=tuple(sorted(present)),
-            folders=tuple(sorted({self._folder(folder) for folder in watched})),
             trusted_trees=tuple(sorted((tree, file) for tree, file in self._trees.items() if tree in trees)),
             compiler_folders=compiler_folders,
             answers=tuple(sorted(answers)),
         )
+        leading = {*watched(inputs._asdict(), self.roots, listings, self._disk)}
+        return inputs._replace(folders=tuple(sorted({*map(self._folder, leading)})))
 
     def _folder(self, path: str) -> RootedPath:
         location = self.locate(path + "/-").location

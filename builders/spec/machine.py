@@ -100,7 +100,7 @@ def native_processor(flags: Iterable[str]) -> str:
 
     Two processors of one level may differ in features, and in what a compiler tunes for.
     """
-    if not any(name in flag for flag in flags for name in NATIVE_FLAGS):
+    if not any(_is_native(flag, ()) for flag in flags):
         return ""
     try:
         with open(CPU_INFO, encoding="utf-8", errors="replace") as file:
@@ -111,6 +111,26 @@ def native_processor(flags: Iterable[str]) -> str:
 
     lines = [line.partition(":") for line in first.split("\n")]
     return key_of({name.strip(): sorted(text.split()) for name, _, text in lines if name.strip() in PROCESSOR_FIELDS})
+
+
+def _is_native(flags: str, within: tuple[str, ...]) -> bool:
+    """Returns whether one of NATIVE_FLAGS is in a text of flags, or in a file of flags that it names (@FILE).
+
+    `within` are the files that are being read.
+    """
+    if any(name in flags for name in NATIVE_FLAGS):
+        return True
+    for word in flags.split() if "@/" in flags else ():
+        path = word.partition("@")[2].rstrip("\"'")
+        if path.startswith("/") and path not in within:
+            try:
+                with open(path, encoding="utf-8", errors="surrogateescape") as file:
+                    text = file.read()
+            except (OSError, ValueError):
+                continue  # what the compiler says of it is clearer
+            if _is_native(text, (*within, path)):
+                return True
+    return False
 
 
 def libc() -> str:

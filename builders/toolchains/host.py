@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from opforge import settings
@@ -26,8 +25,15 @@ if TYPE_CHECKING:
 CANDIDATES = ("g++", "clang++")
 LINKERS = ("ld.mold", "ld.lld")
 """The first one that is installed is used: these link an op in half the time of the system's linker."""
-PATH_FLAGS = ("-B", "--gcc-toolchain=", "-specs=", "--specs=", "--sysroot=", "--config")
-"""Prefixes of flags that select other programs, folders of headers or files of flags than the compiler's own."""
+PATH_FLAGS = (
+    *("-B", "--gcc-toolchain=", "-specs=", "--specs=", "--sysroot=", "--config"),
+    *("-isysroot", "-iprefix", "-iwithprefix", "-iwithprefixbefore", "-iwithsysroot", "-I=", "-isystem=", "-iquote="),
+    *("-cxx-isystem", "-stdlib++-isystem"),
+)
+"""Prefixes of flags that select other programs, folders of headers or files of flags than the compiler's own.
+
+The folders are not those that the flags name by themselves: the compiler prints them.
+"""
 MACHINES = {"x86-64": "x86_64", "aarch64": "aarch64"}
 ARCH_FLAGS = {"aarch64": "-march=armv8-a"}
 BASE_FLAGS = (
@@ -67,8 +73,12 @@ class HostToolchain(Toolchain):
 
     def _path_flags(self) -> list[str]:
         flags = (*self.op_flags, *env_words("CPPFLAGS"), *env_words("CXXFLAGS"), *env_words("LDFLAGS"))
-        pairs = pairwise(("", *flags))
-        return [flag for before, flag in pairs if flag.startswith(PATH_FLAGS) or before in PATH_FLAGS]
+        return [
+            flag
+            for before, flag, after in zip(("", *flags), flags, (*flags[1:], ""), strict=False)
+            # `=` before a folder, as in -isystem =/usr/include/x, stands for the one of --sysroot.
+            if flag.startswith(PATH_FLAGS) or before in PATH_FLAGS or "=" in (flag[:1], after[:1])
+        ]
 
     @classmethod
     def find(cls, spec: OpSpec, layout: Layout, disk: Disk) -> HostToolchain:

@@ -165,10 +165,10 @@ def _answer(question: str, values: Any) -> Answer:
 
 
 def _shortest_absent(name: str, folders: Collection[str], disk: Disk) -> str:
-    """Returns the first part of a relative path that is in none of the folders; the whole path if all parts are."""
+    """Returns the first part of a relative path that is in none of the folders, with a slash; else the whole path."""
     parts = name.split("/")
     for end in range(1, len(parts)):
         head = "/".join(parts[:end])
         if parts[0] not in ("", ".", "..") and not any(disk.exists(os.path.join(folder, head)) for folder in folders):
-            return head
+            return f"{head}/"
     return name

@@ -10,7 +10,7 @@ A racy stamp (see `opforge.cache.filesystem.disk`) is not remembered, so the fil
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from opforge.cache.filesystem.disk import ABSENT, Disk
@@ -50,8 +50,12 @@ class Listings:
         return first in self.names(folder) or first in OUTSIDE
 
     def holds(self, folder: str, name: str) -> bool:
-        """Returns whether a compiler would find a file there: it passes over folders and dangling links."""
-        return self.may_hold(folder, name) and self._disk.is_file(at(folder, name))
+        """Returns whether a compiler would find a file there: it passes over folders and dangling links.
+
+        A name that ends with a slash stands for all names below it: then a folder counts.
+        """
+        is_there = self._disk.exists if name.endswith("/") else self._disk.is_file
+        return self.may_hold(folder, name) and is_there(at(folder, name))
 
 
 class Observation:
@@ -77,12 +81,13 @@ class Observation:
     def stamps(self, inputs: Mapping[str, Any]) -> Stamped:
         """Returns the stamps of the inputs. A path below a root that this machine does not have is left out."""
         paths = self._paths([file for file in inputs["files"] if not file[3]])
-        others = self._paths([*inputs["folders"], *(tree[1:] for tree in inputs["trusted_trees"])])
-        return Stamped(
-            tuple([(path, self._stamp(path)) for path in paths]),
-            tuple([(path, self._stamp(path)) for path in others]),
-            tuple(variables(inputs["answers"])),
-        )
+        recorded = located([*inputs["folders"], *(tree[1:] for tree in inputs["trusted_trees"])], self._root_paths)
+        folders = [path.rstrip("/") or "/" for _rooted, path in recorded]
+        files = tuple([(path, self._stamp(path)) for path in paths])
+        others = {path: self._stamp(path) for path in folders}
+        for path in watched(inputs, self._root_paths, self._listings, self._disk):  # which lists what is stamped
+            others[path] = self._stamp(path)
+        return Stamped(files, tuple(others.items()), tuple(variables(inputs["answers"])))
 
     def problem(self, inputs: Mapping[str, Any]) -> str | None:
         """Returns the first thing that differs from what an entry was built from, or None. Hashes every file."""
@@ -118,6 +123,18 @@ class Observation:
 
 def appeared(inputs: Mapping[str, Any], root_paths: Mapping[str, str], listings: Listings) -> str | None:
     """Returns the path of a name that was absent from a searched folder and is there now; None if there is none."""
+    present = {(path[0], path[1]) for path in (*inputs["present"], *inputs["files"])}
+    for folder, base, names in looked_for(inputs, root_paths, listings):
+        for name in names:
+            if _join(folder, name) not in present and listings.holds(base, name):
+                return at(base, name)
+    return None
+
+
+def looked_for(
+    inputs: Mapping[str, Any], root_paths: Mapping[str, str], listings: Listings
+) -> list[tuple[Sequence[str], str, list[str]]]:
+    """Returns the folders in which names could shadow what was read: each with its path and those that it may hold."""
     bases = located(inputs["searched"], root_paths)
     listed = listings.first_parts(bases)
     by_first: dict[str, list[str]] = {}
@@ -125,18 +142,33 @@ def appeared(inputs: Mapping[str, Any], root_paths: Mapping[str, str], listings:
         first = name.partition("/")[0]
         if first in listed:
             by_first.setdefault(first, []).append(name)
-    present = {(path[0], path[1]) for path in (*inputs["present"], *inputs["files"])}
+    result: list[tuple[Sequence[str], str, list[str]]] = []
     for folder, base in bases:
         held = listings.names(base)
-        for first, names in by_first.items():
-            for name in names if first in held or first in OUTSIDE else ():
-                if _join(folder, name) not in present and listings.holds(base, name):
-                    return at(base, name)
-    for folder, before in names_before(inputs["compiler_folders"], inputs["files"], root_paths):
-        for name in sorted(below(folder, before, root_paths, listings)):
-            if _join(folder, name) not in present:
-                return at(resolve(folder, root_paths) or "", name)
-    return None
+        groups = [names for first, names in by_first.items() if first in held or first in OUTSIDE]
+        result.append((folder, base, [name for names in groups for name in names]))
+    for own, before in names_before(inputs["compiler_folders"], inputs["files"], root_paths):
+        base = resolve(own, root_paths) or ""
+        result.append((own, base, sorted(name for name in before if base and listings.may_hold(base, name))))
+    return result
+
+
+def watched(inputs: Mapping[str, Any], root_paths: Mapping[str, str], listings: Listings, disk: Disk) -> Iterator[str]:
+    """Yields the folders whose stamps change if a name that was looked for appears or goes, as the disk is now.
+
+    Those that were recorded at the build are not enough: a folder or a link that has come since leads to others. Each
+    is yielded before it is listed, so that its stamp is from before.
+    """
+    folders = located([*inputs["searched"], *inputs["compiler_folders"]], root_paths)
+    for _folder, base in folders:
+        yield disk.nearest(base.rstrip("/") or "/")
+    headers = [question[len(INCLUDE) :] for question, _values in inputs["answers"] if question.startswith(INCLUDE)]
+    possible = [(base, [name for name in headers if listings.may_hold(base, name)]) for _folder, base in folders]
+    possible += [(base, names) for _folder, base, names in looked_for(inputs, root_paths, listings)]
+    for base, names in possible:
+        for name in names:
+            for path in disk.links_from(at(base, name.rstrip("/"))):
+                yield disk.nearest(os.path.dirname(path))
 
 
 def changed_answer(inputs: Mapping[str, Any], root_paths: Mapping[str, str], listings: Listings) -> str | None:

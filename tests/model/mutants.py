@@ -113,10 +113,7 @@ def archives_are_no_inputs() -> None:
 
 @mutant
 def names_that_are_asked_for_do_not_count() -> None:
-    from opforge.builders.run.reads import questions
-
     _replace_questions(names=frozenset(), expressions={})
-    put(questions, WRAPPER=questions.re.compile(rb"(?!)"))
 
 
 @mutant
@@ -129,7 +126,7 @@ def _replace_questions(**values: object) -> None:
     from opforge.builders.run.reads import questions
 
     real = questions.in_files
-    put(questions, in_files=lambda paths: real(paths)._replace(**values))
+    put(questions, in_files=lambda paths, words: real(paths, words)._replace(**values))
 
 
 @mutant
@@ -158,11 +155,19 @@ def headers_that_appear_are_not_looked_for() -> None:
 
 
 @mutant
+def a_memory_watches_the_folders_of_the_build_alone() -> None:
+    from opforge.cache.records import validity
+
+    put(validity, watched=lambda *arguments: ())
+
+
+@mutant
 def a_memory_does_not_watch_folders() -> None:
     from opforge.cache.records import validity
 
     real = validity.Observation.stamps
     put(validity.Observation, stamps=lambda seen, inputs: real(seen, {**inputs, "folders": []}))
+    put(validity, watched=lambda *arguments: ())
 
 
 @mutant

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 
 from hypothesis import strategies as st
@@ -69,6 +70,20 @@ class Sequences(Changes):
             self.world.write("cpath/system.h", self.world.header_text("cpath", "system.h", value))
             self.load(by)
             self.load("again")
+
+    @rule(by=load_by, n=number)
+    def let_a_link_lead_to_a_header_later(self, by, n):
+        for place in PLACES:
+            self.world.remove(f"{place}/optional.h" if place else "optional.h")
+        self.world.remove("temporary/aside/optional.h")
+        os.makedirs(self.world.path("temporary/aside"), exist_ok=True)
+        self.world.attributes["include_dirs"] = ["early", "late"]
+        self.load(by)
+        self.world.link("early/optional.h", self.world.path("temporary/aside/optional.h"))
+        self.load(by)
+        self.load("again")
+        self.world.write("temporary/aside/optional.h", self.world.header_text("aside", "optional.h", n))
+        self.load(by)
 
     @rule(by=load_by, n=number)
     def change_what_specs_say(self, by, n):

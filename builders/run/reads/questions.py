@@ -9,20 +9,23 @@ from typing import NamedTuple
 
 from opforge.builders.spec.build_plan import Step
 
-OPERATORS = (b"__has_include", b"__has_include_next", b"__has_embed")
-WRAPPER = re.compile(
-    rb"^[ \t]*#[ \t]*define[ \t]+(\w+)(?:\([^)\n]*\))?[ \t]+[^\n]*"
-    rb"__has_(?:include|include_next|embed)\b(?!\s*\(\s*[<\"])",
-    re.MULTILINE,
-)
-"""A macro whose text asks: what it is called with may be a header's name too."""
-DEFINITION = re.compile(rb"[ \t]*#[ \t]*define\b")
+OPERATOR = rb"__has_(?:include_next|include|embed)\b"
+GAP = rb"(?:\s|/\*(?:[^*]|\*(?!/))*\*/)*"
+"""White space and comments."""
+NAME = rb'(?:<([^>\n]+)>|"([^"\n]+)")'
+DEFINED = re.compile(rb"\bdefined\s*\(?\s*" + OPERATOR)
+CONDITION = re.compile(rb"^[ \t]*(?:#|%:)[ \t]*(?:el)?if\b(.*)$", re.MULTILINE)
+MACRO = re.compile(rb"^[ \t]*(?:#|%:)[ \t]*define[ \t]+(\w+)(\([^)\n]*\))?(.*)$", re.MULTILINE)
+COMMENT = re.compile(rb"/\*.*?(?:\*/|$)|//.*")
 DATES = (b"__DATE__", b"__TIME__", b"__TIMESTAMP__")
 DATE = "SOURCE_DATE_EPOCH"
 """The variable that replaces the present date."""
 DIRECTIVE = re.compile(rb"^#(?:define|undef) .*$", re.MULTILINE)
 MARK = b"opforge_asks_for"
-QUOTED = re.compile(rb'<([^>\n]+)>|"([^"\n]+)"')
+BUILT_IN = re.compile(rb"\b__(has_\w+)")
+"""The operators, some of which compilers refuse outside of directives."""
+EXPANDED = re.compile(rb"\bopforge_" + OPERATOR[2:] + GAP + rb"\(" + GAP + NAME)
+CONTINUED = re.compile(rb"\\[ \t]*\r?\n")
 
 
 class Questions(NamedTuple):
@@ -31,47 +34,70 @@ class Questions(NamedTuple):
     names: frozenset[str] = frozenset()
     """The headers that are asked for by their names."""
     expressions: Mapping[str, frozenset[bytes]] = {}
-    """File -> what stands in place of a header's name there, such as a macro."""
+    """File -> the conditions in which something else stands in place of a header's name, such as a macro."""
     dated: bool = False
     """Whether a file holds the date of its compilation."""
 
 
-def in_files(paths: Iterable[str]) -> Questions:
-    """Returns the questions in files. One in a comment or in a branch that is not compiled counts as well."""
-    texts, paths, dated = dict[str, bytes](), list(paths), False
+def in_files(paths: Iterable[str], words: Sequence[str] = ()) -> Questions:
+    """Returns the questions in files. One in a comment or in a branch that is not compiled counts as well.
+
+    `words` are the commands', whose definitions may ask too.
+    """
+    texts, paths, dated = {"": _definitions(words)}, list(paths), False
     for path in paths:
         text = content_of(path)
         dated = dated or is_dated(text)
         if b"__has_" in text:
-            texts[path] = _in_whole_lines(text)
-    wrappers = {name for text in texts.values() for name in WRAPPER.findall(text)}
-    for path in paths if wrappers else ():
-        text = content_of(path)
-        if path not in texts and any(name in text for name in wrappers):
-            texts[path] = _in_whole_lines(text)
-    words = sorted({*OPERATORS, *wrappers}, reverse=True)
-    asking = re.compile(rb"\b(?:" + b"|".join(words) + rb")\s*\(\s*(?:/\*.*?\*/\s*)?((?:[^()\n]|\([^()\n]*\))+)\)")
-    names, expressions = set[str](), dict[str, frozenset[bytes]]()
+            texts[path] = CONTINUED.sub(b"", text)
+    asking, wrappers = OPERATOR, set[bytes]()
+    while new := {name for text in texts.values() for name in _macros(text, asking)} - wrappers:
+        wrappers |= new
+        asking = rb"(?:" + b"|".join([OPERATOR, *(name + rb"\b" for name in sorted(wrappers))]) + rb")"
+        for path in paths:
+            text = b"" if path in texts else content_of(path)
+            if any(name in text for name in new):
+                texts[path] = CONTINUED.sub(b"", text)
+    literals = [match for text in texts.values() for match in _literal(asking).finditer(text)]
+    names = frozenset(os.fsdecode(match[1] or match[2]) for match in literals)
+    expressions = {}
     for path, text in texts.items():
-        unclear = set()
-        for match in asking.finditer(text):
-            literal = QUOTED.match(match[1])
-            if literal:
-                names.add(os.fsdecode(literal[1] or literal[2]))
-            elif not DEFINITION.match(text, text.rfind(b"\n", 0, match.start()) + 1):  # there it is a parameter
-                unclear.add(match[1].strip())
+        conditions = [COMMENT.sub(b" ", condition).strip() for condition in CONDITION.findall(text)]
+        unclear = frozenset(condition for condition in conditions if _asks(condition, asking))
         if unclear:
-            expressions[path] = frozenset(unclear)
-    return Questions(frozenset(names), expressions, dated)
+            expressions[path] = unclear
+    return Questions(names, expressions, dated)
+
+
+def _literal(asking: bytes) -> re.Pattern[bytes]:
+    """Returns the form of a question that names the header. `asking` are the operators and macros that ask."""
+    return re.compile(rb"\b" + asking + GAP + rb"\(" + GAP + NAME + GAP + rb"\)")
+
+
+def _macros(text: bytes, asking: bytes) -> list[bytes]:
+    """Returns the names of the macros that ask for a header which their text does not name, or not wholly.
+
+    In `#define HAS(x) __has_include(<x.h>)` a parameter is a part of the name.
+    """
+    macros = [macro for macro in MACRO.findall(text) if re.search(asking, macro[2])]
+    return [name for name, parameters, body in macros if _asks(body, asking, is_whole=not parameters.strip(b"( )"))]
+
+
+def _asks(text: bytes, asking: bytes, is_whole: bool = True) -> bool:
+    """Returns whether a condition, or a macro's text, asks for a header that it does not name."""
+    unnamed = _literal(asking).sub(b" ", text) if is_whole else text
+    return re.search(rb"\b" + asking, DEFINED.sub(b" ", unnamed)) is not None
+
+
+def _definitions(words: Sequence[str]) -> bytes:
+    """Returns the definitions of macros in a command, as directives."""
+    values = [word[2:] or after for word, after in zip(words, (*words[1:], ""), strict=False) if word.startswith("-D")]
+    return b"".join(b"#define " + os.fsencode(value.replace("=", " ", 1)) + b"\n" for value in values)
 
 
 def is_dated(text: bytes) -> bool:
     """Returns whether a text holds the date of its compilation."""
     return any(name in text for name in DATES)
-
-
-def _in_whole_lines(text: bytes) -> bytes:
-    return text.replace(b"\\\r\n", b" ").replace(b"\\\n", b" ")
 
 
 def content_of(path: str) -> bytes:
@@ -92,17 +118,19 @@ def macros_step(step: Step) -> Step:
 
 
 def expansion_step(compiler: Sequence[str], work: str, macros: Step, expressions: Iterable[bytes]) -> Step:
-    """Returns a step that expands expressions, after `macros` was run in the folder `work`.
+    """Returns a step that expands conditions, after `macros` was run in the folder `work`.
 
     Each is expanded with the definitions that hold at the end of the unit, and with those before each `#undef` and each
     second definition of a name: a directive in between may have used these.
     """
     with open(os.path.join(work, macros.output), "rb") as file:
-        directives = DIRECTIVE.findall(file.read())
-    probe = b"".join(MARK + b" " + expression + b"\n" for expression in sorted(expressions))
+        directives = [BUILT_IN.sub(rb"opforge_\1", directive) for directive in DIRECTIVE.findall(file.read())]
+    probe = b"".join(MARK + b" " + BUILT_IN.sub(rb"opforge_\1", text) + b"\n" for text in sorted(expressions))
     lines, defined = [], set[bytes]()
     for directive in directives:
         name = re.split(rb"[ (]", directive, maxsplit=2)[1]
+        if name.startswith(b"opforge_has_"):
+            continue  # older compilers, and sources for these, define the operators
         if name in defined:
             lines += [probe, b"#undef " + name + b"\n"]
         defined = defined - {name} if directive.startswith(b"#undef") else defined | {name}
@@ -118,8 +146,7 @@ def expanded_names(path: str) -> set[str]:
     names = set[str]()
     with open(path, "rb") as file:
         for line in file:
-            literal = QUOTED.search(line) if line.startswith(MARK) else None
-            if literal:
+            for literal in EXPANDED.finditer(line) if line.startswith(MARK) else ():
                 name = os.fsdecode(literal[1] or literal[2])
                 names |= {name, name.replace(" ", "")}  # the preprocessor may put spaces between the pieces of a name
     return names

@@ -174,14 +174,18 @@ def test_a_header_that_appears_and_shadows_none_damages_no_entry(tmp_path, warni
     assert warnings_of_the_cache() == []
 
 
-@pytest.mark.parametrize("variable", ["", "CXXFLAGS", "CXX"])
+@pytest.mark.parametrize("variable", ["", "CXXFLAGS", "CXX", "file"])
 def test_what_is_built_for_this_very_processor_is_not_used_on_another_of_its_level(tmp_path, monkeypatch, variable):
     """A home folder may be on several machines."""
     monkeypatch.setattr(Disk, "now_ns", lambda _disk: time.time_ns() + 10 * RACY_NS)  # so that look-ups are remembered
     text_files.write(tmp_path, "plain.cpp", sample_ops.EXPORT + " int value() { return 1; }\n")
-    if variable:
+    flags = ["-march=native"] if not variable else []
+    if variable == "file":
+        text_files.write(tmp_path, "inner", "-O2 -march=native\n")
+        flags = ["@" + text_files.write(tmp_path, "outer", f"-DX '@{tmp_path}/inner'\n")]
+    elif variable:
         monkeypatch.setenv(variable, "g++ -march=native" if variable == "CXX" else "-O2 -march=native")
-    cls = sample_ops.builder_class(tmp_path, "plain", abi="c", extra_compile_args=[] if variable else ["-march=native"])
+    cls = sample_ops.builder_class(tmp_path, "plain", abi="c", extra_compile_args=flags)
     for features, origin in (("avx2 amx", "built"), ("avx2 fma4", "built"), ("amx avx2", "cache")):
         text = f"processor : 0\nmodel : 1\ncpu MHz : {len(origin)}\nflags : {features}\n\nprocessor : 1\n"
         monkeypatch.setattr(machine, "CPU_INFO", text_files.write(tmp_path, "cpuinfo", text))

@@ -79,6 +79,30 @@ def test_headers_that_appear_in_an_earlier_root_reject_an_entry_of_a_layer(folde
     assert cls().build().origin == str(tmp_path / "layer")
 
 
+def test_a_header_that_shadows_one_of_the_systems_rejects_an_entry_of_a_layer(folder, tmp_path, add_to_layer):
+    text_files.write(
+        folder, "op.cpp", f"#include <sys/param.h>\n{sample_ops.EXPORT} int value() {{ return NOGROUP; }}\n"
+    )
+    cls = sample_ops.builder_class(folder, "op", abi="c", include_dirs=["."])
+    add_to_layer(cls, None)
+    assert cls().build().origin == str(tmp_path / "layer")
+    text_files.write(folder, "sys/param.h", "#define NOGROUP 2\n")
+    assert cls().load().value() == 2
+
+
+def test_what_a_dangling_link_leads_to_appears_although_a_layer_has_the_op(folder, tmp_path, add_to_layer, monkeypatch):
+    # Otherwise nothing that was just written is remembered.
+    monkeypatch.setattr(Disk, "now_ns", lambda _self: time.time_ns() + 2 * RACY_NS)
+    lines = "#if __has_include(<opt.h>)\n#define VALUE 2\n#else\n#define VALUE 1\n#endif\n"
+    text_files.write(folder, "op.cpp", f"{lines}{sample_ops.EXPORT} int value() {{ return VALUE; }}\n")
+    (folder / "opt.h").symlink_to(tmp_path / "opt.h")
+    cls = sample_ops.builder_class(folder, "op", abi="c", include_dirs=["."])
+    add_to_layer(cls, None)
+    assert cls().build().origin == cls().build().origin == str(tmp_path / "layer")
+    text_files.write(tmp_path, "opt.h", "")
+    assert cls().load().value() == 2
+
+
 @pytest.mark.parametrize("is_in_layer", [True, False], ids=["during a hit", "during a build"])
 def test_a_source_that_appears_while_an_op_is_looked_up_is_used_at_the_next_load(
     folder, tmp_path, add_to_layer, monkeypatch, is_in_layer

@@ -259,3 +259,30 @@ def test_an_entry_that_names_a_missing_input_is_quarantined_and_rebuilt(folder, 
     assert cls().load().value() == 5
     assert "valud.h" not in path.read_text()
     assert len(os.listdir(own_store / "v2" / "quarantine")) == 1
+
+
+def test_a_header_is_seen_in_a_folder_that_came_after_the_build(folder):
+    """A look-up in between has found the folder empty."""
+    source = sample_ops.PLAIN_SOURCE.replace('"value.h"', "<sub/inner.h>")
+    cls = sample_ops.plain_op(folder, source=source, include_dirs=["early", "late"])
+    text_files.write(folder, "late/sub/inner.h", "#define VALUE 1\n")
+    (folder / "early").mkdir()
+    first = build_and_remember(cls)
+    (folder / "early" / "sub").mkdir()
+    assert cls().build().key == cls().build().key == first.key
+    text_files.write(folder, "early/sub/inner.h", "#define VALUE 2\n")
+    assert cls().load().value() == 2
+
+
+def test_a_header_is_seen_behind_a_link_that_came_after_the_build(folder, tmp_path):
+    """A look-up in between has found nothing behind the link."""
+    source = sample_ops.PLAIN_SOURCE.replace('"value.h"', "<inner.h>")
+    cls = sample_ops.plain_op(folder, source=source, include_dirs=["early", "late"])
+    text_files.write(folder, "late/inner.h", "#define VALUE 1\n")
+    (folder / "early").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    first = build_and_remember(cls)
+    os.symlink(tmp_path / "elsewhere" / "inner.h", folder / "early" / "inner.h")
+    assert cls().build().key == cls().build().key == first.key
+    text_files.write(tmp_path, "elsewhere/inner.h", "#define VALUE 2\n")
+    assert cls().load().value() == 2

@@ -235,3 +235,26 @@ def test_a_folder_of_headers_that_appears_among_the_compilers_own_is_searched(tm
         (tmp_path / folder).mkdir(parents=True)
         text_files.write(tmp_path / folder, "value.h", f"#define VALUE {number}\n")
         assert build(extra_compile_args=flags) == (number, "built")
+
+
+@pytest.mark.parametrize(
+    ("compiler", "flags", "folder"),
+    [
+        ("g++", ["-iprefix", "{}/new/", "-iwithprefixbefore", "x"], "new/x"),
+        ("clang++", ["-iprefix", "{}/new/", "-iwithprefix", "x"], "new/x"),
+        ("g++", ["-isysroot", "{}/new", "-isystem", "=/x"], "new/x"),
+        ("clang++", ["-isysroot", "{}/new", "-I=/x"], "new/x"),
+        ("clang++", ["-isysroot", "{}/new", "-iwithsysroot", "/x"], "new/x"),
+        ("g++", ["-isysroot", "{}/new"], "new/usr/include"),
+    ],
+)
+def test_a_folder_of_headers_that_flags_put_together_is_searched(tmp_path, build, monkeypatch, compiler, flags, folder):
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    text_files.write(tmp_path, "plain.cpp", HEADER)
+    monkeypatch.setenv("CXX", compiler)
+    flags = [*(flag.format(tmp_path) for flag in flags), "-idirafter", str(tmp_path / "late")]
+    (tmp_path / folder).mkdir(parents=True)
+    for place, number in (("late", 1), (folder, 2)):
+        text_files.write(tmp_path / place, "value.h", f"#define VALUE {number}\n")
+        assert build(extra_compile_args=flags) == (number, "built")

@@ -100,6 +100,46 @@ def test_a_macro_of_the_sources_may_ask(tmp_path, load, wrapper):
     toggle(load, tmp_path, "inc/opt.h")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#if __has_inc\\\nlude /* in */ ( /* several */ <o\\ \npt.h> /* pieces\n */)\n",
+        "#define OPT <opt.h>\n#define HAS_OPT (defined(__has_include) && __has_include(OPT))\n#if HAS_OPT\n",
+        "#define HAS(x) HAS_NAMED(x)\n#define HAS_NAMED(x) __has_include(x)\n#if 1 && HAS(<opt.h>)\n",
+        "#define HAS(x) __has_include(<x.h>)\n#if defined __has_include && HAS(opt)\n",
+        "#define HEADER(a, b) <a##b.h>\n#define HAS(a, b) __has_include(HEADER(a, b))\n#if HAS(o, pt)\n",
+        "#define HAS __has_include\n#define OPT (<opt.h>)\n#if HAS OPT\n",
+    ],
+    ids=["pieces", "condition", "nested", "part of a name", "put together", "without parentheses"],
+)
+def test_a_question_may_have_any_form(tmp_path, load, text):
+    text_files.write(tmp_path, "plain.cpp", text + ASKS.partition("\n")[2])
+    toggle(load, tmp_path, "inc/opt.h")
+
+
+@pytest.mark.parametrize(
+    ("flag", "query"),
+    [
+        ("-DHAS_OPT=__has_include(<opt.h>)", "HAS_OPT"),
+        ("-DHAS(x)=__has_include(<x.h>)", "HAS(opt)"),
+        ("-DHAS=__has_include", "HAS(OPT)"),
+    ],
+)
+def test_a_definition_of_the_command_may_ask(tmp_path, load, flag, query):
+    lines = "#define OPT <opt.h>\n" + ASKS.replace("__has_include(@)", query)
+    text_files.write(tmp_path, "plain.cpp", lines)
+    toggle(load, tmp_path, "inc/opt.h", extra_compile_args=[flag])
+
+
+def test_a_condition_that_does_not_fit_the_macros_ends_no_build(tmp_path, load):
+    """It is passed over by the compiler, and expanded with macros of other numbers of parameters."""
+    lines = "#define HAS(a) __has_include(a)\n#if 0 && HAS(1, 2)\n#endif\n"
+    text_files.write(
+        tmp_path, "plain.cpp", lines.replace("#if 0 &&", "#if 0\n#elif 1\n#elif") + ASKS.replace("@", "<opt.h>")
+    )
+    toggle(load, tmp_path, "inc/opt.h")
+
+
 def test_a_header_of_the_compilers_own_folders_is_asked_for(tmp_path, load, monkeypatch):
     """The folder takes the place of one of the system's, in which a package puts a new header."""
     (tmp_path / "late").mkdir()
