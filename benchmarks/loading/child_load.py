@@ -43,10 +43,10 @@ def _further_load(load: Callable[[], object]) -> float:
 
 def _watched(builder: Any) -> int:
     """Returns how many files and folders a further load compares."""
-    current = builder.current()
-    if current is None:
+    loaded = builder.current()
+    if loaded is None:
         raise RuntimeError("each load looks the op up again: was a file changed in the last two seconds?")
-    return len(current.paths)
+    return len(loaded.watched.paths)
 
 
 def ours(builder: str) -> dict[str, Any]:

@@ -279,6 +279,7 @@ def test_collecting_and_verifying_beside_builders_loses_nothing_and_raises_nothi
 
 def test_many_are_removed_by_several_threads_and_each_is_reported_once(fake_store, monkeypatch):
     monkeypatch.setattr(parallel, "CHUNK", 2)
+    monkeypatch.setattr(parallel, "SLOW_SECONDS", -1.0)
     for number in range(40):
         fake_store.add(f"op{number}")
     planned = gc.over_limit(fake_store.layout, later(), max_size=0)
