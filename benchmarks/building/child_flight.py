@@ -14,6 +14,8 @@ def main() -> None:
     import opforge
 
     builder = opforge.get_accelerator().create_op_builder("CPUAdamBuilder")
+    if builder is None:
+        raise RuntimeError("the CPU has no CPUAdamBuilder")
     print("ready", flush=True)
     sys.stdin.readline()
     began = time.monotonic()

@@ -53,4 +53,4 @@ def _processor_seconds(before: Any) -> float:
     """Returns the seconds of all processors since `before`, in this process and those that it started."""
     now = os.times()
     names = ("user", "system", "children_user", "children_system")
-    return sum(getattr(now, name) - getattr(before, name) for name in names)
+    return float(sum(getattr(now, name) - getattr(before, name) for name in names))

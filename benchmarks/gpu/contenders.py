@@ -65,7 +65,7 @@ def reason(error: Exception) -> str:
 
 def captured(call: Call) -> Call:
     """Captures a call's work in a CUDA graph. Returns the graph's replay."""
-    side = torch.cuda.Stream()
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         call()

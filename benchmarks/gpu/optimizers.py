@@ -65,7 +65,8 @@ def _torch_kernel(lists: list[list[Tensor]]) -> Call:
     """Returns a call of torch's own kernel, without its optimizer around it, over the same lists."""
     steps = [torch.tensor(10.0, device=lists[0][0].device) for _ in lists[0]]
     numbers = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.01, "eps": 1e-8}
-    return lambda: torch._fused_adamw_(*lists, [], steps, amsgrad=False, maximize=False, **numbers)
+    fused: Callable[..., Any] = torch._fused_adamw_
+    return lambda: fused(*lists, [], steps, amsgrad=False, maximize=False, **numbers)
 
 
 def _beside_copy(

@@ -41,7 +41,7 @@ def _further_load(load: Callable[[], object]) -> float:
     return statistics.median(samples)
 
 
-def _watched(builder: Any) -> int:
+def _watched(builder: OpBuilder) -> int:
     """Returns how many files and folders a further load compares."""
     loaded = builder.current()
     if loaded is None:
@@ -59,7 +59,7 @@ def ours(builder: str) -> dict[str, Any]:
 
     imported = time.perf_counter()
     # Not shared with the timing of further loads: the cost of a function call would be part of what is measured.
-    module = opforge.get_accelerator().create_op_builder(builder).load()
+    module = opforge.get_accelerator().create_op_builder(builder).load()  # type: ignore[union-attr]
     loaded = time.perf_counter()
     added = sorted(set(sys.modules) - before)
     from opforge.bench.machine import byte_code  # imports opforge: not before the clock starts
@@ -67,8 +67,8 @@ def ours(builder: str) -> dict[str, Any]:
     return {
         "import": imported - began,
         "load": loaded - imported,
-        "again": _further_load(lambda: opforge.get_accelerator().create_op_builder(builder).load()),
-        "watched": _watched(opforge.get_accelerator().create_op_builder(builder)),
+        "again": _further_load(lambda: opforge.get_accelerator().create_op_builder(builder).load()),  # type: ignore[union-attr]
+        "watched": _watched(opforge.get_accelerator().create_op_builder(builder)),  # type: ignore[arg-type]
         "origin": module.origin,
         "path": module.path,
         "accelerator": type(opforge.get_accelerator()).__name__,
@@ -123,7 +123,7 @@ def floor(path: str) -> dict[str, Any]:
     import torch
 
     began = time.perf_counter()
-    torch.ops.load_library(path)
+    torch.ops.load_library(path)  # type: ignore[no-untyped-call]
     return {"import": 0.0, "load": time.perf_counter() - began}
 
 

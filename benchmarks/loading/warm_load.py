@@ -89,7 +89,7 @@ def _add_figures(report: Report, loads: Loads) -> None:
 
 
 def _median(loads: list[dict[str, Any]], name: str) -> float:
-    return statistics.median(load[name] for load in loads)
+    return float(statistics.median(load[name] for load in loads))
 
 
 def outside_package(scratch: Scratch) -> str:

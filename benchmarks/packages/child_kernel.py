@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 FURTHER = 2000
@@ -74,7 +75,7 @@ def install(name: str, url: str, root: str) -> dict[str, Any]:
     return {"import": imported, "install": installed, "total": imported + time.perf_counter() - began}
 
 
-MODES = {"bare": bare, "ours": ours, "install": install}
+MODES: dict[str, Callable[..., Any]] = {"bare": bare, "ours": ours, "install": install}
 
 if __name__ == "__main__":
     main()

@@ -8,6 +8,7 @@ import os
 import resource
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 
@@ -97,4 +98,5 @@ def _memory() -> int:
 if __name__ == "__main__":
     gc.disable()  # `import torch` leaves a full collection, of 75 ms, to whatever allocates next
     step, *arguments = sys.argv[1:]
-    print(json.dumps({"key": key, "push": push, "fetch": load, "miss": miss}[step](*arguments)))
+    steps: dict[str, Callable[..., Any]] = {"key": key, "push": push, "fetch": load, "miss": miss}
+    print(json.dumps(steps[step](*arguments)))
