@@ -31,10 +31,12 @@ class BuildFails(Exception):
 
 def expected(world: World, environment: dict[str, str], moved: str = "") -> dict[str, str]:
     """Returns what the op's functions must return. `moved` is the folder to which FOREIGN was copied, if it was."""
+    declared = world.declaration()
+    link = [*(f"-l{name}" for name in declared["libraries"]), *declared["extra_link_args"]]
     if moved:
         pattern = re.compile(re.escape(world.root) + rf"/({'|'.join(FOREIGN)})\b")
         environment = {name: pattern.sub(rf"{moved}/\1", value) for name, value in environment.items()}
-    declared = world.declaration()
+        link = [pattern.sub(rf"{moved}/\1", word) for word in link]
     compiler = shlex.split(environment.get("CXX", "g++"))
     user = [word for name in ("CPPFLAGS", "CXXFLAGS") for word in shlex.split(environment.get(name, ""))]
     macros = [f"-D{name}={value}" for name, value in declared["define_macros"].items()]
@@ -47,7 +49,6 @@ def expected(world: World, environment: dict[str, str], moved: str = "") -> dict
         sources.append(next((path for path in candidates if os.path.exists(path)), candidates[0]))
     command = [*compiler, "-std=c++17", "-fPIC", *flags]
     text = b"".join(_run([*command, "-E", "-P", source], world, environment) for source in sources)
-    link = [*(f"-l{name}" for name in declared["libraries"]), *declared["extra_link_args"]]
     link += shlex.split(environment.get("LDFLAGS", ""))
     # The assembler looks for what .incbin names in the folders, in their order.
     parts = [text, _compiler(compiler[0], environment), repr((folders, link)).encode()]
