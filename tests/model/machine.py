@@ -97,13 +97,16 @@ class Changes(Loads):
 
     @rule(by=load_by, name=st.sampled_from(("define_macros", "extra_compile_args", "version")), n=number)
     def change_a_flag(self, by, name, n):
+        self.set_flag(name, n)
+        self.load(by)
+
+    def set_flag(self, name, n):
         values = {
             "define_macros": {"MACRO": str(n), "BLOB": '"blob.txt"'},
             "extra_compile_args": [f"-DFLAG={n}"],
             "version": str(n),
         }
         self.world.attributes[name] = values[name]
-        self.load(by)
 
     @rule(
         by=load_by,

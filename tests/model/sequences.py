@@ -85,6 +85,13 @@ class Sequences(Changes):
         self.world.write("temporary/aside/optional.h", self.world.header_text("aside", "optional.h", n))
         self.load(by)
 
+    @rule(by=load_by, dates=st.permutations(("0", "1000000000")))
+    def change_the_date_that_a_source_holds(self, by, dates):
+        self.use_features(self.world.features | {"dated"}, "replace", "now")
+        for date in dates:
+            self.world.variables["SOURCE_DATE_EPOCH"] = date
+            self.load(by)
+
     @rule(by=load_by, n=number)
     def change_what_specs_say(self, by, n):
         self.world.remove("libs/specs")
@@ -93,6 +100,19 @@ class Sequences(Changes):
         for value in (n, 3 - n):
             self.world.write("libs/specs", f"*cc1plus:\n+ -DSPECS={value}\n\n")
             self.load(by)
+
+    @rule(
+        by=load_by,
+        layer=st.sampled_from(LAYERS),
+        name=st.sampled_from(("define_macros", "extra_compile_args")),
+        n=number,
+    )
+    def fill_a_layer_and_change_a_flag(self, by, layer, name, n):
+        self.world.layers = (layer,)
+        for value in (n, 3 - n):
+            self.set_flag(name, value)
+            self.load(by)
+            self.fill(layer)
 
     @rule(by=load_by, layer=st.sampled_from(LAYERS), n=number)
     def fill_a_layer_and_turn_the_roots_round(self, by, layer, n):
