@@ -93,6 +93,14 @@ class Sequences(Changes):
             self.load(by)
 
     @rule(by=load_by, n=number)
+    def change_what_the_assembler_reads(self, by, n):
+        self.use_features(self.world.features | {"embedded"}, "replace", "now")
+        for value in (n, 3 - n):
+            for place in ("late", "mine/include"):
+                self.world.write(f"{place}/blob.txt", f"<blob={place}{value}>")
+            self.load(by)
+
+    @rule(by=load_by, n=number)
     def change_what_specs_say(self, by, n):
         self.world.remove("libs/specs")
         self.world.variables["LIBRARY_PATH"] = self.world.path("libs")
