@@ -79,7 +79,7 @@ NOT_RUN = {
     ("docs/host-ops.md", 5): "needs ranks; tests/compile/ops/shm/test_group.py has some",
     ("docs/packages.md", 0): "a part of a package; tests/compile/packages loads such packages",
     ("docs/packages.md", 1): "needs an installed package; tests/compile/packages/test_get_kernel.py has some",
-    ("docs/remote.md", 0): "needs builders and a remote; tests/unit/remote/farm/test_executors.py has them",
+    ("docs/remote.md", 0): "needs builders and a remote: test_executors.py has them",
     ("docs/toolchains.md", 0): "needs a torch with CUDA; tests/compile/ops/test_device_builds.py builds it",
 }
 """(page, number of the piece) -> the reason why it is not run."""

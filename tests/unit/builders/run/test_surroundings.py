@@ -104,7 +104,7 @@ def test_a_file_on_another_file_system_is_stamped_before(tmp_path, around):
 
 def test_a_large_tree_is_looked_at_in_part_the_sources_first(tmp_path, around, monkeypatch):
     monkeypatch.setattr(surroundings, "MAX_FILES", 5)
-    for name in ("other/src/op.cpp", *(f"other/root/{number}/x.h" for number in range(20))):
+    for name in ("other/src/op.cpp", *(f"other/base/{number}/x.h" for number in range(20))):
         write(tmp_path, name, "")
-    seen = around(tmp_path / "other/src", tmp_path / "other/root")
+    seen = around(tmp_path / "other/src", tmp_path / "other/base")
     assert str(tmp_path / "other/src/op.cpp") in seen.stamps and len(seen.stamps) < 10
