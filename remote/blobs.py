@@ -1,123 +1,153 @@
-"""Blobs: an entry as a deterministic `tar.zst`, named by its SHA-256.
+"""Blobs: trees as deterministic `tar.zst`, named by their SHA-256. The same files give the same bytes.
 
-The same entry gives the same bytes. Unpacking trusts nothing but the digests that a signed offer states.
+Unpacking trusts nothing but the digests that a signed statement gives.
 """
 
 from __future__ import annotations
 
-import io
+import hashlib
 import os
-import tarfile
-from collections.abc import Mapping
-from typing import IO, Any
+from collections.abc import Iterable
+from typing import IO, Any, NamedTuple
 
 from opforge.cache.filesystem.disk import digest_of
-from opforge.cache.keys import canonical
-from opforge.cache.layout import entry_name
-from opforge.cache.records.entry import RECORD
-from opforge.cache.transfer.archive import MEMBER, member
 from opforge.cache.transfer.tar_reader import TarReader, open_regular, zstd
-
-from .offers import Blob, Offer
+from opforge.cache.trees import File, digest_of_files, digest_of_hashes, path_problem
 
 LEVEL = 9
 """zstd's level: a library of 1 MB packs in 30 ms to a third, and unpacks in 2 ms at any level."""
-SMALL_BYTES, SMALL_WINDOW_LOG = 2 << 20, 17
-"""A library up to this size is packed with a window of 128 KiB, which is what unpacking holds in memory: its blob is
-two percent larger. With the level's own window, of 4 MiB, the whole library would be in memory once more."""
+MAX_FILES = 10_000
+MAX_BLOB_BYTES, MAX_UNPACKED_BYTES = 2 << 30, 4 << 30
+
+
+class Blob(NamedTuple):
+    """What a statement says of a blob."""
+
+    sha256: str
+    size: int
+    """Bytes of the packed blob."""
+    unpacked: int
+    """Bytes of what it unpacks to."""
+
+    @property
+    def name(self) -> str:
+        """Its name in a store."""
+        return f"v1/blobs/sha256/{self.sha256[:2]}/{self.sha256}"
+
+
+class Tree(NamedTuple):
+    """What a statement says of a tree."""
+
+    digest: str
+    blob: Blob
 
 
 class BlobError(ValueError):
-    """A blob is not what its offer says; the text says why."""
+    """A blob is not what its statement says; the text says why."""
 
 
-class Counted(io.RawIOBase):
+class _Counted:
     """Passes bytes on and counts them."""
 
     def __init__(self, file: Any) -> None:
-        super().__init__()
         self._file, self.count = file, 0
 
-    def writable(self) -> bool:
-        """Returns true."""
-        return True
-
     def tell(self) -> int:
-        """Returns how many bytes have passed."""
         return self.count
 
     def write(self, data: Any) -> int:
-        """Passes bytes on; returns how many."""
         self._file.write(data)
         self.count += len(data)
         return len(data)
 
 
-def pack(folder: str, record: Mapping[str, Any], file: IO[bytes]) -> Blob:
-    """Writes the entry in a folder to a new file, and returns what an offer says of it.
+class _Hashed:
+    """Reads a file, and hashes what was read."""
 
-    Raises OSError, ValueError if the library is not the record's, ExtraNotInstalledError.
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self.digest = file, hashlib.sha256()
+
+    def read(self, size: int) -> bytes:
+        data = self._file.read(size)
+        self.digest.update(data)
+        return data
+
+
+def pack(folder: str, paths: Iterable[str], file: IO[bytes]) -> tuple[Tree, dict[str, str]]:
+    """Writes the files below a folder to a new file.
+
+    Returns the tree, and the SHA-256 of each file as it was packed: it may have changed since it was checked. Raises
+    OSError, ValueError for what is no regular file, ExtraNotInstalledError.
     """
-    text, prefix = canonical(record), f"entries/{entry_name(record['key'], record['sha256'])}"
-    parameter = zstd().CompressionParameter
-    options = {parameter.compression_level: LEVEL}
-    if record["size"] <= SMALL_BYTES:
-        options[parameter.window_log] = SMALL_WINDOW_LOG
-    with (
-        zstd().ZstdFile(file, "wb", options=options) as packed,
-        open_regular(os.path.join(folder, record["file"])) as library,
-    ):
-        if os.fstat(library.fileno()).st_size != record["size"] or digest_of(library.fileno()) != record["sha256"]:
-            raise ValueError(f"{folder} is damaged: its library is not that of its record")
-        library.seek(0)
-        counted = Counted(packed)
+    import tarfile  # not for what is unpacked
+
+    from opforge.cache.transfer.archive import member
+
+    hashes: dict[str, str] = {}
+    with zstd().ZstdFile(file, "wb", level=LEVEL) as packed:
+        counted: Any = _Counted(packed)
         with tarfile.open(fileobj=counted, mode="w", format=tarfile.PAX_FORMAT) as archive:
-            archive.addfile(member(f"{prefix}/{RECORD}", len(text)), io.BytesIO(text))
-            archive.addfile(member(f"{prefix}/{record['file']}", record["size"]), library)
+            for path in sorted(paths):
+                with open_regular(os.path.join(folder, path)) as content:
+                    reader: Any = _Hashed(content)
+                    archive.addfile(member(path, os.fstat(content.fileno()).st_size), reader)
+                    hashes[path] = reader.digest.hexdigest()
     file.flush()
     size = file.tell()
     file.seek(0)
-    return Blob(digest_of(file.fileno()), size, counted.count)
+    blob = Blob(digest_of(file.fileno()), size, counted.count)
+    file.seek(0)
+    return Tree(digest_of_hashes(hashes), blob), hashes
 
 
 def check(file: IO[bytes], blob: Blob) -> None:
-    """Raises BlobError if a file is not the blob that an offer names."""
+    """Raises BlobError if a file is not the blob that a statement names."""
+    file.flush()
     size = os.fstat(file.fileno()).st_size
     if size != blob.size:
         raise BlobError(f"the blob has {size} bytes instead of {blob.size}")
     file.seek(0)
     if digest_of(file.fileno()) != blob.sha256:
-        raise BlobError("the blob's digest differs from its offer's")
+        raise BlobError("the blob's digest differs from that in its statement")
     file.seek(0)
 
 
-def unpack(file: IO[bytes], offer: Offer, folder: str) -> None:
-    """Unpacks a blob that was checked into a new folder: the record and the library of the offer, and nothing else.
+def unpack(file: IO[bytes], tree: Tree, folder: str) -> list[File]:
+    """Unpacks a blob into a new folder, after checking it; returns the files.
 
-    Raises BlobError, OSError, ExtraNotInstalledError.
+    Only one file is on the disk that was not compared yet, and no more than a part of one in memory. Raises BlobError,
+    also for files that are not the tree's, OSError, ExtraNotInstalledError.
     """
+    check(file, tree.blob)
     os.mkdir(folder, 0o700)
-    expected = {RECORD: len(canonical(offer.record)), offer.record["file"]: int(offer.record["size"])}
+    files: dict[str, File] = {}
     try:
-        reader = TarReader(file, offer.blob.unpacked)
-        for path, size in reader.members():
-            match = MEMBER.fullmatch(path)
-            if match is None or match[1] != offer.entry or expected.pop(match[2], None) != size:
-                raise BlobError(f"{path!r} in the blob is not a file of its entry")
-            _write(os.path.join(folder, match[2]), reader)
-    except BlobError:
-        raise
+        reader = TarReader(file, tree.blob.unpacked)
+        for path, _size in reader.members():
+            problem = path_problem(path) or (f"{path!r} is in it twice" if path in files else "")
+            if len(files) == MAX_FILES:
+                problem = f"it has more than {MAX_FILES} files"
+            if problem:
+                raise ValueError(problem)
+            files[path] = File(path, _write(folder, path, reader), reader.is_executable)
     except ValueError as error:
         raise BlobError(f"the blob cannot be unpacked: {error}") from error
-    if expected:
-        raise BlobError(f"the blob lacks {', '.join(expected)}")
-    with open(os.path.join(folder, RECORD), "rb") as stored:
-        if stored.read() != canonical(offer.record):
-            raise BlobError("the record in the blob is not that of its offer")
+    if digest_of_files(files.values()) != tree.digest:
+        raise BlobError(f"the blob holds other files than its tree: {', '.join(sorted(files)[:3]) or 'none'}")
+    return sorted(files.values())
 
 
-def _write(path: str, reader: TarReader) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+def _write(folder: str, path: str, reader: TarReader) -> str:
+    """Writes the archive's current file to a new one; returns its SHA-256."""
+    full, digest = os.path.join(folder, path), hashlib.sha256()
+    try:
+        os.makedirs(os.path.dirname(full), mode=0o700, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        handle = os.open(full, flags, 0o700 if reader.is_executable else 0o600)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise ValueError(f"{path!r} is both a file and a folder in it") from error
     with os.fdopen(handle, "wb") as file:
         for chunk in reader.content():
+            digest.update(chunk)
             file.write(chunk)
+    return digest.hexdigest()

@@ -14,17 +14,20 @@ from opforge.builders.lookup.remotes import Request
 from opforge.cache import staging
 from opforge.cache.admit import admit
 from opforge.cache.filesystem.files import UNREADABLE
+from opforge.cache.keys import canonical
 from opforge.cache.maintenance import limits
-from opforge.cache.records.entry import FULL_CHECK_BYTES
+from opforge.cache.records.entry import FULL_CHECK_BYTES, RECORD
 from opforge.cache.records.fetched import Fetched, trust_stamp
 from opforge.cache.records.validity import Observation
 from opforge.cache.store import NO_RECORD, Rejected
 from opforge.errors import SignatureError, StoreError
 from opforge.events import emit
 
-from . import answers, blobs, fetched_entries, offers, revocation
+from . import answers, blobs, fetched_entries, op_statements, revocation, topics
+from .op_statements import Offer
 from .remotes import Remote
 from .signatures import trust
+from .statements import Signed, UnreadableStatement
 from .stores import open_store
 from .stores.protocol import ObjectStore
 
@@ -36,8 +39,8 @@ NOTHING = "it offers nothing for this description"
 class Candidate(NamedTuple):
     """An offer that can be used here."""
 
-    offer: offers.Offer
-    item: offers.Signed
+    offer: Offer
+    item: Signed
     signer: str
     """The name of the key that was accepted; empty for an unsigned remote."""
     rank: int
@@ -51,13 +54,13 @@ def candidates(
     `is_fresh` reads the lists of revoked offers again. `rejected` gets every other offer, with the reason. Raises
     RemoteError.
     """
-    stored_name = offers.name_of(request.description)
-    stored = store.get(stored_name, offers.MAX_FRAME_BYTES)
+    stored_name = op_statements.topic_of(request.description)
+    stored = store.get(stored_name, topics.MAX_FRAME_BYTES)
     if stored is None:
         rejected.append(Rejected(str(remote), NOTHING))
         return []
     try:
-        items = offers.read_frame(stored.data)
+        items = topics.read_frame(stored.data)
     except ValueError as error:
         raise StoreError(str(remote), f"reading {stored_name}", str(error), DAMAGED) from error
     trusted = trust.Trust("") if remote.is_unsigned else trust.read()
@@ -90,13 +93,13 @@ class _Judge:
         self._seen = Observation(request.root_paths, request.store.disk)
         self._lists: dict[str, revocation.Revocations | None] = {}
 
-    def candidate(self, item: offers.Signed, where: str) -> Candidate:
+    def candidate(self, item: Signed, where: str) -> Candidate:
         """Returns an offer that can be used. Raises SignatureError, _Unfit, StoreError."""
         what = f"{self._request.op}: an offer of {self._remote}"
         signers = [] if self._remote.is_unsigned else self._trust.signers(what, item.data, item.signatures)
         try:
-            offer = offers.parse(item.data, self._request.description)
-        except offers.UnreadableOffer as error:
+            offer = op_statements.parse(item.data, self._request.description)
+        except UnreadableStatement as error:
             raise _Unfit(str(error)) from error
         if offer.record["op"] != self._request.op:
             raise _Unfit(f"it is an op {offer.record['op']!r}")
@@ -106,7 +109,7 @@ class _Judge:
         signer = self._unrevoked(what, offer, signers) if signers else ""
         return Candidate(offer, item, signer, rank)
 
-    def _rank(self, offer: offers.Offer) -> int:
+    def _rank(self, offer: Offer) -> int:
         """Returns the rank of an offer. Raises _Unfit if it does not fit this machine and these files."""
         try:
             problem, rank = self._request.judge(offer.record)
@@ -117,7 +120,7 @@ class _Judge:
             raise _Unfit(problem)
         return rank
 
-    def _unrevoked(self, what: str, offer: offers.Offer, signers: Sequence[trust.TrustedKey]) -> str:
+    def _unrevoked(self, what: str, offer: Offer, signers: Sequence[trust.TrustedKey]) -> str:
         """Returns the name of a signer whose list does not revoke the offer. Raises SignatureError."""
         reasons = []
         for trusted in signers:
@@ -169,7 +172,7 @@ def fetch_from(remote: Remote, request: Request, is_fresh: bool, rejected: list[
             if not problem:
                 offer = candidate.offer
                 seconds = round(time.perf_counter() - began, 6)
-                fields = {"bytes": offer.blob.size, "path": str(remote), "result": offer.entry}
+                fields = {"bytes": offer.tree.blob.size, "path": str(remote), "result": offer.entry}
                 emit("fetch", op=request.op, seconds=seconds, **fields)
                 return True
             reasons.append(Rejected(f"{remote}, {candidate.offer.entry}", problem))
@@ -186,11 +189,11 @@ def _take(store: ObjectStore, remote: Remote, request: Request, candidate: Candi
     folder = staging.new_folder(layout, request.description)
     try:
         with open(os.path.join(folder, "blob"), "w+b") as file:
-            store.download(offer.blob.name, file, offer.blob.size)
-            file.flush()
-            blobs.check(file, offer.blob)
+            store.download(offer.tree.blob.name, file, offer.tree.blob.size)
             finished = os.path.join(folder, "entry")
-            blobs.unpack(file, offer, finished)
+            blobs.unpack(file, offer.tree, finished)
+        with open(os.path.join(finished, RECORD), "xb") as record:
+            record.write(canonical(offer.record))
         note = Fetched(
             remote=str(remote),
             offer=candidate.item.data.decode("ascii"),
@@ -202,7 +205,7 @@ def _take(store: ObjectStore, remote: Remote, request: Request, candidate: Candi
         synced = offer.record["size"] > FULL_CHECK_BYTES
         admit(layout, finished, request.store.owners, fetched=(request.description, note.to_bytes()), synced=synced)
     except StoreError as error:
-        if store.get(offers.name_of(request.description), offers.MAX_FRAME_BYTES) is None:
+        if store.get(op_statements.topic_of(request.description), topics.MAX_FRAME_BYTES) is None:
             raise  # it can no longer be read at all
         return str(error)
     except ValueError as error:  # BlobError too

@@ -12,7 +12,7 @@ from opforge.cache.records import fetched
 from opforge.cache.store import Rejected
 from opforge.errors import SignatureError
 
-from . import offers
+from . import op_statements
 from .revocation import Revocations
 from .signatures import signing, trust
 
@@ -45,7 +45,7 @@ def verify_again(request: Request, rejected: list[Rejected]) -> bool:
             signatures = [signing.parse(text, signing.SIGNATURE_BYTES) for text in note.signatures]
             data = note.offer.encode("ascii")
             keys = trust.allowed(trusted.signers(name, data, signatures), request.op, name)
-            if offers.parse(data, request.description).entry != name:
+            if op_statements.parse(data, request.description).entry != name:
                 raise ValueError("it is the offer of another entry")
             signer = note.signer if note.signer in [key.key.name for key in keys] else keys[0].key.name
             write_file(path, note._replace(signer=signer, trust=stamp).to_bytes())

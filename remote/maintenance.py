@@ -1,165 +1,202 @@
-"""What a remote holds: lists it, verifies it, removes what nothing needs."""
+"""What a store holds, whatever its kind: lists it, verifies it, collects what nothing needs."""
 
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from opforge.errors import RemoteError, SignatureError, StoreError
 
-from . import blobs, offers
+from . import blobs, kinds, statements, topics
 from .remotes import Remote
 from .signatures import trust
+from .statements import Signed, Statement, UnreadableStatement
 from .stores.protocol import Listed, ObjectStore
+from .topics import Topic
 
-OFFERS, BLOBS, CLAIMS = "v1/offers/", "v1/blobs/", "v1/claims/"
-RELEASES, MAX_RELEASE_BYTES = "v1/releases/", 9 << 20
-_BLOB_IN_RELEASE = re.compile(rb'"sha256":"([0-9a-f]{64})"')
-_OFFERS_NAME = re.compile(r"v1/offers/([0-9a-f]{32})\.json")
+BLOBS, CLAIMS = "v1/blobs/", "v1/claims/"
 UNUSED_SECONDS = 24 * 3600.0
-"""How old a blob is that no offer names, before it is removed: a publisher puts the blob first."""
+"""How old a blob or a statement is that nothing names, before it is removed: a publisher puts these first."""
+DAMAGED = "Correct or remove {} first"
+NEWER = "Run this with the newest opforge that publishes there"
 
 
-class Offered(NamedTuple):
-    """One offer of a remote. Times are seconds since the epoch, by the store's clock."""
+class Item(NamedTuple):
+    """One statement of a store. Times are seconds since the epoch, by the store's clock."""
 
-    description: str
-    op: str
-    entry: str
+    kind: str
+    topic: str
+    name: str
+    """The op or the package; empty if that cannot be read here."""
+    label: str
+    """An op's entry, a package's version."""
     target: str
     size: int
-    """Bytes of the blob."""
-    blob: str
+    """Bytes of all its blobs."""
     signers: tuple[str, ...]
     modified: float
-    """When the file of the description's offers was last written."""
+    """When the file of its topic was last written."""
+    withdrawn: str = ""
     problem: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what `opforge remote ls --json` prints of it: these names are public."""
+        """Returns what `--json` prints of it: these names are public."""
         return self._asdict()
 
 
-def files(store: ObjectStore) -> Iterator[tuple[str, Listed, list[offers.Signed], str]]:
-    """Yields (description, file, offers, problem) for each file of offers. Raises StoreError."""
-    for listed in sorted(store.list(OFFERS), key=lambda listed: listed.name):
-        match = _OFFERS_NAME.fullmatch(listed.name)
-        if match is None:
-            continue  # a lock of a folder's publisher, or none of ours
+class Placed(NamedTuple):
+    """A statement with its place in a topic."""
+
+    label: str
+    signed: Signed
+    withdrawn: str = ""
+    problem: str = ""
+
+
+def of_topic(store: ObjectStore, topic: Topic) -> Iterator[Placed]:
+    """Yields the statements of a topic, those with files of their own too. Raises StoreError."""
+    if topic.problem:
+        yield Placed("", Signed(b""), problem=topic.problem)
+    for item in topic.items:
+        yield Placed("", item)
+    for label, listed in topic.listing.statements.items() if topic.listing else ():
+        name = statements.name_of(listed.digest)
+        stored = store.get(name, statements.MAX_BYTES + (64 << 10))
         try:
-            stored = store.get(listed.name, offers.MAX_FRAME_BYTES)
-            if stored is not None:
-                yield match[1], listed, offers.read_frame(stored.data), ""
-        except ValueError as error:
-            yield match[1], listed, [], str(error)
+            if stored is None:
+                raise UnreadableStatement(f"its file {name} is missing")
+            yield Placed(label, statements.read_file(stored.data, listed.digest), listed.withdrawn)
+        except UnreadableStatement as error:
+            yield Placed(label, Signed(b""), listed.withdrawn, str(error))
 
 
-def offered(store: ObjectStore) -> Iterator[Offered]:
-    """Yields every offer of a remote. Signatures are not verified. Raises StoreError."""
-    for description, listed, items, problem in files(store):
-        if problem:
-            yield Offered(description, "", "", "", listed.size, "", (), listed.modified, problem)
-        for item in items:
-            yield _offered(description, listed, item)
+def items(store: ObjectStore, kind: str = "") -> Iterator[Item]:
+    """Yields every statement of a store. Signatures are not verified. Raises StoreError."""
+    for topic in topics.in_store(store, kind):
+        for placed in of_topic(store, topic):
+            yield _item(topic, placed)
 
 
-def _offered(description: str, listed: Listed, item: offers.Signed) -> Offered:
-    signers = tuple(signature.name for signature in item.signatures)
-    try:
-        offer = offers.parse(item.data, description)
-    except offers.UnreadableOffer as error:
-        return Offered(description, "", "", "", 0, "", signers, listed.modified, str(error))
-    record, blob = offer.record, offer.blob
-    return Offered(
-        description, record["op"], offer.entry, record["target"], blob.size, blob.name, signers, listed.modified
+def _item(topic: Topic, placed: Placed) -> Item:
+    signers = tuple(signature.name for signature in placed.signed.signatures)
+    item = Item(
+        topic.kind, topic.topic, "", placed.label, "", 0, signers, topic.file.modified, placed.withdrawn, placed.problem
     )
+    if placed.problem:
+        return item
+    try:
+        stated = statements.parse(placed.signed.data)
+        item = item._replace(size=sum(tree.blob.size for tree in stated.trees))
+        kind = kinds.of(topic.kind)
+        if kind is None:
+            return item._replace(problem=f"the kind {topic.kind!r} is unknown to this opforge")
+        shown = kind.shown(statements.parse_as(placed.signed.data, topic.kind, topic.topic))
+        return item._replace(name=shown.name, label=shown.label, target=shown.target)
+    except ValueError as error:
+        return item._replace(problem=str(error))
 
 
 def verify(
-    store: ObjectStore, remote: Remote, on_progress: Callable[[int], None] = lambda _count: None
-) -> list[Offered]:
-    """Checks every offer of a remote as a fetch does, blob and library included; returns all, with their problems.
+    store: ObjectStore, remote: Remote, on_progress: Callable[[int], None] = lambda _count: None, kind: str = ""
+) -> list[Item]:
+    """Checks every statement of a store as those who load it do, with all trees; returns all, with their problems.
 
-    Raises TrustFileError, StoreError if the remote cannot be listed.
+    Raises TrustFileError, StoreError if the store cannot be listed.
     """
-    trusted, checked = trust.read(), list[Offered]()
-    for description, listed, items, problem in files(store):
-        if problem:
-            checked.append(Offered(description, "", "", "", listed.size, "", (), listed.modified, problem))
-        for item in items:
-            offer = _offered(description, listed, item)
-            if not offer.problem:
-                offer = offer._replace(problem=_problem(store, remote, trusted, item, description))
-            checked.append(offer)
+    trusted, checked = trust.read(), list[Item]()
+    for topic in topics.in_store(store, kind):
+        for placed in of_topic(store, topic):
+            item = _item(topic, placed)
+            if not item.problem:
+                item = item._replace(problem=_problem(store, remote, trusted, topic, placed.signed))
+            checked.append(item)
             on_progress(len(checked))
     return checked
 
 
-def _problem(store: ObjectStore, remote: Remote, trusted: trust.Trust, item: offers.Signed, description: str) -> str:
+def _problem(store: ObjectStore, remote: Remote, trusted: trust.Trust, topic: Topic, signed: Signed) -> str:
+    """Returns why a statement would not be accepted, or an empty text."""
+    kind = kinds.of(topic.kind)
+    assert kind is not None  # `_item` has looked
     try:
-        signers = [] if remote.is_unsigned else trusted.signers("it", item.data, item.signatures)
-        offer = offers.parse(item.data, description)
+        signers = [] if remote.is_unsigned else trusted.signers("it", signed.data, signed.signatures)
+        stated = statements.parse_as(signed.data, topic.kind, topic.topic)
         if not remote.is_unsigned:
-            trust.allowed(signers, offer.record["op"], "it")
-        with tempfile.TemporaryDirectory() as folder, open(os.path.join(folder, "blob"), "w+b") as file:
-            store.download(offer.blob.name, file, offer.blob.size)
-            file.flush()
-            blobs.check(file, offer.blob)
-            blobs.unpack(file, offer, os.path.join(folder, "entry"))
+            trust.allowed(signers, kind.subject(stated), "it")
+        with ExitStack() as stack:
+            folders = {}
+            for tree in stated.trees:
+                folder = stack.enter_context(tempfile.TemporaryDirectory())
+                folders[tree.digest] = os.path.join(folder, "tree")
+                with open(os.path.join(folder, "blob"), "w+b") as file:
+                    store.download(tree.blob.name, file, tree.blob.size)
+                    blobs.unpack(file, tree, folders[tree.digest])
+            return kind.problem(stated, folders)
     except SignatureError as error:
         return error.reason
     except (ValueError, RemoteError) as error:
         return str(error)
-    return ""
 
 
 class Unused(NamedTuple):
-    """An object of a remote that nothing needs."""
+    """An object of a store that nothing needs."""
 
     name: str
     size: int
     reason: str
 
 
-def _of_packages(store: ObjectStore) -> set[str]:
-    """Returns the blobs that releases of packages name. Raises StoreError."""
-    named = set[str]()
-    for listed in store.list(RELEASES):
-        stored = store.get(listed.name, MAX_RELEASE_BYTES)
-        digests = _BLOB_IN_RELEASE.findall(stored.data) if stored else []
-        named |= {f"{BLOBS}sha256/{digest[:2]}/{digest}" for digest in (digest.decode() for digest in digests)}
-    return named
-
-
 def unused(store: ObjectStore, now: float, unused_for: float | None = None) -> Iterator[Unused]:
-    """Yields what `remote gc` removes: blobs that nothing names, and with `unused_for` files of offers that old.
+    """Yields what is collected: statements and blobs that nothing names, and old claims.
 
-    `now` and `unused_for` are seconds; `now` is by the store's clock. Raises StoreError, and stops at a file of offers
-    that cannot be read: it may name any blob.
+    With `unused_for`, also topics that hold their statements and to which nothing was added for so long. `now` and
+    `unused_for` are seconds; `now` is by the store's clock. Statements of kinds that are unknown here are kept, with
+    their trees. Raises StoreError, and stops at a topic or a statement that cannot be read: it may name any blob.
     """
-    listed_blobs = list(store.list(BLOBS))  # before the offers: one that is published meanwhile names an older blob
-    named = _of_packages(store)
-    for description, listed, items, problem in files(store):
-        if problem:
-            hint = f"Correct or remove {listed.name} first"
-            raise StoreError(store.url, "collecting what nothing names", f"{listed.name}: {problem}", hint)
-        if unused_for is not None and now - listed.modified > unused_for:
-            days = (now - listed.modified) / 86400
-            yield Unused(listed.name, listed.size, f"nothing was published for it for {days:.0f} d")
+    # Before the topics: what is published meanwhile names older files.
+    there, files = list(store.list(BLOBS)), list(store.list(statements.FOLDER))
+    named, listed = set[str](), set[str]()
+    for topic in topics.in_store(store):
+        if topic.problem:
+            raise _stopped(store, topic.file.name, topic.problem, DAMAGED.format(topic.file.name))
+        if unused_for is not None and topic.items and now - topic.file.modified > unused_for:
+            days = (now - topic.file.modified) / 86400
+            yield Unused(topic.file.name, topic.file.size, f"nothing was published for it for {days:.0f} d")
             continue
-        for item in items:
-            try:
-                named.add(offers.parse(item.data, description).blob.name)
-            except offers.UnreadableOffer as error:
-                hint = "Run this with the newest opforge that publishes there"
-                reason = f"an offer in {listed.name} cannot be read: {error}"
-                raise StoreError(store.url, "collecting what nothing names", reason, hint) from error
-    for blob in listed_blobs:
-        if blob.name not in named and now - blob.modified > UNUSED_SECONDS:
-            yield Unused(blob.name, blob.size, "no offer and no release names it")
+        for item in topic.items:
+            named |= _blobs(store, topic.file.name, item.data)
+        listed |= {entry.digest for entry in topic.listing.statements.values()} if topic.listing else set()
+    for file in files:
+        digest = file.name.rpartition("/")[2]
+        if digest not in listed and _is_old(file, now):
+            yield Unused(file.name, file.size, "no topic names it")
+            continue
+        stored = store.get(file.name, statements.MAX_BYTES + (64 << 10))
+        if stored is not None:
+            named |= _blobs(store, file.name, stored.data.partition(b"\n")[0])
+    for blob in there:
+        if blob.name not in named and _is_old(blob, now):
+            yield Unused(blob.name, blob.size, "no statement names it")
     for claim in store.list(CLAIMS):
-        if now - claim.modified > UNUSED_SECONDS:
+        if _is_old(claim, now):
             yield Unused(claim.name, claim.size, "its owner is gone")
+
+
+def _is_old(file: Listed, now: float) -> bool:
+    return now - file.modified > UNUSED_SECONDS
+
+
+def _blobs(store: ObjectStore, where: str, data: bytes) -> set[str]:
+    """Returns the names of the blobs of a statement. Raises StoreError if it cannot be read."""
+    try:
+        stated: Statement = statements.parse(data)
+    except UnreadableStatement as error:
+        raise _stopped(store, where, str(error), NEWER) from error
+    return {tree.blob.name for tree in stated.trees}
+
+
+def _stopped(store: ObjectStore, where: str, problem: str, hint: str) -> StoreError:
+    return StoreError(store.url, "collecting what nothing names", f"{where}: {problem}", hint)

@@ -1,103 +1,189 @@
-"""Copies a remote to another one: offers with their signatures as they are, so that no key is needed."""
+"""Copies topics to another store, whatever their kinds: signatures stay as they are, so that no key is needed."""
 
 from __future__ import annotations
 
-import os
 import tempfile
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, NamedTuple
 
 from opforge.errors import PublishError, StoreError
 
-from . import blobs, maintenance, offers, revocation
+from . import blobs, kinds, maintenance, revocation, statements, topics
+from .maintenance import Placed
+from .stores.protocol import Listed as StoredFile
 from .stores.protocol import ObjectStore
+from .topics import Listing, Topic
+from .transfer import Report, Reported, ignore
 
 REVOKED = "v1/revoked/"
+Accepts = Callable[[str, str], bool]
+"""Returns whether a statement is copied, by its kind and the name of its op or package."""
 
 
 class Copied(NamedTuple):
-    """One description that was copied."""
+    """One topic that was copied."""
 
-    description: str
-    offers: int
-    """The offers that the target had not."""
+    kind: str
+    topic: str
+    statements: int
+    """Those that the target had not."""
     size: int
     """Bytes of the blobs that were copied."""
-    problem: str = ""
+    problems: tuple[str, ...] = ()
 
 
 def copy(
-    source: ObjectStore, target: ObjectStore, accepts: Callable[[str], bool] = lambda _op: True
+    source: ObjectStore, target: ObjectStore, accepts: Accepts = lambda _kind, _name: True, report: Report = ignore
 ) -> Iterator[Copied]:
-    """Copies what the target lacks, blobs first; yields each description. Lists of revoked offers are copied first.
+    """Copies what the target lacks, blobs first; yields each topic. Lists of revoked offers are copied first.
 
-    `accepts` returns whether the offers of an op are copied. Each blob is compared with its offer; signatures are
-    verified by those who fetch. Raises StoreError, PublishError.
+    Each blob is compared with its statement; signatures are verified by those who load. A label under which the target
+    has another statement is left alone and reported. Raises StoreError, PublishError.
     """
+    copy_revocations(source, target)
+    for topic in topics.in_store(source):
+        copied = copy_topic(source, target, topic, accepts, report)
+        if copied is not None:
+            yield copied
+
+
+def copy_named(
+    source: ObjectStore, target: ObjectStore, kind: str, names: Collection[str], report: Report = ignore
+) -> Iterator[Copied]:
+    """Copies these topics of a kind, as `copy` does. The source need not be able to list what it holds."""
+    for topic in sorted(names):
+        name = topics.name_of(kind, topic)
+        stored = source.get(name, topics.MAX_LISTING_BYTES)
+        if stored is None:
+            yield Copied(kind, topic, 0, 0, (f"{source.url} has no {kind} {topic}",))
+            continue
+        read = topics.read(stored.data, kind, topic, StoredFile(name, len(stored.data), 0.0))
+        copied = copy_topic(source, target, read, lambda _kind, _name: True, report)
+        if copied is not None:
+            yield copied
+
+
+def copy_topic(
+    source: ObjectStore, target: ObjectStore, topic: Topic, accepts: Accepts, report: Report = ignore
+) -> Copied | None:
+    """Copies one topic; None if it holds no statement that `accepts` names. Raises StoreError, PublishError."""
+    if topic.problem:
+        return Copied(topic.kind, topic.topic, 0, 0, (topic.problem,))
+    theirs = _labels(target, topic) if topic.listing else {}
+    size, problems, ready = 0, list[str](), list[Placed]()
+    for placed in maintenance.of_topic(source, topic):
+        try:
+            if placed.problem:
+                raise ValueError(f"{placed.label}: {placed.problem}")
+            if not accepts(topic.kind, _name(topic, placed)):
+                continue
+            if theirs.get(placed.label, placed.signed.digest) != placed.signed.digest:
+                raise ValueError(f"{topic.topic} {placed.label}: {target.url} has other files of this version")
+            if placed.label not in theirs:
+                size += _copy_trees(source, target, placed, report, f"{topic.topic} {placed.label}".strip())
+            ready.append(placed)
+        except (ValueError, StoreError) as error:
+            problems.append(str(error))
+    if not ready and not problems:
+        return None
+    count = _merge_items(target, topic, ready) if topic.listing is None else _merge_labels(target, topic, ready, theirs)
+    return Copied(topic.kind, topic.topic, count, size, tuple(problems))
+
+
+def _name(topic: Topic, placed: Placed) -> str:
+    """Returns the name of a statement's op or package; its topic's if the kind is unknown, or it cannot be read."""
+    kind = kinds.of(topic.kind)
+    try:
+        return kind.shown(statements.parse(placed.signed.data)).name if kind else topic.topic
+    except ValueError:
+        return topic.topic
+
+
+def _labels(target: ObjectStore, topic: Topic) -> dict[str, str]:
+    """Returns the digest of each statement that the target's topic names, by label."""
+    listing = topics.read_named(target, topic.kind, topic.topic) or Listing(topic.kind, topic.topic)
+    return {label: listed.digest for label, listed in listing.statements.items()}
+
+
+def _copy_trees(source: ObjectStore, target: ObjectStore, placed: Placed, report: Report, what: str) -> int:
+    """Copies the blobs of a statement, then its file; returns the bytes of the blobs. BlobError, StoreError."""
+    size = 0
+    for tree in statements.parse(placed.signed.data).trees:
+        with tempfile.TemporaryFile() as file:
+            reported: Any = Reported(file, report, f"{what} {tree.digest[:8]}", tree.blob.size)
+            source.download(tree.blob.name, reported, tree.blob.size)
+            blobs.check(file, tree.blob)
+            size += tree.blob.size if target.put_if_absent(tree.blob.name, file) else 0
+    if placed.label:
+        target.put_if_absent(statements.name_of(placed.signed.digest), placed.signed.file())
+    return size
+
+
+def _merge_items(target: ObjectStore, topic: Topic, ready: list[Placed]) -> int:
+    """Adds statements to a topic that holds them; returns how many are new. Raises StoreError, PublishError."""
+    new: list[statements.Signed] = []
+
+    def change(stored: bytes | None) -> bytes | None:
+        before = topics.read_frame(stored) if stored is not None else []
+        new[:] = [placed.signed for placed in ready if placed.signed not in before]
+        replaced = {item.data for item in new}
+        kept = [item for item in before if item.data not in replaced]
+        return topics.frame([*kept, *new][-topics.MAX_ITEMS :]) if new else None
+
+    name = topics.name_of(topic.kind, topic.topic)
+    topics.edit(target, name, topics.MAX_FRAME_BYTES, change, f"{topic.kind} {topic.topic}")
+    return len(new)
+
+
+def _merge_labels(target: ObjectStore, topic: Topic, ready: list[Placed], theirs: dict[str, str]) -> int:
+    """Adds labels to a topic that names its statements; returns how many are new. Raises StoreError, PublishError."""
+    listing = topic.listing
+    assert listing is not None  # the caller has looked
+
+    def change(stored: bytes | None) -> bytes | None:
+        current = Listing(topic.kind, topic.topic)
+        if stored is not None:
+            current = topics.read_listing(stored, topic.kind, topic.topic)
+        own = current.statements
+        same = {
+            placed.label: listing.statements[placed.label]
+            for placed in ready
+            if placed.label not in own or own[placed.label].digest == placed.signed.digest
+        }
+        is_current = all(own.get(label) == listed for label, listed in same.items())
+        # The state of the copy is that of the source: lock files that were made from one serve with the other. A
+        # withdrawal that was taken back has changed nothing else.
+        if is_current and (current.sequence >= listing.sequence or not same):
+            return None
+        state = max(listing.sequence, current.sequence + 1)
+        return current._replace(sequence=state, statements={**own, **same}).data()
+
+    name = topics.name_of(topic.kind, topic.topic)
+    topics.edit(target, name, topics.MAX_LISTING_BYTES, change, f"{topic.kind} {topic.topic}")
+    return len({placed.label for placed in ready} - theirs.keys())
+
+
+def copy_revocations(source: ObjectStore, target: ObjectStore) -> None:
+    """Copies the lists of revoked offers, unless the target has newer ones. Raises StoreError, PublishError."""
     for listed in source.list(REVOKED):
         _copy_newest(source, target, listed.name)
-    for description, _listed, items, problem in maintenance.files(source):
-        if problem:
-            yield Copied(description, 0, 0, problem)
-            continue
-        yield _copy_offers(source, target, description, items, accepts)
 
 
 def _copy_newest(source: ObjectStore, target: ObjectStore, name: str) -> None:
-    """Copies a list of revoked offers, unless the target has a newer one. Raises StoreError, PublishError."""
-    for _attempt in range(revocation.ATTEMPTS):
-        ours, theirs = source.get(name, offers.MAX_FRAME_BYTES), target.get(name, offers.MAX_FRAME_BYTES)
-        if ours is None:
-            return
+    ours = source.get(name, topics.MAX_FRAME_BYTES)
+    if ours is None:
+        return
+
+    def date_of(data: bytes) -> float:
         try:
-            dates = [
-                revocation.parse(offers.read_frame(stored.data)[0].data).date for stored in (ours, theirs) if stored
-            ]
+            return revocation.parse(topics.read_frame(data)[0].data).date
         except (ValueError, IndexError) as error:
             raise PublishError(name, target.url, str(error), "Make it anew: opforge remote revoke URL") from error
-        if theirs is not None and dates[0] <= dates[1]:
-            return
-        if theirs is None and target.put_if_absent(name, ours.data):
-            return
-        if theirs is not None and target.put_if_unchanged(name, ours.data, theirs.version):
-            return
-    raise PublishError(name, target.url, "others kept changing it", "Try again")
 
-
-def _copy_offers(
-    source: ObjectStore,
-    target: ObjectStore,
-    description: str,
-    items: list[offers.Signed],
-    accepts: Callable[[str], bool],
-) -> Copied:
-    name, size, problems, ready = offers.name_of(description), 0, list[str](), list[offers.Signed]()
-    for item in items:
-        try:
-            offer = offers.parse(item.data, description)
-            if not accepts(offer.record["op"]):
-                continue
-            size += _copy_blob(source, target, offer.blob)
-            ready.append(item)
-        except (ValueError, StoreError) as error:
-            problems.append(str(error))
-    for _attempt in range(revocation.ATTEMPTS):
-        stored = target.get(name, offers.MAX_FRAME_BYTES)
-        before = offers.read_frame(stored.data) if stored else []
-        new = [item for item in ready if item not in before]
-        if not new:
-            return Copied(description, 0, size, "; ".join(problems))
-        replaced = {item.data for item in new}
-        data = offers.frame([*(item for item in before if item.data not in replaced), *new][-offers.MAX_OFFERS :])
-        if target.put_if_unchanged(name, data, stored.version) if stored else target.put_if_absent(name, data):
-            return Copied(description, len(new), size, "; ".join(problems))
-    raise PublishError(description, target.url, "others kept changing its file of offers", "Try again")
-
-
-def _copy_blob(source: ObjectStore, target: ObjectStore, blob: offers.Blob) -> int:
-    """Copies a blob that the target lacks; returns its bytes. Raises BlobError, StoreError."""
-    with tempfile.TemporaryDirectory() as folder, open(os.path.join(folder, "blob"), "w+b") as file:
-        source.download(blob.name, file, blob.size)
-        file.flush()
-        blobs.check(file, blob)
-        return blob.size if target.put_if_absent(blob.name, file) else 0
+    date = date_of(ours.data)
+    topics.edit(
+        target,
+        name,
+        topics.MAX_FRAME_BYTES,
+        lambda theirs: None if theirs is not None and date_of(theirs) >= date else ours.data,
+    )

@@ -6,7 +6,6 @@ Two publishers at once lose nothing. One that is killed leaves at most a blob th
 from __future__ import annotations
 
 import os
-import random
 import tempfile
 import time
 from collections.abc import Mapping
@@ -18,13 +17,12 @@ from opforge.cache.records.entry import read_record
 from opforge.errors import PublishError
 from opforge.events import emit
 
-from . import blobs, offers, revocation
+from . import blobs, op_statements, revocation, statements, topics
 from .remotes import Remote
 from .signatures.keys import Signer
+from .statements import Signed
 from .stores.protocol import ObjectStore
 
-ATTEMPTS, PAUSE_SECONDS = 20, 0.05
-"""How often the file of offers is written again after another publisher was quicker, and the first pause."""
 FLAGS_HINT = "Build it without them, or add flags=1 to the remote's URL"
 
 
@@ -50,11 +48,12 @@ def push(store: ObjectStore, remote: Remote, folder: str, description: str, sign
     what, entry = f"{record['op']} {os.path.basename(folder)}", entry_name(record["key"], record["sha256"])
     try:
         with tempfile.TemporaryFile() as file:
-            blob = blobs.pack(folder, record, file)
-            data = offers.offer_bytes(record, description, blob)
-            item = offers.Signed(data, (signer(data),) if signer else ())
-            file.seek(0)
-            store.put_if_absent(blob.name, file)
+            tree, _hashes = blobs.pack(folder, [record["file"]], file)
+            if tree.digest != op_statements.tree_digest(record):
+                raise ValueError(f"{folder} is damaged: its library is not that of its record")
+            stated = op_statements.statement(record, description, tree)
+            item = statements.signed(stated, [signer] if signer else [], topics.MAX_ITEM_BYTES)
+            store.put_if_absent(tree.blob.name, file)
         if signer:
             revocation.publish(store, signer, item.signatures[0].name)
         is_new = _add(store, remote, description, item, entry, what)
@@ -62,8 +61,8 @@ def push(store: ObjectStore, remote: Remote, folder: str, description: str, sign
         raise PublishError(what, str(remote), str(error), "Nothing was published") from error
     if is_new:
         seconds = round(time.perf_counter() - began, 6)
-        emit("push", op=record["op"], seconds=seconds, bytes=blob.size, path=str(remote), result=entry)
-    return Pushed(record["op"], entry, description, blob.size, is_new)
+        emit("push", op=record["op"], seconds=seconds, bytes=tree.blob.size, path=str(remote), result=entry)
+    return Pushed(record["op"], entry, description, tree.blob.size, is_new)
 
 
 def description_of(folder: str) -> str:
@@ -88,31 +87,26 @@ def _record(remote: Remote, folder: str) -> Mapping[str, Any]:
     return record
 
 
-def _add(store: ObjectStore, remote: Remote, description: str, item: offers.Signed, entry: str, what: str) -> bool:
+def _add(store: ObjectStore, remote: Remote, description: str, item: Signed, entry: str, what: str) -> bool:
     """Adds an offer to the file of a description; returns False if it was there already.
 
     Raises PublishError, StoreError, ValueError.
     """
-    name, pause = offers.name_of(description), PAUSE_SECONDS
-    for attempt in range(ATTEMPTS):
-        stored = store.get(name, offers.MAX_FRAME_BYTES)
-        items = offers.read_frame(stored.data) if stored else []
+
+    def change(stored: bytes | None) -> bytes | None:
+        items = topics.read_frame(stored) if stored is not None else []
         merged = merge(items, item, entry)
         if merged == items:
-            return False
-        if len(merged) > offers.MAX_OFFERS:
+            return None
+        if len(merged) > topics.MAX_ITEMS:
             hint = "Remove old ones: opforge remote gc --unused-for AGE URL"
-            raise PublishError(what, str(remote), f"its description has {offers.MAX_OFFERS} offers already", hint)
-        data = offers.frame(merged)
-        if store.put_if_unchanged(name, data, stored.version) if stored else store.put_if_absent(name, data):
-            return True
-        if attempt < ATTEMPTS - 1:
-            time.sleep(random.uniform(0, pause))  # noqa: S311 - publishers must not try again in step
-            pause = min(2.0, pause * 1.7)
-    raise PublishError(what, str(remote), "others kept changing its file of offers", "Try again")
+            raise PublishError(what, str(remote), f"its description has {topics.MAX_ITEMS} offers already", hint)
+        return topics.frame(merged)
+
+    return topics.edit(store, op_statements.topic_of(description), topics.MAX_FRAME_BYTES, change, what) is not None
 
 
-def merge(items: list[offers.Signed], item: offers.Signed, entry: str) -> list[offers.Signed]:
+def merge(items: list[Signed], item: Signed, entry: str) -> list[Signed]:
     """Returns the offers with a new one: as a further signature of the same bytes, or as another offer.
 
     An offer of the same library by the same key stays as it is: two builds differ in how long they took.
@@ -123,13 +117,13 @@ def merge(items: list[offers.Signed], item: offers.Signed, entry: str) -> list[o
         if names <= others and (other.data == item.data or _entry_of(other) == entry):
             return items
         if other.data == item.data:
-            signatures = (*other.signatures, *item.signatures)[-offers.MAX_SIGNATURES :]
+            signatures = (*other.signatures, *item.signatures)[-statements.MAX_SIGNATURES :]
             return [*items[:at], item._replace(signatures=signatures), *items[at + 1 :]]
     return [*items, item]
 
 
-def _entry_of(item: offers.Signed) -> str:
+def _entry_of(item: Signed) -> str:
     try:
-        return offers.parse(item.data).entry
+        return op_statements.parse(item.data).entry
     except ValueError:
         return ""  # of a newer opforge, or damaged: it stays

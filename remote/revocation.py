@@ -21,12 +21,13 @@ from opforge.cache.keys import canonical
 from opforge.cache.layout import DIGITS
 from opforge.errors import PublishError, SettingError
 
-from .offers import MAX_FRAME_BYTES, Signed, frame, read_frame
 from .signatures import own_lists
 from .signatures.keys import Signer
 from .signatures.signing import is_signed
 from .signatures.trust import TrustedKey
+from .statements import Signed
 from .stores.protocol import ObjectStore
+from .topics import MAX_FRAME_BYTES, frame, read_frame
 
 FORMAT = 1
 ENTRY = re.compile(rf"[0-9a-f]{{32}}-[0-9a-f]{{{DIGITS}}}")

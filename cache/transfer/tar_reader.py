@@ -135,6 +135,8 @@ class TarReader:
                 self._allowed = min(MAX_BYTES, max(FREE_BYTES, MAX_RATIO * size))
         self._allowed = min(self._allowed, MAX_BYTES if allowed is None else allowed)
         self._total = self._unread = self._padding = 0
+        self.is_executable = False
+        """Whether the current file's mode says that its owner may execute it."""
 
     def members(self) -> Iterator[tuple[str, int]]:
         """Yields (name, bytes) of each file. Raises ValueError for what an export would not write."""
@@ -157,6 +159,7 @@ class TarReader:
             if kind == PAX and size <= MAX_NAME and not long_name:
                 long_name = _long_name(b"".join(self.content()), name)
             elif kind in REGULAR:
+                self.is_executable = bool((_octal(header[100:108]) or 0) & 0o100)
                 yield long_name or name, size
                 long_name = ""
             else:

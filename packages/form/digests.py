@@ -9,25 +9,14 @@ import os
 import stat
 from collections.abc import Mapping
 
+from opforge.cache.trees import digest_of_hashes
+from opforge.cache.trees import path_problem as path_problem
+
 CHUNK = 64 << 10
 """Bytes that are read at a time: small enough that the same memory is used again."""
 SIZES = {"sha256": 32, "sha512": 64}
 LEFT_OUT = ("metadata.json", "metadata.json.sigstore")
 """Files of a variant without a digest: the one that holds the digests, and its signature."""
-MAX_PATH, MAX_PART = 400, 255
-
-
-def path_problem(path: str) -> str:
-    """Returns why a file of a package may not have this path, or an empty text."""
-    parts = path.split("/")
-    if not path or len(path) > MAX_PATH or not path.isascii() or not path.isprintable() or "\\" in path or ":" in path:
-        return f"{ascii(path)[:100]} is no path of a file in a package"
-    if any(part in ("", ".", "..") or part.endswith((".", " ")) for part in parts):
-        return f"{ascii(path)[:100]} does not stay inside the package"
-    longest = max(map(len, parts))
-    if longest > MAX_PART:
-        return f"{ascii(path)[:100]} has a part of {longest} characters, more than {MAX_PART}"
-    return ""
 
 
 def text_problem(value: object, algorithm: str) -> str:
@@ -107,9 +96,6 @@ def problems(folder: str, expected: Mapping[str, str], algorithm: str = "sha256"
 
 
 def tree_digest(files: Mapping[str, str], metadata: bytes) -> str:
-    """Returns the SHA-256, in hex digits, that names a variant: over each path with its digest, and the metadata."""
-    digest = hashlib.sha256()
-    for path, value in sorted(files.items()):
-        digest.update(f"{path}\0{value}\0".encode())
-    digest.update(hashlib.sha256(metadata).digest())
-    return digest.hexdigest()
+    """Returns the digest that names a variant's tree, by the SHA-256 of each file in base64, and the metadata."""
+    hashes = {path: base64.b64decode(value).hex() for path, value in files.items()}
+    return digest_of_hashes({**hashes, "metadata.json": hashlib.sha256(metadata).hexdigest()})

@@ -10,7 +10,8 @@ from opforge.packages.installed.layout import Root
 from opforge.packages.installed.releases import Installed
 from opforge.packages.registry import fetched, install, release, selection
 from opforge.packages.registry.selection import Choice, Source, Verified
-from opforge.packages.registry.transfer import Report, ignore
+from opforge.remote import statements
+from opforge.remote.transfer import Report, ignore
 
 from . import hub_install, locking
 from .lock_file import LockedKernel
@@ -48,7 +49,7 @@ def install_locked(
 def _choice(kernel: LockedKernel, among: Sequence[Source], all_platforms: bool) -> Choice:
     """Returns what a locked release installs. Its digest is the lock's, so the index need not be read."""
     for source in among:
-        where = f"{source.remote}/{release.file_name(kernel.digest)}"
+        where = f"{source.remote}/{statements.name_of(kernel.digest)}"
         # Whether another remote has it only that remote can say.
         is_known = len(among) == 1 or str(source.remote) == kernel.source
         signed = fetched.signed(source.store, kernel.digest, where, is_known)

@@ -11,16 +11,17 @@ import json
 from opforge.cache import machine_folder
 from opforge.cache.filesystem.files import UNREADABLE
 from opforge.errors import KernelFormatError
+from opforge.remote import statements
+from opforge.remote.statements import Signed
 from opforge.remote.stores.protocol import ObjectStore
 
 from . import release
-from .release import SignedRelease
 
 MAX_KEPT_BYTES = 1 << 20
 """A larger release is fetched each time."""
 
 
-def signed(store: ObjectStore, digest: str, where: str, from_kept: bool = True) -> SignedRelease | None:
+def signed(store: ObjectStore, digest: str, where: str, from_kept: bool = True) -> Signed | None:
     """Returns a release by its digest; None if the store has none. Its signatures are not verified here.
 
     Unless `from_kept`, the store is asked in any case.
@@ -30,7 +31,7 @@ def signed(store: ObjectStore, digest: str, where: str, from_kept: bool = True) 
     kept = _kept(digest) if from_kept else None
     if kept is not None:
         return kept
-    stored = store.get(release.file_name(digest), release.MAX_BYTES)
+    stored = store.get(statements.name_of(digest), release.MAX_BYTES)
     if stored is None:
         return None
     fetched = release.split(stored.data, digest, where)
@@ -39,7 +40,7 @@ def signed(store: ObjectStore, digest: str, where: str, from_kept: bool = True) 
     return fetched
 
 
-def _kept(digest: str) -> SignedRelease | None:
+def _kept(digest: str) -> Signed | None:
     try:
         text = machine_folder.recall(_name(digest), machine_folder.kept_folders())
         return release.split(text.encode(), digest, "") if isinstance(text, str) else None

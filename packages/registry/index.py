@@ -1,31 +1,20 @@
-"""The index of a name: its releases by digest, and which were yanked and why. Resolving reads this one file."""
+"""The index of a package: its topic, with versions for labels. Resolving reads this one file."""
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from opforge.errors import PublishError
+from opforge.errors import KernelFormatError
 from opforge.packages.form import names, version
-from opforge.packages.form.json_text import Fields, canonical, is_sha256, parse_object
 from opforge.packages.form.version import Range, Version
+from opforge.remote import topics
 from opforge.remote.stores.protocol import ObjectStore
+from opforge.remote.topics import Listed, Listing, ListingEdit
 
-FORMAT = 1
-MAX_BYTES, MAX_RELEASES, MAX_REASON = 16 << 20, 60_000, 500
+from .release import KIND
+
 EXPECTED = "an index as opforge publish writes it"
-ATTEMPTS, PAUSE_SECONDS = 20, 0.05
-"""How often an index is written again after another publisher was quicker, and the first pause."""
-
-
-class Listed(NamedTuple):
-    """A release in an index."""
-
-    digest: str
-    yanked: str = ""
-    """Why it was yanked; empty if it was not."""
 
 
 class Index(NamedTuple):
@@ -35,62 +24,56 @@ class Index(NamedTuple):
     sequence: int
     releases: dict[Version, Listed]
 
-    def data(self) -> bytes:
-        """Returns the content of the file."""
-        listed = {str(number): self.releases[number]._asdict() for number in sorted(self.releases)}
-        return canonical({"format": FORMAT, "name": self.name, "sequence": self.sequence, "releases": listed})
-
-    def usable(self, numbers: Range, with_yanked: bool = False) -> list[Version]:
-        """Returns the versions in a range, the newest first; yanked ones only if requested."""
+    def usable(self, numbers: Range, with_withdrawn: bool = False) -> list[Version]:
+        """Returns the versions in a range, the newest first; withdrawn ones only if requested."""
         versions = [number for number in self.releases if number in numbers]
-        if not with_yanked:
-            versions = [number for number in versions if not self.releases[number].yanked]
+        if not with_withdrawn:
+            versions = [number for number in versions if not self.releases[number].withdrawn]
         return sorted(versions, reverse=True)
+
+    def listing(self) -> Listing:
+        """Returns the topic."""
+        return Listing(KIND, self.name, self.sequence, {str(key): self.releases[key] for key in sorted(self.releases)})
 
 
 Edit = Callable[[Index], Index | None]
 """Returns a changed index; None if nothing has to change."""
 
 
-def file_name(name: str) -> str:
-    """Returns the name of an index in a store."""
-    return f"v1/packages/{name}.json"
+def of_listing(listing: Listing, where: str) -> Index:
+    """Returns the index that a topic is. Raises KernelFormatError."""
+    releases: dict[Version, Listed] = {}
+    for label, listed in listing.statements.items():
+        number = version.parse(label, where)
+        if number in releases:
+            raise KernelFormatError(where, f"version {number} is in it twice", EXPECTED)
+        releases[number] = listed
+    return Index(names.check(listing.topic, where), listing.sequence, releases)
+
+
+def of_edit(edit: Edit, where: str) -> ListingEdit:
+    """Returns a change of an index as one of its topic."""
+
+    def change(listing: Listing) -> Listing | None:
+        edited = edit(of_listing(listing, where))
+        return None if edited is None else edited.listing()
+
+    return change
 
 
 def parse(data: bytes, name: str, where: str) -> Index:
     """Returns the index in a file, which must be of this name. Raises KernelFormatError."""
-    fields = Fields(parse_object(data, where, MAX_BYTES, EXPECTED), where, EXPECTED)
-    if fields.whole("format") != FORMAT:
-        raise fields.error(f"its format is {fields.whole('format')}, and this opforge reads {FORMAT}: update opforge")
-    if fields.text("name") != name:
-        raise fields.error(f"it is the index of {ascii(fields.text('name'))[:100]}, and not of {name}")
-    listed = fields.table("releases")
-    if len(listed) > MAX_RELEASES:
-        raise fields.error(f"it has {len(listed)} releases, more than {MAX_RELEASES}")
-    releases = {}
-    for text, value in listed.items():
-        digest = value.get("digest") if isinstance(value, dict) else None
-        yanked = value.get("yanked", "") if isinstance(value, dict) else None
-        if not is_sha256(digest) or not isinstance(yanked, str):
-            raise fields.error(f"what it says of {ascii(text)[:40]} is no digest with a reason")
-        number = version.parse(text, where)
-        if number in releases:
-            raise fields.error(f"version {number} is in it twice")
-        # Nobody signs it: a reason must not control the terminal of those who read it.
-        shown = "".join(char if char.isprintable() else " " for char in yanked[:MAX_REASON])
-        releases[number] = Listed(str(digest), shown)
-    return Index(names.check(name), fields.whole("sequence"), releases)
+    try:
+        return of_listing(topics.read_listing(data, KIND, names.check(name)), where)
+    except ValueError as error:
+        raise KernelFormatError(where, str(error), EXPECTED) from error
 
 
-def read(store: ObjectStore, name: str) -> tuple[Index | None, str]:
-    """Returns the index of a name in a store, and the version of its file; None if there is none.
-
-    Raises StoreError, KernelFormatError.
-    """
-    stored = store.get(file_name(name), MAX_BYTES)
-    if stored is None:
-        return None, ""
-    return parse(stored.data, name, f"{store.url}/{file_name(name)}"), stored.version
+def read(store: ObjectStore, name: str) -> Index | None:
+    """Returns the index of a name in a store; None if there is none. Raises StoreError, KernelFormatError."""
+    file_name = topics.name_of(KIND, name)
+    stored = store.get(file_name, topics.MAX_LISTING_BYTES)
+    return None if stored is None else parse(stored.data, name, f"{store.url}/{file_name}")
 
 
 def change(store: ObjectStore, name: str, edit: Edit) -> Index | None:
@@ -99,25 +82,11 @@ def change(store: ObjectStore, name: str, edit: Edit) -> Index | None:
     Returns the index that was written, or None. Raises PublishError if others keep changing it, StoreError,
     KernelFormatError, and what `edit` raises.
     """
-    pause = PAUSE_SECONDS
-    for _attempt in range(ATTEMPTS):
-        index, stored_version = read(store, name)
-        edited = edit(index or Index(name, 0, {}))
-        if edited is None:
-            return None
-        edited = edited._replace(sequence=edited.sequence + 1)
-        if len(edited.releases) > MAX_RELEASES:
-            raise PublishError(name, store.url, f"it has {MAX_RELEASES} releases already", "Begin a new name")
-        data = edited.data()
-        if len(data) > MAX_BYTES:
-            problem = f"its index would have {len(data)} bytes, more than {MAX_BYTES}"
-            raise PublishError(name, store.url, problem, "Begin a new name, or give shorter reasons")
-        if (
-            store.put_if_unchanged(file_name(name), data, stored_version)
-            if index
-            else store.put_if_absent(file_name(name), data)
-        ):
-            return edited
-        time.sleep(random.uniform(0, pause))  # noqa: S311 - publishers must not try again in step
-        pause = min(2.0, pause * 1.7)
-    raise PublishError(name, store.url, "others kept changing its index", "Try again")
+    where = f"{store.url}/{topics.name_of(KIND, name)}"
+    try:
+        written = topics.edit_listing(store, KIND, name, of_edit(edit, where))
+    except ValueError as error:
+        if isinstance(error, KernelFormatError):
+            raise
+        raise KernelFormatError(where, str(error), EXPECTED) from error
+    return None if written is None else of_listing(written, where)

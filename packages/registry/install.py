@@ -9,17 +9,21 @@ from typing import Any
 from opforge import limit_settings
 from opforge.cache.filesystem import lock
 from opforge.cache.filesystem.files import make_folder, write_file
-from opforge.errors import OpforgeError
+from opforge.errors import KernelInstallError, OpforgeError
 from opforge.packages.installed import add, releases
 from opforge.packages.installed.folders import make_readable, make_root
 from opforge.packages.installed.layout import Root
 from opforge.packages.installed.releases import Installed, InstalledVariant
+from opforge.remote import blobs
+from opforge.remote.blobs import BlobError
 from opforge.remote.stores.protocol import ObjectStore
+from opforge.remote.transfer import Report, Reported, ignore
 
-from . import tree_blob, verification
+from . import verification
 from .release import Variant
 from .selection import Choice
-from .transfer import Report, Reported, ignore
+
+ADVICE = "The remote, or what lies between, has changed it: report it to the remote's owner"
 
 
 def install(root: Root, choice: Choice, report: Report = ignore) -> tuple[Installed, bool]:
@@ -92,4 +96,7 @@ def _download(store: ObjectStore, part: Variant, folder: str, what: str, scratch
     with tempfile.TemporaryFile(dir=scratch) as file:
         reported: Any = Reported(file, report, part.label, part.blob.size)
         store.download(part.blob.name, reported, part.blob.size)
-        tree_blob.unpack(file, part.blob, folder, what)
+        try:
+            blobs.unpack(file, part.tree, folder)
+        except BlobError as error:
+            raise KernelInstallError(what, str(error), ADVICE) from error

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import IO, Any, NamedTuple
 
 from opforge.cache.filesystem.files import UNREADABLE, read_file
@@ -14,15 +15,17 @@ from opforge.packages.choose import candidate
 from opforge.packages.form import digests, metadata, names
 from opforge.packages.form.metadata import Metadata
 from opforge.packages.form.version import Version
-from opforge.remote.offers import Blob
+from opforge.remote import blobs, statements, topics
+from opforge.remote.blobs import Tree
 from opforge.remote.signatures.keys import Signer
 from opforge.remote.stores.protocol import ObjectStore
+from opforge.remote.topics import Listed
+from opforge.remote.transfer import Report, Reported, ignore
+from opforge.remote.tuf.changes import recorder
 
-from . import index, release, tree_blob
-from .index import Edit, Index, Listed
-from .release import Release, SignedRelease, Variant
-from .transfer import Report, Reported, ignore
-from .tuf.changes import recorder
+from . import index, release
+from .index import Edit, Index
+from .release import Release, Variant
 
 CHECKS = "checks.json"
 LOCAL = "local/"
@@ -99,8 +102,8 @@ def publish(
     if dirty and not allow_dirty:
         reason = "its sources differed from their commit when it was packed"
         raise PublishError(what, store.url, reason, "Commit them and pack again, or add --allow-dirty")
-    record = recorder(store, name, signer)
-    current, _version = index.read(store, name)
+    record = _recorder(store, name, signer)
+    current = index.read(store, name)
     if current and number in current.releases:
         done = _same(store, current, packed, what, number)
         record(_listing(store, number, done.digest, what))
@@ -108,14 +111,13 @@ def publish(
     checks, variants = _checks(packed[0].folder), []
     for part in packed:
         with tempfile.TemporaryFile() as file:
-            blob = _blob(part, file, store.url)
-            file.seek(0)
-            reported: Any = Reported(file, report, part.label, blob.size)
-            store.put_if_absent(blob.name, reported)
+            tree = _packed(part, file, store.url)
+            reported: Any = Reported(file, report, part.label, tree.blob.size)
+            store.put_if_absent(tree.blob.name, reported)
         choice = candidate.of_metadata(part.label, part.metadata, part.folder, part.folder)
-        variants.append(Variant(choice, part.digest, blob, checks.get((part.label, part.digest), UNRECORDED)))
+        variants.append(Variant(choice, tree, checks.get((part.label, part.digest), UNRECORDED)))
     first = packed[0].metadata
-    made_release = Release(
+    new = Release(
         name,
         number,
         tuple(variants),
@@ -125,15 +127,14 @@ def publish(
         first.kernel.commit if first.kernel else "",
         dirty,
     )
-    data = made_release.data()
-    release.parse(data, what, name, number)  # what nobody could read must not be published
-    signed = SignedRelease(data, (signer(data),) if signer else ())
-    store.put_if_absent(release.file_name(signed.digest), signed.file())
+    signed = statements.signed(new.statement(), [signer] if signer else [])
+    release.parse(signed.data, what, name, number)  # what nobody could read must not be published
+    store.put_if_absent(statements.name_of(signed.digest), signed.file())
     edit = _listing(store, number, signed.digest, what)
     try:
         is_new = index.change(store, name, edit) is not None
     except PublishError:  # another was quicker; perhaps with the same files, and other outcomes of the checks
-        current, _version = index.read(store, name)
+        current = index.read(store, name)
         if current is None or number not in current.releases:
             raise
         done = _same(store, current, packed, what, number)
@@ -143,13 +144,20 @@ def publish(
     return Published(name, number, signed.digest, sum(part.blob.size for part in variants), is_new)
 
 
-def _blob(part: Packed, file: IO[bytes], url: str) -> Blob:
-    """Returns the blob of a variant after writing it. Raises PublishError for files that have just changed."""
-    blob, files = tree_blob.pack(part.folder, file)
-    differing = [path for path in {*files, *part.files} if files.get(path) != part.files.get(path)]
+def _recorder(store: ObjectStore, name: str, signer: Signer | None) -> Callable[[Edit], bool]:
+    """Returns what makes a change of an index in the one that TUF's keys sign, too; it returns whether it changed."""
+    record = recorder(store, release.KIND, name, signer)
+    return lambda edit: record(index.of_edit(edit, f"{store.url}: {name}"))
+
+
+def _packed(part: Packed, file: IO[bytes], url: str) -> Tree:
+    """Returns the tree of a variant after writing its blob. Raises PublishError for files that have just changed."""
+    tree, hashes = blobs.pack(part.folder, [*digests.files_of(part.folder), metadata.FILE], file)
+    stated = {path: base64.b64decode(value).hex() for path, value in part.files.items()}
+    differing = [path for path in {*hashes, *stated} if hashes.get(path) != stated.get(path)]
     if differing:
         raise PublishError(part.folder, url, f"{min(differing)} changed while it was published", "Publish it again")
-    return blob
+    return tree
 
 
 def _identity(packed: list[Packed], folder: str, url: str) -> tuple[str, Version]:
@@ -174,8 +182,8 @@ def _identity(packed: list[Packed], folder: str, url: str) -> tuple[str, Version
 def _same(store: ObjectStore, current: Index, packed: list[Packed], what: str, number: Version) -> Published:
     """Returns the release that is there already. Raises PublishError if it has other files: a version is for ever."""
     digest = current.releases[number].digest
-    where = f"{store.url}/{release.file_name(digest)}"
-    stored = store.get(release.file_name(digest), release.MAX_BYTES)
+    where = f"{store.url}/{statements.name_of(digest)}"
+    stored = store.get(statements.name_of(digest), release.MAX_BYTES)
     if stored is None:
         hint = "Restore it from a mirror, or publish the package under another version"
         raise PublishError(what, store.url, "its index names this version, and its release is missing", hint)
@@ -189,11 +197,11 @@ def _same(store: ObjectStore, current: Index, packed: list[Packed], what: str, n
 
 def _restore(store: ObjectStore, there: Release, packed: list[Packed]) -> None:
     """Puts the blobs of a release that the store has lost: nothing else could. Those that it has stay as they are."""
-    blobs = {part.label: part.blob for part in there.variants}
+    stated = {part.label: part.blob for part in there.variants}
     for part in packed:
         with tempfile.TemporaryFile() as file:
-            blob = _blob(part, file, store.url)
-            if blob == blobs[part.label]:  # another version of zstd may pack it otherwise
+            blob = _packed(part, file, store.url).blob
+            if blob == stated[part.label]:  # another version of zstd may pack it otherwise
                 store.put_if_absent(blob.name, file)
 
 
@@ -228,8 +236,8 @@ def yank(store: ObjectStore, name: str, number: Version, reason: str, signer: Si
     be shown, StoreError, KernelFormatError.
     """
     problem = "" if reason.strip() else "a reason is missing"
-    if len(reason) > index.MAX_REASON:
-        problem = f"the reason has {len(reason)} characters, more than {index.MAX_REASON}"
+    if len(reason) > topics.MAX_REASON:
+        problem = f"the reason has {len(reason)} characters, more than {topics.MAX_REASON}"
     odd = next((char for char in reason if not char.isprintable()), "")
     if odd:
         problem = f"the reason holds {odd!a}, which cannot be shown"
@@ -245,7 +253,7 @@ def unyank(store: ObjectStore, name: str, number: Version, signer: Signer | None
 
 
 def _mark(store: ObjectStore, name: str, number: Version, reason: str, signer: Signer | None) -> bool:
-    record = recorder(store, name, signer)
+    record = _recorder(store, name, signer)
 
     def edit(current: Index) -> Index | None:
         listed = current.releases.get(number)
@@ -254,9 +262,9 @@ def _mark(store: ObjectStore, name: str, number: Version, reason: str, signer: S
             action = "yanked in" if reason else "unyanked in"
             hint = f"There are: {versions}"
             raise PublishError(f"{name} {number}", store.url, "there is no such release", hint, action)
-        if listed.yanked == reason:
+        if listed.withdrawn == reason:
             return None
-        return current._replace(releases={**current.releases, number: listed._replace(yanked=reason)})
+        return current._replace(releases={**current.releases, number: listed._replace(withdrawn=reason)})
 
     is_changed = index.change(store, name, edit) is not None
     return record(edit) or is_changed

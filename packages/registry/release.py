@@ -1,15 +1,11 @@
-"""A release: a name, a version and its variants, as one signed file that never changes.
+"""Releases: statements of the kind `package`. Their topic is the name, their trees are the variants' files.
 
-    {"name":"acme/relu","version":"2.3","variants":[...],...}
-    ["ci:BASE64"]
-
-The signed bytes are those of the first line, and their SHA-256 is the release's name in a store.
+A release never changes. Its facts are the version, where the sources are, and for each variant its label, what decides
+whether it fits, the digest of its tree, and the outcome of its checks.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,31 +14,43 @@ from opforge.errors import KernelFormatError
 from opforge.packages.choose import candidate
 from opforge.packages.choose.candidate import Candidate
 from opforge.packages.form import names, version
-from opforge.packages.form.json_text import Fields, canonical, is_sha256, parse_object
+from opforge.packages.form.json_text import Fields, is_sha256
 from opforge.packages.form.version import Version
-from opforge.remote.offers import Blob as Blob
-from opforge.remote.signatures import signing
+from opforge.remote import statements
+from opforge.remote.blobs import Blob, Tree
+from opforge.remote.kinds import Kind, Shown
+from opforge.remote.statements import Signed, Statement, UnreadableStatement
 
-FORMAT = 1
-MAX_BYTES, MAX_VARIANTS, MAX_SIGNATURES = 8 << 20, 1000, 8
-MAX_BLOB_BYTES, MAX_UNPACKED_BYTES = 2 << 30, 4 << 30
+KIND = "package"
+MAX_BYTES = statements.MAX_BYTES + (64 << 10)
+"""Of a file: the statement and its signatures."""
 EXPECTED = "a release as opforge publish writes it"
 LABEL = re.compile(r"[a-z0-9][a-z0-9._+-]{0,299}")
+FACTS = ("version", "variants", "license", "source", "upstream", "commit", "dirty")
 
 
 class Variant(NamedTuple):
     """A variant of a release."""
 
     candidate: Candidate
-    digest: str
-    """Of its files: the name of the tree once it is installed."""
-    blob: Blob
+    tree: Tree
+    """Its files; the digest is the name of their folder once it is installed."""
     checks: Mapping[str, str] = {}
 
     @property
     def label(self) -> str:
         """The label of the variant."""
         return self.candidate.label
+
+    @property
+    def digest(self) -> str:
+        """The digest of its tree."""
+        return self.tree.digest
+
+    @property
+    def blob(self) -> Blob:
+        """The blob of its tree."""
+        return self.tree.blob
 
 
 class Release(NamedTuple):
@@ -62,75 +70,55 @@ class Release(NamedTuple):
         """Returns the packages that its variants need, with the ranges of their versions."""
         return {name: text for part in self.variants for name, text in part.candidate.depends.items()}
 
-    def data(self) -> bytes:
-        """Returns the bytes that are signed."""
-        fields = self._asdict() | {"version": str(self.version), "format": FORMAT}
-        fields["variants"] = [
-            {
-                "candidate": part.candidate.to_json(),
-                "digest": part.digest,
-                "blob": part.blob._asdict(),
-                "checks": dict(part.checks),
-            }
-            for part in sorted(self.variants, key=lambda part: part.label)
+    def statement(self) -> Statement:
+        """Returns what is signed."""
+        parts = sorted(self.variants, key=lambda part: part.label)
+        trees = {part.digest: part.tree for part in parts}
+        facts = {name: value for name, value in self._asdict().items() if name in FACTS}
+        facts["version"] = str(self.version)
+        facts["variants"] = [
+            {"candidate": part.candidate.to_json(), "digest": part.digest, "checks": dict(part.checks)}
+            for part in parts
         ]
-        return canonical(fields)
+        return Statement(KIND, self.name, tuple(trees[digest] for digest in sorted(trees)), facts)
 
 
-class SignedRelease(NamedTuple):
-    """The bytes of a release with the signatures beside them."""
-
-    data: bytes
-    signatures: tuple[signing.Named, ...] = ()
-
-    @property
-    def digest(self) -> str:
-        """The release's digest, by which the index names it."""
-        return hashlib.sha256(self.data).hexdigest()
-
-    def file(self) -> bytes:
-        """Returns the content of the file in a store."""
-        return self.data + b"\n" + json.dumps([str(signature) for signature in self.signatures]).encode() + b"\n"
-
-
-def file_name(digest: str) -> str:
-    """Returns a release's name in a store."""
-    return f"v1/releases/sha256/{digest[:2]}/{digest}"
-
-
-def split(content: bytes, digest: str, where: str) -> SignedRelease:
+def split(content: bytes, digest: str, where: str) -> Signed:
     """Returns the signed bytes in a release's file. Nothing of them is parsed. Raises KernelFormatError."""
-    data, newline, rest = content.partition(b"\n")
-    if not newline or hashlib.sha256(data).hexdigest() != digest:
-        raise KernelFormatError(where, "its bytes are not those that the index names", EXPECTED)
     try:
-        texts = json.loads(rest)
-        if not isinstance(texts, list) or len(texts) > MAX_SIGNATURES:
-            raise ValueError("its last line is no list of signatures")
-        return SignedRelease(data, tuple(signing.parse(text, signing.SIGNATURE_BYTES) for text in texts))
-    except (ValueError, AttributeError, RecursionError) as error:
-        raise KernelFormatError(where, f"its signatures cannot be read ({error})", EXPECTED) from error
+        return statements.read_file(content, digest)
+    except UnreadableStatement as error:
+        raise KernelFormatError(where, str(error), EXPECTED) from error
 
 
 def parse(data: bytes, where: str, name: str = "", number: Version | None = None) -> Release:
     """Returns the release in signed bytes, which must be of this name and version. Raises KernelFormatError."""
-    fields = Fields(parse_object(data, where, MAX_BYTES, EXPECTED), where, EXPECTED)
-    if fields.whole("format") != FORMAT:
-        raise fields.error(f"its format is {fields.whole('format')}, and this opforge reads {FORMAT}: update opforge")
-    own_name = names.check(fields.text("name"), where)
-    own_number = version.parse(fields.text("version"), where)
-    if (name and own_name != name) or (number is not None and own_number != number):
-        raise fields.error(f"it is {own_name} {own_number}, and not {name} {number}")
+    try:
+        release = of_statement(statements.parse_as(data, KIND, name), where)
+    except UnreadableStatement as error:
+        raise KernelFormatError(where, str(error), EXPECTED) from error
+    if number is not None and release.version != number:
+        raise KernelFormatError(where, f"it is {release.name} {release.version}, and not {name} {number}", EXPECTED)
+    return release
+
+
+def of_statement(stated: Statement, where: str) -> Release:
+    """Returns the release that a statement of this kind is of. Raises KernelFormatError."""
+    fields = Fields(stated.facts, where, EXPECTED)
+    fields.only(FACTS)
     parts = fields.get("variants", list, "list")
-    if not 0 < len(parts) <= MAX_VARIANTS:
-        raise fields.error(f"it has {len(parts)} variants, and not 1 to {MAX_VARIANTS}")
-    variants = tuple(sorted((_variant(part, where) for part in parts), key=lambda part: part.label))
+    if not parts:
+        raise fields.error("it has no variants")
+    trees = {tree.digest: tree for tree in stated.trees}
+    variants = tuple(sorted((_variant(part, trees, where) for part in parts), key=lambda part: part.label))
     labels = [part.label for part in variants]
     if len(set(labels)) != len(labels):
         raise fields.error("two of its variants have the same label")
+    if {part.digest for part in variants} != trees.keys():
+        raise fields.error("its trees are not those of its variants")
     return Release(
-        own_name,
-        own_number,
+        names.check(stated.topic, where),
+        version.parse(fields.text("version"), where),
         variants,
         fields.text("license", ""),
         fields.text("source", ""),
@@ -140,16 +128,12 @@ def parse(data: bytes, where: str, name: str = "", number: Version | None = None
     )
 
 
-def _variant(value: Any, where: str) -> Variant:
+def _variant(value: Any, trees: Mapping[str, Tree], where: str) -> Variant:
     fields = Fields(value, f"{where}: variant", EXPECTED)
-    blob = Fields(fields.table("blob"), f"{where}: blob", EXPECTED)
-    size, unpacked = blob.whole("size"), blob.whole("unpacked")
-    if not is_sha256(blob.text("sha256")) or not is_sha256(fields.text("digest")):
-        raise fields.error("a digest in it is no SHA-256")
-    if size > MAX_BLOB_BYTES or unpacked > MAX_UNPACKED_BYTES:
-        raise blob.error(
-            f"it has {size} bytes and unpacks to {unpacked}, more than {MAX_BLOB_BYTES} or {MAX_UNPACKED_BYTES}"
-        )
+    fields.only(("candidate", "digest", "checks"))
+    digest = fields.text("digest")
+    if not is_sha256(digest) or digest not in trees:
+        raise fields.error(f"its tree {ascii(digest)[:80]} is not in the list of trees")
     try:
         choice = candidate.parse(fields.table("candidate"))
         if not LABEL.fullmatch(choice.label):
@@ -157,9 +141,24 @@ def _variant(value: Any, where: str) -> Variant:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise fields.error(f"what it says of a variant is incomplete ({error})") from error
     checks = {str(check): str(outcome) for check, outcome in fields.table("checks", {}).items()}
-    return Variant(choice, fields.text("digest"), Blob(blob.text("sha256"), size, unpacked), checks)
+    return Variant(choice, trees[digest], checks)
 
 
 def tree_of(parts: Sequence[Variant]) -> dict[str, str]:
     """Returns the digest of each variant's files by its label: what two packings of one commit have in common."""
     return {part.label: part.digest for part in parts}
+
+
+class PackageKind(Kind):
+    """Releases of packages: their newest matters, so a topic names them, and TUF can cover it."""
+
+    name, is_inline = KIND, False
+
+    def subject(self, statement: Statement) -> str:
+        """Returns the name of the package."""
+        return statement.topic
+
+    def shown(self, statement: Statement) -> Shown:
+        """Returns the package, its version, and the labels of its variants."""
+        release = of_statement(statement, statement.topic)
+        return Shown(release.name, str(release.version), ", ".join(part.label for part in release.variants))

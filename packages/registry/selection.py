@@ -11,19 +11,20 @@ from opforge.packages.choose import environment, order
 from opforge.packages.choose.environment import Environment
 from opforge.packages.form import version
 from opforge.packages.form.version import Range, Version
-from opforge.remote import remotes
+from opforge.remote import remotes, statements
 from opforge.remote.remotes import Remote
 from opforge.remote.signatures import trust
+from opforge.remote.statements import Signed
 from opforge.remote.stores import open_store
 from opforge.remote.stores.protocol import ObjectStore
+from opforge.remote.tuf import roots
 
 from . import fetched, index, release
 from .index import Index
-from .release import Release, SignedRelease, Variant
-from .tuf import roots
+from .release import Release, Variant
 
 if TYPE_CHECKING:
-    from .tuf.client import Reader
+    from opforge.remote.tuf.client import Reader
 
 ABSENT = "absent: "
 """Begins a reason that is no variant's: there is nothing to judge."""
@@ -41,14 +42,17 @@ class Source(NamedTuple):
 
     def read_index(self, name: str) -> Index | None:
         """Returns the index of a name; None if there is none. Raises StoreError, SignatureError, KernelFormatError."""
-        return index.read(self.store, name)[0] if self.tuf is None else self.tuf.index(name)
+        if self.tuf is None:
+            return index.read(self.store, name)
+        listing = self.tuf.listing(release.KIND, name)
+        return None if listing is None else index.of_listing(listing, f"{self.store.url}: {name}")
 
 
 class Verified(NamedTuple):
     """A release whose signature was verified."""
 
     release: Release
-    signed: SignedRelease
+    signed: Signed
     signer: str
     """The name of the key; empty for an unsigned remote."""
     source: Source
@@ -70,7 +74,7 @@ def _reader(store: ObjectStore) -> Reader | None:
     root = roots.read(store.url)
     if root is None:
         return None
-    from .tuf import client
+    from opforge.remote.tuf import client
 
     return client.reader(store.url, store, root)
 
@@ -78,7 +82,7 @@ def _reader(store: ObjectStore) -> Reader | None:
 def fetch_release(source: Source, listed: Index, number: Version) -> Verified:
     """Returns a release of an index after verifying its signature. Raises StoreError, SignatureError, ValueError."""
     entry = listed.releases[number]
-    name = release.file_name(entry.digest)
+    name = statements.name_of(entry.digest)
     where = f"{source.remote}/{name}"
     signed = fetched.signed(source.store, entry.digest, where)
     if signed is None:
@@ -87,10 +91,10 @@ def fetch_release(source: Source, listed: Index, number: Version) -> Verified:
         raise KernelInstallError(f"{listed.name} {number}", problem, advice)
     signer = verified_signer(source.remote, signed, listed.name, where)
     parsed = release.parse(signed.data, where, listed.name, number)
-    return Verified(parsed, signed, signer, source, listed.sequence, entry.yanked)
+    return Verified(parsed, signed, signer, source, listed.sequence, entry.withdrawn)
 
 
-def verified_signer(remote: Remote, signed: SignedRelease, name: str, where: str) -> str:
+def verified_signer(remote: Remote, signed: Signed, name: str, where: str) -> str:
     """Returns the key that signed a release and may sign this name; empty for an unsigned remote. SignatureError."""
     if remote.is_unsigned:
         return ""
@@ -199,7 +203,7 @@ def for_this_machine(choice: Choice) -> Choice:
 
 
 def _shown(number: Version, listed: Index) -> str:
-    yanked = listed.releases[number].yanked
+    yanked = listed.releases[number].withdrawn
     return f"{number} (yanked: {yanked})" if yanked else str(number)
 
 
@@ -214,7 +218,7 @@ def refuse_older(listed: Index, source: Source, known_sequence: int) -> None:
 def _only_yanked(listed: Index, numbers: Range) -> list[Version]:
     """Returns the yanked releases of an exact version: who names it gets it, with a warning."""
     exact = len(numbers.bounds) == 1 and numbers.bounds[0][0] == numbers.bounds[0][1] and not numbers.bounds[0][2]
-    return listed.usable(numbers, with_yanked=True) if exact else []
+    return listed.usable(numbers, with_withdrawn=True) if exact else []
 
 
 def _backends(parts: Sequence[Variant]) -> set[str]:

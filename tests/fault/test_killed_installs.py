@@ -13,7 +13,8 @@ from support.kernels.registries import Registry
 
 from opforge.packages.form import version
 from opforge.packages.installed import releases
-from opforge.packages.registry import install, selection, tree_blob, verification
+from opforge.packages.registry import install, selection, verification
+from opforge.remote import blobs
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks processes and kills them")
 PROCESSES = 64
@@ -71,14 +72,14 @@ def test_an_installation_that_is_killed_at_any_moment_leaves_nothing_or_everythi
 
 def test_many_processes_that_install_the_same_download_it_once(registry, monkeypatch):
     log = registry.scratch / "downloads"
-    unpack = tree_blob.unpack
+    unpack = blobs.unpack
 
     def counted(*arguments):
         with log.open("a") as file:
             file.write("x")
-        unpack(*arguments)
+        return unpack(*arguments)
 
-    monkeypatch.setattr(tree_blob, "unpack", counted)
+    monkeypatch.setattr(blobs, "unpack", counted)
     choice = selection.choose("acme/plain", version.ANY, registry.sources())
     children = [forked(lambda: install.install(registry.root, choice)) for _number in range(PROCESSES)]
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]

@@ -33,8 +33,10 @@ from opforge.packages.installed import releases
 from opforge.packages.installed.layout import Root
 from opforge.packages.project import hub_locks, lock_file
 from opforge.packages.registry import index, release
-from opforge.packages.registry.release import Blob, Release, Variant
+from opforge.packages.registry.release import Release, Variant
 from opforge.packages.sources import build_toml, kernel_toml, project
+from opforge.remote import topics
+from opforge.remote.blobs import Blob, Tree
 
 NAME, DIGEST = "acme/relu", "uU0nuZNNPgilLlLX2n2r+sSE7+N6U4DukIj3rOLvzek="
 CPU, CUDA = "torch-stable-abi210-cpu-x86_64-linux", "torch-stable-abi210-cu130-x86_64-linux"
@@ -153,9 +155,11 @@ class PackageTarget:
                 }
             ).encode()
         )
-        parts = tuple(Variant(part, "a" * 64, Blob("b" * 64, 10, 20), {"import": "passed"}) for part in CANDIDATES)
+        parts = tuple(
+            Variant(part, Tree("a" * 64, Blob("b" * 64, 10, 20)), {"import": "passed"}) for part in CANDIDATES
+        )
         signed = Release(NAME, Version(2, 3), parts, "MIT", "source", "upstream", "0" * 40, True)
-        listed = {Version(2, 3): index.Listed("a" * 64), Version(2): index.Listed("c" * 64, "wrong")}
+        listed = {Version(2, 3): topics.Listed("a" * 64), Version(2): topics.Listed("c" * 64, "wrong")}
         locked = lock_file.LockedKernel(
             NAME,
             Version(2, 3),
@@ -180,8 +184,8 @@ class PackageTarget:
         os.makedirs(os.path.dirname(self.root.release(NAME, "2.3")))
         self.valid = {
             "metadata": stated.text().replace(b"\n", b" "),
-            "release": signed.data(),
-            "index": index.Index(NAME, 3, listed).data(),
+            "release": signed.statement().data(),
+            "index": index.Index(NAME, 3, listed).listing().data(),
             "lock": lock_file.text(lock_file.Lock({NAME: ">=2"}, (locked,))).encode(),
             "hub_lock": HUB_LOCK.encode(),
             "build_toml": BUILD.encode(),
@@ -226,7 +230,7 @@ class PackageTarget:
 
     def _release(self, content: bytes) -> None:
         read = release.parse(content, "here", NAME, Version(2, 3))
-        assert release.parse(read.data(), "here") == read
+        assert release.parse(read.statement().data(), "here") == read
         candidates = [part.candidate for part in read.variants]
         order.best(candidates, HERE)
         order.decide(candidates, HERE)
@@ -234,7 +238,7 @@ class PackageTarget:
 
     def _index(self, content: bytes) -> None:
         read = index.parse(content, NAME, "here")
-        assert index.parse(read.data(), NAME, "here") == read
+        assert index.parse(read.listing().data(), NAME, "here") == read
         assert all(len(listed.digest) == 64 for listed in read.releases.values())
 
     def _lock(self, content: bytes) -> None:

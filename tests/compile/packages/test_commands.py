@@ -130,7 +130,7 @@ def test_listing_needs_no_torch(user):
 
 
 def test_a_registry_is_begun_published_to_renewed_and_given_new_keys(user, tmp_path, monkeypatch):
-    metadata = pytest.importorskip("opforge.packages.registry.tuf.metadata", reason="needs pip install 'opforge[tuf]'")
+    metadata = pytest.importorskip("opforge.remote.tuf.metadata", reason="needs pip install 'opforge[tuf]'")
     monkeypatch.setattr(metadata, "BITS", 2)
     remote, root = os.environ["OPFORGE_REMOTES"], str(tmp_path / "root.json")
     for name in ("root1", "root2", "ci2"):

@@ -31,7 +31,7 @@ def start(url, name, who):
 
 
 def test_eight_processes_append_to_one_object(writable):
-    name = "v1/offers/shared.json"
+    name = "v1/topics/op/shared.json"
     began = time.monotonic()
     processes = [start(writable.url, name, who) for who in range(PROCESSES)]
     for process in processes:

@@ -18,7 +18,7 @@ NUMBERS = itertools.count()
 @pytest.fixture
 def name():
     """A name that no other test has."""
-    return f"v1/offers/{os.getpid()}-{next(NUMBERS)}.json"
+    return f"v1/topics/op/{os.getpid()}-{next(NUMBERS)}.json"
 
 
 def test_what_was_stored_is_read(backend, name):
@@ -28,7 +28,7 @@ def test_what_was_stored_is_read(backend, name):
     assert stored.version or backend.kind == "http.server"  # which sends no ETags
 
 
-@pytest.mark.parametrize("missing", ["v1/offers/none.json", "none", "v2/deep/er/none"])
+@pytest.mark.parametrize("missing", ["v1/topics/op/none.json", "none", "v2/deep/er/none"])
 def test_an_object_that_does_not_exist_is_none(backend, missing):
     assert backend.store.get(missing, 100) is None
 
@@ -43,7 +43,7 @@ def test_an_empty_object_is_read(backend, name):
 
 def test_more_bytes_than_the_limit_are_an_error(backend, name):
     backend.fill(name, b"12345678")
-    with pytest.raises(StoreError, match=r"get v1/offers/.* failed: it has 8 bytes, .*7"):
+    with pytest.raises(StoreError, match=r"get v1/topics/op/.* failed: it has 8 bytes, .*7"):
         backend.store.get(name, 7)
 
 

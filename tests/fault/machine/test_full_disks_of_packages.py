@@ -88,7 +88,7 @@ def test_packing_and_publishing_on_a_full_disk_leave_what_was_there(registry, mo
             outcomes.add("published")
         except (OpforgeError, OSError) as error:
             assert "No space left on device" in str(error) or "the disk is full. Free some space" in str(error)
-            assert not os.path.exists(disk / "registry/v1/packages/acme/plain.json")
+            assert not os.path.exists(disk / "registry/v1/topics/package/acme/plain.json")
         os.unlink(disk / "filler")
     assert publish.publish(store, folder, keys.signer("ci")).is_new is False
     assert outcomes == {"packed", "full", "published"}

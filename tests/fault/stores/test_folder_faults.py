@@ -93,13 +93,15 @@ def test_modes_are_those_of_the_root_whatever_the_umask(mode, file_mode, umask, 
     root.chmod(mode)
     before = os.umask(umask)
     try:
-        assert store.put_if_absent("v1/offers/x", b"1")
-        stored = store.get("v1/offers/x", 10)
-        assert store.put_if_unchanged("v1/offers/x", b"2", stored.version)
+        assert store.put_if_absent("v1/topics/op/x", b"1")
+        stored = store.get("v1/topics/op/x", 10)
+        assert store.put_if_unchanged("v1/topics/op/x", b"2", stored.version)
     finally:
         os.umask(before)
-    assert {stat.S_IMODE((root / name).stat().st_mode) for name in ("v1", "v1/offers", tree.INCOMING)} == {mode}
-    assert stat.S_IMODE((root / "v1/offers/x").stat().st_mode) == file_mode
+    assert {
+        stat.S_IMODE((root / name).stat().st_mode) for name in ("v1", "v1/topics", "v1/topics/op", tree.INCOMING)
+    } == {mode}
+    assert stat.S_IMODE((root / "v1/topics/op/x").stat().st_mode) == file_mode
 
 
 @pytest.mark.parametrize("reads", ["get", "download", "replace"])

@@ -62,7 +62,7 @@ ANSWERS = {
     "a file": (lambda *_request: response("302 Found", Location="file:///etc/passwd"), "redirects to 'file://'"),
     "garbage": (
         lambda *_request: response(body=b"<html>sign in</html>"),
-        "it is no file of offers. Remove that file, and publish again.",
+        "it is not a file of statements. Remove that file, and publish again.",
     ),
 }
 """What a server answers, and what the warning says."""
@@ -129,9 +129,9 @@ def test_a_flipped_byte_anywhere_in_the_remote_stops_the_fetch(nodes, builder):
     entry = nodes.built(builder)
     chance = random.Random(7)
     files = [path for path in (nodes.folder / "remote" / "v1").rglob("*") if path.is_file()]
-    frame = ("no file of offers", "is no offer with signatures", "that this opforge does not read", "cut short")
+    frame = ("not a file of statements", "is not a statement with signatures", "does not read", "cut short")
     signature = ("the signature by ci is not of these bytes", "is not in the trust file", "is not signed by that key")
-    kinds = {"offers": (*frame, *signature), "revoked": (*frame, *signature), "sha256": ("the blob's digest differs",)}
+    kinds = {"op": (*frame, *signature), "revoked": (*frame, *signature), "sha256": ("the blob's digest differs",)}
     assert len(files) == 3
     for path in files:
         problems = kinds["sha256" if "sha256" in path.parts else path.parent.name]

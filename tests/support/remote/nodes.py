@@ -6,7 +6,7 @@ import os
 
 from opforge.builders.lookup import finder
 from opforge.cache import current
-from opforge.remote import offers, publish, remotes
+from opforge.remote import op_statements, publish, remotes, statements, topics
 from opforge.remote.signatures import keys, signing, trust
 from opforge.remote.stores import open_store
 
@@ -63,18 +63,18 @@ class Nodes:
 
     def offers_file(self, entry):
         """Returns the path of the file that holds the offers of an entry."""
-        return self.folder / "remote" / offers.name_of(entry.record["description"])
+        return self.folder / "remote" / op_statements.topic_of(entry.record["description"])
 
     def blob_file(self, entry):
         """Returns the path of the blob of an entry."""
-        (item,) = offers.read_frame(self.offers_file(entry).read_bytes())
-        return self.folder / "remote" / offers.parse(item.data).blob.name
+        (item,) = topics.read_frame(self.offers_file(entry).read_bytes())
+        return self.folder / "remote" / op_statements.parse(item.data).tree.blob.name
 
     def put_offer(self, entry, data, secret_name="ci", signatures=None):
         """Replaces the offers of an entry by one with these bytes, signed by a key or with given signatures."""
         if signatures is None:
             signatures = (signing.sign(data, keys.read(secret_name)),)
-        self.offers_file(entry).write_bytes(offers.frame([offers.Signed(data, tuple(signatures))]))
+        self.offers_file(entry).write_bytes(topics.frame([statements.Signed(data, tuple(signatures))]))
 
 
 def reasons(rejected):

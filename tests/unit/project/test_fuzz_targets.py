@@ -101,13 +101,13 @@ def test_the_inputs_that_failed_once_do_not_fail_again(name, request):
             target.run(file.read())
 
 
-def test_the_offer_target_reads_valid_input_and_refuses_damage(tmp_path):
+def test_the_statement_target_reads_valid_input_and_refuses_damage(tmp_path):
     (tmp_path / "fuzz").mkdir()
-    module = load("fuzz_offers")
-    target = module.OfferTarget(str(tmp_path / "fuzz"))
+    module = load("fuzz_statements")
+    target = module.StatementTarget(str(tmp_path / "fuzz"))
     for kind, content in target.valid.items():
-        assert target.run(bytes([64 * kind]) + content) == ""
-        assert target.run(bytes([64 * kind]) + b"noise")
+        assert target.run(bytes([52 * kind]) + content) == ""
+        assert target.run(bytes([52 * kind]) + b"noise")
     chance = random.Random(7)
     problems = [target.run(bytes([chance.randrange(256)]) + chance.randbytes(8)) for _number in range(600)]
     assert len(set(problems)) > 20

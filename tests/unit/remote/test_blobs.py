@@ -1,175 +1,226 @@
-"""Blobs: the same bytes for the same entry, and nothing but the files that the offer names."""
+"""Blobs: the same bytes for the same files, and nothing but the files that the statement's tree names."""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
+import stat
+import subprocess
 import tarfile
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.text_files import write
 
-from opforge.cache.keys import canonical
+from opforge.cache.keys import bytes_digest
 from opforge.cache.transfer.archive import member
 from opforge.cache.transfer.tar_reader import zstd
-from opforge.remote import blobs, offers
+from opforge.cache.trees import File, digest_of_files
+from opforge.remote import blobs
+from opforge.remote.blobs import Blob, BlobError, Tree
+
+FILES = {"__init__.py": "import torch\n", "_ops.py": "ops = 1\n", "lib.so": "library" * 1000, "deep/er/x.json": "{}"}
 
 
 @pytest.fixture
-def packed(plain_entry, tmp_path):
-    """The blob of an entry in a file, with its offer."""
+def folder(tmp_path):
+    """A folder with a few files."""
+    for name, text in FILES.items():
+        write(tmp_path / "files", name, text)
+    return tmp_path / "files"
+
+
+@pytest.fixture
+def packed(folder, tmp_path):
+    """The blob of the folder in a file, with its tree."""
     path = tmp_path / "blob"
     with path.open("w+b") as file:
-        blob = blobs.pack(plain_entry.folder, plain_entry.record, file)
-    return path, offers.Offer(plain_entry.record, blob)
+        tree, _hashes = blobs.pack(str(folder), FILES, file)
+    return path, tree
 
 
-def unpack(path, offer, folder):
-    with path.open("rb") as file:
-        blobs.check(file, offer.blob)
-        blobs.unpack(file, offer, str(folder))
+def unpack(path, tree, folder):
+    with open(path, "rb") as file:
+        return blobs.unpack(file, tree, str(folder))
 
 
-def written(offer, path, *members, unpacked=None):
-    """Writes a blob with these (name, content) and returns an offer that names it."""
+def written(path, *members, unpacked=None):
+    """Writes a blob with these (name or header, content) and returns the tree that names it."""
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name, content in members:
             header = name if isinstance(name, tarfile.TarInfo) else member(name, len(content))
             archive.addfile(header, io.BytesIO(content))
-    return renamed(offer, path, zstd().compress(raw.getvalue()), unpacked or len(raw.getvalue()))
+    files = {
+        name: File(name, bytes_digest(content), name.endswith(".so"))
+        for name, content in members
+        if not isinstance(name, tarfile.TarInfo) and name.isascii()
+    }
+    return named(
+        path, zstd().compress(raw.getvalue()), unpacked or len(raw.getvalue()), digest_of_files(files.values())
+    )
 
 
-def renamed(offer, path, data, unpacked):
-    from opforge.cache.keys import bytes_digest
-
+def named(path, data, unpacked, digest="0" * 64):
     path.write_bytes(data)
-    return offer._replace(blob=offers.Blob(bytes_digest(data), len(data), unpacked))
+    return Tree(digest, Blob(bytes_digest(data), len(data), unpacked))
 
 
-def test_the_same_entry_gives_the_same_bytes(packed, plain_entry, tmp_path):
-    path, offer = packed
+def test_the_same_files_give_the_same_bytes(packed, folder, tmp_path):
+    path, tree = packed
+    for name in FILES:
+        os.utime(folder / name, (1, 1))
+        os.chmod(folder / name, 0o640)
     with (tmp_path / "again").open("w+b") as file:
-        record = dict(reversed(plain_entry.record.items()))
-        assert blobs.pack(plain_entry.folder, record, file) == offer.blob
+        again, hashes = blobs.pack(str(folder), reversed(FILES), file)
+    assert again == tree
     assert path.read_bytes() == (tmp_path / "again").read_bytes()
+    assert hashes == {name: hashlib.sha256(text.encode()).hexdigest() for name, text in FILES.items()}
 
 
-def test_a_blob_unpacks_to_the_entry(packed, plain_entry, tmp_path):
-    path, offer = packed
-    unpack(path, offer, tmp_path / "entry")
-    assert (tmp_path / "entry" / "record.json").read_bytes() == canonical(plain_entry.record)
-    with open(plain_entry.library, "rb") as library:
-        assert (tmp_path / "entry" / plain_entry.record["file"]).read_bytes() == library.read()
-    assert sorted(os.listdir(tmp_path / "entry")) == sorted(["record.json", plain_entry.record["file"]])
+def test_blobs_keep_their_bytes(folder, packed):
+    """What was packed once is found again under its name: by tar's headers and zstd's level."""
+    path, tree = packed
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for name in sorted(FILES):
+            header = tarfile.TarInfo(name)
+            header.size, header.mode, header.mtime = len(FILES[name]), 0o500 if name == "lib.so" else 0o600, 0
+            archive.addfile(header, io.BytesIO(FILES[name].encode()))
+    assert zstd().decompress(path.read_bytes()) == raw.getvalue()
+    assert tree.blob.unpacked == len(raw.getvalue())
 
 
-def test_a_damaged_entry_is_not_packed(plain_entry, tmp_path):
-    record = {**plain_entry.record, "sha256": "0" * 64}
-    with (tmp_path / "blob").open("w+b") as file, pytest.raises(ValueError, match="is damaged: its library is not"):
-        blobs.pack(plain_entry.folder, record, file)
+def test_the_name_of_a_tree_can_be_computed_by_common_tools(packed, folder):
+    _path, tree = packed
+    script = """cd "$1"; find . -type f | sed 's|^./||' | LC_ALL=C sort | while read -r path; do
+        case "$path" in *.so) flag=x;; *) flag=-;; esac
+        printf '%s %s %s\\n' "$(sha256sum < "$path" | cut -d' ' -f1)" "$flag" "$path"
+    done"""
+    lines = subprocess.run(["sh", "-c", script, "sh", str(folder)], capture_output=True, check=True).stdout
+    by_path = sorted(lines.decode().splitlines(keepends=True), key=lambda line: line.split(" ", 2)[2])
+    assert hashlib.sha256("".join(by_path).encode()).hexdigest() == tree.digest
 
 
-@pytest.mark.parametrize(("change", "problem"), [(b"", "bytes instead of"), (b"xx", "bytes instead of")])
-def test_a_blob_of_another_length_is_refused(packed, tmp_path, change, problem):
-    path, offer = packed
+def test_a_blob_unpacks_to_its_files(packed, tmp_path):
+    path, tree = packed
+    files = unpack(path, tree, tmp_path / "out")
+    assert [file.path for file in files] == sorted(FILES)
+    assert {name: (tmp_path / "out" / name).read_text() for name in FILES} == FILES
+    modes = {name: stat.S_IMODE((tmp_path / "out" / name).stat().st_mode) for name in FILES}
+    assert modes == {name: 0o700 if name == "lib.so" else 0o600 for name in FILES}
+
+
+@pytest.mark.parametrize("odd", ["link", "pipe", "gone"])
+def test_what_is_no_regular_file_is_not_packed(folder, tmp_path, odd):
+    path = folder / "_ops.py"
+    path.unlink()
+    if odd == "link":
+        path.symlink_to(folder)
+    elif odd == "pipe":
+        os.mkfifo(path)
+    with (tmp_path / "blob").open("w+b") as file, pytest.raises((ValueError, OSError)):
+        blobs.pack(str(folder), FILES, file)
+
+
+@pytest.mark.parametrize("change", [b"", b"xx"])
+def test_a_blob_of_another_length_is_refused(packed, tmp_path, change):
+    path, tree = packed
     path.write_bytes(path.read_bytes()[:-1] + change)
-    with pytest.raises(blobs.BlobError, match=problem):
-        unpack(path, offer, tmp_path / "entry")
+    with pytest.raises(BlobError, match="bytes instead of"):
+        unpack(path, tree, tmp_path / "out")
 
 
 @given(at=st.integers(0, 10_000), bit=st.integers(0, 7))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_flipped_bit_is_refused(packed, tmp_path_factory, at, bit):
-    path, offer = packed
+    path, tree = packed
     data = bytearray(path.read_bytes())
     data[at % len(data)] ^= 1 << bit
     flipped = tmp_path_factory.mktemp("flipped") / "blob"
     flipped.write_bytes(data)
-    with pytest.raises(blobs.BlobError, match="digest differs"):
-        unpack(flipped, offer, flipped.parent / "entry")
+    with pytest.raises(BlobError, match="digest differs"):
+        unpack(flipped, tree, flipped.parent / "out")
 
 
-def names_of(offer):
-    prefix = f"entries/{offer.entry}"
-    return f"{prefix}/record.json", f"{prefix}/{offer.record['file']}"
+def header(kind, name="x", linkname="/etc/passwd"):
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, linkname
+    return info
 
 
-@pytest.mark.parametrize("kind", ["climbs", "absolute", "other", "link", "device", "folder", "too many", "twice"])
-def test_a_signed_blob_with_other_members_is_refused(packed, plain_entry, tmp_path, kind):
-    """The signer is trusted, and may still be wrong: nothing is written outside of the entry's folder."""
-    path, offer = packed
-    record, library = names_of(offer)
-    with open(plain_entry.library, "rb") as file:
-        content = file.read()
-    link = tarfile.TarInfo(record)
-    link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
-    device, folder = tarfile.TarInfo(record), tarfile.TarInfo(f"entries/{offer.entry}")
-    device.type, folder.type = tarfile.CHRTYPE, tarfile.DIRTYPE
-    good = [(record, canonical(offer.record)), (library, content)]
-    members = {
-        "climbs": [("entries/../../../outside", b"x"), *good],
-        "absolute": [("/tmp/outside", b"x"), *good],
-        "other": [(f"entries/{'0' * 32}-{'0' * 8}/record.json", canonical(offer.record)), good[1]],
-        "link": [(link, b""), *good],
-        "device": [(device, b""), *good],
-        "folder": [(folder, b""), *good],
-        "too many": [*good, (f"entries/{offer.entry}/more.so", b"x")],
-        "twice": [*good, good[0]],
+@pytest.mark.parametrize(
+    ("members", "problem"),
+    [
+        ([("../x", b"a")], "'../x' does not stay inside the package"),
+        ([("/etc/x", b"a")], "'/etc/x' does not stay inside the package"),
+        ([("a/../../x", b"a")], "does not stay inside the package"),
+        ([(header(tarfile.SYMTYPE), b"")], "'x' is not a file"),
+        ([(header(tarfile.LNKTYPE), b"")], "'x' is not a file"),
+        ([(header(tarfile.FIFOTYPE), b"")], "'x' is not a file"),
+        ([(header(tarfile.CHRTYPE), b"")], "'x' is not a file"),
+        ([(header(tarfile.DIRTYPE), b"")], "'x/' is not a file"),
+        ([("x", b"a"), ("x", b"b")], "'x' is in it twice"),
+        ([("x", b"a"), ("x/y", b"b")], "'x/y' is both a file and a folder in it"),
+        ([("x/y", b"a"), ("x", b"b")], "'x' is both a file and a folder in it"),
+        ([("caf\u00e9.py", b"a")], "is no path of a file in a package"),
+    ],
+)
+def test_a_signed_blob_that_leads_elsewhere_is_refused(tmp_path, members, problem):
+    """The signer is trusted, and may still be wrong: nothing is written outside of the folder."""
+    tree = written(tmp_path / "blob", *members)
+    with pytest.raises(BlobError, match="the blob cannot be unpacked: ") as error:
+        unpack(tmp_path / "blob", tree, tmp_path / "out")
+    assert problem in str(error.value)
+    assert sorted(os.listdir(tmp_path)) == ["blob", "out"]
+
+
+@pytest.mark.parametrize("kind", ["lacks", "more", "other", "mode"])
+def test_a_blob_with_other_files_than_its_tree_is_refused(packed, tmp_path, kind):
+    path, tree = packed
+    members = [(name, text.encode()) for name, text in sorted(FILES.items())]
+    executable = tarfile.TarInfo("_ops.py")
+    executable.mode, executable.size = 0o500, len(FILES["_ops.py"])
+    changed = {
+        "lacks": members[1:],
+        "more": [*members, ("z.py", b"x")],
+        "other": [(name, b"x" if name == "_ops.py" else content) for name, content in members],
+        "mode": [(executable if name == "_ops.py" else name, content) for name, content in members],
     }[kind]
-    changed = written(offer, path, *members)
-    is_plain_file = kind not in ("link", "device", "folder")
-    problem = (
-        "in the blob is not a file of its entry" if is_plain_file else "the blob cannot be unpacked: .* is not a file"
-    )
-    with pytest.raises(blobs.BlobError, match=problem):
-        unpack(path, changed, tmp_path / "entry")
-    assert {*os.listdir(tmp_path)} <= {"blob", "entry"} | {"store", "caches"}
-
-
-def test_a_blob_that_lacks_a_file_is_refused(packed, tmp_path):
-    path, offer = packed
-    changed = written(offer, path, (names_of(offer)[0], canonical(offer.record)))
-    with pytest.raises(blobs.BlobError, match=r"the blob lacks .*\.so"):
-        unpack(path, changed, tmp_path / "entry")
-
-
-def test_another_record_than_the_offers_is_refused(packed, plain_entry, tmp_path):
-    path, offer = packed
-    record, library = names_of(offer)
-    text = canonical(offer.record).replace(b'"plain"', b'"plaim"')
-    with open(plain_entry.library, "rb") as file:
-        changed = written(offer, path, (record, text), (library, file.read()))
-    with pytest.raises(blobs.BlobError, match="the record in the blob is not that of its offer"):
-        unpack(path, changed, tmp_path / "entry")
+    lying = written(path, *changed)._replace(digest=tree.digest)
+    with pytest.raises(BlobError, match=r"the blob holds other files than its tree: \w+"):
+        unpack(path, lying, tmp_path / "out")
 
 
 def test_a_bomb_is_refused_before_it_is_unpacked(packed, tmp_path):
-    path, offer = packed
-    bomb = renamed(offer, path, zstd().compress(bytes(64 << 20)), offer.blob.unpacked)
-    with pytest.raises(blobs.BlobError, match="cannot be unpacked"):
-        unpack(path, bomb, tmp_path / "entry")
-    record, library = names_of(offer)
-    big = {**offer.record, "size": 64 << 20}
-    lying = offer._replace(record=big)
-    changed = written(lying, path, (record, canonical(big)), (library, bytes(64 << 20)), unpacked=20_000)
-    with pytest.raises(blobs.BlobError, match="more than 200000 files or 20000 bytes"):
-        unpack(path, changed, tmp_path / "entry2")
-    assert not os.path.exists(tmp_path / "entry2" / big["file"])
+    path, tree = packed
+    bomb = named(path, zstd().compress(bytes(64 << 20)), tree.blob.unpacked)
+    with pytest.raises(BlobError, match="cannot be unpacked"):
+        unpack(path, bomb, tmp_path / "out")
+    lying = written(path, ("x.so", bytes(64 << 20)), unpacked=20_000)
+    with pytest.raises(BlobError, match="more than 200000 files or 20000 bytes"):
+        unpack(path, lying, tmp_path / "out2")
+    assert not os.listdir(tmp_path / "out2")
+
+
+def test_ten_thousand_files_are_the_most(tmp_path, monkeypatch):
+    monkeypatch.setattr(blobs, "MAX_FILES", 3)
+    tree = written(tmp_path / "blob", *((f"{number}.py", b"") for number in range(4)))
+    with pytest.raises(BlobError, match="it has more than 3 files"):
+        unpack(tmp_path / "blob", tree, tmp_path / "out")
 
 
 @pytest.mark.parametrize("data", [b"", b"garbage", b"\x28\xb5\x2f\xfd", b"\x28\xb5\x2f\xfd" + b"\xff" * 100])
-def test_what_is_no_archive_is_refused(packed, tmp_path, data):
-    path, offer = packed
-    with pytest.raises(blobs.BlobError):
-        unpack(path, renamed(offer, path, data, 20_000), tmp_path / "entry")
+def test_what_is_no_archive_is_refused(tmp_path, data):
+    with pytest.raises(BlobError):
+        unpack(tmp_path / "blob", named(tmp_path / "blob", data, 20_000), tmp_path / "out")
 
 
-def test_a_frame_that_asks_for_much_memory_is_refused(packed, tmp_path):
-    path, offer = packed
+def test_a_frame_that_asks_for_much_memory_is_refused(tmp_path):
     module = zstd()
     options = {module.CompressionParameter.window_log: 27, module.CompressionParameter.enable_long_distance_matching: 1}
     data = module.ZstdCompressor(options=options).compress(os.urandom(1 << 10) * 20_000, mode=2)
-    with pytest.raises(blobs.BlobError, match="cannot be unpacked"):
-        unpack(path, renamed(offer, path, data, 30 << 20), tmp_path / "entry")
+    with pytest.raises(BlobError, match="cannot be unpacked"):
+        unpack(tmp_path / "blob", named(tmp_path / "blob", data, 30 << 20), tmp_path / "out")

@@ -15,7 +15,7 @@ from opforge.cache.layout import Layout
 from opforge.cache.maintenance import gc, listing, verify
 from opforge.cache.records import fetched, pins
 from opforge.cache.records.entry import with_record_key
-from opforge.remote import fetch, offers
+from opforge.remote import fetch, op_statements, topics
 from opforge.remote.source import Remotes
 
 
@@ -84,9 +84,11 @@ def test_a_changed_header_is_seen_before_the_blob_is_fetched(nodes, builder, ent
     ],
 )
 def test_an_offer_that_does_not_fit_is_refused_before_its_blob_is_fetched(nodes, builder, entry, changes, problem):
-    blob = offers.parse(offers.read_frame(nodes.offers_file(entry).read_bytes())[0].data).blob
+    tree = op_statements.parse(topics.read_frame(nodes.offers_file(entry).read_bytes())[0].data).tree
     os.unlink(nodes.blob_file(entry))
-    data = offers.offer_bytes(with_record_key({**entry.record, **changes}), entry.record["description"], blob)
+    data = op_statements.statement(
+        with_record_key({**entry.record, **changes}), entry.record["description"], tree
+    ).data()
     nodes.put_offer(entry, data)
     match, rejected = nodes.fetch(builder)
     assert match is None
@@ -94,9 +96,9 @@ def test_an_offer_that_does_not_fit_is_refused_before_its_blob_is_fetched(nodes,
 
 
 def test_entries_that_fit_another_machine_only_are_no_warning(nodes, builder, entry, caplog):
-    blob = offers.parse(offers.read_frame(nodes.offers_file(entry).read_bytes())[0].data).blob
+    tree = op_statements.parse(topics.read_frame(nodes.offers_file(entry).read_bytes())[0].data).tree
     record = with_record_key({**entry.record, "floors": {"GLIBC": "99.0"}})
-    nodes.put_offer(entry, offers.offer_bytes(record, entry.record["description"], blob))
+    nodes.put_offer(entry, op_statements.statement(record, entry.record["description"], tree).data())
     with caplog.at_level(logging.WARNING, "opforge"):
         nodes.fetch(builder)
     assert not caplog.records
@@ -107,7 +109,7 @@ def test_a_signed_offer_of_another_op_cannot_be_handed_out(nodes, builder, entry
     nodes.offers_file(entry).write_bytes(nodes.offers_file(other).read_bytes())
     match, rejected = nodes.fetch(builder)
     assert match is None
-    assert "it was made for another description" in reasons(rejected)
+    assert "it was made for another topic" in reasons(rejected)
 
 
 class TestTheStoreKnowsIt:

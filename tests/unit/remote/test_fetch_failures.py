@@ -13,7 +13,7 @@ from opforge.builders.lookup import finder
 from opforge.cache import current
 from opforge.cache.records.entry import with_record_key
 from opforge.errors import PrebuiltRequiredError, SettingError
-from opforge.remote import answers, offers
+from opforge.remote import answers, op_statements, topics
 
 
 def test_a_miss_is_remembered_and_asked_again_by_force(nodes, builder, entry, monkeypatch):
@@ -50,7 +50,7 @@ def test_garbage_in_place_of_offers_is_one_warning(nodes, builder, entry, caplog
     with caplog.at_level(logging.WARNING, "opforge"):
         match, rejected = nodes.fetch(builder)
     assert match is None
-    assert "it is no file of offers" in reasons(rejected)
+    assert "it is not a file of statements" in reasons(rejected)
     assert len(caplog.records) == 1
 
 
@@ -121,9 +121,9 @@ class TestWhatCommandsShow:
         assert self.shown(nodes, "cache", "explain", ops)["hit"]
 
     def test_the_reason_of_an_offer_that_does_not_fit(self, nodes, builder, ops, entry):
-        blob = offers.parse(offers.read_frame(nodes.offers_file(entry).read_bytes())[0].data).blob
+        tree = op_statements.parse(topics.read_frame(nodes.offers_file(entry).read_bytes())[0].data).tree
         record = with_record_key({**entry.record, "floors": {"GLIBC": "99.0"}})
-        nodes.put_offer(entry, offers.offer_bytes(record, entry.record["description"], blob))
+        nodes.put_offer(entry, op_statements.statement(record, entry.record["description"], tree).data())
         rejected = self.shown(nodes, "cache", "explain", ops)["rejected"]
         assert any("it needs glibc 99.0" in each["reason"] for each in rejected)
         (op,) = self.shown(nodes, "build-ops", ops, "--dry-run")["ops"]
@@ -162,12 +162,12 @@ def test_a_miss_is_remembered_for_what_was_asked_alone(nodes, builder, entry):
     level, lower = str(builder.target), "cpu:x86-64-v2"
     if level == lower:
         pytest.skip("this machine has the lowest level")
-    blob = offers.parse(offers.read_frame(nodes.offers_file(entry).read_bytes())[0].data).blob
+    tree = op_statements.parse(topics.read_frame(nodes.offers_file(entry).read_bytes())[0].data).tree
     record = with_record_key({**entry.record, "target": lower})
-    nodes.put_offer(entry, offers.offer_bytes(record, entry.record["description"], blob))
+    nodes.put_offer(entry, op_statements.statement(record, entry.record["description"], tree).data())
     store, exact, any_level = nodes.enter("node"), [], []
     assert finder.stored_entry(builder.spec(), store, True, False, exact) is None
     assert f"it is built for {lower}, not for {level}" in reasons(exact)
-    finder.stored_entry(builder.spec(), store, False, False, any_level)
+    found = finder.stored_entry(builder.spec(), store, False, False, any_level)
     assert "ago" not in reasons(any_level)
-    assert "the record in the blob is not that of its offer" in reasons(any_level)
+    assert found.record == record

@@ -14,7 +14,7 @@ from opforge.cache import current
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import listing
 from opforge.errors import PublishError
-from opforge.remote import fetch, offers, revocation
+from opforge.remote import fetch, revocation, statements, topics
 from opforge.remote.signatures import keys, own_lists, signing
 
 
@@ -28,7 +28,7 @@ class TestSignatures:
         assert not listing.entries(current.current_store().layout)
 
     def test_no_signature(self, nodes, builder, entry, caplog):
-        (item,) = offers.read_frame(nodes.offers_file(entry).read_bytes())
+        (item,) = topics.read_frame(nodes.offers_file(entry).read_bytes())
         nodes.put_offer(entry, item.data, signatures=())
         self.refused(nodes, builder, "it has no signature", caplog)
 
@@ -37,14 +37,14 @@ class TestSignatures:
         self.refused(nodes, builder, "the key ci is not in the trust file", caplog)
 
     def test_a_flipped_byte_in_the_offer(self, nodes, builder, entry, caplog):
-        (item,) = offers.read_frame(nodes.offers_file(entry).read_bytes())
+        (item,) = topics.read_frame(nodes.offers_file(entry).read_bytes())
         data = item.data.replace(b'"size":', b'"sizE":', 1)
         nodes.put_offer(entry, data, signatures=item.signatures)
         self.refused(nodes, builder, "the signature by ci is not of these bytes", caplog)
 
     def test_the_signature_of_another_offer(self, nodes, builder, entry, tmp_path, caplog):
         other = nodes.built(sample_ops.plain_op(tmp_path / "other", "other")(), "other")
-        (item,), (theirs,) = (offers.read_frame(nodes.offers_file(each).read_bytes()) for each in (entry, other))
+        (item,), (theirs,) = (topics.read_frame(nodes.offers_file(each).read_bytes()) for each in (entry, other))
         nodes.put_offer(entry, item.data, signatures=theirs.signatures)
         self.refused(nodes, builder, "the signature by ci is not of these bytes", caplog)
 
@@ -68,7 +68,7 @@ class TestSignatures:
         secret = signing.new_secret("lab")
         nodes.push(entry, signer=lambda data: signing.sign(data, secret))
         nodes.trust(signing.public_of(secret))
-        (item,) = offers.read_frame(nodes.offers_file(entry).read_bytes())
+        (item,) = topics.read_frame(nodes.offers_file(entry).read_bytes())
         assert [signature.name for signature in item.signatures] == ["ci", "lab"]
         assert nodes.fetch(builder)[0].key == entry.key
 
@@ -124,7 +124,7 @@ class TestRevocation:
         other = signing.new_secret("ci")
         path = nodes.folder / "remote" / "v1" / "revoked" / "ci.json"
         data = revocation.to_bytes(revocation.Revocations("ci", revocation.time.time()))
-        path.write_bytes(offers.frame([offers.Signed(data, (signing.sign(data, other),))]))
+        path.write_bytes(topics.frame([statements.Signed(data, (signing.sign(data, other),))]))
         match, rejected = nodes.fetch(builder)
         assert match is None
         assert "is not signed by that key" in reasons(rejected)
@@ -133,7 +133,7 @@ class TestRevocation:
         other = signing.new_secret("ci")
         path = nodes.folder / "remote" / "v1" / "revoked" / "ci.json"
         data = revocation.to_bytes(revocation.Revocations("ci", 0.0))
-        path.write_bytes(offers.frame([offers.Signed(data, (signing.sign(data, other),))]))
+        path.write_bytes(topics.frame([statements.Signed(data, (signing.sign(data, other),))]))
         with pytest.raises(Exception, match="the one there is not signed by this key"):
             revocation.publish(nodes.store, keys.signer("ci"), "ci")
 
@@ -224,7 +224,7 @@ def test_a_trust_file_is_compared_by_a_remembered_look_up(nodes, builder, entry,
 
 
 def test_unsigned_offers_only_if_the_remote_says_so(nodes, builder, entry, monkeypatch, caplog):
-    (item,) = offers.read_frame(nodes.offers_file(entry).read_bytes())
+    (item,) = topics.read_frame(nodes.offers_file(entry).read_bytes())
     nodes.put_offer(entry, item.data, signatures=())
     monkeypatch.setenv("OPFORGE_REMOTES", nodes.url + "?unsigned=1")
     for _load in range(2):

@@ -90,9 +90,9 @@ def test_look_up_publishing_and_trust_ask_for_the_same_whatever_the_remote_holds
 
     nodes.push(entry)
     few = measured(0, builders[1])
-    fill(nodes.folder / "remote" / "v1" / "offers", nodes.offers_file(entry))
+    fill(nodes.folder / "remote" / "v1" / "topics" / "op", nodes.offers_file(entry))
     many = measured(1, builders[2])
-    assert len(os.listdir(nodes.folder / "remote" / "v1" / "offers")) > MANY
+    assert len(os.listdir(nodes.folder / "remote" / "v1" / "topics" / "op")) > MANY
     for step in few:
         calls = {name for name in {*few[step], *many[step]} if not name.startswith("os.")}
         assert {name: many[step][name] for name in calls} == {name: few[step][name] for name in calls}, step

@@ -42,7 +42,7 @@ def test_every_name_that_opforge_makes_is_accepted(parts):
     assert accepts(name) == (not is_lock and len(name) <= MAX_NAME_CHARACTERS)
 
 
-@pytest.mark.parametrize("prefix", ["", "v1", "v1/", "v1/offers/ab"])
+@pytest.mark.parametrize("prefix", ["", "v1", "v1/", "v1/topics/op/ab"])
 def test_a_prefix_may_end_within_a_name(prefix):
     assert check_prefix("store", prefix) == prefix
 

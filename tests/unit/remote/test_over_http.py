@@ -13,7 +13,7 @@ from support.remote.nodes import reasons
 
 from opforge.cache.maintenance import listing
 from opforge.cache.records.entry import with_record_key
-from opforge.remote import offers
+from opforge.remote import op_statements, topics
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
@@ -58,8 +58,8 @@ def server(nodes, entry, monkeypatch):
 def test_a_hit_is_two_requests_and_the_list_of_revoked_offers_one_an_hour(nodes, server, builder, entry, tmp_path):
     other = nodes.built(sample_ops.plain_op(tmp_path / "other", "other")(), "other")
     assert nodes.fetch(builder)[0].origin == server
-    blob = offers.parse(offers.read_frame(nodes.offers_file(entry).read_bytes())[0].data).blob
-    first = [f"/{offers.name_of(entry.record['description'])}", "/v1/revoked/ci.json", f"/{blob.name}"]
+    tree = op_statements.parse(topics.read_frame(nodes.offers_file(entry).read_bytes())[0].data).tree
+    first = [f"/{op_statements.topic_of(entry.record['description'])}", "/v1/revoked/ci.json", f"/{tree.blob.name}"]
     assert Handler.requests == first
     Handler.requests.clear()
     assert nodes.fetch(sample_ops.builder_class(tmp_path / "other", "other", abi="c")())[0].key == other.key
@@ -78,9 +78,9 @@ def test_a_miss_is_one_request(nodes, server, tmp_path):
 
 
 def test_an_offer_that_does_not_fit_is_one_request(nodes, server, builder, entry):
-    blob = offers.parse(offers.read_frame(nodes.offers_file(entry).read_bytes())[0].data).blob
+    tree = op_statements.parse(topics.read_frame(nodes.offers_file(entry).read_bytes())[0].data).tree
     record = with_record_key({**entry.record, "floors": {"GLIBC": "99.0"}})
-    nodes.put_offer(entry, offers.offer_bytes(record, entry.record["description"], blob))
+    nodes.put_offer(entry, op_statements.statement(record, entry.record["description"], tree).data())
     assert nodes.fetch(builder)[0] is None
     assert len(Handler.requests) == 1
 
@@ -88,8 +88,8 @@ def test_an_offer_that_does_not_fit_is_one_request(nodes, server, builder, entry
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        ((200, {}, b"<html>welcome</html>"), "it is no file of offers"),
-        ((200, {}, b""), "it is no file of offers"),
+        ((200, {}, b"<html>welcome</html>"), "it is not a file of statements"),
+        ((200, {}, b""), "it is not a file of statements"),
         ((200, {}, b"x" * (5 << 20)), "it has 5242880 bytes, and at most 4194304 were expected"),
         ((200, {}, b'{"format":1,"items":[\n' + b'{"item":{},"signatures":[]},\n' * 10_000 + b"]}\n"), "more than 256"),
         ((403, {}, b"no"), "the server answered 403 Forbidden"),
@@ -117,7 +117,7 @@ def test_a_blob_that_is_cut_or_replaced_is_not_installed(nodes, server, builder,
     for damaged, problem in (
         (content[:-100], f"it has {size - 100} bytes, and {size} were expected"),
         (content + b"more", f"it has {size + 4} bytes, and {size} were expected"),
-        (b"x" * size, "the blob's digest differs from its offer's"),
+        (b"x" * size, "the blob's digest differs from that in its statement"),
         (b"", f"it has 0 bytes, and {size} were expected"),
     ):
         blob.write_bytes(damaged)

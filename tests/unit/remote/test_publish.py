@@ -11,7 +11,7 @@ from support import sample_ops
 
 from opforge.cache.records.entry import with_record_key
 from opforge.errors import PublishError
-from opforge.remote import maintenance, mirror, offers, publish, remotes
+from opforge.remote import maintenance, mirror, op_statements, publish, remotes, statements, topics
 from opforge.remote.signatures import signing
 from opforge.remote.stores import open_store
 
@@ -23,14 +23,14 @@ def test_a_second_push_changes_nothing(nodes, entry):
 
 
 def test_the_signed_bytes_are_the_offers(nodes, entry):
-    (item,) = offers.read_frame(nodes.offers_file(entry).read_bytes())
+    (item,) = topics.read_frame(nodes.offers_file(entry).read_bytes())
     assert signing.is_signed(item.data, item.signatures[0], nodes.public)
-    blob = offers.parse(item.data).blob
-    assert item.data == offers.offer_bytes(entry.record, entry.record["description"], blob)
+    tree = op_statements.parse(item.data).tree
+    assert item.data == op_statements.statement(entry.record, entry.record["description"], tree).data()
 
 
 def test_two_publishers_at_once_lose_nothing(nodes, plain_entry):
-    items = [offers.Signed(offers.canonical({"kind": "offer", "number": number})) for number in range(12)]
+    items = [statements.Signed(b'{"number":%d}' % number) for number in range(12)]
     store, remote = nodes.store, remotes.parse(nodes.url)
     add = publish._add
     threads = [
@@ -41,18 +41,19 @@ def test_two_publishers_at_once_lose_nothing(nodes, plain_entry):
         thread.start()
     for thread in threads:
         thread.join()
-    stored = offers.read_frame((nodes.folder / "remote" / offers.name_of("d" * 32)).read_bytes())
+    stored = topics.read_frame((nodes.folder / "remote" / op_statements.topic_of("d" * 32)).read_bytes())
     assert sorted(item.data for item in stored) == sorted(item.data for item in items)
 
 
 def test_two_libraries_of_one_result_are_two_offers(nodes, builder, entry):
-    (item,) = offers.read_frame(nodes.offers_file(entry).read_bytes())
-    offer = offers.parse(item.data)
+    (item,) = topics.read_frame(nodes.offers_file(entry).read_bytes())
+    offer = op_statements.parse(item.data)
     other = with_record_key({**offer.record, "sha256": "0" * 64})
-    data = offers.offer_bytes(other, entry.record["description"], offer.blob)
-    merged = publish.merge([item], offers.Signed(data, item.signatures), offers.parse(data).entry)
-    assert [offers.parse(each.data).entry for each in merged] == [entry.key, offers.parse(data).entry]
-    nodes.offers_file(entry).write_bytes(offers.frame(merged[::-1]))
+    tree = offer.tree._replace(digest=op_statements.tree_digest(other))
+    data = op_statements.statement(other, entry.record["description"], tree).data()
+    merged = publish.merge([item], statements.Signed(data, item.signatures), op_statements.parse(data).entry)
+    assert [op_statements.parse(each.data).entry for each in merged] == [entry.key, op_statements.parse(data).entry]
+    nodes.offers_file(entry).write_bytes(topics.frame(merged[::-1]))
     assert nodes.fetch(builder)[0].key == entry.key  # the blob of the other is not what its offer says
 
 
@@ -67,16 +68,16 @@ def test_what_was_built_with_the_users_flags_is_refused(nodes, tmp_path, monkeyp
 
 
 def test_a_description_has_a_bounded_number_of_offers(nodes, entry):
-    (item,) = offers.read_frame(nodes.offers_file(entry).read_bytes())
-    items = [item._replace(data=b'{"n":%d}' % number) for number in range(offers.MAX_OFFERS)]
-    nodes.offers_file(entry).write_bytes(offers.frame(items))
+    (item,) = topics.read_frame(nodes.offers_file(entry).read_bytes())
+    items = [item._replace(data=b'{"n":%d}' % number) for number in range(topics.MAX_ITEMS)]
+    nodes.offers_file(entry).write_bytes(topics.frame(items))
     with pytest.raises(PublishError, match="has 256 offers already"):
         nodes.push(entry)
 
 
 def test_a_damaged_file_of_offers_is_not_overwritten(nodes, entry):
     nodes.offers_file(entry).write_bytes(b"garbage")
-    with pytest.raises(PublishError, match="it is no file of offers"):
+    with pytest.raises(PublishError, match="it is not a file of statements"):
         nodes.push(entry)
     assert nodes.offers_file(entry).read_bytes() == b"garbage"
 
@@ -91,14 +92,14 @@ def test_gc_removes_a_blob_that_nothing_names_once_it_is_old(nodes, entry):
 
 def test_gc_removes_nothing_if_an_offer_cannot_be_read(nodes, entry):
     nodes.offers_file(entry).write_bytes(b"garbage")
-    with pytest.raises(Exception, match="it is no file of offers"):
+    with pytest.raises(Exception, match="it is not the file of a topic"):
         list(maintenance.unused(nodes.store, time.time() + 90_000))
 
 
 def test_gc_removes_descriptions_that_nobody_publishes_any_more(nodes, entry):
     later = time.time() + 90 * 86400
     names = [unused.name for unused in maintenance.unused(nodes.store, later, 30 * 86400.0)]
-    assert names[0] == offers.name_of(entry.record["description"])
+    assert names[0] == op_statements.topic_of(entry.record["description"])
     assert len(names) == 2
 
 
@@ -106,8 +107,8 @@ def test_a_mirror_has_the_same_offers_and_signatures(nodes, builder, entry, monk
     (nodes.folder / "mirror").mkdir()
     url = f"file://{nodes.folder}/mirror"
     (copied,) = mirror.copy(nodes.store, open_store(url))
-    assert (copied.offers, copied.problem) == (1, "")
-    assert not any(again.offers for again in mirror.copy(nodes.store, open_store(url)))
+    assert (copied.kind, copied.statements, copied.problems) == ("op", 1, ())
+    assert not any(again.statements for again in mirror.copy(nodes.store, open_store(url)))
     monkeypatch.setenv("OPFORGE_REMOTES", url)
     assert nodes.fetch(builder)[0].origin == url
 
@@ -117,4 +118,4 @@ def test_a_mirror_does_not_copy_a_damaged_blob(nodes, entry):
         file.write(b"xxxx")
     (nodes.folder / "mirror").mkdir()
     (copied,) = mirror.copy(nodes.store, open_store(f"file://{nodes.folder}/mirror"))
-    assert (copied.offers, copied.problem) == (0, "the blob's digest differs from its offer's")
+    assert (copied.statements, copied.problems) == (0, ("the blob's digest differs from that in its statement",))

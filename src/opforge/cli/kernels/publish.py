@@ -97,8 +97,8 @@ def _mark(remote: str, name: str, version: str, reason: str | None, key: str, as
     from opforge.packages.form import names
     from opforge.packages.form import version as versions
     from opforge.packages.registry import publish as registry
-    from opforge.packages.registry.tuf import roots
     from opforge.remote.signatures import keys
+    from opforge.remote.tuf import roots
 
     _parsed, store = _store(remote)
     number = versions.parse(version, "VERSION")

@@ -89,7 +89,7 @@ def info(name: str, urls: Sequence[str], as_json: bool) -> None:
                 "version": str(number),
                 "remote": str(source.remote),
                 "digest": entry.releases[number].digest,
-                "yanked": entry.releases[number].yanked,
+                "yanked": entry.releases[number].withdrawn,
             }
             for number in sorted(entry.releases if entry else (), reverse=True)
             if entry

@@ -13,8 +13,8 @@ from opforge.cli.output import OutputFile, emit_json
 from opforge.errors import PublishError
 
 if TYPE_CHECKING:
-    from opforge.packages.registry.tuf.state import Pairs
     from opforge.remote.stores.protocol import ObjectStore
+    from opforge.remote.tuf.state import Pairs
 
 root_key_option = click.option(
     "--root-key", "root_keys", multiple=True, required=True, metavar="NAME", help="A key of the root. Repeatable."
@@ -55,7 +55,7 @@ def init(remote: str, root_keys: Sequence[str], threshold: int, keys: Sequence[s
     _require_folder(out)
     store = _store(remote)
     _require()
-    from opforge.packages.registry.tuf import metadata
+    from opforge.remote.tuf import metadata
 
     data = _checked(metadata.begin, store, _pairs(root_keys), threshold, _pairs(keys))
     _write(store, data, out, as_json)
@@ -94,7 +94,7 @@ def rotate(
     _require_folder(out)
     store = _store(remote)
     _require()
-    from opforge.packages.registry.tuf import rotation
+    from opforge.remote.tuf import rotation
 
     old = [signer for _public, signer in _pairs(old_keys)]
     arguments = (store, _trusted(store), old, _pairs(root_keys), threshold, _pairs(keys))
@@ -117,7 +117,7 @@ def refresh(remote: str, key: str, days: float, as_json: bool) -> None:
 
     store = _store(remote)
     _require()
-    from opforge.packages.registry.tuf import metadata
+    from opforge.remote.tuf import metadata
 
     until = metadata.refresh(store, _trusted(store), keys.signer(key), days)
     if as_json:
@@ -140,7 +140,7 @@ def trust(remote: str, file: str, as_json: bool) -> None:
       opforge tuf trust https://kernels.example/ops root.json
     """
     from opforge.cache.filesystem.files import read_file
-    from opforge.packages.registry.tuf import roots
+    from opforge.remote.tuf import roots
 
     store = _store(remote)
     path = roots.trust(store.url, read_file(file))
@@ -159,7 +159,7 @@ def _store(url: str) -> ObjectStore:
 
 
 def _require() -> None:
-    from opforge.packages.registry.tuf import client
+    from opforge.remote.tuf import client
 
     client.require()
 
@@ -178,7 +178,7 @@ def _pairs(names: Sequence[str]) -> Pairs:
 
 
 def _trusted(store: ObjectStore) -> bytes:
-    from opforge.packages.registry.tuf import roots
+    from opforge.remote.tuf import roots
 
     data = roots.read(store.url)
     if data is None:
@@ -196,7 +196,7 @@ def _checked(function: Callable[..., bytes], *arguments: object) -> bytes:
 
 def _write(store: ObjectStore, data: bytes, out: str, as_json: bool, is_next: bool = False) -> None:
     from opforge.cache.filesystem.files import write_file
-    from opforge.packages.registry.tuf import roots
+    from opforge.remote.tuf import roots
 
     write_file(out, data)
     path = roots.trust(store.url, data, is_next)

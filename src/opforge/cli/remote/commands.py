@@ -103,33 +103,35 @@ def push_command(url: str, names: Sequence[str], key: str, as_json: bool) -> Non
 @url_argument
 @json_option
 def ls_command(url: str, as_json: bool) -> None:
-    """List the offers of a remote. Their signatures are not verified: see `opforge remote verify`."""
+    """List what a remote holds: ops and packages. Signatures are not verified: see `opforge remote verify`."""
     from opforge.remote import maintenance
 
     _remote, store = opened(url)
-    listed = list(maintenance.offered(store))
+    listed = list(maintenance.items(store))
     if as_json:
-        return emit_json([offer.to_json() for offer in listed])
+        return emit_json([item.to_json() for item in listed])
     rows = [
         (
-            offer.op or f"({offer.problem})",
-            offer.target,
-            size_text(offer.size),
-            " ".join(offer.signers) or "-",
-            offer.entry,
+            item.kind,
+            item.name or f"({item.problem})",
+            item.target,
+            size_text(item.size),
+            " ".join(item.signers) or "-",
+            f"{item.label} (withdrawn: {item.withdrawn})" if item.withdrawn else item.label,
         )
-        for offer in listed
+        for item in listed
     ]
-    return show_table(("OP", "TARGET", "SIZE", "SIGNED BY", "ENTRY"), rows, numbers=("SIZE",), optional="ENTRY")
+    columns = ("KIND", "NAME", "TARGET", "SIZE", "SIGNED BY", "ENTRY OR VERSION")
+    return show_table(columns, rows, numbers=("SIZE",), optional="ENTRY OR VERSION")
 
 
 @group.command("verify", cls=Guarded)
 @url_argument
 @json_option
 def verify_command(url: str, as_json: bool) -> None:
-    """Check every offer of a remote and its blob, with the keys that are trusted here.
+    """Check every statement of a remote and its blobs, with the keys that are trusted here.
 
-    The exit code is 1 if an offer would not be accepted.
+    The exit code is 1 if one would not be accepted.
     """
     from opforge.cli.progress import reporter
     from opforge.remote import maintenance
@@ -138,13 +140,13 @@ def verify_command(url: str, as_json: bool) -> None:
     with reporter(1, quiet=as_json or not is_terminal(sys.stderr)) as progress:
         progress.begin("verify")
         checked = maintenance.verify(store, remote, lambda count: progress.step("verify", count, count, ""))
-    refused = [offer for offer in checked if offer.problem]
+    refused = [item for item in checked if item.problem]
     if as_json:
-        emit_json({"checked": len(checked), "refused": [offer.to_json() for offer in refused]})
+        emit_json({"checked": len(checked), "refused": [item.to_json() for item in refused]})
     else:
-        for offer in refused:
-            click.echo(f"refused {offer.op or offer.description} {offer.entry}: {offer.problem}")
-        click.echo(f"{counted(len(checked), 'offer', 'offers')} checked, {len(refused)} refused")
+        for item in refused:
+            click.echo(f"refused {item.kind} {item.name or item.topic} {item.label}: {item.problem}")
+        click.echo(f"{counted(len(checked), 'statement', 'statements')} checked, {len(refused)} refused")
     sys.exit(FAILED if refused else OK)
 
 
@@ -181,7 +183,7 @@ def revoke_command(url: str, entries: Sequence[str], key: str, as_json: bool) ->
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @json_option
 def gc_command(url: str, unused_for: float | None, dry_run: bool, as_json: bool) -> None:
-    """Remove the blobs that no offer names and that are older than a day."""
+    """Remove the blobs and statements that nothing names and that are older than a day."""
     from opforge.remote import maintenance
 
     _remote, store = opened(url)

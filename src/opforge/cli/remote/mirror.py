@@ -21,40 +21,45 @@ from .commands import opened
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @json_option
 def command(source: str, target: str, names: Sequence[str], as_json: bool) -> None:
-    """Copy what the remote FROM offers and TO lacks, with signatures and blobs: all, or some ops and packages.
+    """Copy what the remote FROM holds and TO lacks, with signatures and blobs: all, or some ops and packages.
 
     NAME is an op, or a package as ORG/NAME. No key is needed: those who fetch from TO trust the keys that signed.
+
+    \b
+    Examples:
+      opforge mirror https://cache.example/ops file:///shared/ops
+      opforge mirror https://cache.example/ops file:///shared/ops CPUAdam acme/relu
     """
     from opforge.packages.form.names import check
-    from opforge.packages.registry import mirror as packages
     from opforge.remote import mirror
+    from opforge.remote.tuf import copies
 
-    kernels = [check(name, "NAME") for name in names if "/" in name]
+    packages = [check(name, "NAME") for name in names if "/" in name]
     ops = {normalized(name) for name in names if "/" not in name}
     (remote, there), (_remote, here), offered = opened(source), opened(target), set[str]()
 
-    def accepts(op: str) -> bool:
-        offered.add(op)
-        return not ops or normalized(op) in ops
+    def accepts(kind: str, name: str) -> bool:
+        if kind == "op":
+            offered.add(name)
+        return not names or (kind == "op" and normalized(name) in ops)
 
-    copied = list(mirror.copy(there, here, accepts)) if ops or not names else []
+    copies.require_same(there, here)
     with Transfers(as_json) as transfers:
-        packed = list(packages.copy(there, here, kernels, transfers)) if kernels or not names else []
-    problems = [f"{entry.description}: {entry.problem}" for entry in copied if entry.problem]
-    problems += [problem for entry in packed for problem in entry.problems]
+        copied = list(mirror.copy(there, here, accepts, transfers)) if ops or not names else []
+        copied += mirror.copy_named(there, here, "package", packages, transfers)
+    copies.copy(there, here)
+    problems = [f"{topic.kind} {topic.topic}: {problem}" for topic in copied for problem in topic.problems]
     forms = {normalized(op) for op in offered}
-    for name in names:
-        if "/" not in name and normalized(name) not in forms:
-            problems.append(f"{name!r} is no op of {remote}. It offers: {', '.join(sorted(offered)) or 'no op'}")
+    problems += [
+        f"{name!r} is no op of {remote}. It offers: {', '.join(sorted(offered)) or 'no op'}"
+        for name in names
+        if "/" not in name and normalized(name) not in forms
+    ]
     if as_json:
-        offers, releases = [entry._asdict() for entry in copied], [entry._asdict() for entry in packed]
-        emit_json({"copied": offers, "packages": releases, "problems": problems})
+        emit_json({"copied": [topic._asdict() for topic in copied], "problems": problems})
     else:
         for problem in problems:
             click.echo(f"error: {problem}", err=True)
-        size = size_text(sum(entry.size for entry in copied) + sum(entry.size for entry in packed))
-        what = counted(sum(entry.offers for entry in copied), "offer", "offers")
-        if packed:
-            what += f" and {counted(sum(entry.releases for entry in packed), 'release', 'releases')}"
-        click.echo(f"{what} copied, {size} of blobs")
+        size = size_text(sum(topic.size for topic in copied))
+        click.echo(f"{counted(sum(topic.statements for topic in copied), 'statement', 'statements')} copied, {size}")
     sys.exit(FAILED if problems else OK)

@@ -199,5 +199,6 @@ class TestDigests:
             digests.files_of(str(tmp_path))
 
     def test_the_name_of_a_tree_changes_with_every_path_and_content(self):
-        trees = [{"a": "1"}, {"a": "2"}, {"b": "1"}, {"a": "1", "b": "1"}, {}]
+        one, two = DIGEST, digests.of_bytes(b"two")
+        trees = [{"a": one}, {"a": two}, {"b": one}, {"a": one, "b": one}, {}]
         assert len({digests.tree_digest(files, b"") for files in trees} | {digests.tree_digest({}, b"x")}) == 6

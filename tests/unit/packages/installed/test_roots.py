@@ -16,8 +16,9 @@ from opforge.packages.form import version
 from opforge.packages.form.version import Version
 from opforge.packages.installed import add, releases, remove
 from opforge.packages.pack.run import pack
-from opforge.packages.registry import install, publish, release, selection, verification
+from opforge.packages.registry import install, publish, selection, verification
 from opforge.packages.sources import project
+from opforge.remote import statements
 from opforge.remote.signatures import keys
 
 
@@ -47,11 +48,15 @@ def with_lie(registry):
     listed = registry.sources()[0].read_index("acme/plain")
     there = selection.fetch_release(registry.sources()[0], listed, Version(1)).release
     first, second = there.variants
-    signed = there._replace(variants=(first, second._replace(digest="0" * 64))).data()
-    changed = release.SignedRelease(signed, (keys.signer("ci")(signed),))
-    registry.store.put_if_absent(release.file_name(changed.digest), changed.file())
+    signed = (
+        there._replace(variants=(first, second._replace(tree=second.tree._replace(digest="0" * 64)))).statement().data()
+    )
+    changed = statements.Signed(signed, (keys.signer("ci")(signed),))
+    registry.store.put_if_absent(statements.name_of(changed.digest), changed.file())
     entry = listed.releases[Version(1)]._replace(digest=changed.digest)
-    registry.replace("v1/packages/acme/plain.json", listed._replace(releases={Version(1): entry}).data())
+    registry.replace(
+        "v1/topics/package/acme/plain.json", listed._replace(releases={Version(1): entry}).listing().data()
+    )
 
 
 class TestModes:
@@ -134,7 +139,7 @@ class TestLeftByOthers:
 class TestRefused:
     def test_a_variant_with_another_digest_is_neither_placed_nor_are_the_others(self, registry):
         with_lie(registry)
-        with pytest.raises(KernelInstallError, match="the files of torch-cuda are not those of its release"):
+        with pytest.raises(KernelInstallError, match="the blob holds other files than its tree"):
             registry.install(all_platforms=True)
         assert left(registry) == []
 

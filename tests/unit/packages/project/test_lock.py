@@ -15,7 +15,8 @@ from opforge.packages.form.version import Version
 from opforge.packages.installed import releases
 from opforge.packages.project import hub_locks, lock_file, locking, required
 from opforge.packages.project.install import install_locked
-from opforge.packages.registry import index, publish
+from opforge.packages.registry import publish
+from opforge.remote import topics
 
 toml = pytest.importorskip("tomllib" if sys.version_info >= (3, 11) else "tomli", reason="pip install tomli")
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -84,13 +85,13 @@ class TestMake:
 
     def test_an_index_of_yesterday_is_refused(self, registry, project):
         registry.publish("acme/plain", "1")
-        with open(os.path.join(registry.path, index.file_name("acme/plain")), "rb") as file:
+        with open(os.path.join(registry.path, topics.name_of("package", "acme/plain")), "rb") as file:
             yesterday = file.read()
         registry.publish("acme/plain", "2", text="VALUE = 2\n")
         requires(project, plain="*")
         locked(registry, project)
-        stored = registry.store.get(index.file_name("acme/plain"), index.MAX_BYTES)
-        assert registry.store.put_if_unchanged(index.file_name("acme/plain"), yesterday, stored.version)
+        stored = registry.store.get(topics.name_of("package", "acme/plain"), topics.MAX_LISTING_BYTES)
+        assert registry.store.put_if_unchanged(topics.name_of("package", "acme/plain"), yesterday, stored.version)
         with pytest.raises(KernelInstallError, match=r"has an index of state 1, older than the lock's 2\. Somebody"):
             locked(registry, project)
 
@@ -126,7 +127,7 @@ class TestInstall:
         requires(project, plain=">=1")
         locked(registry, project)
         registry.publish("acme/plain", "2", text="VALUE = 2\n")
-        registry.store.delete(index.file_name("acme/plain"))
+        registry.store.delete(topics.name_of("package", "acme/plain"))
         ((release, is_new),) = install_locked(registry.root, str(project), True, False, [registry.url])
         assert (str(release.version), is_new) == ("1", True)
 
@@ -151,7 +152,7 @@ class TestInstall:
         locked(registry, project)
         monkeypatch.setenv("XDG_CACHE_HOME", str(registry.scratch / "another machine's"))
         for name in registry.files():
-            if name.startswith("v1/releases/"):
+            if name.startswith("v1/statements/"):
                 registry.store.delete(name)
         with pytest.raises(KernelLockError) as error:
             install_locked(registry.root, str(project), True, False, [registry.url])

@@ -56,7 +56,7 @@ def test_a_package_takes_three(registry, requests):
     registry.publish()
     requests.clear()
     registry.install()
-    assert requests == ["packages", "releases", "blobs"]
+    assert requests == ["topics", "statements", "blobs"]
 
 
 def test_with_a_lock_it_is_the_blob_alone(registry, project, requests):
@@ -67,7 +67,7 @@ def test_with_a_lock_it_is_the_blob_alone(registry, project, requests):
 def test_another_machine_fetches_the_release_too(registry, project, requests, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
     install(registry, project)
-    assert requests == ["releases", "blobs"]
+    assert requests == ["statements", "blobs"]
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"3", b'"x"', b'"' + b"a" * 1000 + b'"'])
@@ -76,7 +76,7 @@ def test_what_is_kept_and_damaged_is_fetched_again(registry, project, requests, 
     with open(path, "wb") as file:
         file.write(content)
     install(registry, project)
-    assert requests == ["releases", "blobs"]
+    assert requests == ["statements", "blobs"]
 
 
 def test_a_key_that_is_not_trusted_any_more_is_refused(registry, project):
@@ -88,4 +88,4 @@ def test_a_key_that_is_not_trusted_any_more_is_refused(registry, project):
 def test_another_remote_says_itself_whether_it_has_the_release(registry, project, requests):
     (registry.scratch / "empty").mkdir()
     install(registry, project, f"file://{registry.scratch}/empty", registry.url)
-    assert requests == ["releases", "blobs"]
+    assert requests == ["statements", "blobs"]

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from opforge.packages.registry.tuf import roots
 from opforge.remote.signatures import keys, signing
+from opforge.remote.tuf import roots
 
 
 class Keys:
@@ -28,7 +28,7 @@ def key_pairs():
 @pytest.fixture
 def tuf(registry, monkeypatch, key_pairs):
     """The registry, with TUF metadata in four bins, which this user trusts."""
-    metadata = pytest.importorskip("opforge.packages.registry.tuf.metadata", reason="needs pip install 'opforge[tuf]'")
+    metadata = pytest.importorskip("opforge.remote.tuf.metadata", reason="needs pip install 'opforge[tuf]'")
     monkeypatch.setattr(metadata, "BITS", 2)
     data = metadata.begin(registry.store, key_pairs.pairs("root"), 1, key_pairs.pairs("ci"))
     roots.trust(registry.url, data)

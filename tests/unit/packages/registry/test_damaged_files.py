@@ -8,12 +8,16 @@ import json
 import pytest
 from hypothesis import given, settings, strategies
 
+from opforge.cache.keys import canonical
 from opforge.errors import KernelFormatError, OpforgeError
 from opforge.packages.choose.candidate import Candidate
 from opforge.packages.form import variant
 from opforge.packages.form.version import Version
 from opforge.packages.registry import index, release
-from opforge.packages.registry.release import Blob, Release, SignedRelease, Variant
+from opforge.packages.registry.release import Release, Variant
+from opforge.remote import topics
+from opforge.remote.blobs import Blob, Tree
+from opforge.remote.statements import Signed
 
 LABEL = "torch-stable-abi210-cpu-x86_64-linux"
 RECORD = {
@@ -27,10 +31,10 @@ RECORD = {
     "shims": [],
 }
 CANDIDATE = Candidate(LABEL, variant.parse(LABEL), RECORD, ("einops",), {"acme/base": ">=1"}, own=True)
-RELEASE = Release(
-    "acme/relu", Version(2, 3), (Variant(CANDIDATE, "a" * 64, Blob("b" * 64, 10, 20), {"import": "passed"}),), "MIT"
-)
-VALUE = json.loads(RELEASE.data())
+TREE = Tree("a" * 64, Blob("b" * 64, 10, 20))
+RELEASE = Release("acme/relu", Version(2, 3), (Variant(CANDIDATE, TREE, {"import": "passed"}),), "MIT")
+DATA = RELEASE.statement().data()
+VALUE = json.loads(DATA)
 JSON = strategies.recursive(
     strategies.none() | strategies.booleans() | strategies.integers() | strategies.text(max_size=6),
     lambda part: strategies.lists(part, max_size=2) | strategies.dictionaries(strategies.text(max_size=6), part),
@@ -48,8 +52,8 @@ def paths(value, prefix=()):
 
 
 def test_a_release_is_read_as_it_is_written():
-    assert release.parse(RELEASE.data(), "here", "acme/relu", Version(2, 3)) == RELEASE
-    signed = SignedRelease(RELEASE.data())
+    assert release.parse(DATA, "here", "acme/relu", Version(2, 3)) == RELEASE
+    signed = Signed(DATA)
     assert release.split(signed.file(), signed.digest, "here") == signed
 
 
@@ -62,10 +66,10 @@ def test_any_value_anywhere_in_a_release_is_read_or_refused(path, replacement):
         holder = holder[key]
     holder[path[-1]] = replacement
     try:
-        parsed = release.parse(json.dumps(value).encode(), "here")
+        parsed = release.parse(canonical(value), "here")
     except OpforgeError:
         return
-    assert release.parse(parsed.data(), "here") == parsed
+    assert release.parse(parsed.statement().data(), "here") == parsed
 
 
 @settings(max_examples=150, deadline=None)
@@ -77,9 +81,12 @@ def test_any_bytes_in_the_place_of_a_release_are_refused(data, with_newline):
 
 
 @settings(max_examples=200, deadline=None)
-@given(strategies.sampled_from(["format", "name", "sequence", "releases", "releases/2.3", "releases/2.3/digest"]), JSON)
+@given(
+    strategies.sampled_from(["format", "topic", "sequence", "statements", "statements/2.3", "statements/2.3/digest"]),
+    JSON,
+)
 def test_any_value_anywhere_in_an_index_is_read_or_refused(path, replacement):
-    value = json.loads(index.Index("acme/relu", 3, {Version(2, 3): index.Listed("a" * 64)}).data())
+    value = json.loads(index.Index("acme/relu", 3, {Version(2, 3): topics.Listed("a" * 64)}).listing().data())
     *parents, last = path.split("/")
     holder = value
     for parent in parents:
@@ -89,4 +96,4 @@ def test_any_value_anywhere_in_an_index_is_read_or_refused(path, replacement):
         parsed = index.parse(json.dumps(value).encode(), "acme/relu", "here")
     except OpforgeError:
         return
-    assert index.parse(parsed.data(), "acme/relu", "here") == parsed
+    assert index.parse(parsed.listing().data(), "acme/relu", "here") == parsed

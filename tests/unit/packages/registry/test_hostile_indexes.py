@@ -7,33 +7,34 @@ import os
 
 import pytest
 
-from opforge.errors import KernelFormatError, KernelInstallError, PublishError
+from opforge.errors import KernelFormatError, PublishError
 from opforge.packages.form.version import Version
-from opforge.packages.registry import index, publish, tree_blob
+from opforge.packages.registry import publish
+from opforge.remote import blobs, topics
 from opforge.remote.signatures import keys
 
-INDEX = "v1/packages/acme/plain.json"
+INDEX = "v1/topics/package/acme/plain.json"
 
 
 def with_fields(registry, **releases):
     """Puts entries into the index, as whoever can write there may do."""
     value = json.loads(registry.content(INDEX))
-    value["releases"] |= releases
+    value["statements"] |= releases
     registry.replace(INDEX, json.dumps(value).encode())
 
 
 def test_a_version_in_two_spellings_is_refused(registry):
     done = registry.publish(number="2")
-    with_fields(registry, **{"2.0": {"digest": done.digest, "yanked": ""}})
+    with_fields(registry, **{"2.0": {"digest": done.digest, "withdrawn": ""}})
     with pytest.raises(KernelFormatError, match="version 2 is in it twice"):
         registry.install()
 
 
 def test_a_reason_moves_no_cursor_and_clears_no_screen(registry):
     done = registry.publish()
-    with_fields(registry, **{"1": {"digest": done.digest, "yanked": "bad\x1b[2J\r\nnews"}})
+    with_fields(registry, **{"1": {"digest": done.digest, "withdrawn": "bad\x1b[2J\r\nnews"}})
     (listed,) = registry.sources()[0].read_index("acme/plain").releases.values()
-    assert listed.yanked == "bad [2J  news"
+    assert listed.withdrawn == "bad [2J  news"
 
 
 @pytest.mark.parametrize(
@@ -57,8 +58,8 @@ def test_a_reason_that_nobody_could_read_is_refused(registry, reason, problem):
 def test_an_index_that_nobody_could_read_is_not_written(registry, monkeypatch):
     registry.publish()
     before = registry.content(INDEX)
-    monkeypatch.setattr(index, "MAX_BYTES", len(before) + 10)
-    with pytest.raises(PublishError, match=r"its index would have .* bytes, more than"):
+    monkeypatch.setattr(topics, "MAX_LISTING_BYTES", len(before) + 10)
+    with pytest.raises(PublishError, match=r"it would have .* bytes, more than"):
         publish.yank(registry.store, "acme/plain", Version(1), "a reason of some length")
     assert registry.content(INDEX) == before
 
@@ -74,7 +75,7 @@ def test_publishing_what_another_has_just_published_is_nothing(registry, monkeyp
 
     def slower(name, data):
         is_new = put(name, data)
-        if name.startswith("v1/releases/"):
+        if name.startswith("v1/statements/"):
             registry.replace(INDEX, content)
         return is_new
 
@@ -85,7 +86,7 @@ def test_publishing_what_another_has_just_published_is_nothing(registry, monkeyp
 
 def test_a_release_that_the_store_has_lost_is_named(registry):
     done = registry.publish()
-    os.unlink(os.path.join(registry.path, f"v1/releases/sha256/{done.digest[:2]}/{done.digest}"))
+    os.unlink(os.path.join(registry.path, f"v1/statements/sha256/{done.digest[:2]}/{done.digest}"))
     with pytest.raises(PublishError, match="its index names this version, and its release is missing"):
         registry.publish()
 
@@ -93,17 +94,17 @@ def test_a_release_that_the_store_has_lost_is_named(registry):
 def test_files_that_change_while_they_are_published_are_refused(registry, monkeypatch):
     """Another process packs again at the same time."""
     folder = registry.packed()
-    pack = tree_blob.pack
+    pack = blobs.pack
 
     def changed(path, *arguments):
         with open(os.path.join(path, "__init__.py"), "a") as file:
             file.write("OTHER = 1\n")
         return pack(path, *arguments)
 
-    monkeypatch.setattr(tree_blob, "pack", changed)
+    monkeypatch.setattr(blobs, "pack", changed)
     with pytest.raises(PublishError, match=r"__init__\.py changed while it was published"):
         publish.publish(registry.store, folder, keys.signer("ci"))
-    assert not [name for name in registry.files() if "/releases/" in name or "/packages/" in name]
+    assert not [name for name in registry.files() if "/statements/" in name or "/topics/" in name]
 
 
 def test_variants_of_two_commits_are_no_release(registry):
@@ -124,48 +125,6 @@ def test_variants_of_two_commits_are_no_release(registry):
     os.rename(os.path.join(build, "torch-universal"), os.path.join(folder, "elsewhere"))
     with pytest.raises(PublishError, match="its variants are of several commits: aaaaaaaaaaaa, bbbbbbbbbbbb"):
         publish.publish(registry.store, folder, keys.signer("ci"))
-
-
-def blob_with(registry, *paths):
-    """Replaces the only blob by one with these members; returns the error of unpacking it."""
-    import io
-    import tarfile
-
-    from opforge.cache.transfer.tar_reader import zstd
-    from opforge.remote.offers import Blob
-
-    text, file = io.BytesIO(), io.BytesIO()
-    with tarfile.open(fileobj=text, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for path in paths:
-            archive.addfile(tarfile.TarInfo(path), io.BytesIO())
-    with zstd().ZstdFile(file, "wb") as packed:
-        packed.write(text.getvalue())
-    path = registry.scratch / "blob"
-    path.write_bytes(file.getvalue())
-    import hashlib
-
-    blob = Blob(hashlib.sha256(file.getvalue()).hexdigest(), len(file.getvalue()), len(text.getvalue()))
-    with open(path, "rb") as opened, pytest.raises(KernelInstallError) as error:
-        tree_blob.unpack(opened, blob, str(registry.scratch / "unpacked"), "acme/plain 1")
-    return str(error.value)
-
-
-@pytest.mark.parametrize(
-    "paths, problem",
-    [
-        (("a", "a/b"), "'a/b' is both a file and a folder in it"),
-        (("a/b", "a"), "'a' is both a file and a folder in it"),
-        (("x" * 256,), "has a part of 256 characters, more than 255"),
-    ],
-)
-def test_paths_that_no_folder_can_hold_are_the_archives_fault(registry, paths, problem):
-    text = blob_with(registry, *paths)
-    assert "its blob cannot be unpacked" in text and problem in text
-
-
-def test_an_archive_of_too_many_files_is_refused(registry, monkeypatch):
-    monkeypatch.setattr("opforge.packages.form.metadata.MAX_FILES", 3)
-    assert "it has more than 3 files" in blob_with(registry, *(f"file{number}" for number in range(6)))
 
 
 def hub_folder(registry, digest):

@@ -22,7 +22,8 @@ from opforge.packages.form import version
 from opforge.packages.form.version import Version
 from opforge.packages.installed import add, releases, remove
 from opforge.packages.installed.layout import Root
-from opforge.packages.registry import index, install, release, selection, tree_blob, verification
+from opforge.packages.registry import index, install, selection, verification
+from opforge.remote import blobs, statements, topics
 
 
 def stored(registry, prefix):
@@ -135,24 +136,24 @@ class TestRefused:
         with open(path, "r+b") as file:
             file.seek(40)
             file.write(b"x")
-        with pytest.raises(KernelInstallError, match="its blob is not the one that its release names"):
+        with pytest.raises(KernelInstallError, match="the blob's digest differs from that in its statement"):
             registry.install()
 
     def test_a_release_that_was_changed(self, registry):
         registry.publish()
-        path = stored(registry, "v1/releases/")
+        path = stored(registry, "v1/statements/")
         os.chmod(path, 0o644)
         with open(path, "rb") as file:
             content = file.read()
         with open(path, "wb") as file:
             file.write(content.replace(b'"license":"MIT"', b'"license":"BSD"'))
-        with pytest.raises(KernelFormatError, match="its bytes are not those that the index names"):
+        with pytest.raises(KernelFormatError, match="its bytes are not those that its topic names"):
             registry.install()
 
     def test_the_signature_of_another_release(self, registry):
         one_release = registry.publish(number="1")
         other = registry.publish(number="2", text="VALUE = 2\n")
-        paths = [os.path.join(registry.path, release.file_name(done.digest)) for done in (one_release, other)]
+        paths = [os.path.join(registry.path, statements.name_of(done.digest)) for done in (one_release, other)]
         with open(paths[0], "rb") as file:
             signatures = file.read().split(b"\n")[1]
         with open(paths[1], "rb") as file:
@@ -165,9 +166,9 @@ class TestRefused:
 
     def test_a_release_under_another_name(self, registry):
         done = registry.publish("acme/plain")
-        listed = index.Index("acme/other", 1, {Version(1): index.Listed(done.digest)})
-        registry.store.put_if_absent(index.file_name("acme/other"), listed.data())
-        with pytest.raises(KernelFormatError, match="it is acme/plain 1, and not acme/other 1"):
+        listed = index.Index("acme/other", 1, {Version(1): topics.Listed(done.digest)}).listing()
+        registry.store.put_if_absent(topics.name_of("package", "acme/other"), listed.data())
+        with pytest.raises(KernelFormatError, match="it was made for another topic, 'acme/plain'"):
             registry.install("acme/other")
 
     def test_a_key_that_may_not_sign_the_name(self, registry):
@@ -204,7 +205,7 @@ class TestRefused:
         def full(*arguments):
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        monkeypatch.setattr(tree_blob, "_write", full)
+        monkeypatch.setattr(blobs, "_write", full)
         with pytest.raises(KernelInstallError, match="the disk is full; nothing was installed"):
             registry.install()
 
@@ -225,7 +226,7 @@ class TestRefused:
     @pytest.mark.parametrize("step", ["_download", "unpack", "_refuse", "_compile", "_seal", "_place", "add_release"])
     def test_an_installation_that_is_killed_at_any_step_can_be_repeated(self, registry, monkeypatch, step):
         registry.publish()
-        module = install if step == "_download" else tree_blob if step == "unpack" else add
+        module = install if step == "_download" else blobs if step == "unpack" else add
 
         def killed(*arguments, **more):
             raise KeyboardInterrupt

@@ -8,8 +8,8 @@ import pytest
 
 from opforge.packages.form import version
 from opforge.packages.form.version import Version
-from opforge.packages.registry import index, install, mirror, publish, selection
-from opforge.remote import maintenance
+from opforge.packages.registry import index, install, publish, selection
+from opforge.remote import maintenance, mirror
 from opforge.remote.stores import open_store
 
 
@@ -29,20 +29,20 @@ def test_a_copy_serves_with_the_signatures_of_the_first(registry, other):
         registry.publish(number=number, text=f"VALUE = {number}\n")
     registry.publish("acme/other")
     publish.yank(registry.store, "acme/plain", Version(1), "wrong")
-    copied = {entry.name: entry.releases for entry in mirror.copy(registry.store, other)}
+    copied = {entry.topic: entry.statements for entry in mirror.copy(registry.store, other)}
     assert copied == {"acme/plain": 2, "acme/other": 1}
     release = installed_from(registry, other)
     assert (str(release.version), release.signer) == ("2", "ci")
-    ours, theirs = (index.read(store, "acme/plain")[0] for store in (registry.store, other))
+    ours, theirs = (index.read(store, "acme/plain") for store in (registry.store, other))
     assert ours == theirs, "with the same state, so that a lock serves with both"
 
 
 def test_again_copies_what_is_new(registry, other):
     registry.publish(number="1")
-    assert [entry.releases for entry in mirror.copy(registry.store, other, ["acme/plain"])] == [1]
-    assert [entry[1:] for entry in mirror.copy(registry.store, other, ["acme/plain"])] == [(0, 0, ())]
+    assert [entry.statements for entry in mirror.copy_named(registry.store, other, "package", ["acme/plain"])] == [1]
+    assert [entry[2:] for entry in mirror.copy_named(registry.store, other, "package", ["acme/plain"])] == [(0, 0, ())]
     registry.publish(number="2", text="VALUE = 2\n")
-    assert [entry.releases for entry in mirror.copy(registry.store, other, ["acme/plain"])] == [1]
+    assert [entry.statements for entry in mirror.copy_named(registry.store, other, "package", ["acme/plain"])] == [1]
 
 
 def test_a_yank_that_was_taken_back_leaves_no_older_state(registry, other):
@@ -51,15 +51,15 @@ def test_a_yank_that_was_taken_back_leaves_no_older_state(registry, other):
     publish.yank(registry.store, "acme/plain", Version(1), "wrong")
     publish.unyank(registry.store, "acme/plain", Version(1))
     list(mirror.copy(registry.store, other))
-    ours, theirs = (index.read(store, "acme/plain")[0] for store in (registry.store, other))
+    ours, theirs = (index.read(store, "acme/plain") for store in (registry.store, other))
     assert ours == theirs and ours.sequence == 3, "a lock that was made with one serves with the other"
 
 
 def test_a_package_of_which_nothing_could_be_copied_is_not_there(registry, other):
     done = registry.publish(number="1")
-    registry.store.delete(f"v1/releases/sha256/{done.digest[:2]}/{done.digest}")
+    registry.store.delete(f"v1/statements/sha256/{done.digest[:2]}/{done.digest}")
     (entry,) = mirror.copy(registry.store, other)
-    assert entry.problems and index.read(other, "acme/plain")[0] is None
+    assert entry.problems and index.read(other, "acme/plain") is None
 
 
 def test_a_version_with_other_files_is_left_alone_and_reported(registry, other):
@@ -70,12 +70,14 @@ def test_a_version_with_other_files_is_left_alone_and_reported(registry, other):
     publish.publish(other, folder, keys.signer())
     (entry,) = mirror.copy(registry.store, other)
     assert (
-        entry.releases == 0 and "acme/plain 1: " in entry.problems[0] and "has other files of this" in entry.problems[0]
+        entry.statements == 0
+        and "acme/plain 1: " in entry.problems[0]
+        and "has other files of this" in entry.problems[0]
     )
 
 
 def test_a_package_that_is_not_there_is_reported(registry, other):
-    (entry,) = mirror.copy(registry.store, other, ["acme/gone"])
+    (entry,) = mirror.copy_named(registry.store, other, "package", ["acme/gone"])
     assert entry.problems == (f"{registry.store.url} has no package acme/gone",)
 
 

@@ -11,17 +11,18 @@ from support.text_files import write
 from opforge.errors import KernelFormatError, PublishError, StoreError
 from opforge.packages.form import version
 from opforge.packages.form.version import Version
-from opforge.packages.registry import index, publish, release
+from opforge.packages.registry import index, publish
+from opforge.remote import statements, topics
 from opforge.remote.signatures import keys
 
 
 class TestPublish:
     def test_a_blob_a_release_and_an_index_are_there(self, registry):
         done = registry.publish(number="2.3")
-        listed, _version = index.read(registry.store, "acme/plain")
+        listed = index.read(registry.store, "acme/plain")
         assert (done.is_new, listed.sequence, listed.releases) == (True, 1, {Version(2, 3): (done.digest, "")})
         names = registry.files()
-        assert "v1/packages/acme/plain.json" in names and release.file_name(done.digest) in names
+        assert "v1/topics/package/acme/plain.json" in names and statements.name_of(done.digest) in names
         assert len([name for name in names if name.startswith("v1/blobs/sha256/")]) == 1
         assert registry.install().version == Version(2, 3)
 
@@ -53,7 +54,7 @@ class TestPublish:
             assert "this version was published with other files" in str(error.value)
             assert "A version never changes: raise it, to 2.4 for one" in str(error.value)
 
-    @pytest.mark.parametrize("step", ["blobs", "releases", "packages"])
+    @pytest.mark.parametrize("step", ["blobs", "statements", "topics"])
     def test_one_that_is_killed_leaves_nothing_visible_and_is_completed_later(self, registry, monkeypatch, step):
         folder, put = registry.packed(), type(registry.store).put_if_absent
 
@@ -65,30 +66,28 @@ class TestPublish:
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(type(registry.store), "put_if_absent", dying)
             publish.publish(registry.store, folder, keys.signer())
-        assert index.read(registry.store, "acme/plain")[0] is None
+        assert index.read(registry.store, "acme/plain") is None
         assert publish.publish(registry.store, folder, keys.signer()).is_new
 
     def test_two_publishers_at_once_lose_nothing(self, registry, monkeypatch):
         registry.publish(number="1")
-        read, others = index.read, []
+        put, others = type(registry.store).put_if_unchanged, []
 
-        def overtaken(store, name):
-            answer = read(store, name)
-            if len(others) == 2:  # between the second publisher's read and its write
-                others.append(None)
-                current = answer[0]
+        def overtaken(store, name, data, version):
+            if not others:  # between the second publisher's read and its write
+                others.append(name)
+                current = index.read(store, "acme/plain")
                 other = current._replace(
-                    sequence=current.sequence + 1, releases={**current.releases, Version(5): index.Listed("a" * 64)}
+                    sequence=current.sequence + 1, releases={**current.releases, Version(5): topics.Listed("a" * 64)}
                 )
-                assert store.put_if_unchanged(index.file_name(name), other.data(), answer[1])
-            others.append(None)
-            return answer
+                assert put(store, name, other.listing().data(), version)
+            return put(store, name, data, version)
 
-        others.append(None)
         with monkeypatch.context() as patch:
-            patch.setattr(index, "read", overtaken)
+            patch.setattr(type(registry.store), "put_if_unchanged", overtaken)
             registry.publish(number="2")
-        listed, _version = index.read(registry.store, "acme/plain")
+        assert others == [topics.name_of("package", "acme/plain")]
+        listed = index.read(registry.store, "acme/plain")
         assert sorted(listed.releases) == [Version(1), Version(2), Version(5)] and listed.sequence == 3
 
     @pytest.mark.parametrize(
@@ -147,32 +146,32 @@ class TestYank:
 class TestIndex:
     def test_50_000_releases_are_one_file_that_is_read_in_a_moment(self, registry):
         digest = "a" * 64
-        releases = {Version(number // 100, number % 100): index.Listed(digest) for number in range(50_000)}
-        data = index.Index("acme/plain", 7, releases).data()
-        assert len(data) < index.MAX_BYTES
+        releases = {Version(number // 100, number % 100): topics.Listed(digest) for number in range(50_000)}
+        data = index.Index("acme/plain", 7, releases).listing().data()
+        assert len(data) < topics.MAX_LISTING_BYTES
         parsed = index.parse(data, "acme/plain", "here")
         assert parsed.usable(version.parse_range("3"))[0] == Version(3, 99)
 
     @pytest.mark.parametrize(
         ("change", "text"),
         [
-            ({"name": "acme/other"}, "it is the index of 'acme/other', and not of acme/plain"),
+            ({"topic": "acme/other"}, "it is the topic package 'acme/other', and not package acme/plain"),
             ({"format": 2}, "its format is 2, and this opforge reads 1: update opforge"),
-            ({"sequence": -1}, "'sequence' is -1, which is out of range"),
-            ({"releases": []}, "'releases' is [], and no object"),
-            ({"releases": {"x": {"digest": "a" * 64}}}, "'x' cannot be used"),
-            ({"releases": {"1": {"digest": "../x"}}}, "what it says of '1' is no digest with a reason"),
-            ({"releases": {"1": {"digest": "a" * 64, "yanked": 3}}}, "what it says of '1' is no digest with a reason"),
+            ({"sequence": -1}, "'sequence' is -1: expected a whole number"),
+            ({"statements": []}, "its 'statements' are not an object"),
+            ({"statements": {"x": {"digest": "a" * 64}}}, "'x' cannot be used"),
+            ({"statements": {"1": {"digest": "../x"}}}, "what it says of '1' is not a digest of 64 hex digits"),
+            ({"statements": {"1": {"digest": "a" * 64, "withdrawn": 3}}}, "why '1' was withdrawn is not a text"),
         ],
     )
     def test_another_index_is_refused(self, registry, change, text):
-        value = {"format": 1, "name": "acme/plain", "sequence": 1, "releases": {}} | change
-        registry.store.put_if_absent(index.file_name("acme/plain"), json.dumps(value).encode())
+        value = {"format": 1, "kind": "package", "topic": "acme/plain", "sequence": 1, "statements": {}} | change
+        registry.store.put_if_absent(topics.name_of("package", "acme/plain"), json.dumps(value).encode())
         with pytest.raises(KernelFormatError) as error:
             registry.install()
         assert text in str(error.value)
 
     def test_a_huge_index_is_not_read(self, registry):
-        registry.store.put_if_absent(index.file_name("acme/plain"), b" " * (index.MAX_BYTES + 1))
+        registry.store.put_if_absent(topics.name_of("package", "acme/plain"), b" " * (topics.MAX_LISTING_BYTES + 1))
         with pytest.raises(StoreError):
             registry.install()

@@ -20,6 +20,7 @@ from opforge.packages.pack.run import Options, pack
 from opforge.packages.project import locking
 from opforge.packages.registry import index, install, publish, release, selection
 from opforge.packages.sources import project
+from opforge.remote import statements, topics
 from opforge.remote.signatures import keys
 
 
@@ -54,7 +55,7 @@ def test_whole_folders_that_were_swapped_are_not_published(registry):
 
 def test_blobs_that_were_swapped_are_not_installed(registry):
     done = publish.publish(registry.store, two_variants(registry), keys.signer("ci"))
-    stored = registry.content(release.file_name(done.digest)).split(b"\n")[0]
+    stored = registry.content(statements.name_of(done.digest)).split(b"\n")[0]
     names = [part.blob.name for part in release.parse(stored, "here").variants]
     contents = [registry.content(name) for name in names]
     for name, content in zip(names, reversed(contents), strict=True):
@@ -133,8 +134,8 @@ def test_resolving_and_publishing_ask_for_as_much_in_a_registry_of_any_size(regi
     methods = ("get", "download", "put_if_absent", "put_if_unchanged", "list", "delete")
     for names in (1, 200):
         for number in range(names):
-            listed = index.Index(f"acme/name-{number}", 1, {})
-            registry.replace(index.file_name(f"acme/name-{number}"), listed.data())
+            listed = index.Index(f"acme/name-{number}", 1, {}).listing()
+            registry.replace(topics.name_of("package", f"acme/name-{number}"), listed.data())
         folder = registry.packed(number=str(names))
         with monkeypatch.context() as patch:
             for method in methods:

@@ -14,10 +14,11 @@ from support.text_files import write
 from opforge.errors import ExtraNotInstalledError, PublishError, SignatureError
 from opforge.packages.form.version import Version
 from opforge.packages.registry import index, publish
-from opforge.packages.registry.tuf import FOLDER, TIMESTAMP, roots
+from opforge.remote import topics
 from opforge.remote.signatures import keys
+from opforge.remote.tuf import FOLDER, TIMESTAMP, roots
 
-metadata = pytest.importorskip("opforge.packages.registry.tuf.metadata", reason="needs pip install 'opforge[tuf]'")
+metadata = pytest.importorskip("opforge.remote.tuf.metadata", reason="needs pip install 'opforge[tuf]'")
 REFUSED = "its TUF metadata is refused"
 
 
@@ -50,22 +51,23 @@ def test_an_index_without_a_signature_is_not_read(tuf):
     """The plain index, which everybody with the right to write can change, counts for nothing."""
     tuf.publish(number="1")
     digest = tuf.publish(number="2", text="VALUE = 2\n").digest
-    listed = index.Index("acme/plain", 99, {Version(9): index.Listed(digest)})
-    tuf.replace(index.file_name("acme/plain"), listed.data())
+    listed = index.Index("acme/plain", 99, {Version(9): topics.Listed(digest)}).listing()
+    tuf.replace(topics.name_of("package", "acme/plain"), listed.data())
     assert str(tuf.install().version) == "2"
 
 
 def test_an_index_that_was_rolled_back_is_not_signed(tuf):
     """A publisher adds to what is signed, and not to what others have put beside it."""
     tuf.publish(number="1")
-    before = tuf.content(index.file_name("acme/plain"))
+    before = tuf.content(topics.name_of("package", "acme/plain"))
     tuf.publish(number="2", text="VALUE = 2\n")
     publish.yank(tuf.store, "acme/plain", Version(1), "wrong", keys.signer("ci"))
-    tuf.replace(index.file_name("acme/plain"), before)
+    tuf.replace(topics.name_of("package", "acme/plain"), before)
     tuf.publish(number="3", text="VALUE = 3\n")
     (source,) = tuf.sources()
     listed = source.read_index("acme/plain")
-    assert {str(number): entry.yanked for number, entry in listed.releases.items()} == {"1": "wrong", "2": "", "3": ""}
+    reasons = {str(number): entry.withdrawn for number, entry in listed.releases.items()}
+    assert reasons == {"1": "wrong", "2": "", "3": ""}
     assert listed.sequence == 4
 
 
@@ -140,7 +142,7 @@ def test_a_mixture_of_two_states_is_refused(tuf, tmp_path):
 def test_an_index_in_the_place_of_a_signed_one_is_refused(tuf):
     tuf.publish(number="1")
     tuf.publish("acme/other")
-    files = [name for name in tuf.files() if name.startswith(f"{FOLDER}/targets/acme/")]
+    files = [name for name in tuf.files() if name.startswith(f"{FOLDER}/targets/package/acme/")]
     (plain,) = [name for name in files if "plain" in name]
     (other,) = [name for name in files if "other" in name]
     tuf.replace(plain, tuf.content(other))
@@ -164,7 +166,7 @@ def test_metadata_that_another_key_signed_is_refused(tuf, key_pairs, name):
     with pytest.raises(SignatureError, match=REFUSED):
         tuf.install()
     with pytest.raises(SignatureError, match=REFUSED):
-        metadata.record(tuf.store, trusted(tuf), "acme/plain", keys.signer("ci"), lambda _index: None)
+        metadata.record(tuf.store, trusted(tuf), "package", "acme/plain", keys.signer("ci"), lambda _index: None)
 
 
 def test_a_publisher_who_is_killed_before_the_timestamp_changes_nothing(tuf, monkeypatch):

@@ -9,12 +9,12 @@ from click.testing import CliRunner
 
 from opforge.cli import group
 from opforge.errors import PublishError, SignatureError, TrustFileError
-from opforge.packages.registry.tuf import FOLDER, TIMESTAMP, client, roots
 from opforge.remote.signatures import keys
 from opforge.remote.stores import open_store
+from opforge.remote.tuf import FOLDER, TIMESTAMP, client, roots
 
-metadata = pytest.importorskip("opforge.packages.registry.tuf.metadata", reason="needs pip install 'opforge[tuf]'")
-rotation = pytest.importorskip("opforge.packages.registry.tuf.rotation")
+metadata = pytest.importorskip("opforge.remote.tuf.metadata", reason="needs pip install 'opforge[tuf]'")
+rotation = pytest.importorskip("opforge.remote.tuf.rotation")
 REFUSED = "its TUF metadata is refused"
 
 
@@ -168,7 +168,7 @@ class Clients:
                 try:
                     if not os.path.exists(roots.folder_of(url)):
                         roots.trust(url, root)
-                    lines.append("read" if client.Reader(url, store, root).index("acme/plain") else "none")
+                    lines.append("read" if client.Reader(url, store, root).listing("package", "acme/plain") else "none")
                 except Exception as error:
                     lines.append(f"{type(error).__name__}: {error}")
         finally:
@@ -275,7 +275,7 @@ def test_a_registry_is_protected_however_its_url_is_spelled(url, monkeypatch, tm
 
 def test_one_who_renews_the_timestamp_at_the_same_time_is_no_attack(tuf, monkeypatch):
     """Another process of this user signs a newer one right after this one was read."""
-    state = pytest.importorskip("opforge.packages.registry.tuf.state")
+    state = pytest.importorskip("opforge.remote.tuf.state")
     load = state.State.load
 
     def slower(self, kind, file, *arguments, **more):

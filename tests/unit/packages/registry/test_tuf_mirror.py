@@ -9,11 +9,12 @@ from support.remote import servers
 
 from opforge.errors import PublishError
 from opforge.packages.form import version
-from opforge.packages.registry import mirror, selection
-from opforge.packages.registry.tuf import FOLDER, TIMESTAMP, copies, roots
+from opforge.packages.registry import selection
+from opforge.remote import mirror
 from opforge.remote.stores import open_store
+from opforge.remote.tuf import FOLDER, TIMESTAMP, copies, roots
 
-metadata = pytest.importorskip("opforge.packages.registry.tuf.metadata", reason="needs pip install 'opforge[tuf]'")
+metadata = pytest.importorskip("opforge.remote.tuf.metadata", reason="needs pip install 'opforge[tuf]'")
 
 
 @pytest.fixture
@@ -23,9 +24,16 @@ def target(tmp_path):
     return open_store(f"file://{tmp_path}/mirror")
 
 
+def copy_all(source, target, *names):
+    """Copies as `opforge mirror` does."""
+    copies.require_same(source, target)
+    list(mirror.copy_named(source, target, "package", names) if names else mirror.copy(source, target))
+    copies.copy(source, target)
+
+
 def test_a_mirror_has_the_same_signatures_and_never_older_ones(tuf, target, monkeypatch):
     tuf.publish(number="1")
-    list(mirror.copy(tuf.store, target))
+    copy_all(tuf.store, target)
     roots.trust(target.url, roots.read(tuf.store.url))
     source = selection.sources([target.url])
     assert str(selection.choose("acme/plain", version.ANY, source).verified.release.version) == "1"
@@ -40,7 +48,7 @@ def test_a_mirror_has_the_same_signatures_and_never_older_ones(tuf, target, monk
         patch.setattr(type(tuf.store), "get", counted)
         copies.copy(tuf.store, target)
     assert len(fetched) == 4 + 2 + 5, "two roots and timestamps; the roots again; two snapshots and bins; an index"
-    list(mirror.copy(tuf.store, target))
+    copy_all(tuf.store, target)
     source = selection.sources([target.url])
     assert str(selection.choose("acme/plain", version.ANY, source).verified.release.version) == "2"
     assert not copies.copy(tuf.store, target)
@@ -50,8 +58,8 @@ def test_a_mirror_with_metadata_of_its_own_keeps_it(tuf, target, key_pairs):
     metadata.begin(target, key_pairs.pairs("other"), 1, key_pairs.pairs("ci"))
     tuf.publish()
     with pytest.raises(PublishError, match="it has metadata of its own"):
-        list(mirror.copy(tuf.store, target))
-    assert not list(target.list("v1/packages/")) and not list(target.list("v1/blobs/"))
+        copy_all(tuf.store, target)
+    assert not list(target.list("v1/topics/package/")) and not list(target.list("v1/blobs/"))
 
 
 def test_a_registry_on_a_web_server_is_mirrored(tuf, target):
@@ -61,7 +69,7 @@ def test_a_registry_on_a_web_server_is_mirrored(tuf, target):
         os.symlink(tuf.path, server.root)
         for number in ("1", "2"):
             tuf.publish(number=number, text=f"VALUE = {number}\n")
-            list(mirror.copy(open_store(server.url), target, ["acme/plain"]))
+            copy_all(open_store(server.url), target, "acme/plain")
             source = selection.sources([target.url])
             assert str(selection.choose("acme/plain", version.ANY, source).verified.release.version) == number
             assert not copies.copy(open_store(server.url), target)
@@ -72,13 +80,13 @@ def test_a_registry_on_a_web_server_is_mirrored(tuf, target):
     [
         ("*.snapshot.json", None, "which its TUF metadata names"),
         ("*.snapshot.json", b"{}", "its TUF metadata is damaged"),
-        ("*.bin-?.json", b'{"signed": {"targets": {"acme/plain.json": 3}}}', "its TUF metadata is damaged"),
+        ("*.bin-?.json", b'{"signed": {"targets": {"package/acme/plain.json": 3}}}', "its TUF metadata is damaged"),
         ("*.plain.json", None, "which its TUF metadata names"),
     ],
 )
 def test_a_mirror_of_an_incomplete_registry_keeps_its_timestamp(tuf, target, file, content, problem):
     tuf.publish()
-    list(mirror.copy(tuf.store, target))
+    copy_all(tuf.store, target)
     before = target.get(TIMESTAMP, 1 << 20).data
     tuf.publish(number="2", text="VALUE = 2\n")
     for path in (tuf.path / FOLDER).rglob(file):

@@ -10,7 +10,8 @@ from support.text_files import write
 
 from opforge.packages.form.version import Version
 from opforge.packages.installed import receipt, releases
-from opforge.packages.registry import release, verification
+from opforge.packages.registry import verification
+from opforge.remote import statements
 from opforge.remote.signatures import trust
 
 
@@ -86,7 +87,7 @@ def test_a_signed_release_that_is_lost_or_damaged_is_reported(registry, installe
             file.write(content)
     shallow, deep = installed()
     assert shallow == []
-    assert f"its release {name} cannot be read" in deep[0] or "its bytes are not those that the index names" in deep[0]
+    assert f"its release {name} cannot be read" in deep[0] or "its bytes are not those that its topic names" in deep[0]
 
 
 def test_a_variant_that_is_not_of_the_release_is_reported(registry, installed):
@@ -103,4 +104,4 @@ def test_a_variant_that_is_not_of_the_release_is_reported(registry, installed):
 def test_the_file_of_a_release_is_the_one_that_was_signed(registry, installed):
     (name,) = os.listdir(registry.root.join("releases"))
     with open(registry.root.join("releases", name), "rb") as file:
-        assert file.read() == registry.content(release.file_name(name))
+        assert file.read() == registry.content(statements.name_of(name))

@@ -13,7 +13,7 @@ from support.remote.scripted import response, serve
 
 from opforge.cli.prebuild import command
 from opforge.cli.remote import commands, fetch, keys, mirror
-from opforge.remote import offers
+from opforge.remote import op_statements
 from opforge.remote.signatures import keys as own_keys
 from opforge.remote.signatures import signing
 
@@ -125,8 +125,8 @@ class TestFetch:
             f"missing {op} for {line.rpartition(' ')[2]}" for op, line in zip(ops, shown.splitlines()[::2], strict=True)
         ]
         first, second = shown.splitlines()[1::2]
-        assert first.startswith(f"  {script.url}: get v1/offers/") and "500 Internal Server Error (tried 3" in first
-        assert second.startswith(f"  {script.url}: it is not asked again: get v1/offers/")
+        assert first.startswith(f"  {script.url}: get v1/topics/op/") and "500 Internal Server Error (tried 3" in first
+        assert second.startswith(f"  {script.url}: it is not asked again: get v1/topics/op/")
 
     def test_an_offer_that_is_rejected_names_the_op_once(self, nodes, builder, entry, caplog):
         nodes.trust(signing.public_of(signing.new_secret("lab")))
@@ -189,8 +189,8 @@ class TestMirror:
     def test_a_name_that_nothing_has_is_an_error(self, nodes, entry, tmp_path):
         (tmp_path / "to").mkdir()
         shown = run(mirror.command, nodes.url, f"file://{tmp_path}/to", "plain", "plian")
-        assert "1 offer copied" in shown
+        assert "1 statement copied" in shown
         assert f"error: 'plian' is no op of {nodes.url}. It offers: plain" in shown
-        assert (tmp_path / "to" / offers.name_of(entry.record["description"])).exists()
+        assert (tmp_path / "to" / op_statements.topic_of(entry.record["description"])).exists()
         shown = run(mirror.command, nodes.url, f"file://{tmp_path}/to", "plian", "--json")
         assert json.loads(shown)["problems"] == [f"'plian' is no op of {nodes.url}. It offers: plain"]

@@ -33,9 +33,9 @@ class TestCommands:
         (pushed,) = self.run("remote", "push", url, "plain", "--key", "lab")["pushed"]
         assert pushed["is_new"] and pushed["entry"] == built_entry.key
         (offer,) = self.run("remote", "ls", url)
-        assert (offer["op"], offer["signers"], offer["problem"]) == ("plain", ["lab"], "")
+        assert (offer["kind"], offer["name"], offer["signers"], offer["problem"]) == ("op", "plain", ["lab"], "")
         assert self.run("remote", "verify", url) == {"checked": 1, "refused": []}
-        assert self.run("mirror", url, nodes.url)["copied"][0]["offers"] == 1
+        assert self.run("mirror", url, nodes.url)["copied"][0]["statements"] == 1
         assert self.run("remote", "gc", url) == {"removed": [], "dry_run": False}
         assert self.run("remote", "revoke", url, built_entry.key, "--key", "lab")["revoked"] == [built_entry.key]
         assert self.run("key", "revoke", "lab")["revoked"]["revoked"]

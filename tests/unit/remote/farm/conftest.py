@@ -33,7 +33,7 @@ class RemoteOfFarm:
         from opforge.remote import maintenance
         from opforge.remote.stores import open_store
 
-        return list(maintenance.offered(open_store(self.url)))
+        return list(maintenance.items(open_store(self.url)))
 
     def claims(self):
         """Returns the claims that the remote has."""

@@ -50,7 +50,7 @@ def test_units_are_built_by_workers_and_one_failure_stops_no_other(report, remot
         assert unit["host"] == os.uname().nodename and unit["worker"].startswith("tls://")
         assert unit["bytes"] > 0 and unit["peak_bytes"] > 0 and unit["seconds"] > 0
         assert (unit["remote"], unit["path"]) == (remote.url, "")
-    assert sorted(offer.op for offer in remote.offers() if offer.op != "slow") == ["alpha", "beta", "gamma"]
+    assert sorted(offer.name for offer in remote.offers() if offer.name != "slow") == ["alpha", "beta", "gamma"]
     assert not remote.claims()
 
 
@@ -145,4 +145,4 @@ def test_who_has_no_certificate_is_refused(farm, remote, tmp_path):
     done = farms.build_ops(farm.url, *names, folder=tmp_path, **env)
     assert done.returncode == 1 and f"{farm.url}: no connection to the scheduler" in done.stderr, done.stderr
     assert "for tls:// that Dask's TLS settings name the certificates" in done.stderr
-    assert "secret" not in {offer.op for offer in remote.offers()}
+    assert "secret" not in {offer.name for offer in remote.offers()}

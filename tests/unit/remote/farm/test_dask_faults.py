@@ -55,7 +55,7 @@ def test_same_toolchain_names_both_workers(farm, remote, tmp_path):
     host = os.uname().nodename
     assert "error: --same-toolchain: " in done.stderr, done.stderr
     assert done.stderr.count(f"{host} (tcp://") == 2 and " has g++" in done.stderr
-    assert not [offer for offer in remote.offers() if offer.op == "same"]
+    assert not [offer for offer in remote.offers() if offer.name == "same"]
 
 
 @long
@@ -116,7 +116,7 @@ def test_one_of_two_workers_is_killed_at_a_random_moment_twenty_times(tmp_path, 
             outcomes = json.loads(out)["ops"]
             states = Counter(outcome["state"] for outcome in outcomes)
             assert {*states} <= {"built", "cached", "prebuilt"}, (turn, states, err)
-            assert {offer.op for offer in remote.offers()} >= {f"op{turn}x{n}" for n in range(8)}
+            assert {offer.name for offer in remote.offers()} >= {f"op{turn}x{n}" for n in range(8)}
             all_workers = [f"{place}{n}" for place in "ab" for n in range(turn + 2)]
             built = Counter(event["op"] for event in farm.events(*all_workers))
             assert max(built.values()) <= 2, (turn, built)

@@ -32,7 +32,7 @@ def test_a_run_whose_claim_is_gone_is_not_begun(ops, remote):
     _module, builders = ops
     text = unit.unit_of(builders[0], f"{remote.url}?push=1", run="v1/claims/none.json").to_json()
     assert json.loads(worker.run(text))["state"] == "interrupted"
-    assert not [offer for offer in remote.offers() if offer.op == builders[0].name and offer.problem]
+    assert not [offer for offer in remote.offers() if offer.name == builders[0].name and offer.problem]
 
 
 @pytest.mark.parametrize(("jobs", "threads", "slots"), [(None, 3, 3), (2, 3, 2), (None, None, 5)])

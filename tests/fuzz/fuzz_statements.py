@@ -1,9 +1,10 @@
 """Coverage-guided fuzzing of what a remote answers. Needs atheris (pip install atheris); the tests do not.
 
-    python tests/fuzz/fuzz_offers.py -runs=100000 [CORPUS_FOLDER]
+    python tests/fuzz/fuzz_statements.py -runs=100000 [CORPUS_FOLDER]
 
-The first byte of an input chooses what the rest is: a file of offers; an offer that is signed by a trusted key; a list
-of revoked offers that is; a blob that its offer names; the seed of damage to a valid one of each. Whatever the input,
+The first byte of an input chooses what the rest is: a topic that holds statements, or names
+them; a statement that is signed by a trusted key; a list of revoked offers that is; a blob that its statement names;
+the seed of damage to a valid one of each. Whatever the input,
 what reads it returns, or raises ValueError, and writes nothing outside of its folder.
 """
 
@@ -23,14 +24,14 @@ from support.store.fake_store import FakeStore
 
 from opforge.cache.keys import bytes_digest, canonical
 from opforge.cache.records.entry import read_record
-from opforge.remote import blobs, offers, revocation
+from opforge.remote import blobs, op_statements, revocation, statements, topics
 from opforge.remote.signatures import signing
 
-FRAME, OFFER, LIST, BLOB = range(4)
+FRAME, OFFER, LIST, BLOB, LISTING = range(5)
 
 
-class OfferTarget:
-    """A valid file of offers, offer, list of revoked offers and blob, each with what reads it."""
+class StatementTarget:
+    """A valid topic of each form, statement, list of revoked offers and blob, each with what reads it."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -39,22 +40,28 @@ class OfferTarget:
         record = read_record(entry)
         assert record is not None
         with open(os.path.join(folder, "valid"), "w+b") as file:
-            blob = blobs.pack(entry, record, file)
-            file.seek(0)
+            tree, _hashes = blobs.pack(entry, [record["file"]], file)
             packed = file.read()
-        self.offer = offers.Offer(record, blob)
-        data = offers.offer_bytes(record, "d" * 32, blob)
-        signed = offers.Signed(data, (signing.Named("ci", bytes(64)),))
+        self.tree = tree
+        data = op_statements.statement(record, "d" * 32, tree).data()
+        signed = statements.Signed(data, (signing.Named("ci", bytes(64)),))
         listed = revocation.to_bytes(revocation.Revocations("ci", 1e9, ("e" * 32,)))
-        self.valid = {FRAME: offers.frame([signed, signed]), OFFER: data, LIST: listed, BLOB: packed}
+        listing = topics.Listing("note", "x", 3, {"1": topics.Listed("a" * 64), "2": topics.Listed("b" * 64, "wrong")})
+        self.valid = {
+            FRAME: topics.frame([signed, signed]),
+            OFFER: data,
+            LIST: listed,
+            BLOB: packed,
+            LISTING: listing.data(),
+        }
 
     def content(self, data: bytes) -> tuple[int, bytes]:
         """Returns what the input is, and its bytes."""
-        kind, how = divmod(data[0] if data else 0, 64)
+        kind, how = divmod(data[0] if data else 0, 52)
         chance = random.Random(data[1:])
-        if how < 16 or kind not in self.valid:
-            return kind % 4, data[1:]
-        if how < 40 and kind in (OFFER, LIST):
+        if how < 12 or kind not in self.valid:
+            return kind % 5, data[1:]
+        if how < 32 and kind in (OFFER, LIST, LISTING):
             damaged = json_mutations.mutated(self.valid[kind], chance)
             try:
                 return kind, canonical(json.loads(damaged))  # otherwise all would be refused for their form
@@ -68,14 +75,17 @@ class OfferTarget:
         before = sorted(os.listdir(self.folder))
         try:
             if kind == FRAME:
-                for item in offers.read_frame(content):
-                    assert len(item.data) <= offers.MAX_OFFER_BYTES
+                for item in topics.read_frame(content):
+                    assert len(item.data) <= topics.MAX_ITEM_BYTES
             elif kind == OFFER:
-                offer = offers.parse(content, "d" * 32)
+                offer = op_statements.parse(content, "d" * 32)
                 assert os.path.basename(offer.entry) == offer.entry
-                assert ".." not in offer.blob.name
+                assert ".." not in offer.tree.blob.name
             elif kind == LIST:
                 revocation.parse(content).age_problem(30.0, 1e9)
+            elif kind == LISTING:
+                listing = topics.read_listing(content, "note", "x")
+                assert topics.read_listing(listing.data(), "note", "x") == listing
             else:
                 self._unpack(content)
         except ValueError as error:
@@ -88,13 +98,12 @@ class OfferTarget:
         return ""
 
     def _unpack(self, content: bytes) -> None:
-        """Unpacks a blob whose digest is that of its offer: the signer has packed it."""
-        offer = self.offer._replace(blob=offers.Blob(bytes_digest(content), len(content), self.offer.blob.unpacked))
+        """Unpacks a blob whose digest is that of its statement: the signer has packed it."""
+        blob = blobs.Blob(bytes_digest(content), len(content), self.tree.blob.unpacked)
         with open(os.path.join(self.folder, "input"), "w+b") as file:
             file.write(content)
             file.flush()
-            blobs.check(file, offer.blob)
-            blobs.unpack(file, offer, os.path.join(self.folder, "entry"))
+            blobs.unpack(file, self.tree._replace(blob=blob), os.path.join(self.folder, "entry"))
 
 
 def main() -> None:
@@ -102,7 +111,7 @@ def main() -> None:
     import atheris
 
     with tempfile.TemporaryDirectory(prefix="opforge-fuzz-") as folder:
-        target = OfferTarget(folder)
+        target = StatementTarget(folder)
         atheris.instrument_all()
         atheris.Setup(sys.argv, lambda data: target.run(data) and None)
         atheris.Fuzz()

@@ -22,7 +22,6 @@ from . import FOLDER, MAX_BYTES, TIMESTAMP, roots
 
 TIMESTAMP_DAYS, ROOT_DAYS, OTHER_DAYS = 7, 365, 3650
 """How long metadata is valid. The timestamp vouches for the rest, so it alone is short."""
-ATTEMPTS = 20
 MAX_LEFT = 1000
 """How many versions of a file are skipped that no timestamp names: those of publishers who were killed or slower."""
 OWNER = "x-opforge-key"

@@ -74,7 +74,7 @@ def _copy_role(source: ObjectStore, target: ObjectStore, role: str, number: int,
     copied = _known(target.get(f"{FOLDER}/{before}.{role}", MAX_BYTES), "targets")
     for path, listed in _part(targets, "targets").items():
         if listed != copied.get(path):
-            name = file_of(path.removesuffix(".json"), listed["hashes"]["sha256"])
+            name = file_of(path, listed["hashes"]["sha256"])
             target.put_if_absent(name, _get(source, name).data)
     target.put_if_absent(f"{FOLDER}/{number}.{role}", targets.data)
 

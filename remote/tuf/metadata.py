@@ -1,4 +1,4 @@
-"""Writes TUF metadata: begins it, records the index of a name, renews the timestamp. `rotation` replaces keys."""
+"""Writes TUF metadata: begins it, records a topic, renews the timestamp. `rotation` replaces keys."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ from tuf.api.metadata import (
 )
 
 from opforge.errors import PublishError
-from opforge.packages.registry import index
-from opforge.packages.registry.index import Edit, Index
+from opforge.remote import topics
 from opforge.remote.signatures import signing
 from opforge.remote.signatures.keys import Signer
 from opforge.remote.stores.protocol import ObjectStore
+from opforge.remote.topics import Listing, ListingEdit
 
 from . import FOLDER, MAX_BYTES, TIMESTAMP, client, file_of, target_path
 from .state import (
-    ATTEMPTS,
     ONLINE,
     OTHER_DAYS,
     ROOT_DAYS,
@@ -117,31 +116,32 @@ def require_key(store: ObjectStore, trusted: bytes, signer: Signer) -> None:
     KeySigner(signer, keys_of(State.read(store, trusted).root.signed, *ONLINE)).sign(b"")
 
 
-def record(store: ObjectStore, trusted: bytes, name: str, signer: Signer, edit: Edit) -> bool:
-    """Makes a change of the index of a name one of the index that is signed; returns whether it changed that.
+def record(store: ObjectStore, trusted: bytes, kind: str, topic: str, signer: Signer, edit: ListingEdit) -> bool:
+    """Makes a change of a topic one of the topic that is signed; returns whether it changed that.
 
-    The index beside it, which everybody can change who can write there, is taken as it is only if none is signed yet.
-    Raises PublishError, SignatureError, StoreError, KernelFormatError, and what `edit` raises.
+    The topic beside it, which everybody can change who can write there, is taken as it is only if none is signed yet.
+    Raises PublishError, SignatureError, StoreError, ValueError if it would not be read again, and what `edit` raises.
     """
-    for _attempt in range(ATTEMPTS):
+    path = target_path(kind, topic)
+    for _attempt in topics.attempts():
         state = State.read(store, trusted)
         timestamp, version = state.timestamp()
         snapshot = state.snapshot(timestamp)
         targets = state.targets(snapshot)
-        role = state.bins(targets).get_role_for_target(target_path(name))
+        role = state.bins(targets).get_role_for_target(path)
         holder = state.bin(role, snapshot, targets)
-        plain, _version = index.read(store, name)
-        listed = holder.signed.targets.get(target_path(name))
-        signed = None if listed is None else client.read_target(store, listed, name)
-        before = signed or plain or Index(name, 0, {})
+        plain = topics.read_named(store, kind, topic)
+        listed = holder.signed.targets.get(path)
+        signed = None if listed is None else client.read_target(store, listed, kind, topic)
+        before = signed or plain or Listing(kind, topic)
         edited = edit(before) or (before if signed is None else None)
         if edited is None:
             return False
         # Lock files hold the highest state that they have seen of either.
         sequence = max(before.sequence + 1, plain.sequence if plain else 0) if signed else edited.sequence
         data = edited._replace(sequence=sequence).data()
-        target = TargetFile.from_data(target_path(name), data, ["sha256"])
-        store.put_if_absent(file_of(name, target.hashes["sha256"]), data)
+        target = TargetFile.from_data(path, data, ["sha256"])
+        store.put_if_absent(file_of(path, target.hashes["sha256"]), data)
         holder.signed.targets[target.path] = target
         keys = keys_of(state.root.signed, *ONLINE)
         number = state.put(holder, role, signer, delegated_keys(targets.signed))
@@ -149,12 +149,12 @@ def record(store: ObjectStore, trusted: bytes, name: str, signer: Signer, edit: 
         timestamp.signed.snapshot_meta = MetaFile(state.put(snapshot, "snapshot", signer, keys))
         if state.renew(timestamp, version, signer, keys):
             return True
-    raise PublishError(name, store.url, "others keep changing its TUF metadata", "Try again")
+    raise PublishError(topic, store.url, "others keep changing its TUF metadata", "Try again")
 
 
 def refresh(store: ObjectStore, trusted: bytes, signer: Signer, days: float = TIMESTAMP_DAYS) -> datetime:
     """Renews the timestamp; returns until when it is valid. Raises PublishError, SignatureError, StoreError."""
-    for _attempt in range(ATTEMPTS):
+    for _attempt in topics.attempts():
         state = State.read(store, trusted)
         timestamp, version = state.timestamp()
         if state.renew(timestamp, version, signer, keys_of(state.root.signed, Timestamp.type), days):

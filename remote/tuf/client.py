@@ -1,4 +1,4 @@
-"""Reads indexes from a registry with TUF metadata: `tuf.ngclient` verifies them, and our store fetches."""
+"""Reads topics from a registry with TUF metadata: `tuf.ngclient` verifies them, and our store fetches."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from opforge.errors import ExtraNotInstalledError, OpforgeError, SignatureError, StoreError
-from opforge.packages.registry import index
-from opforge.packages.registry.index import Index
+from opforge.remote import topics
 from opforge.remote.stores.protocol import ObjectStore
+from opforge.remote.topics import Listing
 
 from . import FOLDER, MAX_BYTES, file_of, roots, target_path
 
@@ -26,14 +26,14 @@ class Reader:
         self.url, self._store, self._root = url, store, root
         self._updater: Updater | None = None
 
-    def index(self, name: str) -> Index | None:
-        """Returns the index of a name; None if there is none.
+    def listing(self, kind: str, topic: str) -> Listing | None:
+        """Returns a topic that names its statements; None if there is none.
 
-        Raises SignatureError, StoreError, KernelFormatError, TrustFileError if what is known of it cannot be kept.
+        Raises SignatureError, StoreError, TrustFileError if what is known of it cannot be kept.
         """
         try:
             with roots.held(self.url):
-                target = self._target(target_path(name))
+                target = self._target(target_path(kind, topic))
         except OSError as error:
             if isinstance(error, OpforgeError):
                 raise
@@ -42,7 +42,7 @@ class Reader:
             raise _error(self.url, error) from error
         except _exceptions().DownloadError as error:
             raise _download_error(self.url, error) from error
-        return None if target is None else read_target(self._store, target, name)
+        return None if target is None else read_target(self._store, target, kind, topic)
 
     def _target(self, path: str) -> TargetFile | None:
         if self._updater is None:
@@ -72,17 +72,21 @@ class Reader:
         return updater
 
 
-def read_target(store: ObjectStore, target: TargetFile, name: str) -> Index:
-    """Returns the index that verified metadata names. Raises SignatureError, StoreError, KernelFormatError."""
-    where = file_of(name, target.hashes.get("sha256", ""))
-    stored = store.get(where, index.MAX_BYTES)
+def read_target(store: ObjectStore, target: TargetFile, kind: str, topic: str) -> Listing:
+    """Returns the topic that verified metadata names. Raises SignatureError, StoreError."""
+    where = file_of(target_path(kind, topic), target.hashes.get("sha256", ""))
+    stored = store.get(where, topics.MAX_LISTING_BYTES)
     if stored is None:
         raise SignatureError(f"{store.url}/{where}", "it is missing", "The registry is incomplete: ask its owner")
     try:
         target.verify_length_and_hashes(stored.data)
     except _exceptions().RepositoryError as error:
         raise _error(f"{store.url}/{where}", error) from error
-    return index.parse(stored.data, name, f"{store.url}/{where}")
+    try:
+        return topics.read_listing(stored.data, kind, topic)
+    except ValueError as error:
+        advice = "Report it to the registry's owner: its key has signed it"
+        raise SignatureError(f"{store.url}/{where}", str(error), advice) from error
 
 
 def reader(url: str, store: ObjectStore, root: bytes) -> Reader:

@@ -9,12 +9,13 @@ from tuf.api.exceptions import RepositoryError
 from tuf.api.metadata import Metadata, MetaFile, Root, Snapshot, Targets, Timestamp
 
 from opforge.errors import PublishError, SignatureError
+from opforge.remote import topics
 from opforge.remote.signatures.keys import Signer
 from opforge.remote.stores.protocol import ObjectStore
 
 from . import FOLDER, MAX_BYTES, TIMESTAMP
 from .metadata import delegations, new_root
-from .state import ATTEMPTS, ONLINE, Pairs, State, key_of, keys_of, sign
+from .state import ONLINE, Pairs, State, key_of, keys_of, sign
 
 
 def rotate(
@@ -64,7 +65,7 @@ def _sign_root(url: str, root: Metadata[Root], before: Metadata[Root], old: Sequ
 def _sign_all(state: State, root: Metadata[Root], signer: Signer, report: Callable[[str], None]) -> bytes:
     """Signs whatever the keys of a root have not signed, the timestamp last; returns the bytes of the timestamp."""
     keys = keys_of(root.signed, *ONLINE)
-    for _attempt in range(ATTEMPTS):
+    for _attempt in topics.attempts():
         timestamp, version = _timestamp(state)
         snapshot = state.snapshot(timestamp)
         targets = state.targets(snapshot)

@@ -1,0 +1,60 @@
+"""The kinds of artifacts: what differs between them. Everything else treats all statements alike."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from importlib import import_module
+from typing import NamedTuple
+
+from .statements import Statement
+
+KINDS = {
+    "op": "opforge.remote.op_statements:OpKind",
+    "package": "opforge.packages.registry.release:PackageKind",
+}
+"""By name, where each kind's class is."""
+
+
+class Shown(NamedTuple):
+    """What a listing shows of a statement."""
+
+    name: str
+    """The op, or the package."""
+    label: str
+    """What tells it from others of its topic: an op's entry, a package's version."""
+    target: str
+    """What it is for."""
+
+
+class Kind(ABC):
+    """What is particular to a kind. A statement of a kind that is unknown is kept and copied, and never used."""
+
+    name: str
+    """As it stands in statements and in the names of topics."""
+    is_inline: bool
+    """Whether its statements stand in the topic's file. Otherwise that names them by digest and label."""
+
+    @abstractmethod
+    def subject(self, statement: Statement) -> str:
+        """Returns the name that a key must be allowed to sign. Raises ValueError."""
+
+    @abstractmethod
+    def shown(self, statement: Statement) -> Shown:
+        """Returns what a listing shows. Raises ValueError for facts that cannot be read."""
+
+    def problem(self, statement: Statement, folders: Mapping[str, str]) -> str:
+        """Returns what is wrong with unpacked trees, beyond their digests, or an empty text.
+
+        `folders` are those of the statement's trees, by their digests.
+        """
+        return ""
+
+
+def of(name: str) -> Kind | None:
+    """Returns the kind of this name; None if it is unknown here."""
+    if name not in KINDS:
+        return None
+    module, _, attribute = KINDS[name].partition(":")
+    kind: Kind = getattr(import_module(module), attribute)()
+    return kind

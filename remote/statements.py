@@ -1,0 +1,168 @@
+"""Statements: what a publisher says of trees, as signed bytes. Kinds of artifacts differ in the facts alone.
+
+    {"facts":{...},"kind":"op","opforge":"0.1.0","statement":1,"topic":"relu","trees":[{"blob":{...},"digest":"..."}]}
+
+The list of trees stands outside of the facts: what is needed is known without knowing the kind. The signed bytes are
+verified before any of them is parsed. A statement that has a file of its own is named by the SHA-256 of these bytes:
+
+    v1/statements/sha256/XX/DIGEST     the bytes, a line feed, and a list of signatures such as ["ci:BASE64"]
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import opforge
+from opforge.cache.filesystem.files import UNREADABLE
+from opforge.cache.keys import canonical
+from opforge.versions import version_of
+
+from .blobs import MAX_BLOB_BYTES, MAX_UNPACKED_BYTES, Blob, Tree
+from .signatures import signing
+
+FORMAT = 1
+"""The format of the statements that are written and read. It changes if the names or the meaning of the fields do."""
+OLDEST_OPFORGE = "0.1.0"
+"""The oldest opforge that reads the facts that are written. An older one skips them, and says so."""
+MAX_BYTES, MAX_TREES, MAX_SIGNATURES = 8 << 20, 1000, 8
+FIELDS = {"statement": int, "opforge": str, "kind": str, "topic": str, "trees": list, "facts": dict}
+FOLDER = "v1/statements/"
+KIND = re.compile(r"[a-z][a-z0-9-]{0,31}")
+DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class Signed(NamedTuple):
+    """Bytes with the signatures beside them, as a file of a store holds them."""
+
+    data: bytes
+    signatures: tuple[signing.Named, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the bytes."""
+        return hashlib.sha256(self.data).hexdigest()
+
+    def file(self) -> bytes:
+        """Returns the content of the file of its own in a store."""
+        return self.data + b"\n" + json.dumps([str(signature) for signature in self.signatures]).encode() + b"\n"
+
+
+class Statement(NamedTuple):
+    """What a publisher says of trees."""
+
+    kind: str
+    topic: str
+    trees: tuple[Tree, ...]
+    facts: Mapping[str, Any]
+    opforge: str = OLDEST_OPFORGE
+    """The oldest opforge that reads the facts."""
+
+    def data(self, limit: int = MAX_BYTES) -> bytes:
+        """Returns the canonical bytes, which are signed. Raises ValueError if they are more than `limit`."""
+        trees = [{"digest": tree.digest, "blob": tree.blob._asdict()} for tree in self.trees]
+        data = canonical({"statement": FORMAT, **self._asdict(), "trees": trees})
+        if len(data) > limit:
+            raise ValueError(f"its statement has {len(data)} bytes, and at most {limit} are read")
+        return data
+
+
+class UnreadableStatement(ValueError):
+    """A statement cannot be used; the text says why."""
+
+
+def parse(data: bytes) -> Statement:
+    """Returns the statement of any kind in some bytes, also one whose facts only a newer opforge reads.
+
+    Raises UnreadableStatement.
+    """
+    try:
+        return _parse(data)
+    except UnreadableStatement:
+        raise
+    except UNREADABLE as error:
+        raise UnreadableStatement(f"it is damaged ({type(error).__name__}: {error})") from error
+
+
+def parse_as(data: bytes, kind: str, topic: str = "") -> Statement:
+    """Returns the statement in some bytes, whose signature was verified before, if its facts are read here.
+
+    Raises UnreadableStatement, also for another kind, or another topic than `topic`, unless that is empty.
+    """
+    statement = parse(data)
+    if statement.kind != kind:
+        raise UnreadableStatement(f"it is a statement of the kind {statement.kind!r}, and not {kind!r}")
+    if version_of(opforge.__version__) < version_of(statement.opforge):
+        needed = f"it needs opforge {statement.opforge} or newer"
+        raise UnreadableStatement(f"{needed}, and this is opforge {opforge.__version__}")
+    if topic and statement.topic != topic:
+        raise UnreadableStatement(f"it was made for another topic, {statement.topic[:100]!r}")
+    return statement
+
+
+def _parse(data: bytes) -> Statement:
+    if len(data) > MAX_BYTES:
+        raise UnreadableStatement(f"it has {len(data)} bytes, and at most {MAX_BYTES} are read")
+    value = json.loads(data)
+    if not isinstance(value, dict) or type(value.get("statement")) is not int:
+        raise UnreadableStatement("it is not a statement")
+    if value["statement"] != FORMAT:
+        raise UnreadableStatement(f"its format {value['statement']} is not read by this opforge: update opforge")
+    for field, expected in FIELDS.items():
+        if type(value.get(field)) is not expected:
+            raise UnreadableStatement(f"its field {field!r} is {value.get(field)!r:.60}, not {expected.__name__}")
+    if unknown := sorted(value.keys() - FIELDS.keys()):
+        raise UnreadableStatement(f"its field {unknown[0]!r:.60} is unknown in format {FORMAT}")
+    if not KIND.fullmatch(value["kind"]):
+        raise UnreadableStatement(f"its kind is {value['kind']!r:.60}: expected lower-case letters, digits and '-'")
+    if len(value["trees"]) > MAX_TREES:
+        raise UnreadableStatement(f"it names {len(value['trees'])} trees, and at most {MAX_TREES} are read")
+    trees = tuple(_tree(tree) for tree in value["trees"])
+    if canonical(value) != data:
+        raise UnreadableStatement("it is not in the canonical form")
+    return Statement(value["kind"], value["topic"], trees, value["facts"], value["opforge"])
+
+
+def _tree(value: Any) -> Tree:
+    blob = value["blob"]
+    if value.keys() != {"digest", "blob"} or blob.keys() != {*Blob._fields}:
+        raise UnreadableStatement("a tree in it has other fields than digest and blob, with sha256, size and unpacked")
+    for name, digest in (("tree", value["digest"]), ("blob", blob["sha256"])):
+        if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
+            raise UnreadableStatement(f"the digest of a {name} in it is {digest!r:.80}: expected 64 hex digits")
+    for field, limit in (("size", MAX_BLOB_BYTES), ("unpacked", MAX_UNPACKED_BYTES)):
+        if type(blob[field]) is not int or not 0 < blob[field] <= limit:
+            raise UnreadableStatement(f"the {field} of a blob in it is {blob[field]!r:.40}: expected 1 to {limit}")
+    return Tree(value["digest"], Blob(**blob))
+
+
+def name_of(digest: str) -> str:
+    """Returns the name of a statement's own file in a store."""
+    return f"{FOLDER}sha256/{digest[:2]}/{digest}"
+
+
+def read_file(content: bytes, digest: str) -> Signed:
+    """Returns the signed bytes in a statement's own file. Nothing of them is parsed. Raises UnreadableStatement."""
+    data, newline, rest = content.partition(b"\n")
+    if not newline or hashlib.sha256(data).hexdigest() != digest:
+        raise UnreadableStatement("its bytes are not those that its topic names")
+    try:
+        return Signed(data, read_signatures(json.loads(rest)))
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise UnreadableStatement(f"its signatures cannot be read ({error})") from error
+
+
+def read_signatures(texts: Any) -> tuple[signing.Named, ...]:
+    """Returns the signatures in a list of texts. Raises ValueError."""
+    if not isinstance(texts, list) or len(texts) > MAX_SIGNATURES:
+        raise ValueError(f"expected a list of at most {MAX_SIGNATURES} signatures")
+    return tuple(signing.parse(text, signing.SIGNATURE_BYTES) for text in texts)
+
+
+def signed(statement: Statement, signers: Sequence[Any], limit: int = MAX_BYTES) -> Signed:
+    """Returns a statement's bytes, signed by each signer. Raises ValueError if they are more than `limit`."""
+    data = statement.data(limit)
+    return Signed(data, tuple(signer(data) for signer in signers))

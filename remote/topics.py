@@ -1,0 +1,295 @@
+"""Topics: the names under which statements are found. A topic is one file of a store, changed by compare-and-swap.
+
+    v1/topics/KIND/TOPIC.json
+
+It holds the statements themselves, a line each, so that one request decides (ops):
+
+    {"format":1,"items":[
+    {"item":STATEMENT,"signatures":["ci:BASE64"]},
+    {"item":STATEMENT,"signatures":["ci:BASE64","lab:BASE64"]}
+    ]}
+
+or it names them by their digests, each with a label (packages):
+
+    {"format":1,"kind":"package","sequence":7,"statements":{"2.3":{"digest":"..."}},"topic":"acme/relu"}
+
+The signed bytes are those of STATEMENT, no more and no less. Each line is split by its first and last words, so that no
+part of a statement is parsed before its signature is verified. Both forms are valid JSON, for other readers.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from opforge.cache.filesystem.files import UNREADABLE
+from opforge.cache.keys import canonical
+from opforge.errors import PublishError, StoreError
+
+from .signatures import signing
+from .statements import DIGEST, KIND, MAX_SIGNATURES, Signed
+from .stores.protocol import Listed as StoredFile
+from .stores.protocol import ObjectStore, is_name
+
+FORMAT = 1
+"""The format of both forms of a topic's file."""
+FOLDER = "v1/topics/"
+MAX_ITEMS, MAX_ITEM_BYTES, MAX_FRAME_BYTES = 256, 128 << 10, 4 << 20
+MAX_LISTING_BYTES, MAX_LISTED, MAX_REASON = 16 << 20, 60_000, 500
+MAX_LABEL = 100
+ATTEMPTS, FIRST_PAUSE, GROWTH, MAX_PAUSE = 40, 0.05, 1.5, 2.0
+"""How often a file is written again after another publisher was quicker, and the pauses between, in seconds."""
+_NAME = re.compile(r"v1/topics/([a-z][a-z0-9-]{0,31})/([A-Za-z0-9_-][A-Za-z0-9._/-]*)\.json")
+_HEAD, _TAIL = b'{"format":%d,"items":[' % FORMAT, b"]}"
+_BEGIN, _MIDDLE = b'{"item":', b',"signatures":['
+_SIGNATURE = rb'"[A-Za-z0-9._-]{1,63}:[A-Za-z0-9+/]{86}=="'
+_SIGNATURES = re.compile(rb"(?:" + _SIGNATURE + rb"(?:," + _SIGNATURE + rb")*)?")
+
+
+class Listed(NamedTuple):
+    """A statement that a topic names."""
+
+    digest: str
+    withdrawn: str = ""
+    """Why it is not chosen any more; empty if it may be."""
+
+
+class Listing(NamedTuple):
+    """A topic that names its statements. `sequence` rises with each change: a lower one is older."""
+
+    kind: str
+    topic: str
+    sequence: int = 0
+    statements: Mapping[str, Listed] = {}
+    """By label."""
+
+    def data(self) -> bytes:
+        """Returns the content of the file. Raises ValueError if it would not be read again."""
+        if len(self.statements) > MAX_LISTED:
+            raise ValueError(f"it has {MAX_LISTED} statements already")
+        listed = {
+            label: {"digest": entry.digest} | ({"withdrawn": entry.withdrawn} if entry.withdrawn else {})
+            for label, entry in self.statements.items()
+        }
+        data = canonical({"format": FORMAT, **self._asdict(), "statements": listed})
+        if len(data) > MAX_LISTING_BYTES:
+            raise ValueError(f"it would have {len(data)} bytes, more than {MAX_LISTING_BYTES}")
+        return data
+
+
+ListingEdit = Callable[[Listing], Listing | None]
+"""Returns a changed topic; None if nothing has to change."""
+
+
+def name_of(kind: str, topic: str) -> str:
+    """Returns the name of a topic's file in a store."""
+    return f"{FOLDER}{kind}/{topic}.json"
+
+
+def parse_name(name: str) -> tuple[str, str] | None:
+    """Returns the kind and the topic of a file; None for a lock of a folder's publisher, or what is none of ours."""
+    match = _NAME.fullmatch(name)
+    return (match[1], match[2]) if match and is_name(name) else None
+
+
+def attempts() -> Iterator[int]:
+    """Yields the number of each attempt, after a pause from the second on.
+
+    The pauses grow, and are random: publishers must not try again in step.
+    """
+    longest = FIRST_PAUSE
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            time.sleep(random.uniform(longest / 4, longest))  # noqa: S311 - no secret
+            longest = min(MAX_PAUSE, longest * GROWTH)
+        yield attempt
+
+
+def edit(
+    store: ObjectStore, name: str, limit: int, change: Callable[[bytes | None], bytes | None], what: str = ""
+) -> bytes | None:
+    """Changes a file of a store by compare-and-swap; returns what was written, or None if nothing had to change.
+
+    `change` gets the file's bytes, None if there is none, and returns the new ones, or None. It is called again after
+    another publisher was quicker. `limit` bounds the file's size. Raises PublishError if others keep changing it,
+    StoreError, and what `change` raises.
+    """
+    for _attempt in attempts():
+        stored = store.get(name, limit)
+        data = change(stored.data if stored else None)
+        if data is None:
+            return None
+        if store.put_if_unchanged(name, data, stored.version) if stored else store.put_if_absent(name, data):
+            return data
+    raise PublishError(what or name, store.url, f"others kept changing {name}", "Try again")
+
+
+def read_frame(data: bytes) -> list[Signed]:
+    """Returns the items of a file that holds them. Does not parse the signed bytes.
+
+    Raises ValueError for what `frame` would not write.
+    """
+    if len(data) > MAX_FRAME_BYTES:
+        raise ValueError(f"it has {len(data)} bytes, and at most {MAX_FRAME_BYTES} are read")
+    head, *lines = data.removesuffix(b"\n").split(b"\n", MAX_ITEMS + 3)
+    if head != _HEAD:
+        is_newer = re.fullmatch(rb'\{"format":[0-9]{1,9},"items":\[', head)
+        problem = "it has a format that this opforge does not read: update opforge"
+        raise ValueError(problem if is_newer else "it is not a file of statements")
+    if not lines or lines[-1] != _TAIL:
+        raise ValueError(f"it is cut short, or holds more than {MAX_ITEMS} statements")
+    if len(lines) - 1 > MAX_ITEMS:
+        raise ValueError(f"it holds more than {MAX_ITEMS} statements")
+    return [_signed(line, is_last=at == len(lines) - 2) for at, line in enumerate(lines[:-1])]
+
+
+def _signed(line: bytes, is_last: bool) -> Signed:
+    line = line if is_last else line.removesuffix(b",")
+    data, middle, rest = line.removesuffix(b"]}").rpartition(_MIDDLE)
+    if not line.startswith(_BEGIN) or not line.endswith(b"]}") or not middle or not _SIGNATURES.fullmatch(rest):
+        raise ValueError("a line in it is not a statement with signatures")
+    data = data[len(_BEGIN) :]
+    if len(data) > MAX_ITEM_BYTES:
+        raise ValueError(f"a statement in it has more than {MAX_ITEM_BYTES} bytes")
+    texts = [text.strip('"') for text in rest.decode("ascii").split(",") if text]
+    if len(texts) > MAX_SIGNATURES:
+        raise ValueError(f"a statement in it has more than {MAX_SIGNATURES} signatures")
+    return Signed(data, tuple(signing.parse(text, signing.SIGNATURE_BYTES) for text in texts))
+
+
+def frame(items: Sequence[Signed]) -> bytes:
+    """Returns the file that holds these. Raises ValueError if it would not be read again."""
+    lines = [
+        _BEGIN + item.data + _MIDDLE + b",".join(f'"{signature}"'.encode() for signature in item.signatures) + b"]}"
+        for item in items
+    ]
+    data = b"\n".join([_HEAD, *(line + b"," for line in lines[:-1]), *lines[-1:], _TAIL, b""])
+    if len(items) > MAX_ITEMS or len(data) > MAX_FRAME_BYTES:
+        raise ValueError(f"it holds {len(items)} statements with {len(data)} bytes: at most {MAX_ITEMS} are read")
+    return data
+
+
+def is_frame(data: bytes) -> bool:
+    """Returns whether a topic's file holds its statements; otherwise it names them."""
+    return data.startswith(b'{"format":') and b',"items":[' in data[:32]
+
+
+def read_listing(data: bytes, kind: str, topic: str) -> Listing:
+    """Returns a topic that names its statements. Raises ValueError for another kind or topic, or a damaged file."""
+    if len(data) > MAX_LISTING_BYTES:
+        raise ValueError(f"it has {len(data)} bytes, more than {MAX_LISTING_BYTES}")
+    try:
+        value = json.loads(data, object_pairs_hook=_unique)
+        listing = _listing(value)
+    except UNREADABLE as error:
+        problem = str(error) if type(error) is ValueError else f"it is not the file of a topic ({error})"
+        raise ValueError(problem) from error
+    if (listing.kind, listing.topic) != (kind, topic):
+        raise ValueError(f"it is the topic {listing.kind} {ascii(listing.topic)[:100]}, and not {kind} {topic}")
+    return listing
+
+
+def _listing(value: Any) -> Listing:
+    if not isinstance(value, dict) or type(value.get("format")) is not int:
+        raise ValueError("it is not the file of a topic")
+    if value["format"] != FORMAT:
+        raise ValueError(f"its format is {value['format']}, and this opforge reads {FORMAT}: update opforge")
+    if unknown := sorted(value.keys() - {"format", *Listing._fields}):
+        raise ValueError(f"its field {unknown[0]!r:.60} is unknown in format {FORMAT}")
+    kind, topic, sequence, listed = (value.get(name) for name in Listing._fields)
+    if not isinstance(kind, str) or not KIND.fullmatch(kind) or not isinstance(topic, str):
+        raise ValueError("its 'kind' or 'topic' is not a name")
+    if type(sequence) is not int or not 0 <= sequence < 1 << 62:
+        raise ValueError(f"its 'sequence' is {sequence!r:.40}: expected a whole number")
+    if not isinstance(listed, dict) or len(listed) > MAX_LISTED:
+        raise ValueError(f"its 'statements' are not an object with at most {MAX_LISTED} labels")
+    return Listing(kind, topic, sequence, {label: _entry(label, entry) for label, entry in listed.items()})
+
+
+def _entry(label: str, value: Any) -> Listed:
+    is_object = isinstance(value, dict) and value.keys() <= {*Listed._fields}
+    digest, withdrawn = (value.get("digest"), value.get("withdrawn", "")) if is_object else (None, None)
+    if len(label) > MAX_LABEL or not isinstance(digest, str) or not DIGEST.fullmatch(digest):
+        raise ValueError(f"what it says of {ascii(label)[:40]} is not a digest of 64 hex digits")
+    if not isinstance(withdrawn, str):
+        raise ValueError(f"why {ascii(label)[:40]} was withdrawn is not a text")
+    # Nobody signs it: a reason must not control the terminal of those who read it.
+    shown = "".join(char if char.isprintable() else " " for char in withdrawn[:MAX_REASON])
+    return Listed(digest, shown)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = dict(pairs)
+    if len(names) != len(pairs):
+        seen: set[str] = set()
+        twice = next(name for name, _value in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise ValueError(f"{ascii(twice)[:100]} is in it twice")
+    return names
+
+
+def read_named(store: ObjectStore, kind: str, topic: str) -> Listing | None:
+    """Returns a topic that names its statements; None if there is none. Raises StoreError, also if it is damaged."""
+    stored = store.get(name_of(kind, topic), MAX_LISTING_BYTES)
+    try:
+        return None if stored is None else read_listing(stored.data, kind, topic)
+    except ValueError as error:
+        raise StoreError(store.url, f"reading {name_of(kind, topic)}", str(error), "Correct or remove it") from error
+
+
+def edit_listing(store: ObjectStore, kind: str, topic: str, change: ListingEdit) -> Listing | None:
+    """Changes a topic that names its statements by compare-and-swap; returns what was written, or None.
+
+    Raises PublishError if others keep changing it, or it would not be read again; StoreError, ValueError if the one
+    there cannot be read, and what `change` raises.
+    """
+    written: list[Listing] = []
+
+    def changed(stored: bytes | None) -> bytes | None:
+        before = Listing(kind, topic) if stored is None else read_listing(stored, kind, topic)
+        after = change(before)
+        if after is None:
+            return None
+        written[:] = [after._replace(sequence=after.sequence + 1)]
+        try:
+            return written[0].data()
+        except ValueError as error:
+            raise PublishError(topic, store.url, str(error), "Begin a new name, or give shorter reasons") from error
+
+    is_changed = edit(store, name_of(kind, topic), MAX_LISTING_BYTES, changed, topic) is not None
+    return written[0] if is_changed else None
+
+
+class Topic(NamedTuple):
+    """A topic as a store holds it: its statements, or what names them."""
+
+    kind: str
+    topic: str
+    file: StoredFile
+    items: tuple[Signed, ...] = ()
+    listing: Listing | None = None
+    problem: str = ""
+    """Why its file cannot be read; empty if it can."""
+
+
+def read(data: bytes, kind: str, topic: str, file: StoredFile) -> Topic:
+    """Returns the topic in a file, whichever form it has."""
+    try:
+        if is_frame(data):
+            return Topic(kind, topic, file, tuple(read_frame(data)))
+        return Topic(kind, topic, file, (), read_listing(data, kind, topic))
+    except ValueError as error:
+        return Topic(kind, topic, file, problem=str(error))
+
+
+def in_store(store: ObjectStore, kind: str = "") -> Iterator[Topic]:
+    """Yields the topics of a store, or those of a kind, in the order of their names. Raises StoreError."""
+    prefix = f"{FOLDER}{kind}/" if kind else FOLDER
+    for file in sorted(store.list(prefix), key=lambda file: file.name):
+        parts = parse_name(file.name)
+        stored = store.get(file.name, MAX_LISTING_BYTES) if parts else None
+        if parts and stored is not None:
+            yield read(stored.data, *parts, file)

@@ -1,0 +1,65 @@
+"""A third kind of artifacts, for tests alone: a text. What a new kind needs is this file, and a line in a table."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+from opforge.remote import blobs, kinds, statements, topics
+from opforge.remote.kinds import Kind, Shown
+from opforge.remote.statements import Statement
+from opforge.remote.topics import Listed, Listing
+
+NAME = "note"
+
+
+class NoteKind(Kind):
+    """Texts: their topic is their title, and its labels are numbers."""
+
+    name, is_inline = NAME, False
+
+    def subject(self, statement: Statement) -> str:
+        """Returns the title."""
+        return statement.topic
+
+    def shown(self, statement: Statement) -> Shown:
+        """Returns the title, the number, and the language."""
+        return Shown(statement.topic, str(statement.facts["number"]), str(statement.facts["language"]))
+
+    def problem(self, statement: Statement, folders: Mapping[str, str]) -> str:
+        """Returns why the text is none, or an empty text."""
+        (folder,) = folders.values()
+        with open(os.path.join(folder, "note.txt"), "rb") as file:
+            return "" if file.read().isascii() else "it is not ASCII"
+
+
+def register(monkeypatch: Any) -> None:
+    """Adds the kind to the table, until the test ends."""
+    monkeypatch.setitem(kinds.KINDS, NAME, f"{__name__}:NoteKind")
+
+
+def publish(store: Any, title: str, number: int, text: bytes, signer: Any) -> str:
+    """Publishes a note; returns the digest of its statement."""
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as file:
+        with open(os.path.join(folder, "note.txt"), "wb") as note:
+            note.write(text)
+        tree, _hashes = blobs.pack(folder, ["note.txt"], file)
+        store.put_if_absent(tree.blob.name, file)
+    stated = Statement(NAME, title, (tree,), {"number": number, "language": "en"})
+    signed = statements.signed(stated, [signer])
+    store.put_if_absent(statements.name_of(signed.digest), signed.file())
+    listed = {str(number): Listed(signed.digest)}
+    topics.edit_listing(store, NAME, title, lambda there: there._replace(statements={**there.statements, **listed}))
+    return signed.digest
+
+
+def withdraw(store: Any, title: str, number: int, reason: str) -> None:
+    """Marks a note as withdrawn."""
+
+    def change(there: Listing) -> Listing:
+        listed = {str(number): there.statements[str(number)]._replace(withdrawn=reason)}
+        return there._replace(statements={**there.statements, **listed})
+
+    topics.edit_listing(store, NAME, title, change)

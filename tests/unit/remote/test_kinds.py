@@ -1,0 +1,104 @@
+"""A kind that is new is listed, verified, mirrored and collected as the others are; an unknown one is kept."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from support import note_kind
+
+from opforge.errors import StoreError
+from opforge.remote import kinds, maintenance, mirror, remotes, statements, topics
+from opforge.remote.signatures import keys
+from opforge.remote.stores import open_store
+
+LATER = 90_000.0
+
+
+@pytest.fixture
+def store(nodes, monkeypatch):
+    """The store of a remote with two notes."""
+    note_kind.register(monkeypatch)
+    for number, text in ((1, b"one"), (2, b"two")):
+        note_kind.publish(nodes.store, "greetings", number, text, keys.signer("ci"))
+    return nodes.store
+
+
+@pytest.fixture
+def target(tmp_path):
+    (tmp_path / "mirror").mkdir()
+    return open_store(f"file://{tmp_path}/mirror")
+
+
+def named(items):
+    return [(item.kind, item.name, item.label, item.withdrawn, item.problem) for item in items]
+
+
+def test_a_note_is_listed_and_withdrawn(store):
+    note_kind.withdraw(store, "greetings", 1, "it is rude")
+    assert named(maintenance.items(store)) == [
+        ("note", "greetings", "1", "it is rude", ""),
+        ("note", "greetings", "2", "", ""),
+    ]
+    assert all(item.signers == ("ci",) and item.size > 0 and item.target == "en" for item in maintenance.items(store))
+
+
+def test_a_note_is_verified(store, nodes):
+    remote = remotes.parse(nodes.url)
+    assert not [item.problem for item in maintenance.verify(store, remote) if item.problem]
+    note_kind.publish(store, "greetings", 3, b"\xff", keys.signer("ci"))
+    (bad,) = [item for item in maintenance.verify(store, remote) if item.problem]
+    assert (bad.label, bad.problem) == ("3", "it is not ASCII")
+    for blob in [*store.list("v1/blobs/")][:1]:
+        store.delete(blob.name)
+    assert len([item for item in maintenance.verify(store, remote) if item.problem]) == 2
+
+
+def test_a_key_for_other_names_cannot_sign_a_note(store, nodes):
+    nodes.trust(nodes.public, namespaces=("plain",))
+    problems = [item.problem for item in maintenance.verify(store, remotes.parse(nodes.url))]
+    assert len(problems) == 2 and all("may sign 'greetings'" in problem for problem in problems)
+
+
+def test_notes_are_mirrored_with_their_withdrawals(store, target):
+    note_kind.withdraw(store, "greetings", 1, "it is rude")
+    (copied,) = mirror.copy(store, target)
+    assert (copied.kind, copied.topic, copied.statements, copied.problems) == ("note", "greetings", 2, ())
+    assert topics.read_named(target, "note", "greetings") == topics.read_named(store, "note", "greetings")
+    assert [again.statements for again in mirror.copy(store, target)] == [0]
+
+
+def test_what_no_topic_names_is_collected(store):
+    assert not list(maintenance.unused(store, time.time() + LATER))
+    digest = topics.read_named(store, "note", "greetings").statements["1"].digest
+    topics.edit_listing(
+        store, "note", "greetings", lambda there: there._replace(statements={"2": there.statements["2"]})
+    )
+    first, second = maintenance.unused(store, time.time() + LATER)
+    assert (first.name, first.reason) == (statements.name_of(digest), "no topic names it")
+    assert second.name.startswith("v1/blobs/") and second.reason == "no statement names it"
+    assert not list(maintenance.unused(store, time.time()))
+
+
+class TestAnUnknownKind:
+    @pytest.fixture(autouse=True)
+    def unknown(self, store, monkeypatch):
+        monkeypatch.delitem(kinds.KINDS, "note")
+
+    def test_it_is_listed_as_unknown(self, store):
+        assert {item.problem for item in maintenance.items(store)} == {"the kind 'note' is unknown to this opforge"}
+
+    def test_it_is_copied(self, store, target):
+        (copied,) = mirror.copy(store, target)
+        assert (copied.statements, copied.problems) == (2, ())
+
+    def test_it_is_kept_with_its_trees(self, store):
+        assert not list(maintenance.unused(store, time.time() + LATER))
+
+    def test_a_statement_that_cannot_be_read_stops_the_collection(self, store):
+        digest = topics.read_named(store, "note", "greetings").statements["1"].digest
+        name = statements.name_of(digest)
+        store.delete(name)
+        store.put_if_absent(name, b"garbage\n[]\n")
+        with pytest.raises(StoreError, match=f"{name}: it is damaged"):
+            list(maintenance.unused(store, time.time() + LATER))

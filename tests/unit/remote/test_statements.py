@@ -1,0 +1,211 @@
+"""Statements: the same bytes for the same facts, one form for every kind, and bounds on what is read."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.remote import nodes
+
+import opforge
+from opforge.cache.keys import canonical
+from opforge.cache.records.entry import with_record_key
+from opforge.remote import op_statements, statements, topics
+from opforge.remote.blobs import Blob, Tree
+from opforge.remote.signatures import signing
+from opforge.remote.statements import Signed, Statement, UnreadableStatement
+from opforge.versions import version_of
+
+DESCRIPTION = "d" * 32
+RECORD = with_record_key(
+    {
+        "format": 1,
+        "key": "a" * 32,
+        "plan": "b" * 32,
+        "description": "c" * 32,
+        "op": "relu",
+        "abi": "c",
+        "target": "cpu:x86-64-v3",
+        "file": "relu-aaaa.so",
+        "sha256": "e" * 64,
+        "size": 1000,
+        "python_module": False,
+        "exports": ["value"],
+        "needs": [],
+        "user_flags": {},
+        "inputs": {
+            name: []
+            for name in [
+                "files",
+                "names",
+                "searched",
+                "present",
+                "folders",
+                "trusted_trees",
+                "compiler_folders",
+                "answers",
+            ]
+        },
+    }
+)
+TREE = Tree(op_statements.tree_digest(RECORD), Blob("f" * 64, 400, 12000))
+STATEMENT = op_statements.statement(RECORD, DESCRIPTION, TREE)
+SIGNATURE = signing.Named("ci", b"s" * 64)
+
+
+def changed(**changes):
+    """Returns the bytes of a statement with other fields; those of a part are named `record_NAME`."""
+    value = json.loads(STATEMENT.data())
+    parts = {
+        "record": value["facts"]["record"],
+        "tree": value["trees"][0],
+        "blob": value["trees"][0]["blob"],
+        "facts": value["facts"],
+    }
+    for name, new in changes.items():
+        part, _, field = name.partition("_")
+        if field:
+            parts[part][field] = new
+        else:
+            value[name] = new
+    if isinstance(value["facts"], dict) and isinstance(value["facts"].get("record"), dict):
+        value["facts"]["record"] = with_record_key(value["facts"]["record"])
+    return canonical(value)
+
+
+def test_a_statement_reads_back():
+    data = STATEMENT.data()
+    assert statements.parse(data) == STATEMENT
+    assert op_statements.parse(data, DESCRIPTION) == op_statements.Offer(RECORD, TREE)
+    assert data == op_statements.statement(dict(reversed(RECORD.items())), DESCRIPTION, TREE).data()
+    assert op_statements.parse(data).entry == "a" * 32 + "-" + "e" * 8
+    assert TREE.blob.name == "v1/blobs/sha256/ff/" + "f" * 64
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"opforge": "99.0"}, "it needs opforge 99.0 or newer, and this is opforge"),
+        ({"statement": 2}, "its format 2 is not read by this opforge: update opforge"),
+        ({"statement": True}, "it is not a statement"),
+        ({"kind": "package"}, "it is a statement of the kind 'package', and not 'op'"),
+        ({"kind": "../op"}, "its kind is '../op': expected lower-case letters, digits and '-'"),
+        ({"topic": "0" * 32}, "it was made for another topic, '000"),
+        ({"topic": 3}, "its field 'topic' is 3, not str"),
+        ({"trees": {}}, "its field 'trees' is {}, not list"),
+        ({"trees": []}, "it does not hold one record and one tree"),
+        ({"trees": [3]}, "it is damaged"),
+        ({"trees": [{}] * 1001}, "it names 1001 trees, and at most 1000 are read"),
+        ({"facts": None}, "its field 'facts' is None, not dict"),
+        ({"more": 1}, "its field 'more' is unknown in format 1"),
+        ({"facts_more": 1}, "it does not hold one record and one tree"),
+        ({"tree_more": 1}, "a tree in it has other fields than digest and blob"),
+        ({"tree_digest": "0" * 64}, "its tree is not the library of its record"),
+        ({"tree_digest": "x" * 64}, "the digest of a tree in it is 'xxx"),
+        ({"blob_sha256": "../../etc/passwd"}, "the digest of a blob in it is '../../etc/passwd': expected 64 hex"),
+        ({"blob_size": -1}, "the size of a blob in it is -1: expected 1 to 2147483648"),
+        ({"blob_size": True}, "the size of a blob in it is True"),
+        ({"blob_size": 3 << 30}, "the size of a blob in it is 3221225472: expected 1 to 2147483648"),
+        ({"blob_unpacked": 5 << 30}, "the unpacked of a blob in it is 5368709120"),
+        ({"blob_unpacked": 999}, "the size in its record is 1000: expected 1 to 999"),
+        ({"record_op": "../relu"}, "its record is incomplete"),
+        ({"record_file": "../relu.so"}, "its record is incomplete"),
+        ({"record_format": 99}, "its record is incomplete"),
+        ({"record_plan": "A" * 32}, "the plan in its record is 'AAAA"),
+        ({"record_sha256": "e" * 63}, "the sha256 in its record is 'eeee"),
+        ({"record_inputs": {}}, "its facts are damaged"),
+        ({"facts_record": None}, "its record is incomplete"),
+    ],
+)
+def test_a_statement_that_cannot_be_used_says_why(changes, problem):
+    with pytest.raises(UnreadableStatement) as error:
+        op_statements.parse(changed(**changes), DESCRIPTION)
+    assert problem in str(error.value)
+
+
+def test_the_trees_of_a_newer_opforges_statement_are_known():
+    data = changed(opforge="7.1", kind="entirely-other", facts={"new": [1]})
+    assert statements.parse(data).trees == (TREE,)
+    with pytest.raises(UnreadableStatement, match="it is a statement of the kind 'entirely-other'"):
+        op_statements.parse(data, DESCRIPTION)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[" * 5000, b"null", b"[]", b'{"kind":"op"}', b"\xff", changed() + b" "])
+def test_what_is_no_statement_is_refused(data):
+    with pytest.raises(UnreadableStatement):
+        op_statements.parse(data, DESCRIPTION)
+
+
+def test_a_statement_that_would_not_be_read_is_not_written():
+    large = with_record_key({**RECORD, "exports": ["x" * 100] * 2000})
+    with pytest.raises(ValueError, match="at most 131072 are read"):
+        op_statements.statement(large, DESCRIPTION, TREE).data(topics.MAX_ITEM_BYTES)
+
+
+FILE = Signed(STATEMENT.data(), (SIGNATURE,)).file()
+DIGEST = Signed(STATEMENT.data()).digest
+
+
+def test_a_statements_own_file_gives_back_what_was_signed():
+    assert statements.read_file(FILE, DIGEST) == Signed(STATEMENT.data(), (SIGNATURE,))
+    assert statements.name_of(DIGEST) == f"v1/statements/sha256/{DIGEST[:2]}/{DIGEST}"
+    assert json.loads(FILE.split(b"\n")[0])["kind"] == "op"
+
+
+@given(st.data())
+@settings(max_examples=200, deadline=None)
+def test_a_changed_file_of_a_statement_is_refused_or_gives_the_signed_bytes(data):
+    damaged = bytearray(FILE)
+    at = data.draw(st.integers(0, len(damaged) - 1))
+    damaged[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
+    try:
+        signed = statements.read_file(bytes(damaged), DIGEST)
+    except UnreadableStatement:
+        return
+    assert signed.data == STATEMENT.data()
+
+
+@pytest.mark.parametrize(
+    ("rest", "problem"),
+    [
+        (b"", "Expecting value"),
+        (b"{}", "expected a list of at most 8 signatures"),
+        (b"[3]", "attribute"),
+        (b'["ci:AAAA"]', "expected name:base64"),
+        (json.dumps([str(SIGNATURE)] * 9).encode(), "expected a list of at most 8 signatures"),
+    ],
+)
+def test_signatures_that_cannot_be_read(rest, problem):
+    with pytest.raises(UnreadableStatement, match=problem):
+        statements.read_file(STATEMENT.data() + b"\n" + rest, DIGEST)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.text(max_size=40), st.dictionaries(st.text(max_size=8), json_values, max_size=4), st.integers(0, 3))
+@settings(max_examples=100, deadline=None)
+def test_any_facts_read_back(topic, facts, count):
+    trees = tuple(Tree(f"{number}" * 64, Blob("a" * 64, number + 1, 10)) for number in range(count))
+    stated = Statement("note", topic, trees, facts)
+    assert statements.parse(stated.data()) == stated
+
+
+def test_statements_that_older_opforges_have_published_are_read():
+    """A file of format 1, signed by the first key of RFC 8032. Files of later formats are added; none goes."""
+    public = bytes.fromhex("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a")
+    with open(os.path.join(os.path.dirname(nodes.__file__), "statements_1.json"), "rb") as file:
+        (item,) = topics.read_frame(file.read())
+    assert signing.is_signed(item.data, item.signatures[0], signing.Named("ci", public))
+    assert op_statements.parse(item.data, DESCRIPTION) == op_statements.Offer(RECORD, TREE)
+
+
+def test_the_oldest_opforge_that_reads_a_statement_is_not_newer_than_this_one():
+    assert version_of(statements.OLDEST_OPFORGE) <= version_of(opforge.__version__)
