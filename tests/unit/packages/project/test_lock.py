@@ -15,7 +15,7 @@ from opforge.packages.form.version import Version
 from opforge.packages.installed import releases
 from opforge.packages.project import hub_locks, lock_file, locking, required
 from opforge.packages.project.install import install_locked
-from opforge.packages.registry import index, publish
+from opforge.packages.registry import index, publish, selection
 
 toml = pytest.importorskip("tomllib" if sys.version_info >= (3, 11) else "tomli", reason="pip install tomli")
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -168,6 +168,40 @@ class TestInstall:
         requires(other, different="1")
         with pytest.raises(KernelLockError, match="acme/different 1 is required, and not in the lock file"):
             install_locked(registry.root, str(other), True, False, [registry.url])
+
+
+class TestTheSourceOfALock:
+    """What a repository's files say never weakens what this user's settings say."""
+
+    def unsigned(self, registry, project):
+        """Locks a package that nobody signed, and takes every remote and every key away."""
+        publish.publish(registry.store, registry.packed(), None)
+        requires(project, plain="1")
+        lock, _changes = locking.make(str(project), selection.sources([f"{registry.url}?unsigned=1"]))
+        lock_file.write(str(project), lock)
+        registry.trust()
+        return (project / "opforge.lock").read_text()
+
+    @pytest.mark.parametrize("query", ["?unsigned=1", "?push=0", "?", "#x"])
+    def test_options_in_it_are_refused(self, registry, project, query):
+        text = self.unsigned(registry, project).replace(registry.url, registry.url + query)
+        write(project, "opforge.lock", text)
+        with pytest.raises(KernelFormatError) as error:
+            install_locked(registry.root, str(project), True, False, [])
+        expected = f"{project}/opforge.lock: acme/plain: its 'source' is '{registry.url}{query}', and a URL without"
+        assert expected in str(error.value) and "options count from your own settings alone" in str(error.value)
+        assert releases.names(registry.root) == []
+
+    def test_it_alone_installs_nothing_without_a_signature(self, registry, project):
+        self.unsigned(registry, project)
+        with pytest.raises(KernelLockError, match=r"acme/plain 1: .* is rejected: it has no signature"):
+            install_locked(registry.root, str(project), True, False, [])
+        assert releases.names(registry.root) == []
+
+    def test_options_of_the_command_line_count(self, registry, project):
+        self.unsigned(registry, project)
+        ((release, is_new),) = install_locked(registry.root, str(project), True, False, [f"{registry.url}?unsigned=1"])
+        assert (release.signer, is_new) == ("", True)
 
 
 @pytest.fixture
