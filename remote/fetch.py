@@ -101,7 +101,7 @@ class _Judge:
         if offer.record["op"] != self._request.op:
             raise _Unfit(f"it is an op {offer.record['op']!r}")
         if not self._remote.is_unsigned:
-            signers = trust.allowed(signers, self._request.op, what)
+            signers = trust.allowed(signers, f"op:{self._request.op}", what)
         rank = self._rank(offer)
         signer = self._unrevoked(what, offer, signers) if signers else ""
         return Candidate(offer, item, signer, rank)

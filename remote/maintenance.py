@@ -103,7 +103,7 @@ def _problem(store: ObjectStore, remote: Remote, trusted: trust.Trust, item: off
         signers = [] if remote.is_unsigned else trusted.signers("it", item.data, item.signatures)
         offer = offers.parse(item.data, description)
         if not remote.is_unsigned:
-            trust.allowed(signers, offer.record["op"], "it")
+            trust.allowed(signers, f"op:{offer.record['op']}", "it")
         with tempfile.TemporaryDirectory() as folder, open(os.path.join(folder, "blob"), "w+b") as file:
             store.download(offer.blob.name, file, offer.blob.size)
             file.flush()
