@@ -88,6 +88,8 @@ class Trust(NamedTuple):
     path: str
     keys: tuple[TrustedKey, ...] = ()
     revocation_days: float = REVOCATION_DAYS
+    requires_state: bool = False
+    """Whether nothing is accepted where what was seen of its signer cannot be kept."""
 
     def signers(
         self, what: str, data: bytes, signatures: Sequence[signing.Named], now: float = 0.0
@@ -180,7 +182,7 @@ def parse(path: str, data: bytes | None) -> Trust:
         fields = policy_json.fields_of(policy_json.read(data), "the trust file", FILE)
     except policy_json.LineError as error:
         raise TrustFileError(path, str(error), "Correct that line: nothing is fetched or installed before") from error
-    return Trust(path, fields["keys"], fields["revocation_days"])
+    return Trust(path, fields["keys"], fields["revocation_days"], fields["require_state"])
 
 
 def _format(node: Node) -> int:
@@ -230,6 +232,7 @@ DAY = "a day such as 2027-06-30, or an empty text"
 FILE: Mapping[str, Field] = {
     "format": Field(str(FORMAT), _format),
     "revocation_days": Field("a number of days, more than 0", _days, REVOCATION_DAYS),
+    "require_state": Field("true or false", policy_json.flag, False),
     "keys": Field("a list of keys", _keys),
 }
 """The fields of the trust file."""
@@ -273,7 +276,9 @@ def write(trust: Trust) -> None:
         {"key": str(entry.key), "for": list(entry.scopes), "until": entry.until, "revoked": entry.revoked}
         for entry in trust.keys
     ]
-    value = {"format": FORMAT, "revocation_days": trust.revocation_days, "keys": keys}
+    value: dict[str, object] = {"format": FORMAT, "revocation_days": trust.revocation_days}
+    value |= {"require_state": True} if trust.requires_state else {}
+    value["keys"] = keys
     try:
         make_folder(os.path.dirname(trust.path))
         mode = os.stat(trust.path).st_mode & 0o044 if os.path.exists(trust.path) else 0
