@@ -1,6 +1,7 @@
 """What this machine remembers of remotes: what one had not, that one failed, and the lists of revoked offers.
 
-It lies beside the remembered look-ups, may be lost at any time, and is then asked for again.
+It lies beside the remembered look-ups, may be lost at any time, and is then asked for again. What must not be lost is
+kept in `signatures/seen.py`.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def failure(remote: Remote) -> str:
 
 def note_revocations(remote: Remote, trusted: TrustedKey, revocations: Revocations) -> None:
     """Remembers a key's list of revoked offers."""
-    _remember(_name("revoked", remote, trusted.key), date=revocations.date, entries=list(revocations.entries))
+    _remember(_name("revoked", remote, trusted.key), **revocations._asdict())
 
 
 def revocations(remote: Remote, trusted: TrustedKey, seconds: float = REVOCATION_SECONDS) -> Revocations | None:
@@ -93,6 +94,6 @@ def revocations(remote: Remote, trusted: TrustedKey, seconds: float = REVOCATION
     try:
         if value is None:
             return None
-        return Revocations(trusted.key.name, float(value["date"]), tuple(value["entries"]))
+        return Revocations(trusted.key.name, float(value["date"]), tuple(value["entries"]), str(value["digest"]))
     except UNREADABLE:
         return None

@@ -26,7 +26,7 @@ from opforge.events import emit
 from . import answers, blobs, fetched_entries, op_statements, revocation, topics
 from .op_statements import Offer
 from .remotes import Remote
-from .signatures import trust
+from .signatures import seen, trust
 from .statements import Signed, UnreadableStatement
 from .stores import open_store
 from .stores.protocol import ObjectStore
@@ -90,8 +90,8 @@ class _Judge:
     ) -> None:
         self._store, self._remote, self._request = store, remote, request
         self._trust, self._is_fresh = trusted, is_fresh
-        self._seen = Observation(request.root_paths, request.store.disk)
-        self._lists: dict[str, revocation.Revocations | None] = {}
+        self._observed = Observation(request.root_paths, request.store.disk)
+        self._lists: dict[str, tuple[revocation.Revocations | None, str]] = {}
 
     def candidate(self, item: Signed, where: str) -> Candidate:
         """Returns an offer that can be used. Raises SignatureError, _Unfit, StoreError."""
@@ -104,7 +104,7 @@ class _Judge:
         if offer.record["op"] != self._request.op:
             raise _Unfit(f"it is an op {offer.record['op']!r}")
         if not self._remote.is_unsigned:
-            signers = trust.allowed(signers, self._request.op, what)
+            signers = trust.allowed(signers, f"op:{self._request.op}", what)
         rank = self._rank(offer)
         signer = self._unrevoked(what, offer, signers) if signers else ""
         return Candidate(offer, item, signer, rank)
@@ -113,7 +113,7 @@ class _Judge:
         """Returns the rank of an offer. Raises _Unfit if it does not fit this machine and these files."""
         try:
             problem, rank = self._request.judge(offer.record)
-            problem = problem or self._seen.problem(offer.record["inputs"]) or ""
+            problem = problem or self._observed.problem(offer.record["inputs"]) or ""
         except UNREADABLE:
             problem, rank = NO_RECORD, 0
         if problem:
@@ -127,9 +127,9 @@ class _Judge:
             name = trusted.key.name
             if name not in self._lists:
                 self._lists[name] = self._list_of(trusted)
-            listed = self._lists[name]
+            listed, problem = self._lists[name]
             if listed is None:
-                reasons.append(f"there is no list of revoked offers of the key {name}")
+                reasons.append(problem or f"there is no list of revoked offers of the key {name}")
             elif problem := listed.age_problem(self._trust.revocation_days, time.time()):
                 reasons.append(problem)
             elif offer.entry in listed.entries:
@@ -139,24 +139,34 @@ class _Judge:
         hint = "The holder of the key renews the list with: opforge remote revoke URL"
         raise SignatureError(what, "; ".join(reasons), hint)
 
-    def _list_of(self, trusted: trust.TrustedKey) -> revocation.Revocations | None:
-        """Returns the newest list of a key that this machine knows. Raises StoreError."""
+    def _list_of(self, trusted: trust.TrustedKey) -> tuple[revocation.Revocations | None, str]:
+        """Returns the list of a key; None with the reason if it is older than one that was seen. Raises StoreError."""
         remembered = answers.revocations(self._remote, trusted, seconds=float("inf"))
-        if not self._is_fresh and (recent := answers.revocations(self._remote, trusted)):
-            return recent
+        recent = None if self._is_fresh else answers.revocations(self._remote, trusted)
+        if recent and not self._seen_problem(trusted, recent):
+            return recent, ""
         try:
             listed = revocation.fetch(self._store, trusted)
         except ValueError as error:
             raise StoreError(str(self._remote), "reading a list of revoked offers", str(error), DAMAGED) from error
-        if remembered and listed:  # who controls the store can put an older list there
-            listed = listed._replace(
-                date=max(listed.date, remembered.date), entries=tuple(sorted({*listed.entries, *remembered.entries}))
-            )
-        listed = listed or remembered
-        if listed:
-            answers.note_revocations(self._remote, trusted, listed)
-            fetched_entries.drop_revoked(self._request.store.layout, listed)
-        return listed
+        if listed is None:
+            return None, ""
+        problem = self._seen_problem(trusted, listed)
+        if not problem and remembered and remembered.date > listed.date:  # where no state can be kept
+            problem = f"it is {_shown(listed.seen.number)}, and {_shown(remembered.seen.number)} was seen before"
+        if problem:
+            return None, f"the list of revoked offers of {trusted.key.name} is not used: {problem}"
+        answers.note_revocations(self._remote, trusted, listed)
+        fetched_entries.drop_revoked(self._request.store.layout, listed)
+        return listed, ""
+
+    def _seen_problem(self, trusted: trust.TrustedKey, listed: revocation.Revocations) -> str:
+        return seen.problem(self._remote.url, trusted.key, listed.seen, self._trust.requires_state, _shown)
+
+
+def _shown(number: int) -> str:
+    """Returns how messages name a list of revoked offers."""
+    return f"the one of {time.strftime(revocation.DATE, time.gmtime(number))}"
 
 
 def fetch_from(remote: Remote, request: Request, is_fresh: bool, rejected: list[Rejected]) -> bool:

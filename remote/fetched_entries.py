@@ -10,7 +10,7 @@ from opforge.cache.filesystem.files import UNREADABLE, write_file
 from opforge.cache.layout import FETCHED, Layout
 from opforge.cache.records import fetched
 from opforge.cache.store import Rejected
-from opforge.errors import SignatureError
+from opforge.errors import SignatureError, TrustFileError
 
 from . import op_statements
 from .revocation import Revocations
@@ -30,21 +30,27 @@ def names(layout: Layout, description: str) -> list[str]:
 def verify_again(request: Request, rejected: list[Rejected]) -> bool:
     """Verifies what was fetched for a request with the trust file as it is now; returns whether any may be used again.
 
-    What is not accepted any more is no longer found. Raises TrustFileError.
+    What is not accepted any more is no longer found. If the trust file is damaged, what was accepted before is used: it
+    is verified when the file is corrected. Raises TrustFileError if others could have changed the file.
     """
-    layout, accepted = request.store.layout, False
-    folder, trusted = layout.fetched(request.description), None
+    layout, accepted, trusted, is_read = request.store.layout, False, None, False
+    folder = layout.fetched(request.description)
     for name in names(layout, request.description):
         path = os.path.join(folder, name)
         try:
             note = fetched.read(path)
             if note.problem(request.store.disk) is None:
                 continue
-            trusted = trusted or trust.read()
-            stamp = fetched.trust_stamp(request.store.disk)
+            stamp = fetched.trust_stamp(request.store.disk)  # before it is read: it may change meanwhile
+            if not is_read:
+                trusted, is_read = _trusted(request.op), True
+            if trusted is None:
+                write_file(path, note._replace(trust=stamp).to_bytes())
+                accepted = True
+                continue
             signatures = [signing.parse(text, signing.SIGNATURE_BYTES) for text in note.signatures]
             data = note.offer.encode("ascii")
-            keys = trust.allowed(trusted.signers(name, data, signatures), request.op, name)
+            keys = trust.allowed(trusted.signers(name, data, signatures), f"op:{request.op}", name)
             if op_statements.parse(data, request.description).entry != name:
                 raise ValueError("it is the offer of another entry")
             signer = note.signer if note.signer in [key.key.name for key in keys] else keys[0].key.name
@@ -57,6 +63,16 @@ def verify_again(request: Request, rejected: list[Rejected]) -> bool:
         except UNREADABLE:
             _drop(path)
     return accepted
+
+
+def _trusted(op: str) -> trust.Trust | None:
+    """Returns what the trust file says; None if it is damaged. Raises TrustFileError if others could change it."""
+    path, data = trust.content()
+    try:
+        return trust.parse(path, data)
+    except TrustFileError as error:
+        log.warning("%s: what was fetched before is used, and nothing else: %s", op, error)
+        return None
 
 
 def drop_revoked(layout: Layout, revocations: Revocations) -> None:

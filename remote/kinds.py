@@ -7,13 +7,8 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import NamedTuple
 
+from .kind_table import KINDS
 from .statements import Statement
-
-KINDS = {
-    "op": "opforge.remote.op_statements:OpKind",
-    "package": "opforge.packages.registry.release:PackageKind",
-}
-"""By name, where each kind's class is."""
 
 
 class Shown(NamedTuple):
@@ -55,6 +50,6 @@ def of(name: str) -> Kind | None:
     """Returns the kind of this name; None if it is unknown here."""
     if name not in KINDS:
         return None
-    module, _, attribute = KINDS[name].partition(":")
+    module, _, attribute = KINDS[name].path.partition(":")
     kind: Kind = getattr(import_module(module), attribute)()
     return kind

@@ -125,7 +125,7 @@ def _problem(store: ObjectStore, remote: Remote, trusted: trust.Trust, topic: To
         signers = [] if remote.is_unsigned else trusted.signers("it", signed.data, signed.signatures)
         stated = statements.parse_as(signed.data, topic.kind, topic.topic)
         if not remote.is_unsigned:
-            trust.allowed(signers, kind.subject(stated), "it")
+            trust.allowed(signers, f"{topic.kind}:{kind.subject(stated)}", "it")
         with ExitStack() as stack:
             folders = {}
             for tree in stated.trees:

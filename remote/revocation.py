@@ -17,12 +17,13 @@ from datetime import datetime, timezone
 from typing import NamedTuple
 
 from opforge.cache.filesystem.files import UNREADABLE
-from opforge.cache.keys import canonical
+from opforge.cache.keys import bytes_digest, canonical
 from opforge.cache.layout import DIGITS
 from opforge.errors import PublishError, SettingError
 
 from .signatures import own_lists
 from .signatures.keys import Signer
+from .signatures.seen import Seen
 from .signatures.signing import is_signed
 from .signatures.trust import TrustedKey
 from .statements import Signed
@@ -47,6 +48,13 @@ class Revocations(NamedTuple):
     date: float
     """When the list was made; seconds since the epoch."""
     entries: tuple[str, ...] = ()
+    digest: str = ""
+    """Of the signed bytes; empty for a list that was not read."""
+
+    @property
+    def seen(self) -> Seen:
+        """What is kept of it by those who have seen it: each change of a list gives it a later date."""
+        return Seen(int(self.date), self.digest)
 
     def age_problem(self, days: float, now: float) -> str:
         """Returns why the list cannot be relied on now, or an empty text."""
@@ -83,7 +91,7 @@ def parse(data: bytes) -> Revocations:
         date = datetime.fromisoformat(value["date"].removesuffix("Z")).replace(tzinfo=timezone.utc).timestamp()
         if time.strftime(DATE, time.gmtime(date)) != value["date"]:
             raise ValueError("its date has another form")
-        return Revocations(str(value["key"]), date, tuple(entries))
+        return Revocations(str(value["key"]), date, tuple(entries), bytes_digest(data))
     except UNREADABLE as error:
         raise ValueError(f"the list of revoked offers is damaged ({error})") from error
 
@@ -131,7 +139,8 @@ def publish(
         is_known = {*entries} <= {*before.entries}
         if is_known and now - before.date < renew_after:
             return before
-        revocations = Revocations(key, max(now, before.date), (*before.entries, *entries))
+        # Two lists must not have one date: those who fetch tell the newer one by it.
+        revocations = Revocations(key, max(now, before.date + 1, newest.date + 1), (*before.entries, *entries))
         data = to_bytes(revocations)
         content = frame([Signed(data, (signer(data),))])
         if stored is None:

@@ -14,6 +14,7 @@ from opforge.errors import ExtraNotInstalledError, LockTimeoutError, RemoteError
 
 from . import answers, fetch, fetched_entries
 from .remotes import Remote, configured
+from .signatures import trust
 from .stores import open_store
 
 if TYPE_CHECKING:
@@ -43,11 +44,13 @@ class Remotes:
         try:
             if fetched_entries.verify_again(request, rejected):
                 return True
+            remotes = self._asked(request, rejected)
+            if remotes:
+                trust.read()  # if it cannot be used, that is one error, and no remote's
         except FAILURES as error:
             log.warning("%s: nothing is fetched: %s", request.op, error)
             rejected.append(Rejected(str(request.store.layout), str(error)))
             return False
-        remotes = self._asked(request, rejected)
         return bool(remotes) and self._fetch_once(remotes, request, rejected)
 
     def offered(self, request: Request, rejected: list[Rejected]) -> str:

@@ -63,6 +63,7 @@ def nothing_of_the_machines(shared_store):
                 patch.setenv(name, os.path.join(caches, folder))
         patch.setenv("XDG_CACHE_HOME", str(shared_store.parent / "shared-caches"))
         patch.setenv("XDG_CONFIG_HOME", str(shared_store.parent / "shared-config"))
+        patch.setenv("XDG_STATE_HOME", str(shared_store.parent / "shared-state"))
         yield
         from opforge.cache import machine_folder
 
@@ -77,6 +78,7 @@ def own_store(tmp_path, monkeypatch):
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(folder))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     from opforge import settings
     from opforge.builders.toolchains.discovery import probe
     from opforge.cache import current, machine_folder

@@ -29,7 +29,7 @@ def key() -> dict[str, Any]:
     from opforge.remote.signatures import keys, trust
 
     public = keys.create("bench")
-    trust.write(trust.read()._replace(keys=(trust.TrustedKey(public),)))
+    trust.write(trust.read()._replace(keys=(trust.TrustedKey(public, ("op:*",)),)))
     return {}
 
 

@@ -85,12 +85,17 @@ def _kernel(value: Any, path: str) -> LockedKernel:
     fields.where = f"{path}: {name}"
     if not is_sha256(fields.text("digest")):
         raise fields.error("its 'digest' is no SHA-256")
+    source = fields.text("source", "")
+    if "?" in source or "#" in source:
+        # It would be read as an option of the user's own: `?unsigned=1` installs what nobody signed.
+        options = "options count from your own settings alone, OPFORGE_REMOTES and --remote"
+        raise fields.error(f"its 'source' is {ascii(source)[:200]}, and a URL without a query is read: {options}")
     return LockedKernel(
         name,
         version.parse(fields.text("version"), fields.where),
         fields.text("digest"),
         fields.text("signer", ""),
-        fields.text("source", ""),
+        source,
         fields.whole("state", 0),
         fields.texts("requires", ()),
         tuple(_variant(part, fields.where) for part in fields.get("variant", list, "list of variants", [])),

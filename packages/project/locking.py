@@ -127,6 +127,9 @@ def check(folder: str) -> Lock:
 
 
 def sources_of(kernel: LockedKernel, urls: Sequence[str]) -> list[Source]:
-    """Returns the remotes to get a locked release from: these, or the configured ones, or where it was locked from."""
+    """Returns the remotes to get a locked release from: these, or the configured ones, or where it was locked from.
+
+    The lock file's own remote has no options: `lock_file` refuses a query.
+    """
     among = selection.sources(urls)
     return among or ([*selection.sources([kernel.source])] if kernel.source.startswith("file://") else [])

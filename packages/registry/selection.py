@@ -62,7 +62,11 @@ class Verified(NamedTuple):
 
 
 def sources(urls: Sequence[str] = ()) -> list[Source]:
-    """Returns the remotes to ask: these, or those of OPFORGE_REMOTES. Raises SettingError, StoreError."""
+    """Returns the remotes to ask: these, or those of OPFORGE_REMOTES.
+
+    Raises SettingError, StoreError, TrustFileError: if what this user trusts cannot be read, none is asked.
+    """
+    trust.read()
     chosen = [remotes.parse(url, "--remote") for url in urls] or remotes.configured()
     offline = settings.offline()
     opened = [(remote, open_store(remote.url, offline)) for remote in chosen]
@@ -98,7 +102,7 @@ def verified_signer(remote: Remote, signed: Signed, name: str, where: str) -> st
     """Returns the key that signed a release and may sign this name; empty for an unsigned remote. SignatureError."""
     if remote.is_unsigned:
         return ""
-    return trust.verify(where, signed.data, signed.signatures, name, trust.read()).key.name
+    return trust.verify(where, signed.data, signed.signatures, f"package:{name}", trust.read()).key.name
 
 
 class Choice(NamedTuple):

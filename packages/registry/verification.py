@@ -38,7 +38,7 @@ def _signature_problems(installed: Installed) -> list[str]:
         signed = releases.split(read_file(path, releases.MAX_BYTES), installed.digest, path)
         stated = releases.parse(signed.data, path, installed.name, installed.version)
         if installed.signer:
-            trust.verify(path, signed.data, signed.signatures, installed.name, trust.read())
+            trust.verify(path, signed.data, signed.signatures, f"package:{installed.name}", trust.read())
     except OSError as error:
         return [f"its release {os.path.basename(path)} cannot be read ({error.strerror})"]
     except (OpforgeError, ValueError) as error:

@@ -1,6 +1,6 @@
 """What this user's keys have signed last in each remote: the store could hand an older list back to be signed again.
 
-CONFIG/revoked/KEY-REMOTE.json     the newest list of revoked offers that was signed or seen here
+STATE/revoked/KEY-REMOTE.json     the newest list of revoked offers that was signed or seen here
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Known(NamedTuple):
 
 
 def _path(key: str, url: str) -> str:
-    return os.path.join(settings.config_dir(), FOLDER, f"{key}-{key_of([url])[:16]}.json")
+    return os.path.join(settings.state_dir(), FOLDER, f"{key}-{key_of([url])[:16]}.json")
 
 
 def newest(key: str, url: str) -> Known:

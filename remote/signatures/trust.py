@@ -1,10 +1,11 @@
-"""Whose signatures are accepted, and for which ops: the trust file.
+"""Whose signatures are accepted, for what, until when: the trust file, for everything that travels.
 
     {"format": 1, "revocation_days": 30, "keys": [
-      {"key": "ci:BASE64", "namespaces": ["*"], "until": "2027-06-30", "revoked": ""}]}
+      {"key": "ci:BASE64", "for": ["op:*", "package:acme/*"], "until": "2027-06-30", "revoked": ""}]}
 
 Who can change this file decides what is loaded into the process. So its owner, its mode and every folder above it are
-checked as those of a layer are.
+checked as those of a layer are. A field that is not known, or has another type, is an error: passed over, it would be a
+limit that does not hold.
 """
 
 from __future__ import annotations
@@ -14,31 +15,42 @@ import json
 import os
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from opforge import limit_settings, settings
 from opforge import trust as owners
 from opforge.cache.filesystem import lock
-from opforge.cache.filesystem.files import UNREADABLE, can_write, make_folder, read_file, write_file
+from opforge.cache.filesystem.files import can_write, make_folder, read_file, write_file
 from opforge.errors import SignatureError, TrustFileError
+from opforge.remote.kind_table import KINDS
 
-from . import signing
+from . import policy_json, signing
+from .policy_json import Field, Node
 
 FORMAT = 1
 REVOCATION_DAYS = 30.0
 """How old a list of revoked offers may be, unless the trust file says otherwise."""
 MAX_BYTES = 1 << 20
 DATE = "%Y-%m-%d"
+SCOPES = "op:NAME or package:ORG/NAME with globs, such as op:*, 'op:my_*' or 'package:acme/*'"
+
+
+def scope(text: str) -> str:
+    """Returns a text that says what a key may sign. Raises ValueError for any other text."""
+    kind, _, glob = text.partition(":")
+    if kind not in KINDS or not KINDS[kind].globs.fullmatch(glob):
+        raise ValueError(f"{ascii(text)[:100]} is none")
+    return text
 
 
 class TrustedKey(NamedTuple):
     """A public key, and what it may sign."""
 
     key: signing.Named
-    namespaces: tuple[str, ...] = ("*",)
-    """Globs over the names of ops and packages."""
+    scopes: tuple[str, ...]
+    """Globs over names, each with its kind: op:NAME, package:ORG/NAME."""
     until: str = ""
     """The last day of its use; empty for no end."""
     revoked: str = ""
@@ -53,8 +65,16 @@ class TrustedKey(NamedTuple):
         return ""
 
     def may_sign(self, name: str) -> bool:
-        """Returns whether it may sign something of this name."""
-        return any(fnmatch.fnmatchcase(name, glob) for glob in self.namespaces)
+        """Returns whether it may sign something of this name, which begins with its kind: op:relu, package:a/relu."""
+        return any(_matches(name, glob) for glob in self.scopes)
+
+
+def _matches(name: str, glob: str) -> bool:
+    """Returns whether a glob holds a name. A glob's part before the slash is for the organization alone."""
+    kind, _, rest = name.partition(":")
+    of_kind, _, pattern = glob.partition(":")
+    parts, patterns = rest.split("/"), pattern.split("/")
+    return kind == of_kind and len(parts) == len(patterns) and all(map(fnmatch.fnmatchcase, parts, patterns))
 
 
 class Trust(NamedTuple):
@@ -63,6 +83,8 @@ class Trust(NamedTuple):
     path: str
     keys: tuple[TrustedKey, ...] = ()
     revocation_days: float = REVOCATION_DAYS
+    requires_state: bool = False
+    """Whether nothing is accepted where what was seen of its signer cannot be kept."""
 
     def signers(
         self, what: str, data: bytes, signatures: Sequence[signing.Named], now: float = 0.0
@@ -91,29 +113,41 @@ class Trust(NamedTuple):
         raise SignatureError(
             what,
             reason,
-            "Get a public key from its holder, not from the remote, and run: opforge key trust NAME:KEY"
+            "Get a public key from its holder, not from the remote, and run: opforge key trust NAME:KEY --for SCOPE"
             f" (it is written to {self.path})",
         )
 
 
 def allowed(signers: Sequence[TrustedKey], name: str, what: str) -> list[TrustedKey]:
-    """Returns those signers that may sign something of this name. Raises SignatureError if none may."""
+    """Returns those signers that may sign something of this name, which begins with its kind.
+
+    Raises SignatureError if none may.
+    """
     accepted = [trusted for trusted in signers if trusted.may_sign(name)]
     if accepted:
         return accepted
-    scopes = "; ".join(f"{trusted.key.name} may sign {', '.join(trusted.namespaces)}" for trusted in signers)
-    raise SignatureError(
-        what, f"no key that signed it may sign {name!r}: {scopes}", "See opforge key trust --namespace"
-    )
+    scopes = "; ".join(f"{trusted.key.name} may sign {', '.join(trusted.scopes)}" for trusted in signers)
+    raise SignatureError(what, f"no key that signed it may sign {name}: {scopes}", "See opforge key trust --for")
 
 
 def verify(what: str, data: bytes, signatures: Sequence[signing.Named], name: str, trust: Trust) -> TrustedKey:
-    """Returns a trusted key that signed these bytes and may sign something of this name. Raises SignatureError."""
+    """Returns a trusted key that signed these bytes and may sign something of this name, which begins with its kind.
+
+    Raises SignatureError.
+    """
     return allowed(trust.signers(what, data, signatures), name, what)[0]
 
 
 def read() -> Trust:
     """Returns the content of the trust file; without a file no key is trusted. Raises TrustFileError."""
+    return parse(*content())
+
+
+def content() -> tuple[str, bytes | None]:
+    """Returns the path of the trust file, and its bytes: None if there is none.
+
+    Raises TrustFileError if it cannot be read, or others could have changed it.
+    """
     path = settings.trust_file()
     trusted = owners.trusted_ids(settings.trusted_owners())
     problem = owners.folder_problem(os.path.dirname(path), trusted)
@@ -121,9 +155,9 @@ def read() -> Trust:
         raise TrustFileError(path, *problem)
     try:
         status = os.stat(path)
-        text = read_file(path, MAX_BYTES)
+        data = read_file(path, MAX_BYTES)
     except FileNotFoundError:
-        return Trust(path)
+        return path, None
     except (OSError, ValueError) as error:
         raise TrustFileError(path, getattr(error, "strerror", None) or str(error), "Correct or remove it") from error
     if os.path.islink(path) and (problem := owners.folder_problem(os.path.dirname(os.path.realpath(path)), trusted)):
@@ -132,27 +166,78 @@ def read() -> Trust:
         mode = f"{stat.S_IMODE(status.st_mode):o}"
         reason = f"it belongs to user {status.st_uid} and has mode {mode}, so others can change it"
         raise TrustFileError(path, reason, f"Run: chmod go-w {path}, as its owner")
+    return path, data
+
+
+def parse(path: str, data: bytes | None) -> Trust:
+    """Returns what the bytes of a trust file say. Raises TrustFileError, which names the line."""
+    if data is None:
+        return Trust(path)
     try:
-        return _parse(path, json.loads(text))
-    except UNREADABLE as error:
-        raise TrustFileError(path, f"it is damaged ({error})", "Correct it, or write it anew") from error
+        fields = policy_json.fields_of(policy_json.read(data), "the trust file", FILE)
+    except policy_json.LineError as error:
+        raise TrustFileError(path, str(error), "Correct that line: nothing is fetched or installed before") from error
+    return Trust(path, fields["keys"], fields["revocation_days"], fields["require_state"])
 
 
-def _parse(path: str, value: Any) -> Trust:
-    if value["format"] != FORMAT:
-        raise ValueError(f"its format is {value['format']!r}, and this opforge reads {FORMAT}")
-    days = float(value.get("revocation_days", REVOCATION_DAYS))
+def _format(node: Node) -> int:
+    if type(node.value) is not int or node.value != FORMAT:
+        raise ValueError("of another opforge")
+    return FORMAT
+
+
+def _days(node: Node) -> float:
+    days = policy_json.number(node)
     if not 0 < days < 36500:
-        raise ValueError(f"revocation_days is {days:g}: expected a number of days")
-    keys = []
-    for fields in value["keys"]:
-        namespaces = fields.get("namespaces", ["*"])
-        if not isinstance(namespaces, list) or not all(isinstance(glob, str) for glob in namespaces):
-            raise ValueError("namespaces must be a list of texts")
-        key = signing.parse(fields["key"], signing.PUBLIC_BYTES)
-        until, revoked = check_date(fields.get("until", "")), str(fields.get("revoked", ""))
-        keys.append(TrustedKey(key, tuple(namespaces), until, revoked))
-    return Trust(path, tuple(keys), days)
+        raise ValueError
+    return days
+
+
+def _keys(node: Node) -> tuple[TrustedKey, ...]:
+    keys, lines = list[TrustedKey](), dict[bytes, int]()
+    for item in policy_json.items(node):
+        fields = policy_json.fields_of(item, "a key", KEY)
+        key = TrustedKey(fields["key"], fields["for"], fields["until"], fields["revoked"])
+        if key.key.data in lines:  # one of the two may be revoked
+            raise item.error(f"the key {key.key.name} is in line {lines[key.key.data]} already")
+        lines[key.key.data] = item.line
+        keys.append(key)
+    return tuple(keys)
+
+
+def _public(node: Node) -> signing.Named:
+    try:
+        return signing.parse(policy_json.text(node), signing.PUBLIC_BYTES)
+    except (TypeError, ValueError) as error:  # without the text, which may be a secret key
+        raise node.error(f"'key' is no public key: {str(error) or f'expected {signing.EXPECTED}'}") from None
+
+
+def _scopes(node: Node) -> tuple[str, ...]:
+    texts = [policy_json.text(item) for item in policy_json.items(node)]
+    if not texts:
+        raise ValueError
+    return tuple(map(scope, texts))
+
+
+def _day(node: Node) -> str:
+    return check_date(policy_json.text(node))
+
+
+DAY = "a day such as 2027-06-30, or an empty text"
+FILE: Mapping[str, Field] = {
+    "format": Field(str(FORMAT), _format),
+    "revocation_days": Field("a number of days, more than 0", _days, REVOCATION_DAYS),
+    "require_state": Field("true or false", policy_json.flag, False),
+    "keys": Field("a list of keys", _keys),
+}
+"""The fields of the trust file."""
+KEY: Mapping[str, Field] = {
+    "key": Field(signing.EXPECTED, _public),
+    "for": Field(f"a list of {SCOPES}", _scopes),
+    "until": Field(DAY, _day, ""),
+    "revoked": Field(DAY, _day, ""),
+}
+"""The fields of a key in it."""
 
 
 def check_date(text: str) -> str:
@@ -183,10 +268,12 @@ def write(trust: Trust) -> None:
     What depends on the file's content is written while `held` is open: two processes may add a key each.
     """
     keys = [
-        {"key": str(entry.key), "namespaces": list(entry.namespaces), "until": entry.until, "revoked": entry.revoked}
+        {"key": str(entry.key), "for": list(entry.scopes), "until": entry.until, "revoked": entry.revoked}
         for entry in trust.keys
     ]
-    value = {"format": FORMAT, "revocation_days": trust.revocation_days, "keys": keys}
+    value: dict[str, object] = {"format": FORMAT, "revocation_days": trust.revocation_days}
+    value |= {"require_state": True} if trust.requires_state else {}
+    value["keys"] = keys
     try:
         make_folder(os.path.dirname(trust.path))
         mode = os.stat(trust.path).st_mode & 0o044 if os.path.exists(trust.path) else 0

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
 
 from opforge.errors import StoreError
 
 OPENING = "opening the store"
+PORTS = {"http": 80, "https": 443}
 
 
 class StoreUrl(NamedTuple):
@@ -27,6 +29,19 @@ class StoreUrl(NamedTuple):
 def without_credentials(url: str) -> str:
     """Returns a URL, which may be malformed, without what is before the host's name and without its query."""
     return re.sub(r"//[^/]*@", "//", re.split(r"[?#]", url, maxsplit=1)[0])
+
+
+def spelled(url: str) -> str:
+    """Returns the one spelling of a store's URL: what is known of the store must be found by each of them."""
+    parts = urlsplit(url)
+    host, port = (parts.hostname or "").lower(), parts.port
+    place = f"[{host}]" if ":" in host else host
+    if parts.scheme.lower() == "file":
+        place = ""  # file://localhost/PATH is file:///PATH
+    elif port is not None and port != PORTS.get(parts.scheme.lower()):
+        place += f":{port}"
+    path = posixpath.normpath(f"/{quote(unquote(parts.path)).lstrip('/')}").rstrip("/")
+    return urlunsplit((parts.scheme.lower(), place, path, parts.query, ""))
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

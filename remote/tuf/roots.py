@@ -5,16 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import posixpath
 from collections.abc import Iterator
 from contextlib import contextmanager
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from opforge import limit_settings, settings
 from opforge import trust as owners
 from opforge.cache.filesystem import lock
 from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_file, read_json, write_file
 from opforge.errors import TrustFileError
+from opforge.remote.stores.urls import spelled
 
 from . import MAX_BYTES
 
@@ -22,26 +21,12 @@ FILE = "trusted-root.json"
 SEEN = "timestamp.json"
 """Where python-tuf keeps the newest timestamp."""
 LOCK = "lock"
-PORTS = {"http": 80, "https": 443}
 
 
 def folder_of(url: str) -> str:
     """Returns the folder with what is known of a registry: the trusted root, and the newest metadata that was seen."""
-    name = hashlib.sha256(_spelled(url).encode()).hexdigest()[:32]
+    name = hashlib.sha256(spelled(url).encode()).hexdigest()[:32]
     return os.path.join(settings.config_dir(), "tuf", name)
-
-
-def _spelled(url: str) -> str:
-    """Returns the one spelling of a registry's URL: by another one it would be read without protection."""
-    parts = urlsplit(url)
-    host, port = (parts.hostname or "").lower(), parts.port
-    place = f"[{host}]" if ":" in host else host
-    if parts.scheme.lower() == "file":
-        place = ""  # file://localhost/PATH is file:///PATH
-    elif port is not None and port != PORTS.get(parts.scheme.lower()):
-        place += f":{port}"
-    path = posixpath.normpath(f"/{quote(unquote(parts.path)).lstrip('/')}").rstrip("/")
-    return urlunsplit((parts.scheme.lower(), place, path, parts.query, ""))
 
 
 def read(url: str) -> bytes | None:

@@ -200,6 +200,11 @@ def config_dir() -> str:
     return os.path.join(user_folder("XDG_CONFIG_HOME", ".config"), "opforge")
 
 
+def state_dir() -> str:
+    """Returns the user's folder for what must not be forgotten: $XDG_STATE_HOME/opforge, by default in ~/.local."""
+    return os.path.join(user_folder("XDG_STATE_HOME", ".local/state"), "opforge")
+
+
 def user_file() -> str:
     """Returns the user's settings file."""
     return f"{user_folder('XDG_CONFIG_HOME', '.config')}/opforge/config.toml"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from opforge.remote import blobs, kinds, statements, topics
+from opforge.remote import blobs, statements, topics
+from opforge.remote.kind_table import KINDS, Entry
 from opforge.remote.kinds import Kind, Shown
 from opforge.remote.statements import Statement
 from opforge.remote.topics import Listed, Listing
@@ -37,7 +39,7 @@ class NoteKind(Kind):
 
 def register(monkeypatch: Any) -> None:
     """Adds the kind to the table, until the test ends."""
-    monkeypatch.setitem(kinds.KINDS, NAME, f"{__name__}:NoteKind")
+    monkeypatch.setitem(KINDS, NAME, Entry(f"{__name__}:NoteKind", re.compile(r"[\w*?-]+")))
 
 
 def publish(store: Any, title: str, number: int, text: bytes, signer: Any) -> str:

@@ -29,7 +29,7 @@ def user(tmp_path, monkeypatch):
     (tmp_path / "registry").mkdir()
     monkeypatch.setenv("OPFORGE_REMOTES", f"file://{tmp_path}/registry")
     monkeypatch.chdir(python_project(tmp_path / "plain", text="def value():\n    return 7\n"))
-    trust.write(trust.Trust(settings.trust_file(), (trust.TrustedKey(keys.create("ci"), ("acme/*",)),)))
+    trust.write(trust.Trust(settings.trust_file(), (trust.TrustedKey(keys.create("ci"), ("package:acme/*",)),)))
     loading.reset()
 
     def run(*words):

@@ -25,7 +25,7 @@ POOL = "from concurrent.futures import ThreadPoolExecutor\ndef pool():\n    retu
 def folder(tmp_path, monkeypatch, builds_are_shared):
     """A project, a remote, a key, and a module that makes an executor."""
     os.mkdir(tmp_path / "remote")
-    trust.write(trust.read()._replace(keys=(trust.TrustedKey(keys.create("ci")),)))
+    trust.write(trust.read()._replace(keys=(trust.TrustedKey(keys.create("ci"), ("op:*",)),)))
     monkeypatch.setenv("OPFORGE_REMOTES", f"file://{tmp_path}/remote?push=1")
     write(tmp_path, "pack_pool.py", POOL)
     monkeypatch.syspath_prepend(str(tmp_path))

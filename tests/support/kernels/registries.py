@@ -34,9 +34,10 @@ class Registry:
         self.trust("acme/*")
         self._count = 0
 
-    def trust(self, *namespaces: str) -> None:
-        """Trusts the registry's key for these names alone."""
-        trust.write(trust.Trust(settings.trust_file(), (trust.TrustedKey(self.key, namespaces),)))
+    def trust(self, *names: str) -> None:
+        """Trusts the registry's key for packages of these names alone."""
+        scopes = tuple(f"package:{name}" for name in names)
+        trust.write(trust.Trust(settings.trust_file(), (trust.TrustedKey(self.key, scopes),) if scopes else ()))
 
     def packed(
         self, name: str = "acme/plain", number: str = "1", text: str = "VALUE = 1\n", depends: Any = None

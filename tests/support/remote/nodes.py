@@ -10,6 +10,9 @@ from opforge.remote import op_statements, publish, remotes, statements, topics
 from opforge.remote.signatures import keys, signing, trust
 from opforge.remote.stores import open_store
 
+EVERYTHING = ("op:*", "package:*/*")
+"""What a key may sign that is trusted for all there is."""
+
 
 class Nodes:
     """A remote in a folder, a key that is trusted, and nodes that are entered in turn."""
@@ -24,9 +27,14 @@ class Nodes:
         self.trust(self.public)
 
     def trust(self, public, *others, **fields):
-        """Writes a trust file that holds these keys alone."""
-        entries = (trust.TrustedKey(public, **fields), *(trust.TrustedKey(other) for other in others))
+        """Writes a trust file that holds these keys alone; `fields` are those of the first one."""
+        first = trust.TrustedKey(public, **{"scopes": EVERYTHING, **fields})
+        entries = (first, *(trust.TrustedKey(other, EVERYTHING) for other in others))
         trust.write(trust.read()._replace(keys=entries))
+
+    def trust_file(self):
+        """Returns the path of the trust file."""
+        return self.folder / "config" / "opforge" / "trust.json"
 
     def enter(self, name):
         """Makes this process one on the node `name`: with its own cache folder and memory."""

@@ -8,7 +8,8 @@ import pytest
 from support import note_kind
 
 from opforge.errors import StoreError
-from opforge.remote import kinds, maintenance, mirror, remotes, statements, topics
+from opforge.remote import maintenance, mirror, remotes, statements, topics
+from opforge.remote.kind_table import KINDS
 from opforge.remote.signatures import keys
 from opforge.remote.stores import open_store
 
@@ -19,6 +20,7 @@ LATER = 90_000.0
 def store(nodes, monkeypatch):
     """The store of a remote with two notes."""
     note_kind.register(monkeypatch)
+    nodes.trust(nodes.public, scopes=("op:*", "note:*"))
     for number, text in ((1, b"one"), (2, b"two")):
         note_kind.publish(nodes.store, "greetings", number, text, keys.signer("ci"))
     return nodes.store
@@ -55,9 +57,9 @@ def test_a_note_is_verified(store, nodes):
 
 
 def test_a_key_for_other_names_cannot_sign_a_note(store, nodes):
-    nodes.trust(nodes.public, namespaces=("plain",))
+    nodes.trust(nodes.public, scopes=("op:plain",))
     problems = [item.problem for item in maintenance.verify(store, remotes.parse(nodes.url))]
-    assert len(problems) == 2 and all("may sign 'greetings'" in problem for problem in problems)
+    assert len(problems) == 2 and all("may sign note:greetings" in problem for problem in problems)
 
 
 def test_notes_are_mirrored_with_their_withdrawals(store, target):
@@ -83,7 +85,7 @@ def test_what_no_topic_names_is_collected(store):
 class TestAnUnknownKind:
     @pytest.fixture(autouse=True)
     def unknown(self, store, monkeypatch):
-        monkeypatch.delitem(kinds.KINDS, "note")
+        monkeypatch.delitem(KINDS, "note")
 
     def test_it_is_listed_as_unknown(self, store):
         assert {item.problem for item in maintenance.items(store)} == {"the kind 'note' is unknown to this opforge"}

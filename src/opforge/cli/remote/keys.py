@@ -16,6 +16,11 @@ from opforge.cli.output import emit_json, show_table
 if TYPE_CHECKING:
     from opforge.remote.signatures.trust import TrustedKey
 
+FORMS = (
+    "expected what the key may sign: --for 'op:*' for every op, --for 'op:my_*' for some,"
+    " --for 'package:acme/*' for the kernel packages of an organization."
+)
+
 
 @click.group("key", cls=GuardedGroup)
 def group() -> None:
@@ -50,10 +55,10 @@ def list_command(as_json: bool) -> None:
         fields = [entry._asdict() | {"key": str(entry.key)} for entry in trusted.keys]
         return emit_json({"path": trusted.path, "trusted": fields, "secret": own})
     rows = [
-        (str(entry.key), " ".join(entry.namespaces), entry.until or "-", entry.problem(time.time()) or "trusted")
+        (str(entry.key), " ".join(entry.scopes), entry.until or "-", entry.problem(time.time()) or "trusted")
         for entry in trusted.keys
     ]
-    show_table(("KEY", "NAMESPACES", "UNTIL", "STATE"), rows)
+    show_table(("KEY", "MAY SIGN", "UNTIL", "STATE"), rows)
     for key in own:
         click.echo(f"note: your own key {key['public']}: the secret key is {key['path']}", err=True)
     return None
@@ -73,13 +78,19 @@ def _own(name: str) -> dict[str, str]:
 
 @group.command("trust", cls=Guarded)
 @click.argument("key")
-@click.option("--namespace", "namespaces", multiple=True, help="Only for ops whose names match this glob. Repeatable.")
+@click.option("--for", "scopes", multiple=True, metavar="SCOPE", help="What it may sign: op:NAME, package:ORG/NAME.")
 @click.option("--until", default="", metavar="DAY", help="The last day of its use, such as 2027-06-30.")
 @json_option
-def trust_command(key: str, namespaces: Sequence[str], until: str, as_json: bool) -> None:
+def trust_command(key: str, scopes: Sequence[str], until: str, as_json: bool) -> None:
     """Trust KEY, a public key as `opforge key new` prints it, or a file that holds one.
 
-    What it signs is loaded into your processes. Get it from its holder, not from the remote.
+    What it signs is loaded into your processes. Get it from its holder, not from the remote. --for says what it may
+    sign, by globs over names; it can be repeated.
+
+    \b
+    Examples:
+      opforge key trust ci.pub --for 'op:*'
+      opforge key trust acme.pub --for 'package:acme/*' --for 'op:acme_*' --until 2027-06-30
     """
     from opforge.remote.signatures import signing, trust
 
@@ -96,11 +107,16 @@ def trust_command(key: str, namespaces: Sequence[str], until: str, as_json: bool
         until = trust.check_date(until)
     except ValueError as error:
         raise click.UsageError(f"--until {until!r} is no day: expected one such as 2027-06-30.") from error
-    entry = trust.TrustedKey(public, tuple(namespaces) or ("*",), until)
+    if not scopes:
+        raise click.UsageError(f"--for is missing: {FORMS}")
+    for scope in scopes:
+        try:
+            trust.scope(scope)
+        except ValueError:
+            raise click.UsageError(f"--for {scope!r} is nothing that a key may sign: {FORMS}") from None
+    entry = trust.TrustedKey(public, tuple(scopes), until)
     if entry.problem(time.time()):
         raise click.UsageError(f"--until {until!r} has passed: expected today or a later day.")
-    if "" in namespaces:
-        raise click.UsageError("--namespace '' matches no op: expected a glob such as 'my_*'.")
     with trust.held() as content:
         kept = [other for other in content.keys if other.key != public]
         trust.write(content._replace(keys=(*kept, entry)))
@@ -146,5 +162,5 @@ def revoke_command(name: str, as_json: bool) -> None:
 def _show(entry: TrustedKey, verb: str, path: str, as_json: bool) -> None:
     if as_json:
         return emit_json({verb: entry._asdict() | {"key": str(entry.key)}, "path": path})
-    scope = f" for {' '.join(entry.namespaces)}" if verb == "trusted" else ""
+    scope = f" for {' '.join(entry.scopes)}" if verb == "trusted" else ""
     return click.echo(f"{verb} {entry.key.name}{scope}: {path}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 
@@ -13,13 +12,12 @@ from support.text_files import write
 from opforge.errors import KernelFormatError, KernelInstallError, KernelLockError
 from opforge.packages.form.version import Version
 from opforge.packages.installed import releases
-from opforge.packages.project import hub_locks, lock_file, locking, required
+from opforge.packages.project import lock_file, locking, required
 from opforge.packages.project.install import install_locked
-from opforge.packages.registry import publish
+from opforge.packages.registry import publish, selection
 from opforge.remote import topics
 
 toml = pytest.importorskip("tomllib" if sys.version_info >= (3, 11) else "tomli", reason="pip install tomli")
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 @pytest.fixture
@@ -171,6 +169,40 @@ class TestInstall:
             install_locked(registry.root, str(other), True, False, [registry.url])
 
 
+class TestTheSourceOfALock:
+    """What a repository's files say never weakens what this user's settings say."""
+
+    def unsigned(self, registry, project):
+        """Locks a package that nobody signed, and takes every remote and every key away."""
+        publish.publish(registry.store, registry.packed(), None)
+        requires(project, plain="1")
+        lock, _changes = locking.make(str(project), selection.sources([f"{registry.url}?unsigned=1"]))
+        lock_file.write(str(project), lock)
+        registry.trust()
+        return (project / "opforge.lock").read_text()
+
+    @pytest.mark.parametrize("query", ["?unsigned=1", "?push=0", "?", "#x"])
+    def test_options_in_it_are_refused(self, registry, project, query):
+        text = self.unsigned(registry, project).replace(registry.url, registry.url + query)
+        write(project, "opforge.lock", text)
+        with pytest.raises(KernelFormatError) as error:
+            install_locked(registry.root, str(project), True, False, [])
+        expected = f"{project}/opforge.lock: acme/plain: its 'source' is '{registry.url}{query}', and a URL without"
+        assert expected in str(error.value) and "options count from your own settings alone" in str(error.value)
+        assert releases.names(registry.root) == []
+
+    def test_it_alone_installs_nothing_without_a_signature(self, registry, project):
+        self.unsigned(registry, project)
+        with pytest.raises(KernelLockError, match=r"acme/plain 1: .* is rejected: it has no signature"):
+            install_locked(registry.root, str(project), True, False, [])
+        assert releases.names(registry.root) == []
+
+    def test_options_of_the_command_line_count(self, registry, project):
+        self.unsigned(registry, project)
+        ((release, is_new),) = install_locked(registry.root, str(project), True, False, [f"{registry.url}?unsigned=1"])
+        assert (release.signer, is_new) == ("", True)
+
+
 @pytest.fixture
 def content(registry, project):
     registry.publish("acme/plain", "1")
@@ -253,45 +285,3 @@ class TestRequired:
         write(project, "pyproject.toml", f"[tool.opforge.kernels]\n{line}\n")
         with pytest.raises(KernelFormatError, match=text):
             required.read(str(project))
-
-
-class TestHubLocks:
-    OLD = [{"repo_id": "Org/Relu", "sha": COMMIT, "variants": {"torch-cuda": {"hash": f"sha256-{'a' * 64}"}}}]
-    NEW = [{"dependency": {"repo-id": "org/relu", "version": 2}, "lock": {"commit": COMMIT}}]
-
-    def test_both_formats_are_read(self):
-        (old,) = hub_locks.parse(json.dumps(self.OLD).encode(), "kernels.lock")
-        assert (old.repository, old.commit, old.hashes) == ("Org/Relu", COMMIT, {"torch-cuda": f"sha256-{'a' * 64}"})
-        (new,) = hub_locks.parse(json.dumps(self.NEW).encode(), "kernels.lock")
-        assert (new.repository, str(new.numbers), new.revision) == ("org/relu", "2", "")
-        nix = [
-            {
-                "dependency": {"repo-id": "o/r", "revision": "main"},
-                "lock": {"commit": COMMIT, "hash": f"sha256-{'a' * 43}="},
-            }
-        ]
-        assert hub_locks.parse(json.dumps(nix).encode(), "kernels.lock")[0].revision == "main"
-
-    @pytest.mark.parametrize(
-        ("value", "text"),
-        [
-            ({}, "it is no list of kernels"),
-            ([3], "3 is no object"),
-            ([*NEW, *NEW], "org/relu is in it twice"),
-            ([{**NEW[0], "more": 1}], "'more' is not a field that is read"),
-            ([{"dependency": {"repo-id": "org/relu"}, "lock": {"commit": COMMIT}}], "not exactly one of 'version' and"),
-            (
-                [{"dependency": {"repo-id": "../relu", "version": 1}, "lock": {"commit": COMMIT}}],
-                "no name of a repository",
-            ),
-            (
-                [{"dependency": {"repo-id": "org/relu", "version": 1}, "lock": {"commit": "12"}}],
-                "not 40 or 64 hex digits",
-            ),
-            ([{**OLD[0], "variants": {"x": {"hash": "md5-1"}}}], "its hash is of a kind that is not read"),
-        ],
-    )
-    def test_another_file_is_refused(self, value, text):
-        with pytest.raises(KernelFormatError) as error:
-            hub_locks.parse(json.dumps(value).encode(), "kernels.lock")
-        assert text in str(error.value)

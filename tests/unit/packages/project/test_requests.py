@@ -81,7 +81,7 @@ def test_what_is_kept_and_damaged_is_fetched_again(registry, project, requests, 
 
 def test_a_key_that_is_not_trusted_any_more_is_refused(registry, project):
     registry.trust("other/*")
-    with pytest.raises(KernelLockError, match="no key that signed it may sign 'acme/plain'"):
+    with pytest.raises(KernelLockError, match="no key that signed it may sign package:acme/plain"):
         install(registry, project)
 
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 
 import pytest
 from support.text_files import write
 
 import opforge
+from opforge import settings
 from opforge.errors import (
     KernelFormatError,
     KernelIncompatibleError,
     KernelInstallError,
     KernelNotFoundError,
     SignatureError,
+    TrustFileError,
 )
 from opforge.packages.form import version
 from opforge.packages.form.version import Version
@@ -106,6 +109,20 @@ class TestInstall:
         assert os.path.isdir(folder)
 
 
+def test_a_damaged_trust_file_stops_installs_and_nothing_that_is_installed(registry, monkeypatch):
+    registry.publish()
+    registry.publish("acme/other")
+    registry.install()
+    monkeypatch.setenv("OPFORGE_KERNEL_PATH", registry.root.path)
+    with open(settings.trust_file(), "a") as file:
+        file.write("}\n")
+    problem = re.escape(f"{settings.trust_file()} cannot be used: line 15: it is no JSON (Extra data)")
+    for url in (registry.url, f"{registry.url}?unsigned=1"):
+        with pytest.raises(TrustFileError, match=problem):
+            selection.sources([url])
+    assert opforge.get_kernel("acme/plain", version=1).VALUE == 1
+
+
 class TestRefused:
     """Each leaves nothing behind."""
 
@@ -174,7 +191,9 @@ class TestRefused:
     def test_a_key_that_may_not_sign_the_name(self, registry):
         registry.publish()
         registry.trust("other/*")
-        with pytest.raises(SignatureError, match=r"no key that signed it may sign 'acme/plain': ci may sign other/\*"):
+        with pytest.raises(
+            SignatureError, match=r"no key that signed it may sign package:acme/plain: ci may sign package:other/\*"
+        ):
             registry.install()
 
     def test_an_index_of_yesterday(self, registry):

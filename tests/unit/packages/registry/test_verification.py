@@ -71,7 +71,7 @@ def test_a_key_that_was_revoked_since_is_reported(registry, installed):
 def test_a_key_that_may_not_sign_the_name_any_more_is_reported(registry, installed):
     registry.trust("other/*")
     shallow, deep = installed()
-    assert shallow == [] and "no key that signed it may sign 'acme/plain'" in deep[0]
+    assert shallow == [] and "no key that signed it may sign package:acme/plain" in deep[0]
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{}\n[]\n", b"\0" * 100])

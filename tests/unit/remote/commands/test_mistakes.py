@@ -63,25 +63,27 @@ class TestKeys:
     @pytest.mark.parametrize(
         ("options", "problem"),
         [
-            (("--until", "2020-01-01"), "--until '2020-01-01' has passed: expected today or a later day"),
-            (("--namespace", ""), "--namespace '' matches no op: expected a glob such as 'my_*'"),
+            (("--for", "op:*", "--until", "2020-01-01"), "--until '2020-01-01' has passed: expected today or a later"),
+            ((), f"--for is missing: {keys.FORMS}"),
+            (("--for", ""), f"--for '' is nothing that a key may sign: {keys.FORMS}"),
+            (("--for", "op:*", "--for", "acme/*"), "--for 'acme/*' is nothing that a key may sign: expected what the"),
         ],
     )
     def test_a_key_that_could_sign_nothing_is_not_trusted(self, nodes, options, problem):
         before = (nodes.folder / "config" / "opforge" / "trust.json").read_bytes()
-        assert problem in run(keys.group, "trust", str(nodes.public), *options, code=2)
+        assert problem in " ".join(run(keys.group, "trust", str(nodes.public), *options, code=2).split())
         assert (nodes.folder / "config" / "opforge" / "trust.json").read_bytes() == before
 
     def test_keys_of_one_name_can_be_told_apart(self, nodes):
         other = signing.public_of(signing.new_secret("ci"))
-        shown = run(keys.group, "trust", str(other), code=0)
+        shown = run(keys.group, "trust", str(other), "--for", "op:*", code=0)
         assert f"note: another key of the name ci is trusted too: {nodes.public}" in shown
         listed = run(keys.group, "list", code=0)
         assert str(other) in listed and str(nodes.public) in listed.partition("note: your own")[0]
 
     def test_a_revoked_key_is_not_trusted_again_without_a_word(self, nodes):
         run(keys.group, "revoke", "ci", code=0)
-        shown = run(keys.group, "trust", str(nodes.public), code=0)
+        shown = run(keys.group, "trust", str(nodes.public), "--for", "op:*", code=0)
         assert "note: this key was revoked on " in shown
 
     def test_the_name_of_a_key_is_no_path(self, nodes):

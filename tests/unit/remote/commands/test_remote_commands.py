@@ -23,11 +23,9 @@ class TestCommands:
         (nodes.folder / "second").mkdir()
         url = f"file://{nodes.folder}/second"
         public = self.run("key", "new", "lab")["public"]
-        assert (
-            self.run("key", "trust", public, "--namespace", "pl*", "--until", "2099-01-01")["trusted"]["key"] == public
-        )
+        assert self.run("key", "trust", public, "--for", "op:pl*", "--until", "2099-01-01")["trusted"]["key"] == public
         listed = self.run("key", "list")
-        assert [key["namespaces"] for key in listed["trusted"]] == [["*"], ["pl*"]]
+        assert [key["scopes"] for key in listed["trusted"]] == [["op:*", "package:*/*"], ["op:pl*"]]
         assert [key["name"] for key in listed["secret"]] == ["ci", "lab"]
         assert listed["secret"][1]["public"] == public
         (pushed,) = self.run("remote", "push", url, "plain", "--key", "lab")["pushed"]

@@ -21,7 +21,7 @@ class RemoteOfFarm:
         self.env = {"XDG_CONFIG_HOME": str(folder / "config")}
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("XDG_CONFIG_HOME", self.env["XDG_CONFIG_HOME"])
-            trust.write(trust.read()._replace(keys=(trust.TrustedKey(keys.create("ci")),)))
+            trust.write(trust.read()._replace(keys=(trust.TrustedKey(keys.create("ci"), ("op:*",)),)))
 
     @property
     def asking(self):

@@ -57,8 +57,8 @@ class TestSignatures:
         self.refused(nodes, builder, "the key ci was revoked", caplog)
 
     def test_a_key_for_other_ops(self, nodes, builder, entry, caplog):
-        nodes.trust(nodes.public, namespaces=("other_*",))
-        self.refused(nodes, builder, "no key that signed it may sign 'plain'", caplog)
+        nodes.trust(nodes.public, scopes=("op:other_*", "package:*/*"))
+        self.refused(nodes, builder, "no key that signed it may sign op:plain", caplog)
 
     def test_a_trust_file_that_others_can_write(self, nodes, builder, entry, caplog):
         os.chmod(nodes.folder / "config" / "opforge" / "trust.json", 0o666)
@@ -118,7 +118,8 @@ class TestRevocation:
         assert nodes.fetch(builder)[0] is None
         path.write_bytes(older)
         judge = fetch._Judge(nodes.store, _remote(nodes), _request(builder), _trust(), is_fresh=True)
-        assert entry.key in judge._list_of(_trust().keys[0]).entries
+        listed, problem = judge._list_of(_trust().keys[0])
+        assert listed is None and "was seen before" in problem
 
     def test_the_list_of_another_key_vouches_for_nothing(self, nodes, builder, entry):
         other = signing.new_secret("ci")
@@ -202,6 +203,37 @@ class TestTrustThatChanges:
         nodes.trust(nodes.public, signing.public_of(signing.new_secret("lab")))
         monkeypatch.setenv("OPFORGE_REMOTES", "file:///no/such/folder")
         assert nodes.fetch(builder)[0].origin == nodes.url
+
+    def damage(self, nodes):
+        """Misspells a field; returns what the error says of it."""
+        path = nodes.trust_file()
+        path.write_text(path.read_text().replace('"until"', '"untill"'))
+        return f"The trust file {path} cannot be used: line 11: 'untill' is no field of a key: did you mean 'until'?"
+
+    def test_a_damaged_trust_file_stops_all_remotes_with_one_error(self, nodes, builder, entry, monkeypatch, caplog):
+        problem = self.damage(nodes)
+        monkeypatch.setenv("OPFORGE_REMOTES", f"{nodes.url} {nodes.url}/x?unsigned=1 file:///no/such/folder")
+        with caplog.at_level(logging.WARNING, "opforge"):
+            for _load in range(2):
+                caplog.clear()
+                match, rejected = nodes.fetch(builder)
+                assert match is None and problem in reasons(rejected)
+                assert [record.getMessage()[: len(problem) + 27] for record in caplog.records] == [
+                    f"plain: nothing is fetched: {problem}"
+                ]
+
+    def test_what_was_fetched_before_still_loads_with_a_damaged_trust_file(self, nodes, builder, entry, caplog):
+        assert nodes.fetch(builder)[0]
+        problem = self.damage(nodes)
+        for expected in ([f"plain: what was fetched before is used, and nothing else: {problem}"], []):
+            with caplog.at_level(logging.WARNING, "opforge"):
+                caplog.clear()
+                assert nodes.fetch(builder)[0].origin == nodes.url
+            texts = [record.getMessage().partition(" Correct")[0].removesuffix(".") for record in caplog.records]
+            assert texts == expected
+        nodes.trust_file().write_text(nodes.trust_file().read_text().replace('"untill"', '"until"'))
+        nodes.trust(nodes.public, revoked="2026-01-01")
+        assert nodes.fetch(builder)[0] is None
 
     def test_a_trust_file_that_is_gone_stops_what_was_fetched(self, nodes, builder, entry, monkeypatch):
         assert nodes.fetch(builder)[0]

@@ -1,0 +1,23 @@
+"""The table of kinds: a line for each. `kinds` says what a kind is."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+
+class Entry(NamedTuple):
+    """A kind of artifacts."""
+
+    path: str
+    """Where its class is: MODULE:NAME."""
+    globs: re.Pattern[str]
+    """The globs over names that a key may be trusted for."""
+
+
+KINDS: dict[str, Entry] = {
+    "op": Entry("opforge.remote.op_statements:OpKind", re.compile(r"[\w*?\[\]!-]+")),
+    "package": Entry(
+        "opforge.packages.registry.release:PackageKind", re.compile(r"[a-z0-9*?\[\]!-]+/[a-z0-9*?\[\]!-]+")
+    ),
+}

@@ -1,0 +1,142 @@
+"""What this user has seen of each signer in each store. It only moves forward: nothing older passes for the newest.
+
+    STATE/seen/ID.json     STATE is $XDG_STATE_HOME/opforge; ID is of the store and the signer's public key
+
+Whoever controls a store can put back what was there before, with its signature. So the number and the digest of the
+newest of each signer are kept, whatever it is that has them: a list of revoked offers, for one. That is state, and no
+cache: what it holds cannot be asked for again. It is bounded by the keys that are trusted.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from opforge import limit_settings, settings
+from opforge import trust as owners
+from opforge.cache.filesystem import lock
+from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_json, write_file
+from opforge.cache.keys import key_of
+from opforge.errors import LockTimeoutError
+from opforge.remote.stores.urls import spelled, without_credentials
+
+from .signing import Named
+
+log = logging.getLogger("opforge")
+FOLDER, FORMAT = "seen", 1
+LOSS = "a revocation may be hidden from this machine later"
+HINT = "Set XDG_STATE_HOME to a folder of your own that stays"
+_warned = set[str]()
+
+
+class Seen(NamedTuple):
+    """The newest of a signer in a store."""
+
+    number: int = 0
+    """It rises with each change; 0 if nothing was seen."""
+    digest: str = ""
+
+
+class _Unkept(Exception):
+    """What was seen cannot be read or kept here; the text says why."""
+
+
+def folder() -> str:
+    """Returns the folder that holds it all."""
+    return os.path.join(settings.state_dir(), FOLDER)
+
+
+def reset() -> None:
+    """Forgets what was warned of."""
+    _warned.clear()
+
+
+def problem(
+    store: str,
+    signer: Named,
+    stated: Seen,
+    is_required: bool = False,
+    shown: Callable[[int], str] = "number {}".format,
+) -> str:
+    """Returns why what a store has of a signer must not be used, or an empty text; keeps what is newer.
+
+    Where nothing can be kept there is one warning, unless it `is_required`: then that is the problem. `shown` returns
+    how messages name a number.
+    """
+    path = _path(store, signer)
+    try:
+        known = _read(path)
+        if known.number > stated.number:
+            return f"it is {shown(stated.number)}, and {shown(known.number)} was seen before"
+        if known.number == stated.number and known.digest != stated.digest:
+            return f"it is not the {shown(stated.number)} that was seen before"
+        if known != stated:
+            _keep(path, store, signer, stated)
+    except _Unkept as error:
+        if is_required:
+            reason = f"what was seen of its signer cannot be kept in {folder()} ({error})"
+            return f"{reason}, and the trust file requires that"
+        if str(error) not in _warned:
+            _warned.add(str(error))
+            log.warning("What was seen of remotes cannot be kept in %s (%s): %s. %s.", folder(), error, LOSS, HINT)
+        if os.path.isfile(path):  # damaged: what is seen from now on is kept
+            try:
+                _keep(path, store, signer, stated, is_damaged=True)
+            except _Unkept:
+                return ""
+    return ""
+
+
+def newest(store: str, signer: Named) -> Seen:
+    """Returns what is known of a signer in a store; nothing if that cannot be read."""
+    try:
+        return _read(_path(store, signer))
+    except _Unkept:
+        return Seen()
+
+
+def _path(store: str, signer: Named) -> str:
+    return os.path.join(folder(), f"{key_of([spelled(store), str(signer)])}.json")
+
+
+def _read(path: str) -> Seen:
+    """Returns what a file says; nothing if there is none. Raises _Unkept."""
+    _require_own(os.path.dirname(path))
+    try:
+        value: Any = read_json(path)
+        known = Seen(value["number"], value["digest"])
+        if value["format"] != FORMAT or type(known.number) is not int or known.number < 0:
+            raise ValueError("of another format")
+        if not isinstance(known.digest, str):
+            raise TypeError("its digest is no text")
+        return known
+    except FileNotFoundError:
+        return Seen()
+    except OSError as error:
+        raise _Unkept(error.strerror) from error
+    except UNREADABLE as error:
+        raise _Unkept(f"{path} is damaged") from error
+
+
+def _require_own(path: str) -> None:
+    """Raises _Unkept if others could change what is kept in a folder."""
+    if found := owners.folder_problem(path, owners.trusted_ids(settings.trusted_owners())):
+        raise _Unkept(found[0])
+
+
+def _keep(path: str, store: str, signer: Named, stated: Seen, is_damaged: bool = False) -> None:
+    """Writes what was seen, unless another process has seen a newer one meanwhile. Raises _Unkept."""
+    parts = {"store": without_credentials(store), "signer": str(signer), **stated._asdict()}
+    try:
+        make_folder(folder())
+        _require_own(folder())
+        with lock.hold(os.path.join(folder(), "lock"), "what was seen of remotes", limit_settings.lock_timeout()):
+            if is_damaged or _read(path).number < stated.number:
+                write_file(path, json.dumps({"format": FORMAT, **parts}).encode())
+    except LockTimeoutError as error:
+        raise _Unkept(str(error)) from error
+    except OSError as error:
+        raise _Unkept(error.strerror) from error

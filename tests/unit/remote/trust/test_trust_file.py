@@ -1,0 +1,276 @@
+"""The trust file: whose signatures are accepted, for which names, until when; and who may write it."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from support.owners import as_root
+
+from opforge.cli.remote import keys
+from opforge.errors import SignatureError, TrustFileError
+from opforge.remote.signatures import signing, trust
+
+DATA = b"signed bytes"
+JULY = 1_782_900_000.0  # 2026-07-01
+
+
+@pytest.fixture(autouse=True)
+def own_config(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+@pytest.fixture
+def secret():
+    return signing.new_secret("ci")
+
+
+def trusted(secret, **fields):
+    return trust.Trust("trust.json", (trust.TrustedKey(signing.public_of(secret), **{"scopes": ("op:*",), **fields}),))
+
+
+def refusal(content, *signatures, name="op:relu"):
+    with pytest.raises(SignatureError) as raised:
+        trust.allowed(content.signers("it", DATA, signatures, JULY), name, "it")
+    return raised.value.reason
+
+
+def test_a_trusted_key_is_accepted_for_its_names(secret):
+    content = trusted(secret, scopes=("op:my_*",), until="2026-12-31")
+    signed = signing.sign(DATA, secret)
+    (key,) = trust.allowed(content.signers("it", DATA, [signed], JULY), "op:my_relu", "it")
+    assert key.key.name == "ci"
+
+
+def test_an_unsigned_thing_is_refused(secret):
+    assert refusal(trusted(secret)) == "it has no signature"
+
+
+def test_an_unknown_key_is_refused(secret):
+    other = signing.new_secret("lab")
+    assert refusal(trusted(secret), signing.sign(DATA, other)) == "the key lab is not in the trust file"
+
+
+def test_another_key_with_a_trusted_name_is_refused(secret):
+    other = signing.new_secret("ci")
+    assert refusal(trusted(secret), signing.sign(DATA, other)) == "the signature by ci is not of these bytes"
+
+
+def test_a_signature_of_other_bytes_is_refused(secret):
+    assert refusal(trusted(secret), signing.sign(b"other", secret)) == "the signature by ci is not of these bytes"
+
+
+def test_a_key_that_has_ended_is_refused(secret):
+    content = trusted(secret, until="2026-06-30")
+    assert refusal(content, signing.sign(DATA, secret)) == "the key ci ended on 2026-06-30"
+
+
+def test_a_key_is_used_on_its_last_day(secret):
+    assert trusted(secret, until="2026-07-01").signers("it", DATA, [signing.sign(DATA, secret)], JULY)
+
+
+def test_a_revoked_key_is_refused(secret):
+    content = trusted(secret, revoked="2026-05-01")
+    assert refusal(content, signing.sign(DATA, secret)) == "the key ci was revoked on 2026-05-01"
+
+
+def test_a_name_out_of_the_keys_scope_is_refused(secret):
+    content = trusted(secret, scopes=("op:my_*", "op:our_relu"))
+    signed = signing.sign(DATA, secret)
+    assert refusal(content, signed) == "no key that signed it may sign op:relu: ci may sign op:my_*, op:our_relu"
+
+
+@pytest.mark.parametrize(
+    ("scope", "name", "is_accepted"),
+    [
+        ("op:*", "op:relu", True),
+        ("op:re?u", "op:relu", True),
+        ("op:*", "package:acme/relu", False),
+        ("package:*/*", "op:relu", False),
+        ("package:acme/*", "package:acme/relu", True),
+        ("package:acme/*", "package:acme2/relu", False),
+        ("package:*/relu", "package:acme/relu", True),
+        ("package:acme/relu", "package:acme/relu2", False),
+    ],
+)
+def test_ops_and_packages_are_named_apart(secret, scope, name, is_accepted):
+    assert trusted(secret, scopes=(scope,)).keys[0].may_sign(name) is is_accepted
+
+
+def test_one_accepted_signature_of_several_is_enough(secret):
+    other = signing.new_secret("lab")
+    signatures = [signing.sign(DATA, other), signing.sign(DATA, secret)]
+    assert trusted(secret).signers("it", DATA, signatures)
+
+
+def test_two_keys_of_one_name_while_one_replaces_the_other(secret):
+    newer = signing.new_secret("ci")
+    content = trust.Trust("", (*trusted(secret, revoked="2026-05-01").keys, *trusted(newer).keys))
+    assert content.signers("it", DATA, [signing.sign(DATA, newer)])
+
+
+def test_the_file_reads_back(secret):
+    content = trusted(secret, scopes=("op:a*", "package:b/c"), until="2027-06-30", revoked="2026-05-01")
+    written = content._replace(path=trust.read().path, revocation_days=7.0)
+    trust.write(written)
+    assert trust.read() == written
+
+
+def test_without_a_file_no_key_is_trusted():
+    assert trust.read().keys == ()
+
+
+HEAD = '{"format": 1,\n "keys": [\n'
+"""What comes after it begins in line 3."""
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("", "line 1: it is no JSON (Expecting value)"),
+        ("[]", "line 1: the trust file is a list, and no object"),
+        ("{" * 5000, "line 1: it is no JSON"),
+        ('{"format": 1, "keys": ' + "[" * 50_000 + "]" * 50_000 + "}", "line 1: it is nested too deeply"),
+        ('{"format": 1,\n"keys": [],\n}', "line 3: it is no JSON"),
+        ('{"format": 1,\n"keys": \xff[]}', "line 2: it is no UTF-8"),
+        ('{"format": 1,\n"keys": [],\n"format": 1}', 'line 3: "format" is in one object twice'),
+        ('{"format": 2, "keys": []}', "line 1: 'format' is 2 (of another opforge): expected 1"),
+        ('{"format": true, "keys": []}', "line 1: 'format' is true (of another opforge): expected 1"),
+        ('{"format": 1}', "line 1: the trust file has no 'keys': expected a list of keys"),
+        ('{"format": 1, "keys": {}}', "line 1: 'keys' is an object: expected a list of keys"),
+        (
+            '{"format": 1, "keys": [],\n"revocation_days": 0}',
+            "line 2: 'revocation_days' is 0: expected a number of days, more than 0",
+        ),
+        (
+            '{"format": 1, "keys": [], "revocation_days": "30"}',
+            "line 1: 'revocation_days' is \"30\": expected a number",
+        ),
+        ('{"format": 1, "keys": [], "revocation_days": true}', "line 1: 'revocation_days' is true: expected a number"),
+        ('{"format": 1, "keys": [], "revocation_days": NaN}', "line 1: nan is no value of JSON"),
+        ('{"format": 1, "keys": [], "revocation_days": -Infinity}', "line 1: -inf is no value of JSON"),
+        (
+            '{"format": 1, "keys": [],\n\n"revocation_day": 7}',
+            "line 3: 'revocation_day' is no field of the trust file: did you mean 'revocation_days'?",
+        ),
+        (HEAD + '{"key": "ci:AAAA", "for": ["op:*"]}]}', "line 3: 'key' is no public key: expected name:base64"),
+        (HEAD + "4]}", "line 3: a key is 4, and no object"),
+        (HEAD + '{"key": "%s"}]}', "line 3: a key has no 'for': expected a list of op:NAME or package:ORG/NAME"),
+        (HEAD + '{"key": "%s", "for": []}]}', "line 3: 'for' is a list: expected a list of op:NAME"),
+        (HEAD + '{"key": "%s", "for": "op:*"}]}', "line 3: 'for' is \"op:*\": expected a list of op:NAME"),
+        (HEAD + '{"key": "%s",\n"for": ["*"]}]}', "line 4: 'for' is a list ('*' is none): expected a list of op:NAME"),
+        (HEAD + '{"key": "%s", "for": ["package:*"]}]}', "line 3: 'for' is a list ('package:*' is none)"),
+        (HEAD + '{"key": "%s", "for": ["note:x"]}]}', "line 3: 'for' is a list ('note:x' is none)"),
+        (HEAD + '{"key": "%s", "for": [5]}]}', "line 3: 'for' is a list: expected a list of op:NAME"),
+        (
+            HEAD + '{"key": "%s", "for": ["op:*"],\n"until": "soon"}]}',
+            "line 4: 'until' is \"soon\" (time data 'soon' does not match format '%Y-%m-%d'): expected a day such as",
+        ),
+        (HEAD + '{"key": "%s", "for": ["op:*"], "until": null}]}', "line 3: 'until' is null: expected a day such as"),
+        (HEAD + '{"key": "%s", "for": ["op:*"], "revoked": 1}]}', "line 3: 'revoked' is 1: expected a day such as"),
+        (
+            HEAD + '{"key": "%s", "for": ["op:*"],\n"untill": "2026-12-31"}]}',
+            "line 4: 'untill' is no field of a key: did you mean 'until'?",
+        ),
+        (
+            HEAD + '{"key": "%s", "for": ["op:*"],\n"namespace": ["x"]}]}',
+            "line 4: 'namespace' is no field of a key: expected one of key, for, until, revoked",
+        ),
+        (
+            HEAD + '{"key": "%s", "for": ["op:*"], "revoked": "2026-01-01"},\n{"key": "%s", "for": ["op:*"]}]}',
+            "line 4: the key ci is in line 3 already",
+        ),
+    ],
+)
+def test_a_damaged_file_is_one_error_that_names_the_line(content, problem, secret):
+    path = trust.read().path
+    os.makedirs(os.path.dirname(path))
+    with open(path, "wb") as file:
+        file.write(content.replace("%s", str(signing.public_of(secret))).encode("latin-1"))
+    with pytest.raises(TrustFileError) as error:
+        trust.read()
+    assert f"The trust file {path} cannot be used: {problem}" in str(error.value)
+    assert "Correct that line: nothing is fetched or installed before." in str(error.value)
+
+
+def test_a_secret_key_in_the_file_is_not_shown(secret):
+    path = trust.read().path
+    os.makedirs(os.path.dirname(path))
+    with open(path, "w") as file:
+        file.write(json.dumps({"format": 1, "keys": [{"key": str(secret), "for": ["op:*"]}]}))
+    with pytest.raises(TrustFileError) as error:
+        trust.read()
+    assert str(secret).partition(":")[2][:8] not in str(error.value)
+
+
+def test_a_file_that_others_can_write_is_refused(secret):
+    trust.write(trusted(secret)._replace(path=trust.read().path))
+    os.chmod(trust.read().path, 0o666)
+    with pytest.raises(TrustFileError, match=r"has mode 666, so others can change it\. Run: chmod go-w"):
+        trust.read()
+
+
+def test_a_folder_that_others_can_write_is_refused(secret):
+    path = trust.read().path
+    trust.write(trusted(secret)._replace(path=path))
+    os.chmod(os.path.dirname(path), 0o777)
+    with pytest.raises(TrustFileError, match="can be written by everybody"):
+        trust.read()
+
+
+@as_root
+def test_a_file_of_another_user_is_refused(secret):
+    path = trust.read().path
+    trust.write(trusted(secret)._replace(path=path))
+    os.chown(path, 65534, 65534)
+    with pytest.raises(TrustFileError, match="it belongs to user 65534"):
+        trust.read()
+
+
+def test_a_file_that_all_users_read_stays_readable(tmp_path, monkeypatch, secret):
+    path = tmp_path / "site.json"
+    monkeypatch.setenv("OPFORGE_TRUST_FILE", str(path))
+    trust.write(trusted(secret)._replace(path=str(path)))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.chmod(0o644)
+    trust.write(trusted(secret, revoked="2026-05-01")._replace(path=str(path)))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+def test_the_file_may_be_elsewhere(tmp_path, monkeypatch, secret):
+    monkeypatch.setenv("OPFORGE_TRUST_FILE", str(tmp_path / "site.json"))
+    (tmp_path / "site.json").write_text(
+        json.dumps({"format": 1, "keys": [{"key": str(signing.public_of(secret)), "for": ["op:*"]}]})
+    )
+    os.chmod(tmp_path / "site.json", 0o644)
+    assert [key.key.name for key in trust.read().keys] == ["ci"]
+
+
+def test_keys_that_are_changed_at_the_same_time_are_all_kept(secret, monkeypatch):
+    path = trust.read().path
+    trust.write(trusted(secret)._replace(path=path))
+    write = trust.write
+
+    def write_slowly(content):
+        time.sleep(0.2)
+        write(content)
+
+    monkeypatch.setattr(trust, "write", write_slowly)
+    publics = [str(signing.public_of(signing.new_secret(f"lab{number}"))) for number in range(2)]
+    with ThreadPoolExecutor(3) as threads:
+        added = [threads.submit(keys.trust_command.callback, public, ("op:*",), "", False) for public in publics]
+        added.append(threads.submit(keys.revoke_command.callback, "ci", False))
+        for future in added:
+            future.result(timeout=60)
+    revoked = {entry.key.name: bool(entry.revoked) for entry in trust.read().keys}
+    assert revoked == {"ci": True, "lab0": False, "lab1": False}
+
+
+def test_a_trust_file_in_a_folder_that_cannot_be_written_is_an_error(monkeypatch):
+    monkeypatch.setattr(trust, "can_write", lambda folder: False)  # of root it is never true
+    with pytest.raises(TrustFileError, match=r"it cannot be written \(its folder is read-only\)"), trust.held():
+        pass
