@@ -10,14 +10,17 @@ from typing import Any, NamedTuple
 
 from opforge.errors import RemoteError, SignatureError, StoreError
 
-from . import blobs, kinds, statements, topics
+from . import blobs, kinds, removals, statements, topics, tuf
 from .remotes import Remote
 from .signatures import trust
 from .statements import Signed, Statement, UnreadableStatement
 from .stores.protocol import Listed, ObjectStore
-from .topics import Topic
+from .topics import Listing, Topic
+from .tuf import files as tuf_files
 
 BLOBS, CLAIMS = "v1/blobs/", "v1/claims/"
+MAX_STATEMENT_BYTES = statements.MAX_BYTES + (64 << 10)
+"""Of a file: the statement and its signatures."""
 UNUSED_SECONDS = 24 * 3600.0
 """How old a blob or a statement is that nothing names, before it is removed: a publisher puts these first."""
 DAMAGED = "Correct or remove {} first"
@@ -64,7 +67,7 @@ def of_topic(store: ObjectStore, topic: Topic) -> Iterator[Placed]:
         yield Placed("", item)
     for label, listed in topic.listing.statements.items() if topic.listing else ():
         name = statements.name_of(listed.digest)
-        stored = store.get(name, statements.MAX_BYTES + (64 << 10))
+        stored = store.get(name, MAX_STATEMENT_BYTES)
         try:
             if stored is None:
                 raise UnreadableStatement(f"its file {name} is missing")
@@ -149,40 +152,89 @@ class Unused(NamedTuple):
     reason: str
 
 
+def _named(store: ObjectStore, now: float, unused_for: float | None = None) -> set[str]:
+    """Returns the names of the blobs and statements that are needed, but for what old topics hold: see `unused`.
+
+    Raises StoreError, also for a topic or a statement that cannot be read: it may name any blob.
+    """
+    files = list(store.list(statements.FOLDER))  # before the topics: what is published meanwhile is younger
+    named = set[str]()
+    for topic in topics.in_store(store):
+        if topic.problem:
+            raise _stopped(store, topic.file.name, topic.problem, DAMAGED.format(topic.file.name))
+        for item in () if _is_unused(topic, now, unused_for) else topic.items:
+            named |= _blobs(store, topic.file.name, item.data)
+        named |= _listed(topic.listing) if topic.listing else set()
+    signed = tuf_files.needed(store)
+    for name in filter(tuf_files.is_target, signed):  # what was signed may name what the topic beside it names no more
+        stored = store.get(name, topics.MAX_LISTING_BYTES)
+        try:
+            named |= _listed(topics.any_listing(stored.data)) if stored else set()
+        except ValueError as error:
+            raise _stopped(store, name, str(error), DAMAGED.format(name)) from error
+    for file in files:
+        stored = store.get(file.name, MAX_STATEMENT_BYTES) if file.name in named or not _is_old(file, now) else None
+        if stored is not None:
+            try:
+                data = statements.read_file(stored.data, file.name.rpartition("/")[2]).data
+            except UnreadableStatement as error:
+                raise _stopped(store, file.name, str(error), DAMAGED.format(file.name)) from error
+            named |= _blobs(store, file.name, data)
+    return named | signed
+
+
+def _listed(listing: Listing) -> set[str]:
+    """Returns the names of the statements' files that a topic names."""
+    return {statements.name_of(entry.digest) for entry in listing.statements.values()}
+
+
 def unused(store: ObjectStore, now: float, unused_for: float | None = None) -> Iterator[Unused]:
-    """Yields what is collected: statements and blobs that nothing names, and old claims.
+    """Yields what is collected: statements and blobs that nothing names, TUF metadata that was replaced, old claims.
 
     With `unused_for`, also topics that hold their statements and to which nothing was added for so long. `now` and
     `unused_for` are seconds; `now` is by the store's clock. Statements of kinds that are unknown here are kept, with
     their trees. Raises StoreError, and stops at a topic or a statement that cannot be read: it may name any blob.
     """
-    # Before the topics: what is published meanwhile names older files.
-    there, files = list(store.list(BLOBS)), list(store.list(statements.FOLDER))
-    named, listed = set[str](), set[str]()
-    for topic in topics.in_store(store):
-        if topic.problem:
-            raise _stopped(store, topic.file.name, topic.problem, DAMAGED.format(topic.file.name))
-        if unused_for is not None and topic.items and now - topic.file.modified > unused_for:
+    # First: what is published meanwhile names older ones.
+    files = [*store.list(BLOBS), *store.list(statements.FOLDER)]
+    superseded = [file for file in store.list(f"{tuf.FOLDER}/") if not tuf_files.is_root(file.name)]
+    named = _named(store, now, unused_for)
+    for topic in topics.in_store(store) if unused_for is not None else ():
+        if _is_unused(topic, now, unused_for):
             days = (now - topic.file.modified) / 86400
             yield Unused(topic.file.name, topic.file.size, f"nothing was published for it for {days:.0f} d")
-            continue
-        for item in topic.items:
-            named |= _blobs(store, topic.file.name, item.data)
-        listed |= {entry.digest for entry in topic.listing.statements.values()} if topic.listing else set()
     for file in files:
-        digest = file.name.rpartition("/")[2]
-        if digest not in listed and _is_old(file, now):
-            yield Unused(file.name, file.size, "no topic names it")
-            continue
-        stored = store.get(file.name, statements.MAX_BYTES + (64 << 10))
-        if stored is not None:
-            named |= _blobs(store, file.name, stored.data.partition(b"\n")[0])
-    for blob in there:
-        if blob.name not in named and _is_old(blob, now):
-            yield Unused(blob.name, blob.size, "no statement names it")
+        if file.name not in named and _is_old(file, now):
+            by = "statement" if file.name.startswith(BLOBS) else "topic"
+            yield Unused(file.name, file.size, f"no {by} names it")
+    for file in superseded:
+        if file.name not in named and _is_old(file, now):
+            yield Unused(file.name, file.size, "newer TUF metadata has replaced it")
     for claim in store.list(CLAIMS):
         if _is_old(claim, now):
             yield Unused(claim.name, claim.size, "its owner is gone")
+
+
+def collect(store: ObjectStore, now: float, unused_for: float | None = None) -> Iterator[Unused]:
+    """Removes what `unused` yields, and yields what was removed: nothing that is being published again.
+
+    Raises StoreError.
+    """
+    items = list(unused(store, now, unused_for))
+    new = set[str]()  # topics that were published to meanwhile
+    if unused_for is not None:
+        new = {file.name for file in store.list(topics.FOLDER) if now - file.modified <= unused_for}
+    files = {item.name: item for item in items if item.name.startswith((BLOBS, statements.FOLDER))}
+    for item in items:
+        if item.name not in files and item.name not in new:
+            store.delete(item.name)
+            yield item
+    for name in removals.remove(store, files, lambda: _named(store, now), now):
+        yield files[name]
+
+
+def _is_unused(topic: Topic, now: float, unused_for: float | None) -> bool:
+    return unused_for is not None and bool(topic.items) and now - topic.file.modified > unused_for
 
 
 def _is_old(file: Listed, now: float) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import tempfile
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ from opforge.errors import PublishError, StoreError
 
 from . import blobs, kinds, maintenance, revocation, statements, topics
 from .maintenance import Placed
+from .removals import Uploads
 from .stores.protocol import Listed as StoredFile
 from .stores.protocol import ObjectStore
 from .topics import Listing, Topic
@@ -70,6 +72,7 @@ def copy_topic(
     if topic.problem:
         return Copied(topic.kind, topic.topic, 0, 0, (topic.problem,))
     theirs = _labels(target, topic) if topic.listing else {}
+    uploads = Uploads(target)
     size, problems, ready = 0, list[str](), list[Placed]()
     for placed in maintenance.of_topic(source, topic):
         try:
@@ -80,13 +83,14 @@ def copy_topic(
             if theirs.get(placed.label, placed.signed.digest) != placed.signed.digest:
                 raise ValueError(f"{topic.topic} {placed.label}: {target.url} has other files of this version")
             if placed.label not in theirs:
-                size += _copy_trees(source, target, placed, report, f"{topic.topic} {placed.label}".strip())
+                size += _copy_trees(source, uploads, target, placed, report, f"{topic.topic} {placed.label}".strip())
             ready.append(placed)
         except (ValueError, StoreError) as error:
             problems.append(str(error))
     if not ready and not problems:
         return None
     count = _merge_items(target, topic, ready) if topic.listing is None else _merge_labels(target, topic, ready, theirs)
+    uploads.keep()
     return Copied(topic.kind, topic.topic, count, size, tuple(problems))
 
 
@@ -105,18 +109,27 @@ def _labels(target: ObjectStore, topic: Topic) -> dict[str, str]:
     return {label: listed.digest for label, listed in listing.statements.items()}
 
 
-def _copy_trees(source: ObjectStore, target: ObjectStore, placed: Placed, report: Report, what: str) -> int:
+def _copy_trees(
+    source: ObjectStore, uploads: Uploads, target: ObjectStore, placed: Placed, report: Report, what: str
+) -> int:
     """Copies the blobs of a statement, then its file; returns the bytes of the blobs. BlobError, StoreError."""
     size = 0
     for tree in statements.parse(placed.signed.data).trees:
-        with tempfile.TemporaryFile() as file:
-            reported: Any = Reported(file, report, f"{what} {tree.digest[:8]}", tree.blob.size)
-            source.download(tree.blob.name, reported, tree.blob.size)
-            blobs.check(file, tree.blob)
-            size += tree.blob.size if target.put_if_absent(tree.blob.name, file) else 0
+        send = functools.partial(_copy_blob, source, target, tree.blob, report, f"{what} {tree.digest[:8]}")
+        size += tree.blob.size if uploads.send(tree.blob.name, send) else 0
     if placed.label:
-        target.put_if_absent(statements.name_of(placed.signed.digest), placed.signed.file())
+        name, content = statements.name_of(placed.signed.digest), placed.signed.file()
+        uploads.send(name, lambda: target.put_if_absent(name, content))
     return size
+
+
+def _copy_blob(source: ObjectStore, target: ObjectStore, blob: blobs.Blob, report: Report, what: str) -> bool:
+    """Copies a blob; returns whether the target had none of this name. Raises BlobError, StoreError."""
+    with tempfile.TemporaryFile() as file:
+        reported: Any = Reported(file, report, what, blob.size)
+        source.download(blob.name, reported, blob.size)
+        blobs.check(file, blob)
+        return target.put_if_absent(blob.name, file)
 
 
 def _merge_items(target: ObjectStore, topic: Topic, ready: list[Placed]) -> int:

@@ -5,11 +5,12 @@ Two publishers at once lose nothing. One that is killed leaves at most a blob th
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import IO, Any, BinaryIO, NamedTuple, cast
 
 from opforge.cache.filesystem.files import UNREADABLE
 from opforge.cache.layout import entry_name
@@ -17,7 +18,7 @@ from opforge.cache.records.entry import read_record
 from opforge.errors import PublishError
 from opforge.events import emit
 
-from . import blobs, op_statements, revocation, statements, topics
+from . import blobs, op_statements, removals, revocation, statements, topics
 from .remotes import Remote
 from .signatures.keys import Signer
 from .statements import Signed
@@ -53,16 +54,23 @@ def push(store: ObjectStore, remote: Remote, folder: str, description: str, sign
                 raise ValueError(f"{folder} is damaged: its library is not that of its record")
             stated = op_statements.statement(record, description, tree)
             item = statements.signed(stated, [signer] if signer else [], topics.MAX_ITEM_BYTES)
-            store.put_if_absent(tree.blob.name, file)
-        if signer:
-            revocation.publish(store, signer, item.signatures[0].name)
-        is_new = _add(store, remote, description, item, entry, what)
+            uploads = removals.Uploads(store)
+            uploads.send(tree.blob.name, functools.partial(_send, store, tree.blob.name, file))
+            if signer:
+                revocation.publish(store, signer, item.signatures[0].name)
+            is_new = _add(store, remote, description, item, entry, what)
+            uploads.keep()
     except ValueError as error:
         raise PublishError(what, str(remote), str(error), "Nothing was published") from error
     if is_new:
         seconds = round(time.perf_counter() - began, 6)
         emit("push", op=record["op"], seconds=seconds, bytes=tree.blob.size, path=str(remote), result=entry)
     return Pushed(record["op"], entry, description, tree.blob.size, is_new)
+
+
+def _send(store: ObjectStore, name: str, file: IO[bytes]) -> bool:
+    file.seek(0)
+    return store.put_if_absent(name, cast(BinaryIO, file))
 
 
 def description_of(folder: str) -> str:

@@ -180,17 +180,22 @@ def is_frame(data: bytes) -> bool:
 
 def read_listing(data: bytes, kind: str, topic: str) -> Listing:
     """Returns a topic that names its statements. Raises ValueError for another kind or topic, or a damaged file."""
+    listing = any_listing(data)
+    if (listing.kind, listing.topic) != (kind, topic):
+        raise ValueError(f"it is the topic {listing.kind} {ascii(listing.topic)[:100]}, and not {kind} {topic}")
+    return listing
+
+
+def any_listing(data: bytes) -> Listing:
+    """Returns the topic that names its statements in some bytes, whichever it is. Raises ValueError."""
     if len(data) > MAX_LISTING_BYTES:
         raise ValueError(f"it has {len(data)} bytes, more than {MAX_LISTING_BYTES}")
     try:
         value = json.loads(data, object_pairs_hook=_unique)
-        listing = _listing(value)
+        return _listing(value)
     except UNREADABLE as error:
         problem = str(error) if type(error) is ValueError else f"it is not the file of a topic ({error})"
         raise ValueError(problem) from error
-    if (listing.kind, listing.topic) != (kind, topic):
-        raise ValueError(f"it is the topic {listing.kind} {ascii(listing.topic)[:100]}, and not {kind} {topic}")
-    return listing
 
 
 def _listing(value: Any) -> Listing:

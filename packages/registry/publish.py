@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import os
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import IO, Any, NamedTuple
 
 from opforge.cache.filesystem.files import UNREADABLE, read_file
@@ -17,6 +19,7 @@ from opforge.packages.form.metadata import Metadata
 from opforge.packages.form.version import Version
 from opforge.remote import blobs, statements, topics
 from opforge.remote.blobs import Tree
+from opforge.remote.removals import Uploads
 from opforge.remote.signatures.keys import Signer
 from opforge.remote.stores.protocol import ObjectStore
 from opforge.remote.topics import Listed
@@ -108,12 +111,27 @@ def publish(
         done = _same(store, current, packed, what, number)
         record(_listing(store, number, done.digest, what))
         return done
+    with ExitStack() as stack:
+        return _publish(store, packed, dirty, signer, record, report, stack)
+
+
+def _publish(
+    store: ObjectStore,
+    packed: list[Packed],
+    dirty: bool,
+    signer: Signer | None,
+    record: Callable[[Edit], bool],
+    report: Report,
+    stack: ExitStack,
+) -> Published:
+    """Publishes a release that the store has not. `stack` holds the blobs: one may have to be sent again."""
+    name, number = _identity(packed, packed[0].folder, store.url)
+    what, uploads = f"{name} {number}", Uploads(store)
     checks, variants = _checks(packed[0].folder), []
     for part in packed:
-        with tempfile.TemporaryFile() as file:
-            tree = _packed(part, file, store.url)
-            reported: Any = Reported(file, report, part.label, tree.blob.size)
-            store.put_if_absent(tree.blob.name, reported)
+        file = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
+        tree = _packed(part, file, store.url)
+        uploads.send(tree.blob.name, functools.partial(_send, store, tree, file, report, part.label))
         choice = candidate.of_metadata(part.label, part.metadata, part.folder, part.folder)
         variants.append(Variant(choice, tree, checks.get((part.label, part.digest), UNRECORDED)))
     first = packed[0].metadata
@@ -129,7 +147,8 @@ def publish(
     )
     signed = statements.signed(new.statement(), [signer] if signer else [])
     release.parse(signed.data, what, name, number)  # what nobody could read must not be published
-    store.put_if_absent(statements.name_of(signed.digest), signed.file())
+    own_file = statements.name_of(signed.digest)
+    uploads.send(own_file, lambda: store.put_if_absent(own_file, signed.file()))
     edit = _listing(store, number, signed.digest, what)
     try:
         is_new = index.change(store, name, edit) is not None
@@ -140,6 +159,7 @@ def publish(
         done = _same(store, current, packed, what, number)
         record(_listing(store, number, done.digest, what))
         return done
+    uploads.keep()
     record(edit)
     return Published(name, number, signed.digest, sum(part.blob.size for part in variants), is_new)
 
@@ -148,6 +168,13 @@ def _recorder(store: ObjectStore, name: str, signer: Signer | None) -> Callable[
     """Returns what makes a change of an index in the one that TUF's keys sign, too; it returns whether it changed."""
     record = recorder(store, release.KIND, name, signer)
     return lambda edit: record(index.of_edit(edit, f"{store.url}: {name}"))
+
+
+def _send(store: ObjectStore, tree: Tree, file: IO[bytes], report: Report, label: str) -> bool:
+    """Sends a blob; returns whether the store had none of this name. Raises StoreError."""
+    file.seek(0)
+    reported: Any = Reported(file, report, label, tree.blob.size)
+    return store.put_if_absent(tree.blob.name, reported)
 
 
 def _packed(part: Packed, file: IO[bytes], url: str) -> Tree:

@@ -52,17 +52,18 @@ def trust(url: str, data: bytes, is_next: bool = False) -> str:
     """Trusts root metadata for a registry; returns the file.
 
     What was seen of the registry before is forgotten, unless the root `is_next`: it follows from the one that is
-    trusted, and older metadata must not pass for new by that. Raises TrustFileError.
+    trusted, and older metadata must not pass for new by that. Raises TrustFileError, LockTimeoutError.
     """
     folder = folder_of(url)
     path = os.path.join(folder, FILE)
     try:
         _require_root(data)
         make_folder(folder)
-        # First: without this file the registry would be read unprotected.
-        write_file(path, data)
-        if not is_next:
-            _forget(folder)
+        with held(url):  # another process may be reading
+            # First: without this file the registry would be read unprotected.
+            write_file(path, data)
+            if not is_next:
+                _forget(folder)
     except (ValueError, KeyError, TypeError) as error:
         advice = "Get the file from the registry's owner, not from the registry"
         raise TrustFileError(path, "what was given is no root metadata", advice) from error
@@ -84,14 +85,14 @@ def unwritable(url: str, error: OSError) -> TrustFileError:
 
 
 def _forget(folder: str) -> None:
-    """Removes all but the trusted root."""
+    """Removes all but the trusted root and the lock."""
     import shutil
 
     for name in os.listdir(folder):
         path = os.path.join(folder, name)
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path)
-        elif name != FILE:
+        elif name not in (FILE, LOCK):
             os.unlink(path)
 
 

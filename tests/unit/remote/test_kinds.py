@@ -76,9 +76,11 @@ def test_what_no_topic_names_is_collected(store):
     topics.edit_listing(
         store, "note", "greetings", lambda there: there._replace(statements={"2": there.statements["2"]})
     )
-    first, second = maintenance.unused(store, time.time() + LATER)
-    assert (first.name, first.reason) == (statements.name_of(digest), "no topic names it")
-    assert second.name.startswith("v1/blobs/") and second.reason == "no statement names it"
+    blob, statement = maintenance.unused(store, time.time() + LATER)
+    assert (statement.name, statement.reason) == (statements.name_of(digest), "no topic names it")
+    assert blob.name.startswith("v1/blobs/") and blob.reason == "no statement names it"
+    assert len(list(maintenance.collect(store, time.time() + LATER))) == 2
+    assert [item.label for item in maintenance.items(store) if not item.problem] == ["2"]
     assert not list(maintenance.unused(store, time.time()))
 
 
@@ -102,5 +104,5 @@ class TestAnUnknownKind:
         name = statements.name_of(digest)
         store.delete(name)
         store.put_if_absent(name, b"garbage\n[]\n")
-        with pytest.raises(StoreError, match=f"{name}: it is damaged"):
+        with pytest.raises(StoreError, match=f"{name}: its bytes are not those"):
             list(maintenance.unused(store, time.time() + LATER))
