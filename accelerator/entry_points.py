@@ -14,14 +14,13 @@ import time
 import zlib
 from typing import TYPE_CHECKING
 
-from opforge import settings
+from opforge import formats, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
 GROUPS = ("opforge.accelerators", "opforge.op_builders", "opforge.sources")
-_FORMAT = 2
 _MAX_BYTES = 1 << 20
 # Two environments whose checksums are equal share a file. That is harmless, because its records are keyed by folder.
 _INDEX = f"entry_points-{zlib.crc32(os.fsencode(sys.prefix)):08x}.json"
@@ -150,7 +149,7 @@ def _read(path: str | None) -> dict[str, list[Any]]:
             content = json.loads(os.read(handle, status.st_size))
         finally:
             os.close(handle)
-        if content["format"] != _FORMAT:
+        if content["format"] != formats.ENTRY_POINTS:
             return {}
         folders: dict[str, list[Any]] = content["folders"]
         return folders if all(_is_valid(record) for record in folders.values()) else {}
@@ -171,7 +170,7 @@ def _write(path: str, folders: Iterable[Any]) -> None:
     import json
     import tempfile
 
-    text = json.dumps({"format": _FORMAT, "folders": folders})
+    text = json.dumps({"format": formats.ENTRY_POINTS, "folders": folders})
     folder = os.path.dirname(path)
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)

@@ -24,7 +24,9 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-VERSION = "v2"
+from opforge import formats
+
+VERSION = formats.STORE
 OLD_VERSIONS = ("v1",)
 """The folders of earlier formats. They are neither read nor changed; `cache clear --old` removes them."""
 INDEX = "index"

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from opforge import formats
 from opforge.errors import BuildError
 
 from . import staging
@@ -18,7 +19,7 @@ from .filesystem.disk import Stamp
 from .filesystem.files import write_file
 from .keys import key_of
 from .records import failures
-from .records.entry import BUILD, FORMAT, RECORD, record_text
+from .records.entry import BUILD, RECORD, record_text
 from .records.inputs import Inputs
 from .records.validity import Observation
 from .store import Match, Store
@@ -131,7 +132,7 @@ def keep(store: Store, plan_key: str, description: str, root_paths: Mapping[str,
     """
     record = {
         **result.record,
-        "format": FORMAT,
+        "format": formats.RECORD,
         "key": result.inputs.result_key(plan_key),
         "plan": plan_key,
         "description": description,

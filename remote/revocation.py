@@ -16,6 +16,7 @@ from collections.abc import Collection
 from datetime import datetime, timezone
 from typing import NamedTuple
 
+from opforge import formats
 from opforge.cache.filesystem.files import UNREADABLE
 from opforge.cache.keys import bytes_digest, canonical
 from opforge.cache.layout import DIGITS
@@ -30,7 +31,6 @@ from .statements import Signed
 from .stores.protocol import ObjectStore
 from .topics import MAX_FRAME_BYTES, frame, read_frame
 
-FORMAT = 1
 ENTRY = re.compile(rf"[0-9a-f]{{32}}-[0-9a-f]{{{DIGITS}}}")
 DATE = "%Y-%m-%dT%H:%M:%SZ"
 RENEW_SECONDS = 24 * 3600.0
@@ -74,7 +74,7 @@ def name_of(key: str) -> str:
 def to_bytes(revocations: Revocations) -> bytes:
     """Returns the canonical bytes of a list, which are signed."""
     date = time.strftime(DATE, time.gmtime(revocations.date))
-    value = {"kind": "revocations", "format": FORMAT, "key": revocations.key, "date": date}
+    value = {"kind": "revocations", "format": formats.WITHDRAWALS, "key": revocations.key, "date": date}
     return canonical({**value, "revoked": sorted(set(revocations.entries))})
 
 
@@ -83,7 +83,7 @@ def parse(data: bytes) -> Revocations:
     try:
         value = json.loads(data)
         entries = value["revoked"]
-        if value["kind"] != "revocations" or value["format"] != FORMAT:
+        if value["kind"] != "revocations" or value["format"] != formats.WITHDRAWALS:
             raise ValueError("it is no list of revoked offers that this opforge reads")
         if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
             raise ValueError("its entries are no texts")

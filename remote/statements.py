@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import opforge
+from opforge import formats
 from opforge.cache.filesystem.files import UNREADABLE
 from opforge.cache.keys import canonical
 from opforge.versions import version_of
@@ -24,8 +25,6 @@ from opforge.versions import version_of
 from .blobs import MAX_BLOB_BYTES, MAX_UNPACKED_BYTES, Blob, Tree
 from .signatures import signing
 
-FORMAT = 1
-"""The format of the statements that are written and read. It changes if the names or the meaning of the fields do."""
 OLDEST_OPFORGE = "0.1.0"
 """The oldest opforge that reads the facts that are written. An older one skips them, and says so."""
 MAX_BYTES, MAX_TREES, MAX_SIGNATURES = 8 << 20, 1000, 8
@@ -64,7 +63,7 @@ class Statement(NamedTuple):
     def data(self, limit: int = MAX_BYTES) -> bytes:
         """Returns the canonical bytes, which are signed. Raises ValueError if they are more than `limit`."""
         trees = [{"digest": tree.digest, "blob": tree.blob._asdict()} for tree in self.trees]
-        data = canonical({"statement": FORMAT, **self._asdict(), "trees": trees})
+        data = canonical({"statement": formats.STATEMENT, **self._asdict(), "trees": trees})
         if len(data) > limit:
             raise ValueError(f"its statement has {len(data)} bytes, and at most {limit} are read")
         return data
@@ -109,13 +108,13 @@ def _parse(data: bytes) -> Statement:
     value = json.loads(data)
     if not isinstance(value, dict) or type(value.get("statement")) is not int:
         raise UnreadableStatement("it is not a statement")
-    if value["statement"] != FORMAT:
+    if value["statement"] != formats.STATEMENT:
         raise UnreadableStatement(f"its format {value['statement']} is not read by this opforge: update opforge")
     for field, expected in FIELDS.items():
         if type(value.get(field)) is not expected:
             raise UnreadableStatement(f"its field {field!r} is {value.get(field)!r:.60}, not {expected.__name__}")
     if unknown := sorted(value.keys() - FIELDS.keys()):
-        raise UnreadableStatement(f"its field {unknown[0]!r:.60} is unknown in format {FORMAT}")
+        raise UnreadableStatement(f"its field {unknown[0]!r:.60} is unknown in format {formats.STATEMENT}")
     if not KIND.fullmatch(value["kind"]):
         raise UnreadableStatement(f"its kind is {value['kind']!r:.60}: expected lower-case letters, digits and '-'")
     if len(value["trees"]) > MAX_TREES:

@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from opforge import formats
 from opforge.cache.filesystem.files import UNREADABLE
 from opforge.cache.keys import canonical
 from opforge.errors import PublishError, StoreError
@@ -35,8 +36,6 @@ from .statements import DIGEST, KIND, MAX_SIGNATURES, Signed
 from .stores.protocol import Listed as StoredFile
 from .stores.protocol import ObjectStore, is_name
 
-FORMAT = 1
-"""The format of both forms of a topic's file."""
 FOLDER = "v1/topics/"
 MAX_ITEMS, MAX_ITEM_BYTES, MAX_FRAME_BYTES = 256, 128 << 10, 4 << 20
 MAX_LISTING_BYTES, MAX_LISTED, MAX_REASON = 16 << 20, 60_000, 500
@@ -44,7 +43,7 @@ MAX_LABEL = 100
 ATTEMPTS, FIRST_PAUSE, GROWTH, MAX_PAUSE = 40, 0.05, 1.5, 2.0
 """How often a file is written again after another publisher was quicker, and the pauses between, in seconds."""
 _NAME = re.compile(r"v1/topics/([a-z][a-z0-9-]{0,31})/([A-Za-z0-9_-][A-Za-z0-9._/-]*)\.json")
-_HEAD, _TAIL = b'{"format":%d,"items":[' % FORMAT, b"]}"
+_HEAD, _TAIL = b'{"format":%d,"items":[' % formats.TOPIC, b"]}"
 _BEGIN, _MIDDLE = b'{"item":', b',"signatures":['
 _SIGNATURE = rb'"[A-Za-z0-9._-]{1,63}:[A-Za-z0-9+/]{86}=="'
 _SIGNATURES = re.compile(rb"(?:" + _SIGNATURE + rb"(?:," + _SIGNATURE + rb")*)?")
@@ -75,7 +74,7 @@ class Listing(NamedTuple):
             label: {"digest": entry.digest} | ({"withdrawn": entry.withdrawn} if entry.withdrawn else {})
             for label, entry in self.statements.items()
         }
-        data = canonical({"format": FORMAT, **self._asdict(), "statements": listed})
+        data = canonical({"format": formats.TOPIC, **self._asdict(), "statements": listed})
         if len(data) > MAX_LISTING_BYTES:
             raise ValueError(f"it would have {len(data)} bytes, more than {MAX_LISTING_BYTES}")
         return data
@@ -201,10 +200,10 @@ def any_listing(data: bytes) -> Listing:
 def _listing(value: Any) -> Listing:
     if not isinstance(value, dict) or type(value.get("format")) is not int:
         raise ValueError("it is not the file of a topic")
-    if value["format"] != FORMAT:
-        raise ValueError(f"its format is {value['format']}, and this opforge reads {FORMAT}: update opforge")
+    if value["format"] != formats.TOPIC:
+        raise ValueError(f"its format is {value['format']}, and this opforge reads {formats.TOPIC}: update opforge")
     if unknown := sorted(value.keys() - {"format", *Listing._fields}):
-        raise ValueError(f"its field {unknown[0]!r:.60} is unknown in format {FORMAT}")
+        raise ValueError(f"its field {unknown[0]!r:.60} is unknown in format {formats.TOPIC}")
     kind, topic, sequence, listed = (value.get(name) for name in Listing._fields)
     if not isinstance(kind, str) or not KIND.fullmatch(kind) or not isinstance(topic, str):
         raise ValueError("its 'kind' or 'topic' is not a name")

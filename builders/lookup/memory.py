@@ -16,7 +16,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opforge import settings
+from opforge import formats, settings
 from opforge.builders import toolchains
 from opforge.builders.spec import abi, kernel_roots, machine
 from opforge.cache import machine_folder
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from opforge.builders.spec.op_spec import OpSpec
     from opforge.cache.store import Match, Source, Store
 
-FORMAT = 3
 LOOKUP_FIELDS = ("inputs", "shims")
 """The longest fields of a record. They are needed to choose an entry, and not to load it."""
 
@@ -66,7 +65,7 @@ class Lookup(NamedTuple):
         folders = [str(self.store.layout), *(str(source.layout) for source in self.sources)]
         # Not KernelRoots but tuples: the repr of a NamedTuple is Python code.
         parts = [list(map(tuple, part)) if part is spec.roots else part for part in spec]
-        value: list[object] = [FORMAT, *parts, requires, _working_folder(), _code_stamps(spec)[0]]
+        value: list[object] = [formats.LOOKUP, *parts, requires, _working_folder(), _code_stamps(spec)[0]]
         value += [sorted(self.root_paths.items()), sorted(programs), folders]
         value += [settings.variable("OPFORGE_PREBUILT"), self.exact, abi.INTERFACE, *machine.name_parts()]
         groups = (flag for group in spec.groups for flag in group.device_flags)
@@ -90,7 +89,7 @@ def recall(lookup: Lookup, programs: Mapping[str, object]) -> Entry | None:
     name, store = lookup.name(programs), lookup.store
     try:
         memory: Any = machine_folder.recall(name, kept)
-        if memory is None or memory["format"] != FORMAT or memory["name"] != name:
+        if memory is None or memory["format"] != formats.LOOKUP or memory["name"] != name:
             return None
         paths, record = memory["paths"], memory["record"]
         stamps = store.disk.flat_stamps(paths)
@@ -184,7 +183,7 @@ def remember(
     record = {name: value for name, value in entry.record.items() if name not in LOOKUP_FIELDS}
     name = lookup.name(programs)
     memory = {
-        "format": FORMAT,
+        "format": formats.LOOKUP,
         "name": name,
         "key": entry.key,
         "source": folders_of.index(entry.folder) if entry.folder in folders_of else -1,

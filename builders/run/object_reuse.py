@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
+from opforge import formats
 from opforge.builders.spec.build_plan import Step
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
@@ -14,8 +15,6 @@ from opforge.cache.records.validity import Observation
 
 from .job import Job
 from .provenance import Read
-
-FORMAT = 1
 
 
 def take(job: Job, work: str, steps: Sequence[Step], disk: Disk) -> dict[str, Inputs]:
@@ -57,4 +56,4 @@ def _unit_key(job: Job, step: Step) -> str:
     shared = job.plan.of(step.unit)._replace(
         op="", version="", sources=(), link_flags=(), libraries=(), stubs=(), kernels=()
     )
-    return key_of([FORMAT, shared.components(), step.unit])
+    return key_of([formats.OBJECT, shared.components(), step.unit])

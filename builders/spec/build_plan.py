@@ -6,12 +6,11 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from opforge import formats
 from opforge.cache.keys import key_of
 from opforge.cache.records.inputs import RootedPath
 
 from . import flag_paths
-
-FORMAT = 2
 
 
 class PlannedGroup(NamedTuple):
@@ -91,7 +90,7 @@ class BuildPlan(NamedTuple):
     @property
     def key(self) -> str:
         """The plan key."""
-        return key_of([FORMAT, self.components()])
+        return key_of([formats.PLAN, self.components()])
 
     def components(self) -> dict[str, Any]:
         """Returns the key's components by name, JSON-able: what `explain` compares."""

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from opforge import formats
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 
@@ -17,8 +18,6 @@ from . import abi, kernel_roots
 
 if TYPE_CHECKING:
     from .op_spec import OpSpec
-
-FORMAT = 2
 
 
 class Enters:
@@ -90,7 +89,7 @@ def describe(spec: OpSpec) -> dict[str, object]:
 
 def description_key(spec: OpSpec) -> str:
     """Returns the key under which prebuilt entries of this op are found. Raises SourceNotFoundError."""
-    return key_of([FORMAT, describe(spec)])
+    return key_of([formats.DESCRIPTION, describe(spec)])
 
 
 def _sources(spec: OpSpec) -> list[tuple[str, str, str]]:

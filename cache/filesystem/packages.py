@@ -12,10 +12,11 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from opforge import formats
+
 from .disk import Disk
 from .files import UNREADABLE, read_json, write_file
 
-FORMAT = 2
 KEPT_ANSWERS = ("toolchains", "packages.json")
 """Where a store keeps the answers."""
 DPKG, APK, PACMAN = "/var/lib/dpkg", "/lib/apk/db", "/var/lib/pacman/local"
@@ -40,7 +41,10 @@ class PackageFiles:
     def __init__(self, disk: Disk, kept: str = "") -> None:
         self._disk, self._kept = disk, kept
         self.database = next((path for path in _databases() if os.path.exists(path)), "")
-        self._state = [FORMAT, *([list(disk.stamp(path) or ()) for path in (self.database, f"{DPKG}/diversions")])]
+        self._state = [
+            formats.PACKAGE_LISTS,
+            *([list(disk.stamp(path) or ()) for path in (self.database, f"{DPKG}/diversions")]),
+        ]
         self._answers: dict[str, bool] = {}
         self._tops: frozenset[str] | None = None
         self._paths: frozenset[str] | None = None

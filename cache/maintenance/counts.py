@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from opforge import formats
 from opforge.cache import machine_folder
 from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_file, read_json, write_file
 from opforge.cache.machine_folder import COUNTS, MAX_COUNTS_BYTES
@@ -25,7 +26,6 @@ NAMES = ("cached", "prebuilt", "missed", "built", "failed", "waited", "saved", "
 """What is counted: look-ups that found an entry in the store, or in a layer or a remote; those that found none; what
 followed; then seconds: what the hits saved, and what builds and waits took."""
 SUMS = f"{COUNTS}.json"
-FORMAT = 1
 DAYS = 30
 """How many days have sums of their own."""
 MAX_STORES = 256
@@ -256,7 +256,7 @@ def _logs(folder: str, folded: Any) -> list[str]:
 def _read_sums(folder: str) -> dict[str, Any]:
     try:
         data = read_json(os.path.join(folder, SUMS))
-        if isinstance(data, dict) and data["format"] == FORMAT and isinstance(data["stores"], dict):
+        if isinstance(data, dict) and data["format"] == formats.COUNTS and isinstance(data["stores"], dict):
             return data
     except UNREADABLE:
         pass
@@ -264,7 +264,7 @@ def _read_sums(folder: str) -> dict[str, Any]:
 
 
 def _write_sums(folder: str, data: Mapping[str, Any]) -> None:
-    write_file(os.path.join(folder, SUMS), json.dumps({**data, "format": FORMAT}).encode())
+    write_file(os.path.join(folder, SUMS), json.dumps({**data, "format": formats.COUNTS}).encode())
 
 
 @contextmanager

@@ -16,6 +16,7 @@ import stat
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
+from opforge import formats
 from opforge.cache.filesystem.disk import ABSENT, FlatStamps, PathStamp
 from opforge.cache.filesystem.files import MAX_RECORD_BYTES, read_file, read_json
 from opforge.cache.layout import entry_name
@@ -23,9 +24,7 @@ from opforge.trust import others_bits
 
 RECORD, BUILD = "record.json", "build.json"
 RECORD_KEY = "record_key"
-FORMAT = 1
-"""The format of the records that are written."""
-READ_FORMATS = range(1, FORMAT + 1)
+READ_FORMATS = range(1, formats.RECORD + 1)
 """The formats of records that are read."""
 CHUNK = 32 << 10
 """Bytes read at a time: small enough that the same memory is reused, which is faster than new memory each time."""

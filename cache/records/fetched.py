@@ -10,12 +10,11 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from opforge import settings
+from opforge import formats, settings
 from opforge.cache.filesystem.disk import ABSENT, Disk
 from opforge.cache.filesystem.files import read_json
 from opforge.cache.layout import UNSIGNED
 
-FORMAT = 1
 TRUST_CHANGED = "the trust file has changed since its signature was verified"
 
 
@@ -39,7 +38,7 @@ class Fetched(NamedTuple):
 
     def to_bytes(self) -> bytes:
         """Returns the file's content."""
-        return json.dumps({"format": FORMAT, **self._asdict()}).encode()
+        return json.dumps({"format": formats.FETCHED, **self._asdict()}).encode()
 
     def problem(self, disk: Disk) -> str | None:
         """Returns why the entry may not be loaded before its signatures are verified again, or None."""
@@ -54,7 +53,7 @@ def trust_stamp(disk: Disk) -> tuple[int, ...]:
 def read(path: str) -> Fetched:
     """Returns what is kept of an offer. Raises one of UNREADABLE."""
     value: Any = read_json(path)
-    if value["format"] != FORMAT:
+    if value["format"] != formats.FETCHED:
         raise ValueError("of a format that is not read")
     texts = [value[name] for name in ("remote", "offer", "signer")]
     if not all(isinstance(text, str) for text in (*texts, *value["signatures"])):

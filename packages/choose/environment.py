@@ -7,6 +7,7 @@ import sys
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
+from opforge import formats
 from opforge.builders.spec import machine
 from opforge.builders.spec.machine import Machine
 from opforge.versions import version_of
@@ -15,7 +16,6 @@ DEVICES = {"cuda": "cuda", "rocm": "hip", "xpu": "xpu"}
 """Backend of a variant -> device of a target."""
 STATED = {"cuda": "cuda", "hip": "rocm", "xpu": "xpu"}
 """Name in torch's version.py -> the backend that torch was built for."""
-FORMAT = 1
 
 
 class Environment(NamedTuple):
@@ -42,7 +42,7 @@ class Environment(NamedTuple):
             device: {**value._asdict(), "torch_libraries": sorted(value.torch_libraries)}
             for device, value in self.machines.items()
         }
-        return {"format": FORMAT, **self._asdict(), "machines": machines}
+        return {"format": formats.MACHINE, **self._asdict(), "machines": machines}
 
 
 def here(backends: Collection[str] = ()) -> Environment:
@@ -122,8 +122,8 @@ def from_json(value: Any, where: str) -> Environment:
 
     expected = "what `opforge report --machine` writes"
     fields = Fields(value, where, expected)
-    if fields.whole("format") != FORMAT:
-        raise fields.error(f"its format is {fields.whole('format')}, and this opforge reads {FORMAT}")
+    if fields.whole("format") != formats.MACHINE:
+        raise fields.error(f"its format is {fields.whole('format')}, and this opforge reads {formats.MACHINE}")
     machines = {
         device: _machine(Fields(part, f"{where}: {device}", expected))
         for device, part in fields.table("machines").items()

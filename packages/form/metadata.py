@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from opforge import formats
 from opforge.cache.filesystem.files import read_file
 
 from . import names, version
@@ -19,8 +20,6 @@ MAX_BYTES = 4 << 20
 OURS = "x-opforge"
 SOURCES = "_source"
 """The folder of a variant with the sources of its library."""
-FORMAT = 1
-"""The format of what is under `x-opforge`."""
 TYPES = ("cann", "cpu", "cuda", "metal", "neuron", "rocm", "tpu", "xpu")
 ALGORITHMS = ("sha256", "sha512")
 MAX_FILES = 10_000
@@ -215,10 +214,10 @@ def _provenance(value: Any, where: str) -> Provenance | None:
 
 def _ours(fields: Fields, where: str) -> Mapping[str, Any]:
     ours = fields.table(OURS, {})
-    number = ours.get("format", FORMAT)
-    if ours and number != FORMAT:
+    number = ours.get("format", formats.VARIANT)
+    if ours and number != formats.VARIANT:
         raise fields.error(
-            f"{OURS!r} has the format {ascii(number)[:40]}, and this opforge reads {FORMAT}: update opforge"
+            f"{OURS!r} has the format {ascii(number)[:40]}, and this opforge reads {formats.VARIANT}: update opforge"
         )
     if "release" in ours:
         version.parse(ours["release"], where)

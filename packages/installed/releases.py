@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from opforge import formats
 from opforge.cache.filesystem.files import UNREADABLE, read_json
 from opforge.packages.choose.candidate import Candidate, from_json
 from opforge.packages.form import version
@@ -13,8 +14,6 @@ from opforge.packages.form.json_text import is_sha256
 from opforge.packages.form.version import Range, Version
 
 from .layout import Root
-
-FORMAT = 1
 
 
 class InstalledVariant(NamedTuple):
@@ -66,7 +65,7 @@ def read(root: Root, name: str, number: Version) -> Installed | None:
     """Returns an installed release; None if it is not there, or its file cannot be read."""
     try:
         value = read_json(root.release(name, str(number)))
-        if value["format"] != FORMAT or value["name"] != name or value["version"] != str(number):
+        if value["format"] != formats.INSTALLED or value["name"] != name or value["version"] != str(number):
             return None
         # They become parts of paths.
         if not all(map(is_sha256, [part["digest"] for part in value["variants"]])):
@@ -97,7 +96,7 @@ def read(root: Root, name: str, number: Version) -> Installed | None:
 def to_json(release: Installed) -> dict[str, Any]:
     """Returns the content of an installed release's file."""
     return {
-        "format": FORMAT,
+        "format": formats.INSTALLED,
         "name": release.name,
         "version": str(release.version),
         "digest": release.digest,

@@ -22,12 +22,11 @@ from types import ModuleType
 from typing import Any
 
 import opforge
-from opforge import settings, trust
+from opforge import formats, settings, trust
 from opforge.builders.spec import machine
 from opforge.cache import machine_folder
 from opforge.cache.filesystem.files import changed_path, stamp_of
 
-FORMAT = 2
 CHECKOUT = "checkout"
 VARIABLES = ("OPFORGE_KERNELS", "OPFORGE_KERNEL_PATH")
 Stamps = list[list[Any]]
@@ -113,7 +112,16 @@ def _name_of(name: str, version: object, variant: str | None, caller: str) -> st
     if torch is None or (version is None and caller and not checkout):
         return ""
     is_locked = getattr(sys, "_is_gil_enabled", lambda: True)()
-    value = [FORMAT, "kernel", opforge.__version__, name, version, variant, checkout, settings.kernel_folders()]
+    value = [
+        formats.KERNEL_LOOKUP,
+        "kernel",
+        opforge.__version__,
+        name,
+        version,
+        variant,
+        checkout,
+        settings.kernel_folders(),
+    ]
     value += [is_locked, torch.__version__, torch.__file__, sys.platform, machine.libstdcxx(), *machine.name_parts()]
     return hashlib.sha256(repr(value).encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
@@ -134,7 +142,7 @@ def _recall(key: str) -> ModuleType | None:
     kept = machine_folder.kept_folders()
     try:
         memory: Any = machine_folder.recall(key, kept) if kept else None
-        if memory is None or memory["format"] != FORMAT or memory["key"] != key:
+        if memory is None or memory["format"] != formats.KERNEL_LOOKUP or memory["key"] != key:
             return None
         if any(stamp(folder) != expected for folder, expected in memory["stamps"]):
             return None

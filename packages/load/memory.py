@@ -7,10 +7,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from opforge import settings
+from opforge import formats, settings
 from opforge.cache import machine_folder
 
-from .get_kernel import FORMAT, Stamps, stamp
+from .get_kernel import Stamps, stamp
 
 RACY_NS = 2_000_000_000
 """A folder that was changed so shortly before may be changed again without another stamp."""
@@ -35,6 +35,13 @@ def remember(key: str, before: Stamps, root: str, scope: str, folder: str, modul
     newest = max([numbers[2] for _path, numbers in before if numbers] + [numbers[2] for numbers in own.values()])
     if time.time_ns() - newest < RACY_NS:
         return
-    value = {"format": FORMAT, "key": key, "stamps": before, "root": root, "scope": scope, "folder": folder}
+    value = {
+        "format": formats.KERNEL_LOOKUP,
+        "key": key,
+        "stamps": before,
+        "root": root,
+        "scope": scope,
+        "folder": folder,
+    }
     value |= {"module": module, "receipt": dict(own)}
     machine_folder.remember(key, json.dumps(value).encode())

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from opforge import formats
 from opforge.cache.records.entry import with_record_key
 from opforge.errors import PackError
 from opforge.packages.form import digests, metadata, names
@@ -78,7 +79,7 @@ def write(
         files=digests.of_folder(folder),
         kernel=commit,
         opforge={
-            "format": metadata.FORMAT,
+            "format": formats.VARIANT,
             "name": project.name,
             "release": str(project.version),
             "properties": properties.to_json(),

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from opforge import formats
 from opforge.cache.filesystem.files import write_file
 from opforge.errors import ExtraNotInstalledError, KernelFormatError
 from opforge.packages.form import names, toml_file, version
@@ -16,7 +17,6 @@ from opforge.packages.project import LOCK_FILE
 from opforge.packages.registry.release import LABEL
 
 FILE = LOCK_FILE
-FORMAT = 1
 MAX_BYTES = 32 << 20
 EXPECTED = "a file that `opforge lock` has written; to write it anew, remove it and run: opforge lock"
 HEAD = "Written by `opforge lock`. Do not edit it."
@@ -65,8 +65,10 @@ def read(path: str) -> Lock:
 def parse(table: dict[str, Any], path: str) -> Lock:
     """Returns the content of a lock file's table. Raises KernelFormatError."""
     fields = Fields(table, path, EXPECTED)
-    if fields.whole("format") != FORMAT:
-        raise fields.error(f"its format is {fields.whole('format')}, and this opforge reads {FORMAT}: update opforge")
+    if fields.whole("format") != formats.LOCK:
+        raise fields.error(
+            f"its format is {fields.whole('format')}, and this opforge reads {formats.LOCK}: update opforge"
+        )
     required = fields.table("required", {})
     for name, text in required.items():
         names.check(name, path)
@@ -125,7 +127,7 @@ def text(lock: Lock) -> str:
         raise ExtraNotInstalledError("Writing a lock file", "tomlkit", "packages") from error
     document = tomlkit.document()
     document.add(tomlkit.comment(HEAD))
-    document.add("format", tomlkit.item(FORMAT))
+    document.add("format", tomlkit.item(formats.LOCK))
     required = tomlkit.table()
     for name in sorted(lock.required):
         required.add(name, lock.required[name])

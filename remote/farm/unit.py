@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from opforge import formats
 from opforge.builders.spec.description import description_key
 from opforge.cache.filesystem.files import UNREADABLE, read_json
 from opforge.cache.records.entry import BUILD
@@ -18,7 +19,6 @@ from opforge.errors import BuilderError, OpforgeError
 if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
 
-FORMAT = 1
 DIFFERENT = (
     "this machine's files or attributes of the op are not those of the machine that asks. Install the same version"
     " on both, and restart a worker whose modules have changed"
@@ -54,7 +54,7 @@ class Unit(NamedTuple):
 
     def to_json(self) -> str:
         """Returns the text that goes to a worker."""
-        return json.dumps({"format": FORMAT, **self._asdict()})
+        return json.dumps({"format": formats.UNIT, **self._asdict()})
 
     def make(self) -> OpBuilder:
         """Returns the builder, on the worker's machine. Raises Refused, and what the builder's own code raises."""
@@ -77,10 +77,10 @@ def from_json(text: str) -> Unit:
     """Returns the unit that `to_json` wrote. Raises Refused for one of another opforge."""
     fields = json.loads(text)
     number = fields.pop("format", None)
-    if number != FORMAT or fields.keys() != set(Unit._fields):
+    if number != formats.UNIT or fields.keys() != set(Unit._fields):
         import opforge
 
-        raise Refused(f"opforge {opforge.__version__} reads units of format {FORMAT}, and this one has {number}")
+        raise Refused(f"opforge {opforge.__version__} reads units of format {formats.UNIT}, and this one has {number}")
     return Unit(**fields)
 
 

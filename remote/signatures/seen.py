@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from opforge import limit_settings, settings
+from opforge import formats, limit_settings, settings
 from opforge import trust as owners
 from opforge.cache.filesystem import lock
 from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_json, write_file
@@ -26,7 +26,7 @@ from opforge.remote.stores.urls import spelled, without_credentials
 from .signing import Named
 
 log = logging.getLogger("opforge")
-FOLDER, FORMAT = "seen", 1
+FOLDER = "seen"
 LOSS = "a revocation may be hidden from this machine later"
 HINT = "Set XDG_STATE_HOME to a folder of your own that stays"
 _warned = set[str]()
@@ -108,7 +108,7 @@ def _read(path: str) -> Seen:
     try:
         value: Any = read_json(path)
         known = Seen(value["number"], value["digest"])
-        if value["format"] != FORMAT or type(known.number) is not int or known.number < 0:
+        if value["format"] != formats.SEEN or type(known.number) is not int or known.number < 0:
             raise ValueError("of another format")
         if not isinstance(known.digest, str):
             raise TypeError("its digest is no text")
@@ -135,7 +135,7 @@ def _keep(path: str, store: str, signer: Named, stated: Seen, is_damaged: bool =
         _require_own(folder())
         with lock.hold(os.path.join(folder(), "lock"), "what was seen of remotes", limit_settings.lock_timeout()):
             if is_damaged or _read(path).number < stated.number:
-                write_file(path, json.dumps({"format": FORMAT, **parts}).encode())
+                write_file(path, json.dumps({"format": formats.SEEN, **parts}).encode())
     except LockTimeoutError as error:
         raise _Unkept(str(error)) from error
     except OSError as error:

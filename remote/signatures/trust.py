@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from opforge import limit_settings, settings
+from opforge import formats, limit_settings, settings
 from opforge import trust as owners
 from opforge.cache.filesystem import lock
 from opforge.cache.filesystem.files import can_write, make_folder, read_file, write_file
@@ -29,7 +29,6 @@ from opforge.remote.kind_table import KINDS
 from . import policy_json, signing
 from .policy_json import Field, Node
 
-FORMAT = 1
 REVOCATION_DAYS = 30.0
 """How old a list of revoked offers may be, unless the trust file says otherwise."""
 MAX_BYTES = 1 << 20
@@ -181,9 +180,9 @@ def parse(path: str, data: bytes | None) -> Trust:
 
 
 def _format(node: Node) -> int:
-    if type(node.value) is not int or node.value != FORMAT:
+    if type(node.value) is not int or node.value != formats.TRUST:
         raise ValueError("of another opforge")
-    return FORMAT
+    return formats.TRUST
 
 
 def _days(node: Node) -> float:
@@ -225,7 +224,7 @@ def _day(node: Node) -> str:
 
 DAY = "a day such as 2027-06-30, or an empty text"
 FILE: Mapping[str, Field] = {
-    "format": Field(str(FORMAT), _format),
+    "format": Field(str(formats.TRUST), _format),
     "revocation_days": Field("a number of days, more than 0", _days, REVOCATION_DAYS),
     "require_state": Field("true or false", policy_json.flag, False),
     "keys": Field("a list of keys", _keys),
@@ -271,7 +270,7 @@ def write(trust: Trust) -> None:
         {"key": str(entry.key), "for": list(entry.scopes), "until": entry.until, "revoked": entry.revoked}
         for entry in trust.keys
     ]
-    value: dict[str, object] = {"format": FORMAT, "revocation_days": trust.revocation_days}
+    value: dict[str, object] = {"format": formats.TRUST, "revocation_days": trust.revocation_days}
     value |= {"require_state": True} if trust.requires_state else {}
     value["keys"] = keys
     try:

@@ -17,7 +17,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-FORMAT = 1
+from opforge import formats
+
 MAX_MEMORY_BYTES = 4 << 20
 RACY_SECONDS = 2.0
 """A file that is younger may change again without a trace in its stamp, and is not remembered."""
@@ -62,7 +63,7 @@ def _recall(memory: str, stamps: list[list[Any]]) -> dict[str, tuple[str, str]] 
             if status.st_uid != os.geteuid() or status.st_mode & 0o022 or not stat.S_ISREG(status.st_mode):
                 return None
             data = json.loads(file.read(MAX_MEMORY_BYTES))
-        if data["format"] != FORMAT or data["stamps"] != stamps or data["user"] != _user():
+        if data["format"] != formats.SETTINGS_FILES or data["stamps"] != stamps or data["user"] != _user():
             return None
         return {str(name): (str(text), str(path)) for name, (text, path) in data["values"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -81,7 +82,7 @@ def _remember(memory: str, stamps: list[list[Any]], values: Mapping[str, tuple[s
         os.makedirs(os.path.dirname(memory), mode=0o700, exist_ok=True)
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "w") as file:
-            json.dump({"format": FORMAT, "stamps": stamps, "user": _user(), "values": values}, file)
+            json.dump({"format": formats.SETTINGS_FILES, "stamps": stamps, "user": _user(), "values": values}, file)
         os.replace(temporary, memory)
     except OSError:
         return

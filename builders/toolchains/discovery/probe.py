@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from opforge import formats
 from opforge.builders.toolchains import PASSED_ENV
 from opforge.cache.filesystem.disk import ABSENT, RACY_NS, Disk
 from opforge.cache.filesystem.files import UNREADABLE, read_json, renew, write_file
@@ -20,7 +21,6 @@ from opforge.errors import ToolchainError
 
 from . import configuration, programs, search
 
-FORMAT = 11
 PROGRAMS = ("cc1plus", "as", "ld")
 ADVICE = "Set CXX to a C++ compiler that works, such as g++ or clang++"
 RENEW_SECONDS = 24 * 3600.0
@@ -94,10 +94,10 @@ def cached_info(
         probe: Runs the compiler.
     """
     key = (*name, "", *programs.reached(name))
-    file = layout.path("toolchains", key_of([FORMAT, key]) + ".json")
+    file = layout.path("toolchains", key_of([formats.TOOLCHAIN, key]) + ".json")
     info = _infos.get(key) or _read(file, shape)
     if not info or _has_changed(info, disk):
-        info = {"format": FORMAT, **probe()}
+        info = {"format": formats.TOOLCHAIN, **probe()}
         racy = disk.now_ns() - RACY_NS
         changes_now = any(time > racy for stamp in info["stamps"].values() for time in stamp[1:3])
         if changes_now or key != (*name, "", *programs.reached(name)):
@@ -131,7 +131,7 @@ def _read(path: str, shape: Mapping[str, type]) -> CompilerInfo | None:
         info = read_json(path)
         renew(path, RENEW_SECONDS)
         # A changed letter of a version or a path would lead to a wrong plan, and to a wrong error.
-        intact = info["format"] == FORMAT and info.pop("digest") == key_of(info)
+        intact = info["format"] == formats.TOOLCHAIN and info.pop("digest") == key_of(info)
         return info if intact and all(isinstance(info[name], kind) for name, kind in shape.items()) else None
     except UNREADABLE:
         return None

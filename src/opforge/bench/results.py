@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
 
+from opforge import formats
 from opforge.errors import BenchFileError
 from opforge.ops.cases.form import OURS, UNITS
 
 from . import machine
 from .medians import METHOD, Median, fastest, median, speed_ratio
 
-FORMAT, VERSION = "opforge-bench", 1
+FORMAT, VERSION = "opforge-bench", formats.BENCH
 CEILING = "ceiling"
 
 

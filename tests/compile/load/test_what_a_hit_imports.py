@@ -21,7 +21,7 @@ assert op.origin == "cache", op.origin
 print(*sorted(name for name in sys.modules if name.split(".")[0] == "opforge"), sep="\\n")
 """
 PARTS = {
-    "opforge": "lazy settings trust",
+    "opforge": "formats lazy settings trust",
     "opforge.accelerator": "entry_points registry select target",
     "opforge.accelerator.devices": "cpu",
     "opforge.accelerator.host": "cpuid",

@@ -22,6 +22,8 @@ FOLDERS = (
     "examples",
 )
 SUFFIXES = (".py", ".c", ".cpp", ".cu", ".h", ".hpp", ".cl", ".sycl")
+NUMBER_OF_A_FORMAT = re.compile(r"^[A-Z_, ]*\bFORMAT\b[^=\n]*= *[^\n]*\d|^[A-Z_]*_FORMAT *= *\d", re.MULTILINE)
+"""A version of something on disk or on the wire, where it is declared."""
 NO_VERB = {"property", "cached_property", "setter", "fixture", "command", "group"}
 """Decorators of functions whose docstring need not begin with a verb: it names a value, or is the help of a command."""
 NOT_VERBS = {"As", "Its", "Always", "This"}
@@ -97,3 +99,17 @@ def test_every_docstring_of_a_function_begins_with_a_verb():
         for line, word in docstrings_without_a_verb(read(path))
     ]
     assert lines == [], "begin with what the function does: Returns, Builds, Writes"
+
+
+@pytest.mark.parametrize(
+    "code", ["FORMAT = 1", "_FORMAT = 2", "PLAN_FORMAT = 3", "A, FORMAT = 1, 2", "FORMAT: int = 4"]
+)
+def test_a_number_of_a_format_is_recognized(code):
+    assert NUMBER_OF_A_FORMAT.search(code)
+
+
+def test_every_number_of_a_format_stands_in_one_file():
+    product = [path for path in code_files() if path.endswith(".py") and path.split("/")[0] in (*FOLDERS[:7], "src")]
+    elsewhere = [path for path in product if NUMBER_OF_A_FORMAT.search(read(path))]
+    assert elsewhere == [], "declare it in opforge/formats.py"
+    assert "src/opforge/formats.py" in product

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from support import text_files
 from support.store.fake_op import DESCRIPTION, FakeOp
 
+from opforge import formats
 from opforge.builders.lookup.fit import host_problem
 from opforge.builders.spec.machine import this_machine
 from opforge.cache.filesystem.files import read_json
@@ -152,7 +153,7 @@ def test_how_another_entry_was_built_is_not_compared(fake_op):
     assert "what it was built from cannot be read" in fake_op.reasons()
 
 
-@pytest.mark.parametrize("number", [0, entries.FORMAT + 1, "1", None])
+@pytest.mark.parametrize("number", [0, formats.RECORD + 1, "1", None])
 def test_a_record_of_another_format_is_not_read(fake_op, number):
     path = os.path.join(fake_op.build().folder, entries.RECORD)
     text_files.write(os.path.dirname(path), entries.RECORD, json.dumps({**read_json(path), "format": number}))
