@@ -83,6 +83,7 @@ def _install(root: Root, choice: Choice, report: Report) -> Installed:
             source=str(verified.source.remote),
             yanked=verified.yanked,
             variants=tuple(variants[digest] for digest in sorted(variants)),
+            index=verified.index,
         )
         add.add_release(installed)
         return installed

@@ -38,7 +38,7 @@ def locked(registry, folder, upgrade=None):
 
 
 class TestMake:
-    def test_it_lists_every_release_with_every_variant_sorted(self, registry, project):
+    def test_it_lists_every_release_sorted(self, registry, project):
         registry.publish("acme/base", "1")
         registry.publish("acme/top", "2.3", depends={"acme/base": ">=1"})
         requires(project, top=">=2,<3")
@@ -49,8 +49,8 @@ class TestMake:
         lock = toml.loads((project / "opforge.lock").read_text())
         base, top = lock["kernel"]
         assert (base["name"], base["requires"]) == ("acme/base", ["acme/top >=1"])
-        assert (top["signer"], top["source"], top["state"]) == ("ci", registry.url, 1)
-        assert [part["label"] for part in top["variant"]] == ["torch-universal"]
+        assert (top["source"], top["state"]) == (registry.url, 1)
+        assert [*top] == ["name", "version", "digest", "source", "state", "requires"]  # the digest covers the variants
         assert locking.problems(str(project)) == []
 
     def test_the_same_choice_gives_the_same_bytes(self, registry, project):
@@ -107,6 +107,24 @@ class TestCheck:
         ]
         with pytest.raises(KernelLockError, match="Bring it up to date with: opforge lock"):
             locking.check(str(project))
+
+    @pytest.mark.parametrize(
+        ("old", "new"),
+        [
+            ('"acme/plain" = ">=1"', '"acme/plain" = ">=1,<9"'),
+            ('requires = ["project >=1"]', 'requires = ["project 7"]'),
+        ],
+    )
+    def test_what_it_says_of_the_project_is_compared(self, registry, project, old, new):
+        registry.publish()
+        requires(project, plain=">=1")
+        locked(registry, project)
+        assert locking.problems(str(project)) == []
+        text = (project / "opforge.lock").read_text()
+        assert old in text
+        write(project, "opforge.lock", text.replace(old, new))
+        expected = "acme/plain >=1 is required, and the lock file was made for something else"
+        assert locking.problems(str(project)) == [expected]
 
     def test_a_project_without_a_lock_file(self, project):
         requires(project, plain="1")
@@ -219,10 +237,10 @@ def content(registry, project):
         ('name = "acme/plain"', 'name = "../x"', "'../x' is not a name that can be used"),
         ('version = "1"', 'version = "one"', "'one' cannot be used"),
         ('digest = "', 'digest = "0', "its 'digest' is no SHA-256"),
-        ('label = "torch-universal"', 'label = "../torch"', "'../torch' is no label"),
-        ('blob = "', 'blob = "x', "a digest in it is no SHA-256"),
-        ("size = ", "size = -", "'size' is -"),
-        ('framework = "python"', 'framework = "jax"', "the properties of the variant have values that are not known"),
+        ('source = "', 'signer = "lab"\nsource = "', "acme/plain: 'signer' is not a field that is read"),
+        ("state = ", "[[kernel.variant]]\nx = ", "acme/plain: 'variant' is not a field that is read"),
+        ("[required]", "[policy]\nunsigned = true\n[required]", "'policy' is not a field that is read"),
+        ("state = ", "state = -", "'state' is -"),
         ("[[kernel]]", "[[kernel]", "it is no TOML"),
         ("[required]", "[required]\n'../x' = '1'", "'../x' is not a name"),
     ],
