@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from opforge.errors import RemoteError, SignatureError, StoreError
+from opforge.errors.base import printable
 
 from . import blobs, offers
 from .remotes import Remote
@@ -74,7 +75,14 @@ def _offered(description: str, listed: Listed, item: offers.Signed) -> Offered:
         return Offered(description, "", "", "", 0, "", signers, listed.modified, str(error))
     record, blob = offer.record, offer.blob
     return Offered(
-        description, record["op"], offer.entry, record["target"], blob.size, blob.name, signers, listed.modified
+        description,
+        record["op"],
+        offer.entry,
+        printable(str(record["target"])),  # nobody may have signed it
+        blob.size,
+        blob.name,
+        signers,
+        listed.modified,
     )
 
 

@@ -41,6 +41,7 @@ _BEGIN, _MIDDLE = b'{"item":', b',"signatures":['
 _SIGNATURE = rb'"[A-Za-z0-9._-]{1,63}:[A-Za-z0-9+/]{86}=="'
 _SIGNATURES = re.compile(rb"(?:" + _SIGNATURE + rb"(?:," + _SIGNATURE + rb")*)?")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_VERSION = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){1,3}")
 _KEY = re.compile(r"[0-9a-f]{32}")
 
 
@@ -120,7 +121,9 @@ def _parse(data: bytes, description: str) -> Offer:
     value = json.loads(data)
     if value["kind"] != "offer":
         raise UnreadableOffer(f"it is a signed {value['kind']!r}, and no offer")
-    oldest = str(value["opforge"])
+    oldest = value["opforge"]
+    if not isinstance(oldest, str) or not _VERSION.fullmatch(oldest):
+        raise UnreadableOffer(f"its oldest opforge is {ascii(oldest)[:50]}, and no version")
     if version_of(opforge.__version__) < version_of(oldest):
         raise UnreadableOffer(f"it needs opforge {oldest} or newer, and this is opforge {opforge.__version__}")
     if value["format"] not in READ_FORMATS:

@@ -47,14 +47,14 @@ class Installed(NamedTuple):
     yanked: str = ""
     """Why it was yanked, as far as was known when it was installed."""
     variants: tuple[InstalledVariant, ...] = ()
-    index: str = ""
+    index_kind: str = ""
     """Whether the index that named it was SIGNED or UNSIGNED; empty if none was read, as for a lock file."""
 
     @property
     def assurance(self) -> str:
         """Returns who has signed it, in words."""
         signed = f"signed by {self.signer}" if self.signer else "unsigned"
-        return f"{signed}, the index unsigned" if self.index == UNSIGNED else signed
+        return f"{signed}, the index unsigned" if self.index_kind == UNSIGNED else signed
 
 
 def versions(root: Root, name: str) -> list[Version]:
@@ -121,7 +121,7 @@ def to_json(release: Installed) -> dict[str, Any]:
         "signer": release.signer,
         "source": release.source,
         "yanked": release.yanked,
-        "index": release.index,
+        "index": release.index_kind,
         "variants": [
             {
                 "candidate": part.candidate.to_json(),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from opforge.errors import PublishError
+from opforge.errors.base import printable
 from opforge.packages.form import names, version
 from opforge.packages.form.json_text import Fields, canonical, is_sha256, parse_object
 from opforge.packages.form.version import Range, Version
@@ -77,8 +78,7 @@ def parse(data: bytes, name: str, where: str) -> Index:
         if number in releases:
             raise fields.error(f"version {number} is in it twice")
         # Nobody signs it: a reason must not control the terminal of those who read it.
-        shown = "".join(char if char.isprintable() else " " for char in yanked[:MAX_REASON])
-        releases[number] = Listed(str(digest), shown)
+        releases[number] = Listed(str(digest), printable(yanked[:MAX_REASON]))
     return Index(names.check(name), fields.whole("sequence"), releases)
 
 

@@ -56,7 +56,7 @@ class Verified(NamedTuple):
     sequence: int
     """Of the index that named it."""
     yanked: str
-    index: str = ""
+    index_kind: str = ""
     """Whether that index was SIGNED or UNSIGNED; empty if none was read."""
 
     @property
@@ -64,7 +64,7 @@ class Verified(NamedTuple):
         """Returns what nobody has signed, each with the kind of message that says it."""
         what, where = f"{self.release.name} {self.release.version}", self.source.remote
         lines = [] if self.signer else [("warning", f"{what} is unsigned: {where} has the option unsigned=1")]
-        if self.index == UNSIGNED:
+        if self.index_kind == UNSIGNED:
             text = f"the index of {self.release.name} is not signed: it may hide newer releases and yanks"
             lines.append(("note", f"{where}: {text} (see opforge tuf trust)"))
         return lines

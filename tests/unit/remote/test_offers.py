@@ -80,6 +80,13 @@ def test_an_offer_reads_back():
     ("changes", "problem"),
     [
         ({"opforge": "99.0"}, "it needs opforge 99.0 or newer, and this is opforge"),
+        ({"opforge": 7}, "its oldest opforge is 7, and no version"),
+        ({"opforge": None}, "its oldest opforge is None, and no version"),
+        ({"opforge": ""}, "its oldest opforge is '', and no version"),
+        ({"opforge": "soon"}, "its oldest opforge is 'soon', and no version"),
+        ({"opforge": "1.\x1b[2J"}, r"its oldest opforge is '1\.\\x1b\[2J', and no version"),
+        ({"opforge": ["0.1.0"]}, r"its oldest opforge is \['0\.1\.0'\], and no version"),
+        ({"opforge": "9" * 5000}, "and no version"),
         ({"format": 2}, "its format 2 is not read by this opforge"),
         ({"kind": "revocations"}, "it is a signed 'revocations', and no offer"),
         ({"description": "0" * 32}, "it was made for another description"),

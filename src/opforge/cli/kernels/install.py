@@ -123,7 +123,7 @@ def to_json(release: Installed) -> dict[str, Any]:
         "signer": release.signer,
         "source": release.source,
         "yanked": release.yanked,
-        "index": release.index,
+        "index": release.index_kind,
         "variants": [
             {"label": part.candidate.label, "digest": part.digest, "folder": part.folder, "size": part.size}
             for part in release.variants

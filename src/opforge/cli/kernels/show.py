@@ -235,7 +235,7 @@ def verify(names: Sequence[str], deep: bool, as_json: bool) -> None:
             "version": str(release.version),
             "folder": release.root.path,
             "signer": release.signer,
-            "index": release.index,
+            "index": release.index_kind,
             "problems": verification.problems(release, deep),
         }
         for release in releases
