@@ -12,7 +12,7 @@ from support.text_files import write
 from opforge.errors import KernelFormatError, KernelInstallError, KernelLockError
 from opforge.packages.form.version import Version
 from opforge.packages.installed import releases
-from opforge.packages.project import lock_file, locking, required
+from opforge.packages.project import lock_file, locking
 from opforge.packages.project.install import install_locked
 from opforge.packages.registry import index, publish, selection
 
@@ -281,24 +281,3 @@ def test_any_damage_is_read_or_refused(tmp_path_factory, data, at, removed):
         lock_file.read(str(path))
     except KernelFormatError:
         return
-
-
-class TestRequired:
-    def test_kernels_toml_serves_without_a_pyproject(self, project):
-        write(project, "kernels.toml", '"acme/relu" = ">=2"\n"acme/any" = "*"\n')
-        assert [(name, str(numbers)) for name, numbers in required.read(str(project)).kernels] == [
-            ("acme/any", "any"),
-            ("acme/relu", ">=2"),
-        ]
-
-    def test_the_hubs_own_table_is_read(self, project):
-        write(project, "pyproject.toml", '[tool.kernels.dependencies]\n"acme/relu" = 1\n')
-        assert [(name, str(numbers)) for name, numbers in required.read(str(project)).kernels] == [("acme/relu", "1")]
-
-    @pytest.mark.parametrize(
-        ("line", "text"), [('"x" = "1"', "'x' is not two parts"), ('"a/bc" = "~1"', "'~1' cannot")]
-    )
-    def test_a_wrong_line_is_refused(self, project, line, text):
-        write(project, "pyproject.toml", f"[tool.opforge.kernels]\n{line}\n")
-        with pytest.raises(KernelFormatError, match=text):
-            required.read(str(project))
