@@ -99,8 +99,8 @@ def signer(name: str = "") -> Signer:
     if not name and len(own) > 1:
         raise KeyFileError(
             f"{len(own)} secret keys are in {folder()}, and nothing says which one signs: {', '.join(own)}. Name it"
-            f" with --key, such as --key {own[0]}. Where there is no such option, as for a load with ?push=1, set it in the"
-            f' environment: OPFORGE_SIGNING_KEY="$(cat {path_of(own[0])})".'
+            f" with --key, such as --key {own[0]}. Where there is no such option, as for a load with ?push=1, set it"
+            f' in the environment: OPFORGE_SIGNING_KEY="$(cat {path_of(own[0])})".'
         )
     if not name and not own:
         raise KeyFileError(
