@@ -21,6 +21,7 @@ from typing import Any
 from opforge.cache.filesystem.files import UNREADABLE
 from opforge.cache.keys import key_of
 from opforge.errors import RemoteError
+from opforge.errors.base import printable
 
 from .stores.protocol import ObjectStore, Stored
 
@@ -136,4 +137,4 @@ class Claim:
 
 
 def _owner(stored: Stored) -> str:
-    return str(Claim._fields(stored).get("who") or "another machine")[:200]
+    return printable(str(Claim._fields(stored).get("who") or "another machine")[:200])

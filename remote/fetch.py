@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -33,6 +34,8 @@ from .stores.protocol import ObjectStore
 
 log = logging.getLogger("opforge")
 DAMAGED = "Remove that file, and publish again"
+MAX_REASONS = 5
+"""How many different reasons a warning has."""
 NOTHING = "it offers nothing for this description"
 
 
@@ -65,17 +68,30 @@ def candidates(
         raise StoreError(str(remote), f"reading {stored_name}", str(error), DAMAGED) from error
     trusted = trust.Trust("") if remote.is_unsigned else trust.read()
     judge = _Judge(store, remote, request, trusted, is_fresh)
-    usable = []
+    usable, refused = list[Candidate](), list[SignatureError]()
     for number, item in enumerate(items):
         where = f"{remote}, offer {number + 1}"
         try:
             usable.append(judge.candidate(item, where))
         except SignatureError as error:
             rejected.append(Rejected(where, error.reason))
-            log.warning("%s", error)
+            refused.append(error)
         except _Unfit as error:
             rejected.append(Rejected(where, str(error)))
+    if refused:
+        what = refused[0].what
+        if len(refused) > 1:
+            what = f"{request.op}: each of {len(refused)} offers of {remote}"
+        log.warning("%s", SignatureError(what, _counted([error.reason for error in refused]), refused[0].hint))
     return sorted(usable, key=lambda candidate: (-candidate.rank, candidate.offer.entry))
+
+
+def _counted(reasons: Sequence[str]) -> str:
+    """Returns the different reasons, each with how often it is there: a remote may have many bad offers."""
+    counts = Counter(reasons)
+    texts = [reason if count == 1 else f"{reason} ({count} times)" for reason, count in counts.most_common(MAX_REASONS)]
+    more = len(counts) - len(texts)
+    return "; ".join([*texts, f"and {more} other reasons"] if more else texts)
 
 
 class _Unfit(Exception):
@@ -174,7 +190,7 @@ def fetch_from(remote: Remote, request: Request, is_fresh: bool, rejected: list[
 
     Raises RemoteError, ExtraNotInstalledError, OSError: then the remote is left alone for a while.
     """
-    began, reasons = time.perf_counter(), list[Rejected]()
+    began, reasons, problems = time.perf_counter(), list[Rejected](), list[str]()
     try:
         store = open_store(remote.url, settings.offline())
         for candidate in candidates(store, remote, request, is_fresh, reasons):
@@ -186,11 +202,13 @@ def fetch_from(remote: Remote, request: Request, is_fresh: bool, rejected: list[
                 emit("fetch", op=request.op, seconds=seconds, **fields)
                 return True
             reasons.append(Rejected(f"{remote}, {candidate.offer.entry}", problem))
-            log.warning("%s: what %s offers cannot be used: %s", request.op, remote, problem)
+            problems.append(problem)
         answers.note_miss(remote, request, reasons[-1].reason if reasons else NOTHING)
         return False
     finally:
         rejected += reasons
+        if problems:
+            log.warning("%s: what %s offers cannot be used: %s", request.op, remote, _counted(problems))
 
 
 def _take(store: ObjectStore, remote: Remote, request: Request, candidate: Candidate) -> str:

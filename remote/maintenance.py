@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from opforge.errors import RemoteError, SignatureError, StoreError
+from opforge.errors.base import printable
 
 from . import blobs, kinds, removals, statements, topics, tuf
 from .remotes import Remote
@@ -97,7 +98,7 @@ def _item(topic: Topic, placed: Placed) -> Item:
         if kind is None:
             return item._replace(problem=f"the kind {topic.kind!r} is unknown to this opforge")
         shown = kind.shown(statements.parse_as(placed.signed.data, topic.kind, topic.topic))
-        return item._replace(name=shown.name, label=shown.label, target=shown.target)
+        return item._replace(name=shown.name, label=shown.label, target=printable(shown.target))
     except ValueError as error:
         return item._replace(problem=str(error))
 

@@ -10,6 +10,7 @@ revoked.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import time
 from collections.abc import Collection
@@ -20,7 +21,7 @@ from opforge import formats
 from opforge.cache.filesystem.files import UNREADABLE
 from opforge.cache.keys import bytes_digest, canonical
 from opforge.cache.layout import DIGITS
-from opforge.errors import PublishError, SettingError
+from opforge.errors import PublishError, SettingError, StoreError
 
 from .signatures import own_lists
 from .signatures.keys import Signer
@@ -38,6 +39,11 @@ RENEW_SECONDS = 24 * 3600.0
 FUTURE_SECONDS = 24 * 3600.0
 """How far ahead the date of a list may be: clocks differ."""
 ATTEMPTS = 8
+PUT_BACK = (
+    "%s is empty, and the key %s had revoked %d offer%s in it: the list was put back."
+    " What other machines have revoked with this key since, they must revoke again."
+)
+log = logging.getLogger("opforge")
 
 
 class Revocations(NamedTuple):
@@ -121,7 +127,7 @@ def publish(
 
     A list that has all of them and is newer than `renew_after` seconds is left as it is. The store may hand out an
     older list than this user's key has signed: it is refused, as today's date would make it pass for the newest; with
-    `restore` what the newer one had revoked is put back.
+    `restore`, and in a store that is empty, what the newer one had revoked is put back.
 
     Raises PublishError, StoreError, ValueError if the list there is damaged.
     """
@@ -132,8 +138,10 @@ def publish(
         if stored is not None:
             before = _own(store, signer, read_frame(stored.data))
         if before.date < newest.date or not newest.entries <= {*before.entries}:
-            if not restore:
+            if not restore and not (stored is None and _is_empty(store)):
                 raise _older(store, before, newest)
+            if not restore and newest.entries:
+                log.warning(PUT_BACK, store.url, key, len(newest.entries), "" if len(newest.entries) == 1 else "s")
             entries = {*entries, *newest.entries}
         own_lists.note(key, store.url, before.date, frozenset(before.entries))
         is_known = {*entries} <= {*before.entries}
@@ -151,6 +159,14 @@ def publish(
             own_lists.note(key, store.url, float(int(revocations.date)), frozenset(revocations.entries))
             return revocations
     raise PublishError("the list of revoked offers", store.url, "others kept changing it", "Try again")
+
+
+def _is_empty(store: ObjectStore) -> bool:
+    """Returns whether a store holds no offer: its folder was made anew. One that cannot list is not known to be."""
+    try:
+        return next(iter(store.list("v1/offers/")), None) is None
+    except StoreError:
+        return False
 
 
 def checked(entries: Collection[str]) -> list[str]:

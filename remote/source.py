@@ -123,12 +123,22 @@ class Remotes:
         for remote in self._remotes:
             reason = OFFLINE if settings.offline() and not remote.is_local else self._failed.get(remote, "")
             if not reason and not self._is_fresh:
-                reason = answers.failure(remote) or ("" if is_miss else answers.miss(remote, request))
+                reason = answers.failure(remote) or ("" if is_miss else self._miss(remote, request))
             if reason:
                 rejected.append(Rejected(str(remote), reason))
             else:
                 remotes.append(remote)
         return remotes
+
+    @staticmethod
+    def _miss(remote: Remote, request: Request) -> str:
+        """Returns why a remote is not asked again now; empty if it is, as for a load that would end in an error."""
+        reason = answers.miss(remote, request)
+        if not reason or settings.prebuilt() == "require":
+            return ""
+        from opforge.builders.waiting import build_notices  # its import takes longer than a request to a folder
+
+        return "" if build_notices.are_builds_forbidden() else reason
 
     def _fetch_once(self, remotes: list[Remote], request: Request, rejected: list[Rejected]) -> bool:
         """Asks the remotes under a lock, so that one process of a node fetches and the others wait for it."""

@@ -30,6 +30,7 @@ OLDEST_OPFORGE = "0.1.0"
 MAX_BYTES, MAX_TREES, MAX_SIGNATURES = 8 << 20, 1000, 8
 FIELDS = {"statement": int, "opforge": str, "kind": str, "topic": str, "trees": list, "facts": dict}
 FOLDER = "v1/statements/"
+VERSION = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){1,3}")
 KIND = re.compile(r"[a-z][a-z0-9-]{0,31}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -115,6 +116,8 @@ def _parse(data: bytes) -> Statement:
             raise UnreadableStatement(f"its field {field!r} is {value.get(field)!r:.60}, not {expected.__name__}")
     if unknown := sorted(value.keys() - FIELDS.keys()):
         raise UnreadableStatement(f"its field {unknown[0]!r:.60} is unknown in format {formats.STATEMENT}")
+    if not VERSION.fullmatch(value["opforge"]):
+        raise UnreadableStatement(f"its oldest opforge is {value['opforge']!r:.60}: expected a version such as 0.1.0")
     if not KIND.fullmatch(value["kind"]):
         raise UnreadableStatement(f"its kind is {value['kind']!r:.60}: expected lower-case letters, digits and '-'")
     if len(value["trees"]) > MAX_TREES:

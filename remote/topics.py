@@ -30,6 +30,7 @@ from opforge import formats
 from opforge.cache.filesystem.files import UNREADABLE
 from opforge.cache.keys import canonical
 from opforge.errors import PublishError, StoreError
+from opforge.errors.base import printable
 
 from .signatures import signing
 from .statements import DIGEST, KIND, MAX_SIGNATURES, Signed
@@ -222,8 +223,7 @@ def _entry(label: str, value: Any) -> Listed:
     if not isinstance(withdrawn, str):
         raise ValueError(f"why {ascii(label)[:40]} was withdrawn is not a text")
     # Nobody signs it: a reason must not control the terminal of those who read it.
-    shown = "".join(char if char.isprintable() else " " for char in withdrawn[:MAX_REASON])
-    return Listed(digest, shown)
+    return Listed(digest, printable(withdrawn[:MAX_REASON]))
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

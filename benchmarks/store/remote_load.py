@@ -44,7 +44,8 @@ def run(scratch: Scratch) -> Report:
         file.write(os.urandom(1 << 20))
     with open(os.path.join(base, "plain.cpp"), "w", encoding="utf-8") as source:
         source.write(SOURCE.replace("noise.bin", os.path.join(base, "noise.bin")))
-    settings = {"XDG_CONFIG_HOME": scratch.new_folder("config"), "BENCH_OP": base, "OPFORGE_REMOTES": ""}
+    settings = {"BENCH_OP": base, "OPFORGE_REMOTES": ""}
+    settings |= {name: scratch.new_folder(name) for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME")}
     scratch.run_child(CHILD, "key", **settings)
     scratch.run_child(CHILD, "push", f"file://{folder}", **settings, OPFORGE_CACHE_DIR=scratch.new_folder("builder"))
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=folder)) as server:

@@ -43,6 +43,11 @@ class no_builds:
         _forbidding.remove(self)
 
 
+def are_builds_forbidden() -> bool:
+    """Returns whether this process is in a `no_builds` scope."""
+    return bool(_forbidding)
+
+
 def check_builds_are_allowed(op: str, rejected: Iterable[object]) -> None:
     """Raises BuildForbiddenError within a `no_builds` scope. `rejected` are the stored entries that do not fit."""
     if _forbidding:

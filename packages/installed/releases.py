@@ -15,6 +15,8 @@ from opforge.packages.form.version import Range, Version
 
 from .layout import Root
 
+SIGNED, UNSIGNED = "signed", "unsigned"
+
 
 class InstalledVariant(NamedTuple):
     """A variant that is installed."""
@@ -45,6 +47,14 @@ class Installed(NamedTuple):
     yanked: str = ""
     """Why it was yanked, as far as was known when it was installed."""
     variants: tuple[InstalledVariant, ...] = ()
+    index_kind: str = ""
+    """Whether the index that named it was SIGNED or UNSIGNED; empty if none was read, as for a lock file."""
+
+    @property
+    def assurance(self) -> str:
+        """Returns who has signed it, in words."""
+        signed = f"signed by {self.signer}" if self.signer else "unsigned"
+        return f"{signed}, the index unsigned" if self.index_kind == UNSIGNED else signed
 
 
 def versions(root: Root, name: str) -> list[Version]:
@@ -87,7 +97,15 @@ def read(root: Root, name: str, number: Version) -> Installed | None:
             for part in value["variants"]
         )
         return Installed(
-            name, number, root, value["digest"], value["signer"], value["source"], value["yanked"], variants
+            name,
+            number,
+            root,
+            value["digest"],
+            value["signer"],
+            value["source"],
+            value["yanked"],
+            variants,
+            value.get("index", ""),
         )
     except UNREADABLE:
         return None
@@ -103,6 +121,7 @@ def to_json(release: Installed) -> dict[str, Any]:
         "signer": release.signer,
         "source": release.source,
         "yanked": release.yanked,
+        "index": release.index_kind,
         "variants": [
             {
                 "candidate": part.candidate.to_json(),

@@ -15,10 +15,17 @@ from opforge.remote.transfer import Report, ignore
 
 from . import hub_install, locking
 from .lock_file import LockedKernel
+from .locking import Say, silent
 
 
 def install_locked(
-    root: Root, folder: str, frozen: bool, all_platforms: bool, urls: Sequence[str], report: Report = ignore
+    root: Root,
+    folder: str,
+    frozen: bool,
+    all_platforms: bool,
+    urls: Sequence[str],
+    report: Report = ignore,
+    say: Say = silent,
 ) -> list[tuple[Installed, bool]]:
     """Installs a project's kernels; returns each release, and whether it was new. A lock file of the hub serves, too.
 
@@ -37,6 +44,7 @@ def install_locked(
     for kernel in lock.kernels:
         try:
             choice = _choice(kernel, locking.sources_of(kernel, urls), all_platforms)
+            say([choice.verified])
             installed.append(install.install(root, choice, report))
         except OpforgeError as error:
             missing.append(f"{kernel.name} {kernel.version}: {error}".replace("\n", "\n    "))

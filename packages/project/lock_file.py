@@ -1,4 +1,4 @@
-"""opforge.lock: every release that a project has chosen, with every variant, as TOML that is made for review."""
+"""opforge.lock: every release that a project has chosen, as TOML that is made for review."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from opforge.cache.filesystem.files import write_file
 from opforge.errors import ExtraNotInstalledError, KernelFormatError
 from opforge.packages.form import names, toml_file, version
 from opforge.packages.form.json_text import Fields, is_sha256
-from opforge.packages.form.properties import from_json as properties_from_json
 from opforge.packages.form.version import Version
 from opforge.packages.project import LOCK_FILE
-from opforge.packages.registry.release import LABEL
 
 FILE = LOCK_FILE
 MAX_BYTES = 32 << 20
@@ -22,31 +20,17 @@ EXPECTED = "a file that `opforge lock` has written; to write it anew, remove it 
 HEAD = "Written by `opforge lock`. Do not edit it."
 
 
-class LockedVariant(NamedTuple):
-    """A variant of a locked release."""
-
-    label: str
-    digest: str
-    """Of its files."""
-    blob: str
-    size: int
-    """Bytes of the blob."""
-    properties: Mapping[str, Any]
-
-
 class LockedKernel(NamedTuple):
-    """A release that was chosen."""
+    """A release that was chosen. Its variants and its signer are not in the file: the digest covers what is signed."""
 
     name: str
     version: Version
     digest: str
-    signer: str
     source: str
     state: int
     """Of the index that named it: an older index is refused."""
     requires: tuple[str, ...]
     """Why it is there: the project's own range, or the packages that need it."""
-    variants: tuple[LockedVariant, ...]
 
 
 class Lock(NamedTuple):
@@ -69,6 +53,7 @@ def parse(table: dict[str, Any], path: str) -> Lock:
         raise fields.error(
             f"its format is {fields.whole('format')}, and this opforge reads {formats.LOCK}: update opforge"
         )
+    fields.only(("format", "required", "kernel"))
     required = fields.table("required", {})
     for name, text in required.items():
         names.check(name, path)
@@ -85,6 +70,7 @@ def _kernel(value: Any, path: str) -> LockedKernel:
     fields = Fields(value, f"{path}: kernel", EXPECTED)
     name = names.check(fields.text("name"), path)
     fields.where = f"{path}: {name}"
+    fields.only(LockedKernel._fields)
     if not is_sha256(fields.text("digest")):
         raise fields.error("its 'digest' is no SHA-256")
     source = fields.text("source", "")
@@ -96,27 +82,10 @@ def _kernel(value: Any, path: str) -> LockedKernel:
         name,
         version.parse(fields.text("version"), fields.where),
         fields.text("digest"),
-        fields.text("signer", ""),
         source,
         fields.whole("state", 0),
         fields.texts("requires", ()),
-        tuple(_variant(part, fields.where) for part in fields.get("variant", list, "list of variants", [])),
     )
-
-
-def _variant(value: Any, where: str) -> LockedVariant:
-    fields = Fields(value, f"{where}: variant", EXPECTED)
-    label = fields.text("label")
-    if not LABEL.fullmatch(label):
-        raise fields.error(f"{ascii(label)[:100]} is no label")
-    if not is_sha256(fields.text("digest")) or not is_sha256(fields.text("blob")):
-        raise fields.error("a digest in it is no SHA-256")
-    properties = fields.table("properties")
-    try:
-        properties_from_json({**properties, "cxx": properties.get("cxx", ""), "arch": properties.get("arch", [])})
-    except ValueError as error:
-        raise fields.error(str(error)) from error
-    return LockedVariant(label, fields.text("digest"), fields.text("blob"), fields.whole("size"), properties)
 
 
 def text(lock: Lock) -> str:
@@ -135,21 +104,10 @@ def text(lock: Lock) -> str:
     kernels = tomlkit.aot()
     for kernel in sorted(lock.kernels, key=lambda kernel: kernel.name):
         table = tomlkit.table()
-        for field in ("name", "version", "digest", "signer", "source", "state"):
+        for field in ("name", "version", "digest", "source", "state"):
             value = getattr(kernel, field)
             table.add(field, value if isinstance(value, int) else str(value))
         table.add("requires", list(kernel.requires))
-        variants = tomlkit.aot()
-        for part in sorted(kernel.variants, key=lambda part: part.label):
-            entry = tomlkit.table()
-            for field in ("label", "digest", "blob", "size"):
-                entry.add(field, getattr(part, field))
-            properties = tomlkit.inline_table()
-            for field in sorted(part.properties):
-                properties.add(field, part.properties[field])
-            entry.add("properties", properties)
-            variants.append(entry)
-        table.add("variant", variants)
         kernels.append(table)
     document.add("kernel", kernels)
     return tomlkit.dumps(document)

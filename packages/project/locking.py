@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from opforge.errors import KernelLockError
 from opforge.packages.form import version
 from opforge.packages.form.version import Range
 from opforge.packages.registry import dependencies, selection
-from opforge.packages.registry.selection import Choice, Source
+from opforge.packages.registry.selection import Choice, Source, Verified
 
 from . import lock_file, required
-from .lock_file import Lock, LockedKernel, LockedVariant
+from .lock_file import Lock, LockedKernel
 from .required import Required
 
 
@@ -24,7 +24,17 @@ def current(folder: str) -> Lock | None:
         return None
 
 
-def make(folder: str, among: Sequence[Source], upgrade: Collection[str] | None = None) -> tuple[Lock, list[str]]:
+Say = Callable[[Sequence[Verified]], None]
+"""Gets the releases that were chosen, before anything is written or installed."""
+
+
+def silent(_chosen: Sequence[Verified]) -> None:
+    """Says nothing."""
+
+
+def make(
+    folder: str, among: Sequence[Source], upgrade: Collection[str] | None = None, say: Say = silent
+) -> tuple[Lock, list[str]]:
     """Returns the lock of a project, and what changed and what was yanked, a line each.
 
     What is locked stays as long as it is in the required range; `upgrade` names the packages that may change, all of
@@ -38,6 +48,7 @@ def make(folder: str, among: Sequence[Source], upgrade: Collection[str] | None =
     wanted_ranges = [(name, _kept(kept.get(name), numbers)) for name, numbers in needed.kernels]
     versions = {name: kernel.version for name, kernel in kept.items()}
     choices = dependencies.resolve(wanted_ranges, among, all_platforms=True, at_least=known_states, kept=versions)
+    say([choice.verified for choice in choices])
     lock = Lock(_ranges(needed), tuple(_locked(choice, needed, choices) for choice in choices))
     warnings = [
         f"warning: {verified.release.name} {verified.release.version} was yanked: {verified.yanked}"
@@ -54,7 +65,11 @@ def _kept(kernel: LockedKernel | None, numbers: Range) -> Range:
 
 
 def _ranges(needed: Required) -> dict[str, str]:
-    return {name: numbers.text or "*" for name, numbers in needed.kernels}
+    return {name: _shown(numbers) for name, numbers in needed.kernels}
+
+
+def _shown(numbers: Range) -> str:
+    return numbers.text or "*"
 
 
 def _locked(choice: Choice, needed: Required, choices: Sequence[Choice]) -> LockedKernel:
@@ -69,16 +84,9 @@ def _locked(choice: Choice, needed: Required, choices: Sequence[Choice]) -> Lock
         name,
         verified.release.version,
         verified.signed.digest,
-        verified.signer,
         str(verified.source.remote),
         verified.sequence,
         tuple(sorted(reasons)),
-        tuple(
-            LockedVariant(
-                part.label, part.digest, part.blob.sha256, part.blob.size, part.candidate.properties.to_json()
-            )
-            for part in verified.release.variants
-        ),
     )
 
 
@@ -110,6 +118,8 @@ def problems(folder: str) -> list[str]:
             lines.append(f"{name} {numbers} is required, and not in the lock file")
         elif locked[name].version not in numbers:
             lines.append(f"{name} {numbers} is required, and {locked[name].version} is locked")
+        elif lock.required.get(name) != _shown(numbers) or f"project {numbers}" not in locked[name].requires:
+            lines.append(f"{name} {numbers} is required, and the lock file was made for something else")
     own = {name for name, _numbers in needed.kernels}
     lines += [f"{name} is in the lock file, and not required any more" for name in sorted(set(lock.required) - own)]
     return lines

@@ -87,6 +87,7 @@ def _install(root: Root, choice: Choice, report: Report) -> Installed:
             source=str(verified.source.remote),
             yanked=verified.yanked,
             variants=tuple(variants[digest] for digest in sorted(variants)),
+            index_kind=verified.index_kind,
         )
         add.add_release(installed)
         return installed

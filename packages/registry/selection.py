@@ -11,6 +11,7 @@ from opforge.packages.choose import environment, order
 from opforge.packages.choose.environment import Environment
 from opforge.packages.form import version
 from opforge.packages.form.version import Range, Version
+from opforge.packages.installed.releases import SIGNED, UNSIGNED
 from opforge.remote import remotes, statements
 from opforge.remote.remotes import Remote
 from opforge.remote.signatures import trust
@@ -59,6 +60,18 @@ class Verified(NamedTuple):
     sequence: int
     """Of the index that named it."""
     yanked: str
+    index_kind: str = ""
+    """Whether that index was SIGNED or UNSIGNED; empty if none was read."""
+
+    @property
+    def unsigned(self) -> list[tuple[str, str]]:
+        """Returns what nobody has signed, each with the kind of message that says it."""
+        what, where = f"{self.release.name} {self.release.version}", self.source.remote
+        lines = [] if self.signer else [("warning", f"{what} is unsigned: {where} has the option unsigned=1")]
+        if self.index_kind == UNSIGNED:
+            text = f"the index of {self.release.name} is not signed: it may hide newer releases and yanks"
+            lines.append(("note", f"{where}: {text} (see opforge tuf trust)"))
+        return lines
 
 
 def sources(urls: Sequence[str] = ()) -> list[Source]:
@@ -95,7 +108,8 @@ def fetch_release(source: Source, listed: Index, number: Version) -> Verified:
         raise KernelInstallError(f"{listed.name} {number}", problem, advice)
     signer = verified_signer(source.remote, signed, listed.name, where)
     parsed = release.parse(signed.data, where, listed.name, number)
-    return Verified(parsed, signed, signer, source, listed.sequence, entry.withdrawn)
+    kind = SIGNED if source.tuf else UNSIGNED
+    return Verified(parsed, signed, signer, source, listed.sequence, entry.withdrawn, kind)
 
 
 def verified_signer(remote: Remote, signed: Signed, name: str, where: str) -> str:

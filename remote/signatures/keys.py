@@ -96,10 +96,16 @@ def signer(name: str = "") -> Signer:
     if command and not name:
         return lambda data: _by_command(command, data)
     own = names()
-    if not name and len(own) != 1:
-        choice = f"one of the keys {', '.join(own)}: name it with --key" if own else "a key: opforge key new NAME"
+    if not name and len(own) > 1:
         raise KeyFileError(
-            f"Nothing says what signs: expected {choice}, or set OPFORGE_SIGNING_KEY or OPFORGE_SIGNING_COMMAND."
+            f"{len(own)} secret keys are in {folder()}, and nothing says which one signs: {', '.join(own)}. Name it"
+            f" with --key, such as --key {own[0]}. Where there is no such option, as for a load with ?push=1, set it"
+            f' in the environment: OPFORGE_SIGNING_KEY="$(cat {path_of(own[0])})".'
+        )
+    if not name and not own:
+        raise KeyFileError(
+            "Nothing says what signs: expected a key (opforge key new NAME), OPFORGE_SIGNING_KEY or"
+            " OPFORGE_SIGNING_COMMAND."
         )
     secret = read(name or own[0])
     return lambda data: signing.sign(data, secret)

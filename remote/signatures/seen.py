@@ -68,12 +68,12 @@ def problem(
     """
     path = _path(store, signer)
     try:
-        known = _read(path)
-        if known.number > stated.number:
-            return f"it is {shown(stated.number)}, and {shown(known.number)} was seen before"
-        if known.number == stated.number and known.digest != stated.digest:
+        newest_kept = _read(path)
+        if newest_kept.number > stated.number:
+            return f"it is {shown(stated.number)}, and {shown(newest_kept.number)} was seen before"
+        if newest_kept.number == stated.number and newest_kept.digest != stated.digest:
             return f"it is not the {shown(stated.number)} that was seen before"
-        if known != stated:
+        if newest_kept != stated:
             _keep(path, store, signer, stated)
     except _Unkept as error:
         if is_required:
@@ -107,12 +107,12 @@ def _read(path: str) -> Seen:
     _require_own(os.path.dirname(path))
     try:
         value: Any = read_json(path)
-        known = Seen(value["number"], value["digest"])
-        if value["format"] != formats.SEEN or type(known.number) is not int or known.number < 0:
+        newest_kept = Seen(value["number"], value["digest"])
+        if value["format"] != formats.SEEN or type(newest_kept.number) is not int or newest_kept.number < 0:
             raise ValueError("of another format")
-        if not isinstance(known.digest, str):
+        if not isinstance(newest_kept.digest, str):
             raise TypeError("its digest is no text")
-        return known
+        return newest_kept
     except FileNotFoundError:
         return Seen()
     except OSError as error:
@@ -123,8 +123,8 @@ def _read(path: str) -> Seen:
 
 def _require_own(path: str) -> None:
     """Raises _Unkept if others could change what is kept in a folder."""
-    if found := owners.folder_problem(path, owners.trusted_ids(settings.trusted_owners())):
-        raise _Unkept(found[0])
+    if cause := owners.folder_problem(path, owners.trusted_ids(settings.trusted_owners())):
+        raise _Unkept(cause[0])
 
 
 def _keep(path: str, store: str, signer: Named, stated: Seen, is_damaged: bool = False) -> None:

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any, BinaryIO
 
 from opforge.errors import StoreError
+from opforge.errors.base import printable
 
 from . import preconditions
 from .protocol import Listed, ObjectStore, Stored, check_name, check_prefix, is_name
@@ -226,7 +227,7 @@ def _write(file: BinaryIO, chunk: Any, url: str, operation: str) -> None:
 def _reason(error: BaseException) -> str:
     """Returns the first line of a message: the others repeat it in the form of a debugger."""
     text = str(error).strip().partition("\n")[0]
-    return text[:MAX_REASON_CHARACTERS].rstrip(" .:") or type(error).__name__
+    return printable(text[:MAX_REASON_CHARACTERS]).rstrip(" .:") or type(error).__name__
 
 
 def _not_installed(parts: StoreUrl) -> StoreError:

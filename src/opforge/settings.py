@@ -283,11 +283,8 @@ def kernel_folders() -> tuple[tuple[str, str], ...]:
     """
     value = variable("OPFORGE_KERNEL_PATH")
     named = [os.path.abspath(os.path.expanduser(part)) for part in value.split(os.pathsep) if part] if value else []
-    return (
-        *((path, "folder") for path in named),
-        (f"{sys.prefix}/share/opforge", "environment"),
-        (data_dir(), "user"),
-    )
+    others = (f"{sys.prefix}/share/opforge", "environment"), (data_dir(), "user")
+    return (*((path, "folder") for path in named), *others)
 
 
 def has_kernels() -> bool:

@@ -164,11 +164,9 @@ class PackageTarget:
             NAME,
             Version(2, 3),
             "a" * 64,
-            "ci",
             "https://kernels.example",
             3,
             ("project >=2",),
-            (lock_file.LockedVariant(CPU, "a" * 64, "b" * 64, 10, CANDIDATES[0].properties.to_json()),),
         )
         here = releases.Installed(
             NAME,

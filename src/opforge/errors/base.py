@@ -40,6 +40,11 @@ def bullet_list(lines: Iterable[str]) -> str:
     return "".join(f"\n  - {line}" for line in lines)
 
 
+def printable(text: str) -> str:
+    """Returns a text that others chose without what could control a terminal: a space is in the place of each."""
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
 def log_line(log: str) -> str:
     """Returns the line that names the full log; "" if there is no log."""
     return f"\nfull log: {log}" if log else ""

@@ -41,6 +41,12 @@ def user(tmp_path, monkeypatch):
     loading.reset()
 
 
+def note(remote):
+    """Returns what is said of a registry without TUF metadata."""
+    problem = "the index of acme/plain is not signed: it may hide newer releases and yanks"
+    return f"note: {remote}: {problem} (see opforge tuf trust)\n"
+
+
 def test_from_a_project_to_a_loaded_kernel_and_back(user, tmp_path):
     remote, into = os.environ["OPFORGE_REMOTES"], os.environ["OPFORGE_KERNEL_PATH"]
     code, packed = user("pack", "--no-try", "--json")
@@ -49,17 +55,17 @@ def test_from_a_project_to_a_loaded_kernel_and_back(user, tmp_path):
     assert user("publish", remote)[1].startswith("published acme/plain 1, ")
     assert user("publish", remote)[1].startswith("is there already, unchanged: acme/plain 1")
     code, output = user("install", "acme/plain@1", "--into", into)
-    assert (code, output) == (0, f"installed acme/plain 1 (torch-universal) in {into}\n")
+    assert (code, output) == (0, f"{note(remote)}installed acme/plain 1 (torch-universal) in {into}\n")
     assert user("install", "acme/plain@1", "--into", into, "--json")[1]["kernels"][0]["new"] is False
     import opforge
 
     assert opforge.get_kernel("acme/plain").value() == 7
     assert user("list", "--json")[1]["kernels"][0]["source"] == remote
     assert user("info", "acme/plain")[1].splitlines()[1].startswith("1\tfolder\t\t")
-    assert user("verify", "--deep") == (0, f"acme/plain 1 in {into}: intact\n")
+    assert user("verify", "--deep") == (0, f"acme/plain 1 in {into}: intact, signed by ci, the index unsigned\n")
     assert user("remove", "acme/plain", "--into", into) == (0, f"removed acme/plain 1 from {into}\n")
     assert user("remove", "acme/plain", "--into", into)[0] == 1
-    assert user("list")[1] == "KERNEL\tVERSION\tVARIANTS\tSIZE\tWHERE\tFROM\n"
+    assert user("list")[1] == "KERNEL\tVERSION\tVARIANTS\tSIZE\tWHERE\tSIGNATURE\tFROM\n"
 
 
 def test_resolving_for_this_machine_and_for_another(user, tmp_path):
@@ -95,8 +101,8 @@ def test_a_project_is_locked_and_installed_by_its_lock(user, tmp_path, monkeypat
     write(tmp_path / "project", "pyproject.toml", '[tool.opforge.kernels]\n"acme/plain" = ">=1"\n')
     monkeypatch.chdir(tmp_path / "project")
     assert user("lock", "--check")[0] == 1
-    assert user("lock")[1] == "added acme/plain 1\n1 kernel in opforge.lock\n"
-    assert user("lock")[1] == "1 kernel in opforge.lock, unchanged\n"
+    assert user("lock")[1] == f"{note(remote)}added acme/plain 1\n1 kernel in opforge.lock\n"
+    assert user("lock")[1] == f"{note(remote)}1 kernel in opforge.lock, unchanged\n"
     assert user("lock", "--check") == (0, "opforge.lock is what the project requires\n")
     assert user("install", "--frozen", "--into", into)[0] == 0
     write(tmp_path / "project", "pyproject.toml", '[tool.opforge.kernels]\n"acme/plain" = ">=2"\n')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 
@@ -9,10 +10,11 @@ import pytest
 from support import sample_ops
 from support.remote.nodes import reasons
 
+import opforge
 from opforge.builders.lookup import finder
 from opforge.cache import current
 from opforge.cache.records.entry import with_record_key
-from opforge.errors import PrebuiltRequiredError, SettingError
+from opforge.errors import BuildForbiddenError, PrebuiltRequiredError, SettingError
 from opforge.remote import answers, op_statements, topics
 
 
@@ -26,6 +28,21 @@ def test_a_miss_is_remembered_and_asked_again_by_force(nodes, builder, entry, mo
     later = answers.time.time() + 601
     monkeypatch.setattr(answers.time, "time", lambda: later)
     assert nodes.fetch(builder)[0].key == entry.key
+
+
+@pytest.mark.parametrize("error", [PrebuiltRequiredError, BuildForbiddenError])
+def test_a_load_that_would_end_in_an_error_asks_again(nodes, builder, entry, monkeypatch, error):
+    """What was pushed a moment ago is there: that it was not ten minutes ago is no answer then."""
+    if error is PrebuiltRequiredError:
+        monkeypatch.setenv("OPFORGE_PREBUILT", "require")
+    scope = opforge.no_builds() if error is BuildForbiddenError else contextlib.nullcontext()
+    os.rename(nodes.offers_file(entry), nodes.folder / "kept")
+    nodes.enter("node")
+    with scope, pytest.raises(error):
+        builder.build()
+    os.rename(nodes.folder / "kept", nodes.offers_file(entry))
+    with scope:
+        assert nodes.fetch(builder)[0].key == entry.key
 
 
 def test_a_remote_that_fails_is_left_alone_and_costs_one_warning(nodes, builder, entry, monkeypatch, caplog):

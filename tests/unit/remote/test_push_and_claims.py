@@ -234,6 +234,15 @@ class TestClaim:
         assert "the wait for process" in caplog.text
         owner.end(is_published=True)
 
+    def test_its_owner_controls_no_terminal(self, nodes, quick, caplog):
+        name = claims.name_of("description", "cpu")
+        who = "process 7 on \x1b[2Jhost\n\u202e" + "x" * 1000
+        assert nodes.store.put_if_absent(name, canonical({"who": who, "count": 3, "state": "building"}))
+        assert claims.Claim(nodes.store, name).wait("relu", 0.3) is None
+        (record,) = caplog.records
+        assert "the wait for process 7 on  [2Jhost  xxx" in record.getMessage()
+        assert record.getMessage().isprintable() and len(record.getMessage()) < 300
+
     def test_one_that_has_just_changed_is_not_void(self, nodes, quick, monkeypatch):
         """A waiter looks rarely: the time since its last look says nothing if the claim has changed meanwhile."""
         monkeypatch.setattr(claims, "FIRST_PAUSE", 2.0)

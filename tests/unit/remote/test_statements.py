@@ -89,6 +89,11 @@ def test_a_statement_reads_back():
     ("changes", "problem"),
     [
         ({"opforge": "99.0"}, "it needs opforge 99.0 or newer, and this is opforge"),
+        ({"opforge": 7}, "its field 'opforge' is 7, not str"),
+        ({"opforge": ""}, "its oldest opforge is '': expected a version such as 0.1.0"),
+        ({"opforge": "soon"}, "its oldest opforge is 'soon': expected a version"),
+        ({"opforge": "1.\x1b[2J"}, r"its oldest opforge is '1.\x1b[2J': expected a version"),
+        ({"opforge": "9" * 5000}, "expected a version"),
         ({"statement": 2}, "its format 2 is not read by this opforge: update opforge"),
         ({"statement": True}, "it is not a statement"),
         ({"kind": "package"}, "it is a statement of the kind 'package', and not 'op'"),

@@ -13,7 +13,7 @@ from opforge.cli import messages
 from opforge.cli.guard import FAILED, Guarded, json_option
 from opforge.cli.output import emit_json
 
-from .options import into_options, is_folder, remote_option, root_of
+from .options import into_options, is_folder, remote_option, root_of, show_unsigned
 from .transfers import Transfers
 
 if TYPE_CHECKING:
@@ -60,11 +60,14 @@ def install(
         from opforge.packages.project import install as project_install
 
         with Transfers(as_json) as transfers:
-            results = project_install.install_locked(root, os.getcwd(), frozen, all_platforms, urls, transfers)
+            results = project_install.install_locked(
+                root, os.getcwd(), frozen, all_platforms, urls, transfers, show_unsigned
+            )
     elif frozen:
         raise click.UsageError("--frozen installs the project's own kernels: name none")
     # All are chosen before the first is installed: one that is not there changes nothing.
     chosen = [_chosen(text, urls, all_platforms) for text in kernels if not is_folder(text)]
+    show_unsigned([choice.verified for choices in chosen for choice in choices])
     for text in filter(is_folder, kernels):
         results.append((_from_folder(root, text), True))
     from opforge.packages.registry.install import install as install_choice
@@ -120,6 +123,7 @@ def to_json(release: Installed) -> dict[str, Any]:
         "signer": release.signer,
         "source": release.source,
         "yanked": release.yanked,
+        "index": release.index_kind,
         "variants": [
             {"label": part.candidate.label, "digest": part.digest, "folder": part.folder, "size": part.size}
             for part in release.variants

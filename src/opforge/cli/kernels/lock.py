@@ -11,7 +11,7 @@ import click
 from opforge.cli.guard import FAILED, Guarded, json_option
 from opforge.cli.output import counted, emit_json
 
-from .options import remote_option
+from .options import remote_option, show_unsigned
 
 
 @click.command("lock", cls=Guarded)
@@ -23,8 +23,8 @@ from .options import remote_option
 def command(check: bool, upgrade: bool, names: Sequence[str], urls: Sequence[str], as_json: bool) -> None:
     """Choose a release of each kernel that the project requires, and write them into opforge.lock.
 
-    The project's kernels are those in [tool.opforge.kernels] of pyproject.toml, or in kernels.toml. The file lists
-    every variant of each release, so it serves every machine. --check asks no remote.
+    The project's kernels are those in [tool.opforge.kernels] of pyproject.toml, or in kernels.toml. The file has
+    the digest of each release, which covers every variant, so it serves every machine. --check asks no remote.
 
     \b
     Examples:
@@ -55,7 +55,7 @@ def command(check: bool, upgrade: bool, names: Sequence[str], urls: Sequence[str
                 click.echo(f"{lock_file.FILE} is what the project requires")
         sys.exit(FAILED if problems else 0)
     chosen = names if names else () if upgrade else None
-    lock, changes = locking.make(folder, selection.sources(urls), chosen)
+    lock, changes = locking.make(folder, selection.sources(urls), chosen, show_unsigned)
     is_new = lock_file.write(folder, lock)
     if as_json:
         kernels = [

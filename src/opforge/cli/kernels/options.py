@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from opforge.cli import messages
+
 if TYPE_CHECKING:
     from opforge.packages.installed.layout import Root
+    from opforge.packages.registry.selection import Verified
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,6 +36,12 @@ def remote_option(command: F) -> F:
         metavar="URL",
         help="This remote, in place of OPFORGE_REMOTES. Repeatable.",
     )(command)
+
+
+def show_unsigned(chosen: Sequence[Verified]) -> None:
+    """Prints what nobody has signed of the releases that were chosen."""
+    for kind, text in dict.fromkeys(line for verified in chosen for line in verified.unsigned):
+        messages.show(kind, text)
 
 
 def is_folder(kernel: str) -> bool:

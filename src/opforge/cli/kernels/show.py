@@ -57,11 +57,17 @@ def list_command(as_json: bool) -> None:
             ", ".join(part.candidate.label for part in release.variants),
             size_text(sum(part.size for part in release.variants)),
             release.root.scope,
+            release.assurance,
             release.source,
         )
         for release in releases
     ]
-    show_table(("KERNEL", "VERSION", "VARIANTS", "SIZE", "WHERE", "FROM"), rows, numbers=("SIZE",), optional="FROM")
+    show_table(
+        ("KERNEL", "VERSION", "VARIANTS", "SIZE", "WHERE", "SIGNATURE", "FROM"),
+        rows,
+        numbers=("SIZE",),
+        optional="FROM",
+    )
 
 
 @click.command("info", cls=Guarded)
@@ -228,6 +234,8 @@ def verify(names: Sequence[str], deep: bool, as_json: bool) -> None:
             "name": release.name,
             "version": str(release.version),
             "folder": release.root.path,
+            "signer": release.signer,
+            "index": release.index_kind,
             "problems": verification.problems(release, deep),
         }
         for release in releases
@@ -237,9 +245,10 @@ def verify(names: Sequence[str], deep: bool, as_json: bool) -> None:
     if as_json:
         emit_json({"kernels": results, "missing": missing})
     else:
-        for result in results:
+        intact = [f"intact, {release.assurance}" for release in releases]
+        for number, result in enumerate(results):  # those that are damaged come last
             what = f"{result['name']} {result['version']} in {result['folder']}"
-            click.echo(f"{what}: {'; '.join(result['problems']) or 'intact'}")
+            click.echo(f"{what}: {'; '.join(result['problems']) or intact[number]}")
         for name in missing:
             click.echo(f"error: {name} is not installed", err=True)
     sys.exit(FAILED if missing or any(result["problems"] for result in results) else 0)

@@ -12,7 +12,7 @@ from support.text_files import write
 from opforge.errors import KernelFormatError, KernelInstallError, KernelLockError
 from opforge.packages.form.version import Version
 from opforge.packages.installed import releases
-from opforge.packages.project import lock_file, locking, required
+from opforge.packages.project import lock_file, locking
 from opforge.packages.project.install import install_locked
 from opforge.packages.registry import publish, selection
 from opforge.remote import topics
@@ -39,7 +39,7 @@ def locked(registry, folder, upgrade=None):
 
 
 class TestMake:
-    def test_it_lists_every_release_with_every_variant_sorted(self, registry, project):
+    def test_it_lists_every_release_sorted(self, registry, project):
         registry.publish("acme/base", "1")
         registry.publish("acme/top", "2.3", depends={"acme/base": ">=1"})
         requires(project, top=">=2,<3")
@@ -50,8 +50,8 @@ class TestMake:
         lock = toml.loads((project / "opforge.lock").read_text())
         base, top = lock["kernel"]
         assert (base["name"], base["requires"]) == ("acme/base", ["acme/top >=1"])
-        assert (top["signer"], top["source"], top["state"]) == ("ci", registry.url, 1)
-        assert [part["label"] for part in top["variant"]] == ["torch-universal"]
+        assert (top["source"], top["state"]) == (registry.url, 1)
+        assert [*top] == ["name", "version", "digest", "source", "state", "requires"]  # the digest covers the variants
         assert locking.problems(str(project)) == []
 
     def test_the_same_choice_gives_the_same_bytes(self, registry, project):
@@ -108,6 +108,24 @@ class TestCheck:
         ]
         with pytest.raises(KernelLockError, match="Bring it up to date with: opforge lock"):
             locking.check(str(project))
+
+    @pytest.mark.parametrize(
+        ("old", "new"),
+        [
+            ('"acme/plain" = ">=1"', '"acme/plain" = ">=1,<9"'),
+            ('requires = ["project >=1"]', 'requires = ["project 7"]'),
+        ],
+    )
+    def test_what_it_says_of_the_project_is_compared(self, registry, project, old, new):
+        registry.publish()
+        requires(project, plain=">=1")
+        locked(registry, project)
+        assert locking.problems(str(project)) == []
+        text = (project / "opforge.lock").read_text()
+        assert old in text
+        write(project, "opforge.lock", text.replace(old, new))
+        expected = "acme/plain >=1 is required, and the lock file was made for something else"
+        assert locking.problems(str(project)) == [expected]
 
     def test_a_project_without_a_lock_file(self, project):
         requires(project, plain="1")
@@ -220,10 +238,10 @@ def content(registry, project):
         ('name = "acme/plain"', 'name = "../x"', "'../x' is not a name that can be used"),
         ('version = "1"', 'version = "one"', "'one' cannot be used"),
         ('digest = "', 'digest = "0', "its 'digest' is no SHA-256"),
-        ('label = "torch-universal"', 'label = "../torch"', "'../torch' is no label"),
-        ('blob = "', 'blob = "x', "a digest in it is no SHA-256"),
-        ("size = ", "size = -", "'size' is -"),
-        ('framework = "python"', 'framework = "jax"', "the properties of the variant have values that are not known"),
+        ('source = "', 'signer = "lab"\nsource = "', "acme/plain: 'signer' is not a field that is read"),
+        ("state = ", "[[kernel.variant]]\nx = ", "acme/plain: 'variant' is not a field that is read"),
+        ("[required]", "[policy]\nunsigned = true\n[required]", "'policy' is not a field that is read"),
+        ("state = ", "state = -", "'state' is -"),
         ("[[kernel]]", "[[kernel]", "it is no TOML"),
         ("[required]", "[required]\n'../x' = '1'", "'../x' is not a name"),
     ],
@@ -264,24 +282,3 @@ def test_any_damage_is_read_or_refused(tmp_path_factory, data, at, removed):
         lock_file.read(str(path))
     except KernelFormatError:
         return
-
-
-class TestRequired:
-    def test_kernels_toml_serves_without_a_pyproject(self, project):
-        write(project, "kernels.toml", '"acme/relu" = ">=2"\n"acme/any" = "*"\n')
-        assert [(name, str(numbers)) for name, numbers in required.read(str(project)).kernels] == [
-            ("acme/any", "any"),
-            ("acme/relu", ">=2"),
-        ]
-
-    def test_the_hubs_own_table_is_read(self, project):
-        write(project, "pyproject.toml", '[tool.kernels.dependencies]\n"acme/relu" = 1\n')
-        assert [(name, str(numbers)) for name, numbers in required.read(str(project)).kernels] == [("acme/relu", "1")]
-
-    @pytest.mark.parametrize(
-        ("line", "text"), [('"x" = "1"', "'x' is not two parts"), ('"a/bc" = "~1"', "'~1' cannot")]
-    )
-    def test_a_wrong_line_is_refused(self, project, line, text):
-        write(project, "pyproject.toml", f"[tool.opforge.kernels]\n{line}\n")
-        with pytest.raises(KernelFormatError, match=text):
-            required.read(str(project))

@@ -95,6 +95,17 @@ class TestPush:
     def test_a_path_is_no_url_and_the_url_is_named(self, nodes):
         assert "expected a URL: write file:///shared/ops." in run(commands.group, "push", "/shared/ops", code=2)
 
+    def test_of_several_keys_one_must_be_named(self, nodes, built_entry):
+        nodes.enter("builder")
+        own_keys.create("lab")
+        shown = " ".join(run(commands.group, "push", nodes.url).split())
+        assert shown.startswith(
+            f"error: 2 secret keys are in {own_keys.folder()}, and nothing says which one signs: ci, lab."
+            " Name it with --key, such as --key ci."
+        )
+        assert f'OPFORGE_SIGNING_KEY="$(cat {own_keys.path_of("ci")})"' in shown
+        assert "1 entry pushed" in run(commands.group, "push", nodes.url, "--key", "lab", code=0)
+
     def test_a_server_that_is_away_is_one_error(self, nodes, built_entry):
         nodes.enter("builder")
         shown = run(commands.group, "push", DEAD)

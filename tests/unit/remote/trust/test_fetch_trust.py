@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 
 import pytest
 from support import sample_ops
@@ -150,6 +151,22 @@ class TestRevocation:
         listed = revocation.publish(nodes.store, keys.signer("ci"), "ci", restore=True)
         assert listed.entries == (entry.key,)
         nodes.push(entry)
+
+    def test_a_folder_that_was_made_anew_gets_back_what_was_revoked(self, nodes, entry, caplog):
+        other = "0" * 32 + "-" + "0" * 16
+        revocation.publish(nodes.store, keys.signer("ci"), "ci", [other])
+        shutil.rmtree(nodes.folder / "remote")
+        (nodes.folder / "remote").mkdir()
+        with caplog.at_level(logging.WARNING, "opforge"):
+            nodes.push(entry)
+        assert revocation.fetch(nodes.store, _trust().keys[0]).entries == (other,)
+        assert caplog.messages == [
+            f"{nodes.url} is empty, and the key ci had revoked 1 offer in it: the list was put back."
+            " What other machines have revoked with this key since, they must revoke again."
+        ]
+        caplog.clear()
+        nodes.push(entry)
+        assert not caplog.messages
 
     def test_a_publisher_refuses_an_older_list_than_it_has_seen(self, nodes, entry, monkeypatch):
         path = nodes.folder / "remote" / "v1" / "revoked" / "ci.json"
