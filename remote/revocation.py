@@ -23,6 +23,7 @@ from opforge.cache.keys import bytes_digest, canonical
 from opforge.cache.layout import DIGITS
 from opforge.errors import PublishError, SettingError, StoreError
 
+from . import topics
 from .signatures import own_lists
 from .signatures.keys import Signer
 from .signatures.seen import Seen
@@ -164,7 +165,7 @@ def publish(
 def _is_empty(store: ObjectStore) -> bool:
     """Returns whether a store holds no offer: its folder was made anew. One that cannot list is not known to be."""
     try:
-        return next(iter(store.list("v1/offers/")), None) is None
+        return next(iter(store.list(topics.FOLDER)), None) is None
     except StoreError:
         return False
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
 
 from opforge.cache.records.entry import with_record_key
-from opforge.remote import offers
+from opforge.remote import op_statements, topics
 from opforge.remote.signatures import keys, signing
+from opforge.remote.statements import Signed
 
 
 def texts(nodes, builder, caplog):
@@ -17,10 +17,10 @@ def texts(nodes, builder, caplog):
 
 
 def test_signatures_that_are_not_accepted(nodes, builder, entry, caplog):
-    (item,) = offers.read_frame(nodes.offers_file(entry).read_bytes())
+    (item,) = topics.read_frame(nodes.offers_file(entry).read_bytes())
     lab = signing.new_secret("lab")
     bad = [item._replace(signatures=()), item._replace(signatures=(signing.sign(item.data, lab),))] * 128
-    nodes.offers_file(entry).write_bytes(offers.frame(bad))
+    nodes.offers_file(entry).write_bytes(topics.frame(bad))
     (text,) = texts(nodes, builder, caplog)
     assert text.startswith(
         f"plain: each of 256 offers of {nodes.url} is rejected: it has no signature (128 times);"
@@ -29,14 +29,13 @@ def test_signatures_that_are_not_accepted(nodes, builder, entry, caplog):
 
 
 def test_libraries_that_are_not_there(nodes, builder, entry, caplog):
-    (item,) = offers.read_frame(nodes.offers_file(entry).read_bytes())
+    (item,) = topics.read_frame(nodes.offers_file(entry).read_bytes())
     nodes.blob_file(entry).unlink()
-    value = json.loads(item.data)
-    bad = []
+    offer, bad = op_statements.parse(item.data), []
     for number in range(40):
-        value["record"]["seconds"] = float(number)
-        data = offers.offer_bytes(with_record_key(value["record"]), value["description"], offers.Blob(**value["blob"]))
-        bad.append(offers.Signed(data, (signing.sign(data, keys.read("ci")),)))
-    nodes.offers_file(entry).write_bytes(offers.frame(bad))
+        record = with_record_key({**offer.record, "seconds": float(number)})
+        data = op_statements.statement(record, record["description"], offer.tree).data()
+        bad.append(Signed(data, (signing.sign(data, keys.read("ci")),)))
+    nodes.offers_file(entry).write_bytes(topics.frame(bad))
     (text,) = texts(nodes, builder, caplog)
     assert text.startswith(f"plain: what {nodes.url} offers cannot be used: ") and text.endswith(" (40 times)")
