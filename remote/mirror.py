@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ from typing import NamedTuple
 
 from opforge.errors import PublishError, StoreError
 
-from . import blobs, maintenance, offers, revocation
+from . import blobs, maintenance, offers, removals, revocation
 from .stores.protocol import ObjectStore
 
 REVOKED = "v1/revoked/"
@@ -72,13 +73,16 @@ def _copy_offers(
     accepts: Callable[[str], bool],
 ) -> Copied:
     name, size, problems, ready = offers.name_of(description), 0, list[str](), list[offers.Signed]()
+    had = list[offers.Blob]()
     for item in items:
         try:
             offer = offers.parse(item.data, description)
             if not accepts(offer.record["op"]):
                 continue
-            size += _copy_blob(source, target, offer.blob)
+            copied = _copy_blob(source, target, offer.blob)
+            size += copied
             ready.append(item)
+            had += [] if copied else [offer.blob]
         except (ValueError, StoreError) as error:
             problems.append(str(error))
     for _attempt in range(revocation.ATTEMPTS):
@@ -86,12 +90,20 @@ def _copy_offers(
         before = offers.read_frame(stored.data) if stored else []
         new = [item for item in ready if item not in before]
         if not new:
+            _keep(source, target, had)
             return Copied(description, 0, size, "; ".join(problems))
         replaced = {item.data for item in new}
         data = offers.frame([*(item for item in before if item.data not in replaced), *new][-offers.MAX_OFFERS :])
         if target.put_if_unchanged(name, data, stored.version) if stored else target.put_if_absent(name, data):
+            _keep(source, target, had)
             return Copied(description, len(new), size, "; ".join(problems))
     raise PublishError(description, target.url, "others kept changing its file of offers", "Try again")
+
+
+def _keep(source: ObjectStore, target: ObjectStore, had: list[offers.Blob]) -> None:
+    """Makes sure that blobs stay that the target had already. Raises BlobError, StoreError."""
+    for blob in had:
+        removals.keep(target, blob.name, functools.partial(_copy_blob, source, target, blob))
 
 
 def _copy_blob(source: ObjectStore, target: ObjectStore, blob: offers.Blob) -> int:

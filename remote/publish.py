@@ -1,6 +1,7 @@
 """Publishes entries to a remote: the blob first, then the file of offers by compare-and-swap.
 
-Two publishers at once lose nothing. One that is killed leaves at most a blob that nothing names.
+Two publishers at once lose nothing. One that is killed leaves at most a blob that nothing names. A blob that was there
+already may be about to be removed: see `removals`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from opforge.cache.records.entry import read_record
 from opforge.errors import PublishError
 from opforge.events import emit
 
-from . import blobs, offers, revocation
+from . import blobs, offers, removals, revocation
 from .remotes import Remote
 from .signatures.keys import Signer
 from .stores.protocol import ObjectStore
@@ -54,10 +55,17 @@ def push(store: ObjectStore, remote: Remote, folder: str, description: str, sign
             data = offers.offer_bytes(record, description, blob)
             item = offers.Signed(data, (signer(data),) if signer else ())
             file.seek(0)
-            store.put_if_absent(blob.name, file)
-        if signer:
-            revocation.publish(store, signer, item.signatures[0].name)
-        is_new = _add(store, remote, description, item, entry, what)
+            is_sent = store.put_if_absent(blob.name, file)
+            if signer:
+                revocation.publish(store, signer, item.signatures[0].name)
+            is_new = _add(store, remote, description, item, entry, what)
+            if not is_sent:
+
+                def send() -> None:
+                    file.seek(0)
+                    store.put_if_absent(blob.name, file)
+
+                removals.keep(store, blob.name, send)
     except ValueError as error:
         raise PublishError(what, str(remote), str(error), "Nothing was published") from error
     if is_new:

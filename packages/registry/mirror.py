@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import tempfile
 from collections.abc import Collection, Iterator
@@ -10,6 +11,8 @@ from typing import Any, NamedTuple
 from opforge.cache.filesystem.disk import digest_of
 from opforge.errors import KernelFormatError, StoreError
 from opforge.packages.form.version import Version
+from opforge.remote import removals
+from opforge.remote.offers import Blob
 from opforge.remote.stores.protocol import ObjectStore
 
 from . import index, release
@@ -103,15 +106,27 @@ def _copy_release(
         raise KernelFormatError(where, "there is no such release, although the index names it", "a complete remote")
     parsed = release.parse(release.split(stored.data, entry.digest, where).data, where, name, number)
     size = 0
+    had = list[functools.partial[int]]()
     for part in parsed.variants:
-        with tempfile.TemporaryFile() as file:
-            reported: Any = Reported(file, report, f"{name} {number} {part.label}", part.blob.size)
-            source.download(part.blob.name, reported, part.blob.size)
-            file.flush()
-            file.seek(0)
-            if digest_of(file.fileno()) != part.blob.sha256:
-                raise KernelFormatError(f"{source.url}/{part.blob.name}", "it has other bytes", "what its name says")
-            file.seek(0)
-            size += part.blob.size if target.put_if_absent(part.blob.name, file) else 0
+        send = functools.partial(_copy_blob, source, target, part.blob, report, f"{name} {number} {part.label}")
+        copied = send()
+        size += copied
+        if not copied:
+            had.append(send)
     target.put_if_absent(file_name, stored.data)
+    for send in had:
+        removals.keep(target, send.args[2].name, send)
     return size
+
+
+def _copy_blob(source: ObjectStore, target: ObjectStore, blob: Blob, report: Report, what: str) -> int:
+    """Copies a blob that the target lacks; returns its bytes. Raises StoreError, KernelFormatError."""
+    with tempfile.TemporaryFile() as file:
+        reported: Any = Reported(file, report, what, blob.size)
+        source.download(blob.name, reported, blob.size)
+        file.flush()
+        file.seek(0)
+        if digest_of(file.fileno()) != blob.sha256:
+            raise KernelFormatError(f"{source.url}/{blob.name}", "it has other bytes", "what its name says")
+        file.seek(0)
+        return blob.size if target.put_if_absent(blob.name, file) else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import tempfile
@@ -14,6 +15,7 @@ from opforge.packages.choose import candidate
 from opforge.packages.form import digests, metadata, names
 from opforge.packages.form.metadata import Metadata
 from opforge.packages.form.version import Version
+from opforge.remote import removals
 from opforge.remote.offers import Blob
 from opforge.remote.signatures.keys import Signer
 from opforge.remote.stores.protocol import ObjectStore
@@ -105,13 +107,14 @@ def publish(
         done = _same(store, current, packed, what, number)
         record(_listing(store, number, done.digest, what))
         return done
-    checks, variants = _checks(packed[0].folder), []
+    checks, variants, had = _checks(packed[0].folder), [], list[tuple[Packed, Blob]]()
     for part in packed:
         with tempfile.TemporaryFile() as file:
             blob = _blob(part, file, store.url)
             file.seek(0)
             reported: Any = Reported(file, report, part.label, blob.size)
-            store.put_if_absent(blob.name, reported)
+            if not store.put_if_absent(blob.name, reported):
+                had.append((part, blob))
         choice = candidate.of_metadata(part.label, part.metadata, part.folder, part.folder)
         variants.append(Variant(choice, part.digest, blob, checks.get((part.label, part.digest), UNRECORDED)))
     first = packed[0].metadata
@@ -129,6 +132,8 @@ def publish(
     release.parse(data, what, name, number)  # what nobody could read must not be published
     signed = SignedRelease(data, (signer(data),) if signer else ())
     store.put_if_absent(release.file_name(signed.digest), signed.file())
+    for part, blob in had:
+        removals.keep(store, blob.name, functools.partial(_send, store, part, report))
     edit = _listing(store, number, signed.digest, what)
     try:
         is_new = index.change(store, name, edit) is not None
@@ -141,6 +146,15 @@ def publish(
         return done
     record(edit)
     return Published(name, number, signed.digest, sum(part.blob.size for part in variants), is_new)
+
+
+def _send(store: ObjectStore, part: Packed, report: Report) -> None:
+    """Puts the blob of a variant into the store again. Raises PublishError, StoreError, OSError."""
+    with tempfile.TemporaryFile() as file:
+        blob = _blob(part, file, store.url)
+        file.seek(0)
+        reported: Any = Reported(file, report, part.label, blob.size)
+        store.put_if_absent(blob.name, reported)
 
 
 def _blob(part: Packed, file: IO[bytes], url: str) -> Blob:

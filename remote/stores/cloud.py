@@ -70,6 +70,16 @@ class CloudStore(ObjectStore):
                 raise self._size_error(operation, size, f"at most {limit}")
             return Stored(bytes(result.bytes()), _version(result.meta))
 
+    def exists(self, name: str) -> bool:
+        import obstore
+
+        with self._errors(f"look at {check_name(self.url, name)}"):
+            try:
+                obstore.head(self._store, name)
+            except FileNotFoundError:
+                return False
+            return True
+
     def download(self, name: str, file: BinaryIO, size: int) -> None:
         import obstore
 

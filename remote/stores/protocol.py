@@ -43,6 +43,10 @@ class ObjectStore(Protocol):
         """Returns an object; None if there is none. StoreError if it has more than `limit` bytes."""
         ...
 
+    def exists(self, name: str) -> bool:
+        """Returns whether there is an object of this name. Its bytes are not read."""
+        ...
+
     def download(self, name: str, file: BinaryIO, size: int) -> None:
         """Writes an object of exactly `size` bytes to `file`. A transfer that is cut is resumed where it ended."""
         ...

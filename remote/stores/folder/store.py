@@ -73,6 +73,15 @@ class FolderStore(ObjectStore):
             raise StoreError(self.url, f"get {name}", reason, "Remove it: opforge has not written it")
         return Stored(data, _version(data))
 
+    def exists(self, name: str) -> bool:
+        folders, leaf = _split(check_name(self.url, name))
+        with self._errors(f"look at {name}"):
+            try:
+                with tree.folder(self.path, folders) as parent:
+                    return _exists(parent, leaf)
+            except FileNotFoundError:
+                return False
+
     def download(self, name: str, file: BinaryIO, size: int) -> None:
         folders, leaf = _split(check_name(self.url, name))
         with self._errors(f"download {name}"):

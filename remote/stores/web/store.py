@@ -65,6 +65,9 @@ class WebStore(ObjectStore):
 
         return self._client.exchange(Request(operation, "GET", name), read)
 
+    def exists(self, name: str) -> bool:
+        return self._etag(name) is not None
+
     def download(self, name: str, file: BinaryIO, size: int) -> None:
         operation = f"download {check_name(self.url, name)}"
         start, done, furthest, etag = file.tell(), 0, 0, ""

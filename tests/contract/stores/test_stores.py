@@ -33,6 +33,12 @@ def test_an_object_that_does_not_exist_is_none(backend, missing):
     assert backend.store.get(missing, 100) is None
 
 
+def test_whether_there_is_an_object_is_known_without_its_bytes(backend, name):
+    assert not backend.store.exists(name) and not backend.store.exists("v2/deep/er/none")
+    backend.fill(name, b"an offer")
+    assert backend.store.exists(name)
+
+
 def test_an_empty_object_is_read(backend, name):
     backend.fill(name, b"")
     assert backend.store.get(name, 0).data == b""

@@ -185,9 +185,7 @@ def gc_command(url: str, unused_for: float | None, dry_run: bool, as_json: bool)
     from opforge.remote import maintenance
 
     _remote, store = opened(url)
-    removed = list(maintenance.unused(store, time.time(), unused_for))
-    for item in () if dry_run else removed:
-        store.delete(item.name)
+    removed = list((maintenance.unused if dry_run else maintenance.collect)(store, time.time(), unused_for))
     if as_json:
         records: list[dict[str, Any]] = [item._asdict() for item in removed]
         return emit_json({"removed": records, "dry_run": dry_run})
