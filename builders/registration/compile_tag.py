@@ -40,12 +40,17 @@ def behind(tag: str, ops: Mapping[str, Iterable[str]], fakes: Mapping[str, Calla
     own = OWN_TAG.sub("", tag)
     if not lines:
         return own
-    try:  # opforge's own ops in Python, with their backward, are those of its version
-        lines.append(importlib.metadata.version("opforge"))
-    except importlib.metadata.PackageNotFoundError:  # it is a folder on the path
-        pass
-    text = "\n".join(lines)
+    text = "\n".join([_version(), *lines])
     return f"{own}|opforge:{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+
+
+@functools.lru_cache(1)
+def _version() -> str:
+    """Returns opforge's version, which its own ops in Python and their backward are of; empty without metadata."""
+    try:
+        return importlib.metadata.version("opforge")
+    except importlib.metadata.PackageNotFoundError:  # it is a folder on the path
+        return ""
 
 
 def _each(names: Iterable[str]) -> Iterator[str]:
