@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from opforge.errors import LoadError
+from opforge.errors import LoadError, NamespaceClashError
 
 UNDEFINED = re.compile(r"undefined symbol: (\w+)")
 SOURCES = (".c", ".cc", ".cpp", ".cxx", ".cu", ".hip", ".sycl")
@@ -80,11 +80,17 @@ def schema_advice(torch: Any, schemas: list[str]) -> str:
     return "Look for an op that is defined twice, or a kernel for an op that no block defines"
 
 
-def is_registered(torch: Any, schema: str, suffix: str) -> bool:
-    """Returns whether an op of this name and overload exists, without an exception on the way, as torch.ops does."""
-    namespace, _, rest = schema.partition("(")[0].partition("::")
-    name, _, overload = rest.partition(".")
-    return torch._C._get_operation_overload(f"{namespace}{suffix}::{name}", overload) is not None
+def registration_error(op: str, path: str, problem: str, schemas: list[str], suffix: str) -> Exception:
+    """Returns the error for ops that torch refused: another library has one of them, or a schema cannot be read."""
+    import torch
+
+    for schema in schemas:
+        public, _, overload = schema.partition("(")[0].partition(".")
+        namespace, _, name = public.partition("::")
+        # As torch.ops finds it, without an exception on the way.
+        if torch._C._get_operation_overload(f"{namespace}{suffix}::{name}", overload) is not None:
+            return NamespaceClashError(op, public)
+    return LoadError(op, path, problem, schema_advice(torch, schemas))
 
 
 def check_sanitizers(op: str, path: str, needed: Sequence[str]) -> None:

@@ -6,12 +6,13 @@ import _ctypes
 import ctypes
 import importlib
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from opforge.cache.records.entry import Entry
-from opforge.errors import BuilderError, LoadError, NamespaceClashError
+from opforge.errors import BuilderError, NamespaceClashError
 
 from .spec.abi import PLAIN, REGISTER, STABLE
 
@@ -31,6 +32,7 @@ _torch_ops: set[str] = set()  # the names of the loaded ops of the `torch` ABI
 _owners: dict[str, str] = {}
 """Public namespace in torch.ops -> the op of the `torch` ABI that owns it. Another version gets others."""
 _namespaces: dict[str, list[str]] = {}  # entry key -> the namespaces in torch.ops that hold its ops
+_defined: dict[str, dict[str, None]] = {}  # entry key -> the public names of its ops in torch.ops, or their namespaces
 _fakes: dict[str, Callable[..., Any]] = {}
 """Public name in torch.ops -> the author's Python fake kernel."""
 
@@ -115,14 +117,14 @@ def load_entry(
         if loaded is None or typed != before:
             if abi == STABLE:
                 loaded = _load_stable(op, entry, fakes, roots)
-            elif abi == PLAIN:
-                loaded = _load_plain(op, entry, functions)
             else:
-                loaded = _load_torch(op, entry, roots)
+                loaded = _load_plain(op, entry, functions) if abi == PLAIN else _load_torch(op, entry, roots)
             _loaded[entry.key] = loaded, typed
         if fakes:
+            from .registration.fakes import register as register_fakes
+
             names = loaded.__names__ if isinstance(loaded, LoadedOp) else ()
-            _register_fakes(op, names, _namespaces.get(entry.key, []), fakes)
+            register_fakes(op, names, _namespaces.get(entry.key, []), fakes, _fakes)
         return loaded
 
 
@@ -147,18 +149,22 @@ def extended(library: Any, where: str) -> Any:
     return op
 
 
-def _register_fakes(op: str, names: tuple[str, ...], namespaces: list[str], fakes: Mapping[str, Any]) -> None:
-    import torch
+def tag_compile_caches(entry: str, names: Iterable[str]) -> None:
+    """Puts ops, by public name or all of a `namespace::`, into the keys of torch.compile's caches, with their entry.
 
-    for name, fake in fakes.items():
-        public = next((f"{space}::{name}" for space in namespaces if hasattr(getattr(torch.ops, space), name)), None)
-        if public is None:
-            unknown = "torch knows no such op of it: fake kernels are for what TORCH_LIBRARY blocks define"
-            advice = f"The library defines: {', '.join(names)}" if names else unknown
-            raise BuilderError(op, f"fakes names {name!r}", advice)
-        if _fakes.get(public) is not fake:
-            torch.library.register_fake(public, fake, allow_override=public in _fakes)
-            _fakes[public] = fake
+    The tag is composed when torch computes a key: later loads, and a tag that the user sets later, are in it.
+    """
+    _defined.setdefault(entry, {}).update(dict.fromkeys(names))
+    config = sys.modules.get("torch.compiler.config")  # which `import torch` imports
+    if config is not None and "cache_key_tag" not in vars(type(config)):
+        kind: Any = type(config)
+
+        def tag(config: Any) -> str:
+            from .registration import compile_tag
+
+            return compile_tag.behind(kind.__getattr__(config, "cache_key_tag"), {**_defined}, {**_fakes})
+
+        object.__setattr__(config, "__class__", type(kind.__name__, (kind,), {"cache_key_tag": property(tag)}))
 
 
 def open_library(op: str, entry: Entry) -> int:
@@ -197,17 +203,15 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Any], roots: Iterabl
     folders = "".join([f"{name}={path}\n" for name, path, _ in roots])
     problem = _REGISTER(_ctypes.dlsym(library, REGISTER))(suffix.encode(), os.fsencode(folders))
     if problem is not None:  # and nothing is registered
-        from . import load_advice
+        from .load_advice import registration_error
 
-        for name, schema in zip(qualified, schemas, strict=True):
-            if load_advice.is_registered(torch, schema, suffix):
-                raise NamespaceClashError(op, name)
-        raise LoadError(op, entry.library, problem.decode(errors="replace"), load_advice.schema_advice(torch, schemas))
+        raise registration_error(op, entry.library, problem.decode(errors="replace"), schemas, suffix)
     # Only the first version owns the public name.
     owners = {name.partition("::")[2]: name.partition("::")[0] + suffix for name in qualified}
     for name in qualified:
         _registered[name] = op
     _namespaces[entry.key] = [*dict.fromkeys(owners.values())]
+    tag_compile_caches(entry.key, [head.replace("::", f"{suffix}::", 1) for head in heads])
 
     # Read from the schemas: within torch.compile, torch cannot be queried for overloads.
     overloaded = {name.partition("::")[2].partition(".")[0] for name in heads if "." in name}
@@ -255,6 +259,7 @@ def _load_torch(op: str, entry: Entry, roots: Iterable[Any]) -> LoadedOp | Modul
 
     owned = _register_blocks(op, entry, roots)
     namespaces = _namespaces[entry.key] = owned or [op]
+    tag_compile_caches(entry.key, [f"{namespace}::" for namespace in namespaces])
     module = python_module.load(op, entry.library) if entry.record["python_module"] else None
     # An empty module is there for `import` to open the library: the blocks' ops are meant.
     if module is not None and not (owned and python_module.is_empty(module)):
@@ -275,9 +280,10 @@ def _register_blocks(op: str, entry: Entry, roots: Iterable[Any]) -> list[str]:
 
     A second version of an op gets namespaces of its own. It is refused if it registers ops when it is opened.
     """
-    if op in _torch_ops and _registers_when_opened(entry.library):
-        problem = "it registers ops with torch::RegisterOperators, and another version of it is in this process"
-        raise LoadError(op, entry.library, problem, "Restart the process, or register them with TORCH_LIBRARY")
+    if op in _torch_ops:
+        from .registration.without_block import refuse
+
+        refuse(op, entry.library)
     library, owned = open_library(op, entry), []
     if REGISTER in entry.record["exports"]:
         schemas = _schemas(op, entry, library, roots)
@@ -292,9 +298,3 @@ def _register_blocks(op: str, entry: Entry, roots: Iterable[Any]) -> list[str]:
         _owners.update(dict.fromkeys(declared, op))
     _torch_ops.add(op)
     return owned
-
-
-def _registers_when_opened(path: str) -> bool:
-    """Returns whether a library registers ops with torch without a block. Read only for a second version."""
-    with open(path, "rb") as file:
-        return b"N3c1017RegisterOperators" in file.read()

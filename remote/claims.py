@@ -2,9 +2,10 @@
 
     v1/claims/KEY.json     KEY stands for the description, the exact target and whether the library is portable
 
-The owner raises a counter every ten seconds. A waiter that has seen no change for thirty seconds, by its own clock,
-takes the claim over. When the library is published the claim is removed. If the build or the publication failed it
-says so, and those who wait build for themselves.
+The owner raises a counter every ten seconds, and writes how far its build is. A waiter that has seen no change for
+thirty seconds, by its own clock, takes the claim over, and so does one that has seen no progress for two minutes. When
+the library is published the claim is removed. If the build or the publication failed it says so, and those who wait
+build for themselves.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import threading
 import time
 from typing import Any
 
+from opforge.builders.run import ninja
 from opforge.cache.filesystem.files import UNREADABLE
 from opforge.cache.keys import key_of
 from opforge.errors import RemoteError
@@ -29,6 +31,10 @@ log = logging.getLogger("opforge")
 RENEW_SECONDS = 10.0
 VOID_SECONDS = 30.0
 """How long a claim may stay unchanged."""
+STALLED_SECONDS = 120.0
+"""How long a claim may be renewed without progress of the build."""
+MAX_WAIT_SECONDS = 1800.0
+"""How long a node waits for others, unless OPFORGE_LOCK_TIMEOUT says otherwise."""
 FIRST_PAUSE, MAX_PAUSE, GROWTH = 1.0, 10.0, 1.3
 """Seconds between two looks at another's claim. They grow, and each is shortened at random by up to a third: a thousand
 nodes must not be a thousand requests a second."""
@@ -51,7 +57,8 @@ class Claim:
         self._ended = threading.Event()
 
     def _content(self, state: str) -> bytes:
-        return json.dumps({"who": self._who, "count": self._count, "state": state}).encode()
+        fields = {"who": self._who, "count": self._count, "state": state, "progress": ninja.progress()}
+        return json.dumps(fields).encode()
 
     def take(self, before: Stored | None) -> bool:
         """Puts the claim in the place of what was there; returns False if another was quicker. Raises StoreError."""
@@ -103,30 +110,36 @@ class Claim:
             return {}
 
     def wait(self, op: str, limit: float) -> Claim | None:
-        """Takes the claim, or waits for its owner at most `limit` seconds.
+        """Takes the claim, or waits at most `limit` seconds for owners whose builds make progress.
 
         Returns the claim if it is taken. None if its owner has ended: then there is an offer, or each builds for
         itself. Raises StoreError.
         """
-        began = changed = noticed = time.monotonic()
-        seen, pause, is_first = b"", FIRST_PAUSE, True
+        began = changed = advanced = noticed = time.monotonic()
+        seen, pause, is_first, progress = b"", FIRST_PAUSE, True, None
         while True:
             stored = self._store.get(self.name, MAX_BYTES)
             now = time.monotonic()
             if stored and stored.data != seen:
                 seen, changed = stored.data, now
-            state = self._fields(stored).get("state") if stored else None
+            fields = self._fields(stored) if stored else {}
+            state, before = fields.get("state"), progress
+            progress = (fields.get("who"), fields.get("progress"))
+            if progress != before:
+                advanced = now
             if stored is None and not is_first:
                 return None  # it was published
             if state == "failed" and not is_first:
                 return None
-            if stored is None or state == "failed" or now - changed > VOID_SECONDS:
+            is_stalled = now - changed > VOID_SECONDS or now - advanced > STALLED_SECONDS
+            if stored is None or state == "failed" or is_stalled:
                 if self.take(stored):
                     return self
                 is_first = False
                 continue  # another was quicker
             if now - began > limit:
-                log.warning("%s: it is built here too: the wait for %s took longer than a build", op, _owner(stored))
+                text = "%s: it is built here too: %s has not published it within %.0f s"
+                log.warning(text, op, _owner(stored), limit)
                 return None
             if now - noticed > NOTICE_SECONDS:
                 noticed = float("inf")

@@ -36,6 +36,8 @@ log = logging.getLogger("opforge")
 DAMAGED = "Remove that file, and publish again"
 MAX_REASONS = 5
 """How many different reasons a warning has."""
+MAX_SECONDS = 60.0
+"""After this time no further offer of a remote is tried."""
 NOTHING = "it offers nothing for this description"
 
 
@@ -203,6 +205,9 @@ def fetch_from(remote: Remote, request: Request, is_fresh: bool, rejected: list[
                 return True
             reasons.append(Rejected(f"{remote}, {candidate.offer.entry}", problem))
             problems.append(problem)
+            if time.perf_counter() - began > MAX_SECONDS:
+                hint = "Check the network, and the store with: opforge remote verify URL"
+                raise StoreError(str(remote), "fetching", f"no offer was usable within {MAX_SECONDS:.0f} s", hint)
         answers.note_miss(remote, request, reasons[-1].reason if reasons else NOTHING)
         return False
     finally:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("opforge")
 OFFLINE = "OPFORGE_OFFLINE=1 forbids the network"
-MIN_WAIT_SECONDS = 10.0
-"""How long a node waits at least for another one that builds."""
 FAILURES = (RemoteError, ExtraNotInstalledError, OSError)
 
 
@@ -68,17 +66,18 @@ class Remotes:
                 return f"{remote}: {best.offer.entry} for {best.offer.record['target']}, {signed}"
         return ""
 
-    def claim(self, request: Request, identity: Sequence[object], seconds: float) -> bool:
+    def claim(self, request: Request, identity: Sequence[object]) -> bool:
         """Takes the claim to build, or waits for another node; returns whether its result was fetched meanwhile."""
         targets = [remote for remote in self._asked(request, [], is_miss=True) if remote.pushes]
         if not targets or not self._can_publish(targets[0]):
             return False
-        from .claims import Claim, name_of
+        from .claims import MAX_WAIT_SECONDS, Claim, name_of
 
+        limit = limit_settings.lock_timeout()
         try:
             store = open_store(targets[0].url, settings.offline())
             claim = Claim(store, name_of(request.description, *identity))
-            self._claim = claim.wait(request.op, max(MIN_WAIT_SECONDS, seconds) if seconds else float("inf"))
+            self._claim = claim.wait(request.op, MAX_WAIT_SECONDS if limit is None else limit)
         except FAILURES as error:
             answers.note_failure(targets[0], str(error))
             log.warning("%s: it may be built on other machines too: %s", request.op, error)

@@ -65,11 +65,11 @@ class RemoteSource(Protocol):
         """Returns what would be fetched, as one line; empty if there is nothing. Fetches no library."""
         ...
 
-    def claim(self, request: Request, identity: Sequence[object], seconds: float) -> bool:
+    def claim(self, request: Request, identity: Sequence[object]) -> bool:
         """Claims a build in the cluster, or waits for the node that has claimed it.
 
         Returns whether an entry was brought into the store meanwhile; otherwise it must be built here. `identity` is
-        what the build is for besides the description; `seconds` is what the last build took, or 0.
+        what the build is for besides the description. The wait ends after OPFORGE_LOCK_TIMEOUT at the latest.
         """
         ...
 
@@ -142,17 +142,9 @@ class Building:
             return None
         self._has_claimed = True
         match = self._request.fetched()  # by the process that had the lock before
-        seconds = 0.0 if match else self._last_seconds()
-        if match or not any(source.claim(self._request, self._identity, seconds) for source in self._sources):
+        if match or not any(source.claim(self._request, self._identity) for source in self._sources):
             return match
         return self._request.fetched()
-
-    def _last_seconds(self) -> float:
-        """Returns how long the last build of this op took here; 0 if there was none."""
-        from opforge.cache.maintenance import listing
-
-        entries = listing.entries(self._request.store.layout)
-        return max((entry.seconds for entry in entries if entry.op == self._request.op), default=0.0)
 
     def is_done(self, entry: Entry) -> None:
         """Notes the entry of the build. It is published when the block ends, if it is new."""

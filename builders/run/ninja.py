@@ -35,6 +35,12 @@ PLAIN_OUTPUT_ENV = {"NINJA_STATUS": "[%f/%t] ", "LC_ALL": "C", "CLICOLOR_FORCE":
 """Variables that give ninja's and the compilers' output the form that is parsed here. ninja removes all colours."""
 
 
+_sessions: set[int] = set()
+"""The sessions of the builds that this process runs, each the process number of its supervisor."""
+_steps: list[str] = []
+"""The titles of the steps that have ended in this process."""
+
+
 class Outcome(NamedTuple):
     """How a build ended: ninja's exit status (128 + signal if it was killed) and everything that was printed."""
 
@@ -126,8 +132,12 @@ def _run(
         errors="replace",
         start_new_session=True,
     )
-    with server.watch(process) if server else nullcontext():
-        return _follow(process, on_progress)
+    _sessions.add(process.pid)
+    try:
+        with server.watch(process) if server else nullcontext():
+            return _follow(process, on_progress)
+    finally:
+        _sessions.discard(process.pid)
 
 
 def _follow(process: subprocess.Popen[str], on_progress: Progress | None) -> Outcome:
@@ -140,6 +150,8 @@ def _follow(process: subprocess.Popen[str], on_progress: Progress | None) -> Out
                 continue
             output.append(line)
             step = STATUS.match(line)
+            if step:
+                _steps.append(step[3])
             if step and on_progress:
                 on_progress(int(step[1]), int(step[2]), step[3])
         status = process.wait()
@@ -157,6 +169,23 @@ def _follow(process: subprocess.Popen[str], on_progress: Progress | None) -> Out
             pass
         process.stdout.close()
         process.wait()
+
+
+def progress() -> int:
+    """Returns a number that changes while builds of this process get on, and stays while all of them hang.
+
+    It counts the steps that have ended, and the seconds of processor time of the compilers that run.
+    """
+    ticks, sessions = 0, {str(session).encode(): session for session in [*_sessions]}
+    for name in os.listdir("/proc") if sessions else ():
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+        except OSError:
+            continue  # no process, or it has ended
+        if fields[3] in sessions and name.encode() not in sessions:  # the supervisor itself runs ten times a second
+            ticks += sum(map(int, fields[11:15]))  # its own, and those of what it has waited for
+    return len(_steps) + ticks // os.sysconf("SC_CLK_TCK")
 
 
 def peak_memory(folder: str) -> int:

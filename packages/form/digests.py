@@ -22,9 +22,11 @@ LEFT_OUT = ("metadata.json", "metadata.json.sigstore")
 def text_problem(value: object, algorithm: str) -> str:
     """Returns why a value is no digest in base64, or an empty text."""
     try:
-        is_digest = isinstance(value, str) and len(base64.b64decode(value, validate=True)) == SIZES[algorithm]
+        data = base64.b64decode(value, validate=True) if isinstance(value, str) else b""
     except (binascii.Error, ValueError):
-        is_digest = False
+        data = b""
+    # The same bytes have one text: in base64 the last digit may have bits that belong to no byte.
+    is_digest = len(data) == SIZES[algorithm] and base64.b64encode(data).decode() == value
     return "" if is_digest else f"{ascii(value)[:100]} is no {algorithm} in base64"
 
 

@@ -34,13 +34,16 @@ class Named(NamedTuple):
 
 
 def parse(text: str, size: int) -> Named:
-    """Returns what `name:base64` says. Raises ValueError if it is anything else, or has another number of bytes."""
+    """Returns what `name:base64` says. Raises ValueError if it is anything else, or has another number of bytes.
+
+    The same bytes have one text: base64 whose last digit has bits that belong to no byte is refused.
+    """
     name, _, encoded = text.strip().partition(":")
     try:
         data = base64.b64decode(encoded.encode("ascii"), validate=True)
     except (binascii.Error, UnicodeEncodeError):
         data = b""
-    if not NAME.fullmatch(name) or len(data) != size:
+    if not NAME.fullmatch(name) or len(data) != size or base64.b64encode(data).decode() != encoded:
         raise ValueError(f"expected {EXPECTED}, and {size} bytes")
     return Named(name, data)
 
@@ -74,9 +77,11 @@ def sign(data: bytes, secret: Named) -> Named:
 
 
 def is_signed(data: bytes, signature: Named, public: Named) -> bool:
-    """Returns whether the signature is that of these bytes by this key."""
+    """Returns whether the signature is that of these bytes by this key, and has the key's name."""
     from cryptography.exceptions import InvalidSignature
 
+    if signature.name != public.name:
+        return False
     try:
         _ed25519().Ed25519PublicKey.from_public_bytes(public.data).verify(signature.data, data)
     except (InvalidSignature, ValueError):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, BinaryIO
@@ -19,9 +20,9 @@ from .urls import OPENING, StoreUrl, split
 
 OPTIONS = {"s3": ("endpoint", "region", "skip_signature"), "gs": ("skip_signature",), "az": ("account", "endpoint")}
 """Scheme -> the options that may be in the URL. Everything else is read from the environment, such as credentials."""
-MAX_RESUMES = 20
+REQUEST_SECONDS, SECONDS, BYTES_PER_SECOND = 20.0, 60.0, 256_000.0
+"""What a try of a request may take, and what all of them may; for a blob, both and its time at this rate."""
 MAX_REASON_CHARACTERS = 300
-_READ_BYTES = 1 << 20
 _KEYS = {"account": "account_name"}
 _used_by_pid = 0
 """The process that has used obstore. Its threads do not exist in a forked child, which would wait for them for ever."""
@@ -37,23 +38,28 @@ def open_url(url: str) -> CloudStore:
     except ImportError as error:
         raise _not_installed(parts) from error
     options = {_KEYS.get(name, name): value for name, value in parts.options.items()}
-    client: dict[str, Any] = {"connect_timeout": "1s", "read_timeout": "10s", "timeout": "600s"}
+    client: dict[str, Any] = {"connect_timeout": "1s", "read_timeout": "10s"}
     if options.get("endpoint", "").startswith("http://"):
         client["allow_http"] = True
     backoff = {"init_backoff": timedelta(seconds=0.2), "max_backoff": timedelta(seconds=2), "base": 4}
-    retries = {"max_retries": 2, "retry_timeout": timedelta(seconds=60), "backoff": backoff}
-    try:
-        store: Any = from_url(parts.text, config=options, client_options=client, retry_config=retries)  # type: ignore
-    except Exception as error:
-        raise StoreError(parts.text, OPENING, _reason(error), "Check its options and the environment") from None
-    return CloudStore(parts.text, store)
+    retries = {"max_retries": 2, "retry_timeout": timedelta(seconds=SECONDS - REQUEST_SECONDS), "backoff": backoff}
+
+    def open_for(size: int) -> Any:
+        timed = {**client, "timeout": f"{1000 * (REQUEST_SECONDS + size / BYTES_PER_SECOND):.0f}ms"}
+        try:
+            return from_url(parts.text, config=options, client_options=timed, retry_config=retries)  # type: ignore
+        except Exception as error:
+            raise StoreError(parts.text, OPENING, _reason(error), "Check its options and the environment") from None
+
+    return CloudStore(parts.text, open_for)
 
 
 class CloudStore(ObjectStore):
     """Objects of a bucket. A process that was forked after the first use of such a store cannot use any."""
 
-    def __init__(self, url: str, store: Any) -> None:
-        self.url, self._store = url, store
+    def __init__(self, url: str, open_for: Callable[[int], Any]) -> None:
+        """Takes what returns a store of obstore, whose requests may take the time for a blob of so many bytes."""
+        self.url, self._store, self._open_for = url, open_for(0), open_for
 
     def __repr__(self) -> str:
         return f"CloudStore({self.url!r})"
@@ -84,26 +90,30 @@ class CloudStore(ObjectStore):
     def download(self, name: str, file: BinaryIO, size: int) -> None:
         import obstore
 
-        done = resumes = 0
+        done, store = 0, self._open_for(size)
+        end = time.monotonic() + SECONDS + size / BYTES_PER_SECOND
         e_tag: str | None = None
         with self._errors(f"download {check_name(self.url, name)}") as operation:
             while done < size or e_tag is None:
                 options: Any = {"range": {"offset": done}, "if_match": e_tag} if done else {}
                 try:
-                    result = obstore.get(self._store, name, options=options)
+                    result = obstore.get(store, name, options=options)
                     if result.meta["size"] != size:
                         raise self._size_error(operation, result.meta["size"], str(size))
                     e_tag = result.meta["e_tag"] or ""
                     before = done
-                    for chunk in result.stream(min_chunk_size=_READ_BYTES):
+                    for chunk in result.stream(min_chunk_size=1):
                         done += len(chunk)
+                        if time.monotonic() > end:
+                            raise self._late_error(operation, done, size)
                         _write(file, chunk, self.url, operation)
                     if done != size:
                         raise self._size_error(operation, done, str(size))
                 except obstore.exceptions.GenericError:
-                    resumes += 1
-                    if not e_tag or done <= before or resumes > MAX_RESUMES:
+                    if not e_tag or done <= before:
                         raise
+                    if time.monotonic() > end:
+                        raise self._late_error(operation, done, size) from None
 
     def put_if_absent(self, name: str, data: bytes | BinaryIO) -> bool:
         check_name(self.url, name)
@@ -156,11 +166,13 @@ class CloudStore(ObjectStore):
         import obstore
 
         with self._errors(f"put {check_name(self.url, name)}"):
+            store = self._store
             if not isinstance(data, bytes):
+                store = self._open_for(data.seek(0, os.SEEK_END))
                 data.seek(0)
             try:
                 # In several parts, a precondition could not be given.
-                obstore.put(self._store, name, data, mode=mode, use_multipart=False)
+                obstore.put(store, name, data, mode=mode, use_multipart=False)
             except (obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError):
                 return self._is_own(name, data)
             except FileNotFoundError:
@@ -202,6 +214,11 @@ class CloudStore(ObjectStore):
             raise StoreError(
                 self.url, operation, _reason(error), "Check the URL, its options and the network"
             ) from None
+
+    def _late_error(self, operation: str, done: int, size: int) -> StoreError:
+        seconds = SECONDS + size / BYTES_PER_SECOND
+        reason = f"it sent only {done} of {size} bytes in the {seconds:.0f} s that are allowed"
+        return StoreError(self.url, operation, reason, "Check the network")
 
     def _size_error(self, operation: str, actual: int, expected: str) -> StoreError:
         reason = f"it has {actual} bytes, and {expected} were expected"

@@ -153,7 +153,8 @@ def test_a_store_that_is_removed_between_two_loads_is_made_again(entry, own_stor
 def test_random_noise_in_the_store_crashes_no_load(entry, own_store, tmp_path):
     chance = random.Random(7)
     for _round in range(12):
-        files = [os.path.join(parent, name) for parent, _folders, names in os.walk(own_store / "v2") for name in names]
+        walked = os.walk(own_store / "v2")
+        files = sorted(os.path.join(parent, name) for parent, _folders, names in walked for name in names)
         for path in chance.sample(files, min(3, len(files))):
             os.chmod(path, 0o600)
             size = os.path.getsize(path)

@@ -22,7 +22,7 @@ from opforge.remote.stores.protocol import LOCK_SUFFIX
 from . import tree
 
 VOID_SECONDS = 30.0
-MAX_WAIT_FACTOR = 4.0
+MAX_WAIT_FACTOR = 2.0
 """A process waits this many times as long as it takes for a lock to become void: others may be quicker again."""
 MAX_PAUSE_SECONDS = 0.1
 _MAX_BYTES = 4096

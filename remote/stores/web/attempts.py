@@ -26,14 +26,17 @@ _NETWORK = "Check the URL and the network"
 class Attempts:
     """The tries of one request. Each failure either sleeps, so that the request is sent again, or raises StoreError."""
 
-    def __init__(self, url: str, operation: str, timing: Timing) -> None:
+    def __init__(self, url: str, operation: str, timing: Timing, size: int = 0) -> None:
+        """Begins the time that all tries may take. `size` is that of a blob, in bytes."""
         self.url, self.operation, self.timing = url, operation, timing
+        self.seconds = timing.total + size / timing.bytes_per_second
+        self.end = time.monotonic() + self.seconds
         self._pauses = list(timing.pauses)
         self.failures = 0
         self.may_have_arrived = False  # an earlier try, of which only the answer was lost
 
     def restart(self) -> None:
-        """Allows all tries again: some of the answer has arrived."""
+        """Allows all tries again: some of the answer has arrived. The time that they may take is not begun again."""
         self._pauses = list(self.timing.pauses)
 
     def failed(self, error: BaseException) -> None:
@@ -54,10 +57,13 @@ class Attempts:
 
     def _next(self, reason: str, hint: str, seconds: float, is_final: bool) -> None:
         self.failures += 1
-        if is_final or not self._pauses:
+        seconds = max(seconds, self._pauses.pop(0)) if self._pauses else float("inf")
+        is_late = time.monotonic() + 1.5 * seconds > self.end
+        if is_final or is_late:
             times = f" (tried {self.failures} times)" if self.failures > 1 else ""
+            if time.monotonic() > self.end - 0.1:
+                times += f"; all of it may take {self.seconds:.0f} s"
             raise StoreError(self.url, self.operation, reason + times, hint) from None
-        seconds = max(seconds, self._pauses.pop(0))
         pause(seconds, 1.5 * seconds)
 
 

@@ -78,9 +78,9 @@ class Client:
         """Returns the path of an object on the server."""
         return f"{self._path}/{name}"
 
-    def attempts(self, operation: str) -> Attempts:
-        """Returns the tries that a request has."""
-        return Attempts(self.url, operation, self.timing)
+    def attempts(self, operation: str, size: int = 0) -> Attempts:
+        """Returns the tries that a request has. `size` is that of a blob, in bytes."""
+        return Attempts(self.url, operation, self.timing, size)
 
     def exchange(self, request: Request, read: Callable[[Answer], T], attempts: Attempts | None = None) -> T:
         """Returns what `read` makes of the answer. It is called again if it raises what a cut connection raises."""
@@ -130,25 +130,25 @@ class Client:
     def _send(self, connection: Connection, request: Request, path: str, attempts: Attempts) -> Answer:
         """Sends a request, once more if the server has closed a kept connection meanwhile."""
         try:
-            return self._send_once(connection, request, path)
+            return self._send_once(connection, request, path, attempts.end)
         except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
             if not connection.requests:
                 raise
         connection.close()
         connection.requests = 0
         attempts.may_have_arrived = True
-        return self._send_once(connection, request, path)
+        return self._send_once(connection, request, path, attempts.end)
 
-    def _send_once(self, connection: Connection, request: Request, path: str) -> Answer:
+    def _send_once(self, connection: Connection, request: Request, path: str, end: float) -> Answer:
         paced = connection.paced()
-        paced.begin()
+        paced.begin(end)
         connection.putrequest(request.method, connection.target(path))  # it adds "Accept-Encoding: identity"
         for name, value in request.headers().items():
             connection.putheader(name, value)
         for name, secret in connection.credentials().items():
             connection.putheader(name, secret.reveal())
         if request.method in ("PUT", "PROPFIND"):
-            connection.putheader("Content-Length", str(_size(request.body)))
+            connection.putheader("Content-Length", str(size_of(request.body)))
         try:
             connection.endheaders()
             if isinstance(request.body, bytes):
@@ -188,5 +188,6 @@ def _finish(connection: Connection, answer: Answer) -> None:
         connection.close()
 
 
-def _size(body: bytes | BinaryIO) -> int:
+def size_of(body: bytes | BinaryIO) -> int:
+    """Returns the bytes of a body. A file is left at its end."""
     return len(body) if isinstance(body, bytes) else body.seek(0, os.SEEK_END)

@@ -19,7 +19,7 @@ from opforge.remote.stores.protocol import LOCK_SUFFIX
 from .client import Answer, Client, Request
 
 MAX_STATE_BYTES = 64 << 10
-MAX_WAIT_FACTOR = 4.0
+MAX_WAIT_FACTOR = 2.0
 MAX_PAUSE_SECONDS = 0.25
 MAX_FORBIDDEN = 5
 """A collection that cannot be made is refused so often in a row."""

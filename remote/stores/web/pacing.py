@@ -30,8 +30,12 @@ class PacedSocket:
         self._readers, self._is_closing = 0, False
         self.begin()
 
-    def begin(self) -> None:
-        """Starts the time and the bytes of an answer: its headers may have HEADER_BYTES."""
+    def begin(self, end: float = float("inf")) -> None:
+        """Starts the time and the bytes of an answer: its headers may have HEADER_BYTES.
+
+        `end` is the monotonic time at which all tries of the request end.
+        """
+        self._end = end
         self._deadline = time.monotonic() + self._timing.grace
         self._received, self._allowed = 0, HEADER_BYTES
 
@@ -40,11 +44,11 @@ class PacedSocket:
         self._allowed = self._received + HEADER_BYTES + 8 * size
 
     def sendall(self, data: Any) -> None:
-        """Sends bytes; each 64 KiB may take the time-out for a byte."""
+        """Sends bytes; each 64 KiB may take the time-out for a byte, and no request more than all of its time."""
         # Python applies the time-out to a whole call of sendall, not to each packet.
         view = memoryview(data).cast("B")
-        self._sock.settimeout(self._timing.idle)
         for start in range(0, len(view), _SEND_BYTES):
+            self._sock.settimeout(max(0.001, min(self._end - time.monotonic(), self._timing.idle)))
             self._sock.sendall(view[start : start + _SEND_BYTES])
         self._deadline = time.monotonic() + self._timing.grace
         if QUICK_ACK is not None:
@@ -54,7 +58,8 @@ class PacedSocket:
 
     def recv_into(self, buffer: Any) -> int:
         """Reads what is there; at most the time-out for a byte passes."""
-        left = self._deadline + self._received / self._timing.bytes_per_second - time.monotonic()
+        now = time.monotonic()
+        left = min(self._deadline + self._received / self._timing.bytes_per_second, self._end) - now
         self._sock.settimeout(max(0.001, min(left, self._timing.idle)))
         try:
             count = self._sock.recv_into(buffer)

@@ -13,7 +13,7 @@ from opforge.remote.stores.protocol import Listed, ObjectStore, Stored, check_na
 from opforge.remote.stores.urls import OPENING, split
 
 from .address import address_of
-from .client import Answer, Client, Request
+from .client import Answer, Client, Request, size_of
 from .timing import Timing
 
 READ_BYTES = 64 << 10
@@ -71,7 +71,7 @@ class WebStore(ObjectStore):
     def download(self, name: str, file: BinaryIO, size: int) -> None:
         operation = f"download {check_name(self.url, name)}"
         start, done, furthest, etag = file.tell(), 0, 0, ""
-        attempts = self._client.attempts(operation)
+        attempts = self._client.attempts(operation, size)
 
         def headers() -> dict[str, str]:
             return {"Range": f"bytes={done}-", "If-Range": etag} if done else {}
@@ -186,7 +186,7 @@ class WebStore(ObjectStore):
     def _put(self, name: str, data: bytes | BinaryIO, header: str, value: str) -> bool:
         """Stores an object under a precondition; without one if `value` is empty. Returns whether it was met."""
         operation = f"put {check_name(self.url, name)}"
-        attempts = self._client.attempts(operation)
+        attempts = self._client.attempts(operation, size_of(data))
         headers = {header: value} if value else {}
         request = Request(operation, "PUT", name, lambda: headers, data)
         status = self._client.exchange(request, lambda answer: answer.status, attempts)

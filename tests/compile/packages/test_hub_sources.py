@@ -9,6 +9,7 @@ import sys
 
 import pytest
 import torch
+from support.paths import SOURCE_TREE
 from support.text_files import write
 
 import opforge
@@ -16,6 +17,8 @@ from opforge.packages.pack.run import Options, pack
 from opforge.packages.sources import project
 
 pytestmark = [pytest.mark.compile, pytest.mark.skipif(sys.platform != "linux", reason="packages are made on Linux")]
+HEADERS = os.path.join(SOURCE_TREE, "opforge", "ops", "csrc", "hub", "include")
+"""What the sources of a hub kernel include."""
 BINDING = """\
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
@@ -25,8 +28,9 @@ BINDING = """\
 
 STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) { ops.def("negate(Tensor x) -> Tensor"); }
 STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, CPU, ops) { ops.impl("negate", TORCH_BOX(&negate)); }
-REGISTER_EXTENSION(TORCH_EXTENSION_NAME);
+REGISTER_EXTENSION(TORCH_EXTENSION_NAME)
 """
+"""As the hub's kernels write it: nothing follows the last line."""
 KERNEL = """\
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
@@ -94,6 +98,15 @@ def test_it_is_built_tried_and_written_in_the_hubs_form(out):
     assert variant.metadata.opforge["name"] == "acme/negate"
     # The namespace of a hub kernel's ops is its name with digits of this very build: the metadata's id has both.
     assert variant.metadata.id.startswith("_negate_cpu_")
+
+
+@pytest.mark.parametrize("end", ["", ";"])
+def test_the_extension_is_registered_with_and_without_a_semicolon(tmp_path, end):
+    text = f'#include "registration.h"\nREGISTER_EXTENSION(NAME){end}\nint after() {{ return 1; }}\n'
+    source = write(tmp_path, "x.cpp", text)
+    strict = ["g++", "-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-I", HEADERS]
+    done = subprocess.run([*strict, source], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_its_sources_are_built_where_no_variant_fits(out, monkeypatch):

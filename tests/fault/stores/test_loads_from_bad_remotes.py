@@ -16,7 +16,10 @@ from support.remote.certificates import self_signed
 from support.remote.nodes import Nodes, reasons
 from support.remote.scripted import response, serve
 
+from opforge.builders.lookup import remotes as lookups
 from opforge.cache.maintenance import listing
+from opforge.errors import StoreError
+from opforge.remote import fetch, remotes
 from opforge.remote.stores.web.store import WebStore
 from opforge.remote.stores.web.timing import Timing
 
@@ -128,22 +131,52 @@ def test_a_server_without_tls_trust_costs_one_warning_and_a_build(nodes, builder
 def test_a_flipped_byte_anywhere_in_the_remote_stops_the_fetch(nodes, builder):
     entry = nodes.built(builder)
     chance = random.Random(7)
-    files = [path for path in (nodes.folder / "remote" / "v1").rglob("*") if path.is_file()]
+    files = sorted(path for path in (nodes.folder / "remote" / "v1").rglob("*") if path.is_file())
     frame = ("not a file of statements", "is not a statement with signatures", "does not read", "cut short")
     signature = ("the signature by ci is not of these bytes", "is not in the trust file", "is not signed by that key")
+    signature = (*signature, "expected name:base64")
     kinds = {"op": (*frame, *signature), "revoked": (*frame, *signature), "sha256": ("the blob's digest differs",)}
     assert len(files) == 3
     for path in files:
         problems = kinds["sha256" if "sha256" in path.parts else path.parent.name]
         content = path.read_bytes()
-        for at in {0, len(content) - 1, *(chance.randrange(len(content)) for _turn in range(14))}:
-            changed = bytearray(content)
-            changed[at] ^= 1 << chance.randrange(8)
-            path.write_bytes(changed)
+        for at in sorted({0, len(content) - 1, *(chance.randrange(len(content)) for _turn in range(14))}):
+            path.write_bytes(flipped(content, at, 1 << chance.randrange(8)))
             match, rejected = nodes.fetch(builder, f"{path.name[:8]}-{at}")
             assert match is None and any(problem in reasons(rejected) for problem in problems), (path, at, rejected)
         path.write_bytes(content)
     assert nodes.fetch(builder, "last")[0].key == entry.key
+
+
+def flipped(content, at, bits):
+    """Returns bytes of which one was changed."""
+    return content[:at] + bytes([content[at] ^ bits]) + content[at + 1 :]
+
+
+@pytest.mark.parametrize("kind", ["topics/op", "revoked"])
+def test_every_byte_of_a_small_file_matters(nodes, builder, kind, monkeypatch, tmp_path):
+    """Also the name beside a signature, and the bits of a base64 text that belong to no byte of the signature."""
+    nodes.built(builder)
+    request = lookups.request_for(builder.spec(), nodes.enter("node"))
+    remote, store, usable = remotes.parse(nodes.url), nodes.store, []
+    (path,) = (nodes.folder / "remote" / "v1" / kind).iterdir()
+    content = path.read_bytes()
+    start = content.rindex(b"signatures")
+
+    def candidates():
+        try:
+            return fetch.candidates(store, remote, request, True, [])
+        except StoreError:
+            return []
+
+    assert len(candidates()) == 1
+    for at in range(len(content)):
+        for bit in range(8) if at > start else (at % 8,):
+            path.write_bytes(flipped(content, at, 1 << bit))
+            for variable in ("XDG_CACHE_HOME", "XDG_STATE_HOME"):  # nothing is remembered of an earlier list
+                monkeypatch.setenv(variable, f"{tmp_path}/{at}-{bit}")
+            usable += [(at, bit)] if candidates() else []
+    assert usable == []
 
 
 @pytest.mark.compile

@@ -15,7 +15,7 @@ from opforge.builders.lookup import finder
 from opforge.cache import current
 from opforge.cache.records.entry import with_record_key
 from opforge.errors import BuildForbiddenError, PrebuiltRequiredError, SettingError
-from opforge.remote import answers, op_statements, topics
+from opforge.remote import answers, fetch, op_statements, topics
 
 
 def test_a_miss_is_remembered_and_asked_again_by_force(nodes, builder, entry, monkeypatch):
@@ -188,3 +188,18 @@ def test_a_miss_is_remembered_for_what_was_asked_alone(nodes, builder, entry):
     found = finder.stored_entry(builder.spec(), store, False, False, any_level)
     assert "ago" not in reasons(any_level)
     assert found.record == record
+
+
+@pytest.mark.parametrize(("seconds", "tried"), [(-1.0, 1), (60.0, 3)])
+def test_after_a_minute_no_further_offer_is_tried(nodes, builder, entry, monkeypatch, seconds, tried):
+    """Each library may take its time: a server that sends all of them slowly would hold a load for ever."""
+    names, real = [], fetch.candidates
+    nodes.blob_file(entry).unlink()
+    monkeypatch.setattr(fetch, "MAX_SECONDS", seconds)
+    monkeypatch.setattr(fetch, "candidates", lambda *arguments: real(*arguments) * 3)
+    take = fetch._take
+    monkeypatch.setattr(fetch, "_take", lambda *arguments: names.append(arguments[-1]) or take(*arguments))
+    match, rejected = nodes.fetch(builder)
+    assert match is None and len(names) == tried
+    late = "fetching failed: no offer was usable within -1 s"
+    assert (late in reasons(rejected)) == (tried == 1), reasons(rejected)

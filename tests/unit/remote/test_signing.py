@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import string
 import sys
 
 import pytest
@@ -86,6 +87,29 @@ def test_a_new_key_is_a_file_that_only_its_owner_reads():
     assert os.stat(keys.path_of("ci")).st_mode & 0o777 == 0o600
     assert signing.public_of(keys.read("ci")) == public
     assert keys.names() == ["ci"]
+
+
+def test_the_same_bytes_have_one_text():
+    secret = signing.new_secret("ci")
+    texts = {signing.PUBLIC_BYTES: str(signing.public_of(secret)), signing.SIGNATURE_BYTES: str(secret)}
+    for size, text in texts.items():
+        assert signing.parse(text, size)
+        digits = text.rstrip("=")
+        for other in set(string.ascii_letters + string.digits + "+/") - {digits[-1]}:
+            changed = digits[:-1] + other + text[len(digits) :]
+            try:
+                assert signing.parse(changed, size).data != signing.parse(text, size).data
+            except ValueError as error:
+                assert str(error) == f"expected {signing.EXPECTED}, and {size} bytes"
+        with pytest.raises(ValueError, match="expected name:base64"):
+            signing.parse(digits, size)
+
+
+def test_a_signature_has_the_name_of_its_key():
+    secret = signing.new_secret("ci")
+    signature = signing.sign(b"data", secret)
+    assert signing.is_signed(b"data", signature, signing.public_of(secret))
+    assert not signing.is_signed(b"data", signature._replace(name="ch"), signing.public_of(secret))
 
 
 def test_a_key_is_never_replaced():

@@ -10,5 +10,6 @@
 #define STABLE_TORCH_LIBRARY_IMPL_EXPAND(NAME, DEVICE, MODULE) \
     OPFORGE_HUB_EXPANDED(STABLE_TORCH_LIBRARY_IMPL, NAME, DEVICE, MODULE)
 
-// Elsewhere this makes the library a Python module, so that importing it registers the ops. `_ops.py` does that here.
-#define REGISTER_EXTENSION(NAME) static_assert(true, "opforge registers the ops")
+// Elsewhere this makes the library a Python module, so that importing it registers the ops. `_ops.py` does that here,
+// so it is nothing: kernels write it with and without a semicolon.
+#define REGISTER_EXTENSION(NAME)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import threading
+import time
 
 import pytest
 from support import text_files
+from support.polling import wait_for
 
 from opforge.builders.run import diagnostics, ninja
 from opforge.builders.spec.build_plan import Step
@@ -57,3 +60,32 @@ def test_the_error_for_a_missing_ninja_says_how_to_install_it(monkeypatch, tmp_p
 def test_a_pipe_in_place_of_the_measured_memory_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "peak")
     assert ninja.peak_memory(str(tmp_path)) == 0
+
+
+def running(folder, command):
+    """Starts a build of one step in a thread, and returns the thread once the step runs."""
+    folder.mkdir()
+    ninja.write_build_file(str(folder), [Step("x", (), ("sh", "-c", f"echo > began; {command}"), "x")])
+    thread = threading.Thread(target=ninja.run, args=(str(folder), 1))
+    thread.start()
+    wait_for((folder / "began").exists, 60, "the step does not begin")
+    return thread
+
+
+def test_progress_is_a_step_that_ended_or_processor_time_of_a_compiler(tmp_path):
+    before = ninja.progress()
+    busy = running(tmp_path / "busy", "while test ! -e end; do :; done")
+    wait_for(lambda: ninja.progress() > before, 60, "a compiler that runs makes no progress")
+    (tmp_path / "busy" / "end").touch()
+    busy.join(60)
+    assert ninja.progress() == before + 1
+
+
+def test_a_compiler_that_hangs_makes_no_progress_however_long_it_is_watched(tmp_path):
+    hanging = running(tmp_path / "hanging", "while test ! -e end; do sleep 1; done")
+    before = ninja.progress()
+    time.sleep(2)
+    assert ninja.progress() == before
+    (tmp_path / "hanging" / "end").touch()
+    hanging.join(60)
+    assert ninja.progress() == before + 1 and not ninja._sessions

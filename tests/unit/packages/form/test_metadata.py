@@ -17,6 +17,8 @@ from opforge.packages.form.version import Version
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 DIGEST = "uU0nuZNNPgilLlLX2n2r+sSE7+N6U4DukIj3rOLvzek="
+NOT_CANONICAL = DIGEST[:-2] + chr(ord(DIGEST[-2]) + 1) + "="
+"""The same bytes: its last digit has bits that belong to no byte."""
 VALUE = {
     "name": "fast-relu",
     "id": "_fast_relu_cpu_0a1b2c3",
@@ -93,6 +95,7 @@ def test_the_older_name_of_the_commit_is_read():
         ({"digest": {"algorithm": "sha256", "files": {"a\\b": DIGEST}}}, "is no path of a file in a package"),
         ({"digest": {"algorithm": "sha256", "files": {"x": "abc"}}}, "'abc' is no sha256 in base64"),
         ({"digest": {"algorithm": "sha512", "files": {"x": DIGEST}}}, "is no sha512 in base64"),
+        ({"digest": {"algorithm": "sha256", "files": {"x": NOT_CANONICAL}}}, "is no sha256 in base64"),
         ({"provenance": {"kernel": {"commit": "12", "dirty": False}}}, "'commit' is '12', and not 40 or 64 hex digits"),
         ({"provenance": {"kernel": {"commit": COMMIT}}}, "'dirty' is missing"),
         ({"x-opforge": {"format": 2}}, "has the format 2, and this opforge reads 1: update opforge"),

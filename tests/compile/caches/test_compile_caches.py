@@ -1,0 +1,291 @@
+"""torch.compile's caches on disk, and an op that changes between two processes."""
+
+from __future__ import annotations
+
+import pytest
+from support import child_processes, sample_ops, text_files
+
+import opforge
+from opforge.builders.registration import compile_tag
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.compile
+
+HEAD = """\
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+using torch::stable::Tensor;
+using Type = torch::headeronly::ScalarType;
+"""
+TWICE = """
+Tensor twice(const Tensor& input) {
+  const Tensor x = torch::stable::contiguous(input);
+  Tensor y = torch::stable::new_empty(x, {x.numel() * @TIMES@}, Type::@TYPE@);
+  const float* from = static_cast<const float*>(x.const_data_ptr());
+  @C@* to = static_cast<@C@*>(y.mutable_data_ptr());
+  for (int64_t i = 0; i < y.numel(); ++i) to[i] = 2 * from[i % x.numel()];
+  return y;
+}
+STABLE_TORCH_LIBRARY(@NAME@, m) { m.def("twice(Tensor x) -> Tensor"); }
+STABLE_TORCH_LIBRARY_IMPL(@NAME@, CPU, m) { m.impl("twice", TORCH_BOX(&twice)); }
+@MORE@
+"""
+META = """
+Tensor twice_meta(const Tensor& x) { return torch::stable::new_empty(x, {x.numel() * @TIMES@}, Type::@TYPE@); }
+STABLE_TORCH_LIBRARY_IMPL(@NAME@, Meta, m) { m.impl("twice", TORCH_BOX(&twice_meta)); }
+"""
+CHANGES = """
+void change(Tensor x) {
+  float* values = static_cast<float*>(x.mutable_data_ptr());
+  for (int64_t i = 0; i < x.numel(); ++i) values[i] += @ADDED@;
+}
+STABLE_TORCH_LIBRARY(@NAME@, m) { m.def("change(@ARGUMENT@ x) -> ()"); }
+STABLE_TORCH_LIBRARY_IMPL(@NAME@, CPU, m) { m.impl("change", TORCH_BOX(&change)); }
+"""
+COMPILED = """
+import json, os, sys, warnings
+import torch
+import opforge
+sys.path.insert(0, os.environ["FOLDER"])
+name = os.environ["NAME"]
+@BEFORE@
+op = opforge.load(name, os.environ["FOLDER"] + "/op.cpp", fakes=@FAKES@)
+@AFTER@
+@FUNCTION@
+from torch._dynamo.utils import counters
+compiled = torch.compile(function, fullgraph=True)
+want = function(torch.full((3,), 2.0))
+got = compiled(torch.full((3,), 2.0))
+print(json.dumps({
+    "same": bool(want.shape == got.shape and want.dtype == got.dtype and torch.allclose(want, got)),
+    "text": str(got),
+    "hits": counters["aot_autograd"]["autograd_cache_hit"] + counters["inductor"]["fxgraph_cache_hit"],
+    "tag": torch.compiler.config.cache_key_tag,
+}))
+"""
+SUM = "def function(x): return op.twice(x) + 1"
+VERSIONS = {"TYPE": "Float", "C": "float", "TIMES": "1"}
+
+
+class Op:
+    """An op in a folder, whose source and fake are written anew, and a process that compiles a function with it."""
+
+    def __init__(self, folder, caches):
+        self.folder, self.caches, self.name = folder, caches, sample_ops.unique_name("tagged")
+
+    def write(self, source, fake="", **words):
+        for word, text in {**words, "NAME": self.name}.items():
+            source = source.replace(f"@{word}@", text)
+        text_files.write(self.folder, "op.cpp", HEAD + source)
+        text_files.write(self.folder, "shapes.py", fake)
+
+    def run(self, function=SUM, fakes="{}", before="", after=""):
+        import json
+
+        code = COMPILED
+        for word, text in {"FUNCTION": function, "FAKES": fakes, "BEFORE": before, "AFTER": after}.items():
+            code = code.replace(f"@{word}@", text)
+        env = {
+            "FOLDER": str(self.folder),
+            "NAME": self.name,
+            "TORCHINDUCTOR_CACHE_DIR": str(self.caches),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        return json.loads(child_processes.run_python(code, timeout=240, env=env))
+
+
+@pytest.fixture(scope="module")
+def caches(tmp_path_factory):
+    """One folder for all tests: inductor tries the compiler and precompiles its headers once in each."""
+    return tmp_path_factory.mktemp("inductor")
+
+
+@pytest.fixture
+def op(tmp_path, caches):
+    return Op(tmp_path, caches)
+
+
+def fake(dtype="float32", times=1):
+    return f"""
+import torch
+DTYPE = torch.{dtype}
+def size(x):
+    return x.numel() * {times}
+def twice(x):
+    return x.new_empty((size(x),), dtype=DTYPE)
+"""
+
+
+IMPORTED = "from shapes import twice"
+FAKES = "{'twice': twice}"
+
+
+@pytest.mark.parametrize(
+    ("words", "new_fake"),
+    [({"TYPE": "Double", "C": "double"}, fake("float64")), ({"TIMES": "2"}, fake(times=2))],
+    ids=["dtype", "shape"],
+)
+def test_a_new_dtype_or_shape_is_compiled_anew_in_the_next_process(op, words, new_fake):
+    op.write(TWICE.replace("@MORE@", ""), fake(), **VERSIONS)
+    first = op.run(fakes=FAKES, before=IMPORTED)
+    op.write(TWICE.replace("@MORE@", ""), new_fake, **{**VERSIONS, **words})
+    changed = op.run(fakes=FAKES, before=IMPORTED)
+    assert first["same"] and changed["same"], changed["text"]
+    assert (first["hits"], changed["hits"]) == (0, 0)
+
+
+def test_a_fake_inside_the_library(op):
+    op.write(TWICE.replace("@MORE@", META), **VERSIONS)
+    assert op.run()["same"]
+    op.write(TWICE.replace("@MORE@", META), **{**VERSIONS, "TYPE": "Double", "C": "double"})
+    changed = op.run()
+    assert changed["same"] and changed["hits"] == 0, changed["text"]
+
+
+def test_an_argument_that_is_mutated_from_now_on(op):
+    function = """
+def function(x):
+    y = x * 2
+    op.change(y)
+    z = x * 2
+    return y + z
+"""
+    fakes = "{'change': lambda x: None}"
+    op.write(CHANGES, ARGUMENT="Tensor", ADDED="0")
+    assert op.run(function, fakes)["same"]
+    op.write(CHANGES, ARGUMENT="Tensor(a!)", ADDED="1")
+    changed = op.run(function, fakes)
+    assert changed["same"] and changed["hits"] == 0, changed["text"]
+
+
+def test_a_kernel_that_changes_without_its_schema_and_fake_is_taken_from_the_caches(op):
+    op.write(TWICE.replace("@MORE@", ""), fake(), **VERSIONS)
+    op.run(fakes=FAKES, before=IMPORTED)
+    op.write(TWICE.replace("@MORE@", "").replace("2 * from", "3 * from"), fake(), **VERSIONS)
+    changed = op.run(fakes=FAKES, before=IMPORTED)
+    assert changed["same"] and changed["hits"] > 0
+
+
+def test_an_op_that_is_loaded_after_the_first_compile_and_a_tag_of_the_users_that_is_set_after_the_load(op):
+    earlier = "torch.compile(lambda x: x.view(1, -1))(torch.ones(2))\n" + IMPORTED
+    later = "torch.compiler.config.cache_key_tag = 'mine'"
+    op.write(TWICE.replace("@MORE@", ""), fake(), **VERSIONS)
+    first = op.run(fakes=FAKES, before=earlier, after=later)
+    op.write(TWICE.replace("@MORE@", ""), fake("float64"), **{**VERSIONS, "TYPE": "Double", "C": "double"})
+    changed = op.run(fakes=FAKES, before=earlier, after=later)
+    assert first["same"] and changed["same"], changed["text"]
+    assert first["tag"].startswith("mine|opforge:") and first["tag"] != changed["tag"]
+
+
+def test_an_unrelated_op_with_a_fake_compiles_each_graph_once_more_and_one_without_none(op):
+    """What docs/inside-torch.md states as the cost."""
+    plain = f"def function(x): return x.view(-1).view({', '.join('1' * 9)}, -1)"  # which compiles no C++
+    op.write(TWICE.replace("@MORE@", ""), fake(), **VERSIONS)
+    runs = [op.run(plain, **fakes) for fakes in ({}, {}, *[{"fakes": FAKES, "before": IMPORTED}] * 2)]
+    assert [bool(run["hits"]) for run in runs] == [False, True, False, True]
+    assert [bool(run["tag"]) for run in runs] == [False, False, True, True]
+
+
+@pytest.fixture
+def two_ops(tmp_path):
+    """Loads one of two ops by its number, and returns the tag then."""
+    names = [sample_ops.unique_name("tagged") for _ in range(2)]
+
+    def load(number):
+        source = HEAD + TWICE.replace("@MORE@", "").replace("@NAME@", names[number])
+        for word, text in VERSIONS.items():
+            source = source.replace(f"@{word}@", text)
+        path = text_files.write(tmp_path, f"{names[number]}.cpp", source)
+        opforge.load(names[number], path, fakes={"twice": torch.empty_like})
+        return torch.compiler.config.cache_key_tag
+
+    return load
+
+
+def test_the_order_of_loading_does_not_matter():
+    library = torch.library.Library(sample_ops.unique_name("order"), "DEF")
+    try:
+        names = [f"{library.ns}::{name}" for name in ("one", "two")]
+        for name in ("one", "two"):
+            library.define(f"{name}(Tensor(a!) x) -> ()")
+        ops = {"b": [names[1]], "a": [names[0]]}
+        assert compile_tag.behind("", ops, {}) == compile_tag.behind("", {"a": [names[0]], "b": [names[1]]}, {}) != ""
+        assert compile_tag.behind("", {"a": [names[0]]}, {}) != compile_tag.behind("", ops, {})
+    finally:
+        library._destroy()
+
+
+def test_a_tag_of_the_users_stays_in_front_and_is_patched_and_extended(two_ops):
+    config = torch.compiler.config
+    before = config.cache_key_tag
+    try:
+        first = two_ops(0)
+        config.cache_key_tag = "mine"
+        assert two_ops(1).startswith("mine|opforge:") and first not in two_ops(1)
+        own = config.cache_key_tag.removeprefix("mine")
+        with config.patch(cache_key_tag="theirs"):
+            assert config.cache_key_tag == "theirs" + own
+        config.cache_key_tag += "2"
+        assert config.cache_key_tag == "mine2" + own
+    finally:
+        config.cache_key_tag = before.partition("|opforge:")[0]
+
+
+def test_a_load_in_another_thread_is_in_the_tag(two_ops):
+    import threading
+
+    before = torch.compiler.config.cache_key_tag
+    thread = threading.Thread(target=two_ops, args=(0,))
+    thread.start()
+    thread.join()
+    assert torch.compiler.config.cache_key_tag != before
+
+
+def digest_of(text):
+    """Returns the digest of the function `fake` in a module's text."""
+    module = {"__name__": "shapes"}
+    exec(compile(text, "<shapes>", "exec"), module)
+    return compile_tag._digest(module["fake"])
+
+
+BASE = """
+import functools, torch
+SIZES = {"one": (1, 2)}
+class Rule:
+    def __init__(self, times): self.times = times
+    @property
+    def kind(self): return torch.float32
+RULE = Rule(2)
+def helper(x): return x.numel() * 2
+def fake(x, dtype=torch.float32): return x.new_empty(helper(x), dtype=RULE.kind) if SIZES else x
+"""
+
+
+def test_the_digest_of_a_fake_ignores_where_it_stands_and_what_is_written_about_it():
+    moved = "\n\n# a comment\n" + BASE.replace("class Rule:", "class Rule:\n    'A text.'")
+    assert digest_of(moved) == digest_of(BASE) == digest_of(BASE)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("numel() * 2", "numel() * 3"),
+        ("x, dtype=torch.float32", "x, dtype=torch.float64"),
+        ("return torch.float32", "return torch.float64"),
+        ("Rule(2)", "Rule(3)"),
+        ("(1, 2)", "(1, 3)"),
+        ("new_empty", "new_zeros"),
+        ("def fake", "@functools.lru_cache(2)\ndef fake"),
+    ],
+)
+def test_the_digest_of_a_fake_covers_what_it_calls_and_reads(old, new):
+    assert digest_of(BASE.replace(old, new)) != digest_of(BASE)
+
+
+def test_the_digest_of_a_partial_a_method_and_a_function_of_torch():
+    import functools
+
+    digests = {compile_tag._digest(functools.partial(torch.zeros, dtype=dtype)) for dtype in (torch.half, torch.int)}
+    digests |= {compile_tag._digest(torch.empty_like), compile_tag._digest(torch.zeros_like)}
+    assert len(digests) == 4

@@ -1,0 +1,100 @@
+"""One build in the cluster, with processes of their own as machines."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+
+import pytest
+from support import sample_ops
+from support.polling import wait_for
+from support.remote.machines import LOAD, SLOW, events, node
+
+from opforge.cache.keys import canonical
+from opforge.remote import claims, maintenance
+from opforge.remote.stores import open_store
+
+
+@pytest.fixture
+def slow_op(tmp_path):
+    sample_ops.plain_op(tmp_path / "op", source=sample_ops.PLAIN_SOURCE + SLOW)
+    return tmp_path / "op"
+
+
+def test_four_nodes_build_once(nodes, slow_op):
+    processes = [node(nodes, name, slow_op) for name in "abcd"]
+    outs = [process.communicate(timeout=120) for process in processes]
+    assert sorted(out.strip() for out, _err in outs) == sorted(["built", *[nodes.url] * 3]), outs
+    assert len(events(nodes, "build")) == 1
+    assert len(events(nodes, "fetch")) == 3
+    for event in (*events(nodes, "fetch"), *events(nodes, "push")):
+        assert event["bytes"] > 0 and event["seconds"] > 0 and event["path"] == nodes.url, event
+
+
+SLOW_COMPILER = """\
+#!/bin/sh
+for word; do
+    if [ "$word" = -c ]; then
+        sleep $SECONDS_TO_COMPILE
+    fi
+done
+exec g++ "$@"
+"""
+
+
+def test_twenty_machines_and_a_slow_compiler_make_one_build(nodes, builder, tmp_path):
+    """As with an op of 90 s: three quarters of the time that a claim may be renewed without progress."""
+    code = "import opforge.remote.claims as c; c.VOID_SECONDS = 20.0; c.RENEW_SECONDS = 0.5; c.STALLED_SECONDS = 16.0\n"
+    path = tmp_path / "slow-g++"
+    path.write_text(SLOW_COMPILER)
+    path.chmod(0o755)
+    settings = {"CXX": str(path), "SECONDS_TO_COMPILE": "12"}
+    processes = [node(nodes, f"machine{number}", tmp_path / "op", code + LOAD, **settings) for number in range(20)]
+    outs = [process.communicate(timeout=240) for process in processes]
+    assert sorted(out.strip() for out, _err in outs) == sorted(["built", *[nodes.url] * 19]), outs
+    assert len(events(nodes, "build")) == 1
+
+
+def test_a_load_waits_for_a_claim_no_longer_than_for_a_lock(nodes, builder, tmp_path):
+    """The claim of a machine that hangs, but renews it: no progress is ever made."""
+    stop = threading.Event()
+    claim_name, store = [], open_store(nodes.url)
+
+    def renew():
+        count = 0
+        while not stop.wait(0.1):
+            count += 1
+            for listed in store.list(maintenance.CLAIMS):
+                claim_name.append(listed.name)
+                text = canonical({"who": "elsewhere", "count": count, "state": "building", "progress": 1})
+                stored = store.get(listed.name, claims.MAX_BYTES)
+                if stored:
+                    store.put_if_unchanged(listed.name, text, stored.version)
+
+    pause = "import opforge.remote.claims as c\nc.FIRST_PAUSE = 0.1\n"
+    hold = pause + "take = c.Claim.take\nc.Claim.take = lambda self, before: take(self, before) and False\n"
+    thread = threading.Thread(target=renew)
+    thread.start()
+    try:
+        process = node(nodes, "a", tmp_path / "op", hold + LOAD, OPFORGE_LOCK_TIMEOUT="1")
+        out, err = process.communicate(timeout=60)
+        assert out == "built\n" and "elsewhere has not published it within 1 s" in err, err
+    finally:
+        stop.set()
+        thread.join()
+    assert claim_name
+
+
+def test_four_nodes_build_once_if_the_builder_is_killed(nodes, slow_op):
+    code = "import opforge.remote.claims as c; c.VOID_SECONDS = 4.0; c.RENEW_SECONDS = 0.5\n" + LOAD
+    processes = {process.pid: process for process in (node(nodes, name, slow_op, code) for name in "abcd")}
+    store = open_store(nodes.url)
+    (claim,) = wait_for(lambda: list(store.list(maintenance.CLAIMS)), 60, "no claim")
+    builder = processes.pop(int(json.loads(store.get(claim.name, claims.MAX_BYTES).data)["who"].split()[1]))
+    builder.send_signal(signal.SIGKILL)
+    assert builder.communicate()[0] == ""
+    outs = [process.communicate(timeout=120) for process in processes.values()]
+    assert sorted(out.strip() for out, _err in outs) == sorted(["built", *[nodes.url] * 2]), outs
+    assert len(events(nodes, "build")) == 1 and len(events(nodes, "fetch")) == 2
+    assert not list(store.list(maintenance.CLAIMS))
