@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from opforge import settings
@@ -13,6 +12,7 @@ from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import SettingError, ToolchainNotFoundError
+from opforge.lazy import cached_property
 
 from . import PASSED_ENV
 from .discovery import probe, programs

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 
 from opforge.builders.spec.machine import package_folder
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
 from opforge.errors import ToolchainNotFoundError
+from opforge.lazy import cached_property
 
 from . import PASSED_ENV
 from .discovery import probe, programs, search
