@@ -37,6 +37,8 @@ def make_folder(path: str) -> None:
     for folder in reversed(missing):  # os.makedirs would apply the mode to the last folder only
         try:
             os.mkdir(folder, 0o700)
+            if os.stat(folder).st_mode & 0o700 != 0o700:
+                os.chmod(folder, 0o700)  # a umask such as 0277 denies it to its owner
         except FileExistsError:
             if not os.path.isdir(folder):
                 raise
@@ -71,7 +73,7 @@ def write_file(path: str, data: bytes, mode: int = 0o600) -> None:
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         try:
-            if mode != 0o600:
+            if mode != 0o600 or os.fstat(handle).st_mode & 0o600 != 0o600:
                 os.fchmod(handle, mode)  # whatever the umask
             left = memoryview(data)
             while left:

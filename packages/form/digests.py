@@ -14,7 +14,7 @@ CHUNK = 64 << 10
 SIZES = {"sha256": 32, "sha512": 64}
 LEFT_OUT = ("metadata.json", "metadata.json.sigstore")
 """Files of a variant without a digest: the one that holds the digests, and its signature."""
-MAX_PATH, MAX_PART = 400, 255
+MAX_PATH, MAX_PART, MAX_LEVELS = 400, 255, 32
 
 
 def path_problem(path: str) -> str:
@@ -27,6 +27,8 @@ def path_problem(path: str) -> str:
     longest = max(map(len, parts))
     if longest > MAX_PART:
         return f"{ascii(path)[:100]} has a part of {longest} characters, more than {MAX_PART}"
+    if len(parts) > MAX_LEVELS + 1:
+        return f"{ascii(path)[:100]} is below {len(parts) - 1} levels of folders, more than {MAX_LEVELS}"
     return ""
 
 
@@ -55,7 +57,7 @@ def files_of(folder: str) -> list[str]:
 
 
 def _collect(folder: str, prefix: str, paths: list[str]) -> None:
-    if prefix.count("/") > 32:
+    if prefix.count("/") > MAX_LEVELS + 1:  # a file there is refused by its path
         raise ValueError(f"{folder} has too many levels of folders, or a link to a folder above it")
     with os.scandir(folder) as children:
         for child in children:
@@ -94,8 +96,11 @@ def of_folder(folder: str, algorithm: str = "sha256") -> dict[str, str]:
 
 
 def problems(folder: str, expected: Mapping[str, str], algorithm: str = "sha256") -> list[str]:
-    """Returns how a variant's files differ from their digests, in the hub's words. Raises OSError, ValueError."""
-    actual = of_folder(folder, algorithm)
+    """Returns how a variant's files differ from their digests, in the hub's words. Raises OSError."""
+    try:
+        actual = of_folder(folder, algorithm)
+    except ValueError as error:  # too many levels of folders, or no file: no digest covers it
+        return [str(error)]
     lines = [f"Missing file: {path}" for path in expected.keys() - actual.keys()]
     lines += [f"Unknown file: {path}" for path in actual.keys() - expected.keys()]
     lines += [
