@@ -122,7 +122,7 @@ def others_bits(status: os.stat_result) -> int:
 
 
 def listed_home() -> str:
-    """Returns the home folder that the system lists for this user, for a HOME that names none; empty if it lists none."""
+    """Returns the home folder that the system lists for this user; empty if it lists none."""
     import pwd
 
     try:
