@@ -118,6 +118,8 @@ def prepare(root: str, owners: Collection[int]) -> None:
     problem = _change_problem(root, owners)
     if problem:
         raise problem
+    if "\n" in root or "\r" in root:  # the lists of files that compilers write cannot hold it
+        raise CacheDirError(root, "its path has a line break", "Set OPFORGE_CACHE_DIR to a folder without one")
     umask = _umask()
     if umask & 0o700:  # compilers and locks would make files that no later build can read
         advice = "Set one that leaves you access, such as `umask 077`"

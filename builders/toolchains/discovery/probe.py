@@ -183,6 +183,8 @@ def try_run(
     except (OSError, subprocess.TimeoutExpired) as error:
         if isinstance(error, OSError):
             raise_if_exhausted(argv[0], error)
+            if error.filename == os.devnull:
+                advice = f"{os.devnull} is missing: give this system, or its container, a /dev with `null` in it"
         raise ToolchainError(argv[0], f"`{' '.join(command)}` failed ({error})", advice) from error
     if process.returncode:
         raise_if_exhausted(argv[0], process.stderr)  # otherwise the failure would be stored as the compiler's own
