@@ -74,6 +74,8 @@ ENDED_BY_SIGNAL = (
     r"^FAILED: \[code=(?P<status>1[2-9]\d)\]",
 )
 """What g++, clang++, the linker's driver, nvcc, the shell and ninja print about a process that a signal has ended."""
+SMALLEST_STACK = 1 << 20
+"""Bytes. With a smaller stack compilers, and ninja, may crash; the usual limit is 8 MiB."""
 CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP", "SIGSYS")
 """Signals that a program gets for what it does itself."""
 
@@ -143,10 +145,20 @@ def ended_by_signal(op: str, step: str, output: str, log: str = "") -> BuildReso
     return None
 
 
+def small_stack() -> str:
+    """Returns what to do about a limit on the stack with which compilers crash; empty if it is no such limit."""
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_STACK)[0]
+    if not 0 <= limit < SMALLEST_STACK:
+        return ""
+    return f"The stack is limited to {limit >> 10} KiB: raise the limit (`ulimit -s 8192`)."
+
+
 def _signal_advice(number: int) -> str:
     name = next((member.name for member in signal.Signals if member == number), "")  # real-time signals have none
     if name in CRASHES:
-        return "It crashed: try another version of it with CXX, or report this to those who make it."
+        return small_stack() or "It crashed: try another version of it with CXX, or report this to those who make it."
     if name == "SIGKILL":
         return "Memory may have run out: lower the number of compilers with OPFORGE_JOBS=1."
     if name == "SIGXCPU":

@@ -118,6 +118,12 @@ def prepare(root: str, owners: Collection[int]) -> None:
     problem = _change_problem(root, owners)
     if problem:
         raise problem
+    if "\n" in root or "\r" in root:  # the lists of files that compilers write cannot hold it
+        raise CacheDirError(root, "its path has a line break", "Set OPFORGE_CACHE_DIR to a folder without one")
+    umask = _umask()
+    if umask & 0o700:  # compilers and locks would make files that no later build can read
+        advice = "Set one that leaves you access, such as `umask 077`"
+        raise CacheDirError(root, f"the umask {umask:04o} denies you what you create", advice)
     others = _other_names(root)
     if others:
         advice = f"Set OPFORGE_CACHE_DIR to an empty folder or a new one, such as {os.path.join(root, 'opforge')}"
@@ -138,6 +144,16 @@ def prepare(root: str, owners: Collection[int]) -> None:
     except OSError as error:
         advice = "Set OPFORGE_CACHE_DIR to a folder that you can write"
         raise CacheDirError(root, f"it cannot be written ({error.strerror})", advice) from error
+
+
+def _umask() -> int:
+    """Returns this process's umask, without setting it if possible: other threads may create files meanwhile."""
+    try:
+        with open("/proc/self/status", "rb") as file:
+            return next(int(line.split()[1], 8) for line in file if line.startswith(b"Umask:"))
+    except (OSError, StopIteration):
+        os.umask(umask := os.umask(0o077))
+        return umask
 
 
 def _other_names(root: str) -> list[str]:

@@ -17,8 +17,8 @@ from .records import size_log
 log = logging.getLogger("opforge.cache")
 ABANDONED_SECONDS = 24 * 3600.0
 """How long a folder of another host, or of an unknown owner, is left alone."""
-
-
+NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
+"""What fsync reports where the file system has none."""
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
@@ -105,8 +105,7 @@ def publish(layout: Layout, finished: str, key: str, synced: bool = True) -> boo
     Raises OSError.
     """
     for name in os.listdir(finished) if synced else ():
-        with open(os.path.join(finished, name), "rb") as file:
-            os.fsync(file.fileno())
+        sync(os.path.join(finished, name))
     try:
         os.rename(finished, layout.entry(key))
     except OSError:
@@ -115,6 +114,16 @@ def publish(layout: Layout, finished: str, key: str, synced: bool = True) -> boo
         return False
     size_log.append(layout, size_of(layout.entry(key)))
     return True
+
+
+def sync(path: str) -> None:
+    """Writes a file to the disk, where the file system can. Raises OSError."""
+    with open(path, "rb") as file:
+        try:
+            os.fsync(file.fileno())
+        except OSError as error:
+            if error.errno not in NO_SYNC:
+                raise OSError(error.errno, error.strerror, path) from error
 
 
 def move(source: str, target: str) -> None:

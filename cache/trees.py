@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-MAX_PATH, MAX_PART = 400, 255
+MAX_PATH, MAX_PART, MAX_LEVELS = 400, 255, 32
 
 
 class File(NamedTuple):
@@ -31,6 +31,8 @@ def path_problem(path: str) -> str:
     longest = max(map(len, parts))
     if longest > MAX_PART:
         return f"{ascii(path)[:100]} has a part of {longest} characters, more than {MAX_PART}"
+    if len(parts) > MAX_LEVELS + 1:
+        return f"{ascii(path)[:100]} is below {len(parts) - 1} levels of folders, more than {MAX_LEVELS}"
     return ""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import cached_property
 from threading import local
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from opforge.accelerator.interface.accelerator import INTERFACE_VERSION, Acceler
 from opforge.accelerator.interface.rng import OneGenerator
 from opforge.accelerator.target import Target
 from opforge.errors import SettingError
+from opforge.lazy import cached_property
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 from contextlib import contextmanager
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from opforge.accelerator.vendors.vendor import Vendor
+from opforge.lazy import cached_property
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

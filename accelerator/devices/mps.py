@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from opforge.accelerator.fallback.streams import DEFAULT_STREAM, current_stream
 from opforge.accelerator.interface.rng import OneGenerator
 from opforge.accelerator.vendors.vendor import Vendor
+from opforge.lazy import cached_property
 
 if TYPE_CHECKING:
     from typing import Any

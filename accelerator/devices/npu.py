@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from threading import local
 from typing import TYPE_CHECKING
 
 from opforge.accelerator.vendors.vendor import Vendor
+from opforge.lazy import cached_property
 
 if TYPE_CHECKING:
     from typing import Any

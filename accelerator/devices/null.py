@@ -5,12 +5,12 @@ Its tensors are on torch's `meta` device: they have shapes and dtypes, and no me
 
 from __future__ import annotations
 
-from functools import cached_property
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from opforge.accelerator.interface.accelerator import INTERFACE_VERSION, Accelerator
 from opforge.accelerator.interface.rng import OneGenerator
+from opforge.lazy import cached_property
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

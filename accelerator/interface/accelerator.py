@@ -37,6 +37,11 @@ class Accelerator(RandomNumbers, Streams, Memory, DataTypes, Graphs, Pinning, Bu
     interface_version: ClassVar[int]
     """The INTERFACE_VERSION that the class was written for, as a number; opforge rejects a class with another one."""
 
+    @property
+    def _name(self) -> str:
+        """The name, as DeepSpeed's code reads it (`get_accelerator()._name`)."""
+        return self.name
+
     def capabilities(self) -> Capabilities:
         """Returns what the accelerator can do, as one frozen value; the first call probes the device."""
         if self._capabilities is None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from operator import index as whole_number
 from typing import TYPE_CHECKING, cast
 
 from opforge.errors import SettingError
+from opforge.lazy import cached_property
 
 if TYPE_CHECKING:
     from collections.abc import Callable

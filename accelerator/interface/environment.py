@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 import os
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from opforge.errors import CommunicationError, SettingError
+from opforge.lazy import cached_property
 
 from .device import Devices
 

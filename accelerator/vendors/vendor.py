@@ -9,10 +9,10 @@ from __future__ import annotations
 import glob
 import importlib
 import os
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from opforge.accelerator.interface.accelerator import INTERFACE_VERSION, Accelerator
+from opforge.lazy import cached_property
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

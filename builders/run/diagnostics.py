@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
+import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from opforge.builders.resources import ended_by_signal, exhausted_resource, no_inodes
+from opforge.builders.resources import ended_by_signal, exhausted_resource, no_inodes, small_stack
 from opforge.builders.spec.build_plan import Step
 from opforge.errors import BuildError, BuildResourceError, CompileError
 
@@ -61,7 +62,8 @@ def build_error(op: str, status: int, output: str, log: str, folder: str = "") -
         return (no_inodes(op, folder, log) or exhausted) if "No space left on device" in output else exhausted
     if status > 128 and "FAILED:" not in output:  # with "FAILED:" it is a compiler's own status, such as 255
         program = "ninja or a compiler" if "interrupted by user" in output else "ninja"
-        return BuildResourceError.of(op, f"{program} was ended by signal {status - 128}", "Run it again.", log)
+        advice = (small_stack() if status - 128 == signal.SIGSEGV else "") or "Run it again."
+        return BuildResourceError.of(op, f"{program} was ended by signal {status - 128}", advice, log)
     title, command = _failed_step(lines)
     ended = ended_by_signal(op, title, output, log)
     if ended:

@@ -157,9 +157,11 @@ def _questions(
 
 
 def _touch(path: str) -> int:
-    """Creates or touches a file. Returns its new ctime in the disk's nanoseconds."""
-    with open(path, "wb"):
-        os.utime(path)
+    """Creates a file anew: not every file system sets times. Returns its ctime in the disk's nanoseconds."""
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+    with open(path, "xb"):
+        pass
     return os.stat(path).st_ctime_ns
 
 

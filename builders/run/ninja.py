@@ -5,6 +5,7 @@ Nothing else runs compilers, apart from probes.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shlex
@@ -19,9 +20,10 @@ from typing import NamedTuple
 
 from opforge.builders.spec.build_plan import Step
 from opforge.cache.filesystem.files import read_file
-from opforge.errors import BuilderError, ToolchainNotFoundError
+from opforge.errors import BuilderError, ToolchainError, ToolchainNotFoundError
 
 from . import jobserver, timeline
+from .supervisor import NOT_STARTED
 
 Progress = Callable[[int, int, str], None]
 """Called with the number of steps done, the number of all steps, and the title of the step that has just ended."""
@@ -122,22 +124,39 @@ def _run(
     supervisor = os.path.join(os.path.dirname(os.path.abspath(__file__)), "supervisor.py")
     peak = os.path.join(folder, "peak")
     command = [_python(), "-I", "-S", supervisor, peak, find_ninja(), "-C", folder, *jobs]
-    process = subprocess.Popen(
-        command,
-        env={**os.environ, **environment, **PLAIN_OUTPUT_ENV, **CACHE_ENV, "TMPDIR": folder},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        errors="replace",
-        start_new_session=True,
-    )
+    try:
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, **environment, **PLAIN_OUTPUT_ENV, **CACHE_ENV, "TMPDIR": folder},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.ENOENT, errno.ENOEXEC, errno.EPERM):
+            raise _not_started(command[0], f"{command[0]}: {error.strerror}") from error
+        raise
     _sessions.add(process.pid)
     try:
         with server.watch(process) if server else nullcontext():
-            return _follow(process, on_progress)
+            outcome = _follow(process, on_progress)
     finally:
         _sessions.discard(process.pid)
+    if outcome.output.startswith(NOT_STARTED):
+        raise _not_started(find_ninja(), outcome.output.removeprefix(NOT_STARTED).strip())
+    return outcome
+
+
+def _not_started(program: str, problem: str) -> ToolchainError:
+    """Returns the error for a program that runs builds and cannot be started. `problem` begins with a path."""
+    if problem.startswith(os.devnull):
+        advice = "Give this system, or its container, a /dev with `null` in it"
+    else:
+        advice = "Reinstall it (ninja: pip install --force-reinstall ninja), or give yourself access to it"
+    return ToolchainError(program, f"it cannot be started ({problem})", f"{advice}.")
 
 
 def _follow(process: subprocess.Popen[str], on_progress: Progress | None) -> Outcome:

@@ -164,7 +164,10 @@ def _build(
         raise
     except OSError as error:
         raise_if_exhausted(spec.name, error)
-        if error.filename is not None and os.fsdecode(error.filename).startswith(store.layout.root):
+        if error.filename is None:  # reading and writing of files that are open already: those in staging
+            advice = "Check its disk, or set OPFORGE_CACHE_DIR to another folder"
+            raise CacheDirError(store.layout.root, f"a build in it failed ({error})", advice) from error
+        if os.fsdecode(error.filename).startswith(store.layout.root):
             advice = "Give yourself access to all of it, or set OPFORGE_CACHE_DIR to another folder"
             raise CacheDirError(store.layout.root, f"{error.filename}: {error.strerror}", advice) from error
         raise

@@ -18,6 +18,8 @@ import time
 
 POLL_SECONDS = 0.1
 """How often it checks whether the builder is still its parent."""
+NOT_STARTED = "opforge: the build cannot be started: "
+"""How the one line of its output begins if it starts nothing."""
 KIBIBYTE = 1024
 """Bytes in the unit in which Linux counts memory for wait4."""
 
@@ -55,8 +57,12 @@ def _kill_all(session: int) -> None:
 def main(peak: str, command: list[str]) -> int:
     """Runs `command` to its end or the builder's. Returns its exit status, 128 + signal if it was killed."""
     builder, session = os.getppid(), os.getsid(0)
-    null = os.open(os.devnull, os.O_RDONLY)
-    child = os.posix_spawnp(command[0], command, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, null, 0)])
+    try:
+        null = os.open(os.devnull, os.O_RDONLY)
+        child = os.posix_spawnp(command[0], command, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, null, 0)])
+    except OSError as error:
+        sys.stdout.write(f"{NOT_STARTED}{error.filename or command[0]}: {error.strerror}\n")
+        return 126
     watched: list[int] = [0]
     if hasattr(os, "pidfd_open"):
         watched.append(os.pidfd_open(child))

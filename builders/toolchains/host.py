@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from opforge import settings
@@ -13,6 +12,7 @@ from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import SettingError, ToolchainNotFoundError
+from opforge.lazy import cached_property
 
 from . import PASSED_ENV
 from .discovery import probe, programs
@@ -23,12 +23,11 @@ if TYPE_CHECKING:
     from opforge.builders.spec.op_spec import OpSpec
 
 CANDIDATES = ("g++", "clang++")
-LINKERS = ("ld.mold", "ld.lld")
-"""The first one that is installed is used: these link an op in half the time of the system's linker."""
 PATH_FLAGS = (
     *("-B", "--gcc-toolchain=", "-specs=", "--specs=", "--sysroot=", "--config"),
     *("-isysroot", "-iprefix", "-iwithprefix", "-iwithprefixbefore", "-iwithsysroot", "-I=", "-isystem=", "-iquote="),
     *("-cxx-isystem", "-stdlib++-isystem"),
+    *probe.LINKER_FLAGS,
 )
 """Prefixes of flags that select other programs, folders of headers or files of flags than the compiler's own.
 
@@ -62,14 +61,15 @@ class HostToolchain(Toolchain):
     def __init__(self, layout: Layout, disk: Disk, variable: str = "") -> None:
         self._layout, self._disk = layout, disk
         self.argv = _find(variable if os.environ.get(variable) else "CXX")
-        chosen = [flag.partition("=")[2] for flag in env_words("LDFLAGS") if flag.startswith("-fuse-ld=")]
-        linkers = [f"ld.{name}" for name in chosen[-1:]] or LINKERS
-        self.linker = next((path for name in linkers if (path := which(name))), "")
 
     @cached_property
     def _info(self) -> probe.CompilerInfo:
         """The compiler's info, checked once for this object, which lives no longer than one load."""
-        return probe.host_info(self.argv, self.linker, self._layout, self._disk, self._path_flags())
+        return probe.host_info(self.argv, self._layout, self._disk, self._path_flags())
+
+    def linker(self) -> str:
+        """Returns the path of the linker that LDFLAGS names, else of the compiler's own."""
+        return str(self._info["linker"])
 
     def _path_flags(self) -> list[str]:
         flags = (*self.op_flags, *env_words("CPPFLAGS"), *env_words("CXXFLAGS"), *env_words("LDFLAGS"))
@@ -119,8 +119,7 @@ class HostToolchain(Toolchain):
         return tuple((name, os.environ[name]) for name in names if os.environ.get(name))
 
     def flags(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        # LDFLAGS comes last, so that a linker that it names takes precedence.
-        return env_words("CPPFLAGS") + env_words("CXXFLAGS"), (*self._info["linker_flags"], *env_words("LDFLAGS"))
+        return env_words("CPPFLAGS") + env_words("CXXFLAGS"), env_words("LDFLAGS")
 
     @property
     def precompiles(self) -> bool:

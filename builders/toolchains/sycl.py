@@ -81,9 +81,8 @@ class Sycl(DeviceToolchain):
         *others, link = super().steps(plan, roots, library)
         arch = Target.parse(plan.target).arch
         device = [*_targets(arch), *(("-Xs", f"-device {','.join(arch)}") if arch else ())]
-        # icpx must link: the host's linker would drop the device code. icpx uses the system's linker.
-        rest = [word for word in link.argv[len(self.host.argv) :] if not word.startswith("-fuse-ld=")]
-        return [*others, link._replace(argv=(*self.argv, *device, *rest))]
+        # icpx must link: the host's linker would drop the device code.
+        return [*others, link._replace(argv=(*self.argv, *device, *link.argv[len(self.host.argv) :]))]
 
 
 def _targets(arch: Sequence[str]) -> tuple[str, ...]:

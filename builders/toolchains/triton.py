@@ -8,7 +8,6 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from opforge.accelerator import archs
@@ -20,6 +19,7 @@ from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import ToolchainNotFoundError
+from opforge.lazy import cached_property
 
 from .discovery import probe
 from .host import HostToolchain

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 
 from opforge.builders.spec.machine import package_folder
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
 from opforge.errors import ToolchainNotFoundError
+from opforge.lazy import cached_property
 
 from . import PASSED_ENV
 from .discovery import probe, programs, search
@@ -32,7 +32,7 @@ class ZigToolchain(HostToolchain):
     # Not the processor's level: zig builds its libc++ again for each level that the linker gets, which takes a minute.
 
     def __init__(self, layout: Layout, disk: Disk, machine: str) -> None:
-        self._layout, self._disk, self.linker = layout, disk, ""
+        self._layout, self._disk = layout, disk
         self.zig, self.machine = find(), machine
         self.argv = (self.zig, "c++", "-target", f"{machine}-linux-gnu.{GLIBC}")
 
@@ -55,7 +55,7 @@ class ZigToolchain(HostToolchain):
             "version": f"zig {version} clang",
             "search": search.header_folders(probe.run(self.argv, "-x", "c++", "-E", "-v", os.devnull)),
             "first": [],
-            "linker_flags": [],
+            "linker": "",
             "tells_archives": False,
             "libraries": [],
             "stamps": {program: list(self._disk.stamp(program) or ())},

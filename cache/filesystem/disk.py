@@ -15,6 +15,8 @@ PathStamp = tuple[str, tuple[int, ...]]
 """A path with its stamp; the stamp is ABSENT if there is nothing."""
 RACY_NS = 2_000_000_000
 """How long before its stamp was taken a file must have been modified for the stamp to be trusted."""
+SECOND_NS = 1_000_000_000
+"""Only an image's files, and those of coarse file systems, are changed at whole seconds."""
 MAX_LINKS = 40
 """As many links as Linux follows on the way to a file."""
 CHUNK = 64 << 10
@@ -28,6 +30,7 @@ class Stamp(NamedTuple):
     mtime_ns: int
     ctime_ns: int
     inode: int
+    """In images, whose stamps repeat, a number from the content: see `opforge.file_systems.images`."""
 
 
 class FlatStamps:
@@ -69,8 +72,10 @@ class Disk:
             status = os.stat(path)
         except (OSError, ValueError):
             return None
+        changed = status.st_ctime_ns
+        inode = status.st_ino if changed % SECOND_NS else image_inode(path, status)
         # Half the time that Stamp(...) takes: a hit takes about forty stamps.
-        return tuple.__new__(Stamp, (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
+        return tuple.__new__(Stamp, (status.st_size, status.st_mtime_ns, changed, inode))
 
     def flat_stamps(self, paths: Iterable[str]) -> list[int]:
         """Returns the stamps of many paths in one flat list, four numbers a path: ABSENT if there is nothing.
@@ -85,7 +90,9 @@ class Disk:
             except (OSError, ValueError):
                 stamps += ABSENT
             else:
-                stamps += (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+                changed = status.st_ctime_ns
+                inode = status.st_ino if changed % SECOND_NS else image_inode(path, status)
+                stamps += (status.st_size, status.st_mtime_ns, changed, inode)
         return stamps
 
     def digest(self, path: str) -> str | None:
@@ -157,6 +164,15 @@ class Disk:
     def now_ns(self) -> int:
         """Returns the nanoseconds since the epoch, by this machine's clock."""
         return time.time_ns()
+
+
+def image_inode(path: str, status: os.stat_result) -> int:
+    """Returns the last number of the stamp of a file that was changed at a whole second."""
+    if os.major(status.st_dev) and not os.statvfs(path).f_flag & os.ST_RDONLY:
+        return status.st_ino  # a disk's that is written to: no image, overlay or FUSE
+    from opforge.file_systems.images import inode  # not on the path of a hit, unless files may be an image's
+
+    return inode(path, status)
 
 
 def digest_of(handle: int, size: int = -1) -> str:

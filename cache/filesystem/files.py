@@ -10,6 +10,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from .disk import SECOND_NS, image_inode
+
 MAX_FILE_BYTES = 64 << 20
 """No other file of the store is larger."""
 MAX_RECORD_BYTES = 8 << 20
@@ -35,6 +37,8 @@ def make_folder(path: str) -> None:
     for folder in reversed(missing):  # os.makedirs would apply the mode to the last folder only
         try:
             os.mkdir(folder, 0o700)
+            if os.stat(folder).st_mode & 0o700 != 0o700:
+                os.chmod(folder, 0o700)  # a umask such as 0277 denies it to its owner
         except FileExistsError:
             if not os.path.isdir(folder):
                 raise
@@ -69,7 +73,7 @@ def write_file(path: str, data: bytes, mode: int = 0o600) -> None:
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         try:
-            if mode != 0o600:
+            if mode != 0o600 or os.fstat(handle).st_mode & 0o600 != 0o600:
                 os.fchmod(handle, mode)  # whatever the umask
             left = memoryview(data)
             while left:
@@ -169,19 +173,22 @@ def read_json(path: str) -> Any:
 def stamp_of(path: str) -> list[int]:
     """Returns what changes with a file: its size, times and inode. Raises OSError."""
     status = os.lstat(path)
+    inode = status.st_ino if status.st_ctime_ns % SECOND_NS else image_inode(path, status)
     # A folder's size and times change with the names in it: a file that was added is seen by that.
-    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, inode]
 
 
 def changed_path(folder: str, stamps: Mapping[str, Any]) -> str:
     """Returns the path below a folder of the first file or folder whose stamp is another; empty if none is."""
     lstat = os.lstat
     for path, stamp in stamps.items():
+        place = f"{folder}/{path}" if path else folder
         try:
-            status = lstat(f"{folder}/{path}" if path else folder)
+            status = lstat(place)
         except OSError:
             return path or folder
-        if [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino] != stamp:
+        inode = status.st_ino if status.st_ctime_ns % SECOND_NS else image_inode(place, status)
+        if [status.st_size, status.st_mtime_ns, status.st_ctime_ns, inode] != stamp:
             return path or folder
     return ""
 

@@ -27,6 +27,16 @@ OUTSIDE = frozenset({"", ".", ".."})
 _NO_STAMPS: Mapping[tuple[str, str], tuple[int, ...]] = {}
 
 
+class EveryName(frozenset[str]):
+    """The names in a folder without case, as vfat, NTFS and ext4 have them: it holds any spelling of each.
+
+    Its listing says nothing of a name, so each is looked for.
+    """
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
 class Listings:
     """The names in folders as one look-up sees them: each folder is listed once."""
 
@@ -37,12 +47,24 @@ class Listings:
     def names(self, folder: str) -> frozenset[str]:
         """Returns the names in a folder; none if it cannot be listed."""
         if folder not in self._names:
-            self._names[folder] = self._disk.names(folder)
+            names = self._disk.names(folder)
+            self._names[folder] = names if self._has_case(folder, names) else EveryName(names)
         return self._names[folder]
+
+    def _has_case(self, folder: str, names: frozenset[str]) -> bool:
+        """Returns whether names that differ in case alone are others; also if there is no name to ask with."""
+        for name in names:
+            other = name.swapcase()
+            if other != name and name.isascii():
+                return other in names or not self._disk.exists(at(folder, other))
+        return True
 
     def first_parts(self, folders: Iterable[tuple[Sequence[str], str]]) -> frozenset[str]:
         """Returns how a name that is in one of these located folders can begin: by far not all names do."""
-        return OUTSIDE.union(*[self.names(base) for _folder, base in folders])
+        listings = [self.names(base) for _folder, base in folders]
+        if any(isinstance(names, EveryName) for names in listings):
+            return EveryName()
+        return OUTSIDE.union(*listings)
 
     def may_hold(self, folder: str, name: str) -> bool:
         """Returns whether a path below a folder can exist, by the folder's listing. One that leaves it always may."""

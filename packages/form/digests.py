@@ -9,7 +9,7 @@ import os
 import stat
 from collections.abc import Mapping
 
-from opforge.cache.trees import digest_of_hashes
+from opforge.cache.trees import MAX_LEVELS, digest_of_hashes
 from opforge.cache.trees import path_problem as path_problem
 
 CHUNK = 64 << 10
@@ -46,7 +46,7 @@ def files_of(folder: str) -> list[str]:
 
 
 def _collect(folder: str, prefix: str, paths: list[str]) -> None:
-    if prefix.count("/") > 32:
+    if prefix.count("/") > MAX_LEVELS + 1:  # a file there is refused by its path
         raise ValueError(f"{folder} has too many levels of folders, or a link to a folder above it")
     with os.scandir(folder) as children:
         for child in children:
@@ -85,8 +85,11 @@ def of_folder(folder: str, algorithm: str = "sha256") -> dict[str, str]:
 
 
 def problems(folder: str, expected: Mapping[str, str], algorithm: str = "sha256") -> list[str]:
-    """Returns how a variant's files differ from their digests, in the hub's words. Raises OSError, ValueError."""
-    actual = of_folder(folder, algorithm)
+    """Returns how a variant's files differ from their digests, in the hub's words. Raises OSError."""
+    try:
+        actual = of_folder(folder, algorithm)
+    except ValueError as error:  # too many levels of folders, or no file: no digest covers it
+        return [str(error)]
     lines = [f"Missing file: {path}" for path in expected.keys() - actual.keys()]
     lines += [f"Unknown file: {path}" for path in actual.keys() - expected.keys()]
     lines += [

@@ -38,6 +38,19 @@ def changed_bytecode(folder: str, bytecode: Mapping[str, str]) -> list[str]:
     return changed
 
 
+def added_bytecode(folder: str, files: Collection[str], bytecode: Collection[str]) -> list[str]:
+    """Returns the paths of bytecode of this Python that the installation has not made. It is not used."""
+    added = []
+    for path in files if bytecode else ():
+        parent, name = os.path.split(path)
+        place = os.path.join(parent, "__pycache__")
+        opening = f"{name.removesuffix('.py')}.{sys.implementation.cache_tag}."
+        if name.endswith(".py") and os.path.isdir(os.path.join(folder, place)):
+            names = sorted(os.listdir(os.path.join(folder, place)))
+            added += [os.path.join(place, name) for name in names if name.startswith(opening)]
+    return [path for path in added if path not in bytecode]
+
+
 def stamps(folder: str, bytecode: Collection[str] = ()) -> Stamps:
     """Returns the stamp of each file and folder of a variant, and of this bytecode, by its path below the folder.
 

@@ -16,8 +16,9 @@ import hashlib
 import os
 import sys
 import threading
+from collections.abc import Container, Iterable
 from importlib.machinery import ModuleSpec, SourceFileLoader
-from importlib.util import module_from_spec
+from importlib.util import cache_from_source, module_from_spec
 from types import ModuleType
 from typing import Any
 
@@ -151,7 +152,8 @@ def _recall(key: str) -> ModuleType | None:
             return None
         if changed_path(folder, memory["receipt"]):
             return None
-        return import_tree(folder, memory["module"], bytecode=scope != CHECKOUT)
+        own = memory["receipt"]
+        return import_tree(folder, memory["module"], bytecode=scope != CHECKOUT and has_bytecode(own, own))
     except Exception:  # of a damaged file, or of the package's own Python: the search says what is wrong
         return None
 
@@ -160,6 +162,16 @@ def root_problem(root: str) -> str:
     """Returns why a folder of installed packages cannot be trusted, or an empty text."""
     problem = trust.folder_problem(root, trust.trusted_ids(settings.trusted_owners()))
     return f"{problem[0]}: {problem[1]}" if problem else ""
+
+
+def has_bytecode(files: Iterable[str], bytecode: Container[str]) -> bool:
+    """Returns whether the bytecode that this Python would run of these files is what an installation has made.
+
+    With `-O`, and in another Python, it would run other files, which nobody has compared.
+    """
+    if sys.pycache_prefix:
+        return True  # it is looked for there, and compared with the sources
+    return all(cache_from_source(path) in bytecode for path in files if path.endswith(".py"))
 
 
 def _replace_lock() -> None:

@@ -14,7 +14,7 @@ from opforge.packages.form.properties import SOURCE
 from opforge.packages.installed import receipt
 from opforge.packages.installed.releases import InstalledVariant
 
-from .get_kernel import import_tree
+from .get_kernel import has_bytecode, import_tree
 
 log = logging.getLogger("opforge.kernels")
 
@@ -98,7 +98,7 @@ def _compared(choice: Loadable) -> tuple[Loadable, str]:
     part = choice.installed
     assert part is not None
     if not changed_path(choice.folder, part.receipt):
-        return choice._replace(receipt=part.receipt, has_bytecode=True), ""
+        return choice._replace(receipt=part.receipt, has_bytecode=has_bytecode(part.files, part.bytecode)), ""
     # A copied environment has other stamps. Then the contents decide.
     try:
         stamps = receipt.stamps(choice.folder, part.bytecode)
@@ -107,7 +107,8 @@ def _compared(choice: Loadable) -> tuple[Loadable, str]:
     problem = receipt.digest_problem(choice.folder, part.files, part.metadata_sha256)
     changed = f"it was changed after it was installed ({problem}): install it again" if problem else ""
     is_own = not receipt.changed_bytecode(choice.folder, part.bytecode)
-    return choice._replace(receipt=stamps if is_own else {}, has_bytecode=is_own), changed
+    is_used = is_own and has_bytecode(part.files, part.bytecode)
+    return choice._replace(receipt=stamps if is_own else {}, has_bytecode=is_used), changed
 
 
 def _requirement_problem(requirements: Sequence[str]) -> str:

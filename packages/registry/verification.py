@@ -29,6 +29,8 @@ def problems(installed: Installed, deep: bool) -> list[str]:
             problem = receipt.digest_problem(part.folder, part.files, part.metadata_sha256, part.bytecode)
             if problem:
                 lines.append(f"{part.candidate.label}: {problem}")
+        added = receipt.added_bytecode(part.folder, part.files, part.bytecode) if deep else []
+        lines += [f"{part.candidate.label}: bytecode that no installation has made: {path}" for path in added]
     return lines + (_signature_problems(installed) if deep and installed.digest else [])
 
 

@@ -36,7 +36,7 @@ def read(paths: Mapping[str, os.stat_result], cache: str) -> dict[str, tuple[str
         ExtraNotInstalledError: Python 3.10 has no parser for TOML, and tomli is not installed.
     """
     memory = os.path.join(cache, "opforge", "machine", f"settings-{os.uname().nodename}.json")
-    stamps = [[path, *_stamp(status)] for path, status in paths.items()]
+    stamps = [[path, *_stamp(path, status)] for path, status in paths.items()]
     values = _recall(memory, stamps)
     if values is None:
         from . import config_keys  # not on the path of a hit
@@ -49,8 +49,13 @@ def read(paths: Mapping[str, os.stat_result], cache: str) -> dict[str, tuple[str
     return values
 
 
-def _stamp(status: os.stat_result) -> list[int]:
-    fields = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+def _stamp(path: str, status: os.stat_result) -> list[int]:
+    inode = status.st_ino
+    if not status.st_ctime_ns % 1_000_000_000:
+        from .file_systems import images  # not on the path of a hit, unless the file may be an image's
+
+        inode = images.inode(path, status)
+    fields = (status.st_dev, inode, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     return [*fields, status.st_uid, status.st_mode]
 
 

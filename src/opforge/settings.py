@@ -89,10 +89,13 @@ def user_folder(name: str, default: str) -> str:
     if chosen[:1] == "/":
         return chosen
     home = os.fsdecode(variables.get(b"HOME", b"")).rstrip("/")
-    # os.path.expanduser looks a missing HOME up. It takes ten times as long as the rest of this function.
-    path = f"{home}/{default}" if home[:1] == "/" else os.path.expanduser(f"~/{default}")
+    # Looking a missing HOME up takes ten times as long as the rest of this function.
+    if home[:1] != "/":
+        from . import trust
+
+        home = trust.listed_home()
     # In a container a user may have none. A folder below the working one is anybody's, and says whom opforge trusts.
-    return path if path[:1] == "/" else f"/{default}"
+    return f"{home}/{default}"
 
 
 def _flag(name: str) -> bool:

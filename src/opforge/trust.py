@@ -119,3 +119,14 @@ def others_bits(status: os.stat_result) -> int:
     """Returns the mode bits by which other users may write a file; a private group is the user."""
     bits = status.st_mode & (stat.S_IWOTH | stat.S_IWGRP)
     return 0 if bits == stat.S_IWGRP and is_private_group(status.st_gid) else bits
+
+
+def listed_home() -> str:
+    """Returns the home folder that the system lists for this user; empty if it lists none."""
+    import pwd
+
+    try:
+        home = pwd.getpwuid(os.getuid()).pw_dir.rstrip("/")
+    except KeyError:
+        return ""
+    return home if home[:1] == "/" else ""

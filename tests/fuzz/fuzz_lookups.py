@@ -30,7 +30,6 @@ from opforge.builders.lookup.fit import fit_of
 from opforge.builders.spec.description import description_key
 from opforge.builders.spec.machine import this_machine
 from opforge.builders.spec.op_spec import root_paths
-from opforge.builders.toolchains import host
 from opforge.builders.toolchains.discovery import probe
 from opforge.cache import machine_folder
 from opforge.cache.records.entry import BUILD, RECORD
@@ -47,7 +46,6 @@ class LookupTarget:
         self.folder = folder
         os.environ["XDG_CACHE_HOME"] = os.path.join(folder, "caches")
         os.environ["CXX"] = fake_compiler.create(os.path.join(folder, "bin"))
-        host.LINKERS = ()
         self.cls = sample_ops.plain_op(os.path.join(folder, "op"))
         self.root = os.path.join(folder, "store")
         self.key = publish_op(self.cls(), self._store())

@@ -75,3 +75,23 @@ class LaterDisk(Disk):
 
     def now_ns(self) -> int:
         return super().now_ns() + 10 * SECOND
+
+
+class CaselessDisk(FakeDisk):
+    """A fake disk that takes any spelling of a name, as vfat, NTFS and ext4 with `casefold` do."""
+
+    def _spelled(self, path: str) -> str:
+        path = os.path.normpath(path)
+        return next((name for name in self.files if name.lower() == path.lower()), path)
+
+    def stamp(self, path: str) -> Stamp | None:
+        return super().stamp(self._spelled(path))
+
+    def digest(self, path: str) -> str | None:
+        return super().digest(self._spelled(path))
+
+    def exists(self, path: str) -> bool:
+        return super().exists(self._spelled(path))
+
+    def is_file(self, path: str) -> bool:
+        return super().is_file(self._spelled(path))

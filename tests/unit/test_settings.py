@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
 
 import pytest
@@ -84,6 +85,14 @@ def test_a_user_without_a_home_folder_has_nothing_below_the_working_folder(monke
     assert settings.user_file() == "/.config/opforge/config.toml"
     assert settings.data_dir() == "/.local/share/opforge"
     assert settings.cache_dir() == ("/.cache/opforge", False)
+
+
+@pytest.mark.parametrize("home", ["", ".", "ann", "./ann"])
+def test_a_relative_home_is_none_and_the_systems_own_list_counts(monkeypatch, home):
+    for name in ("XDG_CACHE_HOME", "OPFORGE_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", home)
+    assert settings.cache_dir() == (f"{pwd.getpwuid(os.getuid()).pw_dir}/.cache/opforge", False)
 
 
 def test_layers_and_owners_are_lists(monkeypatch):

@@ -25,9 +25,24 @@ def read_depfile(path: str, folder: str) -> list[str]:
     """
     with open(path, "rb") as file:
         content = file.read()
-    if not content.endswith(b"\n") or content.rstrip(b"\r\n").endswith(b"\\"):
+    base, last = os.fsencode(folder), list[bytes]()
+    if content.rstrip(b"\r\n").endswith(b"\\"):
+        content, last = _last_name(content.rstrip(b"\r\n"), base)
+    if not content.endswith(b"\n"):
         raise OSError(errno.ENOSPC, "the list of the files that a compiler read is cut short", path)
-    return [os.fsdecode(name) for name in parse_depfile(content, os.fsencode(folder))]
+    return list(map(os.fsdecode, dict.fromkeys([*parse_depfile(content, base), *last])))
+
+
+def _last_name(content: bytes, folder: bytes) -> tuple[bytes, list[bytes]]:
+    """Returns a list that ends with a backslash without its last name, and the files that this is.
+
+    gcc does not escape a backslash at the end of a name. If it is no file, the list is cut short, and has no line end.
+    """
+    end = content.rfind(b" ")
+    while end > 0 and content[end - 1 : end] == b"\\":
+        end = content.rfind(b" ", 0, end)  # an escaped space, which is a part of the name
+    files = _files(content[end + 1 :], folder) if end > 0 else []
+    return (content[:end] + b"\n", files) if files else (content, [])
 
 
 def parse_depfile(content: bytes, folder: bytes) -> list[bytes]:

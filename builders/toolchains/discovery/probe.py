@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from opforge import formats
@@ -22,6 +22,8 @@ from opforge.errors import ToolchainError
 from . import configuration, programs, search
 
 PROGRAMS = ("cc1plus", "as", "ld")
+LINKER_FLAGS = ("-fuse-ld=", "--ld-path=")
+"""Prefixes of the flags that name a linker: by its path, or without the `ld.` of the program that is looked for."""
 ADVICE = "Set CXX to a C++ compiler that works, such as g++ or clang++"
 RENEW_SECONDS = 24 * 3600.0
 """How long after a noted use of a record the next one is noted: those that are not used for long are removed."""
@@ -38,7 +40,7 @@ in which such a program would appear, or in which a link to the compiler lies.
 """
 VARYING = re.compile(r"(/[^\s\"=,]+)?/(cc\w{6}|null-\w+)\.\w+|-f[\w-]+-compilation-dir=[^\s\"]*")
 """In the output of -###: the names of temporary files, and the working folder."""
-HOST_SHAPE = {"machine": str, "version": str, "search": list, "first": list, "linker_flags": list, "libraries": list}
+HOST_SHAPE = {"machine": str, "version": str, "search": list, "first": list, "linker": str, "libraries": list}
 """The further entries of a C++ compiler's info, with their types."""
 _infos: dict[tuple[str, ...], CompilerInfo] = {}
 _unsaved: set[tuple[str, ...]] = set()
@@ -50,31 +52,29 @@ def reset() -> None:
     _unsaved.clear()
 
 
-def host_info(
-    argv: Sequence[str], linker: str, layout: Layout, disk: Disk, path_flags: Sequence[str] = ()
-) -> CompilerInfo:
+def host_info(argv: Sequence[str], layout: Layout, disk: Disk, path_flags: Sequence[str] = ()) -> CompilerInfo:
     """Returns the info of a C++ compiler: HOST_SHAPE, `tells_archives` and `lists_assembled`.
 
     `machine` is a triple, `search` lists the folders of headers, `first` those of them that may come before an op's
-    own, and `libraries` the folders of libraries. `linker_flags` select `linker`, and `tells_archives` is true if the
-    linker lists the archives that it reads. `lists_assembled` is true if the assembler lists the files that it reads.
+    own, and `libraries` the folders of libraries. `linker` is the linker's path, and `tells_archives` is true if it
+    lists the archives that it reads. `lists_assembled` is true if the assembler lists the files that it reads.
 
     Args:
         argv: The compiler and the arguments that always go with it.
-        linker: The path of a linker to prefer to the compiler's own, or empty.
         layout: The store that keeps the info.
         disk: The disk.
-        path_flags: The flags that select other programs or folders, such as -B.
+        path_flags: The flags that select other programs or folders, such as -B and -fuse-ld=.
 
     Raises:
         ToolchainError: The compiler does not work.
         BuildResourceError: The machine ran out of memory, processes or files.
     """
-    started = [programs.started_by_compiler(name) for name in PROGRAMS]
+    linkers = _linkers([*argv, *path_flags])
+    started = [programs.started_by_compiler(name) for name in (*PROGRAMS, *linkers)]
     words = [programs.which(word) or word for word in argv]
     values = [os.environ.get(variable, "") for variable in PASSED_ENV]
-    name = (*words, "", *path_flags, "", linker, *started, *values, *programs.state(argv), *programs.behind(argv))
-    return cached_info(name, HOST_SHAPE, layout, disk, lambda: _probe_host(argv, linker, disk, path_flags))
+    name = (*words, "", *path_flags, "", *linkers, "", *started, *values, *programs.state(argv), *programs.behind(argv))
+    return cached_info(name, HOST_SHAPE, layout, disk, lambda: _probe_host(argv, disk, path_flags))
 
 
 def cached_info(
@@ -183,6 +183,8 @@ def try_run(
     except (OSError, subprocess.TimeoutExpired) as error:
         if isinstance(error, OSError):
             raise_if_exhausted(argv[0], error)
+            if error.filename == os.devnull:
+                advice = f"{os.devnull} is missing: give this system, or its container, a /dev with `null` in it"
         raise ToolchainError(argv[0], f"`{' '.join(command)}` failed ({error})", advice) from error
     if process.returncode:
         raise_if_exhausted(argv[0], process.stderr)  # otherwise the failure would be stored as the compiler's own
@@ -201,7 +203,7 @@ def stated_version(argv: Sequence[str], pattern: str, printed: str, expected: st
     return version
 
 
-def _probe_host(argv: Sequence[str], linker: str, disk: Disk, path_flags: Sequence[str]) -> CompilerInfo:
+def _probe_host(argv: Sequence[str], disk: Disk, path_flags: Sequence[str]) -> CompilerInfo:
     version = run(argv, "--version")
     machine = _last_line(run(argv, "-dumpmachine"))
     files = {os.path.basename(os.path.realpath(argv[0])): argv[0]}
@@ -209,21 +211,21 @@ def _probe_host(argv: Sequence[str], linker: str, disk: Disk, path_flags: Sequen
         path = None if word.startswith("-") else programs.which(word)
         if path:
             files[word] = path
-    for name in PROGRAMS:
+    linkers = _linkers([*argv, *path_flags])
+    for name in (*PROGRAMS, *linkers):
         path = _last_line(run(argv, *path_flags, f"-print-prog-name={name}"))
         path = path if os.path.isabs(path) else programs.started_by_compiler(path)
         if path:
-            files[name] = path
-    linker_flags = _linker_flags(argv, linker)
-    if linker_flags:
-        files["linker"] = linker
+            files[os.path.basename(name)] = path
     report = run([*argv, *path_flags], "-isystem", search.MARK, "-x", "c++", "-E", "-v", os.devnull)
     folders = search.header_folders(report)
     files |= {f"flags {number}": path for number, path in enumerate(configuration.files(report))}
+    linker = files.get(os.path.basename(linkers[-1])) if linkers else files.get("ld")
     files = {name: os.path.realpath(path) for name, path in files.items()}
-    missing = configuration.missing_files(argv, machine, path_flags, folders, PROGRAMS)
+    missing = configuration.missing_files(argv, machine, path_flags, folders, (*PROGRAMS, *linkers))
     missing += search.missing_folders(report)
-    lists = _accepts(argv, *linker_flags, f"-Wl,--dependency-file={os.devnull}", "-Wl,--version")
+    flags = [flag for flag in path_flags if flag.startswith(LINKER_FLAGS)]  # in the order in which the linker gets them
+    lists = _accepts(argv, *flags, f"-Wl,--dependency-file={os.devnull}", "-Wl,--version")
     started = programs.behind(argv)
     identity: Mapping[str, str] = {
         "version": version.splitlines()[0] if version else "",
@@ -239,7 +241,7 @@ def _probe_host(argv: Sequence[str], linker: str, disk: Disk, path_flags: Sequen
         "version": version,
         "search": folders,
         "first": search.first_folders(report),
-        "linker_flags": linker_flags,
+        "linker": linker or "",
         "tells_archives": lists,
         "lists_assembled": _accepts(argv, f"-Wa,--MD,{os.devnull}", *NOTHING),
         "libraries": search.library_folders(try_run([*argv, *path_flags], "-print-search-dirs")[1]),
@@ -263,12 +265,14 @@ def _last_line(output: str) -> str:
     return output.strip().rpartition("\n")[2]
 
 
-def _linker_flags(argv: Sequence[str], linker: str) -> list[str]:
-    """Returns the flags that make the compiler use this linker; empty if it cannot (g++ knows mold since 12.1)."""
-    if not linker:
-        return []
-    flag = f"-fuse-ld={os.path.basename(linker).removeprefix('ld.')}"
-    return [flag] if _accepts(argv, flag, "-Wl,--version") else []
+def _linkers(words: Iterable[str]) -> list[str]:
+    """Returns the linkers that flags name, the one that counts last: by their paths, or as what is looked for."""
+    names = []
+    for word in words:
+        flag, _, name = word.partition("=")
+        if word.startswith(LINKER_FLAGS) and name:
+            names.append(name if os.path.isabs(name) or flag == "--ld-path" else f"ld.{name}")
+    return names
 
 
 def _accepts(argv: Sequence[str], *options: str) -> bool:

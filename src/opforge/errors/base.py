@@ -175,16 +175,26 @@ class BuilderError(OpforgeError, TypeError):
         return cls(builder, problem, f"Fix the module. For the whole traceback: {traceback}")
 
 
+def _file_above(folder: str) -> str:
+    """Returns the file that a folder would lie below, such as a zip file on sys.path; empty if there is none."""
+    while folder != os.path.dirname(folder):
+        folder = os.path.dirname(folder)
+        if os.path.isfile(folder):
+            return folder
+    return ""
+
+
 class SourceNotFoundError(OpforgeError, FileNotFoundError):
     """A source or an include folder that a builder names does not exist."""
 
     def __init__(self, op: str, missing: str, searched: Sequence[str]) -> None:
         exists = os.path.isabs(missing) and os.path.exists(missing)
         state = "does not exist" if not exists else "is a folder" if os.path.isdir(missing) else "is not a regular file"
-        super().__init__(
-            f"The op {op!r} names {missing!r}, which {state}. Looked in:{bullet_list(searched)}"
-            "\nCorrect the name, or add the folder that holds it."
-        )
+        advice = "Correct the name, or add the folder that holds it."
+        archive = next(filter(None, map(_file_above, searched)), "")
+        if archive:  # Python has imported the builder from it
+            advice = f"{archive} is a file, and compilers read none within it: install its package unpacked."
+        super().__init__(f"The op {op!r} names {missing!r}, which {state}. Looked in:{bullet_list(searched)}\n{advice}")
         self.op, self.missing, self.searched = op, missing, tuple(searched)
 
 

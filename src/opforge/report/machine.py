@@ -128,9 +128,7 @@ def _ninja() -> tuple[str, str]:
 
 def _linker(host: Any) -> tuple[str, str]:
     flags = host.flags()[1]
-    chosen = any(flag.startswith("-fuse-ld=") for flag in flags)
-    path = host.linker if chosen else probe.run(host.argv, "-print-prog-name=ld").strip()
-    return path, probe.run(host.argv, *flags, "-Wl,--version").strip().partition("\n")[0]
+    return host.linker(), probe.run(host.argv, *flags, "-Wl,--version").strip().partition("\n")[0]
 
 
 def find_toolchain(import_path: str, store_layout: layout.Layout) -> Any:

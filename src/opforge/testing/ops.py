@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from opforge.lazy import cached_property
 
 from .contract import Contract, shortened, skip
 from .tensors import (
@@ -95,7 +96,7 @@ class OpContract(Contract):
         if not is_here:
             skip(f"there is no {self.device} device here")
 
-    @functools.cached_property
+    @cached_property
     def op(self) -> Callable[..., Any]:
         """The op of this test."""
         return self.make_op()

@@ -178,11 +178,32 @@ def linked_by(entry):
     return {name for name, mark in (("mold", b"\0mold "), ("lld", b"Linker: ")) if mark in b"\0" + content}
 
 
-@pytest.mark.skipif(not (shutil.which("ld.mold") and shutil.which("ld.lld")), reason="needs apt install mold lld")
-def test_a_linker_in_ldflags_is_used_instead_of_the_fastest_installed_one(folder, monkeypatch):
-    cls = sample_ops.plain_op(folder)
+needs_linkers = pytest.mark.skipif(
+    not (shutil.which("ld.mold") and shutil.which("ld.lld")), reason="needs apt install mold lld"
+)
+
+
+@needs_linkers
+@pytest.mark.parametrize("compiler", ["g++", "clang++"])
+def test_the_compilers_own_linker_links_whatever_else_is_installed(folder, monkeypatch, compiler):
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    monkeypatch.setenv("CXX", compiler)
+    assert linked_by(sample_ops.plain_op(folder)().build()) == set()
+
+
+@needs_linkers
+@pytest.mark.parametrize("linker", ["bfd", "lld", "mold"])
+def test_the_linker_that_an_op_names_links_it(folder, linker):
+    cls = sample_ops.plain_op(folder, extra_link_args=[f"-fuse-ld={linker}"])
+    assert linked_by(cls().build()) == {linker} - {"bfd"}
+    assert cls().load().value() == 1
+
+
+@needs_linkers
+def test_a_linker_in_ldflags_is_used_instead_of_the_ops_own(folder, monkeypatch):
+    cls = sample_ops.plain_op(folder, extra_link_args=["-fuse-ld=mold"])
     first = cls().build()
-    assert linked_by(first) == {"mold"}
     monkeypatch.setenv("LDFLAGS", "-fuse-ld=lld")
     second = cls().build()
     assert linked_by(second) == {"lld"} and second.key != first.key
@@ -191,15 +212,19 @@ def test_a_linker_in_ldflags_is_used_instead_of_the_fastest_installed_one(folder
     assert cls().build().key == first.key
 
 
-def test_the_systems_linker_is_used_if_no_other_is_installed(folder, tmp_path, monkeypatch):
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    for name in ("g++", "as", "ld", "ld.bfd"):
-        if path := shutil.which(name):
-            os.symlink(path, tools / name)
-    monkeypatch.setenv("PATH", str(tools))
-    entry = sample_ops.plain_op(folder)().build()
-    assert linked_by(entry) == set()
+@needs_linkers
+def test_a_linker_that_an_op_names_and_that_was_replaced_links_again(folder, tmp_path, monkeypatch):
+    bin = tmp_path / "linkers"
+    bin.mkdir()
+    for name in ("lld", "mold"):
+        text_files.write_script(bin, f"ld.{name}", f'exec {shutil.which(f"ld.{name}")} "$@"')
+    monkeypatch.setenv("PATH", f"{bin}:{os.environ['PATH']}")
+    cls = sample_ops.plain_op(folder, extra_link_args=["-fuse-ld=mold"])
+    first = cls().build()
+    assert cls().build().origin == "cache"
+    text_files.write_script(bin, "ld.mold", f'exec {shutil.which("ld.lld")} "$@"')
+    second = cls().build()
+    assert second.origin == "built" and linked_by(first) == {"mold"} and linked_by(second) == {"lld"}
 
 
 def test_a_build_records_the_peak_memory_of_its_compilers(folder, own_store):

@@ -51,6 +51,15 @@ kinds = [getattr(op_builder, name) for name in compat.DROP_IN]
 results["identities"] = {kind.__name__: [kind.NAME, kind.BUILD_VAR, kind().absolute_name()] for kind in kinds}
 results["compatible"] = [bool(deepspeed.ops.__compatible_ops__[kind.NAME]) for kind in kinds]
 results["is a builder"] = all(isinstance(kind(), op_builder.OpBuilder) for kind in kinds)
+results["static methods"] = {
+    kind.__name__: sorted(
+        name for base in theirs.__mro__ for name, value in vars(base).items()
+        if isinstance(value, staticmethod) and not callable(getattr(kind, name, None))
+    )
+    for kind, theirs in ((kind, compat.builders.deepspeeds_class(kind.__name__, before[0])) for kind in kinds)
+}
+results["called on the class"] = str(op_builder.FPQuantizerBuilder.get_default_quant_dtype())
+results["our name"] = opforge.get_accelerator()._name
 results["deepspeed keeps"] = TransformerBuilder is before[2]
 os.environ["CCL_ROOT"] = os.path.join(os.sep, "none")
 try:
@@ -222,6 +231,13 @@ def test_builders_have_deepspeeds_names_also_those_that_its_device_lacks(results
     usable = dict(zip(results["identities"], results["compatible"], strict=True))
     assert all(is_usable for kind, is_usable in usable.items() if kind != "CCLCommBuilder")  # it needs oneCCL
     assert results["is a builder"]
+
+
+def test_a_replaced_class_has_deepspeeds_static_methods_and_an_accelerator_its_name(results):
+    assert set(results["static methods"]) == set(results["identities"])
+    assert not any(results["static methods"].values()), "each can be called on the class"
+    assert results["called on the class"] == "torch.uint8"
+    assert results["our name"] == "cpu"
 
 
 def test_loads_share_one_op_and_its_optimizers(results):

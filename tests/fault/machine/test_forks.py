@@ -99,6 +99,82 @@ def test_a_child_that_is_forked_while_another_thread_loads_can_load(folder):
     assert output.strip() == "0", "the child waits for a lock that its parent's thread holds"
 
 
+PROPERTIES = (
+    "builders.toolchains.host:HostToolchain._info",
+    "builders.toolchains.zig:ZigToolchain._info",
+    "builders.toolchains.triton:TritonToolchain._info",
+    "builders.toolchains.device_toolchain:DeviceToolchain.info",
+    "builders.toolchains.device_toolchain:DeviceToolchain._translation_digest",
+    "accelerator.vendors.vendor:Vendor._module",
+    "accelerator.interface.streams:Streams._streams",
+)
+FORK_WHILE_COMPUTING = """
+import importlib, os, signal, sys, threading, warnings
+warnings.simplefilter("ignore")
+module, _, place = os.environ["PROPERTY"].partition(":")
+name, _, attribute = place.partition(".")
+cls = getattr(importlib.import_module(f"opforge.{module}"), name)
+inside, go_on = threading.Event(), threading.Event()
+def slow(instance):
+    if threading.current_thread() is not threading.main_thread():
+        inside.set(); go_on.wait(30)
+    return "computed"
+vars(cls)[attribute].func = slow
+thread = threading.Thread(target=lambda: getattr(cls.__new__(cls), attribute))
+thread.start()
+assert inside.wait(30)
+pid = os.fork()
+if pid == 0:
+    signal.alarm(10)
+    os._exit(0 if getattr(cls.__new__(cls), attribute) == "computed" else 1)
+_pid, status = os.waitpid(pid, 0)
+go_on.set()
+thread.join()
+print(os.waitstatus_to_exitcode(status))
+"""
+
+
+@pytest.mark.parametrize("place", PROPERTIES)
+def test_a_child_that_is_forked_while_another_thread_computes_a_property_can_compute_it(place):
+    """On Python 3.10 and 3.11 a functools.cached_property has one lock for all objects of its class."""
+    output = child_processes.run_python(FORK_WHILE_COMPUTING, env={"PROPERTY": place})
+    assert output.strip() == "0", "the child waits for a lock that its parent's thread holds"
+
+
+FORK_WHILE_PROBING = """
+import os, signal, sys, threading, time, warnings
+from support import sample_ops
+warnings.simplefilter("ignore")
+cls = sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")
+started, go_on = os.environ["STARTED"], os.environ["GO_ON"]
+thread = threading.Thread(target=lambda: cls().load())
+thread.start()
+deadline = time.monotonic() + 30
+while not os.path.exists(started):
+    assert time.monotonic() < deadline, "the compiler was not started"
+    time.sleep(0.01)
+pid = os.fork()
+if pid == 0:
+    open(go_on, "w").close()
+    signal.alarm(60)
+    os._exit(0 if cls().load().value() == 5 else 1)
+_pid, status = os.waitpid(pid, 0)
+thread.join()
+print(os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_a_child_that_is_forked_while_another_thread_probes_the_compiler_can_build(folder, tmp_path):
+    started, go_on = tmp_path / "started", tmp_path / "go_on"
+    compiler = tmp_path / "c++"
+    wait = f": >{started}\nwhile [ ! -e {go_on} ]; do sleep 0.02; done"
+    text_files.write(tmp_path, "c++", f'#!/bin/sh\n{wait}\nexec g++ "$@"\n')
+    compiler.chmod(0o755)
+    names = {"FOLDER": str(folder), "CXX": str(compiler), "STARTED": str(started), "GO_ON": str(go_on)}
+    output = child_processes.run_python(FORK_WHILE_PROBING, env=names)
+    assert output.strip() == "0", "the child waits for a lock that its parent's thread holds"
+
+
 def test_an_op_may_load_another_while_it_is_loaded(folder, monkeypatch):
     """A module may load another op when it is initialised: a lock that is not reentrant would hang here."""
     inner = sample_ops.builder_class(folder, "plain", abi="c")

@@ -32,14 +32,13 @@ class LookedUpOp:
         self.compiler = fake_compiler.create(self.bin)
         monkeypatch.setenv("PATH", f"{self.early}:{self.bin}:/usr/bin:/bin")
         monkeypatch.setattr(host, "CANDIDATES", ("g++",))
-        monkeypatch.setattr(host, "LINKERS", ("ld.fake",))
         self.plans = 0
         self.real_plan = planner.make_plan
         monkeypatch.setattr(planner, "make_plan", self._plan)
         (folder / "mine").mkdir()
         self.mine = kernel_roots.KernelRoot("mine", str(folder / "mine"))
         self.first = kernel_roots.KernelRoot("first", str(folder / "first"))
-        self.attributes = {"kernel_roots": [self.first, self.mine]}
+        self.attributes = {"kernel_roots": [self.first, self.mine], "extra_link_args": ["-fuse-ld=fake"]}
         self.cls = self.declare()
 
     def declare(self, **attributes):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from functools import cached_property
+from functools import cached_property  # noqa: TID251
 
 import pytest
 import torch

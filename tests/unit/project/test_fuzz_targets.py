@@ -27,7 +27,6 @@ def archive_target(fuzz_archive, tmp_path):
 @pytest.fixture
 def lookup_target(tmp_path, monkeypatch):
     module = load("fuzz_lookups")
-    monkeypatch.setattr(module.host, "LINKERS", ())
     monkeypatch.setenv("CXX", "")
     return module.LookupTarget(str(tmp_path / "fuzz"))
 

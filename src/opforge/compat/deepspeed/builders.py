@@ -109,12 +109,21 @@ def _joint_class(ours: Any, theirs: Any, accelerator: Accelerator) -> Any:
     members |= {"spec": spec, "load": load, "__getattr__": __getattr__}
     # Read on the class. The others are not copied: as attributes of the class, flags and sources would be our op's.
     members |= {name: getattr(theirs, name) for name in ("NAME", "BUILD_VAR") if hasattr(theirs, name)}
+    members |= _static_methods(theirs, ours)
     if issubclass(ours, CPUAdamBuilder):
         members["python_functions"] = "opforge.compat.deepspeed.zenflow:functions"
     kind = type(ours.__name__, (ours,), members)
     if isinstance(theirs, ABCMeta):
         theirs.register(kind)  # for isinstance(builder, deepspeed.ops.op_builder.OpBuilder)
     return kind
+
+
+def _static_methods(theirs: Any, ours: Any) -> dict[str, Any]:
+    """Returns the static methods that only DeepSpeed's builder has: they are called on the class."""
+    methods: dict[str, Any] = {}
+    for base in reversed(getattr(theirs, "__mro__", ())):
+        methods |= {name: value for name, value in vars(base).items() if isinstance(value, staticmethod)}
+    return {name: method for name, method in methods.items() if not hasattr(ours, name)}
 
 
 _loaded: dict[tuple[Any, ...], Any] = {}

@@ -66,7 +66,7 @@ class InterfaceTests(AcceleratorTests):
     def test_every_name_exists_and_is_documented(self) -> None:
         for name in (*METHODS, *CLASSES):
             member = inspect.getattr_static(type(self.accelerator), name)
-            is_property = isinstance(member, (property, functools.cached_property))
+            is_property = isinstance(member, (property, functools.cached_property))  # noqa: TID251
             assert is_property == (name in CLASSES), (
                 f"{name} is {member!r}, expected a {'property' if name in CLASSES else 'method'}, as in the interface:"
                 " callers use it as such"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-
 import torch
 
 from opforge.accelerator import Accelerator
+from opforge.lazy import cached_property
 from opforge.testing.contract import Contract, skip
 
 
@@ -20,7 +19,7 @@ class AcceleratorTests(Contract):
         """Returns a new accelerator. Override it."""
         raise NotImplementedError(f"{type(self).__name__} must override make_accelerator")
 
-    @functools.cached_property
+    @cached_property
     def accelerator(self) -> Accelerator:
         """The accelerator of this test. The test is skipped if its device cannot be used."""
         accelerator = self.make_accelerator()

@@ -137,7 +137,7 @@ def test_a_word_without_a_counterpart_is_refused_with_the_reason(folder, name):
     assert f"it has the attribute {name!r}. Remove it: {attributes.NOT_NEEDED[name]}" in str(refused.value)
 
 
-@pytest.mark.parametrize("kind", [property, functools.cached_property, lambda function: function])
+@pytest.mark.parametrize("kind", [property, functools.cached_property, lambda function: function])  # noqa: TID251
 @pytest.mark.parametrize("name", ["cxx_flags", "nvcc_flags", "link_args", "version_dependent_macros"])
 def test_another_word_is_refused_as_a_property_or_method_too(folder, name, kind):
     with pytest.raises(BuilderError, match=f"it has the attribute {name!r}. Write "):

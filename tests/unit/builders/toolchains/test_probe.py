@@ -72,6 +72,44 @@ def test_a_linker_earlier_on_path_changes_the_identity(tmp_path, bin, monkeypatc
         probe.reset()
 
 
+def named_linker(tmp_path, *flags):
+    compiler = toolchain(tmp_path)
+    compiler.op_flags = flags
+    return compiler.identity()
+
+
+@pytest.mark.parametrize("flag", ["-fuse-ld=fast", "-fuse-ld={bin}/ld.fast", "--ld-path={bin}/ld.fast"])
+def test_a_linker_that_the_op_names_and_that_is_replaced_in_place_changes_the_identity(tmp_path, bin, flag):
+    flag = flag.format(bin=bin)
+    without = named_linker(tmp_path)
+    text_files.write_script(bin, "ld.fast", "exit 0")
+    first = named_linker(tmp_path, flag)
+    assert named_linker(tmp_path) == without, "no linker is chosen because it is installed"
+    text_files.write_script(bin, "ld.fast", "exit 1")
+    assert without != first != named_linker(tmp_path, flag)
+    assert str(bin) not in str(first)
+
+
+def test_a_linker_that_the_op_names_is_looked_for_earlier_on_path(tmp_path, bin, monkeypatch):
+    text_files.write_script(bin, "ld.fast", "exit 0")
+    (tmp_path / "earlier").mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path}/earlier:{os.environ['PATH']}")
+    first = named_linker(tmp_path, "-fuse-ld=fast")
+    text_files.write_script(tmp_path / "earlier", "ld.fast", "exit 1")
+    for _process in range(2):
+        assert named_linker(tmp_path, "-fuse-ld=fast") != first
+        probe.reset()
+
+
+@pytest.mark.parametrize("variable", ["CXX", "LDFLAGS"])
+def test_a_linker_that_a_variable_names_is_in_the_identity(tmp_path, bin, monkeypatch, variable):
+    text_files.write_script(bin, "ld.fast", "exit 0")
+    monkeypatch.setenv(variable, {"CXX": "g++ "}.get(variable, "") + "-fuse-ld=fast")
+    first = toolchain(tmp_path).identity()
+    text_files.write_script(bin, "ld.fast", "exit 1")
+    assert toolchain(tmp_path).identity() != first
+
+
 @pytest.mark.parametrize("name", ["as", "ld"])
 def test_a_program_that_appears_earlier_on_path_is_noticed_by_the_next_process(tmp_path, bin, monkeypatch, name):
     (tmp_path / "early").mkdir()

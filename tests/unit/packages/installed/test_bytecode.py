@@ -6,10 +6,12 @@ import json
 import os
 import py_compile
 import shutil
+import time
 from importlib.machinery import SourceFileLoader
 from importlib.util import cache_from_source
 
 import pytest
+from support import child_processes
 from support.text_files import write
 
 import opforge
@@ -92,3 +94,38 @@ def test_what_an_older_opforge_has_installed_is_loaded(registry, bytecode):
     write(os.path.dirname(path), os.path.basename(path), json.dumps(value))
     (release,) = releases.matching(registry.root, "acme/plain", version.ANY)
     assert loaded().VALUE == 1 and verification.problems(release, deep=True) == []
+
+
+LOAD = """
+import torch, opforge
+print(opforge.get_kernel("acme/plain", 1).VALUE)
+"""
+
+
+@pytest.mark.parametrize("level", ["1", "2"])
+def test_bytecode_of_another_level_of_optimization_is_not_used(registry, bytecode, level, tmp_path):
+    """`python -O` reads other files than those that the installation has made."""
+    write(tmp_path, "other.py", "VALUE = 2\n")
+    mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    py_compile.compile(str(tmp_path / "other.py"), str(tmp_path / "other.pyc"), invalidation_mode=mode)
+    planted = bytecode.replace(".pyc", f".opt-{level}.pyc")
+    shutil.copyfile(tmp_path / "other.pyc", planted)
+    names = {"PYTHONOPTIMIZE": level, "OPFORGE_KERNEL_PATH": registry.root.path}
+    for _process in range(3):  # the later ones remember it
+        assert child_processes.run_python(LOAD, env=names).strip() == "1"
+        assert child_processes.run_python(LOAD, env={**names, "PYTHONOPTIMIZE": ""}).strip() == "1"
+        time.sleep(1.1)
+    (release,) = releases.matching(registry.root, "acme/plain", version.ANY)
+    (problem,) = verification.problems(release, deep=True)
+    assert problem.endswith(f"bytecode that no installation has made: __pycache__/{os.path.basename(planted)}")
+
+
+def test_a_source_without_bytecode_of_the_installation_runs_no_other(registry, bytecode, tmp_path):
+    path = registry.root.release("acme/plain", "1")
+    with open(path) as file:
+        value = json.load(file)
+    for part in value["variants"]:
+        part["bytecode"] = {}
+    write(os.path.dirname(path), os.path.basename(path), json.dumps(value))
+    of_another(bytecode, tmp_path)
+    assert loaded().VALUE == 1

@@ -10,7 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from opforge.cli import group
+from opforge.packages.form import digests
 from opforge.packages.form.digests import SIZES
+from opforge.remote import blobs
 
 RECORD = {
     "abi": "torch-stable",
@@ -66,3 +68,31 @@ def test_a_name_that_is_none_is_refused(registry, own, name):
 def test_the_record_of_a_library_leads_nowhere_else(registry, own, field):
     installed(registry, record=RECORD | {field: "../../../own/inside"}, library="__init__.py")
     assert is_untouched(own)
+
+
+@pytest.mark.parametrize(("levels", "has_file"), [(33, True), (40, True), (33, False), (40, False)])
+def test_a_package_with_too_many_levels_of_folders_is_no_traceback(registry, levels, has_file):
+    packed = registry.packed()
+    deep = os.path.join(packed, "build", "torch-universal", *("a" * levels))
+    os.makedirs(deep)
+    if has_file:
+        open(os.path.join(deep, "file.txt"), "w").close()
+    done = CliRunner().invoke(group, ["install", packed, "--into", registry.root.path], catch_exceptions=False)
+    if has_file or levels > 33:
+        assert done.exit_code == 1
+        assert "has too many levels of folders" in done.output or "Unknown file: a/a/" in done.output
+    else:
+        assert done.exit_code == 0, "a folder without files is in no package"
+
+
+def test_a_blob_with_too_many_levels_of_folders_is_refused(registry, monkeypatch):
+    folder = os.path.join(registry.packed(), "build", "torch-universal")
+    os.makedirs(os.path.join(folder, *("a" * 40)))
+    open(os.path.join(folder, *("a" * 40), "file.txt"), "w").close()
+    with open(registry.scratch / "blob", "w+b") as file:
+        with monkeypatch.context() as patch:
+            patch.setattr(digests, "MAX_LEVELS", 100)
+            paths = [*digests.files_of(folder), "metadata.json"]
+            tree, _hashes = blobs.pack(folder, paths, file)
+        with pytest.raises(blobs.BlobError, match=r"cannot be unpacked: .* is below 40 levels of folders"):
+            blobs.unpack(file, tree, str(registry.scratch / "unpacked"))

@@ -32,7 +32,7 @@ class TestClaim:
         assert nodes.store.put_if_absent(name, canonical({"who": who, "count": 3, "state": "building"}))
         assert claims.Claim(nodes.store, name).wait("relu", 0.3) is None
         (record,) = caplog.records
-        assert "the wait for process 7 on  [2Jhost  xxx" in record.getMessage()
+        assert "it is built here too: process 7 on  [2Jhost  xxx" in record.getMessage()
         assert record.getMessage().isprintable() and len(record.getMessage()) < 300
 
     def test_it_is_taken_renewed_and_removed(self, nodes, quick):

@@ -1,0 +1,1 @@
+"""What file systems do that files on others do not show."""

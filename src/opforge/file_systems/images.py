@@ -1,0 +1,67 @@
+"""Files whose stamps do not identify them: those of images, such as squashfs in Apptainer, erofs and ISO 9660.
+
+A system that writes a file sets the time of its change itself, to the nanosecond. In an image all times are those that
+its maker chose. If these are fixed, files with other contents have equal times, sizes and inodes in two images, and the
+mounted images have equal devices. Programs on the host may share one home folder, and so what is remembered of files.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import stat
+import sys
+
+SECOND_NS = 1_000_000_000
+"""A time of change that is a whole second is an image's, or that of a file system with coarse times."""
+UNIONS = frozenset({0x794C7630, 0x65735546, 0x61756673})
+"""overlay, FUSE (squashfuse) and aufs, which may show an image's files with the image's times. (linux/magic.h)"""
+UNREADABLE = -1
+
+
+def inode(path: str, status: os.stat_result) -> int:
+    """Returns the last number of a file's stamp: its inode, or what its content has in its place in an image."""
+    return content(path, status) if is_image(path, status) else status.st_ino
+
+
+def is_image(path: str, status: os.stat_result) -> bool:
+    """Returns whether a file or folder may be an image's.
+
+    Coarse times alone do not make it one: Lustre's are whole seconds, and comparing contents there would be slow.
+    """
+    if status.st_ctime_ns % SECOND_NS:
+        return False
+    place = os.path.dirname(path) if stat.S_ISLNK(status.st_mode) else path
+    try:
+        return bool(os.statvfs(place).f_flag & os.ST_RDONLY) or file_system_type(place) in UNIONS
+    except OSError:
+        return False
+
+
+def file_system_type(path: str) -> int:
+    """Returns the number of a file system's type, as `statfs` reports it on Linux; 0 if it is not known."""
+    if sys.platform != "linux":
+        return 0
+    numbers = (ctypes.c_long * 64)()  # struct statfs takes less; its first field is the type
+    return numbers[0] & 0xFFFFFFFF if ctypes.CDLL(None).statfs(os.fsencode(path), numbers) == 0 else 0
+
+
+def content(path: str, status: os.stat_result) -> int:
+    """Returns a number from the digest of a file's bytes, a link's target, or a folder's names and links."""
+    digest = hashlib.sha256()
+    try:
+        if stat.S_ISLNK(status.st_mode):
+            digest.update(os.fsencode(os.readlink(path)))
+        elif stat.S_ISDIR(status.st_mode):
+            for name in sorted(os.listdir(path)):
+                place = os.path.join(path, name)
+                target = os.readlink(place) if os.path.islink(place) else ""
+                digest.update(os.fsencode(f"{name}\0{target}\0"))
+        elif stat.S_ISREG(status.st_mode):
+            with open(path, "rb", buffering=0) as file:
+                while chunk := file.read(1 << 20):
+                    digest.update(chunk)
+    except OSError:
+        return UNREADABLE
+    return int.from_bytes(digest.digest()[:8], "big")
