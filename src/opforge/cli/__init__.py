@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 COMMANDS = {
-    "bench": ("opforge.cli.bench:command", "Measure ops beside their rivals and a ceiling; compare runs."),
+    "bench": ("opforge.cli.bench:command", "Measure ops beside their rivals and a reference; compare runs."),
     "build-ops": ("opforge.cli.prebuild.command:command", "Build ops ahead of time. Also a command of its own."),
     "cache": ("opforge.cli.cache.commands:group", "Show, check and limit the cache; explain a miss."),
     "completion": ("opforge.cli.completion.shells:command", "Print the script that completes words in a shell."),
