@@ -55,7 +55,7 @@ def spoiled(change):
         ("[" * 100_000, "it is truncated, or not JSON"),
         ("[]", "it is not a file of `opforge bench`"),
         ('{"machine": {}}', "it is not a file of `opforge bench`"),
-        (spoiled(lambda record: record.update(version=2)), "its format has the version 3, expected 2"),
+        (spoiled(lambda record: record.update(version=3)), "its format has the version 3, expected 2"),
         (spoiled(lambda record: record.pop("machine")), "it is damaged: KeyError: 'machine'"),
         (
             spoiled(lambda record: (record["machine"].pop("torch"), record["machine"].pop("cpu"))),
