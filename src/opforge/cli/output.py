@@ -68,6 +68,8 @@ def show_table(
     from rich.table import Table
     from rich.text import Text
 
+    from . import messages
+
     cells, console = list(rows), Console()
 
     def table(names: Sequence[str]) -> Table:
@@ -83,7 +85,7 @@ def show_table(
     fits = not optional or console.measure(whole, options=unbounded).maximum <= console.width
     console.print(whole if fits else table(columns[:-1]))
     if not fits:
-        console.print(f"{optional} does not fit and is left out: use a pipe or --json to see it", style="dim")
+        messages.show("note", f"{optional} does not fit and is left out: use a pipe or --json to see it")
 
 
 def _style(column: str, cell: str) -> str:
