@@ -29,6 +29,10 @@ def new_command(name: str, as_json: bool) -> None:
     """Make the key NAME, and print its public key: give that to those who fetch.
 
     The secret key is a file that only you can read. Keys that publish belong to CI or to one builder.
+
+    \b
+    Example:
+      opforge key new ci
     """
     from opforge.remote.signatures import keys
 
@@ -42,7 +46,12 @@ def new_command(name: str, as_json: bool) -> None:
 @group.command("list", cls=Guarded)
 @json_option
 def list_command(as_json: bool) -> None:
-    """List the keys that are trusted, and your own: their public keys, and the files of the secret ones."""
+    """List the keys that are trusted, and your own: their public keys, and the files of the secret ones.
+
+    \b
+    Example:
+      opforge key list
+    """
     from opforge.remote.signatures import keys, trust
 
     trusted, own = trust.read(), [_own(name) for name in keys.names()]
@@ -80,6 +89,10 @@ def trust_command(key: str, namespaces: Sequence[str], until: str, as_json: bool
     """Trust KEY, a public key as `opforge key new` prints it, or a file that holds one.
 
     What it signs is loaded into your processes. Get it from its holder, not from the remote.
+
+    \b
+    Example:
+      opforge key trust ci:Q7GON9Scj0XD5Wr+vWGi3swuxvUQOgmAwsmvs1vmcAc=
     """
     from opforge.remote.signatures import signing, trust
 
@@ -128,7 +141,12 @@ def _no_public_key(text: str, error: ValueError) -> str:
 @click.argument("name")
 @json_option
 def revoke_command(name: str, as_json: bool) -> None:
-    """Accept nothing more that the key NAME signed, also of what was fetched already."""
+    """Accept nothing more that the key NAME signed, also of what was fetched already.
+
+    \b
+    Example:
+      opforge key revoke ci
+    """
     from opforge.remote.signatures import trust
 
     day = time.strftime(trust.DATE, time.gmtime())

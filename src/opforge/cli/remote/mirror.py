@@ -24,6 +24,11 @@ def command(source: str, target: str, names: Sequence[str], as_json: bool) -> No
     """Copy what the remote FROM offers and TO lacks, with signatures and blobs: all, or some ops and packages.
 
     NAME is an op, or a package as ORG/NAME. No key is needed: those who fetch from TO trust the keys that signed.
+
+    \b
+    Examples:
+      opforge mirror https://ops.example/ops file:///shared/ops
+      opforge mirror s3://kernels/ops file:///shared/ops CPUAdam
     """
     from opforge.packages.form.names import check
     from opforge.packages.registry import mirror as packages
