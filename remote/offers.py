@@ -126,23 +126,30 @@ def _parse(data: bytes, description: str) -> Offer:
     if value["format"] not in READ_FORMATS:
         raise UnreadableOffer(f"its format {value['format']!r} is not read by this opforge")
     if description and value["description"] != description:
-        raise UnreadableOffer("it was made for another description")
+        raise UnreadableOffer(
+            f"it was made for another description: {_shown(value['description'])}, expected {description}"
+        )
     if canonical(value) != data:
         raise UnreadableOffer("it is not in the canonical form")
     record, blob = value["record"], Blob(**value["blob"])
     if not is_record(record) or not is_intact(record) or not record["op"].isidentifier():
         raise UnreadableOffer("its record is incomplete or damaged, or of a format that is not read")
-    if not all(_KEY.fullmatch(record[name]) for name in ("plan", "description", "key")):
-        raise UnreadableOffer("a key in its record is none")
-    if not _DIGEST.fullmatch(record["sha256"]) or not _DIGEST.fullmatch(blob.sha256):
-        raise UnreadableOffer("a digest in it is none")
-    sizes = (record["size"], blob.size, blob.unpacked)
-    if not all(type(size) is int and size > 0 for size in sizes):
-        raise UnreadableOffer("a size in it is none")
-    if blob.size > MAX_BLOB_BYTES or blob.unpacked > MAX_UNPACKED_BYTES or record["size"] > blob.unpacked:
-        raise UnreadableOffer("its blob is larger than any that is fetched")
+    for name in ("plan", "description", "key"):
+        if not _KEY.fullmatch(record[name]):
+            raise UnreadableOffer(f"{name!r} of its record is {_shown(record[name])}, expected 32 hex digits")
+    for owner, digest in (("record", record["sha256"]), ("blob", blob.sha256)):
+        if not _DIGEST.fullmatch(digest):
+            raise UnreadableOffer(f"'sha256' of its {owner} is {_shown(digest)}, expected 64 hex digits")
+    limits = (("size", "record", record["size"], blob.unpacked), ("size", "blob", blob.size, MAX_BLOB_BYTES))
+    for name, owner, size, most in (("unpacked", "blob", blob.unpacked, MAX_UNPACKED_BYTES), *limits):
+        if type(size) is not int or not 0 < size <= most:
+            raise UnreadableOffer(f"{name!r} of its {owner} is {_shown(size)}, expected a number of bytes up to {most}")
     Inputs.from_json(record["inputs"])
     return Offer(record, blob)
+
+
+def _shown(value: object) -> str:
+    return ascii(value)[:100]
 
 
 def read_frame(data: bytes) -> list[Signed]:
@@ -155,7 +162,10 @@ def read_frame(data: bytes) -> list[Signed]:
     head, *lines = data.removesuffix(b"\n").split(b"\n", MAX_OFFERS + 3)
     if head != _HEAD:
         is_newer = re.fullmatch(rb'\{"format":[0-9]{1,9},"items":\[', head)
-        raise ValueError("it has a format that this opforge does not read" if is_newer else "it is no file of offers")
+        begin = _shown(head.decode("utf-8", "replace"))
+        if is_newer:
+            raise ValueError(f"it begins with {begin}, a format that this opforge does not read")
+        raise ValueError(f"it is no file of offers: it begins with {begin}, expected {_HEAD.decode()!r}")
     if not lines or lines[-1] != _TAIL:
         raise ValueError(f"it is cut short, or holds more than {MAX_OFFERS} offers")
     if len(lines) - 1 > MAX_OFFERS:
@@ -167,7 +177,7 @@ def _signed(line: bytes, is_last: bool) -> Signed:
     line = line if is_last else line.removesuffix(b",")
     data, middle, rest = line.removesuffix(b"]}").rpartition(_MIDDLE)
     if not line.startswith(_BEGIN) or not line.endswith(b"]}") or not middle or not _SIGNATURES.fullmatch(rest):
-        raise ValueError("a line in it is no offer with signatures")
+        raise ValueError(f"a line in it is no offer with signatures: {_shown(line)}, expected {_BEGIN!r} and so on")
     data = data[len(_BEGIN) :]
     if len(data) > MAX_OFFER_BYTES:
         raise ValueError(f"an offer in it has more than {MAX_OFFER_BYTES} bytes")

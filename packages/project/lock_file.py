@@ -101,9 +101,10 @@ def _variant(value: Any, where: str) -> LockedVariant:
     fields = Fields(value, f"{where}: variant", EXPECTED)
     label = fields.text("label")
     if not LABEL.fullmatch(label):
-        raise fields.error(f"{ascii(label)[:100]} is no label")
-    if not is_sha256(fields.text("digest")) or not is_sha256(fields.text("blob")):
-        raise fields.error("a digest in it is no SHA-256")
+        raise fields.error(f"'label' is {ascii(label)[:100]}, and no label of a variant")
+    for name in ("digest", "blob"):
+        if not is_sha256(fields.text(name)):
+            raise fields.error(f"{name!r} is {ascii(fields.text(name))[:100]}, and not 64 hex digits")
     properties = fields.table("properties")
     try:
         properties_from_json({**properties, "cxx": properties.get("cxx", ""), "arch": properties.get("arch", [])})

@@ -106,7 +106,7 @@ def split(content: bytes, digest: str, where: str) -> SignedRelease:
     try:
         texts = json.loads(rest)
         if not isinstance(texts, list) or len(texts) > MAX_SIGNATURES:
-            raise ValueError("its last line is no list of signatures")
+            raise ValueError(f"its last line is {ascii(texts)[:60]}, and no list of at most {MAX_SIGNATURES} texts")
         return SignedRelease(data, tuple(signing.parse(text, signing.SIGNATURE_BYTES) for text in texts))
     except (ValueError, AttributeError, RecursionError) as error:
         raise KernelFormatError(where, f"its signatures cannot be read ({error})", EXPECTED) from error
@@ -144,8 +144,9 @@ def _variant(value: Any, where: str) -> Variant:
     fields = Fields(value, f"{where}: variant", EXPECTED)
     blob = Fields(fields.table("blob"), f"{where}: blob", EXPECTED)
     size, unpacked = blob.whole("size"), blob.whole("unpacked")
-    if not is_sha256(blob.text("sha256")) or not is_sha256(fields.text("digest")):
-        raise fields.error("a digest in it is no SHA-256")
+    for owner, name in ((blob, "sha256"), (fields, "digest")):
+        if not is_sha256(owner.text(name)):
+            raise owner.error(f"{name!r} is {ascii(owner.text(name))[:100]}, and not 64 hex digits")
     if size > MAX_BLOB_BYTES or unpacked > MAX_UNPACKED_BYTES:
         raise blob.error(
             f"it has {size} bytes and unpacks to {unpacked}, more than {MAX_BLOB_BYTES} or {MAX_UNPACKED_BYTES}"
@@ -153,7 +154,7 @@ def _variant(value: Any, where: str) -> Variant:
     try:
         choice = candidate.parse(fields.table("candidate"))
         if not LABEL.fullmatch(choice.label):
-            raise ValueError(f"{ascii(choice.label)[:100]} is no label")
+            raise ValueError(f"'label' is {ascii(choice.label)[:100]}, and no label of a variant")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise fields.error(f"what it says of a variant is incomplete ({error})") from error
     checks = {str(check): str(outcome) for check, outcome in fields.table("checks", {}).items()}

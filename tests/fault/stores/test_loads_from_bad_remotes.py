@@ -62,7 +62,8 @@ ANSWERS = {
     "a file": (lambda *_request: response("302 Found", Location="file:///etc/passwd"), "redirects to 'file://'"),
     "garbage": (
         lambda *_request: response(body=b"<html>sign in</html>"),
-        "it is no file of offers. Remove that file, and publish again.",
+        "it is no file of offers: it begins with '<html>sign in</html>', expected '{\"format\":1,\"items\":['. Remove"
+        " that file, and publish again.",
     ),
 }
 """What a server answers, and what the warning says."""

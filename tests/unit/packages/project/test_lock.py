@@ -187,8 +187,8 @@ def content(registry, project):
         ('name = "acme/plain"', 'name = "../x"', "'../x' is not a name that can be used"),
         ('version = "1"', 'version = "one"', "'one' cannot be used"),
         ('digest = "', 'digest = "0', "its 'digest' is no SHA-256"),
-        ('label = "torch-universal"', 'label = "../torch"', "'../torch' is no label"),
-        ('blob = "', 'blob = "x', "a digest in it is no SHA-256"),
+        ('label = "torch-universal"', 'label = "../torch"', "'label' is '../torch', and no label of a variant"),
+        ('blob = "', 'blob = "x', "'blob' is 'x"),
         ("size = ", "size = -", "'size' is -"),
         ('framework = "python"', 'framework = "jax"', "the properties of the variant have values that are not known"),
         ("[[kernel]]", "[[kernel]", "it is no TOML"),
@@ -274,20 +274,23 @@ class TestHubLocks:
     @pytest.mark.parametrize(
         ("value", "text"),
         [
-            ({}, "it is no list of kernels"),
+            ({}, "it is {}, and no list of at most 10,000 kernels"),
             ([3], "3 is no object"),
             ([*NEW, *NEW], "org/relu is in it twice"),
             ([{**NEW[0], "more": 1}], "'more' is not a field that is read"),
             ([{"dependency": {"repo-id": "org/relu"}, "lock": {"commit": COMMIT}}], "not exactly one of 'version' and"),
             (
                 [{"dependency": {"repo-id": "../relu", "version": 1}, "lock": {"commit": COMMIT}}],
-                "no name of a repository",
+                "and no name of a repository such as acme/relu",
             ),
             (
                 [{"dependency": {"repo-id": "org/relu", "version": 1}, "lock": {"commit": "12"}}],
                 "not 40 or 64 hex digits",
             ),
-            ([{**OLD[0], "variants": {"x": {"hash": "md5-1"}}}], "its hash is of a kind that is not read"),
+            (
+                [{**OLD[0], "variants": {"x": {"hash": "md5-1"}}}],
+                "'hash' 'md5-1', and not git_lfs_concat and sha256- with 64 hex digits",
+            ),
         ],
     )
     def test_another_file_is_refused(self, value, text):

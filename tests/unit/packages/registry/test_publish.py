@@ -161,8 +161,8 @@ class TestIndex:
             ({"sequence": -1}, "'sequence' is -1, which is out of range"),
             ({"releases": []}, "'releases' is [], and no object"),
             ({"releases": {"x": {"digest": "a" * 64}}}, "'x' cannot be used"),
-            ({"releases": {"1": {"digest": "../x"}}}, "what it says of '1' is no digest with a reason"),
-            ({"releases": {"1": {"digest": "a" * 64, "yanked": 3}}}, "what it says of '1' is no digest with a reason"),
+            ({"releases": {"1": {"digest": "../x"}}}, "release '1' is {'digest': '../x'}, and no object with 'digest'"),
+            ({"releases": {"1": {"digest": "a" * 64, "yanked": 3}}}, "'yanked': 3}, and no object with 'digest'"),
         ],
     )
     def test_another_index_is_refused(self, registry, change, text):
