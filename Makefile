@@ -1,10 +1,13 @@
-# Start with `make run` and `make test`. Each target installs what it needs.
+# Start with `make run` and `make test`. Each target installs what it needs, once: `run` opforge alone, the others also
+# extras of pyproject.toml.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+EXTRA = $(addprefix $(VENV)/.extra-,$(1))
 PEERS := $(VENV)/.peers
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # ruff would format the Python in pages too: it gets the site's own code alone.
 SITE := docs/conf.py docs/opforge_docs docs/pictures
 # These folders are linted through their symlinks, where their modules are seen as opforge.<folder>.
@@ -19,14 +22,16 @@ export OPFORGE_CACHE_DIR ?= $(CURDIR)/.cache/run
 
 .PHONY: run test check bench torture model model-mutants fuzz docs dist dist-check format clean
 
+# torch warns that NumPy is missing, which the example does not use.
 run: $(STAMP)
-	$(BIN)/python examples/char_transformer
+	PYTHONWARNINGS='ignore:Failed to initialize NumPy' $(BIN)/python examples/char_transformer
 
 # conftest.py sets a cache folder for the tests, so they do not use the one above.
-test: $(STAMP) $(PEERS)
+test: $(call EXTRA,test bench) $(PEERS)
 	$(BIN)/python -m pytest tests -n auto --maxprocesses 8 --dist worksteal
 
-check: $(STAMP)
+# mypy follows the imports of the tests and the benchmarks too.
+check: $(call EXTRA,check test bench)
 	$(BIN)/ruff check $(LINTED)
 	$(BIN)/ruff format --check $(LINTED)
 	$(BIN)/mypy
@@ -37,13 +42,13 @@ check: $(STAMP)
 	$(BIN)/python tests/wheel_contents.py
 
 # The ops, then what is measured in whole processes: builds, loads, stores.
-bench: $(STAMP)
+bench: $(call EXTRA,bench test)
 	$(BIN)/python -m opforge bench
 	$(BIN)/python -m benchmarks
 
 # Long runs of the tests that kill builders, that put anything in the place of a store's files, and that change files in
 # the middle of a load. `make test` includes short ones.
-torture: $(STAMP)
+torture: $(call EXTRA,test)
 	$(BIN)/python tests/fault/torture/kills.py --kills 1000 --processes 16
 	$(BIN)/python tests/fault/torture/damages.py --rounds 1000 --processes 8
 	$(BIN)/python tests/fault/torture/changes.py --cases 2000
@@ -51,17 +56,16 @@ torture: $(STAMP)
 # Random changes of all that a load depends on; after each the load must give what a build without a cache gives.
 # `make test` includes a short run.
 MODEL_STEPS ?= 15000
-model: $(STAMP)
+model: $(call EXTRA,test)
 	$(BIN)/python tests/model --steps $(MODEL_STEPS) --seed $$(date +%s)
 
 # Each patch of tests/model/mutants.py puts a defect back, and must be found within ten minutes.
-model-mutants: $(STAMP)
+model-mutants: $(call EXTRA,test)
 	$(BIN)/python tests/model --mutants
 
 # Coverage-guided fuzzing of every parser in turn, FUZZ_SECONDS each. It ends at the first input that fails, which is
 # left in .cache/fuzz. Inputs that reach new code are kept there for the next run.
-fuzz: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt atheris
+fuzz: $(call EXTRA,test fuzz)
 	set -e; for target in $(FUZZ_TARGETS); do \
 		script=fuzz_$${target%%/*}.py; parser=$${target#*/}; corpus=tests/fuzz/corpus/$$target; \
 		mkdir -p .cache/fuzz/$$target; test "$$parser" != "$$target" || parser=; test -d $$corpus || corpus=; \
@@ -69,19 +73,19 @@ fuzz: $(STAMP)
 	done
 
 # --fresh-env: the pages also depend on the code of the commands and of docs/opforge_docs, which Sphinx does not watch.
-docs: $(STAMP)
+docs: $(call EXTRA,docs)
 	$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11) and "the site needs Python 3.11 or newer: make clean docs PYTHON=python3.11")'
 	$(BIN)/python -m sphinx --quiet --fresh-env --fail-on-warning --keep-going --conf-dir docs --doctree-dir .cache/doctrees . docs/_build
 	$(BIN)/python docs/opforge_docs/links.py docs/_build
 
 # The files of a release, in dist/: docs/releasing.md. `dist-check` makes them twice and compares every byte.
-dist: $(STAMP)
+dist: $(call EXTRA,check)
 	$(BIN)/python .ci/dist.py dist
 
-dist-check: $(STAMP)
+dist-check: $(call EXTRA,check)
 	$(BIN)/python .ci/dist.py dist --twice
 
-format: $(STAMP)
+format: $(call EXTRA,check)
 	$(BIN)/ruff check --fix $(LINTED)
 	$(BIN)/ruff format $(LINTED)
 	$(SOURCES) | xargs $(BIN)/clang-format -i
@@ -91,14 +95,19 @@ format: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt setup.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "opforge needs Python 3.10 or newer; set PYTHON")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,bench,check,docs]'
+	$(PIP) -e .
 	$(BIN)/python -m compileall -q src accelerator builders cache ops packages remote
 	touch $@
 
+# An extra of pyproject.toml, by its name.
+$(VENV)/.extra-%: $(STAMP)
+	$(PIP) -e '.[$*]'
+	touch $@
+
 # DeepSpeed, for the tests of opforge.compat. Its setup script imports torch, which an isolated build would not have.
-$(PEERS): $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt setuptools wheel py-cpuinfo
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation deepspeed
+$(PEERS): $(call EXTRA,test)
+	$(PIP) setuptools wheel py-cpuinfo
+	$(PIP) --no-build-isolation deepspeed
 	touch $@
 
 clean:

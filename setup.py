@@ -1,7 +1,10 @@
 """Maps the checkout's folders to the one package `opforge`. Everything else is in pyproject.toml."""
 
+import atexit
 import os
+import shutil
 import sys
+import tempfile
 
 from setuptools import find_packages, setup
 
@@ -21,6 +24,10 @@ if "editable_wheel" in sys.argv:
     # folder hides what it maps. So an editable install puts one folder on the path: its symlinks make the same tree.
     package_dir = {"": "src"}
 
+# setuptools adds to a wheel what an earlier build has left in build/lib: each build begins with an empty folder.
+build_base = tempfile.mkdtemp(prefix="opforge-build-")
+atexit.register(shutil.rmtree, build_base, ignore_errors=True)
+
 cmdclass = {}
 ops = os.environ.get("OPFORGE_BUILD_OPS", "").split()
 if ops not in ([], ["0"]):  # the wheel carries built ops: "1" means all CPU ops
@@ -36,6 +43,7 @@ if ops not in ([], ["0"]):  # the wheel carries built ops: "1" means all CPU ops
 
 setup(
     cmdclass=cmdclass,
+    options={"build": {"build_base": build_base}},
     packages=packages,
     py_modules=["opforge_autoload"],
     package_dir=package_dir,

@@ -39,7 +39,7 @@ def look_up(builder: OpBuilder, force: bool, any_machine: bool) -> Entry | Build
     spec, store, rejected = builder.spec(), current_store(), list[Rejected]()
     if not any_machine and (problems := gate_problems(builder, spec)):
         raise OpIncompatibleError(spec.name, str(spec.target), problems)
-    entry = stored_entry(spec, store, True, force, rejected)
+    entry = stored_entry(spec, store, True, force, rejected, counts=False)  # `build` looks it up again
     if entry:
         return entry
     try:

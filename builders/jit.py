@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from .base import OpBuilder, copied
 from .lookup.finder import shorten
@@ -17,8 +18,29 @@ if TYPE_CHECKING:
 
 calls: dict[tuple[str, str], tuple[Any, OpBuilder]] = {}
 """By function and name: the arguments of the last call, with the working folder, and the builder for them."""
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+def _public(function: Function) -> Function:
+    """Makes the errors of a public function end at its caller's line, also that of an unknown argument."""
+
+    @wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        try:
+            return function(*arguments, **named)
+        except TypeError as error:
+            from opforge import call_errors  # not on the path of a hit
+
+            call_errors.explain_call(error, function)
+            raise
+        except BaseException as error:
+            shorten(error)
+            raise
+
+    return cast(Function, call)
+
+
+@_public
 def load(
     name: str,
     sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Mapping[str, Any],
@@ -68,13 +90,10 @@ def load(
     Returns the Python module for pybind sources, otherwise an object with the op's functions. Called again in one
     process, it looks at the sources again and loads a changed one beside the first. Raises what `OpBuilder.load` does.
     """
-    try:
-        return _load("from_files", locals())
-    except BaseException as error:
-        shorten(error)
-        raise
+    return _load("from_files", locals())
 
 
+@_public
 def load_inline(
     name: str,
     cpp_sources: str | Sequence[str],
@@ -118,11 +137,7 @@ def load_inline(
     the device's own headers. `use_pch` changes nothing. Raises SettingError, a ValueError as torch's, for `functions`
     of another type.
     """
-    try:
-        return _load("from_texts", locals())
-    except BaseException as error:
-        shorten(error)
-        raise
+    return _load("from_texts", locals())
 
 
 def _load(function: str, arguments: dict[str, Any]) -> Any:

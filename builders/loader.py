@@ -73,12 +73,12 @@ class LoadedOp:
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
         try:
-            function = self.__find__(name)
-        except AttributeError:
+            setattr(self, name, function := self.__find__(name))  # the next access finds it without coming here
+        except AttributeError as error:
             if name not in ENTRY_ATTRIBUTES:
+                importlib.import_module("opforge.call_errors").explain_missing(error, name, self.__names__)
                 raise
             return getattr(self.__entry__, ENTRY_ATTRIBUTES[name])
-        setattr(self, name, function)  # the next access finds it without coming here
         return function
 
     def __dir__(self) -> list[str]:

@@ -103,9 +103,10 @@ def checked_record(folder: str, owners: Collection[int], name: str = "") -> dict
             raise ValueError("it does not hold a record and its library alone")
         for field in ("plan", "description", "key"):
             if not _is_key(record[field]):
-                raise ValueError(f"its {field} is no key")
+                raise ValueError(f"{field!r} of its record is {ascii(record[field])[:100]}, expected 32 hex digits")
         if name and name != entry_name(record["key"], record["sha256"]):
-            raise ValueError("its record describes another entry")
+            own = entry_name(record["key"], record["sha256"])
+            raise ValueError(f"its record describes another entry: {ascii(own)[:100]}, expected {name}")
         Inputs.from_json(record["inputs"])
         if BUILD in names:
             _check_build(record, _read(folder, BUILD))

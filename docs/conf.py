@@ -39,5 +39,7 @@ html_show_copyright = html_show_sphinx = False
 html_theme_options = {"navigation_with_keys": True}
 html_static_path = ["opforge_docs/static"]
 html_css_files = ["site.css"]
-html_js_files = ["search.js"]
+html_js_files = ["search.js", "copy.js"]
+html_favicon = "opforge_docs/static/icon.svg"
+html_search_scorer = str(Path(__file__).parent / "opforge_docs/static/scorer.js")
 html_extra_path = ["opforge_docs/root"]

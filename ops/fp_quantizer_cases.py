@@ -114,7 +114,7 @@ def _case(name: str, form: str, ours: Callable[[Inputs], Call], share: int = 1, 
         size_unit="values",
         dtypes=("float32", "bfloat16"),
         quick=(1 << 22,) if is_quick else (),
-        goals={"ceiling": GOAL} if goal else {},
+        goals={"reference": GOAL} if goal else {},
     )
 
 

@@ -91,13 +91,14 @@ def parse(data: bytes) -> Revocations:
         value = json.loads(data)
         entries = value["revoked"]
         if value["kind"] != "revocations" or value["format"] != formats.WITHDRAWALS:
-            raise ValueError("it is no list of revoked offers that this opforge reads")
+            what = f"'kind' is {ascii(value['kind'])[:40]} and 'format' {ascii(value['format'])[:40]}"
+            raise ValueError(f"{what}, expected 'revocations' and {formats.WITHDRAWALS}")
         if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
-            raise ValueError("its entries are no texts")
+            raise ValueError(f"'revoked' is {ascii(entries)[:100]}, expected a list of texts")
         # Not strptime, whose import takes longer than all of this.
         date = datetime.fromisoformat(value["date"].removesuffix("Z")).replace(tzinfo=timezone.utc).timestamp()
         if time.strftime(DATE, time.gmtime(date)) != value["date"]:
-            raise ValueError("its date has another form")
+            raise ValueError(f"'date' is {value['date']!a}, expected one such as 2026-11-30T12:00:00Z")
         return Revocations(str(value["key"]), date, tuple(entries), bytes_digest(data))
     except UNREADABLE as error:
         raise ValueError(f"the list of revoked offers is damaged ({error})") from error

@@ -99,7 +99,7 @@ def parse_as(data: bytes, kind: str, topic: str = "") -> Statement:
         needed = f"it needs opforge {statement.opforge} or newer"
         raise UnreadableStatement(f"{needed}, and this is opforge {opforge.__version__}")
     if topic and statement.topic != topic:
-        raise UnreadableStatement(f"it was made for another topic, {statement.topic[:100]!r}")
+        raise UnreadableStatement(f"it was made for another topic: {statement.topic[:100]!r}, expected {topic!r}")
     return statement
 
 

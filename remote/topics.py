@@ -138,8 +138,10 @@ def read_frame(data: bytes) -> list[Signed]:
     head, *lines = data.removesuffix(b"\n").split(b"\n", MAX_ITEMS + 3)
     if head != _HEAD:
         is_newer = re.fullmatch(rb'\{"format":[0-9]{1,9},"items":\[', head)
-        problem = "it has a format that this opforge does not read: update opforge"
-        raise ValueError(problem if is_newer else "it is not a file of statements")
+        begin = ascii(head.decode("utf-8", "replace"))[:100]
+        if is_newer:
+            raise ValueError(f"it begins with {begin}, a format that this opforge does not read: update opforge")
+        raise ValueError(f"it is not a file of statements: it begins with {begin}, expected {_HEAD.decode()!r}")
     if not lines or lines[-1] != _TAIL:
         raise ValueError(f"it is cut short, or holds more than {MAX_ITEMS} statements")
     if len(lines) - 1 > MAX_ITEMS:
@@ -151,7 +153,8 @@ def _signed(line: bytes, is_last: bool) -> Signed:
     line = line if is_last else line.removesuffix(b",")
     data, middle, rest = line.removesuffix(b"]}").rpartition(_MIDDLE)
     if not line.startswith(_BEGIN) or not line.endswith(b"]}") or not middle or not _SIGNATURES.fullmatch(rest):
-        raise ValueError("a line in it is not a statement with signatures")
+        shown = ascii(line.decode("utf-8", "replace"))[:100]
+        raise ValueError(f"a line in it is not a statement with signatures: {shown}")
     data = data[len(_BEGIN) :]
     if len(data) > MAX_ITEM_BYTES:
         raise ValueError(f"a statement in it has more than {MAX_ITEM_BYTES} bytes")

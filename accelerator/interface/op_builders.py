@@ -93,7 +93,9 @@ class BuilderLink(Devices):
             if builder is None:
                 readiness = {name: self._readiness(name) for name in sorted(self.op_builders())}
                 refused = self.op_builder_problems() | self._external_builders().of_others(class_name)
-                raise OpNotFoundError(class_name, self.name, readiness, refused)
+                from .deepspeed_names import served_by
+
+                raise OpNotFoundError(class_name, self.name, readiness, refused, served_by(class_name))
             return builder.load(verbose=verbose)
         except BaseException as error:
             from opforge import tracebacks
@@ -135,6 +137,9 @@ class BuilderLink(Devices):
             return f"broken: {type(error).__name__}: {error}"
         if compatibility is None:
             return "not found"
+        loader = sys.modules.get("opforge.builders.loader")  # a layer above, which is not imported for this
+        if loader is not None and getattr(builder, "name", "") in loader.loaded_ops().values():
+            return "loaded"
         return "ready to build" if compatibility else "; ".join(compatibility.reasons)
 
 

@@ -72,10 +72,13 @@ def log_load(op: str, entry: Entry, seconds: float) -> None:
     log_event("load", op=op, seconds=seconds, path=entry.library, origin=entry.origin)
 
 
-def stored_entry(spec: OpSpec, store: Store | None, exact: bool, force: bool, rejected: list[Rejected]) -> Entry | None:
+def stored_entry(
+    spec: OpSpec, store: Store | None, exact: bool, force: bool, rejected: list[Rejected], counts: bool = True
+) -> Entry | None:
     """Returns the entry that makes a build unnecessary, or None. `rejected` gets every entry that does not fit.
 
-    `force` looks for nothing. Logs the event `hit` or `miss`. Raises PrebuiltRequiredError if there is no entry and
+    `force` looks for nothing. Logs the event `hit` or `miss`; without `counts` no miss, because another look-up follows
+    that does. Raises PrebuiltRequiredError if there is no entry and
     building is forbidden.
     """
     began, seen = time.perf_counter(), list[Rejected]()
@@ -94,14 +97,15 @@ def stored_entry(spec: OpSpec, store: Store | None, exact: bool, force: bool, re
         return entry
     from opforge import variables  # not on the path of a hit
 
-    if not force:
+    if not force and counts:
         machine_folder.count(store.layout.root, missed=1)
     variables.warn_of_useless_settings()
     if settings.prebuilt() == "require":
         add_other_descriptions(spec, store, rejected)
         raise PrebuiltRequiredError(spec.name, str(spec.target), [*map(str, rejected)])
     reasons = ["it was requested"] if force else [*map(str, rejected)]
-    log_event("miss", op=spec.name, seconds=time.perf_counter() - began, reasons=reasons)
+    if counts:
+        log_event("miss", op=spec.name, seconds=time.perf_counter() - began, reasons=reasons)
     return None
 
 
@@ -287,8 +291,8 @@ def printed_steps(spec: OpSpec, rejected: Callable[[], Sequence[Rejected]]) -> C
     return Steps(spec.name, str(spec.target), rejected)
 
 
-def shorten(error: BaseException) -> None:
+def shorten(error: BaseException, always: bool = False) -> None:
     """Ends the traceback of an error at the line that called opforge; see `tracebacks.shorten`."""
     from opforge import tracebacks  # not on the path of a hit
 
-    tracebacks.shorten(error)
+    tracebacks.shorten(error, always)

@@ -19,6 +19,7 @@ from opforge.builders.spec import abi
 from opforge.builders.spec.description import description_key
 from opforge.builders.spec.op_spec import root_paths
 from opforge.builders.waiting import build_notices as waiting
+from opforge.builders.waiting.build_line import BuildLine
 from opforge.cache import machine_folder, publish
 from opforge.cache.current import writable_store
 from opforge.cache.filesystem import lock
@@ -119,7 +120,7 @@ def _build(
     )
     (expected,) = waiting.weights([plan], store.layout)
     waiting.warn_if_ranks_wait(spec.name, expected)
-    line = waiting.BuildLine(spec.name, expected)
+    line = BuildLine(spec.name, expected)
     requested = built = time.time()
     output = ""
 
@@ -131,6 +132,7 @@ def _build(
 
     def run(folder: str) -> BuildResult:
         nonlocal built, output
+        line.begins()
         timeline.mark("wait for the lock", requested)
         began = time.perf_counter()
         result = execute(job, folder, store.disk)

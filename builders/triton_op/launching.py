@@ -56,8 +56,16 @@ class TritonOp:
             for values in (own.get("_functions", {}), own.get("_attributes", {})):
                 if name in values:
                     return values[name]
-        offered = ", ".join(own.get("_functions", ()))
-        raise AttributeError(f"the op {own.get('__name__')!r} has no function {name!r}; it has: {offered}")
+        offered = own.get("_functions", ())
+        text = f"the op {own.get('__name__')!r} has no function {name!r}; it has: {', '.join(offered)}"
+        error = AttributeError(text)
+        try:
+            raise error
+        except AttributeError:
+            from opforge import call_errors
+
+            call_errors.explain_missing(error, name, offered)
+            raise
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._functions, *self._attributes})

@@ -33,9 +33,9 @@ def add(folder: str, entry: Entry, description: str, owners: Collection[int], sy
     """
     layer = Layout(os.path.abspath(folder))
     try:
-        for key in (description, entry.key):  # they become parts of paths
+        for name, key in (("description", description), ("key", entry.key)):  # they become parts of paths
             if key in ("", ".", "..") or "/" in key:
-                raise ValueError("a key in its record is none")
+                raise ValueError(f"{name!r} of its record is {key!a}, expected 32 hex digits")
         _refuse_planted(layer, description, owners)
         for path in (layer.path("entries"), layer.description(description)):
             _make_folder(path, layer.root)

@@ -11,7 +11,7 @@ import click
 from opforge.cli import group
 
 COMMON = {"--quiet", "--verbose", "--help", "--json", "--version"}
-"""Options that every command has, or nearly every one: the page describes them once."""
+"""Options that every command has, or nearly every one: the page describes them once. All of them take no value."""
 CHOICES = re.compile(r" \[([^\]]+\|[^\]]+)\]$")
 """The values of an option, in the words by which --help names it."""
 
@@ -44,10 +44,15 @@ def _section(ctx: click.Context) -> Iterator[str]:
     rows = [
         _row(*record)
         for param in command.get_params(ctx)
-        if COMMON.isdisjoint(param.opts) and (record := param.get_help_record(ctx)) is not None and record[1]
+        if not _is_common(param) and (record := param.get_help_record(ctx)) is not None and record[1]
     ]
     if rows:
         yield from ("| option | meaning |", "| -- | -- |", *rows, "")
+
+
+def _is_common(param: click.Parameter) -> bool:
+    """Returns whether the page describes an option once for all commands, and not another one of such a name."""
+    return not COMMON.isdisjoint(param.opts) and isinstance(param, click.Option) and param.is_flag
 
 
 def _row(words: str, text: str) -> str:

@@ -6,6 +6,7 @@
 | `<!-- site: contents all -->` | a toctree of all pages of its own folder that the page links to |
 | `<!-- site: module NAME -->` | the reference of a module's public names, from their docstrings |
 | `<!-- site: commands -->` | every command with its arguments and options, from click |
+| `<!-- site: search WORD, WORD -->` | entries of the index: a search for such a word finds this place first |
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import opforge
 
 from . import commands
 
-COMMENT = re.compile(r"^<!-- site: (\w+) ?(\S*) -->$", re.MULTILINE)
+COMMENT = re.compile(r"^<!-- site: (\w+) ?(.*?) -->$", re.MULTILINE)
 
 
 def fill_in(app: Sphinx, docname: str, source: list[str]) -> None:
@@ -38,7 +39,14 @@ def _replacement(match: re.Match[str], text: str) -> str:
         return module(argument)
     if kind == "commands":
         return commands.reference()
-    raise ValueError(f"{match[0]} is not one of contents, module NAME, commands")
+    if kind == "search" and argument:
+        return search_words(argument.split(", "))
+    raise ValueError(f"{match[0]} is not one of contents, module NAME, commands, search WORDS")
+
+
+def search_words(words: list[str]) -> str:
+    """Returns a directive that makes the words main entries of the index, which the search ranks above all else."""
+    return "\n".join(["```{eval-rst}", ".. index::", *(f"   ! single: {word}" for word in words), "```"])
 
 
 def contents(text: str, is_page: bool = False) -> str:
@@ -52,6 +60,10 @@ def contents(text: str, is_page: bool = False) -> str:
     return "\n".join(["```{toctree}", *options, "", *dict.fromkeys(links), "```"])
 
 
+FIRST = ("load", "load_inline", "OpBuilder", "get_accelerator", "get_kernel")
+"""What most users of `opforge` look for: these names come before the others, which are in the order of the alphabet."""
+
+
 def module(name: str) -> str:
     """Returns the directives that document each public name of a module under the name that users import.
 
@@ -59,7 +71,7 @@ def module(name: str) -> str:
     """
     imported = importlib.import_module(name)
     lines = ["```{eval-rst}", f".. automodule:: {name}", "   :no-members:", ""]
-    for public in imported.__all__:
+    for public in sorted(imported.__all__, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST)):
         if name != "opforge" and public in opforge.__all__:
             lines += [f":py:obj:`{name}.{public} <opforge.{public}>`: the same as `opforge.{public}`.", ""]
         else:

@@ -161,7 +161,7 @@ def _whole_case(verb: str, depth: int, in_memory: bool = False, quick: bool = Fa
     for name in FIO:
         contenders[name] = partial(_fio, name.split()[1], _fio_whole, lambda job: job.size)
     contenders[DEEPSPEED] = _deepspeed
-    goals = {"ceiling": 0.85} if in_memory else {"ceiling": 0.97, DEEPSPEED: 1.1 if verb == "read" else 1.0}
+    goals = {"reference": 0.85} if in_memory else {"reference": 0.97, DEEPSPEED: 1.1 if verb == "read" else 1.0}
     return Case(
         f"{verb}, depth {depth}, {'tmpfs' if in_memory else 'O_DIRECT'}",
         (16 * MIB, 64 * MIB, 256 * MIB) if in_memory else (16 * MIB, 64 * MIB, 256 * MIB, 1024 * MIB),
@@ -191,7 +191,7 @@ def _random_case() -> Case:
         "reads",
         dtypes=("uint8",),
         quick=(1 << 13,),
-        goals={"ceiling": 0.95},
+        goals={"reference": 0.95},
         processor_goals={FIO_URING: 1.3},
     )
 

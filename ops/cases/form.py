@@ -1,4 +1,4 @@
-"""The form of a case: one call of an op, at several sizes, with its rivals and its ceiling."""
+"""The form of a case: one call of an op, at several sizes, with its rivals and its reference."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Case:
     """Creates the inputs."""
     contenders: Mapping[str, Callable[[Any], Call]]
     """Name -> contender. OURS is one of them."""
-    ceiling: tuple[str, ...]
+    reference: tuple[str, ...]
     """The contenders that nothing is expected to exceed. In each round the fastest of them counts."""
     amount: Callable[[int, int], float]
     """(size, bytes of an element) -> what one call must do: bytes moved for GB/s, requests for 1000/s."""
@@ -84,7 +84,7 @@ class Case:
     quick: tuple[int, ...] | None = None
     """The sizes that --quick measures, with the first dtype only. By default the middle one; () for none."""
     goals: Mapping[str, float | Mapping[int, float]] = field(default_factory=dict)
-    """Contender, or "ceiling" -> how many times as fast ours must be; by size, if it depends on it."""
+    """Contender, or "reference" -> how many times as fast ours must be; by size, if it depends on it."""
     processor_goals: Mapping[str, float] = field(default_factory=dict)
     """Contender -> how many times its processor time ours may take."""
     devices: tuple[str, ...] = ("cpu",)

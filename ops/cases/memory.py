@@ -1,4 +1,4 @@
-"""The ceiling of ops that move memory: torch's copy of as many bytes, on the device of the case."""
+"""The reference of ops that move memory: torch's copy of as many bytes, on the device of the case."""
 
 from __future__ import annotations
 

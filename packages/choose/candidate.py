@@ -118,7 +118,8 @@ def _checked(choice: Candidate) -> Candidate:
 
     variant.check_label(choice.label, choice.properties)
     if not all(isinstance(text, str) for text in choice.python_depends) or not isinstance(choice.depends, dict):
-        raise ValueError("its dependencies are no texts")
+        stated = f"'python_depends' is {ascii(choice.python_depends)[:60]} and 'depends' {ascii(choice.depends)[:60]}"
+        raise ValueError(f"{stated}, expected texts, and an object of ranges")
     for name, text in choice.depends.items():
         names.check(name, "a dependency")
         version.parse_range(text or None, "a dependency")

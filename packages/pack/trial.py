@@ -89,6 +89,8 @@ def _child(command: list[str], environment: dict[str, str], folder: str) -> str:
 
 def _tests_outcome(line: str) -> str:
     """Returns the outcome of pytest's last line, without the time that it took."""
+    if line.endswith("No module named pytest"):
+        return "failed: pytest is missing, which runs the package's tests: pip install pytest (--no-try runs none)"
     summary = re.sub(r" in [0-9.]+s.*", "", line.strip("= "))
     if line.startswith("exit 5"):
         return "not run: pytest found no test"

@@ -35,7 +35,7 @@ def parse(data: bytes, where: str) -> list[HubLocked]:
     except (ValueError, RecursionError) as error:
         raise KernelFormatError(where, f"it is no JSON ({error})", EXPECTED) from error
     if not isinstance(value, list) or len(value) > 10_000:
-        raise KernelFormatError(where, "it is no list of kernels", EXPECTED)
+        raise KernelFormatError(where, f"it is {ascii(value)[:60]}, and no list of at most 10,000 kernels", EXPECTED)
     kernels = [_new(part, where) if isinstance(part, dict) and "lock" in part else _old(part, where) for part in value]
     repositories = [kernel.repository for kernel in kernels]
     twice = next((name for name in repositories if repositories.count(name) > 1), "")
@@ -50,7 +50,9 @@ def _old(value: Any, where: str) -> HubLocked:
     for label, part in fields.table("variants").items():
         variant = Fields(part, f"{where}: {label}", EXPECTED)
         if variant.text("hash_type", "git_lfs_concat") != "git_lfs_concat" or not HASH.fullmatch(variant.text("hash")):
-            raise variant.error("its hash is of a kind that is not read")
+            kind, text = variant.text("hash_type", "git_lfs_concat"), variant.text("hash")
+            problem = f"'hash_type' is {ascii(kind)[:40]} and 'hash' {ascii(text)[:80]}"
+            raise variant.error(f"{problem}, and not git_lfs_concat and sha256- with 64 hex digits")
         hashes[str(label)] = variant.text("hash")
     return HubLocked(_repository(fields, "repo_id"), _commit(fields, "sha"), hashes=hashes)
 
@@ -66,7 +68,7 @@ def _new(value: Any, where: str) -> HubLocked:
         raise dependency.error("it has not exactly one of 'version' and 'revision'")
     numbers = version.parse_range(dependency.values.get("version"), dependency.where)
     if "hash" in lock.values and not HASH.fullmatch(lock.text("hash")):
-        raise lock.error("'hash' is no SHA-256")
+        raise lock.error(f"'hash' is {ascii(lock.text('hash'))[:80]}, and not sha256- with 64 hex digits")
     revision = dependency.text("revision", "")
     return HubLocked(_repository(dependency, "repo-id"), _commit(lock, "commit"), numbers, revision)
 
@@ -74,7 +76,7 @@ def _new(value: Any, where: str) -> HubLocked:
 def _repository(fields: Fields, name: str) -> str:
     text = fields.text(name)
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", text, re.ASCII) or ".." in text:
-        raise fields.error(f"{ascii(text)[:100]} is no name of a repository")
+        raise fields.error(f"{name!r} is {ascii(text)[:100]}, and no name of a repository such as acme/relu")
     return text
 
 

@@ -137,7 +137,7 @@ def _variant(value: Any, trees: Mapping[str, Tree], where: str) -> Variant:
     try:
         choice = candidate.parse(fields.table("candidate"))
         if not LABEL.fullmatch(choice.label):
-            raise ValueError(f"{ascii(choice.label)[:100]} is no label")
+            raise ValueError(f"'label' is {ascii(choice.label)[:100]}, and no label of a variant")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise fields.error(f"what it says of a variant is incomplete ({error})") from error
     checks = {str(check): str(outcome) for check, outcome in fields.table("checks", {}).items()}

@@ -74,8 +74,9 @@ def trust(url: str, data: bytes, is_next: bool = False) -> str:
 
 def _require_root(data: bytes) -> None:
     """Raises ValueError, KeyError or TypeError for what is no root metadata. TUF is not needed for that."""
-    if json.loads(data)["signed"]["_type"] != "root":
-        raise ValueError("it is of another role")
+    role = json.loads(data)["signed"]["_type"]
+    if role != "root":
+        raise ValueError(f"'_type' is {ascii(role)[:40]}, expected 'root'")
 
 
 def unwritable(url: str, error: OSError) -> TrustFileError:

@@ -25,7 +25,7 @@ MACHINE = 1
 UNIT = 1
 """What a worker of a farm builds: `remote/farm/unit.py`."""
 
-BENCH = 1
+BENCH = 2
 """The results of `opforge bench --json`: `bench/results.py`."""
 
 # What users and sites keep.

@@ -18,14 +18,14 @@ from opforge import settings
 from opforge.errors import OpforgeError
 
 
-def shorten(error: BaseException) -> None:
+def shorten(error: BaseException, always: bool = False) -> None:
     """Removes the frames of opforge and of Python's library from an error of opforge's, or from an interrupt.
 
     The frames of other code that opforge has called stay: that of a builder, of a package. The errors that led to this
     one are shortened too; one without such a frame is the `__context__`, and is not printed. Other exceptions are left
-    as they are: somebody has to find their cause.
+    as they are, unless `always`: somebody has to find their cause.
     """
-    if not isinstance(error, (OpforgeError, KeyboardInterrupt)) or settings.full_traceback():
+    if not (always or isinstance(error, (OpforgeError, KeyboardInterrupt))) or settings.full_traceback():
         return
     pending: list[BaseException | None] = [error]
     seen = set[int]()

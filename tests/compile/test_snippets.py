@@ -246,3 +246,21 @@ def test_a_toolchain_of_the_reader_builds_its_sources_and_notices_their_changes(
         (folder / "scale.acme").write_text(source)
         outputs.append(run(code + ACME, folder, **environment).strip())
     assert outputs == ["built 6.0", "cache 6.0", "built 10.0"]
+
+
+DRIVER = "/dev/acme0"
+"""The file by which the accelerator of docs/external.md is available."""
+
+
+def test_the_accelerator_of_the_reader_passes_the_contract(folder: Path) -> None:
+    (accelerator,) = [piece for piece in pieces("docs/external.md") if "class AcmeAccelerator(" in piece]
+    (contract,) = [piece for piece in pieces("docs/external.md") if "(AcceleratorContract)" in piece]
+    (folder / "driver").touch()
+    (folder / "opforge_acme" / "builders").mkdir(parents=True)
+    (folder / "opforge_acme" / "builders" / "__init__.py").write_text("BUILDERS = {}\n")
+    assert accelerator.count(DRIVER) == 2 and contract.count("get_accelerator()") == 1
+    contract = contract.replace("get_accelerator()", "AcmeAccelerator()")
+    (folder / "test_acme.py").write_text(accelerator.replace(DRIVER, str(folder / "driver")) + contract)
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "test_acme.py"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0 and "SKIPPED" not in done.stdout, done.stdout

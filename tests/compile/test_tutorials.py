@@ -19,9 +19,20 @@ import pytest
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(250)]
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
-GPU = "gpu-op.md"
+GPU, ACCELERATOR = "gpu-op.md", "accelerator.md"
 LONG_TESTS = bool(os.environ.get("OPFORGE_LONG_TESTS"))  # conftest.py removes opforge's variables before a test
 FAILS = re.compile(r" +# fails$", re.MULTILINE)
+
+CONTRACT = """
+from opforge import get_accelerator
+from opforge.testing import AcceleratorContract
+
+class TestAcme(AcceleratorContract):
+    def make_accelerator(self):
+        assert get_accelerator().name == "acme"
+        return get_accelerator()
+"""
+"""What accelerator.md leads to: its accelerator, which is chosen at the end of the page, passes the contract."""
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
@@ -102,6 +113,10 @@ def test_a_tutorial_can_be_followed(page: Path, tmp_path: Path) -> None:
             path = shell.folder / file_name(text)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
+    if page.name == ACCELERATOR:
+        (shell.folder / "test_contract.py").write_text(CONTRACT)
+        summary = shell.type("python -m pytest -q -rs -p no:cacheprovider test_contract.py")
+        assert "passed" in summary and "SKIPPED" not in summary, summary
 
 
 def test_there_are_tutorials_and_each_is_typed_and_compared() -> None:

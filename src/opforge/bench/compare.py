@@ -1,4 +1,4 @@
-"""Compares two runs on one machine, by our speed relative to the ceiling in the same run."""
+"""Compares two runs on one machine, by our speed relative to the reference in the same run."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Change(NamedTuple):
     old: Result
     new: Result
     before: Median
-    """Our speed relative to the ceiling, with its spread."""
+    """Our speed relative to the reference, with its spread."""
     now: Median
 
     @property
     def factor(self) -> float:
-        """How many times as fast as before it is, relative to the ceiling."""
+        """How many times as fast as before it is, relative to the reference."""
         return self.now.value / self.before.value
 
     @property
@@ -60,20 +60,20 @@ def compare(old: Run, new: Run) -> Comparison:
             left_out.append((key, "not in the old run"))
             continue
         earlier = before[key]
-        if not (earlier.ceiling_samples() and result.ceiling_samples()):
-            run = "new" if earlier.ceiling_samples() else "old"
-            left_out.append((key, f"the {run} run has no ceiling ({', '.join(result.ceiling)})"))
-        elif _ceilings(earlier) != _ceilings(result):
-            names = f"{', '.join(_ceilings(earlier))} then, {', '.join(_ceilings(result))} now"
-            left_out.append((key, f"another ceiling: {names}"))
+        if not (earlier.reference_samples() and result.reference_samples()):
+            run = "new" if earlier.reference_samples() else "old"
+            left_out.append((key, f"the {run} run has no reference ({', '.join(result.reference)})"))
+        elif _references(earlier) != _references(result):
+            names = f"{', '.join(_references(earlier))} then, {', '.join(_references(result))} now"
+            left_out.append((key, f"another reference: {names}"))
         else:
             changes.append(Change(key, earlier, result, _speed(earlier), _speed(result)))
     return Comparison(changes, left_out)
 
 
 def _speed(result: Result) -> Median:
-    return spread(round_ratios(result.samples[OURS], result.ceiling_samples()))
+    return spread(round_ratios(result.samples[OURS], result.reference_samples()))
 
 
-def _ceilings(result: Result) -> list[str]:
-    return [name for name in result.ceiling if name in result.samples]
+def _references(result: Result) -> list[str]:
+    return [name for name in result.reference if name in result.samples]

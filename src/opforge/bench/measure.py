@@ -14,7 +14,7 @@ from opforge.ops.cases.form import OURS, TIME, Call, Case, MissingError, Place, 
 
 from .clocks import DeviceClock, HostClock, clock_for
 from .harness import take_turns
-from .results import CEILING, Result
+from .results import REFERENCE, Result
 
 PAUSE = 0.002
 """Seconds before each turn: OpenMP's threads of the contender before spin for about as long."""
@@ -36,7 +36,7 @@ LATE = 4
 """After this many times the planned seconds no further round begins: other programs may slow a run down."""
 FULL, QUICK = Effort(4.0, 15, 61, 2e-3), Effort(0.25, 7, 31, 5e-4)
 MEMORY_FACTOR = 3
-"""A case needs at most this many times the bytes that a call moves: inputs, the ceiling's buffers, the rivals' own."""
+"""A case needs at most this many times the bytes that a call moves: inputs, the reference's buffers, the rivals'."""
 
 
 nothing: Call = {}.clear
@@ -96,13 +96,13 @@ def _empty(op: str, case: Case, size: int, dtype: str, device: str) -> Result:
     import torch
 
     amount = case.amount(size, getattr(torch, dtype).itemsize)
-    result = Result(op, case.name, size, case.size_unit, dtype, device, case.unit, amount, list(case.ceiling))
+    result = Result(op, case.name, size, case.size_unit, dtype, device, case.unit, amount, list(case.reference))
     goals = {name: case.goal(name, size) for name in case.goals}
     result.goals = {name: goal for name, goal in goals.items() if goal is not None}
     result.processor_goals = dict(case.processor_goals)
-    unknown = [name for name in [*case.goals, *case.processor_goals] if name not in (*case.contenders, CEILING)]
-    if unknown or OURS not in case.contenders or not set(case.ceiling) <= set(case.contenders):
-        raise ValueError(f"{op}, {case.name}: a goal or the ceiling names what is no contender: {unknown}")
+    unknown = [name for name in [*case.goals, *case.processor_goals] if name not in (*case.contenders, REFERENCE)]
+    if unknown or OURS not in case.contenders or not set(case.reference) <= set(case.contenders):
+        raise ValueError(f"{op}, {case.name}: a goal or the reference names what is no contender: {unknown}")
     return result
 
 

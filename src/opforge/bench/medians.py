@@ -8,10 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 LEVEL = 0.95
-METHOD = (
-    "median; its interval has two of the samples as ends: the innermost ones between which the true median lies with"
-    f" {LEVEL:.0%} probability (binomial, no assumption about the distribution)"
-)
+METHOD = f"median and its {LEVEL * 100:.0f} % confidence interval, by the binomial distribution"
 
 
 class Median(NamedTuple):

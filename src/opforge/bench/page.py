@@ -109,7 +109,7 @@ def _comparison(old: Run, run: Run) -> str:
         for change in changed
     ]
     summary = f"{len(changed)} of {len(comparison.changes)} changed beyond the spread of both runs."
-    table = _table(("Case", "Size", "Of ceiling before", "Now", "Speed"), rows) if rows else ""
+    table = _table(("Case", "Size", "Of reference before", "Now", "Speed"), rows) if rows else ""
     return f"<h2>Compared with the earlier run</h2><p>{summary}</p>{table}"
 
 
@@ -120,14 +120,14 @@ def _section(group: Sequence[Result], before: Sequence[Result]) -> str:
     rows = []
     for result in group:
         for name in ordered_contenders([result]):
-            rate, of_ceiling, ours = result.rate(name), result.speed(name), result.speed(OURS, name)
+            rate, of_reference, ours = result.rate(name), result.speed(name), result.speed(OURS, name)
             rows.append(
                 (
                     html.escape(texts.size(result.size, result.size_unit)),
                     html.escape(name),
                     texts.number(rate.value),
                     texts.interval(rate),
-                    f"{of_ceiling.value:.2f}" if of_ceiling else "",
+                    f"{of_reference.value:.2f}" if of_reference else "",
                     f"{ours.value:.2f}" if ours and name != OURS else "",
                 )
             )
@@ -137,11 +137,11 @@ def _section(group: Sequence[Result], before: Sequence[Result]) -> str:
         for result in group
         for what, value, goal, met in result.verdicts()
     )
-    columns = ("Size", "Contender", first.unit, "Interval", "Of ceiling", "Ours is")
+    columns = ("Size", "Contender", first.unit, "Interval", "Of reference", "Ours is")
     return (
         f"<h3>{html.escape(first.case)}, {html.escape(first.dtype)}</h3>"
         f'<div class="plots">{"".join(drawings)}</div>'
-        f"<details><summary>Figures</summary>{_table(columns, rows)}</details>"
+        f"<details><summary>Table</summary>{_table(columns, rows)}</details>"
         + (f"<ul>{verdicts}</ul>" if verdicts else "")
     )
 

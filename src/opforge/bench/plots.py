@@ -13,7 +13,7 @@ from opforge.ops.cases.form import OURS, UNITS
 
 from . import texts
 from .medians import Median
-from .results import CEILING, Result, ordered_contenders
+from .results import REFERENCE, Result, ordered_contenders
 
 WIDTH, HEIGHT = 5.0, 3.4
 """Inches. The page shows a plot at up to this width, and narrower on a small screen."""
@@ -26,13 +26,13 @@ OLD = "before"
 
 
 def rates(results: Sequence[Result], old: Sequence[Result] = ()) -> str:
-    """Returns a plot of the rate over the size: a line for each contender, with its interval, and the ceiling."""
+    """Returns a plot of the rate over the size: a line for each contender, with its interval, and the reference."""
     figure, axes = _new(results, "Rate" if results[0].unit in UNITS else "Time of a call")
     names = ordered_contenders([*results, *old])
     for number, name in enumerate(names):
-        ceiling = name in results[0].ceiling
-        label = f"{name} (ceiling)" if ceiling else name
-        _line(axes, results, name, label, number, "--" if ceiling else "-")
+        reference = name in results[0].reference
+        label = f"{name} (reference)" if reference else name
+        _line(axes, results, name, label, number, "--" if reference else "-")
         if old:
             _line(axes, old, name, f"{name}, {OLD}", number, ":")
     axes.set_ylabel(AXES.get(results[0].unit, "time of a call (us)"))
@@ -50,7 +50,7 @@ def speeds(results: Sequence[Result], old: Sequence[Result] = ()) -> str:
             present = [(size, speed) for size, speed in points if speed]
             _draw(axes, present, f"{name}{suffix}", number, style)
     axes.axhline(1.0, color=TEXT, linewidth=0.8)
-    goals = {result.size: result.goals[CEILING] for result in results if CEILING in result.goals}
+    goals = {result.size: result.goals[REFERENCE] for result in results if REFERENCE in result.goals}
     if goals:
         sizes = sorted(goals)
         axes.plot(sizes, [goals[size] for size in sizes], "_-.", color=TEXT, markersize=14, linewidth=1, label="goal")

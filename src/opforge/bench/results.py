@@ -16,7 +16,7 @@ from . import machine
 from .medians import METHOD, Median, fastest, median, speed_ratio
 
 FORMAT, VERSION = "opforge-bench", formats.BENCH
-CEILING = "ceiling"
+REFERENCE = "reference"
 
 
 class Key(NamedTuple):
@@ -42,7 +42,7 @@ class Result:
     unit: str
     amount: float
     """What one call does, for the rate: bytes, requests."""
-    ceiling: list[str]
+    reference: list[str]
     samples: dict[str, list[float]] = field(default_factory=dict)
     """Contender -> seconds of one call, for each round. Samples of one round belong together."""
     processor: dict[str, list[float]] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Result:
     missing: dict[str, str] = field(default_factory=dict)
     """Contender -> why it took no part."""
     goals: dict[str, float] = field(default_factory=dict)
-    """Contender or "ceiling" -> how many times as fast ours must be."""
+    """Contender or "reference" -> how many times as fast ours must be."""
     processor_goals: dict[str, float] = field(default_factory=dict)
     own_work: float = 0.0
     """The largest share of a sample that the harness itself took."""
@@ -74,13 +74,13 @@ class Result:
         factor = self.amount / UNITS[self.unit]
         return Median(factor / seconds.value, factor / seconds.high, factor / seconds.low)
 
-    def ceiling_samples(self) -> list[float]:
-        """Returns the ceiling's seconds in each round: those of the fastest contender of `ceiling`."""
-        return fastest(self.samples, self.ceiling)
+    def reference_samples(self) -> list[float]:
+        """Returns the reference's seconds in each round: those of the fastest contender of `reference`."""
+        return fastest(self.samples, self.reference)
 
-    def speed(self, contender: str, against: str = CEILING) -> Median | None:
-        """Returns how many times as fast as another one a contender is, or as the ceiling. None without samples."""
-        baseline = self.ceiling_samples() if against == CEILING else self.samples.get(against, [])
+    def speed(self, contender: str, against: str = REFERENCE) -> Median | None:
+        """Returns how many times as fast as another one a contender is, or as the reference. None without samples."""
+        baseline = self.reference_samples() if against == REFERENCE else self.samples.get(against, [])
         own = self.samples.get(contender, [])
         return speed_ratio(own, baseline) if own and baseline else None
 
@@ -123,7 +123,7 @@ class Run:
         record = {"format": FORMAT, "version": VERSION, "method": METHOD, **asdict(self)}
         for result, row in zip(self.results, record["results"], strict=True):
             row["figures"] = {
-                name: {"seconds": result.time(name), "of_ceiling": result.speed(name)} for name in result.samples
+                name: {"seconds": result.time(name), "of_reference": result.speed(name)} for name in result.samples
             }
         return record
 
@@ -184,7 +184,7 @@ def check_machine(path: str, old: Mapping[str, Any], new: Mapping[str, Any], her
 
 
 def ordered_contenders(results: Sequence[Result]) -> list[str]:
-    """Returns the contenders of results, ours first and the ceiling last."""
+    """Returns the contenders of results, ours first and the reference last."""
     names = list(dict.fromkeys(name for result in results for name in result.samples))
-    ceiling = {name for result in results for name in result.ceiling}
-    return sorted(names, key=lambda name: (name in ceiling, name != OURS))
+    reference = {name for result in results for name in result.reference}
+    return sorted(names, key=lambda name: (name in reference, name != OURS))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 COMMANDS = {
-    "bench": ("opforge.cli.bench:command", "Measure ops beside their rivals and a ceiling; compare runs."),
+    "bench": ("opforge.cli.bench:command", "Measure ops beside their rivals and a reference; compare runs."),
     "build-ops": ("opforge.cli.prebuild.command:command", "Build ops ahead of time. Also a command of its own."),
     "cache": ("opforge.cli.cache.commands:group", "Show, check and limit the cache; explain a miss."),
     "completion": ("opforge.cli.completion.shells:command", "Print the script that completes words in a shell."),
@@ -50,6 +50,17 @@ COMMANDS = {
     "yank": ("opforge.cli.kernels.publish:yank", "Mark a release as withdrawn, with the reason."),
 }
 """Name to "module:command" and the command's line in the help. `--help` imports none of the modules."""
+SECTIONS = {
+    "This machine": ("report", "config", "completion"),
+    "Ops": ("new", "build-ops", "cache", "inspect", "bench", "compile-commands"),
+    "Programs": ("launch", "port"),
+    "Remotes, from which ops are fetched": ("key", "remote", "fetch", "mirror"),
+    "Kernel packages": (
+        *("pack", "publish", "yank", "unyank", "tuf"),
+        *("install", "remove", "lock", "list", "info", "resolve", "verify"),
+    ),
+}
+"""Title of a section of the help -> its commands, in the order in which most users meet them."""
 
 
 class LazyGroup(GuardedGroup):
@@ -70,6 +81,13 @@ class LazyGroup(GuardedGroup):
     def help_lines(self, ctx: click.Context) -> list[tuple[str, str]]:
         """Returns the name of each command and its line in the help, without importing the commands."""
         return [(name, COMMANDS[name][1]) for name in self.list_commands(ctx)]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the commands in sections, with one column for all names."""
+        width = max(map(len, COMMANDS))
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), COMMANDS[name][1]) for name in names])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Returns the commands and options that begin so, without importing the commands."""

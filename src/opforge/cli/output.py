@@ -7,9 +7,12 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 STATES = {
@@ -64,11 +67,12 @@ def show_table(
             click.echo("\t".join(" ".join(str(cell).split()) for cell in row))
         return
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    cells, console = list(rows), Console()
+    from . import messages
+
+    cells, console = list(rows), console_of(sys.stdout)
 
     def table(names: Sequence[str]) -> Table:
         grid = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
@@ -83,7 +87,19 @@ def show_table(
     fits = not optional or console.measure(whole, options=unbounded).maximum <= console.width
     console.print(whole if fits else table(columns[:-1]))
     if not fits:
-        console.print(f"{optional} does not fit and is left out: use a pipe or --json to see it", style="dim")
+        messages.show("note", f"{optional} does not fit and is left out: use a pipe or --json to see it")
+
+
+def console_of(stream: TextIO) -> Console:
+    """Returns rich's console for a stream. With NO_COLOR it writes no style either: bold and dim are escapes too."""
+    from rich.console import Console
+
+    return Console(file=stream, color_system=None if _is_plain() else "auto")
+
+
+def _is_plain() -> bool:
+    """Returns whether no escape may be written (https://no-color.org)."""
+    return os.environ.get("NO_COLOR", "") != "" or os.environ.get("TERM") == "dumb"
 
 
 def _style(column: str, cell: str) -> str:
@@ -106,7 +122,7 @@ def verdict(met: bool, yes: str, no: str) -> str:
 def heading(text: str) -> None:
     """Prints the title of a section after an empty line."""
     click.echo()
-    click.echo(text if os.environ.get("TERM") == "dumb" else click.style(text, bold=True))
+    click.echo(text if _is_plain() else click.style(text, bold=True))
 
 
 def counted(number: int, singular: str, plural: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import click
 
 from . import messages
-from .output import is_terminal, time_text
+from .output import console_of, is_terminal, time_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -114,7 +114,6 @@ class Bars(NullReporter):
         self._count = 0
 
     def __enter__(self) -> Bars:
-        from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
         columns = (
@@ -124,7 +123,7 @@ class Bars(NullReporter):
             TimeElapsedColumn(),
             TextColumn("{task.fields[title]}", style="dim", markup=False),
         )
-        self._bars = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._bars = Progress(*columns, console=console_of(sys.stderr), transient=True)
         self._bars.start()
         if self._ops > 1:
             self._all = self._bars.add_task("all ops", total=self._total, title="", count=f"0/{self._ops}")

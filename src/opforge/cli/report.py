@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +42,7 @@ def command(shows_all: bool, machine: bool, as_json: bool) -> None:
     if not as_json:  # before torch is imported, which takes seconds
         click.echo(f"opforge {opforge.__version__}, {_folder()}")
         sys.stdout.flush()
-    report = gather(_print_environment if not as_json else None)
+    report = gather(functools.partial(_print_environment, shows_all) if not as_json else None)
     if as_json:
         emit_json(report)
     else:
@@ -54,16 +55,16 @@ def _folder() -> str:
 
 
 def gather(show_environment: Callable[[Mapping[str, Any]], None] | None = None) -> dict[str, Any]:
-    """Returns the whole report, JSON-able. `show_environment` gets its beginning before torch is imported."""
+    """Returns the whole report, JSON-able. `show_environment` gets what needs no torch, before it is imported."""
     from opforge.report import machine, ops, summary
 
     report: dict[str, Any] = {"opforge": {"version": opforge.__version__, "path": _folder()}}
     report |= machine.environment()
+    report["compilers"] = machine.compilers()
+    report["cache"] = machine.cache()
     if show_environment:
         show_environment(report)
     report["accelerators"] = machine.accelerators()
-    report["compilers"] = machine.compilers()
-    report["cache"] = machine.cache()
     report["ops"], report["ops_problem"], report["ops_left_out"] = [], "", []
     devices = () if report["accelerators"]["in_use"] else ("cpu",)
     try:
@@ -86,10 +87,13 @@ def gather(show_environment: Callable[[Mapping[str, Any]], None] | None = None) 
     return report
 
 
-def _print_environment(report: Mapping[str, Any]) -> None:
+def _print_environment(shows_all: bool, report: Mapping[str, Any]) -> None:
+    """Prints what needs no torch, whose import takes seconds."""
     python, torch = report["python"], report["torch"]
     click.echo(f"Python {python['version']} ({python['tag']}), {python['path']}")
     click.echo(torch["problem"] if "problem" in torch else f"torch {torch['version']}, {torch['path']}")
+    _print_compilers(report["compilers"], shows_all)
+    _print_cache(report["cache"])
     sys.stdout.flush()
 
 
@@ -108,8 +112,6 @@ def _print(report: Mapping[str, Any], shows_all: bool) -> None:
         click.echo(f"problem: {problem}")
     if shows_all:
         _print_accelerators(accelerators)
-    _print_compilers(report["compilers"], shows_all)
-    _print_cache(report["cache"])
     for remote in report["remotes"]:
         use = ", to which this machine publishes" if remote["publishes"] else ""
         click.echo(f"remote: {remote['url']}{use}")

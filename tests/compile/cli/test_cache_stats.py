@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 from support import child_processes, gate, polling, sample_ops, text_files
 
+from opforge.cache import machine_folder
 from opforge.cli import group
 
 LOAD = "import opforge; print(opforge.load('value', 'value.cpp', abi='c').value())"
@@ -77,3 +78,15 @@ def test_hits_in_a_layer_are_counted_for_the_store_that_was_searched_behind_it(f
     child_processes.run_python(LOAD)
     counts = stats("--json")["counts"]["all"]
     assert (counts["hits"], counts["prebuilt"], counts["misses"]) == (1, 1, 0)
+
+
+def test_a_miss_of_build_ops_is_counted_and_logged_once(tmp_path, monkeypatch, own_store):
+    monkeypatch.setenv("OPFORGE_LOG", str(tmp_path / "log"))
+    for misses, hits in ((1, 0), (1, 1)):
+        done = CliRunner().invoke(group, ["build-ops", "UtilsBuilder"])
+        assert done.exit_code == 0, done.output
+        machine_folder.write_counts()  # as the end of a process does
+        counts = stats("--json")["counts"]["all"]
+        assert (counts["misses"], counts["hits"], counts["built"]) == (misses, hits, 1)
+    events = [json.loads(line)["event"] for line in (tmp_path / "log").read_text().splitlines()]
+    assert (events.count("miss"), events.count("hit")) == (1, 1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from support import sample_ops
 
+import opforge
+
 torch = pytest.importorskip("torch", reason="pip install torch")
 
 SOURCE = """
@@ -39,3 +41,15 @@ def test_a_kernel_of_an_op_or_for_a_later_library_is_no_mistake(tmp_path, caplog
     source = SOURCE.replace("SPACE", space).replace("FUNCTION", function)
     sample_ops.op_from_source(tmp_path, source)().load()
     assert caplog.messages == []
+
+
+@pytest.mark.parametrize("include", ["", "#include <torch/library.h>\n"], ids=["no torch", "torch"])
+def test_an_op_without_a_function_is_a_warning_that_says_what_to_write(tmp_path, caplog, include):
+    path = tmp_path / "empty.cpp"
+    path.write_text(include + "int value() { return 7; }\n")
+    opforge.load("empty", path)
+    (message,) = caplog.messages
+    assert message.startswith(
+        "empty: it has no function: the library registers none in torch.ops.empty. Write a PYBIND11_MODULE("
+    )
+    assert message.endswith("or extern \"C\" before each of plain functions, which need no torch (abi='c')")

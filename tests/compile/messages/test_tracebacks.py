@@ -10,7 +10,7 @@ import sys
 import time
 
 import pytest
-from support import child_processes, text_files
+from support import child_processes, sample_ops, text_files
 
 BROKEN = """
 #include <torch/csrc/stable/library.h>
@@ -180,3 +180,54 @@ def test_the_interpreter_prints_colours_on_a_terminal_and_nobody_else_gets_them(
     assert process.wait(timeout=60) == 1 and b"AssertionError" not in printed, printed
     assert b"'retrun'" in printed and (b"\x1b[1;31merror:\x1b[0m" in printed) is not bool(variable)
     assert (b"\x1b[1;32m" in printed) is not bool(variable)
+
+
+WRONG_CALLS = {
+    "an argument": ("opforge.load('value', source='value.cpp')", "TypeError", "Did you mean 'sources'?"),
+    "another argument": ("opforge.load_inline('value', cpp_source='')", "TypeError", "Did you mean 'cpp_sources'?"),
+    "no argument": ("opforge.load('value')", "TypeError", "missing 1 required positional argument: 'sources'"),
+    "a function": ("opforge.load('value', 'value.cpp', abi='c').valeu", "AttributeError", "Did you mean 'value'?"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_CALLS)
+def test_a_wrong_name_has_the_one_that_is_meant_in_its_text_and_no_frame_of_opforge(tmp_path, name):
+    from jupyter_client.manager import start_new_kernel
+
+    call, kind, text = WRONG_CALLS[name]
+    text_files.write(tmp_path, "value.cpp", sample_ops.EXPORT + " int value() { return 7; }\n")
+    process = subprocess.run(
+        [sys.executable, "-c", f"import opforge\n{call}"],
+        cwd=tmp_path,
+        env=child_processes.environment(),
+        capture_output=True,
+        text=True,
+    )
+    *_, error = process.stderr.splitlines()
+    assert error.startswith(f"{kind}: ") and error.endswith(text), process.stderr
+    assert process.stderr.count("File ") == 1 and process.stderr.count("Did you mean") <= 1, process.stderr
+    manager, client = start_new_kernel(cwd=str(tmp_path), env=child_processes.environment())
+    try:
+        cell = f"import opforge\n{call}"
+        content = client.execute_interactive(cell, timeout=120, output_hook=lambda message: None)["content"]
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(content["traceback"]))
+    assert content["ename"] == kind and content["evalue"].endswith(text)
+    assert shown.count("----> ") == 1 and "loader.py" not in shown and "jit.py" not in shown
+
+
+def test_a_type_error_from_within_keeps_its_text_and_frames():
+    from opforge.builders import jit
+
+    def broken(source=1):
+        return f(sources=source)
+
+    def f():
+        return None
+
+    with pytest.raises(TypeError) as error:
+        jit._public(broken)()
+    assert str(error.value).endswith("f() got an unexpected keyword argument 'sources'")
+    assert [entry.name for entry in error.traceback][-1] == "broken"

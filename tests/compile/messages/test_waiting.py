@@ -4,38 +4,42 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import struct
 import subprocess
 import sys
 import termios
+import time
+from types import SimpleNamespace
 
 import pytest
 from support import child_processes, sample_ops, text_files
 
 import opforge
+from opforge.builders.waiting import build_line
 from opforge.builders.waiting import build_notices as waiting
+from opforge.cache.layout import Layout
 from opforge.errors import BuildForbiddenError, OpNotFoundError, SettingError
 
 SLOW = """
 import opforge
-from opforge.builders.waiting import build_notices as waiting
-waiting.SILENT_SECONDS = waiting.REFRESH_SECONDS = 0.05
+from opforge.builders.waiting import build_line
+build_line.SILENT_SECONDS = build_line.REFRESH_SECONDS = 0.05
+build_line.SILENT_SECONDS_OF_LINES = build_line.SECONDS_BETWEEN_LINES = 0.05
 print("loaded", opforge.load("value", "value.cpp", signatures={}, abi="c").value())
 """
+VALUE = sample_ops.EXPORT + " int value() { return 7; }\n"
 
 
-@pytest.mark.parametrize("place", ["terminal", "narrow terminal", "pipe", "notebook"])
-def test_a_build_that_takes_long_shows_one_line_that_is_replaced_and_removed(tmp_path, place):
-    text_files.write(tmp_path, "value.cpp", sample_ops.EXPORT + " int value() { return 7; }\n")
-    reader, writer = os.openpty() if "terminal" in place else os.pipe()
-    if place == "narrow terminal":
-        fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("4H", 24, 30, 0, 0))
-    start = (
-        "import sys, types; sys.modules['ipykernel'] = types.ModuleType('ipykernel')\n" if place == "notebook" else ""
-    )
-    command = [sys.executable, "-c", start + SLOW]
+def printed_by(folder, code, writer, reader):
+    """Runs code whose standard error is `writer`. Returns what it wrote there, to its output, and its exit status."""
     process = subprocess.Popen(
-        command, cwd=tmp_path, env=child_processes.environment(), stdout=subprocess.PIPE, stderr=writer, text=True
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env=child_processes.environment(),
+        stdout=subprocess.PIPE,
+        stderr=writer,
+        text=True,
     )
     os.close(writer)
     printed = b""
@@ -45,14 +49,89 @@ def test_a_build_that_takes_long_shows_one_line_that_is_replaced_and_removed(tmp
     except OSError:  # Linux: the other end of the terminal is closed
         pass
     os.close(reader)
-    assert process.communicate(timeout=60)[0] == "loaded 7\n" and process.returncode == 0
-    lines = printed.decode().split("\r")
-    if place == "pipe":
-        assert printed == b""
-    else:
-        assert lines[0] == "" and lines[1].startswith("opforge: building value: ")
-        assert "s of about 3 s" in lines[1] if place != "narrow terminal" else max(map(len, lines)) == 29, lines
-        assert lines[-2].strip() == "" and lines[-1] == "" and "\n" not in printed.decode(), "the line is removed"
+    return printed.decode(), process.communicate(timeout=60)[0], process.returncode
+
+
+@pytest.mark.parametrize("place", ["terminal", "narrow terminal"])
+def test_a_build_that_takes_long_shows_one_line_that_is_replaced_and_removed(tmp_path, place):
+    text_files.write(tmp_path, "value.cpp", VALUE)
+    reader, writer = os.openpty()
+    if place == "narrow terminal":
+        fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("4H", 24, 30, 0, 0))
+    printed, output, status = printed_by(tmp_path, SLOW, writer, reader)
+    assert (output, status) == ("loaded 7\n", 0)
+    lines = printed.split("\r")
+    assert lines[0] == "" and lines[1].startswith("opforge: building value: ")
+    assert "s of about 3 s" in lines[1] if place != "narrow terminal" else max(map(len, lines)) == 29, lines
+    assert lines[-2].strip() == "" and lines[-1] == "" and "\n" not in printed, "the line is removed"
+
+
+def test_a_build_in_a_pipe_adds_a_line_now_and_then_and_one_at_its_end(tmp_path):
+    text_files.write(tmp_path, "value.cpp", VALUE)
+    reader, writer = os.pipe()
+    printed, output, status = printed_by(tmp_path, SLOW, writer, reader)
+    assert (output, status) == ("loaded 7\n", 0)
+    *during, end = printed.splitlines()
+    assert during and all(line.startswith("opforge: building value: ") for line in during), printed
+    assert re.fullmatch(r"opforge: built value in \d+ s", end) and "\r" not in printed
+
+
+def test_a_build_in_a_pipe_that_fails_or_is_silenced(tmp_path):
+    text_files.write(tmp_path, "value.cpp", "#error no\n")
+    reader, writer = os.pipe()
+    printed, _output, status = printed_by(tmp_path, SLOW, writer, reader)
+    assert status == 1 and re.search(r"^opforge: value was not built, after \d+ s$", printed, re.MULTILINE), printed
+    text_files.write(tmp_path, "value.cpp", VALUE)
+    reader, writer = os.pipe()
+    silent = "import logging; logging.getLogger('opforge').setLevel(logging.ERROR)\n"
+    assert printed_by(tmp_path, silent + SLOW, writer, reader) == ("", "loaded 7\n", 0)
+
+
+def test_a_short_build_in_a_pipe_prints_nothing(tmp_path):
+    text_files.write(tmp_path, "value.cpp", VALUE)
+    short = "\n".join(line for line in SLOW.splitlines() if "SECONDS" not in line)
+    reader, writer = os.pipe()
+    assert printed_by(tmp_path, short, writer, reader) == ("", "loaded 7\n", 0)
+    assert (build_line.SILENT_SECONDS_OF_LINES, build_line.SECONDS_BETWEEN_LINES) == (10, 60)
+
+
+def test_a_process_that_waits_for_the_build_of_another_adds_no_lines_in_a_pipe(capsys, monkeypatch):
+    monkeypatch.setattr(build_line, "SILENT_SECONDS_OF_LINES", 0.01)
+    with build_line.BuildLine("value", 3.0):
+        time.sleep(0.1)
+    assert capsys.readouterr() == ("", "")
+    with build_line.BuildLine("value", 3.0) as line:
+        line.begins()
+        time.sleep(0.1)
+    assert capsys.readouterr().err.splitlines()[0] == "opforge: building value: 0 s of about 3 s"
+
+
+def test_a_build_in_a_notebook_has_one_output_that_is_replaced_and_emptied(tmp_path):
+    from jupyter_client.manager import start_new_kernel
+
+    text_files.write(tmp_path, "value.cpp", VALUE)
+    manager, client = start_new_kernel(cwd=str(tmp_path), env=child_processes.environment())
+    messages = []
+    try:
+        reply = client.execute_interactive(SLOW, timeout=120, output_hook=messages.append)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+    assert reply["content"]["status"] == "ok", reply["content"]
+    shown = [message for message in messages if message["msg_type"] not in ("status", "execute_input")]
+    kinds = [message["msg_type"] for message in shown]
+    assert kinds[0] == "display_data" and set(kinds[1:-1]) == {"update_display_data"} and kinds[-1] == "stream", kinds
+    *of_build, printed = [message["content"] for message in shown]
+    assert printed == {"name": "stdout", "text": "loaded 7\n"}
+    assert len({content["transient"]["display_id"] for content in of_build}) == 1
+    texts = [content["data"]["text/plain"] for content in of_build]
+    assert all(text.startswith("opforge: building value: ") for text in texts[:-1]) and texts[-1] == ""
+
+
+@pytest.mark.parametrize(("abi", "seconds"), [("torch", 24), ("torch-stable", 3), ("c", 3)])
+def test_the_first_estimate_is_by_what_a_source_includes(tmp_path, abi, seconds):
+    plan = SimpleNamespace(op="value", target="cpu:x86-64", sources=["value.cpp"], abi=abi)
+    assert waiting.weights([plan], Layout(str(tmp_path))) == [seconds]
 
 
 def test_verbose_prints_why_an_op_is_built_and_its_steps_in_words(tmp_path, warnings_of_the_cache):

@@ -94,3 +94,22 @@ def test_a_variant_for_a_device_that_is_not_here_is_not_run(tmp_path):
 def test_a_process_that_ends_while_it_imports_says_how(folder, tmp_path):
     python_project(folder, text="import os\nos._exit(7)\n")
     assert "torch-universal: import: failed: exit 7" in outcome(folder, tmp_path / "out")
+
+
+WITHOUT_PYTEST = """#!/bin/sh
+case "$*" in '-m pytest '*) set -- -S "$@";; esac
+exec {python} "$@"
+"""
+
+
+def test_tests_without_pytest_are_an_error_that_says_what_to_install(folder, tmp_path, monkeypatch):
+    python_project(folder)
+    with_samples(folder)
+    (folder / "kernel.toml").write_text((folder / "kernel.toml").read_text() + 'tests = "tests"\n')
+    write(folder, "tests/test_scale.py", "def test_nothing():\n    pass\n")
+    python = tmp_path / "python"
+    python.write_text(WITHOUT_PYTEST.format(python=sys.executable))
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    text = outcome(folder, tmp_path / "out")
+    assert "tests: failed: pytest is missing, which runs the package's tests: pip install pytest" in text, text

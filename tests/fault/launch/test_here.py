@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -149,3 +150,30 @@ def test_more_ranks_than_cores_start_nothing(launch, tmp_path):
         done.returncode == 1 and "on localhost: Cores cannot be assigned to ranks: 9999 ranks need a core each" in err
     )
     assert "Nothing was started" in err and not list(tmp_path.glob("rank*"))
+
+
+FAIL = """
+import os, signal, time
+if os.environ["RANK"] == "1":
+    HOW
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        ("raise SystemExit(3)", r"rank 1 failed first: its process \d+ ended with exit status 3"),
+        (
+            "os.kill(os.getpid(), signal.SIGSEGV)",
+            r"rank 1 failed first: its process \d+ ended by signal 11 \(Segmentation fault\)",
+        ),
+    ],
+)
+def test_the_rank_that_failed_is_named_with_its_status_after_torchruns_block(launch, how, text):
+    done = launch(FAIL.replace("HOW", how))
+    _, err = done.communicate(timeout=120)
+    block, _, after = err.rpartition("=" * 20)
+    assert done.returncode == 1 and "Root Cause" in block
+    assert re.fullmatch(rf"=*\nopforge launch: {text}\nerror: The launch failed: .*\nhint: .*\n", after), err
+    assert "Traceback (most recent call last)" not in err

@@ -65,7 +65,8 @@ ANSWERS = {
     "a file": (lambda *_request: response("302 Found", Location="file:///etc/passwd"), "redirects to 'file://'"),
     "garbage": (
         lambda *_request: response(body=b"<html>sign in</html>"),
-        "it is not a file of statements. Remove that file, and publish again.",
+        "it is not a file of statements: it begins with '<html>sign in</html>', expected '{\"format\":1,\"items\":['."
+        " Remove that file, and publish again.",
     ),
 }
 """What a server answers, and what the warning says."""

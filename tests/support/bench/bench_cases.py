@@ -43,7 +43,7 @@ def case(name="sleep", ours=0.001, **contenders):
         {OURS: _sleeping(ours), "slower": _sleeping(0.002), **contenders},
         ("slower",),
         lambda size, itemsize: size * itemsize,
-        goals={"ceiling": 1.5},
+        goals={"reference": 1.5},
     )
 
 

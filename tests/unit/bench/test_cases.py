@@ -32,11 +32,11 @@ def test_a_case_is_consistent(item):
 
     case = item.case
     assert OURS in case.contenders
-    assert set(case.ceiling) <= set(case.contenders) - {OURS}
+    assert set(case.reference) <= set(case.contenders) - {OURS}
     assert list(case.sizes) == sorted(set(case.sizes))
     assert set(case.quick_sizes()) <= set(case.sizes)
     assert case.unit in (*UNITS, TIME)
-    assert {*case.goals, *case.processor_goals} <= {*case.contenders, "ceiling"}
+    assert {*case.goals, *case.processor_goals} <= {*case.contenders, "reference"}
     assert all(case.amount(size, 2) > 0 for size in case.sizes)
     assert set(case.devices) <= {"cpu", "cuda"}
 
@@ -91,4 +91,4 @@ def test_goals_may_depend_on_the_size():
     case = Case("x", (1, 2), lambda place: place, contenders, ("gloo",), lambda *_: 1.0, goals={"gloo": {1: 10.0}})
     assert case.goal("gloo", 1) == 10.0
     assert case.goal("gloo", 2) is None
-    assert case.goal("ceiling", 1) is None
+    assert case.goal("reference", 1) is None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
+import re
 import subprocess
 import sys
 
@@ -11,9 +13,10 @@ import click
 import pytest
 from click.testing import CliRunner
 from support import child_processes
+from support.paths import CHECKOUT
 
 import opforge
-from opforge.cli import COMMANDS, group
+from opforge.cli import COMMANDS, SECTIONS, group
 from opforge.cli.guard import Guarded, GuardedGroup, json_option
 from opforge.errors import OpforgeError
 
@@ -204,3 +207,37 @@ def test_output_that_cannot_be_written_is_one_message(arguments, unbuffered):
         done = subprocess.run(command, env=env, stdout=full, stderr=subprocess.PIPE, text=True)
     text = "error: standard output cannot be written: No space left on device\n"
     assert (done.returncode, done.stderr) == (1, text)
+
+
+def leaves(command=group, path=("opforge",)):
+    """Yields the path and the command of each command that can run."""
+    if not isinstance(command, click.Group):
+        yield path, command
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        yield from leaves(command.get_command(context, name), (*path, name))
+
+
+def test_the_help_has_every_command_in_one_of_five_sections():
+    assert len(SECTIONS) == 5 and sorted(sum(SECTIONS.values(), ())) == sorted(COMMANDS)
+    lines = CliRunner().invoke(group, ["--help"]).output.splitlines()
+    places = [lines.index(f"{title}:") for title in SECTIONS]
+    assert places == sorted(places)
+    columns = {
+        line.index(COMMANDS[name][1][:9]) for name in COMMANDS for line in lines if line.startswith(f"  {name} ")
+    }
+    assert len(columns) == 1
+
+
+def test_the_help_of_every_command_has_an_example_that_begins_with_its_name():
+    for path, command in leaves():
+        name = "build-ops" if path[-1] == "build-ops" else " ".join(path)
+        examples = (command.help or "").partition("Example")[2]
+        assert name in examples, " ".join(path)
+
+
+def test_the_readmes_table_has_every_command():
+    table = pathlib.Path(CHECKOUT, "README.md").read_text().partition("## The commands")[2].partition("\n## ")[0]
+    words = {word for code in re.findall(r"`([^`]+)`", table) for word in code.split()}
+    assert [" ".join(path) for path, _ in leaves() if not set(path[1:]) <= words] == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 
 import click
 import pytest
@@ -68,8 +69,9 @@ def test_a_table_on_a_terminal_leaves_out_what_does_not_fit(capsys, monkeypatch)
     output.show_table(("A", "PATH"), [("a", "p" * 20)], optional="PATH")
     assert "p" * 20 in capsys.readouterr().out
     output.show_table(("A", "PATH"), [("a", "p" * 90)], optional="PATH")
-    narrow = capsys.readouterr().out
-    assert "ppp" not in narrow and "PATH does not fit and is left out" in narrow
+    narrow = capsys.readouterr()
+    assert "ppp" not in narrow.out and "left out" not in narrow.out
+    assert narrow.err == "note: PATH does not fit and is left out: use a pipe or --json to see it\n"
 
 
 def test_markup_in_a_cell_is_text(capsys, monkeypatch):
@@ -124,3 +126,19 @@ def test_a_device_or_a_pipe_is_not_replaced_by_a_file(tmp_path, words, kind):
     done = CliRunner().invoke(group, [word.replace("PATH", str(path)) for word in words])
     assert done.exit_code == 2 and f"'{path}' is a device or a pipe: expected a file." in done.output
     assert os.lstat(path)[:2] == before
+
+
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_no_escape_is_written_with_no_color(monkeypatch, no_color):
+    """rich and click leave bold and dim in, which are escapes too."""
+    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    reader, writer = os.openpty()
+    with open(writer, "w", encoding="utf-8") as terminal:
+        monkeypatch.setattr(sys, "stdout", terminal)
+        output.heading("Title")
+        output.show_table(("STATE", "PATH"), [("built", "x")], optional="PATH")
+        terminal.flush()
+        written = os.read(reader, 1 << 16).decode()
+    os.close(reader)
+    assert "Title" in written and "built" in written and ("\x1b" in written) == (not no_color), written

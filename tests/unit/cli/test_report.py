@@ -6,6 +6,7 @@ import json
 
 import pytest
 from click.testing import CliRunner
+from support import child_processes
 from support.offered_ops import CompatibleBuilder, IncompatibleBuilder, offer
 
 from opforge.cli import group
@@ -44,7 +45,7 @@ def report(*options):
     return CliRunner().invoke(group, ["report", *options])
 
 
-def test_a_short_report_begins_with_a_summary_and_folds_what_is_absent(healthy_machine, own_store):
+def test_a_short_report_has_a_summary_after_what_needs_no_torch_and_folds_what_is_absent(healthy_machine, own_store):
     done = report()
     assert done.exit_code == 0 and done.stderr == ""
     lines = done.stdout.splitlines()
@@ -52,8 +53,10 @@ def test_a_short_report_begins_with_a_summary_and_folds_what_is_absent(healthy_m
         "Python 3.11.7 (cpython-311), /python",
         "torch 2.13.0, /torch",
     ]
-    assert lines[3:8] == [
-        "",
+    assert lines[3:5] == ["", "compilers"]
+    summary = lines.index("summary")
+    assert lines.index("cache") < summary < lines.index("ops")
+    assert lines[summary : summary + 4] == [
         "summary",
         "accelerator: cpu in use, target cpu:x86-64",
         "ops: 1 of 1 usable: 1 buildable",
@@ -63,6 +66,20 @@ def test_a_short_report_begins_with_a_summary_and_folds_what_is_absent(healthy_m
     assert f"{own_store} (OPFORGE_CACHE_DIR): does not exist yet" in lines and "not installed: nvcc" in lines
     assert lines[-1] == "not usable here: cuda. For the reasons, and for paths: opforge report --all"
     assert "total_memory" not in done.stdout and "no device" not in done.stdout
+
+
+def test_compilers_and_the_cache_are_printed_before_torch_is_imported():
+    code = """
+import sys
+from opforge.cli import report
+shown = []
+def show(gathered):
+    shown.extend(gathered)
+    assert "torch" not in sys.modules
+report.gather(show)
+assert {"torch", "compilers", "cache"} <= set(shown) and "torch" in sys.modules
+"""
+    child_processes.run_python(code)
 
 
 def test_all_shows_the_rest(healthy_machine):

@@ -19,7 +19,7 @@ def test_torchrun_on_one_host_chooses_its_own_port(planned):
     plan = planned(num_accelerators=2)
     (host,) = plan.hosts
     assert torchrun.engine_command(plan, host) == [
-        *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"),
+        *(sys.executable, "-m", "opforge.launch.engines.elastic", "--nproc-per-node", "2"),
         *("--standalone", "--local-addr", "127.0.0.1", "--no-python"),
         *(*RANK, "torchrun", "--slots", "2", "--chosen", "0,1", "--"),
         *(sys.executable, "-u", "train.py", "--lr", "1"),

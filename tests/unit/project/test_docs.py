@@ -213,3 +213,14 @@ def test_the_documents_list_every_variable_that_is_read():
     table = (ROOT / "docs" / "settings.md").read_text()
     assert {name for name in variables - macros if f"`{name}" not in table} == set()
     assert set(KNOWN) == variables - macros, "a variable that is not in this list is taken for a misspelt one"
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "benchmarks/README.md", "docs/bench.md", "docs/compat.md", "docs/host-ops.md"]
+)
+def test_comparisons_name_the_versions_that_are_installed_for_the_tests(page):
+    """Another version may behave in another way: torch after 2.13 locks its builds otherwise."""
+    pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split() if "==" in line)
+    text = (ROOT / page).read_text()
+    assert f"DeepSpeed {pins['deepspeed']}" in text
+    assert "cpp_extension" not in text or f"torch {pins['torch']}" in text

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from pathlib import Path
 
 import pytest
+
+import opforge
 
 pytest.importorskip("sphinx", reason="needs Sphinx, which is installed with Python 3.11 and newer")
 ROOT = Path(__file__).resolve().parents[3]
@@ -42,7 +45,7 @@ def test_the_contents_of_a_whole_page_are_those_of_its_own_folder():
 
 
 def test_a_comment_of_another_kind_is_an_error():
-    with pytest.raises(ValueError, match="is not one of contents, module NAME, commands"):
+    with pytest.raises(ValueError, match="is not one of contents, module NAME, commands, search WORDS"):
         filled_in("<!-- site: contnets -->\n")
 
 
@@ -63,6 +66,34 @@ def test_the_reference_has_every_command_and_option():
     assert "| `--target TARGET` | A device and its architectures" in text
     assert "| `--cpu-level` | Short for --target cpu:LEVEL. Repeatable. One of x86-64, " in text
     assert "\b" not in text and "--quiet" not in text
+    assert "| `--json FILE` | " in text and "| `--json` |" not in text
+    assert "| `--version TEXT`" in text, "that of opforge pack, which takes a value"
+
+
+def test_what_users_look_for_comes_first_in_the_reference_of_python():
+    text = part("pages").module("opforge")
+    names = re.findall(r"^\.\. auto(?!module)\w+:: opforge\.(\w+)$", text, re.MULTILINE)
+    assert names[:3] == ["load", "load_inline", "OpBuilder"] and sorted(names) == sorted(opforge.__all__)
+
+
+SEARCHED = {
+    "stale": "faq.md",
+    "rebuilt": "faq.md",
+    "notebook": "loading.md",
+    "windows": "install.md",
+    "uninstall": "install.md",
+    "pip install": "install.md",
+}
+"""What users type into the search -> the page that they look for."""
+
+
+@pytest.mark.parametrize("words", SEARCHED)
+def test_a_search_for_what_users_type_leads_to_a_page_for_them(words):
+    page = filled_in((ROOT / "docs" / SEARCHED[words]).read_text())
+    assert f"   ! single: {words}\n" in page
+    assert filled_in("<!-- site: search a, b c -->\n") == (
+        "```{eval-rst}\n.. index::\n   ! single: a\n   ! single: b c\n```\n"
+    )
 
 
 def test_an_indented_block_of_a_docstring_is_code():

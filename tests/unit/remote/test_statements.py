@@ -98,7 +98,7 @@ def test_a_statement_reads_back():
         ({"statement": True}, "it is not a statement"),
         ({"kind": "package"}, "it is a statement of the kind 'package', and not 'op'"),
         ({"kind": "../op"}, "its kind is '../op': expected lower-case letters, digits and '-'"),
-        ({"topic": "0" * 32}, "it was made for another topic, '000"),
+        ({"topic": "0" * 32}, "it was made for another topic: '000"),
         ({"topic": 3}, "its field 'topic' is 3, not str"),
         ({"trees": {}}, "its field 'trees' is {}, not list"),
         ({"trees": []}, "it does not hold one record and one tree"),

@@ -36,7 +36,12 @@ for _command in (explain, stats, export_command, import_command, pin_command, un
 @group.command("path", cls=Guarded)
 @json_option
 def path_command(as_json: bool) -> None:
-    """Print the cache folder: OPFORGE_CACHE_DIR, or the platform's default."""
+    """Print the cache folder: OPFORGE_CACHE_DIR, or the platform's default.
+
+    \b
+    Example:
+      opforge cache path
+    """
     from opforge import settings
 
     path, chosen = settings.cache_dir()
@@ -49,6 +54,11 @@ def ls_command(as_json: bool) -> None:
     """List the entries: op, target, ABI, size, age, last use, key and path.
 
     If the folder also holds the store of an older opforge, a note names it and its size.
+
+    \b
+    Examples:
+      opforge cache ls
+      opforge cache ls --json
     """
     from opforge.cache.current import own_store
     from opforge.cache.maintenance import listing
@@ -83,6 +93,10 @@ def verify_command(as_json: bool) -> None:
     """Check every entry in full, by digest. Damaged ones are set aside, and rebuilt when they are needed.
 
     The exit code is 1 if an entry was damaged.
+
+    \b
+    Example:
+      opforge cache verify
     """
     from opforge.cache.current import own_store
     from opforge.cache.maintenance import verify
@@ -125,6 +139,11 @@ def gc_command(max_size: int | None, max_age: float | None, dry_run: bool, as_js
     """Remove what exceeds the limits, and what killed processes and failed builds left.
 
     Pinned entries stay, and so does what was built or used within the last seconds.
+
+    \b
+    Examples:
+      opforge cache gc --dry-run
+      opforge cache gc --max-size 2GiB --max-age 30d
     """
     from opforge import limit_settings
     from opforge.cache.current import own_store
@@ -147,6 +166,11 @@ def clear_command(names: Sequence[str], pinned: bool, old: bool, yes: bool, as_j
     """Remove all entries, or those of some ops or keys. Builds in progress are not disturbed.
 
     Pinned entries stay, unless they are named or --pinned is given.
+
+    \b
+    Examples:
+      opforge cache clear --yes
+      opforge cache clear CPUAdam 3f9c2a
     """
     from opforge.cache.current import own_store
     from opforge.cache.maintenance import gc
@@ -172,7 +196,13 @@ def clear_command(names: Sequence[str], pinned: bool, old: bool, yes: bool, as_j
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @json_option
 def rm_command(names: Sequence[str], dry_run: bool, as_json: bool) -> None:
-    """Remove the entries of these ops or keys, pinned or not, without asking. The next load builds them again."""
+    """Remove the entries of these ops or keys, pinned or not, without asking. The next load builds them again.
+
+    \b
+    Examples:
+      opforge cache rm CPUAdam
+      opforge cache rm 3f9c2a --dry-run
+    """
     from opforge.cache.current import own_store
     from opforge.cache.maintenance import gc
 

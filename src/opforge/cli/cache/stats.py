@@ -43,6 +43,11 @@ def command(zero: bool, as_json: bool) -> None:
     A hit is a look-up that found a built op; the time saved is what its build took. Loading an op again in one process
     is not counted. What is counted is of this user on this machine. Each process adds what it has counted when it ends:
     the hits of one that is killed are lost.
+
+    \b
+    Examples:
+      opforge cache stats
+      opforge cache stats -v
     """
     from opforge import limit_settings
     from opforge.cache.current import own_store

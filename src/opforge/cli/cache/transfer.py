@@ -29,6 +29,11 @@ def export_command(file: str, names: Sequence[str], as_json: bool) -> None:
 
     The same entries produce the same archive, byte for byte. What was fetched from a remote is left out, and reported:
     `opforge mirror` copies it with its signatures. The exit code is 1 if nothing else was requested.
+
+    \b
+    Examples:
+      opforge cache export ops.tar
+      opforge cache export adam.tar CPUAdam
     """
     from opforge.cache.current import own_store
     from opforge.cache.transfer import archive
@@ -57,6 +62,10 @@ def import_command(file: str, as_json: bool) -> None:
     """Add an archive's entries to the cache. Each is checked first.
 
     The libraries of an archive will run with your permissions: import only what you would install.
+
+    \b
+    Example:
+      opforge cache import ops.tar
     """
     from opforge.cache.current import own_store, writable_store
     from opforge.cache.transfer import archive
@@ -78,7 +87,12 @@ def _print_moved(moved: Sequence[Transfer], verb: str, as_json: bool) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="OP|KEY...", shell_complete=completed_names.stored)
 @json_option
 def pin_command(names: Sequence[str], as_json: bool) -> None:
-    """Never evict the entries of these ops or keys."""
+    """Never evict the entries of these ops or keys.
+
+    \b
+    Example:
+      opforge cache pin CPUAdam
+    """
     from opforge.cache.records import pins
 
     _for_each_entry(names, pins.pin, "pinned", as_json)
@@ -88,7 +102,12 @@ def pin_command(names: Sequence[str], as_json: bool) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="OP|KEY...", shell_complete=completed_names.stored)
 @json_option
 def unpin_command(names: Sequence[str], as_json: bool) -> None:
-    """Undo `pin`: the limits apply to these entries again."""
+    """Undo `pin`: the limits apply to these entries again.
+
+    \b
+    Example:
+      opforge cache unpin CPUAdam
+    """
     from opforge.cache.records import pins
 
     _for_each_entry(names, pins.unpin, "unpinned", as_json)

@@ -74,7 +74,10 @@ def command(shell: str) -> None:
     bash:  opforge completion bash > ~/.local/share/bash-completion/completions/opforge
     zsh:   opforge completion zsh > ~/.zfunc/_opforge     (with fpath+=~/.zfunc before compinit)
     fish:  opforge completion fish > ~/.config/fish/completions/opforge.fish
-    Or, in this shell alone:  eval "$(opforge completion bash)"
+
+    \b
+    Example, for this shell alone:
+      eval "$(opforge completion bash)"
     """
     from opforge.cli import group
 

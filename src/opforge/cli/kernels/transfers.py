@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from opforge.cli import messages
-from opforge.cli.output import is_terminal
+from opforge.cli.output import console_of, is_terminal
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -23,7 +23,6 @@ class Transfers:
 
     def __enter__(self) -> Transfers:
         if self._shows:
-            from rich.console import Console
             from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
             columns = (
@@ -32,7 +31,7 @@ class Transfers:
                 DownloadColumn(binary_units=True),
                 TimeRemainingColumn(),
             )
-            self._bars = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._bars = Progress(*columns, console=console_of(sys.stderr), transient=True)
             self._bars.start()
         return self
 

@@ -131,9 +131,10 @@ def refresh(remote: str, key: str, days: float, as_json: bool) -> None:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @json_option
 def trust(remote: str, file: str, as_json: bool) -> None:
-    """Trust the root metadata in FILE for a registry: from now on nothing is read there that it does not vouch for.
+    """Trust the root metadata in FILE for a registry.
 
-    Get the file from the registry's owner, not from the registry.
+    From then on only packages are accepted there whose metadata is signed by the keys that FILE names. Get the file
+    from the registry's owner, not from the registry.
 
     \b
     Example:

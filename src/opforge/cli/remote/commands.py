@@ -103,7 +103,12 @@ def push_command(url: str, names: Sequence[str], key: str, as_json: bool) -> Non
 @url_argument
 @json_option
 def ls_command(url: str, as_json: bool) -> None:
-    """List what a remote holds: ops and packages. Signatures are not verified: see `opforge remote verify`."""
+    """List what a remote holds: ops and packages. Signatures are not verified: see `opforge remote verify`.
+
+    \b
+    Example:
+      opforge remote ls file:///shared/ops
+    """
     from opforge.remote import maintenance
 
     _remote, store = opened(url)
@@ -132,6 +137,10 @@ def verify_command(url: str, as_json: bool) -> None:
     """Check every statement of a remote and its blobs, with the keys that are trusted here.
 
     The exit code is 1 if one would not be accepted.
+
+    \b
+    Example:
+      opforge remote verify https://ops.example/ops
     """
     from opforge.cli.progress import reporter
     from opforge.remote import maintenance
@@ -161,6 +170,10 @@ def revoke_command(url: str, entries: Sequence[str], key: str, as_json: bool) ->
     Without ENTRY only the date is renewed. A list that is older than 30 days, or than the trust file of those who
     fetch allows, stops them: renew it in time. `opforge remote push` does so too. If the store has lost what this
     machine knows to be revoked, it is put back.
+
+    \b
+    Example:
+      opforge remote revoke file:///shared/ops 3f9c2a
     """
     from opforge.remote import revocation
     from opforge.remote.signatures import keys
@@ -183,7 +196,13 @@ def revoke_command(url: str, entries: Sequence[str], key: str, as_json: bool) ->
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @json_option
 def gc_command(url: str, unused_for: float | None, dry_run: bool, as_json: bool) -> None:
-    """Remove the blobs and statements that nothing names and that are older than a day."""
+    """Remove the blobs and statements that nothing names and that are older than a day.
+
+    \b
+    Examples:
+      opforge remote gc file:///shared/ops
+      opforge remote gc file:///shared/ops --unused-for 90d
+    """
     from opforge.remote import maintenance
 
     _remote, store = opened(url)

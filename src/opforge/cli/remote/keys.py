@@ -34,6 +34,10 @@ def new_command(name: str, as_json: bool) -> None:
     """Make the key NAME, and print its public key: give that to those who fetch.
 
     The secret key is a file that only you can read. Keys that publish belong to CI or to one builder.
+
+    \b
+    Example:
+      opforge key new ci
     """
     from opforge.remote.signatures import keys
 
@@ -47,7 +51,12 @@ def new_command(name: str, as_json: bool) -> None:
 @group.command("list", cls=Guarded)
 @json_option
 def list_command(as_json: bool) -> None:
-    """List the keys that are trusted, and your own: their public keys, and the files of the secret ones."""
+    """List the keys that are trusted, and your own: their public keys, and the files of the secret ones.
+
+    \b
+    Example:
+      opforge key list
+    """
     from opforge.remote.signatures import keys, trust
 
     trusted, own = trust.read(), [_own(name) for name in keys.names()]
@@ -144,7 +153,12 @@ def _no_public_key(text: str, error: ValueError) -> str:
 @click.argument("name")
 @json_option
 def revoke_command(name: str, as_json: bool) -> None:
-    """Accept nothing more that the key NAME signed, also of what was fetched already."""
+    """Accept nothing more that the key NAME signed, also of what was fetched already.
+
+    \b
+    Example:
+      opforge key revoke ci
+    """
     from opforge.remote.signatures import trust
 
     day = time.strftime(trust.DATE, time.gmtime())

@@ -27,8 +27,8 @@ def command(source: str, target: str, names: Sequence[str], as_json: bool) -> No
 
     \b
     Examples:
-      opforge mirror https://cache.example/ops file:///shared/ops
-      opforge mirror https://cache.example/ops file:///shared/ops CPUAdam acme/relu
+      opforge mirror https://ops.example/ops file:///shared/ops
+      opforge mirror s3://kernels/ops file:///shared/ops CPUAdam acme/relu
     """
     from opforge.packages.form.names import check
     from opforge.remote import mirror

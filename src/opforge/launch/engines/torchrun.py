@@ -10,7 +10,7 @@ from opforge.launch.plan import Plan
 
 def engine_command(plan: Plan, host: Host) -> list[str]:
     """Returns the command that runs the ranks of one host."""
-    argv = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(len(host.chosen))]
+    argv = [sys.executable, "-m", "opforge.launch.engines.elastic", "--nproc-per-node", str(len(host.chosen))]
     if plan.master_port is None:
         # Without --local-addr torchrun uses this host's full name, which may not resolve.
         argv += ["--standalone", "--local-addr", "127.0.0.1"]

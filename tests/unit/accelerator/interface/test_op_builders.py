@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
+import pathlib
+import re
 import sys
 
 import pytest
 
 from opforge.accelerator.devices.cpu import CPUAccelerator
 from opforge.accelerator.devices.null import NullAccelerator
+from opforge.accelerator.interface.deepspeed_names import served_by
 from opforge.accelerator.interface.op_builders import target_for
 from opforge.accelerator.target import Target
 from opforge.errors import BuilderError, OpNotFoundError
@@ -170,3 +174,38 @@ def test_a_table_entry_that_names_no_class_is_an_error(package):
         match=r"fake_ops.BUILDERS\['WrongBuilder'\]: 'fake_ops.ops.WrongBuilder' names no class",
     ):
         FakeOps().get_op_builder("WrongBuilder")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("TransformerBuilder", "; without DeepSpeed torch.nn.TransformerEncoderLayer is such a layer, and torch.nn."),
+        ("GDSBuilder", "; without DeepSpeed AsyncIOBuilder reads and writes files"),
+        ("RaggedOpsBuilder", ". It offers:"),
+    ],
+)
+def test_the_error_for_a_name_of_deepspeeds_says_what_serves_it(name, text):
+    with pytest.raises(OpNotFoundError) as raised:
+        CPUAccelerator().load_op(name)
+    own = f"DeepSpeed has it: deepspeed.ops.op_builder.{name}, also after opforge.compat.deepspeed.install()"
+    assert f"offers no op builder {name!r}. {own}{text}" in str(raised.value)
+
+
+def test_every_builder_of_deepspeed_is_offered_or_has_what_serves_it():
+    spec = importlib.util.find_spec("deepspeed")
+    if spec is None:
+        pytest.skip("pip install deepspeed")
+    folder = pathlib.Path(spec.submodule_search_locations[0], "ops", "op_builder")
+    sources = "\n".join(path.read_text() for path in folder.glob("*.py"))
+    names = set(re.findall(r"^class (\w+Builder)\(", sources, re.MULTILINE)) - {"OpBuilder", "CUDAOpBuilder"}
+    others = {name for name in names if CPUAccelerator().create_op_builder(name) is None}
+    gpu = {"FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder", "QuantizerBuilder"}
+    assert len(names) > 15 and {name for name in others - gpu if not served_by(name)} == set()
+
+
+def test_an_op_that_is_loaded_is_not_called_ready_to_build(package, monkeypatch):
+    loader = importlib.import_module("opforge.builders.loader")
+    monkeypatch.setattr(loader, "loaded_ops", lambda: {"key": "quick"})
+    with pytest.raises(OpNotFoundError) as raised:
+        FakeOps().load_op("QuikBuilder")
+    assert "\n  - QuickBuilder: loaded\n" in f"{raised.value}\n"

@@ -95,8 +95,14 @@ RECORDS = {
     "an op that is no text": (lambda r: r.update(op="\ud800"), "which is no identifier"),
     "no library": (lambda r: r.update(file="other.so"), "does not hold a record and its library alone"),
     "a file elsewhere": (lambda r: r.update(file="../x.so"), "its record is incomplete"),
-    "a description elsewhere": (lambda r: r.update(description="../../x"), "its description is no key"),
-    "a plan elsewhere": (lambda r: r.update(plan="../../x"), "its plan is no key"),
+    "a description elsewhere": (
+        lambda r: r.update(description="../../x"),
+        "'description' of its record is '../../x', expected 32 hex digits",
+    ),
+    "a plan elsewhere": (
+        lambda r: r.update(plan="../../x"),
+        "'plan' of its record is '../../x', expected 32 hex digits",
+    ),
     "nothing": (lambda r: r.clear(), "its record is incomplete"),
 }
 """Changes of record.json, and what the error says."""

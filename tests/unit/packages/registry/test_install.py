@@ -185,7 +185,7 @@ class TestRefused:
         done = registry.publish("acme/plain")
         listed = index.Index("acme/other", 1, {Version(1): topics.Listed(done.digest)}).listing()
         registry.store.put_if_absent(topics.name_of("package", "acme/other"), listed.data())
-        with pytest.raises(KernelFormatError, match="it was made for another topic, 'acme/plain'"):
+        with pytest.raises(KernelFormatError, match="it was made for another topic: 'acme/plain'"):
             registry.install("acme/other")
 
     def test_a_key_that_may_not_sign_the_name(self, registry):
