@@ -32,7 +32,7 @@ class TestHubLocks:
     @pytest.mark.parametrize(
         ("value", "text"),
         [
-            ({}, "it is no list of kernels"),
+            ({}, "it is {}, and no list of at most 10,000 kernels"),
             ([3], "3 is no object"),
             ([*NEW, *NEW], "org/relu is in it twice"),
             ([{**NEW[0], "more": 1}], "'more' is not a field that is read"),
@@ -45,7 +45,7 @@ class TestHubLocks:
                 [{"dependency": {"repo-id": "org/relu", "version": 1}, "lock": {"commit": "12"}}],
                 "not 40 or 64 hex digits",
             ),
-            ([{**OLD[0], "variants": {"x": {"hash": "md5-1"}}}], "its hash is of a kind that is not read"),
+            ([{**OLD[0], "variants": {"x": {"hash": "md5-1"}}}], "and not git_lfs_concat and sha256- with 64 hex digits"),
         ],
     )
     def test_another_file_is_refused(self, value, text):
