@@ -27,7 +27,7 @@ NO_INPUT = re.compile(r"^-D|-M|-o$|-fopt-info|-fdump|-ftime-|-foptimization-reco
 """What precedes a path that is no input: a definition, or a file that the compiler or the op itself writes."""
 COMPILERS_OUTPUT = re.compile(r"(cc\w{6}|.*-[0-9a-f]{6})\.s")
 """The names that gcc and clang give to what they write for the assembler."""
-FOLDER_VARIABLES = ("LIBRARY_PATH", "CPATH", "CPLUS_INCLUDE_PATH")
+FOLDER_VARIABLES = ("LIBRARY_PATH", "LPATH", "CPATH", "CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH")
 FOLDER_FLAGS = (
     *("-I", "-isystem", "-iquote", "-L", "--embed-dir="),
     *("--include-directory=", "--include-directory", "--library-directory=", "--library-directory"),
@@ -65,6 +65,7 @@ def reads_of_step(
     elif step.unit:  # the compiler lists no headers: only the sources are known
         paths = set(step.inputs)
     if step.unit and step.output not in reused:
+        paths |= set(filter(os.path.isfile, job.toolchain.unlisted_headers()))
         if os.path.isfile(os.path.join(work, step.assembled)):  # not if ccache, as a part of CXX, had the object
             listed = (os.path.join(work, name) for name in read_depfile(os.path.join(work, step.assembled), work))
             paths |= {path for path in listed if not (path.startswith(work + os.sep) or _is_compilers_output(path))}

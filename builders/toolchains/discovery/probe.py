@@ -20,7 +20,7 @@ from opforge.errors import ToolchainError
 
 from . import configuration, programs, search
 
-FORMAT = 11
+FORMAT = 12
 PROGRAMS = ("cc1plus", "as", "ld")
 ADVICE = "Set CXX to a C++ compiler that works, such as g++ or clang++"
 RENEW_SECONDS = 24 * 3600.0
@@ -220,9 +220,11 @@ def _probe_host(argv: Sequence[str], linker: str, disk: Disk, path_flags: Sequen
     report = run([*argv, *path_flags], "-isystem", search.MARK, "-x", "c++", "-E", "-v", os.devnull)
     folders = search.header_folders(report)
     files |= {f"flags {number}": path for number, path in enumerate(configuration.files(report))}
+    distribution, listed, without = configuration.surroundings(report)
+    files |= {os.path.basename(path): path for path in distribution}
     files = {name: os.path.realpath(path) for name, path in files.items()}
     missing = configuration.missing_files(argv, machine, path_flags, folders, PROGRAMS)
-    missing += search.missing_folders(report)
+    missing += [*search.missing_folders(report), *without]
     lists = _accepts(argv, *linker_flags, f"-Wl,--dependency-file={os.devnull}", "-Wl,--version")
     started = programs.behind(argv)
     identity: Mapping[str, str] = {
@@ -243,7 +245,9 @@ def _probe_host(argv: Sequence[str], linker: str, disk: Disk, path_flags: Sequen
         "tells_archives": lists,
         "lists_assembled": _accepts(argv, f"-Wa,--MD,{os.devnull}", *NOTHING),
         "libraries": search.library_folders(try_run([*argv, *path_flags], "-print-search-dirs")[1]),
-        "stamps": {path: list(disk.stamp(path) or ()) for path in (*files.values(), *map(os.path.realpath, started))},
+        "stamps": {
+            path: list(disk.stamp(path) or ()) for path in (*files.values(), *map(os.path.realpath, started), *listed)
+        },
         "absent": [path for path in missing if path not in files.values()],
     }
 

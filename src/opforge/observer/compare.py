@@ -65,6 +65,8 @@ def compare(build: ObservedBuild) -> Comparison:
             if is_known(name):
                 continue
             reason = reasons.reason(kind, name, program)
+            if not reason and kind == "looked for":
+                reason = record.beside_a_package(name)
             if reason:
                 excused[name] = reason
             else:
@@ -104,6 +106,11 @@ class Known:
         }
         # What may stand above a name that is looked for: the name cannot appear before it.
         self._above = {above for path in self._names for above in _folders_above(path)}
+        self._packaged = {
+            os.path.dirname(path) for file in inputs.files if file.tree and (path := file.resolve(self._roots))
+        }
+        search = (folder.resolve(self._roots) for folder in (*inputs.searched, *inputs.compiler_folders))
+        self._search = {spelling for path in search if path for spelling in (os.path.normpath(path), _real(path))}
         self._absent = {os.path.normpath(path) for path in _absent(toolchain)}
         # Each load looks for these on PATH again.
         self._on_path = {*programs.path_folders(), *os.environ.get("COMPILER_PATH", "").split(os.pathsep)}
@@ -140,6 +147,14 @@ class Known:
             return True
         above = os.path.dirname(folder)
         return above != folder and not os.path.exists(above) and self._is_folder_watched(above)
+
+    def beside_a_package(self, path: str) -> str:
+        """Returns the reason for a name that a package's header looks for beside itself; empty for others."""
+        folder = os.path.dirname(path)
+        while not os.path.exists(folder):
+            folder = os.path.dirname(folder)
+        is_beside = folder in self._packaged and folder not in self._search and not os.path.exists(path)
+        return "a name beside a header of a package" if is_beside else ""
 
     def is_listed(self, path: str) -> bool:
         """Returns whether a load notices that something has appeared in a folder."""

@@ -44,7 +44,7 @@ REASONS = (
     Reason("looked for", r"/usr/[\w-]+-linux-gnu\w*(/.*)?", GCC + "|" + CLANG, "a folder for cross compilers"),
     Reason(
         "looked for",
-        r"/(usr/)?lib(32|64|x32)?/(gcc/)?[\w-]+-linux-gnu(/(\d+(/specs)?|specs))?",
+        r"/(usr/)?lib(32|64|x32)?(/gcc)?(/[\w-]+-linux-gnu|/\d+|/lib)+(/(specs|lto1))?",
         GCC,
         "a folder of gcc's own",
     ),
@@ -56,7 +56,10 @@ REASONS = (
         "what the compiler adds to every library",
     ),
     Reason(
-        "looked for", r".*/[\w]+-[\w]+-linux-gnu-[\w.-]+", CLANG, "a program named for the machine, which clang prefers"
+        "looked for",
+        r".*/([\w]+-[\w]+-linux-gnu-[\w.-]+|clang-offload-bundler)",
+        CLANG,
+        "a program named for the machine, which clang prefers",
     ),
     Reason("looked for,listed", r"/usr/lib(32|64|x32)?(/gcc(-cross)?(/.*)?|x32)?", CLANG, "where clang looks for gcc"),
     Reason(
@@ -125,7 +128,7 @@ REASONS = (
     ),
     Reason(
         "variable",
-        r"(MIMALLOC|TBB|KMP|INTEL|MALLOC|GLIBC|OPENSSL|CTLOG|SSL)\w*|MALLOC_CONF",
+        r"(MIMALLOC|mimalloc|TBB|KMP|INTEL|MALLOC|GLIBC|OPENSSL|CTLOG|SSL)\w*|MALLOC_CONF",
         ANY,
         "an allocator or a library of threads",
     ),
