@@ -210,8 +210,11 @@ def places(name: str, folders: Iterable[tuple[Sequence[str], str]], listings: Li
 def names_before(
     folders: Sequence[Folder], files: Iterable[Sequence[str]], root_paths: Mapping[str, str]
 ) -> list[tuple[Folder, set[str]]]:
-    """Returns for each folder the names that would be found there first: of files that were found in a later one, and
-    of the shared libraries that would be taken instead of its archives."""
+    """Returns for each folder the names that would be found there first.
+
+    They are the names of files that were found in a later folder, and of the shared libraries that would be taken
+    instead of its own archives.
+    """
     if not folders:
         return []
     paths = [path for file in files if (path := resolve(file, root_paths))]

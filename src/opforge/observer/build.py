@@ -14,6 +14,7 @@ from opforge.builders.run.parallelism import compiler_jobs
 from opforge.builders.spec.op_spec import root_paths
 from opforge.cache import staging
 from opforge.cache.current import writable_store
+from opforge.cache.layout import Layout
 from opforge.cache.records.inputs import Inputs
 from opforge.cache.store import Store
 from opforge.errors import CompileError
@@ -57,19 +58,19 @@ def observe(spec: OpSpec, store: Store | None = None, jobs: int | None = None) -
     store = writable_store(store)
     toolchain = toolchains.find_toolchain(spec, store)
     plan = make_plan(spec, toolchain)
+    folder = staging.new_folder(store.layout, plan.key)
     job = Job(
         plan=plan,
         roots=root_paths(spec, toolchain.root_paths()),
         toolchain=toolchain,
         jobs=compiler_jobs(jobs, plan, store.layout),
-        layout=store.layout,
+        layout=Layout(folder),  # objects and logs go where the build is, and are gone with it
         torch_target=spec.torch_target,
         portable=spec.portable,
         reuse=False,
     )
-    preload = library(store.layout)
-    folder = staging.new_folder(store.layout, plan.key)
     try:
+        preload = library(store.layout)
         notes = os.path.join(folder, "notes")
         os.mkdir(notes, 0o700)
         try:

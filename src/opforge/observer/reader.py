@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+ELF = b"\x7fELF"
 MAGIC = b"observed"
 HEAD = 24
 """Bytes before the first note: MAGIC, the length of the notes, and how many found no space."""
@@ -74,11 +75,15 @@ class Observation(NamedTuple):
     def gaps(self) -> list[str]:
         """Returns why the notes are incomplete; empty if they are not."""
         gaps = [] if any(image.token == ROOT for image in self.images) else ["no program left notes"]
-        tokens = {image.token for image in self.images}
+        programs: dict[str, str] = {}
+        for image in self.images:
+            programs.setdefault(image.token, image.program)
         for image in self.images:
             name = image.program or "a program"
             gaps += [
-                f"{path}, started by {name}, left no notes" for token, path in image.starts() if token not in tokens
+                f"{path}, started by {name}, left no notes"
+                for token, path in image.starts()
+                if token not in programs or _is_another(path, programs[token])
             ]
             gaps += [
                 f"{name} was connected to {text}, where another process may read" for text in image.texts(CONNECTED)
@@ -121,6 +126,19 @@ def read_notes(folder: str) -> Observation:
             content = file.read(length) if head.startswith(MAGIC) else b""
         images.append(_image(name.partition(".")[0], content, int.from_bytes(head[16:24], "little")))
     return Observation(tuple(images))
+
+
+def _is_another(path: str, program: str) -> bool:
+    """Returns whether the notes of a program that was started are those of another one.
+
+    One without notes, such as a static program, hands its token on to what it starts. A script's are its interpreter's.
+    """
+    try:
+        with open(path, "rb") as file:
+            is_program = file.read(len(ELF)) == ELF
+    except OSError:
+        return False
+    return is_program and os.path.realpath(path) != program
 
 
 def _image(token: str, content: bytes, lost: int) -> Image:
