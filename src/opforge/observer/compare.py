@@ -104,6 +104,8 @@ class Known:
             for folder in (*inputs.searched, *inputs.compiler_folders, *inputs.folders)
             if (path := folder.resolve(self._roots))
         }
+        places = [pair for answer in inputs.answers if answer.question.startswith(INCLUDE) for pair in answer.values]
+        self._answered = {os.path.normpath(path) for pair in places if (path := resolve(pair, self._roots))}
         # What may stand above a name that is looked for: the name cannot appear before it.
         self._above = {above for path in self._names for above in _folders_above(path)}
         self._packaged = {
@@ -124,11 +126,14 @@ class Known:
 
     def _is_own(self, path: str) -> bool:
         own = (self._build.folder + "/", *(f"{self._roots[name]}/" for name in INTERFACE if name in self._roots))
-        return path in self._written or path.startswith(own)
+        # gcc makes one name of the path of an object, for a profile.
+        is_named = self._build.folder.replace("/", "#") in path
+        return path in self._written or path.startswith(own) or is_named
 
     def is_read(self, path: str) -> bool:
         """Returns whether a file is an input, a program of the compiler, or the build's own."""
-        return path in self._files or self._is_own(path) or _real(path) in self._files
+        # gcc opens a header to answer __has_include.
+        return path in self._files | self._answered or self._is_own(path) or _real(path) in self._files
 
     def is_watched(self, path: str) -> bool:
         """Returns whether a load notices that a path has appeared."""

@@ -34,11 +34,17 @@ REASONS = (
     Reason("looked for", r".*\.(gch|pch|pth)", ANY, "a precompiled header that appears beside a header"),
     # Places of compilers themselves
     Reason(
-        "read", r".*/(collect2|lto-wrapper|lto1|liblto_plugin\.so)", GCC + "|" + LINKER, "a part of gcc, as cc1plus is"
+        "read",
+        r".*/(cc1|collect2|lto-wrapper|lto1|liblto_plugin\.so)",
+        GCC + "|" + LINKER,
+        "a part of gcc, as cc1plus is",
     ),
     Reason("looked for", r".*/(gnm|gstrip|nm|strip)", "collect2", "collect2 looks for it and does not start it"),
     Reason(
-        "looked for", r".*/(collect-ld|real-ld|ld(\.\w+)?)", "collect2", "a program in a folder of gcc's own or on PATH"
+        "looked for",
+        r".*/(collect-ld|real-ld|ld(\.\w+)?|g\+\+|gcc)",
+        "collect2",
+        "a program in a folder of gcc's own or on PATH",
     ),
     Reason("looked for", r".*/([\w.-]+-)?(as|cc1plus|collect2)", GCC, "a program in a folder of gcc's own"),
     Reason("looked for", r"/usr/[\w-]+-linux-gnu\w*(/.*)?", GCC + "|" + CLANG, "a folder for cross compilers"),
