@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from opforge.builders.run.dependencies import LIBRARY_VARIABLES
 from opforge.builders.spec.kernel_roots import OPFORGE_ABI
 from opforge.builders.toolchains import PASSED_ENV, PLAN_ENV
 from opforge.builders.toolchains.discovery import probe, programs
@@ -20,6 +22,14 @@ from .reader import VARIABLE as ASKED
 
 INTERFACE = (OPFORGE_ABI.name,)
 """What is vouched for by a number: see abi.INTERFACE."""
+
+
+MULTILIB = re.compile(r"/(lib|[\w-]+-linux-gnu)(/\d+|/specs|/crt\w\.o)*")
+"""What gcc looks for in a folder of LIBRARY_PATH and in those of -B."""
+
+
+LIBRARIES_OF_CLANG = re.compile(r"/(lib(32|64|x32)?|[\w-]+-linux-gnu)(/.*)?")
+LINKERS = ("ld.bfd", "ld.gold", "ld.lld", "ld.mold")
 
 
 class Finding(NamedTuple):
@@ -66,7 +76,7 @@ def compare(build: ObservedBuild) -> Comparison:
                 continue
             reason = reasons.reason(kind, name, program)
             if not reason and kind == "looked for":
-                reason = record.beside_a_package(name)
+                reason = record.beside_a_package(name) or record.beside_libraries(name)
             if reason:
                 excused[name] = reason
             else:
@@ -108,6 +118,9 @@ class Known:
         self._answered = {os.path.normpath(path) for pair in places if (path := resolve(pair, self._roots))}
         # What may stand above a name that is looked for: the name cannot appear before it.
         self._above = {above for path in self._names for above in _folders_above(path)}
+        self._beside_driver = os.path.dirname(os.path.dirname(toolchain.argv[0]))
+        values = (os.environ.get(name, "") for name in LIBRARY_VARIABLES)
+        self._library_folders = [os.path.normpath(folder) for value in values for folder in value.split(":") if folder]
         self._packaged = {
             os.path.dirname(path) for file in inputs.files if file.tree and (path := file.resolve(self._roots))
         }
@@ -116,7 +129,12 @@ class Known:
         self._absent = {os.path.normpath(path) for path in _absent(toolchain)}
         # Each load looks for these on PATH again.
         self._on_path = {*programs.path_folders(), *os.environ.get("COMPILER_PATH", "").split(os.pathsep)}
-        self._started = {*probe.PROGRAMS, *programs.STARTED, *(os.path.basename(word) for word in toolchain.argv)}
+        self._started = {
+            *LINKERS,
+            *probe.PROGRAMS,
+            *programs.STARTED,
+            *(os.path.basename(word) for word in toolchain.argv),
+        }
         self._trusted = [self._roots[name] + "/" for name in toolchain.trusted_roots() if name in self._roots]
         variables = [
             answer.question[len(VARIABLE) :] for answer in inputs.answers if answer.question.startswith(VARIABLE)
@@ -160,6 +178,15 @@ class Known:
             folder = os.path.dirname(folder)
         is_beside = folder in self._packaged and folder not in self._search and not os.path.exists(path)
         return "a name beside a header of a package" if is_beside else ""
+
+    def beside_libraries(self, path: str) -> str:
+        """Returns the reason for a folder of another kind of libraries; empty for other paths."""
+        if LIBRARIES_OF_CLANG.fullmatch(path.removeprefix(self._beside_driver)):
+            return "where clang looks for its own libraries"
+        for folder in self._library_folders:
+            if path == os.path.normpath(f"{folder}/../lib") or MULTILIB.fullmatch(path.removeprefix(folder)):
+                return "a folder of another kind of libraries, beside one of LIBRARY_PATH"
+        return ""
 
     def is_listed(self, path: str) -> bool:
         """Returns whether a load notices that something has appeared in a folder."""
