@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from opforge.builders.run.dependencies import LIBRARY_VARIABLES
 from opforge.builders.spec.kernel_roots import OPFORGE_ABI
-from opforge.builders.toolchains import PASSED_ENV, PLAN_ENV
+from opforge.builders.toolchains import PASSED_ENV, PLAN_ENV, WRAPPER_ENV
 from opforge.builders.toolchains.discovery import probe, programs
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.records.inputs import Inputs
@@ -194,7 +194,7 @@ class Known:
 
     def is_variable(self, name: str) -> bool:
         """Returns whether a variable is in a key or in the record."""
-        return name in self._variables
+        return name in self._variables or name.startswith(WRAPPER_ENV)  # the plan of a wrapper has all of these
 
 
 def _folders_above(path: str) -> Iterator[str]:
