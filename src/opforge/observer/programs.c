@@ -185,17 +185,17 @@ static void announce_shell(char* token) {
 
 /* By a shell that this file starts: several threads of nvcc do this at once. Signals are not held back. */
 EXPORT int system(const char* command) {
-  if (!command) return 1;
-  char* words[] = {"sh", "-c", (char*)command, NULL};
-  pid_t process;
-  int error = posix_spawn(&process, "/bin/sh", NULL, NULL, words, environ), status = -1;
-  if (error) {
-    errno = error;
-    return -1;
-  }
-  while (waitpid(process, &status, 0) < 0)
-    if (errno != EINTR) return -1;
-  return status;
+    if (!command) return 1;
+    char* words[] = {"sh", "-c", (char*)command, NULL};
+    pid_t process;
+    int error = posix_spawn(&process, "/bin/sh", NULL, NULL, words, environ), status = -1;
+    if (error) {
+        errno = error;
+        return -1;
+    }
+    while (waitpid(process, &status, 0) < 0)
+        if (errno != EINTR) return -1;
+    return status;
 }
 
 static pthread_mutex_t is_announcing = PTHREAD_MUTEX_INITIALIZER;
