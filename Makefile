@@ -20,7 +20,7 @@ FUZZ_SECONDS ?= 60
 FUZZ_OPTIONS := -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=1024 -max_len=65536 -artifact_prefix=.cache/fuzz/
 export OPFORGE_CACHE_DIR ?= $(CURDIR)/.cache/run
 
-.PHONY: run test check bench torture model model-mutants fuzz docs dist dist-check format clean
+.PHONY: run test check bench torture model model-mutants observe fuzz docs dist dist-check format clean
 
 # torch warns that NumPy is missing, which the example does not use.
 run: $(STAMP)
@@ -62,6 +62,11 @@ model: $(call EXTRA,test)
 # Each patch of tests/model/mutants.py puts a defect back, and must be found within ten minutes.
 model-mutants: $(call EXTRA,test)
 	$(BIN)/python tests/model --mutants
+
+# Builds that are observed: all that compilers and linkers really read and look for must be noticed, or have a reason.
+# `make test` includes a part.
+observe: $(STAMP)
+	OPFORGE_LONG_TESTS=1 $(BIN)/python -m pytest tests/compile/observer -n 2
 
 # Coverage-guided fuzzing of every parser in turn, FUZZ_SECONDS each. It ends at the first input that fails, which is
 # left in .cache/fuzz. Inputs that reach new code are kept there for the next run.

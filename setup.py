@@ -50,6 +50,7 @@ setup(
     package_data={
         "opforge": ["py.typed"],
         "opforge.new": ["templates/**/*.in"],
+        "opforge.observer": ["*.c", "*.h"],
         "opforge.ops": ["csrc/**/*.cpp", "csrc/**/*.cu", "csrc/**/*.h", "triton/kernels/*.py"],
     },
 )

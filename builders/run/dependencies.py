@@ -27,7 +27,8 @@ NO_INPUT = re.compile(r"^-D|-M|-o$|-fopt-info|-fdump|-ftime-|-foptimization-reco
 """What precedes a path that is no input: a definition, or a file that the compiler or the op itself writes."""
 COMPILERS_OUTPUT = re.compile(r"(cc\w{6}|.*-[0-9a-f]{6})\.s")
 """The names that gcc and clang give to what they write for the assembler."""
-FOLDER_VARIABLES = ("LIBRARY_PATH", "CPATH", "CPLUS_INCLUDE_PATH")
+LIBRARY_VARIABLES = ("LIBRARY_PATH", "LPATH")
+FOLDER_VARIABLES = (*LIBRARY_VARIABLES, "CPATH", "CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH")
 FOLDER_FLAGS = (
     *("-I", "-isystem", "-iquote", "-L", "--embed-dir="),
     *("--include-directory=", "--include-directory", "--library-directory=", "--library-directory"),
@@ -65,6 +66,7 @@ def reads_of_step(
     elif step.unit:  # the compiler lists no headers: only the sources are known
         paths = set(step.inputs)
     if step.unit and step.output not in reused:
+        paths |= set(filter(os.path.isfile, job.toolchain.unlisted_headers()))
         if os.path.isfile(os.path.join(work, step.assembled)):  # not if ccache, as a part of CXX, had the object
             listed = (os.path.join(work, name) for name in read_depfile(os.path.join(work, step.assembled), work))
             paths |= {path for path in listed if not (path.startswith(work + os.sep) or _is_compilers_output(path))}
@@ -111,7 +113,10 @@ def compiler_folders(job: Job) -> list[str]:
     links = plan.libraries or any(flag.startswith(("-l", "--library")) for flag in arguments(plan.link_flags))
     own = (*job.toolchain.search_folders(), *(job.toolchain.library_folders() if links else ()))
     after = [folder for variant in variants for folder in folders_in_flags(_flags(variant), LATER_FLAGS)]
-    before = {*search_folders(job)}
+    # gcc searches most of its own folders before these two variables', and prints them all in order.
+    libraries = [dict(plan.environment).get(name, "").split(os.pathsep) for name in LIBRARY_VARIABLES]
+    by_variable = {path for value in libraries for folder in value for path in (folder, os.path.realpath(folder))}
+    before = {*search_folders(job)} - by_variable
     return [folder for folder in (*own, *after) if folder not in before]
 
 

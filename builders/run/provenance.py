@@ -144,6 +144,9 @@ class Provenance:
         folders = [folder for folder in dict.fromkeys(map(os.path.normpath, search)) if folder not in own]
         quoting = sorted({os.path.dirname(read.path) for read in reads if not read.tree})
         spelled = {path for read in reads for path in (read.path, read.spelled) if path}
+        # A folder is searched by its real path, and a compiler may list what it found there by that of a link.
+        real = {folder: os.path.realpath(folder) for folder in {os.path.dirname(read.path) for read in reads}}
+        spelled |= {os.path.join(real[folder], name) for folder, name in (os.path.split(read.path) for read in reads)}
         bases = {*folders, *own, *quoting, *(os.path.dirname(read.spelled) for read in reads if not read.tree)}
         names = with_twins(questions.names | _names_below(bases, spelled))
         searched = [

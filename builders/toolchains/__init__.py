@@ -30,13 +30,23 @@ DEVICES = {"cpu": "host", "cuda": "nvcc", "hip": "hipcc", "xpu": "sycl", "opencl
 PASSED_ENV = (
     "CPATH",
     "CPLUS_INCLUDE_PATH",
+    "C_INCLUDE_PATH",
     "LIBRARY_PATH",
+    "LPATH",
     "LD_RUN_PATH",
     "COMPILER_PATH",
     "GCC_EXEC_PREFIX",
+    "GCC_ROOT",
+    "G++_ROOT",
+    "BINUTILS_ROOT",
+    "GNUTARGET",
+    "LDEMULATION",
     "CCC_OVERRIDE_OPTIONS",
 )
 """The variables that the host's compilers read. Their values are part of the plan key.
+
+gcc adds the folders of LPATH to those of LIBRARY_PATH, and takes the three of _ROOT for the prefix that it, its headers
+of C++ and its assembler were installed with. The assembler and the linker read GNUTARGET, the linker LDEMULATION.
 
 SOURCE_DATE_EPOCH is none of them: it changes only what __DATE__, __TIME__ and __TIMESTAMP__ in a file stand for.
 """

@@ -118,6 +118,9 @@ class DeviceToolchain(HostedToolchain):
     def search_folders(self) -> tuple[str, ...]:
         return (*super().search_folders(), *self.info["include"])
 
+    def library_folders(self) -> tuple[str, ...]:
+        return (*self.info["lib"], *super().library_folders())
+
     def root_paths(self) -> Mapping[str, str]:
         return {self.root: self.info["root"]} if self.info["root"] else {}
 

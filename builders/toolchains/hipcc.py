@@ -12,12 +12,12 @@ from opforge.cache.records.inputs import RootedPath
 from opforge.errors import ToolchainNotFoundError
 
 from .device_toolchain import SHAPE, DeviceToolchain, translate_first
-from .discovery import probe, programs
+from .discovery import configuration, probe, programs, search
 from .discovery.programs import which
 from .host import absolute, compile_step, prefix_maps
 from .toolchain import DevicePart
 
-INFO_SHAPE = {**SHAPE, "release": str, "known": list}
+INFO_SHAPE = {**SHAPE, "search": list, "release": str, "known": list}
 VARIABLES = ("HIP_PATH", "ROCM_HOME", "ROCM_PATH")
 INSTALL = "Install it (Debian, Ubuntu: apt install hipcc), or set ROCM_HOME to a ROCm installation."
 ADVICE = "Set ROCM_HOME to a complete ROCm installation, or repair this one"
@@ -25,6 +25,9 @@ CONFIGURATION = re.compile(r"^(ROCM_PATH|HIP_CLANG_PATH|DEVICE_LIB_PATH|HIP_LIB_
 CLANGS = ("clang++", "clang++-15", "clang++-16", "clang++-17", "clang")
 NOTHING = ("-###", "-x", "hip", "-c", os.devnull, "-o", os.devnull)
 """Options that print the commands for an empty source, without running them."""
+
+
+PREPROCESS = ("--offload-arch=gfx900", "-x", "hip", "-E", "-v", os.devnull, "-o", os.devnull)
 
 
 class Hipcc(DeviceToolchain):
@@ -60,10 +63,14 @@ class Hipcc(DeviceToolchain):
         clang = re.search(r"(\S*clang version \S+)", out)
         folders = self._folders()
         root = os.path.realpath(folders.get("ROCM_PATH") or os.path.dirname(os.path.dirname(self.argv[0])))
-        clangs = (which(os.path.join(folders.get("HIP_CLANG_PATH", ""), name)) for name in CLANGS)
+        names = (folders["started"], *CLANGS)  # hipcc asks clang++ for its version, and may compile with another one
+        paths = (which(os.path.join(folders.get("HIP_CLANG_PATH", ""), name)) for name in names)
+        clangs = [path for path in paths if path]
         library = folders.get("DEVICE_LIB_PATH", "")
         bitcode = sorted(name for name in self._disk.names(library) if name.endswith(".bc"))
-        files = [self.argv[0], next(filter(None, clangs), ""), *(os.path.join(library, name) for name in bitcode)]
+        distribution, _listed, without = configuration.surroundings(out + err)
+        # Both may have the same name: the last one, which compiles, is identified by its digest, and both are watched.
+        files = [self.argv[0], *reversed(clangs[:2]), *distribution, *(os.path.join(library, name) for name in bitcode)]
         files = [os.path.realpath(path) for path in files if path and os.path.isfile(path)]
         digests = {os.path.basename(path): self._disk.digest(path) or "" for path in files}
         codes = (re.fullmatch(r"oclc_isa_version_(\w+)\.bc", name) for name in bitcode)
@@ -71,12 +78,13 @@ class Hipcc(DeviceToolchain):
             "identity": {"version": f"hip {version[1]}, {clang[1] if clang else ''}"}
             | {f"{name} sha256": digest for name, digest in digests.items()},
             "stamps": {path: list(self._disk.stamp(path) or ()) for path in files},
-            "absent": [],
+            "absent": without,
             "root": root,
             "stamp_file": os.path.relpath(files[0], root),
             "include": [] if root == "/usr" else [os.path.join(root, "include")],
             "lib": list(filter(os.path.isdir, (folders.get("HIP_LIB_PATH", ""), os.path.join(root, "lib")))),
             "release": version[1],
+            "search": search.header_folders("".join(probe.try_run(self.argv, *PREPROCESS, advice=ADVICE)[1:])),
             "known": [f"gfx{code[1]}" for code in codes if code],
         }
 
@@ -84,7 +92,11 @@ class Hipcc(DeviceToolchain):
         """Returns the folders that hipcc finds by itself, which it prints if it is verbose, by their variables."""
         options = ("--offload-arch=gfx900", *NOTHING)
         _status, out, err = probe.try_run(self.argv, *options, advice=ADVICE, variables={"HIPCC_VERBOSE": "7"})
-        return dict(CONFIGURATION.findall(out + err))
+        command = re.search(r"^hipcc-cmd: *(\S+)", out + err, re.MULTILINE)
+        return {**dict(CONFIGURATION.findall(out + err)), "started": command[1].strip('"') if command else CLANGS[0]}
+
+    def search_folders(self) -> tuple[str, ...]:
+        return (*self.info["search"], *super().search_folders())
 
     def root_paths(self) -> Mapping[str, str]:
         return {} if self.info["root"] == "/usr" else super().root_paths()  # files below /usr are the system's

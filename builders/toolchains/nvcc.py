@@ -34,6 +34,16 @@ HEADERS = ("cuda.h", "cuda_runtime_api.h", "crt/host_config.h", "cuda/version", 
 HOMES = ("CUDA_HOME", "CUDA_PATH")
 """The variables that name a toolkit's folder."""
 INFO_SHAPE = {**SHAPE, "release": str, "compiler": str, "known": list, "refuses_host": str}
+PROFILE_VARIABLES = ("INCLUDES", "SYSTEM_INCLUDES", "CUDAFE_FLAGS", "NVVM_FLAGS", "OCG_FLAGS", "PTXAS_FLAGS")
+"""What nvcc.profile adds to: nvcc takes the user's values of these too."""
+STUB_HEADERS = (
+    "crt/host_runtime.h",
+    "crt/func_macro.h",
+    "crt/storage_class.h",
+    "fatbinary_section.h",
+    "math_constants.h",
+)
+"""What the host's half of a source includes, after nvcc has made it: nvcc's own list leaves these out."""
 OWN_FLAGS = ("-std=", "-O", "-g", "-D", "-I")
 """Prefixes of the flags that nvcc takes as a C++ compiler does. All others are for its host compiler."""
 NOTHING = ("-x", "cu", "-c", os.devnull, "-o", os.devnull)
@@ -52,7 +62,7 @@ class Nvcc(DeviceToolchain):
 
     device, root, suffixes = "cuda", "cuda", (".cu",)
     host_variable = "NVCC_CCBIN"
-    passed_env = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+    passed_env = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", *PROFILE_VARIABLES)
     plan_env = (*passed_env, *HOMES, host_variable)
 
     need: cuda_toolkits.Need | None = None
@@ -152,6 +162,9 @@ class Nvcc(DeviceToolchain):
             f" {', '.join(offers)}. Install a CUDA toolkit that does, or name another by --target or"
             " TORCH_CUDA_ARCH_LIST"
         )
+
+    def unlisted_headers(self) -> list[str]:
+        return [os.path.join(folder, name) for folder in self.info["include"] for name in STUB_HEADERS]
 
     def part(self, abi: str) -> DevicePart:
         # The runtime is linked in, so that the library needs no libcudart. Its symbols are not exported: another

@@ -57,6 +57,10 @@ class Toolchain(Protocol):
         The first call may start the compiler; `find_toolchain` makes it. Raises ToolchainError.
         """
 
+    def unlisted_headers(self) -> list[str]:
+        """Returns the headers of the compiler that each source of its own may include, and that it does not list."""
+        return []
+
     def programs(self) -> Mapping[str, list[int]]:
         """Returns the paths of the programs that it runs, with their stamps. While these hold, so does `identity`."""
 

@@ -40,6 +40,7 @@ KINDS = {
     "locks": "lock",
     "logs": "log",
     "objects": "object",
+    "observer": "observer",
     "peaks": "memory record",
     "pins": "pin",
     "plans": "pointer",

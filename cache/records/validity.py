@@ -21,7 +21,8 @@ INCLUDE, VARIABLE = "include ", "variable "
 """How the questions of answers begin."""
 Folder = TypeVar("Folder", bound=Sequence[str])
 """A folder below a root, as (root, path)."""
-LIBRARIES = (".so", ".a")
+SHARED = ".so"
+LIBRARIES = (SHARED, ".a")
 OUTSIDE = frozenset({"", ".", ".."})
 """How a name begins that a folder's listing says nothing of."""
 _NO_STAMPS: Mapping[tuple[str, str], tuple[int, ...]] = {}
@@ -231,16 +232,21 @@ def places(name: str, folders: Iterable[tuple[Sequence[str], str]], listings: Li
 def names_before(
     folders: Sequence[Folder], files: Iterable[Sequence[str]], root_paths: Mapping[str, str]
 ) -> list[tuple[Folder, set[str]]]:
-    """Returns for each folder the names, of files that were found in a later one, that would be found there first."""
+    """Returns for each folder the names that would be found there first.
+
+    They are the names of files that were found in a later folder, and of the shared libraries that would be taken
+    instead of its own archives.
+    """
     if not folders:
         return []
     paths = [path for file in files if (path := resolve(file, root_paths))]
     bases = [at(base, "") if (base := resolve(folder, root_paths)) else "" for folder in folders]
     result, names = [], set[str]()
     for folder, base in zip(reversed(folders), reversed(bases), strict=True):
-        result.append((folder, set(names)))
-        if base:
-            names |= with_twins(path[len(base) :] for path in paths if path.startswith(base))
+        here = {path[len(base) :] for path in paths if path.startswith(base)} if base else set()
+        # In one folder the linker prefers a shared library to an archive.
+        result.append((folder, names | {name for name in with_twins(here) - here if name.endswith(SHARED)}))
+        names |= with_twins(here)
     return result[::-1]
 
 

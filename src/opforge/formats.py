@@ -53,7 +53,7 @@ LOOKUP = 3
 """Remembered look-ups: `builders/lookup/memory.py`."""
 KERNEL_LOOKUP = 2
 """Remembered calls of `get_kernel`: `packages/load/get_kernel.py`."""
-TOOLCHAIN = 12
+TOOLCHAIN = 13
 """What compilers reported: `builders/toolchains/discovery/probe.py`."""
 PACKAGE_LISTS = 2
 """What the system's package managers own: `cache/filesystem/packages.py`."""

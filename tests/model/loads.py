@@ -77,6 +77,8 @@ class Loads(RuleBasedStateMachine):
         counts["seconds in the oracle"] += time.perf_counter() - began
 
     def compare(self, answer: dict, by: str) -> None:
+        findings = answer.get("findings")
+        assert not findings, f"a load would not notice a change of what the build asked for: {findings}"
         origin = answer.get("origin", answer.get("error"))
         counts[f"{by}: {'layer' if '/' in origin else origin}"] += 1
         # A process that holds a library keeps the object of its first load, although a layer has answered since.

@@ -27,8 +27,29 @@ class Worker:
         Disk.now_ns = lambda disk: real(disk) + self.ahead_ns  # type: ignore[method-assign]
         clock = types.SimpleNamespace(time_ns=lambda: time.time_ns() + self.ahead_ns, perf_counter=time.perf_counter)
         base.time = clock  # otherwise a process that keeps its builder would trust no file of the last two seconds
+        self.findings: list[str] = []
+        self.observe_builds()
         self.kind = type("Model", (base.OpBuilder,), {"name": "op", "abi": "c", "signatures": SIGNATURES})
         self.builder = self.kind()
+
+    def observe_builds(self) -> None:
+        """Observes each build: what it asked for and opforge did not record is in the answer."""
+        from opforge.builders.run import pipeline
+        from opforge.observer import build, compare, library, reader
+
+        execute = pipeline.execute
+
+        def observed(job, folder, disk):
+            notes = os.path.join(folder, "notes")
+            os.mkdir(notes)
+            with library.observing(library.library(job.layout), notes):
+                result = execute(job, folder, disk)
+            observation = reader.read_notes(notes).steps()
+            outcome = compare.compare(build.ObservedBuild(job, result.inputs, folder, observation, ()))
+            self.findings += [str(finding) for finding in outcome.findings]
+            return result
+
+        pipeline.execute = observed
 
     def answer(self, request: dict) -> dict:
         """Loads, builds or fills a layer as the request says."""
@@ -36,6 +57,7 @@ class Worker:
         from opforge.cache import machine_folder
         from opforge.errors import OpforgeError
 
+        self.findings.clear()
         os.environ.clear()
         os.environ.update(request["environment"])
         self.ahead_ns = 10**10 if request["clock_ahead"] else 0
@@ -57,7 +79,12 @@ class Worker:
         except OpforgeError as error:
             return {"error": type(error).__name__, "text": str(error)}
         values = {name: getattr(op, name)().decode() for name in FUNCTIONS if name in dir(op)}
-        return {"values": values, "origin": op.__entry__.origin, "key": op.__entry__.key}
+        return {
+            "values": values,
+            "origin": op.__entry__.origin,
+            "key": op.__entry__.key,
+            "findings": self.findings,
+        }
 
     def fill(self, folder: str) -> dict:
         """Puts the op into a layer, as `build-ops --out` does."""

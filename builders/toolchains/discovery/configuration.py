@@ -10,8 +10,26 @@ from itertools import pairwise
 
 READ = re.compile(r"^(?:Reading specs from|Configuration file:) (.+)$", re.MULTILINE)
 """How compilers name such a file if they run with -v."""
+GCC = re.compile(r"^Found candidate GCC installation: (.+)$", re.MULTILINE)
+DISTRIBUTION = (
+    *("/etc/os-release", "/usr/lib/os-release", "/etc/lsb-release", "/etc/redhat-release", "/etc/debian_version"),
+    *("/etc/SuSE-release", "/etc/alpine-release", "/etc/gentoo-release"),
+)
+"""The files by which clang recognizes a distribution."""
 CLANG_FOLDERS = ("/etc/clang", "~/.config/clang")
 """Where distributions let clang look for configuration files, besides its own folder."""
+
+
+def surroundings(report: str) -> tuple[list[str], list[str], list[str]]:
+    """Returns what clang looks at besides: files, folders whose names it lists, and paths that are not there.
+
+    Flags depend on the distribution, and the folders of C++'s headers on which versions of gcc are installed.
+    """
+    if "clang version" not in report:
+        return [], [], []
+    paths = [path for path in DISTRIBUTION if os.path.isfile(path)]
+    parents = [os.path.dirname(os.path.realpath(path)) for path in GCC.findall(report)]
+    return paths, list(dict.fromkeys(parents)), [path for path in DISTRIBUTION if path not in paths]
 
 
 def files(report: str) -> list[str]:

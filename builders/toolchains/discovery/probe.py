@@ -221,9 +221,11 @@ def _probe_host(argv: Sequence[str], disk: Disk, path_flags: Sequence[str]) -> C
     folders = search.header_folders(report)
     files |= {f"flags {number}": path for number, path in enumerate(configuration.files(report))}
     linker = files.get(os.path.basename(linkers[-1])) if linkers else files.get("ld")
+    distribution, listed, without = configuration.surroundings(report)
+    files |= {os.path.basename(path): path for path in distribution}
     files = {name: os.path.realpath(path) for name, path in files.items()}
     missing = configuration.missing_files(argv, machine, path_flags, folders, (*PROGRAMS, *linkers))
-    missing += search.missing_folders(report)
+    missing += [*search.missing_folders(report), *without]
     flags = [flag for flag in path_flags if flag.startswith(LINKER_FLAGS)]  # in the order in which the linker gets them
     lists = _accepts(argv, *flags, f"-Wl,--dependency-file={os.devnull}", "-Wl,--version")
     started = programs.behind(argv)
@@ -245,7 +247,9 @@ def _probe_host(argv: Sequence[str], disk: Disk, path_flags: Sequence[str]) -> C
         "tells_archives": lists,
         "lists_assembled": _accepts(argv, f"-Wa,--MD,{os.devnull}", *NOTHING),
         "libraries": search.library_folders(try_run([*argv, *path_flags], "-print-search-dirs")[1]),
-        "stamps": {path: list(disk.stamp(path) or ()) for path in (*files.values(), *map(os.path.realpath, started))},
+        "stamps": {
+            path: list(disk.stamp(path) or ()) for path in (*files.values(), *map(os.path.realpath, started), *listed)
+        },
         "absent": [path for path in missing if path not in files.values()],
     }
 

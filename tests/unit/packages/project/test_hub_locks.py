@@ -45,7 +45,10 @@ class TestHubLocks:
                 [{"dependency": {"repo-id": "org/relu", "version": 1}, "lock": {"commit": "12"}}],
                 "not 40 or 64 hex digits",
             ),
-            ([{**OLD[0], "variants": {"x": {"hash": "md5-1"}}}], "and not git_lfs_concat and sha256- with 64 hex digits"),
+            (
+                [{**OLD[0], "variants": {"x": {"hash": "md5-1"}}}],
+                "git_lfs_concat and sha256- with 64 hex",
+            ),
         ],
     )
     def test_another_file_is_refused(self, value, text):

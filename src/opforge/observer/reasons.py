@@ -1,0 +1,165 @@
+"""What a build may ask for without being an input of it, each with the reason."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import NamedTuple
+
+
+class Reason(NamedTuple):
+    """Some questions of some programs, and why their answers are no inputs. Patterns match from begin to end."""
+
+    kind: str
+    """`read`, `looked for`, `listed` or `variable`; several are joined by commas."""
+    name: str
+    program: str
+    """The name of the program without its folder."""
+    text: str
+
+
+GCC = r"(cc1plus|cc1|lto1|lto-wrapper|collect2|.*g\+\+.*|.*gcc.*|cpp)"
+CLANG = r"(clang.*|ld\.lld|lld)"
+LINKER = r"(.*ld(\.\w+)?|mold|lld|collect2)"
+SHELL = r"(dash|bash|sh|env)"
+ANY = ".*"
+OWN = "the compiler's own"
+REASONS = (
+    Reason("read,looked for,listed", r"/(proc|sys|dev)(/.*)?", ANY, "a file of the machine that the program runs on"),
+    Reason(
+        "read,looked for", r"/etc/(localtime|malloc\.conf|passwd|group|nsswitch\.conf)", ANY, "the user or the clock"
+    ),
+    Reason("read,looked for", r".*/(locale|locale-langpack|gconv|terminfo)/.*", ANY, "the language of messages"),
+    Reason("read,looked for", r".*/openssl\.cnf|.*/ssl/.*", "mold", "the settings of a library for digests"),
+    Reason("looked for", r".*\.(gch|pch|pth)", ANY, "a precompiled header that appears beside a header"),
+    # Places of compilers themselves
+    Reason(
+        "read",
+        r".*/(cc1|collect2|lto-wrapper|lto1|liblto_plugin\.so)",
+        GCC + "|" + LINKER,
+        "a part of gcc, as cc1plus is",
+    ),
+    Reason("looked for", r".*/(gnm|gstrip|nm|strip)", "collect2", "collect2 looks for it and does not start it"),
+    Reason(
+        "looked for",
+        r".*/(collect-ld|real-ld|ld(\.\w+)?|g\+\+|gcc)",
+        "collect2",
+        "a program in a folder of gcc's own or on PATH",
+    ),
+    Reason("looked for", r".*/([\w.-]+-)?(as|cc1plus|collect2)", GCC, "a program in a folder of gcc's own"),
+    Reason("looked for", r"/usr/[\w-]+-linux-gnu\w*(/.*)?", GCC + "|" + CLANG, "a folder for cross compilers"),
+    Reason(
+        "looked for",
+        r"/(usr/)?lib(32|64|x32)?(/gcc)?(/[\w-]+-linux-gnu|/\d+|/lib)+(/(specs|lto1))?",
+        GCC,
+        "a folder of gcc's own",
+    ),
+    Reason("looked for,read", r".*/(crt\w*\.o|specs)", GCC + "|" + CLANG, "what the compiler adds to every library"),
+    Reason(
+        "looked for",
+        r".*/lib(c|m|gcc|gcc_s|gcc_eh|stdc\+\+|dl|rt|pthread|atomic|quadmath|cudart_static)(_nonshared)?\.(a|so(\.\d+)?)",
+        LINKER,
+        "what the compiler adds to every library",
+    ),
+    Reason(
+        "looked for",
+        r".*/([\w]+-[\w]+-linux-gnu-[\w.-]+|clang-offload-bundler)",
+        CLANG,
+        "a program named for the machine, which clang prefers",
+    ),
+    Reason("looked for,listed", r"/usr/lib(32|64|x32)?(/gcc(-cross)?(/.*)?|x32)?", CLANG, "where clang looks for gcc"),
+    Reason(
+        "looked for",
+        r"/usr/libx32|/etc/env\.d/gcc|/include|/usr/lib/clang/.*|/opt/rh",
+        CLANG,
+        "where clang looks for gcc",
+    ),
+    Reason("looked for", r"/usr/lib/llvm-\d+/.*", CLANG, "a folder of clang's own"),
+    Reason(
+        "looked for,read,listed",
+        r"/opt(/rocm.*)?|/usr/hsa.*|.*/\.hipVersion|/usr/local/(cuda.*|nvvm.*)|.*/ptxas",
+        CLANG,
+        "where clang looks for CUDA and ROCm whatever it compiles",
+    ),
+    # nvcc and hipcc
+    Reason("read", r"/bin/sh|/usr/bin/(dash|perl)", "nvcc|perl|hipcc.*", "a shell"),
+    Reason("looked for", r".*/(cudafe\+\+|fatbinary|ptxas|cicc|nvlink)", SHELL, "a program of the toolkit"),
+    Reason("looked for,read", r"/(etc/perl|usr/(local/)?(lib|share).*)/.*\.(pm|pmc|bs|so)", "perl", "a module of perl"),
+    Reason("looked for", r".*/(5\.\d+\.\d+|x86_64-linux-gnu-thread-multi)(/auto)?", "perl", "a module of perl"),
+    Reason(
+        "looked for",
+        r".*/(amdgcn|bitcode|llvm/bin|\.hipVersion|\.hipInfo|.*\.(pm|pmc))",
+        "perl",
+        "where hipcc looks for ROCm",
+    ),
+    Reason("looked for", r"/usr/lib/[^/]+/amdgcn/bitcode", "perl", "where hipcc looks for ROCm"),
+    Reason(
+        "read,listed",
+        r".*/hip(cc|vars)\.(pl|pm)|/usr/bin/lld|.*/llvm-\d+/bin/.*|.*/amdgcn/bitcode",
+        "perl|dash|clang.*",
+        "a part of ROCm",
+    ),
+    # Compiler launchers
+    Reason("read,looked for,listed", r".*", "ccache", "ccache keeps results, and reads what the compiler reads"),
+    # Linkers list the folders that they search
+    Reason("listed", r".*", r".*ld\.gold", "gold looks for names in the folder that it lists"),
+    # Variables
+    Reason(
+        "variable",
+        r"(LC|LANG|COLORTERM|TERM|NO_?COLOR|GCC_COLORS|GCC_URLS|TERM_URLS|COLUMNS|LANGUAGE)\w*",
+        ANY,
+        "messages",
+    ),
+    Reason(
+        "variable", r"TMPDIR|TMP|TEMP|TEMPDIR|HOME|USER|LOGNAME|PATH|SHELL|PWD|XDG_\w+", ANY, "folders and programs"
+    ),
+    Reason(
+        "variable",
+        r"COLLECT_\w+|OFFLOAD_TARGET\w*|LD_LIBRARY_PATH|_HERE_|_SPACE_|_TARGET\w+|TOP",
+        ANY,
+        "a program sets it for those that it starts",
+    ),
+    Reason("variable", r"MAKEFLAGS|NINJA_STATUS|LLVM_PARALLEL\w*|MOLD_\w+", ANY, "how many processes run"),
+    Reason(
+        "variable",
+        r"DEPENDENCIES_OUTPUT|SUNPRO_DEPENDENCIES|CC_\w+|LLD_REPRODUCE|AS_SECURE_LOG_FILE|DUMP_\w+",
+        ANY,
+        "it makes a program write a further file",
+    ),
+    Reason(
+        "variable",
+        r"GCC_COMPARE_DEBUG|GCC_EXTRA_DIAGNOSTIC_OUTPUT|LIBCTF_DEBUG|LLD_IN_TEST|FORCE_CLANG\w+|bar",
+        ANY,
+        "tests of the compiler itself",
+    ),
+    Reason(
+        "variable",
+        r"(MIMALLOC|mimalloc|TBB|KMP|INTEL|MALLOC|GLIBC|OPENSSL|CTLOG|SSL)\w*|MALLOC_CONF",
+        ANY,
+        "an allocator or a library of threads",
+    ),
+    Reason("variable", r"LLD_VERSION|LLVM_OVERRIDE_PRODUCER", ANY, "the name of the program in what it writes"),
+    Reason("variable", r"OBJC(PLUS)?_INCLUDE_PATH", ANY, "for other languages"),
+    Reason("variable", r"ROCM_PATH|HIP_DEVICE_LIB_PATH", CLANG, "for other languages"),
+    Reason("variable", r"PERL\w*|DPKG_\w+", "perl", "perl's own"),
+    Reason("variable", r"(CCACHE|I_MPI)_\w+", "ccache", "ccache's own: it changes no result"),
+    Reason("variable", r"\w*", r"cicc|cudafe\+\+|ptxas|fatbinary", "nvcc sets it for those that it starts"),
+    Reason(
+        "variable",
+        r"CICC_PATH|LLVMC_FLAGS|LLVMDIS_FLAGS|NV(ASM|DISASM|LINK)_FLAGS|NVVMIR_LIBRARY_DIR|LIBRARIES",
+        "nvcc",
+        "for steps of nvcc that opforge does not run",
+    ),
+)
+_PATTERNS = [
+    (frozenset(rule.kind.split(",")), re.compile(rule.name), re.compile(rule.program), rule.text) for rule in REASONS
+]
+
+
+def reason(kind: str, name: str, program: str) -> str:
+    """Returns why something is no input; empty if it should be one."""
+    program = os.path.basename(program)
+    for kinds, names, programs, text in _PATTERNS:
+        if kind in kinds and names.fullmatch(name) and programs.fullmatch(program):
+            return text
+    return ""

@@ -1,0 +1,224 @@
+"""Builds that are observed: every construct by which a compiler or a linker reads or looks for something.
+
+In texts and flags, {0} is the folder of the op.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+EXPORT = 'extern "C" __attribute__((visibility("default")))'
+VALUE = f'#include "value.h"\n{EXPORT} int value() {{ return VALUE; }}\n'
+PLAIN = {"plain.cpp": VALUE, "value.h": "#define VALUE 1\n"}
+CUDA = """\
+#include <cuda_runtime.h>
+__global__ void kernel(float* p) { p[threadIdx.x] = 1; }
+extern "C" __attribute__((visibility("default"))) int value() { return 1; }
+"""
+HIP = CUDA.replace("cuda_runtime", "hip/hip_runtime")
+BLOB = '__asm__(".section .rodata\\n.incbin \\"{0}/blob.txt\\"\\n.previous\\n");\n'
+ASSEMBLED = '__asm__(".include \\"code.inc\\"\\n");\n'
+ARCHIVE = ("cc -c -fPIC {0}/part.c -o {0}/part.o", "ar rcs {0}/libpart.a {0}/part.o")
+LTO = ("cc -flto -c -fPIC {0}/part.c -o {0}/part.o", "gcc-ar rcs {0}/libpart.a {0}/part.o")
+THIN = ("cc -c -fPIC {0}/part.c -o {0}/part.o", "ar rcsT {0}/libpart.a {0}/part.o")
+PART = {
+    "plain.cpp": f'extern "C" int part();\n{EXPORT} int value() {{ return part(); }}\n',
+    "part.c": "int part() { return 1; }\n",
+}
+WRAPPER = '#!/bin/sh\nexec g++ "$@"\n'
+PLUGIN = "int plugin_is_GPL_compatible;\nint plugin_init(void* info, void* version) { return 0; }\n"
+
+
+class Case(NamedTuple):
+    """One op, how it is built, and what opforge is known not to notice of it."""
+
+    files: dict[str, str] = PLAIN
+    attributes: dict[str, Any] = {}
+    variables: dict[str, str] = {}
+    before: tuple[str, ...] = ()
+    """Commands that run first."""
+    needs: tuple[str, ...] = ()
+    unnoticed: str = ""
+    """A pattern of the findings that docs/cache.md admits; all others are failures."""
+    gaps: str = ""
+    """A pattern of why the notes must be incomplete."""
+    device: str = ""
+    is_quick: bool = False
+
+
+def compiled(*flags: str, **fields: Any) -> Case:
+    """Returns a case with these flags for the compiler."""
+    return Case(attributes={"extra_compile_args": [*flags]}, **fields)
+
+
+def linked(*flags: str, files: dict[str, str] = PART, **fields: Any) -> Case:
+    """Returns a case with an archive, and these flags for the linker."""
+    fields.setdefault("before", ARCHIVE)
+    return Case(files=files, attributes={"extra_link_args": [*flags]}, **fields)
+
+
+def source(text: str, files: dict[str, str] | None = None, **fields: Any) -> Case:
+    """Returns a case whose source begins with this text."""
+    return Case(files={"plain.cpp": text + f"{EXPORT} int value() {{ return 1; }}\n", **(files or {})}, **fields)
+
+
+def by(compiler: str, *needs: str, case: Case | None = None, is_quick: bool = False) -> Case:
+    """Returns a case with this CXX."""
+    return (case or Case(is_quick=is_quick))._replace(variables={"CXX": compiler}, needs=needs)
+
+
+CLANG = ("clang++",)
+CASES: dict[str, Case] = {
+    # Compilers, linkers, launchers, wrappers
+    "gcc": Case(is_quick=True),
+    "clang": by("clang++", "clang++", is_quick=True),
+    "gcc and bfd": Case(variables={"LDFLAGS": "-fuse-ld=bfd"}, needs=("ld.bfd",), is_quick=True),
+    "gcc and gold": Case(variables={"LDFLAGS": "-fuse-ld=gold"}, needs=("ld.gold",), is_quick=True),
+    "gcc and lld": Case(variables={"LDFLAGS": "-fuse-ld=lld"}, needs=("ld.lld",), is_quick=True),
+    "gcc and mold": Case(variables={"LDFLAGS": "-fuse-ld=mold"}, needs=("ld.mold",)),
+    "clang and lld": Case(variables={"CXX": "clang++", "LDFLAGS": "-fuse-ld=lld"}, needs=("clang++", "ld.lld")),
+    "clang and bfd": Case(variables={"CXX": "clang++", "LDFLAGS": "-fuse-ld=bfd"}, needs=("clang++", "ld.bfd")),
+    "ccache as CXX": Case(variables={"CXX": "ccache g++", "CCACHE_DIR": "{0}/cc"}, needs=("ccache",), is_quick=True),
+    "ccache and clang": Case(variables={"CXX": "ccache clang++", "CCACHE_DIR": "{0}/cc"}, needs=("ccache", "clang++")),
+    "ccache as launcher": Case(
+        variables={"OPFORGE_COMPILER_LAUNCHER": "ccache", "CCACHE_DIR": "{0}/cc"}, needs=("ccache",)
+    ),
+    "a wrapper": Case(files={**PLAIN, "wrap": WRAPPER}, variables={"CXX": "{0}/wrap"}, before=("chmod 700 {0}/wrap",)),
+    "a wrapper that reads a file": Case(
+        files={**PLAIN, "wrap": '#!/bin/sh\nexec g++ $(cat {0}/flags) "$@"\n', "flags": "-O1\n"},
+        variables={"CXX": "{0}/wrap"},
+        before=("chmod 700 {0}/wrap",),
+        unnoticed=r"read .*/flags, by .*cat|read .*/(cat|sh|dash|env),.*|(looked for|asked for) .*",
+        is_quick=True,
+    ),
+    "a static wrapper": Case(
+        files={
+            **PLAIN,
+            "wrap.c": '#include <unistd.h>\nint main(int n, char** w) { w[0] = "g++"; execvp("g++", w); }\n',
+        },
+        variables={"CXX": "{0}/wrap"},
+        before=("cc -w -static {0}/wrap.c -o {0}/wrap",),
+        gaps=".*/wrap, started by .*, left no notes",
+        is_quick=True,
+    ),
+    "nvcc": Case(files={"k.cu": CUDA}, device="cuda:sm_80", needs=("nvcc",)),
+    "nvcc for two architectures": Case(files={"k.cu": CUDA}, device="cuda:sm_80+sm_90", needs=("nvcc",)),
+    "nvcc and a source of the host": Case(
+        files={"k.cu": CUDA, "part.cpp": "int host() { return 1; }\n"}, device="cuda:sm_80", needs=("nvcc",)
+    ),
+    "hipcc": Case(files={"k.hip": HIP}, device="hip:gfx90a", needs=("hipcc",)),
+    # Headers
+    "a header beside the source": Case(is_quick=True),
+    "an include folder": source("#include <h.h>\n", {"f/h.h": ""}, attributes={"include_dirs": ["f"]}),
+    "a header in the second folder": source(
+        "#include <h.h>\n", {"g/h.h": "", "f/i.h": ""}, attributes={"include_dirs": ["f", "g"]}, is_quick=True
+    ),
+    "include_next": source(
+        "#include <h.h>\n", {"f/h.h": "#include_next <h.h>\n", "g/h.h": ""}, attributes={"include_dirs": ["f", "g"]}
+    ),
+    "headers of the system": source("#include <vector>\n#include <cstdio>\n#include <omp.h>\n", is_quick=True),
+    "CPATH": source("#include <h.h>\n", {"f/h.h": ""}, variables={"CPATH": "{0}/f"}),
+    "CPLUS_INCLUDE_PATH": source("#include <h.h>\n", {"f/h.h": ""}, variables={"CPLUS_INCLUDE_PATH": "{0}/f"}),
+    "-isystem": source("#include <h.h>\n", {"f/h.h": ""}, attributes={"extra_compile_args": ["-isystem", "{0}/f"]}),
+    "-iquote": source('#include "h.h"\n', {"f/h.h": ""}, attributes={"extra_compile_args": ["-iquote", "{0}/f"]}),
+    "-idirafter": source("#include <h.h>\n", {"f/h.h": ""}, attributes={"extra_compile_args": ["-idirafter", "{0}/f"]}),
+    "-include": compiled("-include", "{0}/first.h", files={**PLAIN, "first.h": ""}, is_quick=True),
+    "-imacros": compiled("-imacros", "{0}/first.h", files={**PLAIN, "first.h": "#define X 1\n"}),
+    "a header behind a link": source('#include "l/h.h"\n', {"f/h.h": ""}, before=("ln -s f {0}/l",)),
+    "equal headers": source('#include "f/h.h"\n#include "g/h.h"\n', {"f/h.h": "struct A;\n", "g/h.h": "struct A;\n"}),
+    "equal headers by clang": by(
+        "clang++",
+        "clang++",
+        case=source('#include "f/h.h"\n#include "g/h.h"\n', {"f/h.h": "#pragma once\n", "g/h.h": "#pragma once\n"}),
+    ),
+    "__has_include": source("#if __has_include(<nowhere.h>)\n#endif\n", is_quick=True),
+    "__has_include of what is there": source('#if __has_include("h.h")\n#endif\n', {"h.h": ""}),
+    "__has_include by a macro": source("#define NAME <nowhere.h>\n#if __has_include(NAME)\n#endif\n"),
+    "__has_include by clang": by("clang++", "clang++", case=source("#if __has_include(<nowhere.h>)\n#endif\n")),
+    "__has_include that is pasted": source(
+        "#define PASTE(a, b) a##b\n#if PASTE(__has_, include)(<nowhere.h>)\n#endif\n",
+        unnoticed=r"looked for and not watched: .*/nowhere\.h(\.gch)?, .*",
+        is_quick=True,
+    ),
+    "__DATE__": source("const char* date = __DATE__;\n"),
+    "a precompiled header": source(
+        '#include "h.h"\n',
+        {"h.h": "#define H 1\n"},
+        before=("g++ -O3 -fPIC -x c++-header {0}/h.h",),
+        unnoticed=r"read .*\.gch, .*",
+    ),
+    "several sources": Case(files={f"{name}.cpp": f"int {name}() {{ return 1; }}\n" for name in "abcde"} | PLAIN),
+    # What the assembler reads
+    ".incbin": source(BLOB, {"blob.txt": "1"}, is_quick=True),
+    ".incbin by clang": by("clang++", "clang++", case=source(BLOB, {"blob.txt": "1"})),
+    ".include": source(ASSEMBLED, {"code.inc": "\n"}, attributes={"extra_compile_args": ["-Wa,-I,{0}"]}),
+    "an assembler source": Case(files={**PLAIN, "code.S": '#include "code.h"\n', "code.h": ".text\n"}),
+    # Files in flags
+    "@file": compiled("@{0}/flags", files={**PLAIN, "flags": "-DX=1\n"}, is_quick=True),
+    "@file in @file": compiled("@{0}/flags", files={**PLAIN, "flags": "@{0}/more\n", "more": "-DX=1\n"}, is_quick=True),
+    "-specs": compiled("-specs={0}/own.specs", files={**PLAIN, "own.specs": "*cc1plus:\n+ -DX=1\n\n"}, is_quick=True),
+    "a plugin by its path": compiled(
+        "-fplugin={0}/plugin.so",
+        files={**PLAIN, "plugin.c": PLUGIN},
+        before=("cc -w -shared -fPIC {0}/plugin.c -o {0}/plugin.so",),
+        is_quick=True,
+    ),
+    "--config of clang": by(
+        "clang++", "clang++", case=compiled("--config", "{0}/own.cfg", files={**PLAIN, "own.cfg": "-DX=1\n"})
+    ),
+    "a profile": compiled(
+        "-fprofile-use={0}/p.gcda", "-Wno-coverage-mismatch", "-Wno-missing-profile", files={**PLAIN, "p.gcda": ""}
+    ),
+    "-finput-charset": compiled("-finput-charset=ISO-8859-1"),
+    "-wrapper": compiled(
+        "-wrapper", "{0}/wrap", files={**PLAIN, "wrap": '#!/bin/sh\nexec "$@"\n'}, before=("chmod 700 {0}/wrap",)
+    ),
+    "COMPILER_PATH": Case(
+        variables={"COMPILER_PATH": "{0}/tools"}, before=("mkdir {0}/tools",), unnoticed=r"looked for .*/tools/.*"
+    ),
+    "--sysroot": compiled("--sysroot=/"),
+    "clang's list of what no sanitizer checks": by(
+        "clang++",
+        "clang++",
+        case=compiled(
+            "-fsanitize=undefined",
+            "-fsanitize-trap=undefined",
+            "-fsanitize-ignorelist={0}/list",
+            files={**PLAIN, "list": "src:none\n"},
+        ),
+    ),
+    # Links
+    "an archive": linked("{0}/libpart.a", is_quick=True),
+    "-l of an archive": linked("-L{0}", "-lpart", is_quick=True),
+    "-l by LIBRARY_PATH": linked("-lpart", variables={"LIBRARY_PATH": "{0}"}),
+    "-l in the second folder": linked("-L{0}/f", "-L{0}", "-lpart", before=(*ARCHIVE, "mkdir {0}/f")),
+    "an archive by clang": linked("-L{0}", "-lpart", variables={"CXX": "clang++"}, needs=CLANG),
+    "an archive by bfd": linked(
+        "-L{0}", "-lpart", variables={"LDFLAGS": "-fuse-ld=bfd"}, needs=("ld.bfd",), is_quick=True
+    ),
+    "an archive by gold": linked("-L{0}", "-lpart", variables={"LDFLAGS": "-fuse-ld=gold"}, needs=("ld.gold",)),
+    "an archive by lld": linked("-L{0}", "-lpart", variables={"LDFLAGS": "-fuse-ld=lld"}, needs=("ld.lld",)),
+    "a thin archive": linked("{0}/libpart.a", before=THIN, is_quick=True),
+    "a thin archive by bfd": linked(
+        "{0}/libpart.a", before=THIN, variables={"LDFLAGS": "-fuse-ld=bfd"}, needs=("ld.bfd",)
+    ),
+    "LTO": compiled("-flto", variables={"LDFLAGS": "-flto -fuse-ld=bfd"}, needs=("ld.bfd",)),
+    "LTO with an archive": linked(
+        "-flto", "{0}/libpart.a", before=LTO, variables={"LDFLAGS": "-fuse-ld=bfd"}, needs=("ld.bfd",)
+    ),
+    "a version script": linked(
+        "{0}/libpart.a", "-Wl,--version-script={0}/v", files={**PART, "v": "{ global: value; local: *; };\n"}
+    ),
+    "a linker script": linked(
+        "{0}/all.ld",
+        files={**PART, "all.ld": "INPUT({0}/libpart.a)\n"},
+        variables={"LDFLAGS": "-fuse-ld=bfd"},
+        needs=("ld.bfd",),
+    ),
+    "a linker script in place of a library": linked(
+        "-L{0}", "-lall", files={**PART, "liball.so": "INPUT(-lpart)\n"}, is_quick=True
+    ),
+    "a library of the system": linked("-lm", "-ldl", "-lz", files=PLAIN, before=()),
+    "a shared library": linked("-L{0}", "-lpart", before=("cc -shared -fPIC {0}/part.c -o {0}/libpart.so",)),
+    "a static C++ library": linked("-static-libstdc++", "-static-libgcc", files=PLAIN, before=()),
+}
