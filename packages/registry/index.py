@@ -72,8 +72,8 @@ def parse(data: bytes, name: str, where: str) -> Index:
         digest = value.get("digest") if isinstance(value, dict) else None
         yanked = value.get("yanked", "") if isinstance(value, dict) else None
         if not is_sha256(digest) or not isinstance(yanked, str):
-            said = f"release {ascii(text)[:40]} is {ascii(value)[:100]}"
-            raise fields.error(f"{said}, and no object with 'digest', of 64 hex digits, and 'yanked', a text or absent")
+            problem = f"release {ascii(text)[:40]} is {ascii(value)[:100]}"
+            raise fields.error(f"{problem}, and no object with 'digest' (64 hex digits) and 'yanked' (a text)")
         number = version.parse(text, where)
         if number in releases:
             raise fields.error(f"version {number} is in it twice")
