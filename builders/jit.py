@@ -29,9 +29,9 @@ def _public(function: Function) -> Function:
         try:
             return function(*arguments, **named)
         except TypeError as error:
-            from opforge import call_errors  # not on the path of a hit
+            from opforge import tracebacks  # not on the path of a hit
 
-            call_errors.explain_call(error, function)
+            tracebacks.explain_call(error, function)
             raise
         except BaseException as error:
             shorten(error)

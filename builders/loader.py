@@ -76,7 +76,7 @@ class LoadedOp:
             setattr(self, name, function := self.__find__(name))  # the next access finds it without coming here
         except AttributeError as error:
             if name not in ENTRY_ATTRIBUTES:
-                importlib.import_module("opforge.call_errors").explain_missing(error, name, self.__names__)
+                importlib.import_module("opforge.tracebacks").explain_missing(error, name, self.__names__)
                 raise
             return getattr(self.__entry__, ENTRY_ATTRIBUTES[name])
         return function

@@ -62,9 +62,9 @@ class TritonOp:
         try:
             raise error
         except AttributeError:
-            from opforge import call_errors
+            from opforge import tracebacks
 
-            call_errors.explain_missing(error, name, offered)
+            tracebacks.explain_missing(error, name, offered)
             raise
 
     def __dir__(self) -> list[str]:

@@ -7,12 +7,17 @@ A public call ends in
         raise
 
 The plain `raise` does not add the frame that it is in. OPFORGE_FULL_TRACEBACK=1 keeps all frames.
+
+A wrong name also gets the one that was probably meant into the error's text: Python's interpreter adds it when it
+prints an error, and notebooks and IPython do not.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable
 from types import TracebackType
+from typing import Any
 
 from opforge import settings
 from opforge.errors import OpforgeError
@@ -67,3 +72,31 @@ def _is_internal(trace: TracebackType) -> bool:
     """Returns whether the first entry is a frame of opforge or of Python's library."""
     package = str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
     return package == "opforge" or (package in sys.stdlib_module_names and package != "__main__")
+
+
+def explain_call(error: TypeError, function: Callable[..., Any]) -> None:
+    """Names the argument that was probably meant. Changes nothing if the error has come from within `function`."""
+    trace = error.__traceback__
+    if trace is None or trace.tb_next is not None:
+        return  # a line of the function has run
+    import inspect
+    import re
+
+    unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+    if unknown and "Did you mean" not in str(error):
+        error.args = (f"{error}{_nearest(unknown[1], inspect.signature(function).parameters)}",)
+    shorten(error, always=True)
+
+
+def explain_missing(error: AttributeError, name: str, offered: Iterable[str]) -> None:
+    """Names the function of an op that was probably meant."""
+    error.args = (f"{error}{_nearest(name, offered)}",)
+    error.name, error.obj = name, None  # otherwise the interpreter would look for a similar name too, and print it
+    shorten(error, always=True)
+
+
+def _nearest(name: str, offered: Iterable[str]) -> str:
+    import difflib
+
+    meant = difflib.get_close_matches(name, [*offered], n=1)
+    return f". Did you mean {meant[0]!r}?" if meant else ""

@@ -138,7 +138,14 @@ def test_only_the_accelerators_and_the_ports_of_other_code_use_torchs_vendor_mod
     assert uses == []
 
 
-SCRIPTS = ("supervisor.py", "source_translation.py", "triton_worker.py", "launch/agent.py", "launch/rank.py")
+SCRIPTS = (
+    "supervisor.py",
+    "source_translation.py",
+    "triton_worker.py",
+    "launch/agent.py",
+    "launch/rank.py",
+    "engines/elastic.py",
+)
 """Programs that other processes run. They may exit."""
 
 
