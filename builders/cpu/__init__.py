@@ -15,7 +15,9 @@ BUILDERS: dict[str, str] = {
     "FusedLionBuilder": "opforge.builders.cpu.fused_lion:FusedLionBuilder",
     "PinMemoryBuilder": "opforge.builders.cpu.pin_memory:PinMemoryBuilder",
     "QuantizerBuilder": "opforge.builders.cpu.quantizer:QuantizerBuilder",
+    "RandomLTDBuilder": "opforge.builders.cpu.transformer.random_ltd:RandomLTDBuilder",
     "ShareMemCommBuilder": "opforge.builders.cpu.share_mem_comm:ShareMemCommBuilder",
+    "SpatialInferenceBuilder": "opforge.builders.cpu.transformer.spatial_inference:SpatialInferenceBuilder",
     "UtilsBuilder": "opforge.builders.cpu.byte_tensor:UtilsBuilder",
 }
 UNLISTED = (

@@ -22,7 +22,9 @@ CASES: dict[str, str] = {
     "FusedLionBuilder": "opforge.ops.optimizers.cases:FUSED_LION",
     "PinMemoryBuilder": "opforge.ops.pinned_cases:PIN_MEMORY",
     "QuantizerBuilder": "opforge.ops.quantizer_cases:QUANTIZER",
+    "RandomLTDBuilder": "opforge.ops.transformer.random_ltd_cases:RANDOM_LTD",
     "ShareMemCommBuilder": "opforge.ops.shm.cases:SHARE_MEM_COMM",
+    "SpatialInferenceBuilder": "opforge.ops.transformer.spatial_cases:SPATIAL",
     "UtilsBuilder": "opforge.ops.byte_tensor_cases:UTILS",
 }
 """Builder -> "module:name" of its cases, a tuple of Case. The modules import torch only when a case runs."""

@@ -22,6 +22,8 @@ DEVICE_BUILDERS = (
     "FusedLambBuilder",
     "FusedLionBuilder",
     "QuantizerBuilder",
+    "RandomLTDBuilder",
+    "SpatialInferenceBuilder",
 )
 """The builders whose ops DeepSpeed calls with tensors of the device."""
 HOST_BUILDERS = (
