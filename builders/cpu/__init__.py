@@ -13,6 +13,7 @@ BUILDERS: dict[str, str] = {
     "FusedAdamBuilder": "opforge.builders.cpu.fused_adam:FusedAdamBuilder",
     "FusedLambBuilder": "opforge.builders.cpu.fused_lamb:FusedLambBuilder",
     "FusedLionBuilder": "opforge.builders.cpu.fused_lion:FusedLionBuilder",
+    "InferenceCoreBuilder": "opforge.builders.cpu.transformer.inference_core:InferenceCoreBuilder",
     "PinMemoryBuilder": "opforge.builders.cpu.pin_memory:PinMemoryBuilder",
     "QuantizerBuilder": "opforge.builders.cpu.quantizer:QuantizerBuilder",
     "RandomLTDBuilder": "opforge.builders.cpu.transformer.random_ltd:RandomLTDBuilder",

@@ -20,6 +20,7 @@ CASES: dict[str, str] = {
     "FusedAdamBuilder": "opforge.ops.optimizers.cases:FUSED_ADAM",
     "FusedLambBuilder": "opforge.ops.optimizers.cases:FUSED_LAMB",
     "FusedLionBuilder": "opforge.ops.optimizers.cases:FUSED_LION",
+    "InferenceCoreBuilder": "opforge.ops.transformer.inference_core_cases:INFERENCE_CORE",
     "PinMemoryBuilder": "opforge.ops.pinned_cases:PIN_MEMORY",
     "QuantizerBuilder": "opforge.ops.quantizer_cases:QUANTIZER",
     "RandomLTDBuilder": "opforge.ops.transformer.random_ltd_cases:RANDOM_LTD",

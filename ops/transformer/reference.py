@@ -6,6 +6,8 @@ the last of 53 bits. Indexes may have any integer dtype.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -40,3 +42,20 @@ def channel_bias_add(
     if other is None:
         return total
     return total + (other if other_bias is None else other + other_bias)
+
+
+def layer_norm(rows: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:
+    """Returns (rows - mean) / sqrt(variance + epsilon) * gamma + beta (arXiv:1607.06450)."""
+    centred = rows - rows.mean(-1, keepdim=True)
+    return centred / (centred.square().mean(-1, keepdim=True) + epsilon).sqrt() * gamma + beta
+
+
+def rms_norm(rows: Tensor, gamma: Tensor, epsilon: float) -> Tensor:
+    """Returns rows / sqrt(mean square + epsilon) * gamma (arXiv:1910.07467)."""
+    return rows / (rows.square().mean(-1, keepdim=True) + epsilon).sqrt() * gamma
+
+
+def gated_activation(rows: Tensor, bias: Tensor | None, activation: Callable[[Tensor], Tensor]) -> Tensor:
+    """Returns activation(gate) * value: channel 2 i of rows + bias is a gate, 2 i + 1 its value."""
+    total = rows if bias is None else rows + bias
+    return activation(total[..., ::2]) * total[..., 1::2]

@@ -2,7 +2,7 @@
 
 The first argument of each function is the loaded op; the op's module holds them with that argument bound. Images are
 [batch, channels, height, width] in torch's memory format channels_last, or [batch, pixels, channels]. They may be
-float32, bfloat16 or float16; sums are in float32 and rounded once. A result has the layout of `input`.
+float32, bfloat16 or float16. Each sum is rounded, as torch and DeepSpeed do it. A result has the layout of `input`.
 """
 
 from __future__ import annotations

@@ -7,6 +7,15 @@
 namespace opforge::cpu {
 namespace {
 
+// Rounds to T. torch and DeepSpeed's kernels round each sum, so the results are theirs bit for bit.
+template <typename T>
+Vec rounded(Vec x) {
+    if constexpr (std::is_same_v<T, float>) return x;
+    T stored[Vec::kWidth];
+    store(stored, x);
+    return load(stored);
+}
+
 template <typename T>
 void add_rows(T* out, const T* in, const T* bias, const T* other, const T* other_bias, int64_t begin, int64_t end,
               int64_t channels) {
@@ -17,8 +26,8 @@ void add_rows(T* out, const T* in, const T* bias, const T* other, const T* other
             Vec sum = load_some(in + at + k, count) + load_some(bias + k, count);
             if (other) {
                 Vec second = load_some(other + at + k, count);
-                if (other_bias) second = second + load_some(other_bias + k, count);
-                sum = sum + second;
+                if (other_bias) second = rounded<T>(second + load_some(other_bias + k, count));
+                sum = rounded<T>(sum) + second;
             }
             store_some(out + at + k, sum, count);
         }

@@ -21,6 +21,7 @@ DEVICE_BUILDERS = (
     "FusedAdamBuilder",
     "FusedLambBuilder",
     "FusedLionBuilder",
+    "InferenceCoreBuilder",
     "QuantizerBuilder",
     "RandomLTDBuilder",
     "SpatialInferenceBuilder",
