@@ -19,6 +19,8 @@ BUILDERS: dict[str, str] = {
     "RandomLTDBuilder": "opforge.builders.cpu.transformer.random_ltd:RandomLTDBuilder",
     "ShareMemCommBuilder": "opforge.builders.cpu.share_mem_comm:ShareMemCommBuilder",
     "SpatialInferenceBuilder": "opforge.builders.cpu.transformer.spatial_inference:SpatialInferenceBuilder",
+    "StochasticTransformerBuilder": "opforge.builders.cpu.transformer.transformer:StochasticTransformerBuilder",
+    "TransformerBuilder": "opforge.builders.cpu.transformer.transformer:TransformerBuilder",
     "UtilsBuilder": "opforge.builders.cpu.byte_tensor:UtilsBuilder",
 }
 UNLISTED = (

@@ -26,6 +26,8 @@ CASES: dict[str, str] = {
     "RandomLTDBuilder": "opforge.ops.transformer.random_ltd_cases:RANDOM_LTD",
     "ShareMemCommBuilder": "opforge.ops.shm.cases:SHARE_MEM_COMM",
     "SpatialInferenceBuilder": "opforge.ops.transformer.spatial_cases:SPATIAL",
+    "StochasticTransformerBuilder": "opforge.ops.transformer.layer_cases:STOCHASTIC_TRANSFORMER",
+    "TransformerBuilder": "opforge.ops.transformer.layer_cases:TRANSFORMER",
     "UtilsBuilder": "opforge.ops.byte_tensor_cases:UTILS",
 }
 """Builder -> "module:name" of its cases, a tuple of Case. The modules import torch only when a case runs."""

@@ -25,6 +25,8 @@ DEVICE_BUILDERS = (
     "QuantizerBuilder",
     "RandomLTDBuilder",
     "SpatialInferenceBuilder",
+    "StochasticTransformerBuilder",
+    "TransformerBuilder",
 )
 """The builders whose ops DeepSpeed calls with tensors of the device."""
 HOST_BUILDERS = (

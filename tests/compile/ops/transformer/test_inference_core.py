@@ -96,7 +96,7 @@ def assert_no_worse(out, exact, torchs, what=""):
 
 
 def torchs_norms(values, residual, gamma, beta):
-    """Returns torch's results: of layer_norm, of the sum, of the norm of the sum, of rms_norm, and of that of the sum."""
+    """Returns torch's layer norm, the sum, the sum's layer norm, the RMS norm, and the sum's RMS norm."""
     size, total = values.shape[-1:], values + residual
     layer = [functional.layer_norm(x, size, gamma, beta, EPS) for x in (values, total)]
     return (layer[0], total, layer[1], *(functional.rms_norm(x, size, gamma, EPS) for x in (values, total)))
