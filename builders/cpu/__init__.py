@@ -16,6 +16,8 @@ BUILDERS: dict[str, str] = {
     "InferenceCoreBuilder": "opforge.builders.cpu.transformer.inference_core:InferenceCoreBuilder",
     "PinMemoryBuilder": "opforge.builders.cpu.pin_memory:PinMemoryBuilder",
     "QuantizerBuilder": "opforge.builders.cpu.quantizer:QuantizerBuilder",
+    "RaggedOpsBuilder": "opforge.builders.cpu.transformer.ragged_ops:RaggedOpsBuilder",
+    "RaggedUtilsBuilder": "opforge.builders.cpu.transformer.ragged_ops:RaggedUtilsBuilder",
     "RandomLTDBuilder": "opforge.builders.cpu.transformer.random_ltd:RandomLTDBuilder",
     "ShareMemCommBuilder": "opforge.builders.cpu.share_mem_comm:ShareMemCommBuilder",
     "SpatialInferenceBuilder": "opforge.builders.cpu.transformer.spatial_inference:SpatialInferenceBuilder",

@@ -23,6 +23,8 @@ CASES: dict[str, str] = {
     "InferenceCoreBuilder": "opforge.ops.transformer.inference_core_cases:INFERENCE_CORE",
     "PinMemoryBuilder": "opforge.ops.pinned_cases:PIN_MEMORY",
     "QuantizerBuilder": "opforge.ops.quantizer_cases:QUANTIZER",
+    "RaggedOpsBuilder": "opforge.ops.transformer.ragged_cases:RAGGED_OPS",
+    "RaggedUtilsBuilder": "opforge.ops.transformer.ragged_cases:RAGGED_UTILS",
     "RandomLTDBuilder": "opforge.ops.transformer.random_ltd_cases:RANDOM_LTD",
     "ShareMemCommBuilder": "opforge.ops.shm.cases:SHARE_MEM_COMM",
     "SpatialInferenceBuilder": "opforge.ops.transformer.spatial_cases:SPATIAL",

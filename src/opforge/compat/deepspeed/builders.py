@@ -23,6 +23,8 @@ DEVICE_BUILDERS = (
     "FusedLionBuilder",
     "InferenceCoreBuilder",
     "QuantizerBuilder",
+    "RaggedOpsBuilder",
+    "RaggedUtilsBuilder",
     "RandomLTDBuilder",
     "SpatialInferenceBuilder",
     "StochasticTransformerBuilder",
