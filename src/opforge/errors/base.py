@@ -115,6 +115,16 @@ class CommunicationError(OpforgeError, RuntimeError):
 # Declaring an op, and finding what is built.
 
 
+NOT_MADE = {
+    "DeepCompileBuilder": "it is part of DeepSpeed's own compiler, tied to NCCL and to torch's c10d. Use torch.compile",
+    "InferenceCutlassBuilder": "its kernels are in a closed library of DeepSpeed's. Use torch's products",
+    "FlashAttentionBuilder": "it is Intel's own attention, for xpu alone. Use torch's scaled_dot_product_attention",
+    "InferenceBuilder": "it may come later. Use InferenceCoreBuilder, or torch's operators",
+    "GDSBuilder": "it may come later. Use AsyncIOBuilder",
+}
+"""Builders of DeepSpeed that no accelerator of opforge offers -> why, and what to use. docs/migrating.md has them too."""
+
+
 class OpNotFoundError(OpforgeError, LookupError):
     """The accelerator has no builder of that name; `near` holds the names that are similar."""
 
@@ -124,8 +134,10 @@ class OpNotFoundError(OpforgeError, LookupError):
         ops = bullet_list(f"{op}: {state}" for op, state in offered.items()) if offered else "\n  (it offers none)"
         left_out = bullet_list(f"{entry_point}: {reason}" for entry_point, reason in (refused or {}).items())
         self.near = _similar_names(name, offered)
+        reason = NOT_MADE.get(f"{name.removesuffix('Builder')}Builder", "")
+        why = f" opforge has none: {reason}." if reason else _did_you_mean(self.near)
         super().__init__(
-            f"The accelerator {accelerator!r} offers no op builder {name!r}.{_did_you_mean(self.near)}"
+            f"The accelerator {accelerator!r} offers no op builder {name!r}.{why}"
             f" It offers:{ops}" + (f"\nRejected:{left_out}" if left_out else "")
         )
         self.name, self.accelerator, self.offered, self.refused = name, accelerator, dict(offered), dict(refused or {})

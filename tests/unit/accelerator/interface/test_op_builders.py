@@ -170,3 +170,15 @@ def test_a_table_entry_that_names_no_class_is_an_error(package):
         match=r"fake_ops.BUILDERS\['WrongBuilder'\]: 'fake_ops.ops.WrongBuilder' names no class",
     ):
         FakeOps().get_op_builder("WrongBuilder")
+
+
+@pytest.mark.parametrize("name", ["DeepCompile", "InferenceCutlass", "FlashAttention", "Inference", "GDS"])
+def test_a_builder_that_is_not_made_says_why_and_what_to_use(name):
+    from opforge.errors.base import NOT_MADE
+
+    for spelling in (name, f"{name}Builder"):
+        with pytest.raises(OpNotFoundError) as raised:
+            CPUAccelerator().load_op(spelling)
+        reason = NOT_MADE[f"{name}Builder"]
+        assert f"offers no op builder '{spelling}'. opforge has none: {reason}. It offers:" in str(raised.value)
+        assert ". Use " in reason
