@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.ragged_batches import RaggedBatch
+from support.ragged.batches import RaggedBatch
 
 from opforge.builders.cpu.transformer.ragged_ops import RaggedOpsBuilder
 from opforge.testing import OpContract
