@@ -62,8 +62,8 @@ class _Layer(torch.autograd.Function):
         tensors = ctx.saved_tensors
         saved, input, rest = tensors[: ctx.count], tensors[ctx.count], tensors[ctx.count + 1 :]
         mask, weights = (rest[0], rest[1:]) if ctx.has_mask else (None, rest)
-        found = layer.gradients(_ops[0], ctx.form, grads[0].contiguous(), saved, input, mask, Weights(*weights))
-        return None, None, found[0], None, *found[1:]
+        results = layer.gradients(_ops[0], ctx.form, grads[0].contiguous(), saved, input, mask, Weights(*weights))
+        return None, None, results[0], None, *results[1:]
 
 
 class TransformerLayer(nn.Module):
