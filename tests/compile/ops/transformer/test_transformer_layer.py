@@ -128,10 +128,10 @@ def test_errors_are_at_most_twice_torchs(mode, dtype):
     expected = results(
         lambda rows, mask, *weights: reference.transformer_layer(rows, mask, weights, HEADS, EPS, mode[0]), exact
     )
-    for number, (found, others, right) in enumerate(
+    for number, (actual, others, right) in enumerate(
         zip(results(ours, tensors), results(torchs, tensors), expected, strict=True)
     ):
-        error, limit = (found.double() - right).abs().max(), (others.double() - right).abs().max()
+        error, limit = (actual.double() - right).abs().max(), (others.double() - right).abs().max()
         allowed = max(2 * limit, right.abs().max() * torch.finfo(dtype).eps)
         # An inverted norm loses what the norm's result has rounded away.
         assert error <= (8 if mode[1] else 1) * allowed, f"result {number}: {error} beside {limit}"
@@ -203,10 +203,10 @@ def test_deepspeeds_functions_with_its_arguments(op, mode, dropout):
     probe = torch.randn(rows.shape, dtype=torch.float64)
     saved = saved_as_deepspeed_does(form, rows.detach(), results)
     parameters = [weight.detach() for weight in weights_of(layer)]
-    found = op.backward_fp32(11, probe, *saved, mask, *parameters)
+    actual = op.backward_fp32(11, probe, *saved, mask, *parameters)
     gradients = torch.autograd.grad(expected, [rows, *weights_of(layer)], probe)
-    assert len(found) == 13
-    for ours, right in zip(found, gradients, strict=True):
+    assert len(actual) == 13
+    for ours, right in zip(actual, gradients, strict=True):
         torch.testing.assert_close(ours, right, rtol=1e-9, atol=1e-9)
 
 
@@ -243,8 +243,8 @@ def test_torch_compile_traces_the_layer_as_a_whole():
     out, expected = traced(rows, mask), layer(rows, mask)
     torch.testing.assert_close(out, expected)
     ours, right = (torch.autograd.grad(result.square().sum(), list(layer.parameters())) for result in (out, expected))
-    for found, exact in zip(ours, right, strict=True):
-        torch.testing.assert_close(found, exact)
+    for actual, exact in zip(ours, right, strict=True):
+        torch.testing.assert_close(actual, exact)
 
 
 def test_new_weights_are_deepspeeds():
