@@ -19,6 +19,7 @@ BUILT_IN = {
     "mlu": "opforge.accelerator.devices.mlu:MLUAccelerator",
     "sdaa": "opforge.accelerator.devices.sdaa:SDAAAccelerator",
     "supa": "opforge.accelerator.devices.supa:SUPAAccelerator",
+    "klxpu": "opforge.accelerator.devices.klxpu:KLXPUAccelerator",
     "cuda": "opforge.accelerator.devices.cuda:CUDAAccelerator",
     "xpu": "opforge.accelerator.devices.xpu:XPUAccelerator",
     "mps": "opforge.accelerator.devices.mps:MPSAccelerator",
@@ -27,8 +28,8 @@ BUILT_IN = {
 }
 """opforge's own accelerators, in the order in which they are tried.
 
-Those that need a vendor's package come first, because somebody installed it on purpose. torch_supa, for example, also
-provides the names of torch.cuda.
+Those that need a vendor's package come first, because somebody installed it on purpose. torch_supa and torch_xmlir, for
+example, also provide the names of torch.cuda.
 """
 ONLY_BY_NAME = frozenset({"null"})
 """Accelerators that are used only if they are named."""

@@ -23,6 +23,7 @@ DRIVER_FILES = {
     "mlu": ("/dev/cambricon_ctl",),
     "sdaa": ("/dev/tcaicard0", "/opt/tecoai"),
     "supa": ("/dev/biren",),
+    "klxpu": ("/dev/xpuctrl",),
     "cuda": ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg", "/dev/nvmap"),
     "xpu": ("/dev/dri", "/dev/dxg"),
     "mps": ("/System/Library/Frameworks/Metal.framework",) if sys.platform == "darwin" else (),

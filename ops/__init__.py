@@ -1,4 +1,4 @@
-"""The op library's front ends: torch optimizers whose steps run in opforge's own kernels, and a quantizer.
+"""The op library's front ends: torch optimizers whose steps run in opforge's own kernels, a quantizer, a layer.
 
 Importing this package imports nothing else. A front end, and torch with it, is imported when its name is first used.
 """
@@ -17,8 +17,19 @@ if TYPE_CHECKING:
     from .optimizers.fused_adam import FusedAdam
     from .optimizers.fused_lamb import FusedLamb
     from .optimizers.fused_lion import FusedLion
+    from .transformer.module import TransformerConfig, TransformerLayer
 
-__all__ = ["CPUAdagrad", "CPUAdam", "CPULion", "FPQuantizer", "FusedAdam", "FusedLamb", "FusedLion"]
+__all__ = [
+    "CPUAdagrad",
+    "CPUAdam",
+    "CPULion",
+    "FPQuantizer",
+    "FusedAdam",
+    "FusedLamb",
+    "FusedLion",
+    "TransformerConfig",
+    "TransformerLayer",
+]
 
 _MODULES = {
     "CPUAdagrad": "optimizers.cpu_adagrad",
@@ -28,5 +39,7 @@ _MODULES = {
     "FusedAdam": "optimizers.fused_adam",
     "FusedLamb": "optimizers.fused_lamb",
     "FusedLion": "optimizers.fused_lion",
+    "TransformerConfig": "transformer.module",
+    "TransformerLayer": "transformer.module",
 }
 __getattr__, __dir__ = lazy.names(__name__, _MODULES)

@@ -1,30 +1,31 @@
-"""The names of DeepSpeed's builders that opforge has no op for, and what serves them. Imported after an error."""
+"""The names of DeepSpeed's builders that opforge has no op for: why, and what to use. Imported after an error.
+
+docs/migrating.md has the same list.
+"""
 
 from __future__ import annotations
 
-OWN = "DeepSpeed has it: deepspeed.ops.op_builder.{name}, also after opforge.compat.deepspeed.install()"
-ATTENTION = "torch.nn.functional.scaled_dot_product_attention computes the attention"
-SERVED_BY = {
-    "DeepCompileBuilder": "torch.compile compiles models",
-    "EvoformerAttnBuilder": f"{ATTENTION}, with a bias as attn_mask",
-    "GDSBuilder": "AsyncIOBuilder reads and writes files through the memory of the host",
-    "InferenceBuilder": ATTENTION,
-    "InferenceCoreBuilder": "",
-    "InferenceCutlassBuilder": "",
-    "RaggedOpsBuilder": "",
-    "RaggedUtilsBuilder": "",
-    "RandomLTDBuilder": "",
-    "SparseAttnBuilder": "torch.nn.attention.flex_attention computes attention with a mask of blocks",
-    "SpatialInferenceBuilder": "",
-    "StochasticTransformerBuilder": "torch.nn.TransformerEncoderLayer is such a layer",
-    "TransformerBuilder": f"torch.nn.TransformerEncoderLayer is such a layer, and {ATTENTION}",
+NOT_MADE = {
+    "DeepCompileBuilder": (
+        "it is part of DeepSpeed's own compiler, tied to NCCL and to torch's c10d",
+        "torch.compile compiles models",
+    ),
+    "FlashAttentionBuilder": (
+        "it is Intel's own attention, for xpu alone",
+        "torch.nn.functional.scaled_dot_product_attention computes attention",
+    ),
+    "GDSBuilder": ("it may come later", "AsyncIOBuilder reads and writes files through the memory of the host"),
+    "InferenceBuilder": ("it may come later", "InferenceCoreBuilder has its norms, activations and products"),
+    "InferenceCutlassBuilder": ("its kernels are in a closed library", "torch's operators have its products"),
 }
-"""Class name of DeepSpeed's builder -> what does its work without DeepSpeed, if anything does."""
+"""Class name of DeepSpeed's builder -> why opforge has none, and what does its work."""
 
 
 def served_by(name: str) -> str:
-    """Returns what serves a name of DeepSpeed's. Empty if it is none of them."""
-    if name not in SERVED_BY:
+    """Returns why there is no op for a name of DeepSpeed's, and what serves it. Empty for any other name."""
+    builder = f"{name.removesuffix('Builder')}Builder"
+    if builder not in NOT_MADE:
         return ""
-    own, other = OWN.format(name=name), SERVED_BY[name]
-    return f"{own}; without DeepSpeed {other}" if other else own
+    reason, use = NOT_MADE[builder]
+    own = f"DeepSpeed's own {builder} stays usable, also after opforge.compat.deepspeed.install()"
+    return f"opforge does not make it: {reason}. Instead, {use}. {own}"

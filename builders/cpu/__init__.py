@@ -13,9 +13,16 @@ BUILDERS: dict[str, str] = {
     "FusedAdamBuilder": "opforge.builders.cpu.fused_adam:FusedAdamBuilder",
     "FusedLambBuilder": "opforge.builders.cpu.fused_lamb:FusedLambBuilder",
     "FusedLionBuilder": "opforge.builders.cpu.fused_lion:FusedLionBuilder",
+    "InferenceCoreBuilder": "opforge.builders.cpu.transformer.inference_core:InferenceCoreBuilder",
     "PinMemoryBuilder": "opforge.builders.cpu.pin_memory:PinMemoryBuilder",
     "QuantizerBuilder": "opforge.builders.cpu.quantizer:QuantizerBuilder",
+    "RaggedOpsBuilder": "opforge.builders.cpu.transformer.ragged_ops:RaggedOpsBuilder",
+    "RaggedUtilsBuilder": "opforge.builders.cpu.transformer.ragged_ops:RaggedUtilsBuilder",
+    "RandomLTDBuilder": "opforge.builders.cpu.transformer.random_ltd:RandomLTDBuilder",
     "ShareMemCommBuilder": "opforge.builders.cpu.share_mem_comm:ShareMemCommBuilder",
+    "SpatialInferenceBuilder": "opforge.builders.cpu.transformer.spatial_inference:SpatialInferenceBuilder",
+    "StochasticTransformerBuilder": "opforge.builders.cpu.transformer.transformer:StochasticTransformerBuilder",
+    "TransformerBuilder": "opforge.builders.cpu.transformer.transformer:TransformerBuilder",
     "UtilsBuilder": "opforge.builders.cpu.byte_tensor:UtilsBuilder",
 }
 UNLISTED = (

@@ -20,9 +20,16 @@ CASES: dict[str, str] = {
     "FusedAdamBuilder": "opforge.ops.optimizers.cases:FUSED_ADAM",
     "FusedLambBuilder": "opforge.ops.optimizers.cases:FUSED_LAMB",
     "FusedLionBuilder": "opforge.ops.optimizers.cases:FUSED_LION",
+    "InferenceCoreBuilder": "opforge.ops.transformer.inference_core_cases:INFERENCE_CORE",
     "PinMemoryBuilder": "opforge.ops.pinned_cases:PIN_MEMORY",
     "QuantizerBuilder": "opforge.ops.quantizer_cases:QUANTIZER",
+    "RaggedOpsBuilder": "opforge.ops.transformer.ragged_cases:RAGGED_OPS",
+    "RaggedUtilsBuilder": "opforge.ops.transformer.ragged_cases:RAGGED_UTILS",
+    "RandomLTDBuilder": "opforge.ops.transformer.random_ltd_cases:RANDOM_LTD",
     "ShareMemCommBuilder": "opforge.ops.shm.cases:SHARE_MEM_COMM",
+    "SpatialInferenceBuilder": "opforge.ops.transformer.spatial_cases:SPATIAL",
+    "StochasticTransformerBuilder": "opforge.ops.transformer.layer_cases:STOCHASTIC_TRANSFORMER",
+    "TransformerBuilder": "opforge.ops.transformer.layer_cases:TRANSFORMER",
     "UtilsBuilder": "opforge.ops.byte_tensor_cases:UTILS",
 }
 """Builder -> "module:name" of its cases, a tuple of Case. The modules import torch only when a case runs."""

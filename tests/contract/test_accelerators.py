@@ -28,7 +28,7 @@ amp index_of multiprocessor_count raw_stream_function
 """.split()  # noqa: SIM905  # ninety names are easier to read as words than as a column of strings
 RANKS = {"cpu", "null", "hpu"}
 """Accelerators on which a number stands for a process: any number is one."""
-GRAPHS = {"cuda", "xpu", "npu", "mlu", "supa", "hpu"}
+GRAPHS = {"cuda", "xpu", "npu", "mlu", "supa", "klxpu", "hpu"}
 
 
 class TestContract(AcceleratorContract):

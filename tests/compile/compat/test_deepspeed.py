@@ -13,13 +13,13 @@ import json, logging, os, abc, importlib.metadata
 import torch, deepspeed, opforge, opforge.compat.deepspeed as compat
 from deepspeed.accelerator import DeepSpeedAccelerator, get_accelerator
 from deepspeed.ops import op_builder
-from deepspeed.ops.op_builder import AsyncIOBuilder, CCLCommBuilder, CPUAdamBuilder, TransformerBuilder
+from deepspeed.ops.op_builder import AsyncIOBuilder, CCLCommBuilder, CPUAdamBuilder, InferenceBuilder
 from deepspeed.ops.op_builder import CPUAdamBuilder as Renamed
 from opforge.accelerator import Accelerator
 from opforge.builders.cpu.adam import CPUAdamBuilder as Ours
 from opforge.ops import reference
 
-messages, before, results = [], [get_accelerator(), CPUAdamBuilder, TransformerBuilder], {}
+messages, before, results = [], [get_accelerator(), CPUAdamBuilder, InferenceBuilder], {}
 handler = logging.Handler(); handler.emit = lambda record: messages.append(record.getMessage())
 logging.getLogger("opforge").addHandler(handler)
 compat.install()
@@ -60,7 +60,7 @@ results["static methods"] = {
 }
 results["called on the class"] = str(op_builder.FPQuantizerBuilder.get_default_quant_dtype())
 results["our name"] = opforge.get_accelerator()._name
-results["deepspeed keeps"] = TransformerBuilder is before[2]
+results["deepspeed keeps"] = InferenceBuilder is before[2]
 os.environ["CCL_ROOT"] = os.path.join(os.sep, "none")
 try:
     CCLCommBuilder().load()
@@ -74,10 +74,10 @@ results["files"] = [aio.wait(), aio.is_pinned(locked), os.path.getsize("five")]
 results["bytes"] = op_builder.UtilsBuilder().load().cast_to_byte_tensor(locked[:1]).tolist()
 results["all callable"] = all(callable(value) for name, value in vars(op_builder).items() if name.endswith("Builder"))
 try:
-    TransformerBuilder().load()
+    InferenceBuilder().load()
 except ValueError as error:
     results["neither has"] = str(error)
-results["opforge itself"] = opforge.get_accelerator().create_op_builder("TransformerBuilder")
+results["opforge itself"] = opforge.get_accelerator().create_op_builder("InferenceBuilder")
 results["pinned"] = ours.pin_memory(torch.ones(3)).tolist()
 
 from deepspeed.env_report import op_report
@@ -220,6 +220,29 @@ def test_builders_have_deepspeeds_names_also_those_that_its_device_lacks(results
         "CCLCommBuilder": ["deepspeed_ccl_comm", "DS_BUILD_CCL_COMM", "deepspeed.ops.comm.deepspeed_ccl_comm_op"],
         "ShareMemCommBuilder": ["deepspeed_shm_comm", "DS_BUILD_SHM_COMM", "deepspeed.ops.comm.deepspeed_shm_comm_op"],
         "UtilsBuilder": ["utils", "DS_BUILD_UTILS", "deepspeed.ops.utils_op"],
+        "RandomLTDBuilder": ["random_ltd", "DS_BUILD_RANDOM_LTD", "deepspeed.ops.random_ltd_op"],
+        "SpatialInferenceBuilder": [
+            "spatial_inference",
+            "DS_BUILD_SPATIAL_INFERENCE",
+            "deepspeed.ops.spatial.spatial_inference_op",
+        ],
+        "TransformerBuilder": ["transformer", "DS_BUILD_TRANSFORMER", "deepspeed.ops.transformer.transformer_op"],
+        "StochasticTransformerBuilder": [
+            "stochastic_transformer",
+            "DS_BUILD_STOCHASTIC_TRANSFORMER",
+            "deepspeed.ops.transformer.stochastic_transformer_op",
+        ],
+        "InferenceCoreBuilder": [
+            "inference_core_ops",
+            "DS_BUILD_INFERENCE_CORE_OPS",
+            "deepspeed.inference.v2.kernelsinference_core_ops",
+        ],
+        "RaggedOpsBuilder": [
+            "ragged_device_ops",
+            "DS_BUILD_RAGGED_DEVICE_OPS",
+            "deepspeed.inference.v2.kernels.ragged_ops.ragged_device_ops",
+        ],
+        "RaggedUtilsBuilder": ["ragged_ops", "DS_BUILD_RAGGED_OPS", "deepspeed.inference.v2.ragged_ops"],
     }
     for kind, (name, variable, module) in results["identities"].items():
         if kind in others:
@@ -227,7 +250,7 @@ def test_builders_have_deepspeeds_names_also_those_that_its_device_lacks(results
             continue
         family = next((family for suffix, family in families.items() if kind.endswith(f"{suffix}Builder")), name)
         assert (variable, module) == (f"DS_BUILD_{name.upper()}", f"deepspeed.ops.{family}.{name}_op")
-    assert len(results["identities"]) == len(results["compatible"]) == 13
+    assert len(results["identities"]) == len(results["compatible"]) == 20
     usable = dict(zip(results["identities"], results["compatible"], strict=True))
     assert all(is_usable for kind, is_usable in usable.items() if kind != "CCLCommBuilder")  # it needs oneCCL
     assert results["is a builder"]

@@ -186,6 +186,13 @@ def supa(device: FakeDevice) -> dict[str, Any]:
     return {**device.members(), **members}
 
 
+def klxpu(device: FakeDevice) -> dict[str, Any]:
+    members = device.members()
+    members["CUDAGraph"] = members.pop("KLXPUGraph")
+    properties = {"get_device_capability": lambda index=None: (8, 0), "nvtx": device.range_module()}
+    return {**members, **properties}
+
+
 def sdaa(device: FakeDevice) -> dict[str, Any]:
     return {name: value for name, value in device.members().items() if name in NAMES["sdaa"]}
 
@@ -221,6 +228,6 @@ def hpu(device: FakeDevice) -> dict[str, Any]:
 
 
 MEMBERS: dict[str, Callable[[FakeDevice], dict[str, Any]]] = {
-    function.__name__: function for function in (cuda, xpu, mps, npu, mlu, supa, sdaa, hpu)
+    function.__name__: function for function in (cuda, xpu, mps, npu, mlu, supa, klxpu, sdaa, hpu)
 }
 """Accelerator's name -> a function that returns the members of its fake module."""

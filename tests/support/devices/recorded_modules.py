@@ -6,6 +6,7 @@ recorded here, from
 - mlu: `__all__` of torch_mlu/mlu/__init__.py (Cambricon/torch_mlu), and `_lazy_call`;
 - supa: `__all__` of torch_supa/supa/__init__.py (BIRENSUPA/torch-supa), and what it imports from .utils;
 - hpu: habana_frameworks/torch/hpu/{__init__,events,graphs,memory,random,streams}.py (HabanaAI/gaudi-pytorch-bridge);
+- klxpu: torch_xmlir keeps the names of torch.cuda;
 - sdaa: no source is public: the names that DeepSpeed 0.19.8's accelerator for it and accelerate call.
 """
 
@@ -31,6 +32,7 @@ NAMES = {
     "npu": frozenset((CUDA_LIKE + "NPUGraph mstx npurt device_of utilization set_option config").split()),
     "mlu": frozenset((CUDA_LIKE + "MLUGraph cnpx cnrt check_error device_of graphs memory random streams").split()),
     "supa": frozenset((CUDA_LIKE + "SUPAGraph brtx supart check_error bccl profiler random MemPool").split()),
+    "klxpu": frozenset(dir(torch.cuda)),
     "hpu": frozenset(
         """
         Event HPUGraph Stream StreamContext can_device_access_peer current_device current_stream default_stream device

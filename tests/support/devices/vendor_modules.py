@@ -27,6 +27,7 @@ FILES = {
     "mlu": {"dev/cambricon_dev0": ""},
     "sdaa": {"dev/tcaicard20": ""},
     "supa": {"dev/biren/card_0": ""},
+    "klxpu": {"dev/xpu0": "", "dev/xpuctrl": ""},
 }
 """The files that each driver makes, with their contents."""
 
@@ -48,7 +49,7 @@ def install(name: str, monkeypatch: Any, root: Any) -> tuple[Any, FakeDevice]:
         monkeypatch.delenv(variable, raising=False)
     get_device_module = torch.get_device_module
     monkeypatch.setattr(
-        torch, "get_device_module", lambda device: module if device == name else get_device_module(device)
+        torch, "get_device_module", lambda device: module if device == kind.torch_device else get_device_module(device)
     )
     if name in NAMES:
         _put_into_sys_modules(kind.package, module, monkeypatch)
@@ -67,7 +68,7 @@ def install(name: str, monkeypatch: Any, root: Any) -> tuple[Any, FakeDevice]:
         for function in ("is_built", "is_available", "is_macos_or_newer"):
             monkeypatch.setattr(torch.backends.mps, function, lambda *version: True)
         monkeypatch.setattr(torch.backends.mps, "get_name", lambda: "Apple M4", raising=False)
-    _fake_tensors(name, monkeypatch)
+    _fake_tensors(kind.torch_device, monkeypatch)
     return kind(), device
 
 

@@ -58,7 +58,7 @@ def test_an_unknown_name_is_an_error_with_similar_names(monkeypatch):
         get_accelerator()
     assert str(raised.value) == (
         "'nul', requested by DS_ACCELERATOR, is not a known accelerator. Did you mean 'null' or 'npu'?"
-        " Known: cpu, cuda, hpu, mlu, mps, npu, null, sdaa, supa, xpu."
+        " Known: cpu, cuda, hpu, klxpu, mlu, mps, npu, null, sdaa, supa, xpu."
         " Install the package that provides it, or choose one of these."
     )
 

@@ -21,7 +21,14 @@ DEVICE_BUILDERS = (
     "FusedAdamBuilder",
     "FusedLambBuilder",
     "FusedLionBuilder",
+    "InferenceCoreBuilder",
     "QuantizerBuilder",
+    "RaggedOpsBuilder",
+    "RaggedUtilsBuilder",
+    "RandomLTDBuilder",
+    "SpatialInferenceBuilder",
+    "StochasticTransformerBuilder",
+    "TransformerBuilder",
 )
 """The builders whose ops DeepSpeed calls with tensors of the device."""
 HOST_BUILDERS = (

@@ -21,15 +21,26 @@ PACKAGES = {
     "mlu": "torch_mlu",
     "sdaa": "torch_sdaa",
     "supa": "torch_supa",
+    "klxpu": "torch_xmlir",
     "hpu": "habana_frameworks",
 }
-BACKENDS = {"npu": "hccl", "hpu": "hccl", "mlu": "cncl", "sdaa": "tccl", "supa": "bccl", "cuda": "nccl", "mps": "gloo"}
+BACKENDS = {
+    "npu": "hccl",
+    "hpu": "hccl",
+    "mlu": "cncl",
+    "sdaa": "tccl",
+    "supa": "bccl",
+    "klxpu": "nccl",
+    "cuda": "nccl",
+    "mps": "gloo",
+}
 VARIABLES = {
     "npu": ["ASCEND_RT_VISIBLE_DEVICES"],
     "hpu": ["HABANA_VISIBLE_MODULES"],
     "mlu": ["MLU_VISIBLE_DEVICES"],
     "sdaa": ["SDAA_VISIBLE_DEVICES"],
     "supa": ["SUPA_VISIBLE_DEVICES"],
+    "klxpu": ["CUDA_VISIBLE_DEVICES"],
     "cuda": ["CUDA_VISIBLE_DEVICES"],
     "xpu": ["ZE_AFFINITY_MASK"],
     "mps": [],
@@ -60,7 +71,7 @@ def test_each_vendor_has_its_backend_variables_and_guarantees(install, name):
     assert accelerator.visible_devices_envs() == VARIABLES[name]
     assert accelerator.communication_backend_name() == BACKENDS.get(name, "xccl")
     assert accelerator.get_compile_backend() == ("hpu_backend" if name == "hpu" else "inductor")
-    assert not accelerator.is_synchronized_device() and not accelerator.use_host_timers()
+    assert not accelerator.is_synchronized_device() and accelerator.use_host_timers() == (name == "klxpu")
     assert accelerator.resolves_data_dependency() == (name in {"hpu", "mps"})
     assert accelerator.handles_memory_backpressure() == (name == "hpu")
     assert accelerator.is_fp64_supported() == (name not in {"hpu", "mps", "xpu"})
@@ -86,7 +97,7 @@ def test_a_package_without_a_device_is_not_enough(install, name, tmp_path, monke
 
 
 @pytest.mark.parametrize("value", ["", "-1"])
-@pytest.mark.parametrize("name", ["npu", "mlu", "sdaa", "supa"])
+@pytest.mark.parametrize("name", ["npu", "mlu", "sdaa", "supa", "klxpu"])
 def test_a_variable_that_hides_every_device_is_the_reason(install, name, value, monkeypatch):
     accelerator, _ = install(name)
     monkeypatch.setenv(VARIABLES[name][0], value)
@@ -134,7 +145,7 @@ def test_mps_needs_macos_and_a_torch_for_it(without_driver, monkeypatch, install
 
 def test_targets_name_the_device_and_ascends_its_processor(install):
     assert install("npu")[0].target() == Target("npu", ("RecordedNPU",))
-    for name in ("hpu", "mlu", "sdaa", "supa", "xpu", "mps"):
+    for name in ("hpu", "mlu", "sdaa", "supa", "klxpu", "xpu", "mps"):
         assert install(name)[0].target() == Target(name)
 
 
@@ -148,7 +159,7 @@ def test_triton_is_supported_if_it_is_installed_and_compiles_for_the_device(inst
             assert install(name)[0].is_triton_supported() == expected, name
 
 
-@pytest.mark.parametrize("name", ["npu", "mlu", "supa"])
+@pytest.mark.parametrize("name", ["npu", "mlu", "supa", "klxpu"])
 def test_ranges_go_to_the_vendors_profiler(install, name):
     accelerator, device = install(name)
     accelerator.range_push("outer")
@@ -235,3 +246,17 @@ def test_a_recorded_module_offers_nothing_that_the_real_one_lacks():
         module.current_stream
     with pytest.raises(TypeError):
         module.device_count(0)
+
+
+def test_kunluns_events_measure_time_only_with_a_variable(install, monkeypatch):
+    accelerator, _ = install("klxpu")
+    for value, expected in (("0", True), ("1", False)):
+        monkeypatch.setenv("XPU_EVENT_KL3_ENABLE", value)
+        assert accelerator.use_host_timers() == expected
+
+
+def test_kunluns_devices_are_torchs_cuda_devices(install):
+    accelerator, _ = install("klxpu")
+    assert accelerator.device_name(1) == "cuda:1" and accelerator.export_envs()[:3] == ["BKCL", "XPU", "XMLIR"]
+    assert not accelerator.supports_nvtx_domain and not accelerator.prefer_triton_grouped_mm()
+    assert accelerator.op_builder_dir().startswith("opforge.builders.")

@@ -11,7 +11,7 @@ import pytest
 
 from opforge.accelerator.devices.cpu import CPUAccelerator
 from opforge.accelerator.devices.null import NullAccelerator
-from opforge.accelerator.interface.deepspeed_names import served_by
+from opforge.accelerator.interface import deepspeed_names
 from opforge.accelerator.interface.op_builders import target_for
 from opforge.accelerator.target import Target
 from opforge.errors import BuilderError, OpNotFoundError
@@ -176,19 +176,14 @@ def test_a_table_entry_that_names_no_class_is_an_error(package):
         FakeOps().get_op_builder("WrongBuilder")
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("TransformerBuilder", "; without DeepSpeed torch.nn.TransformerEncoderLayer is such a layer, and torch.nn."),
-        ("GDSBuilder", "; without DeepSpeed AsyncIOBuilder reads and writes files"),
-        ("RaggedOpsBuilder", ". It offers:"),
-    ],
-)
-def test_the_error_for_a_name_of_deepspeeds_says_what_serves_it(name, text):
-    with pytest.raises(OpNotFoundError) as raised:
-        CPUAccelerator().load_op(name)
-    own = f"DeepSpeed has it: deepspeed.ops.op_builder.{name}, also after opforge.compat.deepspeed.install()"
-    assert f"offers no op builder {name!r}. {own}{text}" in str(raised.value)
+@pytest.mark.parametrize("name", ["DeepCompile", "InferenceCutlass", "FlashAttention", "Inference", "GDS"])
+def test_a_builder_that_is_not_made_says_why_and_what_to_use(name):
+    reason, use = deepspeed_names.NOT_MADE[f"{name}Builder"]
+    for spelling in (name, f"{name}Builder"):
+        with pytest.raises(OpNotFoundError) as raised:
+            CPUAccelerator().load_op(spelling)
+        said = f"offers no op builder '{spelling}'. opforge does not make it: {reason}. Instead, {use}. DeepSpeed's own"
+        assert said in str(raised.value)
 
 
 def test_every_builder_of_deepspeed_is_offered_or_has_what_serves_it():
@@ -200,7 +195,7 @@ def test_every_builder_of_deepspeed_is_offered_or_has_what_serves_it():
     names = set(re.findall(r"^class (\w+Builder)\(", sources, re.MULTILINE)) - {"OpBuilder", "CUDAOpBuilder"}
     others = {name for name in names if CPUAccelerator().create_op_builder(name) is None}
     gpu = {"FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder", "QuantizerBuilder"}
-    assert len(names) > 15 and {name for name in others - gpu if not served_by(name)} == set()
+    assert len(names) > 15 and {name for name in others - gpu if not deepspeed_names.served_by(name)} == set()
 
 
 def test_an_op_that_is_loaded_is_not_called_ready_to_build(package, monkeypatch):

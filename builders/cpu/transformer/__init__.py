@@ -1,0 +1,1 @@
+"""The builders of the host's ops for transformers."""

@@ -1,0 +1,18 @@
+"""The builder of the core ops of DeepSpeed's second inference engine."""
+
+from __future__ import annotations
+
+from opforge.builders.base import OpBuilder
+
+
+class InferenceCoreBuilder(OpBuilder):
+    """Activations, norms with a residual, and matrix products: bias_activation, rms_pre_norm, blas_linear and others.
+
+    See ops/csrc/cpu/transformer/inference_core.cpp for the schemas, opforge.ops.transformer.inference_core for the
+    products.
+    """
+
+    name = "inference_core_ops"
+    sources = ["cpu/transformer/inference_core.cpp", "cpu/optimizer.cpp"]
+    python_functions = "opforge.ops.transformer.inference_core:functions"
+    extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]

@@ -1,0 +1,16 @@
+"""The builder of random layerwise token dropping."""
+
+from __future__ import annotations
+
+from opforge.builders.base import OpBuilder
+
+
+class RandomLTDBuilder(OpBuilder):
+    """Random layerwise token dropping: token_sort_, token_gather, token_scatter_, mask_gather_bert, mask_gather_gpt.
+
+    See opforge.ops.transformer.random_ltd for the functions, ops/csrc/cpu/transformer/random_ltd.cpp for the schemas.
+    """
+
+    name = "random_ltd"
+    sources = ["cpu/transformer/random_ltd.cpp", "cpu/optimizer.cpp"]
+    python_functions = "opforge.ops.transformer.random_ltd:functions"

@@ -1,0 +1,17 @@
+"""The builder of the channel biases of images."""
+
+from __future__ import annotations
+
+from opforge.builders.base import OpBuilder
+
+
+class SpatialInferenceBuilder(OpBuilder):
+    """Biases of channels in one pass: nhwc_bias_add, nhwc_bias_add_add, nhwc_bias_add_bias_add.
+
+    See opforge.ops.transformer.spatial for the functions, ops/csrc/cpu/transformer/spatial.cpp for the schema.
+    """
+
+    name = "spatial_inference"
+    sources = ["cpu/transformer/spatial.cpp", "cpu/optimizer.cpp"]
+    python_functions = "opforge.ops.transformer.spatial:functions"
+    extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]

@@ -1,0 +1,185 @@
+// The experts of a ragged batch: their choice, and the way of the tokens to them and back.
+
+#include <torch/csrc/stable/library.h>
+
+#include <vector>
+
+#include "ragged.h"
+
+namespace opforge::cpu {
+namespace {
+
+constexpr int32_t kUnassigned = -1;
+
+// Finds the `top` largest of `count` numbers; of equal ones the first. Writes their numbers and their softmax.
+void choose(const float* x, int64_t count, int64_t top, int32_t* experts, float* scores) {
+    for (int64_t k = 0; k < top; ++k) {
+        int64_t best = -1;
+        for (int64_t i = 0; i < count; ++i) {
+            bool used = false;
+            for (int64_t j = 0; j < k; ++j) used = used || experts[j] == i;
+            if (!used && (best < 0 || x[i] > x[best])) best = i;
+        }
+        experts[k] = static_cast<int32_t>(best);
+    }
+    float sum = 0.0f;
+    for (int64_t i = 0; i < count; ++i) sum += exp_of(x[i] - x[experts[0]]);
+    for (int64_t k = 0; k < top; ++k) scores[k] = exp_of(x[experts[k]] - x[experts[0]]) / sum;
+}
+
+void top_k_gating(StableIValue* stack, uint64_t, uint64_t) {
+    Arguments arguments(stack);
+    for (int i = 0; i < 6; ++i) arguments.tensor();
+    const auto& handles = arguments.handles();
+    const Dense counts = numbers(handles[0], "expert_counts", true), scores = values(handles[1], "scores", true);
+    const Dense experts = numbers(handles[2], "assignments", true), offsets = numbers(handles[3], "offsets", true);
+    const Dense logits = values(handles[4], "logits", false), head = numbers(handles[5], "batch_metadata", false);
+    check_dim(logits, "logits", 2, 2, "[tokens, experts]");
+    check_dim(scores, "scores", 2, 2, "[tokens, top k]");
+    const int64_t rows = logits.size(0), count = logits.size(1), top = scores.size(1);
+    check_sizes(counts, "expert_counts", {count}, "one for each expert");
+    check_sizes(scores, "scores", {rows, top}, "[tokens, top k]");
+    check_sizes(experts, "assignments", {rows, top}, "[tokens, top k]");
+    check_sizes(offsets, "offsets", {rows, top}, "[tokens, top k]");
+    if (scores.kind != DType::Float32) refuse("scores is not float32, expected float32");
+    if (top > count) {
+        refuse("scores has " + std::to_string(top) + " columns, expected at most " + std::to_string(count) +
+               ", the number of experts");
+    }
+    const int64_t tokens = head.numel > 0 ? head.as<const int32_t>()[0] : -1;
+    if (tokens < 0 || tokens > rows) {
+        refuse("batch_metadata has " + std::to_string(tokens) + " tokens, expected 0 to " + std::to_string(rows));
+    }
+    if (top == 0) return;
+    with_dtype(logits.kind, [&](auto type) {
+        using T = typename decltype(type)::type;
+        each_row(tokens, count * 32, [&](int64_t begin, int64_t end) {
+            std::vector<float> row(static_cast<size_t>(count + Vec::kWidth));
+            for (int64_t i = begin; i < end; ++i) {
+                to_floats(logits.as<const T>() + i * count, count, row.data());
+                choose(row.data(), count, top, experts.as<int32_t>() + i * top, scores.as<float>() + i * top);
+            }
+        });
+    });
+    for (int64_t i = 0; i < rows * top; ++i) {
+        int32_t& expert = experts.as<int32_t>()[i];
+        if (i >= tokens * top) expert = kUnassigned;
+        offsets.as<int32_t>()[i] = expert == kUnassigned ? kUnassigned : counts.as<int32_t>()[expert]++;
+    }
+}
+
+void moe_scatter(StableIValue* stack, uint64_t, uint64_t) {
+    Arguments arguments(stack);
+    for (int i = 0; i < 7; ++i) arguments.tensor();
+    const auto& handles = arguments.handles();
+    const Dense out = dense(handles[0], "moe_input", true), sums = dense(handles[1], "expert_count_cumsums", true);
+    const Dense slots = numbers(handles[2], "mapped_slots", true), in = dense(handles[3], "activations", false);
+    const Dense counts = numbers(handles[4], "expert_counts", false);
+    const Dense experts = numbers(handles[5], "assignments", false), offsets = numbers(handles[6], "offsets", false);
+    check_dim(in, "activations", 2, 2, "[tokens, channels]");
+    check_dim(experts, "assignments", 2, 2, "[tokens, top k]");
+    check_dim(counts, "expert_counts", 1, 1, "[experts]");
+    const int64_t tokens = in.size(0), top = experts.size(1), width = in.size(1) * in.item;
+    check_sizes(experts, "assignments", {tokens, top}, "[tokens, top k]");
+    check_sizes(offsets, "offsets", {tokens, top}, "[tokens, top k]");
+    check_sizes(slots, "mapped_slots", {tokens, top}, "[tokens, top k]");
+    check_sizes(out, "moe_input", {tokens * top, in.size(1)}, "[tokens * top k, channels]");
+    check_sizes(sums, "expert_count_cumsums", {counts.numel}, "one for each expert");
+    check_same_dtype(out, "moe_input", in, "activations");
+    if (sums.dtype != aoti_torch_dtype_int64()) refuse("expert_count_cumsums is not int64, expected int64");
+    check_range(experts, "assignments", kUnassigned, counts.numel, "numbers of experts, or -1");
+    std::vector<int64_t> first(static_cast<size_t>(counts.numel) + 1);
+    for (int64_t i = 0; i < counts.numel; ++i) first[i + 1] = first[i] + counts.as<const int32_t>()[i];
+    std::vector<int64_t> places(static_cast<size_t>(tokens * top), kUnassigned);
+    for (int64_t i = 0; i < tokens * top; ++i) {
+        const int32_t expert = experts.as<const int32_t>()[i];
+        if (expert == kUnassigned) continue;
+        places[i] = first[expert] + offsets.as<const int32_t>()[i];
+        if (places[i] >= 0 && places[i] < tokens * top) continue;
+        refuse("offsets and expert_counts lead to row " + std::to_string(places[i]) + " at position " +
+               std::to_string(i) + ", expected 0 to " + std::to_string(tokens * top - 1) + ", the rows of moe_input");
+    }
+    std::copy(first.begin() + 1, first.end(), sums.as<int64_t>());
+    each_row(tokens, 2 * top * width, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin * top; i < end * top; ++i) {
+            slots.as<int32_t>()[i] = static_cast<int32_t>(places[i]);
+            if (places[i] == kUnassigned) continue;
+            std::memcpy(out.as<char>() + places[i] * width, in.as<const char>() + i / top * width,
+                        static_cast<size_t>(width));
+        }
+    });
+}
+
+void moe_gather(StableIValue* stack, uint64_t, uint64_t) {
+    Arguments arguments(stack);
+    for (int i = 0; i < 5; ++i) arguments.tensor();
+    const auto& handles = arguments.handles();
+    const Dense out = values(handles[0], "layer_output", true), in = values(handles[1], "moe_output", false);
+    const Dense scores = values(handles[2], "scores", false), slots = numbers(handles[3], "mapped_slots", false);
+    const Dense counts = numbers(handles[4], "expert_count", true);
+    const bool normalizes = arguments.flag();
+    check_dim(out, "layer_output", 2, 2, "[tokens, channels]");
+    check_dim(slots, "mapped_slots", 2, 2, "[tokens, top k]");
+    const int64_t tokens = out.size(0), columns = out.size(1), top = slots.size(1);
+    check_sizes(slots, "mapped_slots", {tokens, top}, "[tokens, top k]");
+    check_sizes(scores, "scores", {tokens, top}, "[tokens, top k]");
+    check_sizes(in, "moe_output", {tokens * top, columns}, "[tokens * top k, channels]");
+    check_same_dtype(out, "layer_output", in, "moe_output");
+    if (scores.kind != DType::Float32) refuse("scores is not float32, expected float32");
+    check_range(slots, "mapped_slots", kUnassigned, tokens * top, "rows of moe_output, or -1");
+    with_dtype(out.kind, [&](auto type) {
+        using T = typename decltype(type)::type;
+        each_row(tokens, (top + 1) * columns * out.item, [&](int64_t begin, int64_t end) {
+            std::vector<float> weight(static_cast<size_t>(top));
+            for (int64_t i = begin; i < end; ++i) {
+                const int32_t* const slot = slots.as<const int32_t>() + i * top;
+                const float* const score = scores.as<const float>() + i * top;
+                float sum = 0.0f;
+                bool is_assigned = false;
+                for (int64_t k = 0; k < top; ++k) sum += score[k], is_assigned = is_assigned || slot[k] != kUnassigned;
+                if (!is_assigned) continue;
+                for (int64_t k = 0; k < top; ++k) weight[k] = normalizes && sum > 0.0f ? score[k] / sum : score[k];
+                for (int64_t k = 0; k < columns; k += Vec::kWidth) {
+                    Vec total(0.0f);
+                    for (int64_t j = 0; j < top; ++j) {
+                        if (slot[j] == kUnassigned) continue;
+                        const T* const row = in.as<const T>() + slot[j] * columns;
+                        total = fma(load_some(row + k, columns - k), Vec(weight[j]), total);
+                    }
+                    store_some(out.as<T>() + i * columns + k, total, columns - k);
+                }
+            }
+        });
+    });
+    std::fill_n(counts.as<int32_t>(), counts.numel, 0);  // for the next use
+}
+
+constexpr char kGating[] = "tttttt", kScatter[] = "ttttttt", kGather[] = "ttttt";
+
+}  // namespace
+}  // namespace opforge::cpu
+
+STABLE_TORCH_LIBRARY_FRAGMENT(opforge, m) {
+    m.def(
+        "top_k_gating(Tensor(a!) expert_counts, Tensor(b!) scores, Tensor(c!) assignments, Tensor(d!) offsets, Tensor "
+        "logits, Tensor batch_metadata) -> ()");
+    m.def(
+        "moe_scatter(Tensor(a!) moe_input, Tensor(b!) expert_count_cumsums, Tensor(c!) mapped_slots, Tensor "
+        "activations, Tensor expert_counts, Tensor assignments, Tensor offsets) -> ()");
+    m.def(
+        "moe_gather(Tensor(a!) layer_output, Tensor moe_output, Tensor scores, Tensor mapped_slots, Tensor(b!) "
+        "expert_count, bool normalize_scales) -> ()");
+}
+
+// For every backend: tensors on another device get this op's own message.
+STABLE_TORCH_LIBRARY_IMPL(opforge, CompositeExplicitAutograd, m) {
+    m.impl("top_k_gating", OPFORGE_BOXED(&opforge::cpu::top_k_gating));
+    m.impl("moe_scatter", OPFORGE_BOXED(&opforge::cpu::moe_scatter));
+    m.impl("moe_gather", OPFORGE_BOXED(&opforge::cpu::moe_gather));
+}
+
+STABLE_TORCH_LIBRARY_IMPL(opforge, Meta, m) {
+    m.impl("top_k_gating", OPFORGE_BOXED(&opforge::cpu::meta<opforge::cpu::kGating>));
+    m.impl("moe_scatter", OPFORGE_BOXED(&opforge::cpu::meta<opforge::cpu::kScatter>));
+    m.impl("moe_gather", OPFORGE_BOXED(&opforge::cpu::meta<opforge::cpu::kGather>));
+}

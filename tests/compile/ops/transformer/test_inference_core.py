@@ -1,0 +1,254 @@
+"""The core ops of inference against references in float64, with DeepSpeed's arguments."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from opforge.builders.cpu.transformer.inference_core import InferenceCoreBuilder
+from opforge.ops.transformer import reference
+from opforge.testing import OpContract
+
+pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("builds_are_shared")]
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+SHAPES = ((0, 8), (1, 1), (3, 15), (2, 3, 17), (2, 4097))
+EPS = 1e-5
+
+
+def draw(*shape, dtype=torch.float32, seed=0):
+    return (torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * 2).to(dtype)
+
+
+@pytest.fixture(scope="module")
+def op():
+    return InferenceCoreBuilder().load()
+
+
+class CoreContract(OpContract):
+    """An op of this library: schema, fake kernel, torch.compile, layouts, special values."""
+
+    dtypes = DTYPES
+    shapes = ((0, 8), (1, 1), (3, 15), (2, 3, 17), (2, 1025))
+    strided = False
+    function = ""
+
+    def make_op(self):
+        return getattr(InferenceCoreBuilder().load(), self.function)
+
+
+class TestBiasActivation(CoreContract):
+    function = "bias_activation"
+    refused_dtypes = (torch.int64, torch.float64)
+
+    def inputs(self, shape, dtype):
+        return draw(*shape, dtype=dtype), draw(shape[-1], dtype=dtype, seed=1), 2
+
+    def reference(self, activation, bias, act_type):
+        return [functional.silu(activation + bias)]
+
+
+class TestGatedActivation(CoreContract):
+    function = "gated_activation"
+    shapes = ((0, 8), (1, 2), (3, 30), (2, 3, 34), (2, 1026))
+    outputs = ("output",)
+
+    def inputs(self, shape, dtype):
+        out = torch.zeros(*shape[:-1], shape[-1] // 2, dtype=dtype)
+        return out, draw(*shape, dtype=dtype), draw(shape[-1], dtype=dtype, seed=1), 5
+
+    def reference(self, output, values, bias, activation_type):
+        return [reference.gated_activation(values, bias, functional.silu)]
+
+
+class TestPreLayerNorm(CoreContract):
+    function = "pre_layer_norm"
+    outputs = ("res_output", "norm_output")
+    rtol, atol = 2e-2, 2e-2  # bfloat16 of values to 10; what is exact is below
+    shapes = ((0, 8), (3, 15), (2, 3, 17), (2, 1025))
+
+    def inputs(self, shape, dtype):
+        rows = [draw(*shape, dtype=dtype, seed=seed) for seed in range(4)]
+        return (*rows, draw(shape[-1], dtype=dtype, seed=4), draw(shape[-1], dtype=dtype, seed=5), EPS)
+
+    def reference(self, res, out, values, residual, gamma, beta, epsilon):
+        return [values + residual, reference.layer_norm(values + residual, gamma, beta, epsilon)]
+
+
+class TestRmsNorm(CoreContract):
+    function = "rms_norm"
+    outputs = ("norm_output",)
+    rtol, atol = 2e-2, 2e-2
+    shapes = ((0, 8), (3, 15), (2, 3, 17), (2, 1025))
+
+    def inputs(self, shape, dtype):
+        return torch.zeros(shape, dtype=dtype), draw(*shape, dtype=dtype), draw(shape[-1], dtype=dtype, seed=4), EPS
+
+    def reference(self, out, values, gamma, epsilon):
+        return [reference.rms_norm(values, gamma, epsilon)]
+
+
+def assert_no_worse(out, exact, torchs, what=""):
+    """Asserts that the largest error is at most twice that of torch in the same dtype, or half a unit of the result."""
+    if not out.numel():
+        return
+    error, others = (out.double() - exact).abs().max(), (torchs.double() - exact).abs().max()
+    half_a_unit = exact.abs().max() * torch.finfo(out.dtype).eps / 2
+    assert error <= max(2 * others, half_a_unit), f"{what}: {error} is more than twice {others}"
+
+
+def torchs_norms(values, residual, gamma, beta):
+    """Returns torch's layer norm, the sum, the sum's layer norm, the RMS norm, and the sum's RMS norm."""
+    size, total = values.shape[-1:], values + residual
+    layer = [functional.layer_norm(x, size, gamma, beta, EPS) for x in (values, total)]
+    return (layer[0], total, layer[1], *(functional.rms_norm(x, size, gamma, EPS) for x in (values, total)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_norms_with_deepspeeds_arguments(op, dtype, shape):
+    values, residual = draw(*shape, dtype=dtype), draw(*shape, dtype=dtype, seed=1)
+    gamma, beta = draw(shape[-1], dtype=dtype, seed=2), draw(shape[-1], dtype=dtype, seed=3)
+    outs = [torch.empty_like(values) for _ in range(8)]
+    op.layer_norm(outs[0], values, gamma, beta, EPS)
+    op.pre_layer_norm(outs[1], outs[2], values, residual, gamma, beta, EPS)
+    op.post_layer_norm(outs[3], values, residual, gamma, beta, EPS)
+    op.rms_norm(outs[4], values, gamma, EPS)
+    op.rms_pre_norm(outs[5], outs[6], values, residual, gamma, EPS)
+    double = [tensor.double() for tensor in (values, residual, gamma, beta)]
+    total = double[0] + double[1]
+    exact = (
+        reference.layer_norm(double[0], double[2], double[3], EPS),
+        total,
+        reference.layer_norm(total, double[2], double[3], EPS),
+        reference.rms_norm(double[0], double[2], EPS),
+        reference.rms_norm(total, double[2], EPS),
+    )
+    torchs = torchs_norms(values, residual, gamma, beta)
+    places = {"layer": (0, 0), "residual": (1, 1), "pre": (2, 2), "post": (3, 2), "rms": (4, 3), "rms pre": (5, 4)}
+    for name, (ours, theirs) in places.items():
+        assert_no_worse(outs[ours], exact[theirs], torchs[theirs], name)
+    assert torch.equal(outs[6], outs[1])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_outputs_may_be_the_inputs_memory(op, dtype):
+    values, residual, gamma = draw(3, 1025, dtype=dtype), draw(3, 1025, dtype=dtype, seed=1), draw(1025, dtype=dtype)
+    expected = [torch.empty_like(values) for _ in range(2)]
+    op.rms_pre_norm(*expected, values, residual, gamma, EPS)
+    op.rms_pre_norm(values, residual, values, residual, gamma, EPS)
+    assert torch.equal(values, expected[0]) and torch.equal(residual, expected[1])
+
+
+def gelu(x):
+    return functional.gelu(x, approximate="tanh")
+
+
+ACTIVATIONS = {0: gelu, 1: functional.relu, 2: functional.silu, 6: lambda x: x}
+GATES = {3: gelu, 4: functional.relu, 5: functional.silu}
+
+
+@pytest.mark.parametrize("with_bias", [True, False])
+@pytest.mark.parametrize("number", ACTIVATIONS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_bias_and_activation(op, shape, dtype, number, with_bias):
+    values, bias = draw(*shape, dtype=dtype), draw(shape[-1], dtype=dtype, seed=1) if with_bias else None
+    torchs, exact = (
+        ACTIVATIONS[number](convert(values) if bias is None else convert(values) + convert(bias))
+        for convert in (torch.Tensor.clone, torch.Tensor.double)
+    )
+    op.bias_activation(values, bias, number)
+    assert_no_worse(values, exact, torchs)
+
+
+@pytest.mark.parametrize("number", ACTIVATIONS)
+def test_activations_of_all_magnitudes(op, number):
+    values = torch.cat([torch.linspace(-120, 120, 100_001), torch.tensor([torch.inf, -0.0, 0.0, 1e-38, -1e-30])])
+    exact, torchs = ACTIVATIONS[number](values.double()), ACTIVATIONS[number](values)
+    out = values.view(1, -1).clone()
+    op.bias_activation(out, None, number)
+    finite = exact.isfinite()
+    assert_no_worse(out[0][finite], exact[finite], torchs[finite])
+    assert torch.equal(out[0][~finite], torchs[~finite])
+
+
+@pytest.mark.parametrize("with_bias", [True, False])
+@pytest.mark.parametrize("number", GATES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(0, 8), (1, 2), (3, 30), (2, 3, 34), (2, 8194)])
+def test_gated_activation(op, shape, dtype, number, with_bias):
+    values, bias = draw(*shape, dtype=dtype), draw(shape[-1], dtype=dtype, seed=1) if with_bias else None
+    out = values.new_empty(*shape[:-1], shape[-1] // 2)
+    op.gated_activation(out, values, bias, number)
+    exact = reference.gated_activation(values.double(), None if bias is None else bias.double(), GATES[number])
+    assert_no_worse(out, exact, reference.gated_activation(values, bias, GATES[number]))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(0, 8), (1, 1), (2, 15, 17), (1, 33, 64)])
+@pytest.mark.parametrize("transposed", [True, False])
+def test_products(op, dtype, shape, transposed):
+    op.create_handle()
+    values, weights = draw(*shape, dtype=dtype), draw(5, shape[-1], dtype=dtype, seed=1)
+    weights = weights.t().contiguous().t() if transposed else weights
+    out = values.new_empty(*shape[:-1], 5)
+    op.blas_linear(out, values, weights)
+    torch.testing.assert_close(out, functional.linear(values, weights))
+    if values.dim() == 3:
+        out, right = values.new_empty(*shape[:-1], 7), draw(shape[0], shape[-1], 7, dtype=dtype, seed=2)
+        op.blas_4d_matmul(out, right, values)
+        torch.testing.assert_close(out, values @ right)
+
+
+ROW = torch.ones(4)
+ERRORS = [
+    (lambda op: op.bias_activation(torch.ones(2, 4), None, 3), r"act_type is 3, expected 0 \(GELU\), 1 \(ReLU\), 2"),
+    (lambda op: op.bias_activation(torch.ones(2, 4), torch.ones(3), 0), r"bias has shape \[3\], expected \[4\]: one"),
+    (lambda op: op.bias_activation(torch.ones(4, 2).t(), None, 0), "activation is not contiguous: pass .contig"),
+    (lambda op: op.bias_activation(torch.ones(2, 4).double(), None, 0), "activation is float64, expected float32, bf"),
+    (
+        lambda op: op.gated_activation(torch.ones(2, 4), torch.ones(2, 8), None, 0),
+        r"activation_type is 0, expected 3 \(",
+    ),
+    (
+        lambda op: op.gated_activation(torch.ones(2, 3), torch.ones(2, 8), None, 3),
+        r"output has shape \[2, 3\] and input",
+    ),
+    (
+        lambda op: op.rms_norm(torch.ones(2, 4), torch.ones(2, 4), ROW.half(), EPS),
+        "gamma and norm_input differ in dtyp",
+    ),
+    (
+        lambda op: op.rms_norm(torch.ones(3, 4), torch.ones(2, 4), ROW, EPS),
+        r"the output has shape \[3, 4\], expected \[",
+    ),
+    (
+        lambda op: op.pre_layer_norm(torch.ones(2, 4), torch.ones(2, 4), torch.ones(2, 4), ROW, ROW, ROW, EPS),
+        r"the residual has shape \[4\], expected \[2, 4\], that of input",
+    ),
+    (
+        lambda op: op.blas_linear(torch.ones(2, 4), torch.ones(2, 3), torch.ones(4, 2)),
+        r"weights has shape \(4, 2\) and ",
+    ),
+    (
+        lambda op: op.blas_linear(torch.ones(2, 5), torch.ones(2, 3), torch.ones(4, 3)),
+        r"the output has shape \(2, 5\) an",
+    ),
+    (
+        lambda op: op.blas_linear(torch.ones(2, 4), torch.ones(2, 3), torch.ones(4, 3).half()),
+        "the output is torch.float32 on cpu and an input torch.float16 on cpu, expected one dtype and device",
+    ),
+    (
+        lambda op: op.blas_4d_matmul(torch.ones(1, 2, 2), torch.ones(1, 3, 2), torch.ones(1, 2, 2)),
+        r"A has shape \(1, 2, ",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), ERRORS)
+def test_errors_state_what_was_expected(op, call, message):
+    with pytest.raises((RuntimeError, ValueError), match=message):
+        call(op)
+
+
+def test_the_quantized_product_of_deepspeed_is_not_here(op):
+    assert not hasattr(op, "cuda_wf6af16_linear")

@@ -1,0 +1,298 @@
+"""The ops of ragged batches against references in float64, with DeepSpeed's arguments."""
+
+import pytest
+import torch
+from support.ragged.batches import RaggedBatch
+
+from opforge.builders.cpu.transformer.ragged_ops import RaggedOpsBuilder
+from opforge.testing import OpContract
+
+pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("builds_are_shared")]
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+BATCHES = ([(1, 0)], [(0, 3), (5, 0)], [(15, 17), (1, 4097), (17, 0)], [(33, 1)])
+
+
+@pytest.fixture(scope="module")
+def op():
+    return RaggedOpsBuilder().load()
+
+
+def draw(*shape, dtype=torch.float32, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def integers(*values):
+    return torch.tensor(values, dtype=torch.int32)
+
+
+class TestMoeGather(OpContract):
+    """One op for all: schema, fake kernel, torch.compile, layouts."""
+
+    shapes = ((0, 8), (1, 1), (3, 15), (2, 1025))
+    dtypes = DTYPES
+    refused_dtypes = (torch.float64,)
+    strided = False
+    special_values = False  # scores are of another dtype than the rest
+    outputs = ("layer_output",)
+    rtol, atol = 2e-2, 2e-2
+
+    def make_op(self):
+        return RaggedOpsBuilder().load().moe_gather
+
+    def inputs(self, shape, dtype):
+        rows, scores = draw(2 * shape[0], shape[1], dtype=dtype), draw(shape[0], 2).abs() + 0.1
+        slots = torch.randperm(2 * shape[0]).to(torch.int32).view(-1, 2)
+        return torch.zeros(shape, dtype=dtype), rows, scores, slots, integers(3, 1), True
+
+    def reference(self, output, rows, scores, slots, counts, normalize):
+        scores = scores / scores.sum(1, keepdim=True)
+        return [(rows[slots.long()] * scores[..., None]).sum(1), torch.zeros_like(counts)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("tokens", "experts", "top"), [(0, 4, 1), (1, 1, 1), (17, 8, 2), (433, 128, 4), (15, 64, 8)])
+def test_tokens_go_to_experts_and_come_back(op, dtype, tokens, experts, top):
+    rows, padded = tokens + 3, draw(tokens + 3, experts, dtype=dtype)
+    counts, scores = torch.zeros(experts, dtype=torch.int32), torch.empty(rows, top)
+    chosen, offsets = torch.empty(rows, top, dtype=torch.int32), torch.empty(rows, top, dtype=torch.int32)
+    op.top_k_gating(counts, scores, chosen, offsets, padded, integers(tokens, 1))
+    exact = padded.double().softmax(1)[:tokens]
+    order = padded[:tokens].float().sort(dim=1, descending=True, stable=True).indices[:, :top]
+    assert torch.equal(chosen[:tokens].long(), order) and bool((chosen[tokens:] == -1).all())
+    torch.testing.assert_close(scores[:tokens].double(), exact.gather(1, order), rtol=1e-6, atol=1e-7)
+    assert torch.equal(counts, torch.bincount(order.flatten(), minlength=experts).to(torch.int32))
+    assert bool((offsets[tokens:] == -1).all())
+
+    activations = draw(rows, 33, dtype=dtype, seed=1)
+    spread, sums = torch.full((rows * top, 33), 7.0).to(dtype), torch.empty(experts, dtype=torch.int64)
+    slots = torch.empty(rows, top, dtype=torch.int32)
+    op.moe_scatter(spread, sums, slots, activations, counts, chosen, offsets)
+    assert torch.equal(sums, counts.long().cumsum(0))
+    assert sorted(slots[:tokens].flatten().tolist()) == list(range(tokens * top))
+    for token in range(tokens):
+        for slot, expert in zip(slots[token].tolist(), chosen[token].tolist(), strict=True):
+            assert (sums[expert - 1] if expert else 0) <= slot < sums[expert]
+            assert torch.equal(spread[slot], activations[token])
+
+    out = torch.full((rows, 33), 5.0).to(dtype)
+    op.moe_gather(out, spread, scores, slots, counts, True)
+    torch.testing.assert_close(out[:tokens], activations[:tokens])
+    assert bool((out[tokens:] == 5).all()) and not counts.any()
+
+
+def test_of_equal_logits_the_first_expert_is_chosen(op):
+    counts, outs = integers(2, 0, 0), [torch.empty(3, 2, dtype=torch.int32) for _ in range(2)]
+    op.top_k_gating(counts, torch.empty(3, 2), *outs, torch.zeros(3, 3), integers(3, 1))
+    assert outs[0].tolist() == [[0, 1]] * 3
+    assert outs[1][:, 0].tolist() == [2, 3, 4]  # the counts go on from what they were
+    assert counts.tolist() == [5, 3, 0]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("ids", [torch.int32, torch.int64])
+@pytest.mark.parametrize("shift", [-2, 0, 2])
+@pytest.mark.parametrize("sequences", BATCHES)
+def test_embeddings_with_and_without_positions(op, dtype, ids, shift, sequences):
+    batch = RaggedBatch(sequences, padding=2)
+    words, table, places = (
+        torch.arange(batch.tokens + 2).to(ids) % 50,
+        draw(50, 33, dtype=dtype),
+        draw(40, 33, dtype=dtype, seed=1),
+    )
+    out = torch.full((batch.tokens + 2, 33), 7.0).to(dtype)
+    op.ragged_embed(out, words, table, None, shift, *batch.described)
+    assert torch.equal(out[: batch.tokens], table[words[: batch.tokens].long()])
+    assert bool((out[batch.tokens :] == 7).all())
+    op.ragged_embed(out, words, table, places, shift, *batch.described)
+    positions = torch.tensor([position for _, _, position, _, _ in batch.places()], dtype=torch.int64) + shift
+    expected = table[words[: batch.tokens].long()] + places[positions.clamp(0, 39)]
+    assert torch.equal(out[: batch.tokens], expected) and bool((out[batch.tokens :] == 7).all())
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.float64])
+def test_the_last_token_of_each_sequence(op, dtype):
+    batch = RaggedBatch([(1, 0), (15, 3), (17, 0)], padding=4)
+    values, out = draw(batch.tokens + 4, 33).to(dtype), torch.full((5, 33), 7.0).to(dtype)
+    op.gather_for_logits(out, values, batch.metadata, batch.states)
+    assert torch.equal(out[:3], values[[0, 15, 32]]) and bool((out[3:] == 7).all())
+
+
+def rotated(rows, positions, frequencies, size):
+    """Returns rows of heads in which the pairs (i, i + half) were rotated by position * frequency, in float64."""
+    heads = rows.double().view(rows.shape[0], -1, size).clone()
+    half = len(frequencies)
+    angles = (positions.float()[:, None] * frequencies.float()).double()[:, None]
+    first, second = heads[..., :half].clone(), heads[..., half : 2 * half].clone()
+    heads[..., :half] = first * angles.cos() - second * angles.sin()
+    heads[..., half : 2 * half] = second * angles.cos() + first * angles.sin()
+    return heads.flatten(1)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("form", ["copied", "rotary", "part", "trained"])
+@pytest.mark.parametrize("sequences", BATCHES)
+def test_keys_and_values_are_put_into_pages(op, dtype, form, sequences):
+    size, heads, group = 16, 2, 3
+    batch = RaggedBatch(sequences, padding=1)
+    qkv = draw(batch.tokens + 1, (group + 2) * heads * size, dtype=dtype)
+    q, k, v = qkv.clone().split([group * heads * size, heads * size, heads * size], 1)
+    cache = torch.full((batch.pages, batch.block, 2, heads, size), 7.0).to(dtype)
+    positions = torch.tensor([position for _, _, position, _, _ in batch.places()], dtype=torch.int64)
+    if form == "copied":
+        op.linear_kv_copy(cache, q, k, v, *batch.described)
+        frequencies = torch.empty(0)
+    elif form == "trained":
+        frequencies = draw(size // 2, seed=4).abs() / 100
+        op.kv_trained_rotary_embeddings(cache, q, k, v, frequencies, *batch.described)
+    else:
+        dimension = size if form == "rotary" else 8
+        frequencies = (10000.0 ** (-torch.arange(0, dimension, 2, dtype=torch.float64) / dimension)).to(dtype)
+        op.kv_rotary_embeddings(cache, q, k, v, dimension, 10000.0, *batch.described)
+    tokens = slice(0, batch.tokens)
+    parts = qkv.split([group * heads * size, heads * size, heads * size], 1)
+    of_q, of_k = (rotated(part[tokens], positions, frequencies, size) for part in parts[:2])
+    limit = 1e-5 if dtype == torch.float32 else 4 * torch.finfo(dtype).eps
+    torch.testing.assert_close(q[tokens].double(), of_q, rtol=limit, atol=limit)
+    assert torch.equal(q[batch.tokens :], parts[0][batch.tokens :])
+    expected = torch.full_like(cache, 7.0).double()
+    for token, _, _, page, slot in batch.places():
+        expected[page, slot, 0] = of_k[token].view(heads, size)
+        expected[page, slot, 1] = parts[2][token].double().view(heads, size)
+    torch.testing.assert_close(cache.double(), expected, rtol=limit, atol=limit)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(("size", "heads", "group"), [(16, 1, 1), (80, 2, 3), (64, 1, 8)])
+@pytest.mark.parametrize("sequences", BATCHES)
+def test_attention_over_pages(op, dtype, causal, size, heads, group, sequences):
+    batch = RaggedBatch(sequences, block=8, seed=1)
+    q = draw(batch.tokens, heads * group * size, dtype=dtype)
+    cache = draw(batch.pages, 8, 2, heads, size, dtype=dtype, seed=2)
+    atoms = torch.zeros(batch.tokens + 1, 8, dtype=torch.int32)
+    count = op.build_atoms(atoms, batch.metadata, batch.states, batch.pointers, 4, 8)
+    assert count == sum(-(-tokens // 4) for tokens, _ in sequences)
+    out = torch.full_like(q, 7.0)
+    op.flash_attn_by_atoms(out, q, cache[:, :, 0], cache[:, :, 1], atoms[:count], size**-0.5, causal)
+    start = 0
+    for number, (tokens, seen) in enumerate(sequences):
+        keys, values = cache.double()[batch.lists[number].long()].flatten(0, 1)[: seen + tokens].unbind(1)
+        queries = q[start : start + tokens].double().view(tokens, heads, group, size)
+        scores = torch.einsum("thgd,khd->hgtk", queries, keys) * size**-0.5
+        # Without the mask of causality the queries of an atom see all tokens to its last one.
+        last = torch.arange(tokens) if causal else (torch.arange(tokens) // 4 * 4 + 3).clamp(max=tokens - 1)
+        hidden = torch.arange(seen + tokens)[None] > (seen + last)[:, None]
+        weights = scores.masked_fill(hidden, -torch.inf).softmax(-1)
+        expected = torch.einsum("hgtk,khd->thgd", weights, values).flatten(1)
+        limit = 2e-6 if dtype == torch.float32 else torch.finfo(dtype).eps
+        torch.testing.assert_close(out[start : start + tokens].double(), expected, rtol=limit, atol=limit)
+        start += tokens
+
+
+def bad_cache(op, **changes):
+    batch = RaggedBatch([(3, 2)])
+    state = {"q": torch.zeros(3, 32), "k": torch.zeros(3, 16), "v": torch.zeros(3, 16), "dimension": 16}
+    state |= {"cache": torch.zeros(batch.pages, 4, 2, 1, 16), **changes}
+    for name, value in changes.items():
+        if name in ("page", "token", "owner"):
+            target = {"page": batch.lists[0], "token": batch.metadata, "owner": batch.owners}[name]
+            target[0] = value
+    tensors = [state[name] for name in ("cache", "q", "k", "v")]
+    try:
+        op.kv_rotary_embeddings(*tensors, state["dimension"], 1e4, *batch.described)
+    finally:
+        assert not state["cache"].any()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"page": 9}, "sequence 0 has page 9, expected 0 to 2, the pages of kv_cache"),
+        ({"token": 4}, "batch_metadata has 4 tokens, expected 0 to 3, the rows of the tensors"),
+        ({"owner": 1}, "tokens_to_seq has 1 at position 0, expected 0 to 0: numbers of sequences"),
+        ({"dimension": 18}, "rotary_dim is 18, expected at most 16, the head size"),
+        ({"dimension": 3}, "rotary_dim is 3, expected an even number"),
+        ({"k": torch.zeros(3, 8)}, r"k has shape \[3, 8\], expected \[3, 16\]: \[tokens of q, heads"),
+        ({"q": torch.zeros(3, 20)}, r"q has shape \[3, 20\], expected as many heads as a multiple of the 1"),
+        ({"q": torch.zeros(32, 3).t()}, r"q has shape \[3, 32\], expected rows \[tokens, channels\] whose channels"),
+        ({"k": torch.zeros(3, 16).half()}, "q, k or v and kv_cache differ in dtype"),
+    ],
+)
+def test_errors_of_the_cache_come_before_anything_is_written(op, changes, message):
+    with pytest.raises(RuntimeError, match=message):
+        bad_cache(op, **changes)
+
+
+def attend(op, **changes):
+    batch = RaggedBatch([(3, 2)])
+    atoms = torch.zeros(1, 8, dtype=torch.int32)
+    op.build_atoms(atoms, batch.metadata, batch.states, batch.pointers, 4, changes.get("block", 4))
+    if "page" in changes:
+        batch.lists[0][0] = changes["page"]
+    q, keys = torch.zeros(changes.get("tokens", 3), 32), torch.zeros(batch.pages, 4, 1, 16)
+    op.flash_attn_by_atoms(torch.zeros_like(q), q, keys, keys, atoms, 1.0, True)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda op: attend(op, page=-1), "atom 0 has page -1, expected 0 to 2, the pages of k"),
+        (lambda op: attend(op, tokens=2), "atom 0 has queries 0 to 3, expected some of the 2 rows of q"),
+        (lambda op: attend(op, block=2), "atom 0 has 3 pages for 5 tokens, expected pages of 4 tokens"),
+        (
+            lambda op: op.build_atoms(
+                torch.zeros(1, 8, dtype=torch.int32),
+                integers(9, 1),
+                integers(0, 9, 0, 0).view(1, 4),
+                torch.zeros(1, dtype=torch.int64),
+                4,
+                4,
+            ),
+            "atoms has 1 rows, expected 3 or more: one for each 4 tokens of a sequence",
+        ),
+        (
+            lambda op: op.ragged_embed(
+                torch.zeros(1, 4), integers(9), torch.zeros(5, 4), None, 0, *RaggedBatch([(1, 0)]).described
+            ),
+            "input_ids has 9 at position 0, expected 0 to 4: rows of embedding_weight",
+        ),
+        (
+            lambda op: op.gather_for_logits(
+                torch.zeros(1, 4), torch.zeros(2, 4), integers(0, 1), torch.zeros(1, 4, dtype=torch.int32)
+            ),
+            "sequence 0 has no token, expected one or more: it has no last token",
+        ),
+        (
+            lambda op: op.top_k_gating(
+                integers(0, 0),
+                torch.zeros(1, 3),
+                integers(0, 0, 0)[None],
+                integers(0, 0, 0)[None],
+                torch.zeros(1, 2),
+                integers(1, 1),
+            ),
+            "scores has 3 columns, expected at most 2, the number of experts",
+        ),
+        (
+            lambda op: op.moe_scatter(
+                torch.zeros(1, 4),
+                torch.zeros(2, dtype=torch.int64),
+                integers(0)[None],
+                torch.zeros(1, 4),
+                integers(1, 0),
+                integers(2)[None],
+                integers(0)[None],
+            ),
+            "assignments has 2 at position 0, expected -1 to 1: numbers of experts, or -1",
+        ),
+        (
+            lambda op: op.moe_gather(
+                torch.zeros(1, 4), torch.zeros(1, 4), torch.zeros(1, 1), integers(1)[None], integers(0), True
+            ),
+            "mapped_slots has 1 at position 0, expected -1 to 0: rows of moe_output, or -1",
+        ),
+    ],
+)
+def test_errors_state_what_was_expected(op, call, message):
+    with pytest.raises(RuntimeError, match=message):
+        call(op)
