@@ -1,4 +1,4 @@
-"""The op library's front ends: torch optimizers whose steps run in opforge's own kernels, and a quantizer.
+"""The op library's front ends: optimizers whose steps run in opforge's own kernels, a quantizer, attention.
 
 Importing this package imports nothing else. A front end, and torch with it, is imported when its name is first used.
 """
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opforge import lazy
 
 if TYPE_CHECKING:
+    from .evoformer import evoformer_attention
     from .fp_quantizer import FPQuantizer
     from .optimizers.cpu_adagrad import CPUAdagrad
     from .optimizers.cpu_adam import CPUAdam
@@ -18,7 +19,16 @@ if TYPE_CHECKING:
     from .optimizers.fused_lamb import FusedLamb
     from .optimizers.fused_lion import FusedLion
 
-__all__ = ["CPUAdagrad", "CPUAdam", "CPULion", "FPQuantizer", "FusedAdam", "FusedLamb", "FusedLion"]
+__all__ = [
+    "CPUAdagrad",
+    "CPUAdam",
+    "CPULion",
+    "FPQuantizer",
+    "FusedAdam",
+    "FusedLamb",
+    "FusedLion",
+    "evoformer_attention",
+]
 
 _MODULES = {
     "CPUAdagrad": "optimizers.cpu_adagrad",
@@ -28,5 +38,6 @@ _MODULES = {
     "FusedAdam": "optimizers.fused_adam",
     "FusedLamb": "optimizers.fused_lamb",
     "FusedLion": "optimizers.fused_lion",
+    "evoformer_attention": "evoformer",
 }
 __getattr__, __dir__ = lazy.names(__name__, _MODULES)

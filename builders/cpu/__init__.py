@@ -9,6 +9,7 @@ BUILDERS: dict[str, str] = {
     "CPUAdagradBuilder": "opforge.builders.cpu.adagrad:CPUAdagradBuilder",
     "CPUAdamBuilder": "opforge.builders.cpu.adam:CPUAdamBuilder",
     "CPULionBuilder": "opforge.builders.cpu.lion:CPULionBuilder",
+    "EvoformerAttnBuilder": "opforge.builders.cpu.evoformer_attn:EvoformerAttnBuilder",
     "FPQuantizerBuilder": "opforge.builders.cpu.fp_quantizer:FPQuantizerBuilder",
     "FusedAdamBuilder": "opforge.builders.cpu.fused_adam:FusedAdamBuilder",
     "FusedLambBuilder": "opforge.builders.cpu.fused_lamb:FusedLambBuilder",
