@@ -17,6 +17,7 @@ BUILDERS: dict[str, str] = {
     "PinMemoryBuilder": "opforge.builders.cpu.pin_memory:PinMemoryBuilder",
     "QuantizerBuilder": "opforge.builders.cpu.quantizer:QuantizerBuilder",
     "ShareMemCommBuilder": "opforge.builders.cpu.share_mem_comm:ShareMemCommBuilder",
+    "SparseAttnBuilder": "opforge.builders.cpu.sparse_attn:SparseAttnBuilder",
     "UtilsBuilder": "opforge.builders.cpu.byte_tensor:UtilsBuilder",
 }
 UNLISTED = (
