@@ -17,7 +17,7 @@ OPTIONS = "Tensor? offsets, Tensor? columns, int block, int multiplied, float sc
 SCHEMA = f"attention(Tensor q, Tensor k, Tensor v, Tensor[] biases, {OPTIONS}) -> (Tensor, Tensor)"
 BACKWARD_SCHEMA = (
     "attention_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor out, Tensor log_sums, Tensor[] biases, "
-    f"bool[] wanted, {OPTIONS}) -> Tensor[]"
+    f"bool[] bias_needs, {OPTIONS}) -> Tensor[]"
 )
 
 
@@ -121,7 +121,7 @@ def _backward(
     out: Tensor,
     log_sums: Tensor,
     biases: list[Tensor],
-    wanted: list[bool],
+    bias_needs: list[bool],
     offsets: Tensor | None,
     columns: Tensor | None,
     block: int,
@@ -133,15 +133,15 @@ def _backward(
     lists = () if offsets is None else (offsets, columns, block)
     gradients = [torch.empty_like(tensor) for tensor in _dense((q, k, v))]
     biases = [bias.contiguous() for bias in biases]
-    sums = _sums(biases, wanted)
+    sums = _sums(biases, bias_needs)
     inputs = (*_dense((dout, q, k, v, out)), log_sums, torch.empty_like(log_sums), biases, multiplied)
     backward(*gradients, sums, *inputs, *lists, scale, causal)
     return gradients + [total.to(bias.dtype) for total, bias in zip(sums, biases, strict=True)]
 
 
-def _sums(biases: list[Tensor], wanted: list[bool]) -> list[Tensor]:
-    """Returns memory for the gradients of biases, in float32: empty for those that are not wanted."""
-    shapes = [bias.shape if needed else (0,) for bias, needed in zip(biases, wanted, strict=True)]
+def _sums(biases: list[Tensor], bias_needs: list[bool]) -> list[Tensor]:
+    """Returns memory for the gradients of biases, in float32: empty for those without a gradient."""
+    shapes = [bias.shape if needed else (0,) for bias, needed in zip(biases, bias_needs, strict=True)]
     return [bias.new_empty(shape, dtype=torch.float32) for bias, shape in zip(biases, shapes, strict=True)]
 
 
@@ -153,17 +153,17 @@ def _fake_backward(
     out: Tensor,
     log_sums: Tensor,
     biases: list[Tensor],
-    wanted: list[bool],
+    bias_needs: list[bool],
     *_options: Any,
 ) -> list[Tensor]:
     gradients = [torch.empty_like(tensor) for tensor in _dense((q, k, v))]
-    sums = _sums([bias.contiguous() for bias in biases], wanted)
+    sums = _sums([bias.contiguous() for bias in biases], bias_needs)
     return gradients + [total.to(bias.dtype) for total, bias in zip(sums, biases, strict=True)]
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     q, k, v, biases, offsets, columns, *ctx.options = inputs
-    ctx.wanted = [bias.requires_grad for bias in biases]
+    ctx.bias_needs = [bias.requires_grad for bias in biases]
     ctx.has_blocks = offsets is not None
     ctx.mark_non_differentiable(output[1])
     ctx.set_materialize_grads(False)
@@ -176,8 +176,8 @@ def _autograd(ctx: Any, dout: Tensor | None, _log_sums: None) -> Any:
     lists, biases = (others[:2], others[2:]) if ctx.has_blocks else ([None, None], others)
     if dout is None:
         return None, None, None, [None] * len(biases), *[None] * 6
-    results = _gradient(dout, q, k, v, out, log_sums, biases, ctx.wanted, *lists, *ctx.options)
-    of_biases = [total if needed else None for total, needed in zip(results[3:], ctx.wanted, strict=True)]
+    results = _gradient(dout, q, k, v, out, log_sums, biases, ctx.bias_needs, *lists, *ctx.options)
+    of_biases = [total if needed else None for total, needed in zip(results[3:], ctx.bias_needs, strict=True)]
     return *results[:3], of_biases, *[None] * 6
 
 

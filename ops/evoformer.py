@@ -29,12 +29,12 @@ def evoformer_attention(q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor
 
     Raises RuntimeError for shapes, dtypes or devices that do not fit.
     """
-    given = [bias for bias in biases if bias is not None]
-    if len(given) > MOST_BIASES:
+    present = [bias for bias in biases if bias is not None]
+    if len(present) > MOST_BIASES:
         raise RuntimeError(
-            f"biases has {len(given)} tensors, expected at most {MOST_BIASES}: add some of them up before"
+            f"biases has {len(present)} tensors, expected at most {MOST_BIASES}: add some of them up before"
         )
-    return core(q, k, v, given)[0]
+    return core(q, k, v, present)[0]
 
 
 def attention(op: Any, q: Tensor, k: Tensor, v: Tensor, bias1: Tensor, bias2: Tensor, o: Tensor, lse: Tensor) -> None:

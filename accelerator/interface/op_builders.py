@@ -23,6 +23,13 @@ HOST = "cpu"
 HOST_BUILDERS = "opforge.builders.cpu"
 """The host's builder package. Every accelerator offers its ops: state that is moved off a device is updated there."""
 
+NOT_MADE = {
+    "DeepCompileBuilder": "it is tied to NCCL and to torch's c10d, inside DeepSpeed's engine",
+    "FlashAttentionBuilder": "it wraps a closed library of the vendor",
+    "InferenceCutlassBuilder": "it links a library without sources",
+}
+"""DeepSpeed's builders that opforge has no op for, and will not have -> why."""
+
 
 class BuilderLink(Devices):
     """The op-builder part of the interface.
@@ -93,7 +100,7 @@ class BuilderLink(Devices):
             if builder is None:
                 readiness = {name: self._readiness(name) for name in sorted(self.op_builders())}
                 refused = self.op_builder_problems() | self._external_builders().of_others(class_name)
-                raise OpNotFoundError(class_name, self.name, readiness, refused)
+                raise OpNotFoundError(class_name, self.name, readiness, refused, NOT_MADE.get(class_name, ""))
             return builder.load(verbose=verbose)
         except BaseException as error:
             from opforge import tracebacks

@@ -16,6 +16,7 @@ CASES: dict[str, str] = {
     "CPUAdagradBuilder": "opforge.ops.optimizers.cases:CPU_ADAGRAD",
     "CPUAdamBuilder": "opforge.ops.optimizers.cases:CPU_ADAM",
     "CPULionBuilder": "opforge.ops.optimizers.cases:CPU_LION",
+    "EvoformerAttnBuilder": "opforge.ops.attention_cases:EVOFORMER",
     "FPQuantizerBuilder": "opforge.ops.fp_quantizer_cases:FP_QUANTIZER",
     "FusedAdamBuilder": "opforge.ops.optimizers.cases:FUSED_ADAM",
     "FusedLambBuilder": "opforge.ops.optimizers.cases:FUSED_LAMB",
@@ -23,6 +24,7 @@ CASES: dict[str, str] = {
     "PinMemoryBuilder": "opforge.ops.pinned_cases:PIN_MEMORY",
     "QuantizerBuilder": "opforge.ops.quantizer_cases:QUANTIZER",
     "ShareMemCommBuilder": "opforge.ops.shm.cases:SHARE_MEM_COMM",
+    "SparseAttnBuilder": "opforge.ops.attention_cases:SPARSE",
     "UtilsBuilder": "opforge.ops.byte_tensor_cases:UTILS",
 }
 """Builder -> "module:name" of its cases, a tuple of Case. The modules import torch only when a case runs."""

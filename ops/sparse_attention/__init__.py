@@ -12,26 +12,19 @@ from opforge import lazy
 
 if TYPE_CHECKING:
     from .bert import BertSparseSelfAttention, SparseAttentionUtils
-    from .configs import (
-        BigBirdSparsityConfig,
-        BSLongformerSparsityConfig,
-        DenseSparsityConfig,
-        FixedSparsityConfig,
-        LocalSlidingWindowSparsityConfig,
-        SparsityConfig,
-        VariableSparsityConfig,
-    )
+    from .configs import DenseSparsityConfig, FixedSparsityConfig, SparsityConfig, VariableSparsityConfig
     from .products import MatMul
     from .self_attention import SparseSelfAttention, sparse_attention
+    from .sliding_configs import BigBirdSparsityConfig, BSLongformerSparsityConfig, LocalSlidingWindowSparsityConfig
     from .softmaxes import Softmax
 
 _MODULES = {
-    "BSLongformerSparsityConfig": "configs",
+    "BSLongformerSparsityConfig": "sliding_configs",
     "BertSparseSelfAttention": "bert",
-    "BigBirdSparsityConfig": "configs",
+    "BigBirdSparsityConfig": "sliding_configs",
     "DenseSparsityConfig": "configs",
     "FixedSparsityConfig": "configs",
-    "LocalSlidingWindowSparsityConfig": "configs",
+    "LocalSlidingWindowSparsityConfig": "sliding_configs",
     "MatMul": "products",
     "Softmax": "softmaxes",
     "SparseAttentionUtils": "bert",

@@ -52,14 +52,14 @@ def sdd_segment(op: Any, layout: Tensor, start_width: int) -> list[tuple[int, Te
     numbers = (layout != 0).flatten().cumsum(0).to(torch.int32).sub_(1).view_as(layout).contiguous()
     squares = torch.empty((layout.shape[0], max(layout[0].numel(), 1) if len(layout) else 1, 4), dtype=torch.int32)
     counts = torch.zeros((layout.shape[0], 1, 1), dtype=torch.int32)
-    found, width = [], start_width
+    squares_by_width, width = [], start_width
     while width > 0:
         op.sparse_segment_(squares, counts, layout, numbers, width)
-        taken = [rows[:count].clone() for rows, count in zip(squares, counts.flatten().tolist(), strict=True) if count]
-        if taken:
-            found.append((width, torch.cat(taken)))
+        parts = [rows[:count].clone() for rows, count in zip(squares, counts.flatten().tolist(), strict=True) if count]
+        if parts:
+            squares_by_width.append((width, torch.cat(parts)))
         width //= 2
-    return found
+    return squares_by_width
 
 
 def functions(op: Any) -> dict[str, Any]:

@@ -119,14 +119,21 @@ class OpNotFoundError(OpforgeError, LookupError):
     """The accelerator has no builder of that name; `near` holds the names that are similar."""
 
     def __init__(
-        self, name: str, accelerator: str, offered: Mapping[str, str], refused: Mapping[str, str] | None = None
+        self,
+        name: str,
+        accelerator: str,
+        offered: Mapping[str, str],
+        refused: Mapping[str, str] | None = None,
+        reason: str = "",
     ) -> None:
         ops = bullet_list(f"{op}: {state}" for op, state in offered.items()) if offered else "\n  (it offers none)"
         left_out = bullet_list(f"{entry_point}: {reason}" for entry_point, reason in (refused or {}).items())
         self.near = _similar_names(name, offered)
         super().__init__(
             f"The accelerator {accelerator!r} offers no op builder {name!r}.{_did_you_mean(self.near)}"
-            f" It offers:{ops}" + (f"\nRejected:{left_out}" if left_out else "")
+            + (f" opforge does not make it: {reason}." if reason else "")
+            + f" It offers:{ops}"
+            + (f"\nRejected:{left_out}" if left_out else "")
         )
         self.name, self.accelerator, self.offered, self.refused = name, accelerator, dict(offered), dict(refused or {})
 

@@ -122,9 +122,9 @@ public:
         next_ = reinterpret_cast<float*>((address + kAlign - 1) / kAlign * kAlign);
     }
     float* take(int64_t floats) {
-        float* const taken = next_;
+        float* const memory = next_;
         next_ += (floats + 15) / 16 * 16;
-        return taken;
+        return memory;
     }
 
 private:

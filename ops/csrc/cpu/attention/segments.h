@@ -9,10 +9,10 @@
 
 namespace opforge::attention {
 
-// Moves squares of one head, [rows][columns], from `layout` to `found`: (head, row, column, number) of each block, a
+// Moves squares of one head, [rows][columns], from `layout` to `squares`: (head, row, column, number) of each block, a
 // square at a time, row by row. A block that is taken becomes 0 in `layout`.
 inline void take_squares(int32_t* layout, const int32_t* numbers, int64_t rows, int64_t columns, int32_t head,
-                         int64_t width, std::vector<int32_t>& found) {
+                         int64_t width, std::vector<int32_t>& squares) {
     // For each block, the size of the square that it is the last corner of, as far as the scan has come.
     std::vector<int64_t> sizes(static_cast<size_t>(rows * columns), 0);
     // The last `width` rows in which each column has a block, and the last `width` columns with a block. -1: none yet.
@@ -43,7 +43,7 @@ inline void take_squares(int32_t* layout, const int32_t* numbers, int64_t rows, 
                     layout[at] = 0;
                     sizes[static_cast<size_t>(at)] = 0;
                     for (const int64_t value : {int64_t{head}, r, c, int64_t{numbers[at]}}) {
-                        found.push_back(static_cast<int32_t>(value));
+                        squares.push_back(static_cast<int32_t>(value));
                     }
                 }
             }

@@ -41,11 +41,11 @@ void segment(StableIValue* stack, uint64_t, uint64_t) {
                " elements, expected " + std::to_string(4 * layout.numel) + " and " + std::to_string(heads));
     }
     for (int64_t head = 0; head < heads; ++head) {
-        std::vector<int32_t> found;
+        std::vector<int32_t> of_head;
         const int64_t first = head * rows * columns;
-        take_squares(blocks + first, indexes + first, rows, columns, static_cast<int32_t>(head), width, found);
-        std::copy(found.begin(), found.end(), out + 4 * first);
-        sums[head] = static_cast<int32_t>(found.size() / 4);
+        take_squares(blocks + first, indexes + first, rows, columns, static_cast<int32_t>(head), width, of_head);
+        std::copy(of_head.begin(), of_head.end(), out + 4 * first);
+        sums[head] = static_cast<int32_t>(of_head.size() / 4);
     }
 }
 

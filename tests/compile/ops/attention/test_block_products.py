@@ -18,14 +18,14 @@ def random_layout(heads, rows, columns, seed=0):
 
 
 def stored(dense, layout, block):
-    """The blocks of a dense matrix that a layout has."""
+    """Returns the blocks of a dense matrix that a layout has."""
     tiles = dense.unflatten(3, (-1, block)).unflatten(2, (-1, block)).transpose(3, 4)
     heads, rows, columns = layout.nonzero(as_tuple=True)
     return tiles[:, heads, rows, columns].contiguous()
 
 
 def spread(layout, block):
-    """Where the blocks of a layout are, in elements."""
+    """Returns where the blocks of a layout are, in elements."""
     return layout.repeat_interleave(block, -2).repeat_interleave(block, -1)
 
 

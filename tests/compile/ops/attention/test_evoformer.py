@@ -7,7 +7,7 @@ import resource
 
 import pytest
 import torch
-from support.attention import check_errors, randoms
+from support.attention.float64_errors import check_errors, randoms
 
 from opforge.builders.cpu.evoformer_attn import EvoformerAttnBuilder
 from opforge.ops import attention, evoformer_attention, reference

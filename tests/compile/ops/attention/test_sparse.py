@@ -8,16 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from support.attention import check_errors, randoms
-from torch import nn
+from support.attention.float64_errors import block_sparse, check_errors, randoms
 
 from opforge.builders.cpu.sparse_attn import SparseAttnBuilder
-from opforge.ops import attention, reference
+from opforge.ops import attention
 from opforge.ops.sparse_attention import (
     BertSparseSelfAttention,
     BigBirdSparsityConfig,
-    FixedSparsityConfig,
-    SparseAttentionUtils,
     SparseSelfAttention,
     sparse_attention,
 )
@@ -56,13 +53,6 @@ def inputs(batch, heads, length, size, dtype=torch.float32, keys=None):
     return [tensor.requires_grad_() for tensor in randoms(shapes, dtype)]
 
 
-def exact(q, k, v, *biases, layout, block):
-    """The reference, with DeepSpeed's order of dimensions."""
-    hidden = layout.repeat_interleave(block, 1).repeat_interleave(block, 2) == 0
-    tensors = (tensor.transpose(1, 2).unsqueeze(1) for tensor in (q, k, v))
-    return reference.attention(*tensors, biases, hidden=hidden)[0].squeeze(1).transpose(1, 2)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize(("block", "size"), [(16, 64), (32, 24), (64, 16), (128, 128)])
 def test_results_and_gradients_are_as_exact_as_torchs(used_op, block, size, dtype):
@@ -70,7 +60,7 @@ def test_results_and_gradients_are_as_exact_as_torchs(used_op, block, size, dtyp
     layout[1, 2] = 0  # these queries see nothing
     check_errors(
         lambda q, k, v: sparse_attention(q, k, v, layout, block),
-        lambda q, k, v: exact(q, k, v, layout=layout, block=block),
+        lambda q, k, v: block_sparse(q, k, v, layout=layout, block=block),
         inputs(2, 2, 5 * block, size, dtype),
     )
 
@@ -79,13 +69,13 @@ def test_a_long_sequence_and_keys_of_another_length(used_op):
     layout = random_layout(1, 8, 6)
     check_errors(
         lambda q, k, v: sparse_attention(q, k, v, layout, 16),
-        lambda q, k, v: exact(q, k, v, layout=layout, block=16),
+        lambda q, k, v: block_sparse(q, k, v, layout=layout, block=16),
         inputs(1, 1, 128, 16, keys=96),
     )
     layout = BigBirdSparsityConfig(1, block=64).make_layout(4096)
     check_errors(
         lambda q, k, v: sparse_attention(q, k, v, layout, 64),
-        lambda q, k, v: exact(q, k, v, layout=layout, block=64),
+        lambda q, k, v: block_sparse(q, k, v, layout=layout, block=64),
         inputs(1, 1, 4096, 16),
     )
 
@@ -106,7 +96,7 @@ def test_masks_and_positions(used_op, heads):
     def theirs(q, k, v, positions):
         hidden = torch.zeros(64, 64, dtype=q.dtype).masked_fill_(pairs == 0, -torch.inf)
         biases = (positions[:, None], keys[:, None, None, None].to(q.dtype), hidden)
-        return exact(q, k, v, *biases, layout=layout, block=16)
+        return block_sparse(q, k, v, *biases, layout=layout, block=16)
 
     check_errors(ours, theirs, [q, k, v, positions.requires_grad_()])
     # The mode of each mask: 0 hides a key, any other number changes nothing.
@@ -114,7 +104,7 @@ def test_masks_and_positions(used_op, heads):
     modes = {"key_padding_mask_mode": "mul", "attn_mask_mode": "add"}
     out = sparse_attention(q, k, v, layout, 16, key_padding_mask=visible, attn_mask=-pairs, **modes)
     hidden = torch.zeros(2, 1, 1, 1, 64).masked_fill_(visible[:, None, None, None] == 0, -torch.inf)
-    assert torch.allclose(out, exact(q, k, v, hidden, -pairs, layout=layout, block=16), atol=2e-6)
+    assert torch.allclose(out, block_sparse(q, k, v, hidden, -pairs, layout=layout, block=16), atol=2e-6)
 
 
 def test_runs_and_numbers_of_threads_give_the_same_bits(used_op):
@@ -183,82 +173,6 @@ def test_memory_of_a_long_forward_is_bounded():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     sparse_attention(q, q, q, layout, 64, lists=lists)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
-
-
-def test_the_module_has_deepspeeds_arguments(used_op):
-    config = FixedSparsityConfig(num_heads=2, num_local_blocks=2)
-    module = SparseSelfAttention(config, max_seq_length=128)
-    assert module.master_layout.shape == (2, 8, 8) and "master_layout" in dict(module.named_buffers())
-    q, k, v = (tensor.detach().half() for tensor in inputs(2, 2, 64, 16))
-    padding, pairs = torch.zeros(2, 1, 1, 64), torch.ones(64, 64).tril()
-    padding[:, ..., 50:] = -torch.inf
-    out = module(q, k.transpose(2, 3).contiguous(), v, key_padding_mask=padding, attn_mask=pairs)
-    hidden = torch.zeros(64, 64).masked_fill_(pairs == 0, -torch.inf)
-    doubles = (tensor.double() for tensor in (q, k, v))
-    expected = exact(*doubles, padding[:, None], hidden, layout=module.get_layout(64), block=16)
-    assert (out - expected).abs().max() < 2e-3
-    assert torch.equal(module.get_layout(64), module.master_layout[:, :4, :4])
-    # Another module with another layout for the same length has its own.
-    other = SparseSelfAttention(FixedSparsityConfig(num_heads=2, num_local_blocks=4), max_seq_length=128)
-    assert not torch.equal(other(q, k, v), module(q, k, v))
-
-
-def test_bert_layers_are_replaced_and_keep_their_projections(used_op):
-    class Bert(nn.Module):
-        def __init__(self, name):
-            super().__init__()
-            self.config = SimpleNamespace(hidden_size=32, num_attention_heads=2, max_position_embeddings=16)
-            layer = nn.Module()
-            layer.attention = nn.Module()
-            layer.attention.self = BertSparseSelfAttention(self.config, FixedSparsityConfig(2, num_local_blocks=1))
-            inner = nn.Module()
-            inner.encoder, inner.embeddings = nn.Module(), nn.Module()
-            inner.encoder.layer = nn.ModuleList([layer])
-            inner.embeddings.position_embeddings = nn.Embedding(16, 32)
-            setattr(self, name, inner)
-
-    utils, model = SparseAttentionUtils, Bert("bert")
-    before = model.bert.encoder.layer[0].attention.self
-    config = FixedSparsityConfig(2, num_local_blocks=2)
-    assert utils.replace_model_self_attention_with_sparse_self_attention(model, 64, config) is model
-    after = model.bert.encoder.layer[0].attention.self
-    assert after is not before and after.query is before.query and after.value is before.value
-    assert model.config.max_position_embeddings == 64
-    tokens = torch.randn(2, 64, 32)
-    mask = torch.zeros(2, 64)
-    q, k, v = (after.transpose_for_scores(layer(tokens)) for layer in (after.query, after.key, after.value))
-    expected = exact(q, k, v, mask[:, None, None, None], layout=config.make_layout(64), block=16)
-    assert torch.allclose(after(tokens, mask), expected.transpose(1, 2).flatten(2), atol=1e-6)
-
-    weight = model.bert.embeddings.position_embeddings.weight.clone()
-    utils.extend_position_embedding(model, 64)
-    assert torch.equal(model.bert.embeddings.position_embeddings.weight, weight.repeat(4, 1))
-    roberta = Bert("roberta")
-    weight = roberta.roberta.embeddings.position_embeddings.weight.clone()
-    utils.extend_position_embedding(roberta, 28)
-    extended = roberta.roberta.embeddings.position_embeddings.weight
-    assert torch.equal(extended, torch.cat([weight, weight[2:]])) and roberta.config.max_position_embeddings == 30
-    tokenizer = SimpleNamespace(model_max_length=4, init_kwargs={})
-    assert utils.update_tokenizer_model_max_length(tokenizer, 64).init_kwargs == {"model_max_length": 64}
-    with pytest.raises(ValueError, match="the model is Linear, expected one with the attribute bert or roberta"):
-        utils.extend_position_embedding(nn.Linear(1, 1), 4)
-    with pytest.raises(ValueError, match="max_position is 8, expected more than the model's 64 positions"):
-        utils.extend_position_embedding(model, 8)
-
-
-def test_inputs_are_padded_to_whole_blocks():
-    ids, mask = torch.ones(2, 5, dtype=torch.long), torch.ones(2, 5)
-    added, *padded = SparseAttentionUtils.pad_to_block_size(4, ids, mask, ids, None, None, 7, None)
-    assert added == 3 and padded[3:] == [None, None]
-    assert padded[0][0].tolist() == [1] * 5 + [7] * 3 and padded[2][0].tolist() == [1] * 5 + [0] * 3
-    assert padded[1][0].tolist() == [1] * 5 + [0] * 3
-    embeddings = nn.Embedding(8, 3)
-    hidden = torch.zeros(2, 5, 3)
-    added, *padded = SparseAttentionUtils.pad_to_block_size(4, None, mask, None, None, hidden, 7, embeddings)
-    assert torch.equal(padded[4][:, 5:], embeddings.weight[7].expand(2, 3, 3))
-    assert SparseAttentionUtils.unpad_sequence_output(added, padded[4]).shape == (2, 5, 3)
-    assert SparseAttentionUtils.pad_to_block_size(5, ids, mask, None, None, None, 7, None)[0] == 0
-    assert SparseAttentionUtils.unpad_sequence_output(0, hidden) is not None
 
 
 Q = torch.ones(1, 2, 32, 8)

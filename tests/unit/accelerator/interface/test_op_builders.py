@@ -88,6 +88,13 @@ def test_loading_an_unknown_op_is_an_error_that_lists_every_op_with_its_reason(p
     assert "\n  - BrokenBuilder: broken: ModuleNotFoundError: No module named 'a_package_that_is_not_installed'" in text
 
 
+def test_the_error_says_why_an_op_of_deepspeed_is_not_made(package):
+    with pytest.raises(OpNotFoundError) as raised:
+        FakeOps().load_op("InferenceCutlassBuilder")
+    assert "opforge does not make it: it links a library without sources. It offers:" in str(raised.value)
+    assert FakeOps().create_op_builder("InferenceCutlassBuilder") is None
+
+
 def test_an_accelerator_without_a_builder_package_offers_the_hosts_ops():
     accelerator = NullAccelerator()
     assert accelerator.op_builder_dir() == "opforge.builders.null"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from opforge.ops import reference
+
 MARGIN = 2.0
 """How many times torch's error, in the same dtype, ours may be."""
 
@@ -53,3 +55,10 @@ def _error(result, double):
 
 def _size(tensor):
     return tensor.double().square().mean().sqrt().nan_to_num(0.0).item()
+
+
+def block_sparse(q, k, v, *biases, layout, block):
+    """Returns what the reference gives for a layout, with DeepSpeed's order of dimensions."""
+    hidden = layout.repeat_interleave(block, 1).repeat_interleave(block, 2) == 0
+    tensors = (tensor.transpose(1, 2).unsqueeze(1) for tensor in (q, k, v))
+    return reference.attention(*tensors, biases, hidden=hidden)[0].squeeze(1).transpose(1, 2)
