@@ -1,4 +1,4 @@
-"""The op library's front ends: torch optimizers whose steps run in opforge's own kernels, a quantizer, a layer.
+"""The op library's front ends: optimizers whose steps run in opforge's own kernels, a quantizer, attention, a layer.
 
 Importing this package imports nothing else. A front end, and torch with it, is imported when its name is first used.
 """
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opforge import lazy
 
 if TYPE_CHECKING:
+    from .evoformer import evoformer_attention
     from .fp_quantizer import FPQuantizer
     from .optimizers.cpu_adagrad import CPUAdagrad
     from .optimizers.cpu_adam import CPUAdam
@@ -29,6 +30,7 @@ __all__ = [
     "FusedLion",
     "TransformerConfig",
     "TransformerLayer",
+    "evoformer_attention",
 ]
 
 _MODULES = {
@@ -41,5 +43,6 @@ _MODULES = {
     "FusedLion": "optimizers.fused_lion",
     "TransformerConfig": "transformer.module",
     "TransformerLayer": "transformer.module",
+    "evoformer_attention": "evoformer",
 }
 __getattr__, __dir__ = lazy.names(__name__, _MODULES)

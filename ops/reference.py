@@ -1,12 +1,13 @@
-"""The rules of the optimizers and of the quantizer in plain torch: references that the kernels are tested against.
+"""The rules of the ops in plain torch: references that the kernels are tested against.
 
-The functions work out of place and in the dtype of their inputs. All tensors of a call have one shape. Pass float64
-tensors for a reference that rounds only in the last of 53 bits.
+The functions work out of place and in the dtype of their inputs. All tensors of an optimizer's call have one shape.
+Pass float64 tensors for a reference that rounds only in the last of 53 bits.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -178,3 +179,33 @@ def swizzled(groups: Tensor, pipeline_size: int, nodes: int, devices_per_node: i
     """Returns the rows of [groups, ...] in the order in which swizzle_quant writes them."""
     partitions = groups.reshape(nodes, devices_per_node, pipeline_size, -1, *groups.shape[1:])
     return partitions.movedim(2, 0).transpose(1, 2).reshape(groups.shape)
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    biases: Sequence[Tensor] = (),
+    *,
+    scale: float | None = None,
+    hidden: Tensor | None = None,
+    causal: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Returns softmax(q k^T * scale + biases) v and the logarithm of each query's sum, with all scores in memory.
+
+    Tensors are [outer, inner, length, heads, size], and scores [outer, inner, heads, queries, keys]. `scale` is
+    1 / sqrt(size) by default (arXiv:1706.03762, section 3.2.1). Where `hidden` is true, a query does not see a key; if
+    `causal`, query i sees keys 0 to i. A query that sees no key, or only scores of -inf, has the result 0.
+    """
+    scores = torch.einsum("oiqhd,oikhd->oihqk", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    for bias in biases:
+        scores = scores + bias
+    if hidden is not None:
+        scores = scores.masked_fill(hidden, -math.inf)
+    if causal:
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+        scores = scores.masked_fill(later, -math.inf)
+    sums = scores.logsumexp(-1) if scores.shape[-1] else scores.new_full(scores.shape[:-1], -math.inf)
+    sees_none = (sums == -math.inf).unsqueeze(-1)
+    weights = (scores - sums.unsqueeze(-1).masked_fill(sees_none, 0.0)).exp().masked_fill(sees_none, 0.0)
+    return torch.einsum("oihqk,oikhd->oiqhd", weights, v), sums

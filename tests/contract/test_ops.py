@@ -1,4 +1,4 @@
-"""The contract of ops, for the CPU optimizers: lists of tensors that the op changes."""
+"""The contract of ops, for the CPU optimizers, whose lists of tensors the op changes, and for attention."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import torch
 
 from opforge.builders.cpu.adagrad import CPUAdagradBuilder
 from opforge.builders.cpu.adam import CPUAdamBuilder
+from opforge.builders.cpu.evoformer_attn import EvoformerAttnBuilder
 from opforge.builders.cpu.lion import CPULionBuilder
 from opforge.ops import reference
 from opforge.testing import OpContract
@@ -60,3 +61,30 @@ class TestLion(OptimizerContract):
 
     def make_op(self):
         return CPULionBuilder().load().multi_lion_
+
+
+class TestAttention(OpContract):
+    dtypes = (torch.float32, torch.bfloat16, torch.float16)
+    refused_dtypes = (torch.float64,)
+    shapes = ((1, 2, 0, 2, 8), (2, 1, 5, 1, 16), (1, 2, 70, 2, 20), (1, 1, 33, 3, 40))
+    outputs = ("out", "log_sums")
+    strided = False
+    special_values = False  # NaN and infinities spread over the rows that see them, as tests of the values show
+    rtol = atol = 1e-2
+
+    def make_op(self):
+        return EvoformerAttnBuilder().load().evoformer_attention_
+
+    def inputs(self, shape, dtype):
+        outer, inner, length, heads, _ = shape
+        random = torch.Generator().manual_seed(1)
+        q, k, v = (torch.randn(shape, generator=random).to(dtype) for _ in range(3))
+        biases = [
+            torch.randn(size, generator=random).to(dtype)
+            for size in ((outer, inner, 1, 1, length), (outer, 1, heads, length, length))
+        ]
+        log_sums = torch.empty(outer, inner, heads, length)
+        return torch.empty_like(q), log_sums, q, k, v, biases, 0, 0.25
+
+    def reference(self, _out, _log_sums, q, k, v, biases, _multiplied, scale):
+        return reference.attention(q, k, v, biases, scale=scale)

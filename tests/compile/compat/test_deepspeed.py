@@ -218,6 +218,7 @@ def test_builders_have_deepspeeds_names_also_those_that_its_device_lacks(results
     others = {
         "AsyncIOBuilder": ["async_io", "DS_BUILD_AIO", "deepspeed.ops.aio.async_io_op"],
         "CCLCommBuilder": ["deepspeed_ccl_comm", "DS_BUILD_CCL_COMM", "deepspeed.ops.comm.deepspeed_ccl_comm_op"],
+        "EvoformerAttnBuilder": ["evoformer_attn", "DS_BUILD_EVOFORMER_ATTN", "deepspeed.ops.evoformer_attn_op"],
         "ShareMemCommBuilder": ["deepspeed_shm_comm", "DS_BUILD_SHM_COMM", "deepspeed.ops.comm.deepspeed_shm_comm_op"],
         "UtilsBuilder": ["utils", "DS_BUILD_UTILS", "deepspeed.ops.utils_op"],
         "RandomLTDBuilder": ["random_ltd", "DS_BUILD_RANDOM_LTD", "deepspeed.ops.random_ltd_op"],
@@ -250,7 +251,7 @@ def test_builders_have_deepspeeds_names_also_those_that_its_device_lacks(results
             continue
         family = next((family for suffix, family in families.items() if kind.endswith(f"{suffix}Builder")), name)
         assert (variable, module) == (f"DS_BUILD_{name.upper()}", f"deepspeed.ops.{family}.{name}_op")
-    assert len(results["identities"]) == len(results["compatible"]) == 20
+    assert len(results["identities"]) == len(results["compatible"]) == 21
     usable = dict(zip(results["identities"], results["compatible"], strict=True))
     assert all(is_usable for kind, is_usable in usable.items() if kind != "CCLCommBuilder")  # it needs oneCCL
     assert results["is a builder"]

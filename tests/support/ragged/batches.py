@@ -38,7 +38,11 @@ class RaggedBatch:
         for number, (count, seen) in enumerate(self.sequences):
             for token in range(count):
                 position = seen + token
-                yield start + token, number, position, int(self.lists[number][position // self.block]), (
-                    position % self.block
+                yield (
+                    start + token,
+                    number,
+                    position,
+                    int(self.lists[number][position // self.block]),
+                    (position % self.block),
                 )
             start += count

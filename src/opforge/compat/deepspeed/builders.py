@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from opforge.builders.spec.op_spec import OpSpec
 
 DEVICE_BUILDERS = (
+    "EvoformerAttnBuilder",
     "FPQuantizerBuilder",
     "FusedAdamBuilder",
     "FusedLambBuilder",

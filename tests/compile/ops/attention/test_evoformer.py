@@ -1,0 +1,282 @@
+"""Evoformer attention on the CPU: values and gradients at each level of the CPU, DeepSpeed's functions, errors."""
+
+from __future__ import annotations
+
+import platform
+import resource
+
+import pytest
+import torch
+from support.attention.float64_errors import check_errors, randoms
+
+from opforge.builders.cpu.evoformer_attn import EvoformerAttnBuilder
+from opforge.ops import attention, evoformer_attention, reference
+
+pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("builds_are_shared")]
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+SHAPES = (
+    (2, 3, 17, 2, 8),
+    (1, 2, 128, 4, 32),
+    (2, 1, 65, 3, 20),
+    (1, 2, 15, 1, 128),
+    (1, 1, 1, 2, 16),
+    (1, 1, 70, 1, 1),
+)
+
+
+@pytest.fixture(scope="module", params=["", "x86-64", "x86-64-v3", "x86-64-v4"])
+def op(request):
+    """The op for each level of the CPU."""
+    if request.param and platform.machine() != "x86_64":
+        pytest.skip(f"{request.param} is not this machine's architecture")
+    builder = EvoformerAttnBuilder(target=f"cpu:{request.param}" if request.param else None)
+    compatible = builder.is_compatible()
+    if not compatible:
+        pytest.skip(f"this CPU does not run {request.param}: {compatible}")
+    return builder.load()
+
+
+@pytest.fixture
+def used_op(op, monkeypatch):
+    """Makes `evoformer_attention` use the op."""
+    monkeypatch.setattr(attention, "host_op", lambda _builder: op)
+    return op
+
+
+def inputs(shape, dtype, keys=None):
+    outer, inner, length, heads, size = shape
+    keys = length if keys is None else keys
+    shapes = [shape, (outer, inner, keys, heads, size), (outer, inner, keys, heads, size)]
+    shapes += [(outer, inner, 1, 1, keys), (outer, 1, heads, length, keys)]
+    return [tensor.requires_grad_() for tensor in randoms(shapes, dtype)]
+
+
+def ours(q, k, v, *biases):
+    return evoformer_attention(q, k, v, list(biases))
+
+
+def exact(q, k, v, *biases):
+    return reference.attention(q, k, v, biases)[0]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_results_and_gradients_are_as_exact_as_torchs(used_op, shape, dtype):
+    check_errors(ours, exact, inputs(shape, dtype))
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_keys_may_have_another_length_and_biases_may_be_missing(used_op, count):
+    for keys in (1, 40, 131):
+        check_errors(ours, exact, inputs((1, 2, 33, 2, 16), torch.float32, keys)[: 3 + count])
+
+
+@pytest.mark.parametrize(
+    "sizes", [(1, 1, 1, 1), (2, 1, 1, 1), (2, 3, 1, 19), (1, 3, 2, 19), (1, 1, 1, 19), (2, 3, 2, 1)]
+)
+def test_biases_are_broadcast_along_each_dimension(used_op, sizes):
+    check_errors(ours, exact, [*inputs((2, 3, 19, 2, 16), torch.float32)[:4], *randoms([(*sizes, 19)], torch.float32)])
+
+
+@pytest.mark.parametrize("length", [15, 17, 4097])
+def test_lengths_around_tiles_and_long_ones(length):
+    check_errors(ours, exact, inputs((1, 1, length, 1, 16), torch.float32))
+
+
+def test_lengths_of_zero_give_zeros_and_empty_results(used_op):
+    empty = ours(*inputs((1, 2, 0, 2, 16), torch.float32))
+    assert empty.shape == (1, 2, 0, 2, 16)
+    q, k, v, *_ = inputs((1, 2, 3, 2, 16), torch.float32, 0)
+    out = ours(q, k, v)
+    assert torch.equal(out, torch.zeros_like(q))
+    gradients = torch.autograd.grad(out.sum(), (q, k, v))
+    assert [tuple(gradient.shape) for gradient in gradients] == [tuple(tensor.shape) for tensor in (q, k, v)]
+    assert not gradients[0].any()
+
+
+def test_gradcheck_accepts_the_gradients():
+    tensors = inputs((1, 2, 5, 2, 4), torch.float32)
+    with pytest.warns(UserWarning, match="not a double precision"):
+        assert torch.autograd.gradcheck(ours, tensors, eps=1e-2, atol=2e-3, rtol=1e-2)
+
+
+def test_masked_keys_and_queries_without_keys(used_op):
+    q, k, v, keys, rows = inputs((1, 2, 21, 2, 16), torch.float32)
+    with torch.no_grad():
+        keys[0, 0, :, :, 3:] = -torch.inf
+        keys[0, 1] = -1e9
+        rows[0, 0, 1, 4] = -torch.inf
+    out = ours(q, k, v, keys, rows)
+    assert not out[0, :, 4, 1].any()
+    check_errors(ours, exact, [q, k, v, keys, rows])
+    with torch.no_grad():
+        q[0, 0, 2, 0, 0] = torch.nan
+    out = ours(q, k, v, keys, rows)
+    assert out[0, 0, 2, 0].isnan().all() and not out[0, 0, 3:].isnan().any() and not out[0, 1].isnan().any()
+
+
+def test_runs_and_numbers_of_threads_give_the_same_bits(used_op):
+    tensors = inputs((2, 3, 70, 2, 24), torch.bfloat16)
+
+    def run():
+        out = ours(*tensors)
+        return [out, *torch.autograd.grad(out, tensors, torch.ones_like(out))]
+
+    threads, before = torch.get_num_threads(), run()
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            assert all(map(torch.equal, run(), before))
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_deepspeeds_functions_take_its_arguments(op):
+    q, k, v, keys, rows = (tensor.detach() for tensor in inputs((1, 3, 33, 2, 16), torch.float16))
+    out, none = torch.empty_like(q), q.new_empty(0)
+    log_sums = torch.empty(3, 2, 64)
+    assert op.attention(q, k, v, keys, rows, out, log_sums) is None
+    expected, sums = reference.attention(*(tensor.double() for tensor in (q, k, v)), (keys.double(), rows.double()))
+    assert (out - expected).abs().max() < 2e-3
+    assert (log_sums[..., :33] - sums[0]).abs().max() < 1e-5
+    gradients = [torch.empty_like(tensor) for tensor in (q, k, v)]
+    sums = torch.zeros(keys.shape), torch.zeros(rows.shape)
+    arguments = (torch.ones_like(q), q, k, v, out, log_sums, torch.empty_like(log_sums))
+    assert op.attention_bwd(*arguments, keys, rows, *gradients, *sums) is None
+    doubles = [tensor.double().requires_grad_() for tensor in (q, k, v, keys, rows)]
+    exacts = torch.autograd.grad(exact(*doubles).sum(), doubles)
+    for gradient, double in zip((*gradients, *sums), exacts, strict=True):
+        assert (gradient - double).abs().max() < 1e-2
+    # Without a gradient of the second bias, and without the first bias.
+    op.attention(q, k, v, none, rows, out, log_sums)
+    op.attention_bwd(*arguments, none, rows, *gradients, none.float(), none.float())
+    doubles = doubles[:3]
+    exacts = torch.autograd.grad(exact(*doubles, rows.double()).sum(), doubles)
+    for gradient, double in zip(gradients, exacts, strict=True):
+        assert (gradient - double).abs().max() < 1e-2
+
+
+def test_opcheck_and_torch_compile_accept_the_ops(op):
+    tensors = [tensor.detach() for tensor in inputs((1, 2, 17, 2, 8), torch.float32)]
+    q, k, v, *biases = tensors
+    out, log_sums = torch.empty_like(q), torch.empty(1, 2, 2, 34)
+    utils = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
+    forward = (out, log_sums, q, k, v, biases, 0, 0.5)
+    torch.library.opcheck(op.evoformer_attention_, forward, test_utils=utils)
+    sums = [torch.empty_like(bias) for bias in biases]
+    results = [torch.empty_like(tensor) for tensor in (q, k, v)]
+    arguments = (*results, sums, q, q, k, v, out, log_sums, torch.empty_like(log_sums), biases, 0, 0.5)
+    torch.library.opcheck(op.evoformer_attention_backward_, arguments, test_utils=utils)
+
+    leaves = [tensor.clone().requires_grad_() for tensor in tensors]
+    options = (None, None, 0, 0, 0.5, False)
+    torch.library.opcheck(torch.ops.opforge_attention.attention.default, (*leaves[:3], leaves[3:], *options))
+
+    def block(q, k, v, keys, rows):
+        return evoformer_attention(q * 2, k, v, [keys, rows]).sum(0)
+
+    compiled = torch.compile(block, fullgraph=True, backend="aot_eager")
+    expected = torch.autograd.grad(block(*leaves).sum(), leaves)
+    gradients = torch.autograd.grad(compiled(*leaves).sum(), leaves)
+    assert torch.equal(compiled(*tensors), block(*tensors))
+    assert all(map(torch.equal, gradients, expected))
+
+
+def test_memory_of_a_long_forward_is_bounded():
+    """With all scores in memory this length would take 1.6 GB."""
+    q = torch.randn(1, 1, 20000, 1, 16)
+    evoformer_attention(q[:, :, :64], q[:, :, :64], q[:, :, :64])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    evoformer_attention(q, q, q)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
+
+
+Q, META = torch.ones(1, 2, 3, 2, 8), torch.ones(1, 2, 3, 2, 8, device="meta")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: evoformer_attention(Q[0], Q[0], Q[0]),
+            "q has shape (2, 3, 2, 8), expected [outer, inner, length, heads, size]",
+        ),
+        (
+            lambda: evoformer_attention(*[torch.ones(1, 1, 2, 1, 257)] * 3),
+            "q has heads of size 257, expected 1 to 256",
+        ),
+        (
+            lambda: evoformer_attention(Q.double(), Q.double(), Q.double()),
+            "q is float64, expected float32, bfloat16 or float16: convert it with .to(torch.float32)",
+        ),
+        (
+            lambda: evoformer_attention(Q, Q.half(), Q),
+            "k is float16, expected the dtype of q, float32: convert it with .to(q.dtype)",
+        ),
+        (
+            lambda: evoformer_attention(Q, Q[:, :, :2], Q),
+            "v has shape (1, 2, 3, 2, 8), expected (1, 2, 2, 2, 8): [outer, inner, length, heads, size], as that of q",
+        ),
+        (
+            lambda: evoformer_attention(Q, Q[:, :1], Q),
+            "k has shape (1, 1, 3, 2, 8), expected (1, 2, any length, 2, 8): [outer, inner, length, heads, size], as "
+            "that of q",
+        ),
+        (
+            lambda: evoformer_attention(Q, Q, Q, [torch.ones(1, 2, 3, 1, 3)]),
+            "biases[0] has shape (1, 2, 3, 1, 3), which does not broadcast to the scores, (1, 2, 2, 3, 3): each size "
+            "but the last must be that one or 1",
+        ),
+        (
+            lambda: evoformer_attention(Q, Q, Q, [None, torch.ones(3, 3)]),
+            "biases[0] has shape (3, 3), which does not broadcast to the scores, (1, 2, 2, 3, 3): each size but the "
+            "last must be that one or 1",
+        ),
+        (
+            lambda: evoformer_attention(Q, Q, Q, [torch.ones(1, 1, 1, 1, 3)] * 3),
+            "biases has 3 tensors, expected at most 2: add some of them up before",
+        ),
+        (
+            lambda: evoformer_attention(Q, META, Q),
+            "k is on meta, expected cpu, where q is: move it with .to()",
+        ),
+    ],
+)
+def test_wrong_arguments_are_rejected(call, message):
+    with pytest.raises(RuntimeError) as caught:
+        call()
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"log_sums": torch.empty(2, 2, 2)},
+            "log_sums is float32 of shape (2, 2, 2), expected contiguous float32 of shape (1, 2, 2, 3 or more)",
+        ),
+        (
+            {"out": Q.transpose(3, 4)},
+            "out has shape (1, 2, 3, 8, 2), expected (1, 2, 3, 2, 8): [outer, inner, length, "
+            "heads, size], as that of q",
+        ),
+        (
+            {"q": Q.repeat_interleave(2, -1)[..., ::2]},
+            "q has a stride of 2 in its last dimension, expected 1: pass .contiguous() of it",
+        ),
+        ({"biases": [torch.ones(1, 1, 1, 3, 6)[..., :3]]}, "biases[0] is not contiguous: pass .contiguous() of it"),
+        (
+            {"biases": [torch.ones(1, 1, 1, 1, 3)] * 4},
+            "biases has 4 tensors, expected at most 3: add some of them up before",
+        ),
+    ],
+)
+def test_wrong_arguments_of_the_op_are_rejected_before_anything_is_written(change, message):
+    op = EvoformerAttnBuilder().load()
+    arguments = {"out": torch.full_like(Q, 7.0), "log_sums": torch.full((1, 2, 2, 3), 7.0), "q": Q, "k": Q, "v": Q}
+    arguments |= {"biases": [], "multiplied": 0, "scale": 1.0} | change
+    before = arguments["out"].clone()
+    with pytest.raises(RuntimeError) as caught:
+        op.evoformer_attention_(*arguments.values())
+    assert str(caught.value) == message
+    assert torch.equal(arguments["out"], before)
