@@ -34,6 +34,7 @@ from opforge.errors import (
     BuildResourceError,
     CacheDirError,
     CompileError,
+    LockTimeoutError,
     ToolchainNotFoundError,
     UnstableInputError,
 )
@@ -163,6 +164,8 @@ def _build(
     except BuildError:
         _count(store, failed=1)
         bounds.enforce(store.layout, *limits)  # a failed build leaves a log and the objects of its other sources
+        raise
+    except LockTimeoutError:  # an OSError too, and not the disk's
         raise
     except OSError as error:
         raise_if_exhausted(spec.name, error)
