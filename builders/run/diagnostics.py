@@ -89,8 +89,6 @@ def build_error(op: str, status: int, output: str, log: str, folder: str = "") -
         problem = "the linker failed and printed no reason: memory may have run out"
         advice = "Run it again with more memory: with OPFORGE_JOBS=1, or a higher limit (`ulimit -v`)."
         return BuildResourceError.of(op, problem, advice, log)
-    if not command and not any(map(NINJA_LINE.match, lines)):
-        return _ninja_error(op, reasons, status, log)
     likely = [line for line in reasons if "error" in line.lower()] or reasons[-3:]
     message = " / ".join(line[:LONGEST_LINE] for line in likely[:3]) or f"exit status {status}"
     return CompileError.of(op, title, message, "", argv, log, [*diagnostics, _unlocated(message)])
@@ -220,16 +218,6 @@ def _caret(lines: Sequence[str], diagnostic: Mapping[str, Any]) -> tuple[str, st
             width = len(match[0]) if (match := GUTTER.match(lines[number + 1])) else 0
             return lines[number + 1][width:], lines[number + 2][width:].rstrip()
     return "", ""
-
-
-def _ninja_error(op: str, reasons: Sequence[str], status: int, log: str) -> BuildError:
-    """Returns the error for a ninja that began no step: its program is damaged, or for another system."""
-    from .ninja import find_ninja
-
-    path = find_ninja()
-    problem = f"ninja ({path}) could not run: " + (reasons[-1][:LONGEST_LINE] if reasons else f"exit status {status}")
-    advice = "Reinstall it: pip install --force-reinstall ninja. Then `opforge report` shows its version."
-    return BuildResourceError.of(op, problem, advice, log)
 
 
 def _failed_step(lines: list[str]) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import time
@@ -169,6 +170,8 @@ def _build(
         raise
     except OSError as error:
         raise_if_exhausted(spec.name, error)
+        if error.errno == errno.ENOENT and error.filename is None:  # the working folder was removed
+            raise
         if error.filename is None:  # reading and writing of files that are open already: those in staging
             advice = "Check its disk, or set OPFORGE_CACHE_DIR to another folder"
             raise CacheDirError(store.layout.root, f"a build in it failed ({error})", advice) from error

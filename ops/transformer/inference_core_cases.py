@@ -109,7 +109,7 @@ def _case(
         partial(amount, tensors),
         size_unit="rows",
         dtypes=("float32", "bfloat16"),
-        goals={"ceiling": {ROWS[-1]: goal}} if goal else {},
+        goals={"reference": {ROWS[-1]: goal}} if goal else {},
     )
 
 

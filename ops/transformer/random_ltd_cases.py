@@ -82,7 +82,7 @@ RANDOM_LTD = tuple(
         amount,
         size_unit="tokens of a sequence",
         dtypes=("float32", "bfloat16"),
-        goals={"ceiling": {2048: GOAL}},
+        goals={"reference": {2048: GOAL}},
     )
     for name, ours, torchs in (
         ("gather tokens", _gather, _torch_gather),

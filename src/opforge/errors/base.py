@@ -141,6 +141,7 @@ class OpNotFoundError(OpforgeError, LookupError):
             + (f"\nRejected:{left_out}" if left_out else "")
         )
         self.name, self.accelerator, self.offered, self.refused = name, accelerator, dict(offered), dict(refused or {})
+        self.served_by = served_by
 
 
 class OpIncompatibleError(OpforgeError, RuntimeError):

@@ -29,6 +29,7 @@ PACKAGES = {
     "oneccl_bindings_for_pytorch": "xpu",
     "torch_mlu": "mlu",
     "torch_sdaa": "sdaa",
+    "torch_xmlir": "cuda",
     "pynvml": "cuda",
     "cupy": "cuda",
     "pycuda": "cuda",

@@ -9,7 +9,6 @@ import threading
 import pytest
 from support import child_processes, gate, polling, sample_ops, text_files
 
-from opforge.builders.run import ninja
 from opforge.errors import (
     BuildResourceError,
     CompileError,
@@ -116,25 +115,3 @@ def test_a_compiler_that_is_killed_is_a_matter_of_memory(folder):
     assert "plain: the build stopped: a compiler was killed, or memory ran out. " in text and "OPFORGE_JOBS=1" in text
     gate.open_gate(folder)
     assert cls().load().value() == 1
-
-
-@pytest.mark.parametrize(
-    ("program", "problem"),
-    [
-        ("damaged", "OSError: [Errno 8] Exec format error: "),
-        ("#!/nonexistent/python\n", "FileNotFoundError: [Errno 2] No such file or directory: "),
-        ("#!/bin/sh\necho 'ninja: GLIBC_2.99 not found' >&2; exit 1\n", "ninja: GLIBC_2.99 not found"),
-        ("#!/bin/sh\nexit 4\n", "exit status 4"),
-    ],
-    ids=["damaged", "without its interpreter", "for another system", "silent"],
-)
-def test_a_ninja_that_cannot_run_is_named_with_what_to_do(tmp_path, monkeypatch, program, problem):
-    path = tmp_path / "ninja"
-    path.write_text(program)
-    path.chmod(0o755)
-    monkeypatch.setattr(ninja, "find_ninja", lambda: str(path))
-    with pytest.raises(BuildResourceError) as error:
-        sample_ops.plain_op(tmp_path / "op")().build()
-    text = str(error.value)
-    assert f"ninja ({path}) could not run: {problem}" in text
-    assert "Reinstall it: pip install --force-reinstall ninja. Then `opforge report` shows its version." in text

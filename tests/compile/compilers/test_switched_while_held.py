@@ -45,7 +45,8 @@ def test_a_compiler_that_is_switched_behind_a_link(tmp_path, monkeypatch, found_
     link = str(tmp_path / "alternatives" / "g++")
     os.symlink(link, tmp_path / "bin" / "g++")
     switch(link, GCC)
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    # No folder of the user's PATH: other programs may write there meanwhile.
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
     if found_by == "CXX":
         monkeypatch.setenv("CXX", f"{tmp_path}/bin/g++")
     builder = op_class(tmp_path / "op")()
