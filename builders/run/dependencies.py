@@ -115,7 +115,8 @@ def compiler_folders(job: Job) -> list[str]:
     after = [folder for variant in variants for folder in folders_in_flags(_flags(variant), LATER_FLAGS)]
     # gcc searches most of its own folders before these two variables', and prints them all in order.
     libraries = [dict(plan.environment).get(name, "").split(os.pathsep) for name in LIBRARY_VARIABLES]
-    by_variable = {path for value in libraries for folder in value for path in (folder, os.path.realpath(folder))}
+    named = {folder for value in libraries for folder in value if os.path.isabs(folder)}
+    by_variable = named | {*map(os.path.realpath, named)}
     before = {*search_folders(job)} - by_variable
     return [folder for folder in (*own, *after) if folder not in before]
 
