@@ -23,7 +23,7 @@ LOCK = 1
 MACHINE = 1
 """The report of a machine, by which another one chooses variants: `packages/choose/environment.py`."""
 UNIT = 1
-"""What a worker of a farm builds: `remote/farm/unit.py`."""
+"""What a worker of a farm builds: `unit.py` in its folder."""
 
 BENCH = 2
 """The results of `opforge bench --json`: `bench/results.py`."""
