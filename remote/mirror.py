@@ -35,15 +35,20 @@ class Copied(NamedTuple):
 
 
 def copy(
-    source: ObjectStore, target: ObjectStore, accepts: Accepts = lambda _kind, _name: True, report: Report = ignore
+    source: ObjectStore,
+    target: ObjectStore,
+    accepts: Accepts = lambda _kind, _name: True,
+    report: Report = ignore,
+    kind: str = "",
 ) -> Iterator[Copied]:
     """Copies what the target lacks, blobs first; yields each topic. Lists of revoked offers are copied first.
 
-    Each blob is compared with its statement; signatures are verified by those who load. A label under which the target
-    has another statement is left alone and reported. Raises StoreError, PublishError.
+    With `kind`, topics of other kinds are not read. Each blob is compared with its statement; signatures are verified
+    by those who load. A label under which the target has another statement is left alone and reported. Raises
+    StoreError, PublishError.
     """
     copy_revocations(source, target)
-    for topic in topics.in_store(source):
+    for topic in topics.in_store(source, kind):
         copied = copy_topic(source, target, topic, accepts, report)
         if copied is not None:
             yield copied

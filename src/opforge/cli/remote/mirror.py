@@ -45,7 +45,7 @@ def command(source: str, target: str, names: Sequence[str], as_json: bool) -> No
 
     copies.require_same(there, here)
     with Transfers(as_json) as transfers:
-        copied = list(mirror.copy(there, here, accepts, transfers)) if ops or not names else []
+        copied = list(mirror.copy(there, here, accepts, transfers, "op" if ops else "")) if ops or not names else []
         copied += mirror.copy_named(there, here, "package", packages, transfers)
     copies.copy(there, here)
     problems = [f"{topic.kind} {topic.topic}: {problem}" for topic in copied for problem in topic.problems]
