@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
+from typing import Any
 
 KEY_LENGTH = 32  # hex digits, 128 bits
 
@@ -12,6 +13,31 @@ KEY_LENGTH = 32  # hex digits, 128 bits
 def canonical(value: object) -> bytes:
     """Returns the one JSON form of `value` that is hashed: sorted names, no spaces, ASCII."""
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode("ascii")
+
+
+def strict(data: bytes) -> Any:
+    """Returns the value in a text of JSON that others wrote.
+
+    Raises ValueError, also for a name that is in an object twice, NaN and Infinity, and half of a surrogate pair, which
+    is no text; RecursionError if it is nested too deeply.
+    """
+    value = json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse)
+    if b"\\u" in data:
+        json.dumps(value, ensure_ascii=False).encode()
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = dict(pairs)
+    if len(names) != len(pairs):
+        seen: set[str] = set()
+        twice = next(name for name, _value in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise ValueError(f"{ascii(twice)[:100]} is in it twice")
+    return names
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no value of JSON")
 
 
 def key_of(value: object) -> str:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import opforge
 from opforge import formats
 from opforge.cache.filesystem.files import UNREADABLE
-from opforge.cache.keys import canonical
+from opforge.cache.keys import canonical, strict
 from opforge.versions import version_of
 
 from .blobs import MAX_BLOB_BYTES, MAX_UNPACKED_BYTES, Blob, Tree
@@ -106,7 +106,7 @@ def parse_as(data: bytes, kind: str, topic: str = "") -> Statement:
 def _parse(data: bytes) -> Statement:
     if len(data) > MAX_BYTES:
         raise UnreadableStatement(f"it has {len(data)} bytes, and at most {MAX_BYTES} are read")
-    value = json.loads(data)
+    value = strict(data)
     if not isinstance(value, dict) or type(value.get("statement")) is not int:
         raise UnreadableStatement("it is not a statement")
     if value["statement"] != formats.STATEMENT:

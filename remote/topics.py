@@ -19,7 +19,6 @@ part of a statement is parsed before its signature is verified. Both forms are v
 
 from __future__ import annotations
 
-import json
 import random
 import re
 import time
@@ -28,7 +27,7 @@ from typing import Any, NamedTuple
 
 from opforge import formats
 from opforge.cache.filesystem.files import UNREADABLE
-from opforge.cache.keys import canonical
+from opforge.cache.keys import canonical, strict
 from opforge.errors import PublishError, StoreError
 from opforge.errors.base import printable
 
@@ -194,7 +193,7 @@ def any_listing(data: bytes) -> Listing:
     if len(data) > MAX_LISTING_BYTES:
         raise ValueError(f"it has {len(data)} bytes, more than {MAX_LISTING_BYTES}")
     try:
-        value = json.loads(data, object_pairs_hook=_unique)
+        value = strict(data)
         return _listing(value)
     except UNREADABLE as error:
         problem = str(error) if type(error) is ValueError else f"it is not the file of a topic ({error})"
@@ -221,21 +220,14 @@ def _listing(value: Any) -> Listing:
 def _entry(label: str, value: Any) -> Listed:
     is_object = isinstance(value, dict) and value.keys() <= {*Listed._fields}
     digest, withdrawn = (value.get("digest"), value.get("withdrawn", "")) if is_object else (None, None)
-    if len(label) > MAX_LABEL or not isinstance(digest, str) or not DIGEST.fullmatch(digest):
+    if len(label) > MAX_LABEL or not label.isascii() or not label.isprintable():  # nobody signs it, and it is shown
+        raise ValueError(f"{ascii(label)[:110]} is not a label: expected at most {MAX_LABEL} printable characters")
+    if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
         raise ValueError(f"what it says of {ascii(label)[:40]} is not a digest of 64 hex digits")
     if not isinstance(withdrawn, str):
         raise ValueError(f"why {ascii(label)[:40]} was withdrawn is not a text")
     # Nobody signs it: a reason must not control the terminal of those who read it.
     return Listed(digest, printable(withdrawn[:MAX_REASON]))
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    names = dict(pairs)
-    if len(names) != len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _value in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise ValueError(f"{ascii(twice)[:100]} is in it twice")
-    return names
 
 
 def read_named(store: ObjectStore, kind: str, topic: str) -> Listing | None:

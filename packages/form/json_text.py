@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from opforge.cache.keys import strict
 from opforge.errors import OpforgeError
 
 DIGITS = frozenset("0123456789abcdef")
@@ -16,29 +17,13 @@ def parse_object(data: bytes, where: str, max_bytes: int, expected: str) -> dict
     if len(data) > max_bytes:
         raise _error(where, f"it has {len(data)} bytes, more than {max_bytes}", expected)
     try:
-        # `constant` refuses NaN and Infinity, which are no JSON.
-        value = json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse)
-        if b"\\u" in data:
-            json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair is no text, and cannot be written
+        value = strict(data)
     except (ValueError, RecursionError) as error:
         problem = "it is nested too deeply" if isinstance(error, RecursionError) else f"it is no JSON ({error})"
         raise _error(where, problem, expected) from error
     if not isinstance(value, dict):
         raise _error(where, f"it is a {type(value).__name__}, and no object", expected)
     return value
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    names = dict(pairs)
-    if len(names) != len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _value in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise ValueError(f"{ascii(twice)[:100]} is in it twice")
-    return names
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is no value of JSON")
 
 
 def canonical(value: Any) -> bytes:

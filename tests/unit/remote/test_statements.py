@@ -138,6 +138,20 @@ def test_the_trees_of_a_newer_opforges_statement_are_known():
         op_statements.parse(data, DESCRIPTION)
 
 
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (b"NaN", "NaN is no value of JSON"),
+        (b"-Infinity", "-Infinity is no value"),
+        (b'"\\ud800"', "surrogates not allowed"),
+    ],
+)
+def test_facts_that_are_no_json_or_no_text_are_refused(value, problem):
+    data = statements.Statement("note", "x", (), {"a": 1}).data().replace(b'"a":1', b'"a":' + value)
+    with pytest.raises(UnreadableStatement, match=problem):
+        statements.parse(data)
+
+
 @pytest.mark.parametrize("data", [b"", b"{", b"[" * 5000, b"null", b"[]", b'{"kind":"op"}', b"\xff", changed() + b" "])
 def test_what_is_no_statement_is_refused(data):
     with pytest.raises(UnreadableStatement):

@@ -124,7 +124,9 @@ def test_what_is_no_topic_has_no_name(name):
         ({"statements": {"1": "a" * 64}}, "what it says of '1' is not a digest"),
         ({"statements": {"1": {"digest": "x"}}}, "what it says of '1' is not a digest"),
         ({"statements": {"1": {"digest": "a" * 64, "more": 1}}}, "what it says of '1' is not a digest"),
-        ({"statements": {"1" * 101: {"digest": "a" * 64}}}, "is not a digest"),
+        ({"statements": {"1" * 101: {"digest": "a" * 64}}}, "is not a label: expected at most 100 printable"),
+        ({"statements": {"1\x1b[2J": {"digest": "a" * 64}}}, r"'1\x1b[2J' is not a label"),
+        ({"statements": {"\u0661": {"digest": "a" * 64}}}, r"'\u0661' is not a label"),
         ({"statements": {"1": {"digest": "a" * 64, "withdrawn": 3}}}, "why '1' was withdrawn is not a text"),
     ],
 )
