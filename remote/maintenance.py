@@ -77,9 +77,9 @@ def of_topic(store: ObjectStore, topic: Topic) -> Iterator[Placed]:
             yield Placed(label, Signed(b""), listed.withdrawn, str(error))
 
 
-def items(store: ObjectStore, kind: str = "") -> Iterator[Item]:
+def items(store: ObjectStore) -> Iterator[Item]:
     """Yields every statement of a store. Signatures are not verified. Raises StoreError."""
-    for topic in topics.in_store(store, kind):
+    for topic in topics.in_store(store):
         for placed in of_topic(store, topic):
             yield _item(topic, placed)
 
@@ -98,20 +98,21 @@ def _item(topic: Topic, placed: Placed) -> Item:
         if kind is None:
             return item._replace(problem=f"the kind {topic.kind!r} is unknown to this opforge")
         shown = kind.shown(statements.parse_as(placed.signed.data, topic.kind, topic.topic))
-        return item._replace(name=shown.name, label=shown.label, target=printable(shown.target))
+        item = item._replace(name=shown.name, target=printable(shown.target))
+        if placed.label not in ("", shown.label):
+            return item._replace(problem=f"its topic names it {placed.label}, and it is {shown.label}")
+        return item._replace(label=shown.label)
     except ValueError as error:
         return item._replace(problem=str(error))
 
 
-def verify(
-    store: ObjectStore, remote: Remote, on_progress: Callable[[int], None] = lambda _count: None, kind: str = ""
-) -> list[Item]:
+def verify(store: ObjectStore, remote: Remote, on_progress: Callable[[int], None] = lambda _count: None) -> list[Item]:
     """Checks every statement of a store as those who load it do, with all trees; returns all, with their problems.
 
     Raises TrustFileError, StoreError if the store cannot be listed.
     """
     trusted, checked = trust.read(), list[Item]()
-    for topic in topics.in_store(store, kind):
+    for topic in topics.in_store(store):
         for placed in of_topic(store, topic):
             item = _item(topic, placed)
             if not item.problem:

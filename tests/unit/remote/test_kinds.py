@@ -56,6 +56,24 @@ def test_a_note_is_verified(store, nodes):
     assert len([item for item in maintenance.verify(store, remote) if item.problem]) == 2
 
 
+def test_a_label_that_its_statement_contradicts_is_reported(store, nodes):
+    """Nobody signs which label a topic gives a statement: an older one could pass for a newer."""
+    listed = topics.read_named(store, "note", "greetings").statements
+
+    def lie(there):
+        return there._replace(statements={**listed, "9": listed["1"]})
+
+    topics.edit_listing(store, "note", "greetings", lie)
+    (item,) = [item for item in maintenance.verify(store, remotes.parse(nodes.url)) if item.problem]
+    assert (item.label, item.problem) == ("9", "its topic names it 9, and it is 1")
+
+
+def test_a_mirror_of_one_kind_reads_no_other(store, target):
+    store.put_if_absent("v1/topics/op/bad.json", b"garbage")
+    assert [(copied.kind, copied.problems) for copied in mirror.copy(store, target, kind="note")] == [("note", ())]
+    assert any(copied.problems for copied in mirror.copy(store, target))
+
+
 def test_a_key_for_other_names_cannot_sign_a_note(store, nodes):
     nodes.trust(nodes.public, scopes=("op:plain",))
     problems = [item.problem for item in maintenance.verify(store, remotes.parse(nodes.url))]
