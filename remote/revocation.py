@@ -39,7 +39,6 @@ RENEW_SECONDS = 24 * 3600.0
 """How old a list is before a publication renews it."""
 FUTURE_SECONDS = 24 * 3600.0
 """How far ahead the date of a list may be: clocks differ."""
-ATTEMPTS = 8
 PUT_BACK = (
     "%s is empty, and the key %s had revoked %d offer%s in it: the list was put back."
     " What other machines have revoked with this key since, they must revoke again."
@@ -134,7 +133,7 @@ def publish(
     Raises PublishError, StoreError, ValueError if the list there is damaged.
     """
     now, newest = time.time(), own_lists.newest(key, store.url)
-    for _attempt in range(ATTEMPTS):
+    for _attempt in topics.attempts():
         stored = store.get(name_of(key), MAX_FRAME_BYTES)
         before = Revocations(key, 0.0)
         if stored is not None:
