@@ -31,7 +31,7 @@ _NO_STAMPS: Mapping[tuple[str, str], tuple[int, ...]] = {}
 class EveryName(frozenset[str]):
     """The names in a folder without case, as vfat, NTFS and ext4 have them: it holds any spelling of each.
 
-    Its listing does not tell whether a name would be taken, so each is looked for.
+    A listing does not show which spellings the system takes, so each name is looked for.
     """
 
     def __contains__(self, name: object) -> bool:
