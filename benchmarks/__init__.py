@@ -2,6 +2,7 @@
 
 BENCHMARKS = {
     "cold_load": "loading",
+    "cold_cpu": "loading",
     "warm_load": "loading",
     "load_sources": "loading",
     "import_cost": "loading",
