@@ -2,10 +2,10 @@
 
 BENCHMARKS = {
     "cold_load": "loading",
-    "cold_cpu": "loading",
     "warm_load": "loading",
     "load_sources": "loading",
     "import_cost": "loading",
+    "cold_cpu": "loading",
     "accelerator_calls": "accelerator",
     "edit_compile_run": "building",
     "accuracy": "optimizers",

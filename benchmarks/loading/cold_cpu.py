@@ -1,4 +1,4 @@
-"""How much processor time does the first `.load()` of CPUAdam take, compilers included, beside the same commands alone?"""
+"""How much processor time does a cold `.load()` of CPUAdam take, compilers included, beside its commands alone?"""
 
 from __future__ import annotations
 
