@@ -14,6 +14,7 @@ from opforge.cache.records.inputs import Inputs
 
 from .job import Job
 from .provenance import Provenance, Read
+from .reads import equal_headers
 from .reads.depfile import read_depfile
 from .reads.questions import content_of
 
@@ -71,6 +72,7 @@ def reads_of_step(
             paths |= {path for path in listed if not (path.startswith(work + os.sep) or _is_compilers_output(path))}
         untrusted = [path for path in paths if not provenance.locate(path).tree]
         folders = [*search_folders(job), *job.toolchain.search_folders()]
+        paths |= equal_headers.unlisted(paths, untrusted, step.argv, folders)
         paths |= assembled_files(untrusted, step.argv, folders)
     if not step.unit:
         folders = [*search_folders(job), *job.toolchain.library_folders()]
