@@ -67,6 +67,13 @@ def by(compiler: str, *needs: str, case: Case | None = None, is_quick: bool = Fa
     return (case or Case(is_quick=is_quick))._replace(variables={"CXX": compiler}, needs=needs)
 
 
+def mpi(compiler: str, *libraries: str) -> Case:
+    """Returns a case with an MPI's wrapper, and empty libraries in place of its own, which need not be installed."""
+    before = tuple(f"cc -shared -x c /dev/null -o {{0}}/lib{name}.so" for name in libraries)
+    starts = r"(read|looked for) .*/expr, by .*/(bash|dash)|(read|looked for|listed) .*, by .*/opal_wrapper"
+    return Case(variables={"CXX": compiler, "LDFLAGS": "-L{0}"}, before=before, needs=(compiler,), unnoticed=starts)
+
+
 CLANG = ("clang++",)
 CASES: dict[str, Case] = {
     # Compilers, linkers, launchers, wrappers
@@ -84,6 +91,11 @@ CASES: dict[str, Case] = {
         variables={"OPFORGE_COMPILER_LAUNCHER": "ccache", "CCACHE_DIR": "{0}/cc"}, needs=("ccache",)
     ),
     "a wrapper": Case(files={**PLAIN, "wrap": WRAPPER}, variables={"CXX": "{0}/wrap"}, before=("chmod 700 {0}/wrap",)),
+    "a wrapper that links a library": Case(
+        files={**PLAIN, "wrap": '#!/bin/sh\nexec g++ "$@" -lz\n'},
+        variables={"CXX": "{0}/wrap", "LDFLAGS": "-L{0}"},
+        before=("chmod 700 {0}/wrap",),
+    ),
     "a wrapper that reads a file": Case(
         files={**PLAIN, "wrap": '#!/bin/sh\nexec g++ $(cat {0}/flags) "$@"\n', "flags": "-O1\n"},
         variables={"CXX": "{0}/wrap"},
@@ -101,10 +113,17 @@ CASES: dict[str, Case] = {
         gaps=".*/wrap, started by .*, left no notes",
         is_quick=True,
     ),
+    "mpicxx of MPICH": mpi("mpicxx.mpich", "mpichcxx", "mpich"),
+    "mpicxx of Open MPI": mpi(
+        "mpicxx.openmpi", "mpi_cxx", "mpi", "open-rte", "open-pal", "hwloc", "event_core", "event_pthreads"
+    ),
     "nvcc": Case(files={"k.cu": CUDA}, device="cuda:sm_80", needs=("nvcc",)),
     "nvcc for two architectures": Case(files={"k.cu": CUDA}, device="cuda:sm_80+sm_90", needs=("nvcc",)),
     "nvcc and a source of the host": Case(
         files={"k.cu": CUDA, "part.cpp": "int host() { return 1; }\n"}, device="cuda:sm_80", needs=("nvcc",)
+    ),
+    "sources of one stem": Case(
+        files={"k.cu": CUDA, "k.cpp": "int host() { return 1; }\n"}, device="cuda:sm_80", needs=("nvcc",)
     ),
     "hipcc": Case(files={"k.hip": HIP}, device="hip:gfx90a", needs=("hipcc",)),
     # Headers
@@ -124,7 +143,19 @@ CASES: dict[str, Case] = {
     "-idirafter": source("#include <h.h>\n", {"f/h.h": ""}, attributes={"extra_compile_args": ["-idirafter", "{0}/f"]}),
     "-include": compiled("-include", "{0}/first.h", files={**PLAIN, "first.h": ""}, is_quick=True),
     "-imacros": compiled("-imacros", "{0}/first.h", files={**PLAIN, "first.h": "#define X 1\n"}),
+    "$SYSROOT": source(
+        "#include <h.h>\n",
+        {"g/h.h": "", "f/i.h": "", "usr/include/stdc-predef.h": ""},
+        unnoticed=r"looked for and not watched: .*/(f/.*\.h|g/stdc-predef\.h|lib|lib/.*), .*",
+        attributes={"extra_compile_args": ["--sysroot={0}", "-I$SYSROOT/f", "-I$SYSROOT/g"]},
+    ),
     "a header behind a link": source('#include "l/h.h"\n', {"f/h.h": ""}, before=("ln -s f {0}/l",)),
+    "equal headers of which gcc lists one": source(
+        '#include "f/h.h"\n#include "g/h.h"\n',
+        {"f/h.h": "#pragma once\n", "g/h.h": "#pragma once\n"},
+        before=("touch -d @1000000000 {0}/f/h.h {0}/g/h.h",),
+        is_quick=True,
+    ),
     "equal headers": source('#include "f/h.h"\n#include "g/h.h"\n', {"f/h.h": "struct A;\n", "g/h.h": "struct A;\n"}),
     "equal headers by clang": by(
         "clang++",
@@ -137,8 +168,18 @@ CASES: dict[str, Case] = {
     "__has_include by clang": by("clang++", "clang++", case=source("#if __has_include(<nowhere.h>)\n#endif\n")),
     "__has_include that is pasted": source(
         "#define PASTE(a, b) a##b\n#if PASTE(__has_, include)(<nowhere.h>)\n#endif\n",
-        unnoticed=r"looked for and not watched: .*/nowhere\.h(\.gch)?, .*",
+        unnoticed=r"looked for and not watched: .*/nowhere\.h, .*",
         is_quick=True,
+    ),
+    "__has_include in a @file": source(
+        "#if ASKS\n#endif\n",
+        {"flags": "-DASKS=__has_include(NAME) -DNAME=<nowhere.h>\n"},
+        attributes={"extra_compile_args": ["@{0}/flags"]},
+    ),
+    "__has_include by a macro that changes its form": source(
+        "#define NAME <nowhere.h>\n#define ASKS(name) __has_include(name)\n#if ASKS(NAME)\n#endif\n"
+        "#undef ASKS\n#define ASKS(one, two) 0\n",
+        unnoticed=r"looked for and not watched: .*/nowhere\.h, .*",
     ),
     "__DATE__": source("const char* date = __DATE__;\n"),
     "a precompiled header": source(
@@ -146,6 +187,16 @@ CASES: dict[str, Case] = {
         {"h.h": "#define H 1\n"},
         before=("g++ -O3 -fPIC -x c++-header {0}/h.h",),
         unnoticed=r"read .*\.gch, .*",
+    ),
+    "a module of C++20": Case(
+        files={
+            "plain.cpp": f"import part;\n{EXPORT} int value() {{ return part(); }}\n",
+            "part.cppm": "export module part;\nexport int part() { return 1; }\n",
+            "map": "part {0}/part.gcm\n",
+        },
+        attributes={"extra_compile_args": ["-std=c++20", "-fmodules-ts", "-fmodule-mapper={0}/map"]},
+        before=("g++ -O3 -fPIC -std=c++20 -fmodules-ts -fmodule-mapper={0}/map -x c++ -c {0}/part.cppm -o {0}/part.o",),
+        unnoticed=r"read .*\.gcm, .*",
     ),
     "several sources": Case(files={f"{name}.cpp": f"int {name}() {{ return 1; }}\n" for name in "abcde"} | PLAIN),
     # What the assembler reads
@@ -163,8 +214,32 @@ CASES: dict[str, Case] = {
         before=("cc -w -shared -fPIC {0}/plugin.c -o {0}/plugin.so",),
         is_quick=True,
     ),
+    "specs that name specs": compiled(
+        "-specs={0}/own.specs",
+        files={**PLAIN, "own.specs": "%include <{0}/more.specs>\n", "more.specs": "*cc1plus:\n+ -DX=1\n\n"},
+    ),
+    "a plugin by its bare name": compiled(
+        "-iplugindir={0}",
+        "-fplugin=plugin",
+        files={**PLAIN, "plugin.c": PLUGIN},
+        before=("cc -w -shared -fPIC {0}/plugin.c -o {0}/plugin.so",),
+        unnoticed=r"read and not an input: .*/plugin\.so, .*",
+    ),
     "--config of clang": by(
         "clang++", "clang++", case=compiled("--config", "{0}/own.cfg", files={**PLAIN, "own.cfg": "-DX=1\n"})
+    ),
+    "an overlay of clang": by(
+        "clang++",
+        "clang++",
+        case=Case(
+            files={
+                "plain.cpp": VALUE,
+                "real.txt": "#define VALUE 1\n",
+                "overlay": "{'version': 0, 'roots': [{'type': 'file', 'name': '{0}/value.h',"
+                " 'external-contents': '{0}/real.txt'}]}\n",
+            },
+            attributes={"extra_compile_args": ["-ivfsoverlay{0}/overlay"]},
+        ),
     ),
     "a profile": compiled(
         "-fprofile-use={0}/p.gcda", "-Wno-coverage-mismatch", "-Wno-missing-profile", files={**PLAIN, "p.gcda": ""}
@@ -217,6 +292,18 @@ CASES: dict[str, Case] = {
     ),
     "a linker script in place of a library": linked(
         "-L{0}", "-lall", files={**PART, "liball.so": "INPUT(-lpart)\n"}, is_quick=True
+    ),
+    "a linker script that includes one": linked(
+        "{0}/all.ld",
+        files={**PART, "all.ld": "INCLUDE {0}/more.ld\n", "more.ld": "INPUT({0}/libpart.a)\n"},
+        variables={"LDFLAGS": "-fuse-ld=bfd"},
+        needs=("ld.bfd",),
+    ),
+    "a linker script that includes one, by lld": linked(
+        "{0}/all.ld",
+        files={**PART, "all.ld": "INCLUDE {0}/more.ld\n", "more.ld": "INPUT({0}/libpart.a)\n"},
+        variables={"LDFLAGS": "-fuse-ld=lld"},
+        needs=("ld.lld",),
     ),
     "a library of the system": linked("-lm", "-ldl", "-lz", files=PLAIN, before=()),
     "a shared library": linked("-L{0}", "-lpart", before=("cc -shared -fPIC {0}/part.c -o {0}/libpart.so",)),
