@@ -22,6 +22,7 @@ from opforge.cache.filesystem.files import UNREADABLE
 from opforge.cache.keys import bytes_digest, canonical
 from opforge.cache.layout import DIGITS
 from opforge.errors import PublishError, SettingError, StoreError
+from opforge.errors.base import damage
 
 from . import topics
 from .signatures import own_lists
@@ -100,7 +101,7 @@ def parse(data: bytes) -> Revocations:
             raise ValueError(f"'date' is {value['date']!a}, expected one such as 2026-11-30T12:00:00Z")
         return Revocations(str(value["key"]), date, tuple(entries), bytes_digest(data))
     except UNREADABLE as error:
-        raise ValueError(f"the list of revoked offers is damaged ({error})") from error
+        raise ValueError(f"the list of revoked offers is damaged: {damage(error)}") from error
 
 
 def fetch(store: ObjectStore, trusted: TrustedKey) -> Revocations | None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from itertools import pairwise
 
 from opforge.builders.inspection import archives
 from opforge.builders.spec.build_plan import BuildPlan, Step
+from opforge.builders.spec.flag_paths import words_in
 from opforge.builders.toolchains.discovery.programs import is_wrapper
 from opforge.cache.records.inputs import Inputs
 
@@ -150,7 +149,7 @@ def arguments(flags: Iterable[str], within: tuple[str, ...] = ()) -> list[str]:
         if flag.startswith(PARTS):
             words += arguments(flag[flag.index("=" if flag[1] == "X" else ",") + 1 :].split(","), within)
         elif flag.startswith("@/") and os.path.isfile(flag[1:]) and flag not in within:
-            words += arguments(_words_in(flag[1:]), (*within, flag))
+            words += arguments(words_in(flag[1:]), (*within, flag))
         elif flag not in PASSED_ON:
             words.append(flag)
     return words
@@ -175,16 +174,9 @@ def files_in_flags(words: Sequence[str], flags: Collection[str]) -> set[str]:
                 candidates = (path, path.partition(",")[0], os.path.join(path, "default.profdata"))
                 files |= {path for path in candidates if os.path.isfile(path)}
         if word.startswith("@") and word[1:] in files:
-            inner = [argument for argument in _words_in(word[1:]) if argument != word]
+            inner = [argument for argument in words_in(word[1:]) if argument != word]
             files |= files_in_flags(inner, inner)
     return files
-
-
-def _words_in(path: str) -> list[str]:
-    """Returns the arguments in a file; none if it cannot be read."""
-    with suppress(OSError, ValueError), open(path, encoding="utf-8", errors="surrogateescape") as file:
-        return shlex.split(file.read())
-    return []
 
 
 def assembled_files(paths: Iterable[str], words: Iterable[str], folders: Sequence[str]) -> set[str]:

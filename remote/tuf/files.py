@@ -8,6 +8,7 @@ from typing import Any
 
 from opforge.cache.filesystem.files import UNREADABLE
 from opforge.errors import StoreError
+from opforge.errors.base import damage
 from opforge.remote.stores.protocol import ObjectStore
 
 from . import FOLDER, MAX_BYTES, TARGETS, TIMESTAMP, file_of
@@ -33,7 +34,7 @@ def needed(store: ObjectStore) -> set[str]:
             value = json.loads(stored.data)["signed"][field]
             return dict(value)
         except UNREADABLE as error:
-            raise _stopped(store, f"{name} is damaged ({type(error).__name__}: {error})") from error
+            raise _stopped(store, f"{name} is damaged: {damage(error)}") from error
 
     try:
         snapshot = f"{FOLDER}/{part(TIMESTAMP, 'meta')['snapshot.json']['version']}.snapshot.json"
@@ -43,7 +44,7 @@ def needed(store: ObjectStore) -> set[str]:
     except UNREADABLE as error:
         if isinstance(error, StoreError):
             raise
-        raise _stopped(store, f"its metadata is damaged ({type(error).__name__}: {error})") from error
+        raise _stopped(store, f"its metadata is damaged: {damage(error)}") from error
     return names
 
 

@@ -1,7 +1,7 @@
 """The headers that gcc took for others, and so does not list.
 
 With `#pragma once` or `#import`, gcc skips a file whose content, size and second of change are those of one that it has
-read. A later change of the skipped file is a change of the outcome. torch has dozens of such headers.
+read. A later change of the skipped file is a change of the outcome. torch has ten of them.
 """
 
 from __future__ import annotations

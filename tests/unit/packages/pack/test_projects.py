@@ -124,7 +124,7 @@ class TestKernelToml:
 class TestBuildToml:
     def test_it_is_read_and_gives_a_builder_for_each_backend(self, hub):
         described = build_toml.parse(HUB, "build.toml", hub)
-        assert (described.name, described.version, described.targets) == ("acme/silu", Version(1), ("cpu", "cuda"))
+        assert (described.name, described.version, described.backends) == ("acme/silu", Version(1), ("cpu", "cuda"))
         assert Path(described.python).name == "silu" and str(described.kernel_depends["acme/base"]) == "1"
         builder = described.builder(Target.parse("cuda:sm_90"), False)
         (group,) = builder.groups
@@ -177,7 +177,7 @@ class TestBuildToml:
             table["general"]["universal"] = False
             table["kernel"] = {"silu": {"language": "cuda-hipify", "src": ["silu_cuda/silu.cu"]}}
         described = build_toml.parse(table, "build.toml", hub)
-        assert described.targets == (("hip",) if edition == 3 else ("cpu", "cuda"))
+        assert described.backends == (("rocm",) if edition == 3 else ("cpu", "cuda"))
 
     def test_a_kernel_without_a_library_is_for_its_backends(self, hub):
         table = {"general": HUB["general"], "torch-noarch": {}}
