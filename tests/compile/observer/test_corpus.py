@@ -6,11 +6,13 @@ import os
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from support import sample_ops, text_files
 from support.compilers import traced
-from support.compilers.observed_builds import CASES
+from support.compilers.observed_builds import ADMITTED, CASES
+from support.paths import CHECKOUT
 
 from opforge.accelerator.by_device import accelerator_of
 from opforge.accelerator.target import Target
@@ -64,8 +66,20 @@ def test_what_a_build_asks_for_is_noticed(tmp_path, monkeypatch, name):
     assert bool(unnoticed) == bool(case.unnoticed), (
         f"what {case.unnoticed} names is noticed now: say so in docs/cache.md"
     )
+    assert {*case.excused} <= {*outcome.excused.values()}
     assert [gap for gap in outcome.gaps if not (case.gaps and re.fullmatch(case.gaps, gap))] == []
     assert bool(outcome.gaps) == bool(case.gaps)
+
+
+def test_each_line_on_what_is_not_noticed_is_shown_by_a_build_or_a_test():
+    text = Path(CHECKOUT, "docs", "cache.md").read_text().partition("A change is not noticed of\n\n")[2]
+    lines = [line[2:] for line in text.partition("\n\n")[0].splitlines() if line.startswith("- ")]
+    assert [line for line in lines if not line.startswith(tuple(ADMITTED))] == []
+    assert [beginning for beginning in ADMITTED if not any(line.startswith(beginning) for line in lines)] == []
+    shown = {name for names in ADMITTED.values() for name in names}
+    for path, _, test in (name.partition("::") for name in shown - CASES.keys()):
+        assert f"def {test}(" in Path(CHECKOUT, path).read_text()
+    assert {name for name, case in CASES.items() if case.unnoticed or case.excused} == shown & CASES.keys()
 
 
 def check(spec):
