@@ -117,9 +117,8 @@ def _build(
         raise shared_error(shared.failure.kind, shared.failure.attributes) from None
     except BuildError:
         _count(store, failed=1)
-        bounds.enforce(
-            store.layout, *planned.limits
-        )  # a failed build leaves a log and the objects of its other sources
+        # It leaves a log, and the objects of its other sources.
+        bounds.enforce(store.layout, *planned.limits)
         raise
     except LockTimeoutError:  # an OSError too, and not the disk's
         raise
@@ -255,9 +254,7 @@ def _store_problem(root: str, error: OSError) -> CacheDirError | None:
 def _remember(planned: _Plan, match: Match) -> None:
     """Remembers the entry for the next look-up, unless that might take another one."""
     is_own = match.entry.origin in ("built", "cache")  # what is fetched is remembered with the trust file's stamp
-    if (
-        is_own and not settings.paranoid() and not planned.lookup.sources
-    ):  # a look-up might take a layer's entry instead
+    if is_own and not settings.paranoid() and not planned.lookup.sources:  # it might take a layer's entry instead
         programs = planned.toolchain.programs()
         asked = {} if planned.spec.uses_host_compiler else programs
         memory.remember(planned.lookup._replace(root_paths=planned.roots), asked, programs, match, planned.snapshot)

@@ -145,7 +145,9 @@ def expansion_step(compiler: Sequence[str], work: str, macros: Step, expressions
     source, output = f"{macros.output}.h", f"{macros.output}.i"
     with open(os.path.join(work, source), "wb") as file:
         file.write(b"".join([*lines, probe]))
-    return Step(output, (), (*compiler, "-E", "-P", "-w", "-x", "c++", source, "-o", output), "expand macros")
+    return Step(
+        output, (), (*compiler, "-E", "-P", "-w", "-nostdinc", "-x", "c++", source, "-o", output), "expand macros"
+    )
 
 
 def expanded_names(path: str) -> set[str]:

@@ -45,3 +45,17 @@ def test_a_change_of_the_second_of_two_equal_headers_is_built(
     assert cls().build().origin == "cache"
     text_files.write(tmp_path, "second/part.h", header + CHANGED)
     assert cls().load().value() == 2
+
+
+def test_a_new_time_alone_of_one_of_two_equal_headers_builds_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("CXX", "g++")
+    text_files.write(
+        tmp_path, "plain.cpp", f'#include "a.h"\n#include "b.h"\n{sample_ops.EXPORT} int value() {{ return N; }}\n'
+    )
+    for name in ("a.h", "b.h"):
+        path = text_files.write(tmp_path, name, "#pragma once\nenum { N = __COUNTER__ };\n")
+        os.utime(path, (10**9, 10**9))
+    cls = sample_ops.builder_class(tmp_path, "plain", abi="c")
+    assert cls().build().origin == "built"
+    os.utime(path, (10**9 + 1, 10**9 + 1))
+    assert cls().build().origin == "cache", "docs/cache.md says so: gcc would read both now"

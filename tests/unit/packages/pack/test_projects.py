@@ -73,6 +73,7 @@ class TestKernelToml:
             (KERNEL.replace('"MIT"', "3"), "'license' is 3, and no text"),
             ('builder = "ops:B"\n' + KERNEL, "it has both 'builder' and [op]"),
             ('targets = ["cpu:x86-64-v9"]\n' + KERNEL, "cpu:x86-64-v9"),
+            ('backends = ["cuda"]\n' + KERNEL, "'backends' is for a package without a library: name `targets`"),
             ('python = "../other"\n' + KERNEL, "'../other' does not stay inside the package"),
             ('python = "missing"\n' + KERNEL, "'missing' does not exist in"),
             ('python-depends = ["a b c"]\n' + KERNEL, "'a b c' is no requirement"),
