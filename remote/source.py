@@ -135,9 +135,9 @@ class Remotes:
         reason = answers.miss(remote, request)
         if not reason or settings.prebuilt() == "require":
             return ""
-        from opforge.builders.waiting import build_notices  # its import takes longer than a request to a folder
+        from opforge.builders.waiting.no_builds import are_builds_forbidden  # its import takes longer than a request to a folder
 
-        return "" if build_notices.are_builds_forbidden() else reason
+        return "" if are_builds_forbidden() else reason
 
     def _fetch_once(self, remotes: list[Remote], request: Request, rejected: list[Rejected]) -> bool:
         """Asks the remotes under a lock, so that one process of a node fetches and the others wait for it."""

@@ -20,7 +20,7 @@ from opforge.cache.transfer import layer
 from opforge.errors import CacheDirError, KernelInstallError
 from opforge.packages.choose import candidate
 from opforge.packages.form import digests, metadata
-from opforge.packages.form.json_text import canonical
+from opforge.cache.keys import canonical
 from opforge.packages.form.metadata import Metadata
 from opforge.trust import trusted_ids
 
