@@ -14,8 +14,8 @@ from opforge.builders.spec.kernel_roots import OPFORGE_ABI, TRUSTED_ROOTS
 from opforge.cache.filesystem.disk import Disk, Stamp
 from opforge.cache.filesystem.files import write_file
 from opforge.cache.filesystem.packages import KEPT_ANSWERS, PackageFiles
-from opforge.cache.publish import BuildResult
 from opforge.cache.records.inputs import Inputs
+from opforge.cache.single_flight import BuildResult
 from opforge.errors import CompileError, UnstableInputError
 
 from . import diagnostics, library_record, ninja, object_reuse, precompiled_header, timeline

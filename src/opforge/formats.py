@@ -13,7 +13,7 @@ STATEMENT = 1
 TOPIC = 1
 """The file of a topic, in both of its forms: `remote/topics.py`."""
 WITHDRAWALS = 1
-"""A key's list of what it has revoked: `remote/revocation.py`."""
+"""A key's list of what it has withdrawn: `remote/withdrawals.py`."""
 RECORD = 1
 """The record of an entry: `cache/records/entry.py`."""
 VARIANT = 1

@@ -36,7 +36,7 @@ def values(count, dtype):
 
 
 def assert_same_bits(host, gpu, form, tensor, size, start=0, **options):
-    """Both ops write the same rows and values, and nothing past them. From `start` 1 on no address is aligned."""
+    """Asserts that both ops write the same, and nothing past it. From `start` 1 on no address is aligned."""
     groups, row = tensor.numel() // size, size * form.bits // 8 + 4
     results = []
     for op in (host, gpu):

@@ -19,6 +19,7 @@ from opforge.errors import (
     KernelInstallError,
     KernelNotFoundError,
     SignatureError,
+    StoreBehindError,
     TrustFileError,
 )
 from opforge.packages.form import version
@@ -198,7 +199,7 @@ class TestRefused:
 
     def test_an_index_of_yesterday(self, registry):
         registry.publish()
-        with pytest.raises(KernelInstallError, match="has an index of state 1, older than the lock's 3"):
+        with pytest.raises(StoreBehindError, match="its index is of state 1, older than the lock's 3"):
             registry.install(at_least={"acme/plain": 3})
 
     def test_a_variant_for_another_machine(self, registry):
