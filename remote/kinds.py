@@ -38,6 +38,10 @@ class Kind(ABC):
     def shown(self, statement: Statement) -> Shown:
         """Returns what a listing shows. Raises ValueError for facts that cannot be read."""
 
+    def canonical(self, label: str) -> str:
+        """Returns a label in the form that is the same for all labels of one thing."""
+        return label
+
     def problem(self, statement: Statement, folders: Mapping[str, str]) -> str:
         """Returns what is wrong with unpacked trees, beyond their digests, or an empty text.
 

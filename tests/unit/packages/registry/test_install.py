@@ -18,6 +18,7 @@ from opforge.errors import (
     KernelIncompatibleError,
     KernelInstallError,
     KernelNotFoundError,
+    PublishError,
     SignatureError,
     TrustFileError,
 )
@@ -25,7 +26,7 @@ from opforge.packages.form import version
 from opforge.packages.form.version import Version
 from opforge.packages.installed import add, releases, remove
 from opforge.packages.installed.layout import Root
-from opforge.packages.registry import index, install, selection, verification
+from opforge.packages.registry import index, install, publish, selection, verification
 from opforge.remote import blobs, statements, topics
 
 
@@ -52,6 +53,20 @@ class TestInstall:
         release_file = releases.read(registry.root, "acme/plain", Version(2, 3))
         assert (release_file.signer, release_file.source) == ("ci", registry.url)
         assert verification.problems(release_file, deep=True) == []
+
+    def test_a_version_is_shown_as_its_package_writes_it(self, registry):
+        published = registry.publish(number="1.0")
+        release = registry.install()
+        (number,) = index.read(registry.store, "acme/plain").releases
+        (listed,) = releases.matching(registry.root, "acme/plain", version.parse_range("1"))
+        assert [str(shown) for shown in (published.version, release.version, number, listed.version)] == ["1.0"] * 4
+        assert os.path.basename(registry.root.release("acme/plain", listed.version.canonical)) == "1.json"
+        with pytest.raises(PublishError, match="acme/plain 1 .*this version was published with other files"):
+            registry.publish(number="1", text="VALUE = 2\n")
+        assert publish.yank(registry.store, "acme/plain", Version(1), "wrong")
+        assert [str(number) for number in index.read(registry.store, "acme/plain").releases] == ["1.0"]
+        remove.remove(registry.root, "acme/plain", version.parse_range("1"))
+        assert releases.versions(registry.root, "acme/plain") == []
 
     def test_the_newest_in_the_range_is_taken(self, registry):
         for number in ("1", "2.1", "2.2", "3"):
