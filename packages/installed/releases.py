@@ -44,11 +44,19 @@ class Installed(NamedTuple):
     signer: str = ""
     source: str = ""
     """Where it came from, without credentials."""
-    yanked: str = ""
-    """Why it was yanked, as far as was known when it was installed."""
+    withdrawn: str = ""
+    """Why its signer has withdrawn it, as far as was known when remotes were asked last."""
     variants: tuple[InstalledVariant, ...] = ()
     index_kind: str = ""
     """Whether the index that named it was SIGNED or UNSIGNED; empty if none was read, as for a lock file."""
+    stops: str = ""
+    """What withdrawing it stops: "choosing", or "loading" too; empty if it was not withdrawn."""
+
+    @property
+    def refusal(self) -> str:
+        """Returns why it is not loaded any more, or an empty text."""
+        reason = f": {self.withdrawn}" if self.withdrawn else ""
+        return f"the key {self.signer} has withdrawn it{reason}" if self.stops == "loading" else ""
 
     @property
     def assurance(self) -> str:
@@ -106,9 +114,10 @@ def read(root: Root, name: str, number: Version) -> Installed | None:
             value["digest"],
             value["signer"],
             value["source"],
-            value["yanked"],
+            value["withdrawn"],
             variants,
-            value.get("index", ""),
+            value["index"],
+            value["stops"],
         )
     except UNREADABLE:
         return None
@@ -123,8 +132,9 @@ def to_json(release: Installed) -> dict[str, Any]:
         "digest": release.digest,
         "signer": release.signer,
         "source": release.source,
-        "yanked": release.yanked,
+        "withdrawn": release.withdrawn,
         "index": release.index_kind,
+        "stops": release.stops,
         "variants": [
             {
                 "candidate": part.candidate.to_json(),

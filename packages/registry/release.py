@@ -153,7 +153,7 @@ def tree_of(parts: Sequence[Variant]) -> dict[str, str]:
 class PackageKind(Kind):
     """Releases of packages: their newest matters, so a topic names them, and TUF can cover it."""
 
-    name, is_inline = KIND, False
+    name, is_inline, needs_withdrawals = KIND, False, False
 
     def subject(self, statement: Statement) -> str:
         """Returns the name of the package."""

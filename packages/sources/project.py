@@ -45,7 +45,7 @@ class Project(NamedTuple):
     """The folder of the package's Python; empty: an `__init__.py` is generated."""
     targets: tuple[str, ...] = ()
     backends: tuple[str, ...] = ()
-    """For a package without a library: the backends that it is for."""
+    """The backends that a package without a library is for, and those that a hub kernel's file names."""
     python_depends: tuple[str, ...] = ()
     kernel_depends: Mapping[str, Range] = {}
     backend_needs: Mapping[str, Needs] = {}

@@ -97,7 +97,7 @@ class Op:
 
 @pytest.fixture(scope="module")
 def caches(tmp_path_factory):
-    """One folder for all tests: inductor tries the compiler and precompiles its headers once in each."""
+    """One folder for all tests, whose ops have names of their own."""
     return tmp_path_factory.mktemp("inductor")
 
 

@@ -73,6 +73,7 @@ class TestKernelToml:
             (KERNEL.replace('"MIT"', "3"), "'license' is 3, and no text"),
             ('builder = "ops:B"\n' + KERNEL, "it has both 'builder' and [op]"),
             ('targets = ["cpu:x86-64-v9"]\n' + KERNEL, "cpu:x86-64-v9"),
+            ('backends = ["cuda"]\n' + KERNEL, "'backends' is for a package without a library: name `targets`"),
             ('python = "../other"\n' + KERNEL, "'../other' does not stay inside the package"),
             ('python = "missing"\n' + KERNEL, "'missing' does not exist in"),
             ('python-depends = ["a b c"]\n' + KERNEL, "'a b c' is no requirement"),
@@ -124,7 +125,7 @@ class TestKernelToml:
 class TestBuildToml:
     def test_it_is_read_and_gives_a_builder_for_each_backend(self, hub):
         described = build_toml.parse(HUB, "build.toml", hub)
-        assert (described.name, described.version, described.targets) == ("acme/silu", Version(1), ("cpu", "cuda"))
+        assert (described.name, described.version, described.backends) == ("acme/silu", Version(1), ("cpu", "cuda"))
         assert Path(described.python).name == "silu" and str(described.kernel_depends["acme/base"]) == "1"
         builder = described.builder(Target.parse("cuda:sm_90"), False)
         (group,) = builder.groups
@@ -177,7 +178,7 @@ class TestBuildToml:
             table["general"]["universal"] = False
             table["kernel"] = {"silu": {"language": "cuda-hipify", "src": ["silu_cuda/silu.cu"]}}
         described = build_toml.parse(table, "build.toml", hub)
-        assert described.targets == (("hip",) if edition == 3 else ("cpu", "cuda"))
+        assert described.backends == (("rocm",) if edition == 3 else ("cpu", "cuda"))
 
     def test_a_kernel_without_a_library_is_for_its_backends(self, hub):
         table = {"general": HUB["general"], "torch-noarch": {}}
