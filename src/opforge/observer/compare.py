@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from opforge.builders.run.dependencies import LIBRARY_VARIABLES
 from opforge.builders.spec.kernel_roots import OPFORGE_ABI
-from opforge.builders.toolchains import PASSED_ENV, PLAN_ENV, is_wrappers
+from opforge.builders.toolchains import PASSED_ENV, PLAN_ENV, is_wrappers, triton_worker
 from opforge.builders.toolchains.discovery import probe, programs
+from opforge.builders.toolchains.triton import TritonToolchain
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.records.inputs import Inputs
 from opforge.cache.records.validity import INCLUDE, VARIABLE, at, names_before, resolve
@@ -29,6 +31,11 @@ MULTILIB = re.compile(r"/(lib|[\w-]+-linux-gnu)(/\d+|/specs|/crt\w\.o)*")
 
 
 LIBRARIES_OF_CLANG = re.compile(r"/(lib(32|64|x32)?|[\w-]+-linux-gnu)(/.*)?")
+PYTHON = re.compile(
+    r"/lib/python[\d.]+(/|$)|/(python\d+\.zip|pybuilddir\.txt|Modules/Setup.*|pyvenv\.cfg|[\w.]+\._pth)$"
+)
+"""Python's own files, the packages beside them, and where it looks for both."""
+MODULE = re.compile(r"/site-packages/(?!triton/|_distutils_hack/).*\.pyc?$")
 LINKERS = ("ld.bfd", "ld.gold", "ld.lld", "ld.mold")
 
 
@@ -126,6 +133,7 @@ class Known:
         }
         search = (folder.resolve(self._roots) for folder in (*inputs.searched, *inputs.compiler_folders))
         self._search = {spelling for path in search if path for spelling in (os.path.normpath(path), _real(path))}
+        self._runs_triton = isinstance(toolchain, TritonToolchain)
         self._absent = {os.path.normpath(path) for path in _absent(toolchain)}
         # Each load looks for these on PATH again.
         self._on_path = {*programs.path_folders(), *os.environ.get("COMPILER_PATH", "").split(os.pathsep)}
@@ -173,6 +181,8 @@ class Known:
 
     def reason(self, kind: str, path: str, program: str) -> str:
         """Returns why something need not be known, as far as that depends on this build; empty if it must be."""
+        if self._runs_triton and os.path.basename(program).startswith("python"):
+            return self._of_triton(kind, path)
         if kind != "variable" and os.path.basename(program) == "ccache" and _is_below(path, _folders_of_ccache()):
             return "a result that ccache keeps, or its configuration"
         if kind == "listed":
@@ -180,6 +190,15 @@ class Known:
         if kind == "looked for":
             return self._beside_a_package(path) or self._beside_libraries(path)
         return ""
+
+    def _of_triton(self, kind: str, path: str) -> str:
+        """Returns the reason for what the process asks for that runs Triton; empty for kernels and what they import."""
+        if kind == "variable":
+            return "" if path in triton_worker.OURS else "it is removed before Triton is imported"
+        is_pythons = PYTHON.search(path) or (kind == "listed" and path in sys.path) or path.endswith("/openssl.cnf")
+        # Kernels may import any other module, which is an input then.
+        is_module = MODULE.search(path) is not None
+        return "a part of Python or of Triton" if is_pythons and not is_module else ""
 
     def _beside_a_package(self, path: str) -> str:
         """Returns the reason for a name that a package's header looks for beside itself; empty for others."""

@@ -54,7 +54,7 @@ REASONS = (
         GCC,
         "a folder of gcc's own",
     ),
-    Reason("looked for,read", r".*/(crt\w*\.o|specs)", GCC + "|" + CLANG, "what the compiler adds to every library"),
+    Reason("looked for,read", r".*/crt\w*\.o", GCC + "|" + CLANG, "what the compiler adds to every library"),
     Reason(
         "looked for",
         r".*/lib(c|m|gcc|gcc_s|gcc_eh|stdc\+\+|dl|rt|pthread|atomic|quadmath|cudart_static)(_nonshared)?\.(a|so(\.\d+)?)",

@@ -96,6 +96,9 @@ CASES: dict[str, Case] = {
     "gcc and gold": Case(variables={"LDFLAGS": "-fuse-ld=gold"}, needs=("ld.gold",), is_quick=True),
     "gcc and lld": Case(variables={"LDFLAGS": "-fuse-ld=lld"}, needs=("ld.lld",), is_quick=True),
     "gcc and mold": Case(variables={"LDFLAGS": "-fuse-ld=mold"}, needs=("ld.mold",)),
+    "a linker that a @file names": Case(
+        files={**PLAIN, "flags": "-fuse-ld=lld\n"}, variables={"LDFLAGS": "@{0}/flags"}, needs=("ld.lld",)
+    ),
     "clang and lld": Case(variables={"CXX": "clang++", "LDFLAGS": "-fuse-ld=lld"}, needs=("clang++", "ld.lld")),
     "clang and bfd": Case(variables={"CXX": "clang++", "LDFLAGS": "-fuse-ld=bfd"}, needs=("clang++", "ld.bfd")),
     "ccache as CXX": Case(
