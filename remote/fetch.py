@@ -26,7 +26,7 @@ from opforge.events import emit
 
 from . import answers, blobs, fetched_entries, op_statements, topics
 from .accepted import Lists
-from .op_statements import OpOffer, OpKind
+from .op_statements import OpKind, OpOffer
 from .remotes import Remote
 from .signatures import trust
 from .statements import Signed, UnreadableStatement

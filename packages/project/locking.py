@@ -12,7 +12,7 @@ from opforge.packages.registry import dependencies, selection
 from opforge.packages.registry.selection import Choice, Source, Verified
 
 from . import lock_file, required
-from .lock_file import LockFile, LockedKernel
+from .lock_file import LockedKernel, LockFile
 from .required import Required
 
 
