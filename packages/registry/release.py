@@ -159,6 +159,10 @@ class PackageKind(Kind):
         """Returns the name of the package."""
         return statement.topic
 
+    def canonical(self, label: str) -> str:
+        """Returns the version as no package writes it twice: `1.0` is `1`."""
+        return label if version.read(label) is None else version.parse(label).canonical
+
     def shown(self, statement: Statement) -> Shown:
         """Returns the package, its version, and the labels of its variants."""
         release = of_statement(statement, statement.topic)

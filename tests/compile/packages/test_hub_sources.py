@@ -17,7 +17,7 @@ import opforge
 from opforge.accelerator.target import Target
 from opforge.errors import PackError, SettingError
 from opforge.packages.pack.run import Options, pack
-from opforge.packages.sources import project
+from opforge.packages.sources import reading
 
 pytestmark = [pytest.mark.compile, pytest.mark.skipif(sys.platform != "linux", reason="packages are made on Linux")]
 HEADERS = os.path.join(SOURCE_TREE, "opforge", "ops", "csrc", "hub", "include")
@@ -107,7 +107,7 @@ def out(tmp_path_factory):
     write(folder, "tests/test_negate.py", test)
     passed_over = []
     variant, _source = pack(
-        project.read(str(folder)), str(folder), Options(with_source=True), pass_over=passed_over.append
+        reading.read(str(folder)), str(folder), Options(with_source=True), pass_over=passed_over.append
     )
     return folder, variant, dict(passed_over)
 
@@ -132,7 +132,7 @@ def test_backends_that_cannot_be_built_here_are_passed_over_with_the_reason(out)
         'Expected depends = ["torch"] alone.',
     }
     with pytest.raises(SettingError, match="expected its architecture"):
-        pack(project.read(str(folder)), str(folder), Options(targets=(Target.parse("hip"),)))
+        pack(reading.read(str(folder)), str(folder), Options(targets=(Target.parse("hip"),)))
 
 
 def test_a_kernel_that_can_be_built_for_none_of_its_backends_is_an_error_with_all_reasons(out, tmp_path):
@@ -140,7 +140,7 @@ def test_a_kernel_that_can_be_built_for_none_of_its_backends_is_an_error_with_al
     text = BUILD.replace('"cpu", ', "").replace('"cpu"', '"rocm"')
     write(tmp_path / "copy", "build.toml", text)
     with pytest.raises(PackError) as caught:
-        pack(project.read(str(tmp_path / "copy")), str(tmp_path / "copy"), Options())
+        pack(reading.read(str(tmp_path / "copy")), str(tmp_path / "copy"), Options())
     assert [line.strip(" -").partition(":")[0] for line in str(caught.value).splitlines()[1:4]] == [
         *("metal", "rocm", "xpu")
     ]

@@ -60,12 +60,12 @@ def command(
       opforge pack --check
     """
     from opforge.packages.pack.run import Options, PassedOver, pack
-    from opforge.packages.sources import project as projects
+    from opforge.packages.sources import reading
 
     if check and on:
         raise click.UsageError("--check packs copies of the project, which the workers of --on URL do not have.")
     with contextlib.redirect_stdout(sys.stderr):  # the module of the builder may print
-        described = projects.read(project, name, text)
+        described = reading.read(project, name, text)
     options = Options(all_targets(targets, levels), portable, split_arch, with_source, jobs, not no_try, on)
     report = _report if is_terminal() and not as_json else lambda _text: None
     if check:
