@@ -45,7 +45,8 @@ for builder in (attention.EvoformerAttnBuilder, attention.SparseAttnBuilder, att
             image = worker._compile(worker._function(module, declared), declared, "cuda", arch)
             with open("image.cubin", "wb") as file:
                 file.write(image["content"])
-            used = subprocess.run([dump, "-res-usage", "image.cubin"], capture_output=True, text=True, check=True).stdout
+            argv = [dump, "-res-usage", "image.cubin"]
+            used = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
             registers, stack, local = re.search(r"REG:(\\d+) STACK:(\\d+) .*?LOCAL:(\\d+)", used).groups()
             loop = kept["ptx"].partition("$L__BB0_")[2]
             figures[f"{kernel.name} {arch}"] = {

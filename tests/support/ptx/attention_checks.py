@@ -161,7 +161,7 @@ def check_pages_128() -> None:
 
 
 def check_traffic() -> None:
-    """K and V are read once for each tile of queries, everything else once."""
+    """Checks that K and V are read once for each tile of queries, and everything else once."""
     ptx_device.load(builders.EvoformerAttnBuilder, ["forward_dense_bf16_64_"], "cuda:sm_80")
     length, size, tile = 192, 64, builders.tile_of("dense", "forward", 64).own
     q, k, v = (fresh(1, 1, length, 1, size).detach() for _ in range(3))

@@ -201,7 +201,7 @@ class Launch:
             self.write(name, np.concatenate(halves, 1).view("u4")[:, 0])
 
     def _mma(self, instruction: Instruction) -> None:
-        """D = A B + C for matrices of 16 x 16 and 16 x 8, spread over the threads of a warp."""
+        """Computes D = A B + C for matrices of 16 x 16 and 16 x 8, spread over the threads of a warp."""
         self._check_together(WARP, "a product of matrices")
         assert instruction.op[1:6] == ("sync", "aligned", "m16n8k16", "row", "col"), instruction.text
         assert instruction.op[6] == instruction.op[9] == "f32", instruction.text
@@ -225,7 +225,7 @@ class Launch:
             self.write(name, sums[:, row + number // 2 * 8, pair + number % 2].reshape(-1))
 
     def _cp(self, instruction: Instruction) -> None:
-        """Asynchronous copies to shared memory, zeros behind the bytes of the source, and waiting for them."""
+        """Copies to shared memory asynchronously, with zeros behind the bytes of the source, or waits for that."""
         assert instruction.op[1] == "async", instruction.text
         if instruction.op[2] == "commit_group":
             self.shared.commit(self.mask)
