@@ -51,11 +51,10 @@ NOT_TYPED = {
     "opforge withdraw ": "needs a remote and a key; tests/unit/packages and tests/unit/remote have them",
     "opforge rm acme/relu": "needs an installed package; tests/unit/packages has some",
     "opforge ls https": "needs a registry; tests/unit/packages has some",
-    "rm ORG/NAME": "needs an installed package; tests/unit/packages has some",
     "opforge.get_kernel(": "needs an installed package; tests/compile/packages has some",
     "opforge pack": "needs a package's project; tests/compile/packages packs some",
     "opforge publish s3": "needs a bucket; tests/unit/packages has a folder",
-    "opforge publish`": "needs a remote and a key; tests/unit/packages has them",
+    "opforge publish file:///shared/kernels": "needs a package; tests/unit/packages has some",
     "opforge lock": "needs a remote with packages; tests/unit/packages/project has them",
     "opforge mirror ": "needs two remotes; tests/unit/remote has them",
     "opforge tuf": "needs a registry of packages; tests/unit/packages/registry/test_tuf.py has some",
@@ -70,9 +69,17 @@ NOT_TYPED = {
     "build-ops CPUAdam FusedAdam": "FusedAdam for the accelerator in use: takes long",
 }
 """Part of a command line -> why it is not typed."""
-PLACES = {"/shared/ops": "shared/ops", "[OP]...": "", "[OP]": "", "OP": "CPUAdam", "FILE": "moved.tar"}
+PLACES = {
+    "/shared/ops": "shared/ops",
+    "[OP]...": "",
+    "[OP]": "",
+    "[NAME]...": "",
+    "[URL]": "",
+    "OP": "CPUAdam",
+    "FILE": "moved.tar",
+}
 """Words of the documents -> what the reader types in their place; ENTRY and KEY are those of `opforge ls`."""
-NEEDS_MORE = ("Missing argument", "nothing can be confirmed: expected --yes", "Commands:")
+NEEDS_MORE = ("Missing argument", "expected either names", "nothing can be confirmed: expected --yes", "Commands:")
 """What a command replies whose name alone is in a sentence."""
 
 REMOVES = re.compile(r" (rm|gc)\b")
