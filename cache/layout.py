@@ -29,7 +29,7 @@ from opforge import formats
 
 VERSION = formats.STORE
 OLD_VERSIONS = ("v1",)
-"""The folders of earlier formats. They are neither read nor changed; `cache clear --old` removes them."""
+"""The folders of earlier formats. They are neither read nor changed; `opforge rm --old` removes them."""
 INDEX = "index"
 """The entry points of other packages; see accelerator/entry_points.py."""
 MACHINE = "machine"

@@ -47,8 +47,8 @@ def test_no_build_and_no_command_writes_through_a_link(thesis, tmp_path, own_sto
     monkeypatch.setenv("OPFORGE_CACHE_MAX_AGE", "30d")
     sample_ops.set_value(tmp_path / "op", 2)
     cls().build()
-    for words in (["ls"], ["stats"], ["gc"]):
-        assert child_processes.run_command("cache", *words).returncode == 0
+    for words in (["ls"], ["cache", "stats"], ["gc"]):
+        assert child_processes.run_command(*words).returncode == 0
     assert unchanged(thesis)
     assert not path.exists() or (path.stat().st_nlink == 1 and not path.is_symlink()), "a file of its own again"
 
