@@ -91,7 +91,7 @@ def test_a_store_with_a_linked_folder_is_refused(tmp_path, own_store, name):
     current.reset()
     with pytest.raises(CacheDirError, match=r"is a symbolic link, and a store has none inside\. Run: rm "):
         cls().build()
-    done = child_processes.run_command("cache", "gc")
+    done = child_processes.run_command("gc")
     assert done.returncode == 1 and "is a symbolic link" in done.stderr
     assert os.listdir(tmp_path / "elsewhere") == []
 

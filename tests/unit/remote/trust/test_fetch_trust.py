@@ -174,7 +174,7 @@ class TestWithdrawing:
         (nodes.folder / "remote").mkdir()
         with caplog.at_level(logging.WARNING, "opforge"):
             nodes.push(entry)
-        assert entries_of(withdrawals.unverified(nodes.store)["ci"]) == [other]
+        assert entries_of(withdrawals.Unverified(nodes.store).of("ci")) == [other]
         assert caplog.messages == [
             f"{nodes.url} is empty, and the key ci had withdrawn 1 statement in it: the list was put back."
             " What other machines have withdrawn with this key since, they must withdraw again."
