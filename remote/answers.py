@@ -64,7 +64,7 @@ def _miss_name(remote: Remote, request: Request) -> str:
 def miss(remote: Remote, request: Request) -> str:
     """Returns why a remote is not asked again for a request now; empty if it is."""
     value = _recall(_miss_name(remote, request), MISS_SECONDS)
-    if value is None or value.get("trust") != _trust():
+    if value is None or value.get("trust") != _trust() or value["at"] < request.since:
         return ""
     seconds = time.time() - value["at"]
     again = f"it is asked again after {MISS_SECONDS / 60:g} minutes, or by opforge fetch"

@@ -40,10 +40,14 @@ class Kind(ABC):
     def shown(self, statement: Statement) -> Shown:
         """Returns what a listing shows. Raises ValueError for facts that cannot be read."""
 
+    def canonical(self, label: str) -> str:
+        """Returns a label in the form that is the same for all labels of one thing."""
+        return label
+
     def title(self, statement: Statement) -> str:
         """Returns what withdrawals call a statement, after its kind. Raises ValueError."""
         shown = self.shown(statement)
-        return f"{shown.name}@{shown.label}"
+        return f"{shown.name}@{self.canonical(shown.label)}"
 
     def problem(self, statement: Statement, folders: Mapping[str, str]) -> str:
         """Returns what is wrong with unpacked trees, beyond their digests, or an empty text.

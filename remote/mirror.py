@@ -88,9 +88,10 @@ def copy_topic(
                 raise ValueError(f"{placed.label}: {placed.problem}")
             if not accepts(topic.kind, _name(topic, placed)):
                 continue
-            if theirs.get(placed.label, placed.signed.digest) != placed.signed.digest:
+            canonical = _canonical(topic, placed.label)
+            if theirs.get(canonical, placed.signed.digest) != placed.signed.digest:
                 raise ValueError(f"{topic.topic} {placed.label}: {target.url} has other files of this version")
-            if placed.label not in theirs:
+            if canonical not in theirs:
                 size += _copy_trees(source, uploads, target, placed, report, f"{topic.topic} {placed.label}".strip())
             ready.append(placed)
         except (ValueError, StoreError) as error:
@@ -115,9 +116,14 @@ def _name(topic: Topic, placed: Placed) -> str:
 
 
 def _labels(target: ObjectStore, topic: Topic) -> dict[str, str]:
-    """Returns the digest of each statement that the target's topic names, by label."""
+    """Returns the digest of each statement that the target's topic names, by its label in canonical form."""
     listing = topics.read_named(target, topic.kind, topic.topic) or Listing(topic.kind, topic.topic)
-    return {label: listed.digest for label, listed in listing.statements.items()}
+    return {_canonical(topic, label): listed.digest for label, listed in listing.statements.items()}
+
+
+def _canonical(topic: Topic, label: str) -> str:
+    kind = kinds.of(topic.kind)
+    return kind.canonical(label) if kind and label else label
 
 
 def _copy_trees(
@@ -169,10 +175,12 @@ def _merge_labels(target: ObjectStore, topic: Topic, ready: list[Placed], theirs
         if stored is not None:
             current = topics.read_listing(stored, topic.kind, topic.topic)
         own = current.statements
+        taken = {_canonical(topic, label): label for label in own}
         same = {
-            placed.label: listing.statements[placed.label]
-            for placed in ready
-            if placed.label not in own or own[placed.label].digest == placed.signed.digest
+            label: listing.statements[label]
+            for label, digest in ((placed.label, placed.signed.digest) for placed in ready)
+            if taken.setdefault(_canonical(topic, label), label) == label
+            and (label not in own or own[label].digest == digest)
         }
         is_current = all(own.get(label) == listed for label, listed in same.items())
         # The state of the copy is that of the source: lock files that were made from one serve with the other.
@@ -183,7 +191,7 @@ def _merge_labels(target: ObjectStore, topic: Topic, ready: list[Placed], theirs
 
     name = topics.name_of(topic.kind, topic.topic)
     topics.edit(target, name, topics.MAX_LISTING_BYTES, change, f"{topic.kind} {topic.topic}")
-    return len({placed.label for placed in ready} - theirs.keys())
+    return len({_canonical(topic, placed.label) for placed in ready} - theirs.keys())
 
 
 def copy_withdrawals(source: ObjectStore, target: ObjectStore, keys: Iterable[str]) -> None:

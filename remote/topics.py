@@ -203,20 +203,23 @@ def _listing(value: Any) -> Listing:
         raise ValueError(f"its field {unknown[0]!r:.60} is unknown in format {formats.TOPIC}")
     kind, topic, sequence, listed = (value.get(name) for name in Listing._fields)
     if not isinstance(kind, str) or not KIND.fullmatch(kind) or not isinstance(topic, str):
-        raise ValueError("its 'kind' or 'topic' is not a name")
+        raise ValueError(f"its 'kind' is {kind!r:.60} and its 'topic' {topic!r:.60}: expected names")
     if type(sequence) is not int or not 0 <= sequence < 1 << 62:
         raise ValueError(f"its 'sequence' is {sequence!r:.40}: expected a whole number")
     if not isinstance(listed, dict) or len(listed) > MAX_LISTED:
-        raise ValueError(f"its 'statements' are not an object with at most {MAX_LISTED} labels")
+        held = f"{len(listed)} labels" if isinstance(listed, dict) else f"{listed!r:.60}"
+        raise ValueError(f"its 'statements' are {held}: expected an object with at most {MAX_LISTED} labels")
     return Listing(kind, topic, sequence, {label: _entry(label, entry) for label, entry in listed.items()})
 
 
 def _entry(label: str, value: Any) -> Listed:
-    digest = value["digest"] if isinstance(value, dict) and value.keys() == {*Listed._fields} else None
     if len(label) > MAX_LABEL or not label.isascii() or not label.isprintable():  # nobody signs it, and it is shown
         raise ValueError(f"{ascii(label)[:110]} is not a label: expected at most {MAX_LABEL} printable characters")
+    if not isinstance(value, dict) or not value.keys() <= {*Listed._fields}:
+        raise ValueError(f"{ascii(label)[:40]} is {value!r:.100}: expected an object of {', '.join(Listed._fields)}")
+    digest = value.get("digest")
     if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
-        raise ValueError(f"what it says of {ascii(label)[:40]} is not a digest of 64 hex digits")
+        raise ValueError(f"the digest of {ascii(label)[:40]} is {digest!r:.80}: expected 64 hex digits")
     return Listed(digest)
 
 

@@ -25,7 +25,7 @@ from opforge import formats, settings
 from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_file, write_file
 from opforge.cache.keys import bytes_digest, canonical, key_of, strict
 from opforge.errors import PublishError, StoreError
-from opforge.errors.base import printable
+from opforge.errors.base import damage, printable
 
 from . import statements, topics
 from .signatures.keys import Signer
@@ -149,7 +149,7 @@ def parse(data: bytes) -> Withdrawals:
         withdrawn = {name: _said(name, said) for name, said in value["withdrawn"].items()}
         return Withdrawals(str(value["key"]), _date(value["date"]), withdrawn, bytes_digest(data))
     except UNREADABLE as error:
-        raise ValueError(f"{WHAT} is damaged ({error})") from error
+        raise ValueError(f"{WHAT} is damaged: {damage(error)}") from error
 
 
 def _said(name: str, value: Mapping[str, str]) -> Withdrawal:
@@ -172,7 +172,7 @@ def signed(content: bytes) -> Signed:
     try:
         return Signed(data, statements.read_signatures(json.loads(rest)))
     except UNREADABLE as error:
-        raise ValueError(f"{WHAT} is damaged ({error})") from error
+        raise ValueError(f"{WHAT} is damaged: {damage(error)}") from error
 
 
 def verified(content: bytes, trusted: TrustedKey) -> Withdrawals:

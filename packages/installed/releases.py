@@ -82,8 +82,11 @@ def versions(root: Root, name: str) -> list[Version]:
 def read(root: Root, name: str, number: Version) -> Installed | None:
     """Returns an installed release; None if it is not there, or its file cannot be read."""
     try:
-        value = read_json(root.release(name, str(number)))
-        if value["format"] != formats.INSTALLED or value["name"] != name or value["version"] != str(number):
+        value = read_json(root.release(name, number.canonical))
+        if value["format"] != formats.INSTALLED or value["name"] != name or version.read(value["version"]) is None:
+            return None
+        written = version.parse(value["version"])
+        if written != number:
             return None
         # They become parts of paths.
         if not all(map(is_sha256, [part["digest"] for part in value["variants"]])):
@@ -106,7 +109,7 @@ def read(root: Root, name: str, number: Version) -> Installed | None:
         )
         return Installed(
             name,
-            number,
+            written,
             root,
             value["digest"],
             value["signer"],

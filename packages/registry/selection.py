@@ -134,7 +134,7 @@ def accepted_signer(remote: Remote, lists: Lists, signed: Signed, name: str, num
         return Accepted("")
     signers = trust.read().signers(where, signed.data, signed.signatures)
     signers = trust.allowed(signers, f"{release.KIND}:{name}", where)
-    withdrawn = f"{release.KIND}:{name}@{number}"
+    withdrawn = f"{release.KIND}:{name}@{number.canonical}"
     return lists.accepted(f"{name} {number}", withdrawn, signers, release.PackageKind.needs_withdrawals)
 
 

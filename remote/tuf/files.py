@@ -9,6 +9,7 @@ from typing import Any
 
 from opforge.cache.filesystem.files import UNREADABLE
 from opforge.errors import StoreError
+from opforge.errors.base import damage
 from opforge.remote.stores.protocol import ObjectStore
 
 from . import FOLDER, MAX_BYTES, TARGETS, TIMESTAMP, file_of
@@ -30,9 +31,7 @@ def needed(store: ObjectStore, since: float = float("inf")) -> set[str]:
         newest = int(walk.part(TIMESTAMP, "meta")["snapshot.json"]["version"])
         walk.snapshot(newest)
     except UNREADABLE as error:
-        problem = (
-            str(error) if type(error) is ValueError else f"its metadata is damaged ({type(error).__name__}: {error})"
-        )
+        problem = str(error) if type(error) is ValueError else f"its metadata is damaged: {damage(error)}"
         hint = "Restore it from a mirror first: opforge mirror"
         raise StoreError(store.url, "reading its TUF metadata", problem, hint) from error
     for number in _recent(store, newest, since):
@@ -83,7 +82,7 @@ class _Walk:
         try:
             return dict(json.loads(stored.data)["signed"][field])
         except UNREADABLE as error:
-            raise ValueError(f"{name} is damaged ({type(error).__name__}: {error})") from error
+            raise ValueError(f"{name} is damaged: {damage(error)}") from error
 
 
 def is_root(name: str) -> bool:

@@ -55,7 +55,7 @@ KERNEL_LOOKUP = 2
 """Remembered calls of `get_kernel`: `packages/load/get_kernel.py`."""
 TOOLCHAIN = 13
 """What compilers reported: `builders/toolchains/discovery/probe.py`."""
-PACKAGE_LISTS = 2
+PACKAGE_LISTS = 3
 """What the system's package managers own: `cache/filesystem/packages.py`."""
 ENTRY_POINTS = 2
 """The index of entry points: `accelerator/entry_points.py`."""

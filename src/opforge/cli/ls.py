@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from opforge.cli import messages
 from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import Guarded, json_option
 from opforge.cli.output import age_text, emit_json, is_terminal, show_table, size_text
@@ -62,18 +61,10 @@ def command(words: tuple[str, ...], kind: str | None, as_json: bool) -> None:
 
 def _entries(names: Sequence[str]) -> list[StoredEntry]:
     from opforge.cache.current import own_store
-    from opforge.cache.maintenance import listing
 
     from .cache.entries import matching_entries
 
-    layout = own_store().layout
-    for store in listing.old_stores(layout):
-        messages.show(
-            "note",
-            f"{layout}/{store.name} is the store of an older opforge, {size_text(store.size)}. This opforge"
-            " neither reads nor changes it. To remove it: opforge rm --old",
-        )
-    return matching_entries(layout, names, readable=False)
+    return matching_entries(own_store().layout, names, readable=False)
 
 
 def _print_entries(entries: Sequence[StoredEntry]) -> None:

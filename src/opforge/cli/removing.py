@@ -30,7 +30,6 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would b
 @click.argument("names", nargs=-1, metavar="[OP|KEY|ORG/NAME]...", shell_complete=completed_names.stored)
 @click.option("--all", "takes_all", is_flag=True, help="Remove every entry of the cache but pinned ones. Asks first.")
 @click.option("--pinned", is_flag=True, help="With --all: pinned entries too.")
-@click.option("--old", is_flag=True, help="Remove the store of an older opforge, with all that it holds. Asks first.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @into_options
 @dry_run_option
@@ -39,7 +38,6 @@ def rm_command(
     names: Sequence[str],
     takes_all: bool,
     pinned: bool,
-    old: bool,
     yes: bool,
     into: str | None,
     user: bool,
@@ -57,16 +55,16 @@ def rm_command(
       opforge rm acme/relu@2.3 --user
       opforge rm --all --yes
     """
-    if sum((bool(names), takes_all, old)) != 1 or (pinned and not takes_all):
-        raise click.UsageError("expected either names, or --all, with --pinned if wanted, or --old.")
+    if bool(names) == takes_all or (pinned and not takes_all):
+        raise click.UsageError("expected either names, or --all, with --pinned if wanted.")
     if urls := [name for name in names if "://" in name]:
         problem = "rm acts on this machine alone"
         raise click.UsageError(f"{urls[0]}: {problem}. In a store: opforge withdraw URL NAME, then opforge gc URL.")
     packages = [name for name in names if _is_package(name)]
     entries = [name for name in names if name not in packages]
-    evictions, kept = _evictions(entries, takes_all, pinned, old) if entries or not names else ([], 0)
+    evictions, kept = _evictions(entries, takes_all, pinned) if entries or not names else ([], 0)
     if evictions and not names and not dry_run:
-        _confirm(evictions, old, yes, as_json)
+        _confirm(evictions, yes, as_json)
     removed = _remove(evictions, dry_run)
     releases, problems = _remove_packages(root_of(into, user), packages, dry_run) if packages else ([], [])
     if as_json:
@@ -92,7 +90,7 @@ def _is_package(text: str) -> bool:
     return names.is_name(text[:end])
 
 
-def _evictions(names: Sequence[str], takes_all: bool, pinned: bool, old: bool) -> tuple[list[Eviction], int]:
+def _evictions(names: Sequence[str], takes_all: bool, pinned: bool) -> tuple[list[Eviction], int]:
     """Returns what is to be removed from the cache, and how many pinned entries stay."""
     from opforge.cache.current import own_store
     from opforge.cache.maintenance import gc
@@ -101,15 +99,13 @@ def _evictions(names: Sequence[str], takes_all: bool, pinned: bool, old: bool) -
     from .cache.entries import matching_entries
 
     layout = own_store().layout
-    if old:
-        return list(gc.old_stores(layout)), 0
     if takes_all:
         return list(gc.everything(layout, None, pinned)), 0 if pinned else pins.kept_entries(layout)
     keys = {entry.key for entry in matching_entries(layout, names, readable=False)}
     return list(gc.everything(layout, keys, True)), 0
 
 
-def _confirm(evictions: Sequence[Eviction], old: bool, yes: bool, as_json: bool) -> None:
+def _confirm(evictions: Sequence[Eviction], yes: bool, as_json: bool) -> None:
     if yes:
         return
     if as_json or not sys.stdin.isatty():
@@ -117,8 +113,7 @@ def _confirm(evictions: Sequence[Eviction], old: bool, yes: bool, as_json: bool)
     from opforge.cache.current import own_store
 
     entries = counted(sum(item.kind == "entry" for item in evictions), "entry", "entries")
-    stores = " and ".join(f"{item.path}, {size_text(item.size)}" for item in evictions if old)
-    click.confirm(f"Remove {stores}?" if old else f"Remove {entries} from {own_store().layout}?", abort=True)
+    click.confirm(f"Remove {entries} from {own_store().layout}?", abort=True)
 
 
 def _remove(evictions: Sequence[Eviction], dry_run: bool) -> list[Eviction]:

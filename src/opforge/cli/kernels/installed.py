@@ -38,7 +38,7 @@ def damaged(names: Sequence[str]) -> list[dict[str, Any]]:
             "name": name,
             "version": str(number),
             "folder": root.path,
-            "problems": [f"{root.release(name, str(number))} cannot be read: install it again, or remove it"],
+            "problems": [f"{root.release(name, number.canonical)} cannot be read: install it again, or remove it"],
         }
         for root in layout.roots()
         for name in releases.names(root)

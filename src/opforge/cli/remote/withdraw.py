@@ -87,7 +87,7 @@ def _subject(store: ObjectStore, text: str) -> str:
         versions = ", ".join(map(str, sorted(listed.releases, reverse=True)[:10])) if listed else "none"
         problem = "there is no such release"
         raise PublishError(f"{name} {number}", store.url, problem, f"There are: {versions}", "withdrawn in")
-    return f"package:{name}@{number}"
+    return f"package:{name}@{number.canonical}"
 
 
 def _print(listed: Withdrawals, subjects: Sequence[str], as_json: bool) -> None:

@@ -237,7 +237,7 @@ def content(registry, project):
         ("[[kernel]]", ">>>>>>> theirs\n[[kernel]]", "is a mark of a merge conflict"),
         ('name = "acme/plain"', 'name = "../x"', "'../x' is not a name that can be used"),
         ('version = "1"', 'version = "one"', "'one' cannot be used"),
-        ('digest = "', 'digest = "0', "its 'digest' is no SHA-256"),
+        ('digest = "', 'digest = "0', "expected a SHA-256 of 64 hex digits"),
         ('source = "', 'signer = "lab"\nsource = "', "acme/plain: 'signer' is not a field that is read"),
         ("state = ", "[[kernel.variant]]\nx = ", "acme/plain: 'variant' is not a field that is read"),
         ("[required]", "[policy]\nunsigned = true\n[required]", "'policy' is not a field that is read"),

@@ -64,8 +64,9 @@ def test_a_package_of_which_nothing_could_be_copied_is_not_there(registry, other
     assert entry.problems and index.read(other, "acme/plain") is None
 
 
-def test_a_version_with_other_files_is_left_alone_and_reported(registry, other):
-    registry.publish(number="1")
+@pytest.mark.parametrize("number", ["1", "1.0"])
+def test_a_version_with_other_files_is_left_alone_and_reported(registry, other, number):
+    registry.publish(number=number)
     folder = registry.packed(text="VALUE = 9\n")
     from opforge.remote.signatures import keys
 
@@ -73,7 +74,7 @@ def test_a_version_with_other_files_is_left_alone_and_reported(registry, other):
     (entry,) = mirror.copy(registry.store, other)
     assert (
         entry.statements == 0
-        and "acme/plain 1: " in entry.problems[0]
+        and f"acme/plain {number}: " in entry.problems[0]
         and "has other files of this" in entry.problems[0]
     )
 

@@ -218,13 +218,10 @@ class TestIndex:
             ({"topic": "acme/other"}, "it is the topic package 'acme/other', and not package acme/plain"),
             ({"format": 2}, "its format is 2, and this opforge reads 1: update opforge"),
             ({"sequence": -1}, "'sequence' is -1: expected a whole number"),
-            ({"statements": []}, "its 'statements' are not an object"),
+            ({"statements": []}, "its 'statements' are []: expected an object"),
             ({"statements": {"x": {"digest": "a" * 64}}}, "'x' cannot be used"),
-            ({"statements": {"1": {"digest": "../x"}}}, "what it says of '1' is not a digest of 64 hex digits"),
-            (
-                {"statements": {"1": {"digest": "a" * 64, "more": 3}}},
-                "what it says of '1' is not a digest of 64 hex digits",
-            ),
+            ({"statements": {"1": {"digest": "../x"}}}, "the digest of '1' is '../x': expected 64 hex digits"),
+            ({"statements": {"1": {"digest": "a" * 64, "more": 3}}}, "'more': 3}: expected an object of digest"),
         ],
     )
     def test_another_index_is_refused(self, registry, change, text):

@@ -19,7 +19,7 @@ from opforge.packages.load import get_kernel
 from opforge.packages.pack.run import Options, pack
 from opforge.packages.project import locking
 from opforge.packages.registry import index, install, publish, release, selection
-from opforge.packages.sources import project
+from opforge.packages.sources import reading
 from opforge.remote import statements, topics
 from opforge.remote.signatures import keys
 
@@ -29,7 +29,7 @@ def two_variants(registry):
     folder = registry.packed()
     with open(os.path.join(folder, "kernel.toml"), "a") as file:
         file.write('backends = ["cpu", "universal"]\n')
-    pack(project.read(folder), folder, Options(tried=False))
+    pack(reading.read(folder), folder, Options(tried=False))
     return folder
 
 
