@@ -13,7 +13,7 @@ from opforge.cli.output import emit_json, show_table
 from .options import is_folder
 
 if TYPE_CHECKING:
-    from opforge.packages.choose.candidate import Candidate
+    from opforge.packages.choose.candidate import VariantCandidate
     from opforge.packages.choose.environment import Environment
     from opforge.packages.registry.selection import Verified
 
@@ -63,7 +63,7 @@ def _environment(path: str) -> Environment:
     return environment.from_json(parse_object(read_file(path), path, 1 << 20, expected), path)
 
 
-def _candidates(kernel: str, urls: Sequence[str], here: Environment) -> tuple[str, list[Candidate]]:
+def _candidates(kernel: str, urls: Sequence[str], here: Environment) -> tuple[str, list[VariantCandidate]]:
     """Returns where a package was found, and its variants. Raises KernelNotFoundError and what reading it raises."""
     from opforge.errors import KernelFormatError, KernelNotFoundError
     from opforge.packages.choose import order
