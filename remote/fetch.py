@@ -163,7 +163,7 @@ def fetch_from(remote: Remote, request: Request, is_fresh: bool, rejected: list[
             reasons.append(Rejected(f"{remote}, {candidate.offer.entry}", problem))
             problems.append(problem)
             if time.perf_counter() - began > MAX_SECONDS:
-                hint = "Check the network, and the store with: opforge remote verify URL"
+                hint = "Check the network, and the store with: opforge verify URL"
                 raise StoreError(str(remote), "fetching", f"no offer was usable within {MAX_SECONDS:.0f} s", hint)
         answers.note_miss(remote, request, reasons[-1].reason if reasons else NOTHING)
         return False
