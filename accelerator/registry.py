@@ -131,7 +131,8 @@ def make(point: EntryPoint) -> Attempt:
         return Attempt(None, f"{point.value} of {point.source} is not a subclass of opforge.accelerator.Accelerator")
     own_name = getattr(accelerator, "name", None)
     if own_name != point.name:
-        return Attempt(None, f"{point.value} of {point.source} has the name {own_name!r}: its entry point needs the same")
+        problem = f"{point.value} of {point.source} has the name {own_name!r}: its entry point needs the same"
+        return Attempt(None, problem)
     return Attempt(accelerator)
 
 

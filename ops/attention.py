@@ -8,11 +8,12 @@ It is what the front ends call: Evoformer attention and sparse attention. torch.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from .host_op import host_op, on_host
 
 LIBRARY = torch.library.Library("opforge_attention", "FRAGMENT")  # type: ignore[no-untyped-call]
 OPTIONS = "Tensor? offsets, Tensor? columns, int block, int multiplied, float scale, bool causal"
@@ -66,26 +67,12 @@ def attention(
     return result
 
 
-def on_host(tensor: Tensor) -> bool:
-    """Returns whether the host's kernels run: other devices have those of opforge.ops.triton."""
-    return tensor.device.type in ("cpu", "meta")
-
-
 def _calls(has_blocks: bool) -> tuple[Any, Any]:
     """Returns the functions of the library, forward and backward: with lists of blocks or without."""
     op = host_op("SparseAttnBuilder" if has_blocks else "EvoformerAttnBuilder")
     if has_blocks:
         return op.sparse_attention_, op.sparse_attention_backward_
     return op.evoformer_attention_, op.evoformer_attention_backward_
-
-
-@cache
-def host_op(builder: str) -> Any:
-    """Returns the functions of a host op, and builds it first if necessary."""
-    from opforge.builders.cpu import BUILDERS
-
-    module, _, name = BUILDERS[builder].partition(":")
-    return getattr(__import__(module, fromlist=[name]), name)().load()
 
 
 def _dense(tensors: Sequence[Tensor]) -> list[Tensor]:

@@ -9,11 +9,13 @@ The first argument of each function is the loaded op; the op's module holds the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from .host_op import host_op
 
 SCALE_BYTES = 4
 
@@ -32,7 +34,7 @@ class FPQuantizer:
         self.group_size = group_size
         self.q_bits = q_bits
         self.q_mantissa_bits = q_mantissa_bits
-        self._host, self._gpu = _host_op(), None
+        self._host, self._gpu = host_op("FPQuantizerBuilder"), None
 
     def quantize(
         self, input: Tensor, *, stochastic: bool = False, seed: int | None = None, generator: Any = None
@@ -157,13 +159,6 @@ def _rows(values: Tensor, group_size: int, q_bits: int) -> Tensor:
 
 def _seed(seed: int | None, generator: Any) -> int:
     return seed if seed is not None else int(torch.randint(2**63 - 1, (), generator=generator))
-
-
-@cache
-def _host_op() -> Any:
-    from opforge.builders.cpu.fp_quantizer import FPQuantizerBuilder
-
-    return FPQuantizerBuilder().load()
 
 
 def functions(op: Any) -> dict[str, Any]:

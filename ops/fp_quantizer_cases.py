@@ -52,9 +52,9 @@ def _inputs(bits: int, mantissa: int, share: int, place: Place) -> Inputs:
 
 def _op(inputs: Inputs) -> tuple[Callable[..., None], Callable[..., None], Callable[..., None], tuple[int, ...]]:
     """Returns the op's functions, which write to memory that exists, and the arguments that name the format."""
-    from .fp_quantizer import _host_op
+    from .host_op import host_op
 
-    op, quantizer = _host_op(), inputs.quantizer
+    op, quantizer = host_op("FPQuantizerBuilder"), inputs.quantizer
     form = (quantizer.group_size, quantizer.q_bits, quantizer.q_mantissa_bits)
     return op.fp_quantize_, op.fp_dequantize_, op.fp_selective_dequantize_, form
 

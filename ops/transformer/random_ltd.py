@@ -6,11 +6,13 @@ Activations may have any dtype. Indexes are int32, and may be neither negative n
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from opforge.ops.host_op import host_op
 
 
 def token_sort_(op: Any, unsorted_token_ids: Tensor, original_tokens: int) -> Tensor:
@@ -90,13 +92,13 @@ class _Gather(torch.autograd.Function):
     def forward(ctx: Any, activations: Tensor, indices: Tensor, batch_first: bool) -> Tensor:
         ctx.save_for_backward(indices)
         ctx.shape, ctx.batch_first = activations.shape, batch_first
-        return token_gather(_host_op(), activations, indices, batch_first)
+        return token_gather(host_op("RandomLTDBuilder"), activations, indices, batch_first)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         (indices,) = ctx.saved_tensors
         whole = gradients[0].new_zeros(ctx.shape)
-        return token_scatter_(_host_op(), whole, gradients[0], indices, ctx.batch_first), None, None
+        return token_scatter_(host_op("RandomLTDBuilder"), whole, gradients[0], indices, ctx.batch_first), None, None
 
 
 class _Scatter(torch.autograd.Function):
@@ -105,14 +107,14 @@ class _Scatter(torch.autograd.Function):
         ctx.save_for_backward(indices)
         ctx.batch_first = batch_first
         whole = activations.clone(memory_format=torch.contiguous_format)
-        return token_scatter_(_host_op(), whole, part, indices, batch_first)
+        return token_scatter_(host_op("RandomLTDBuilder"), whole, part, indices, batch_first)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
         (indices,) = ctx.saved_tensors
-        part = token_gather(_host_op(), gradients[0], indices, ctx.batch_first)
+        part = token_gather(host_op("RandomLTDBuilder"), gradients[0], indices, ctx.batch_first)
         whole = gradients[0].clone(memory_format=torch.contiguous_format)
-        token_scatter_(_host_op(), whole, torch.zeros_like(part), indices, ctx.batch_first)
+        token_scatter_(host_op("RandomLTDBuilder"), whole, torch.zeros_like(part), indices, ctx.batch_first)
         return whole, part, None, None
 
 
@@ -129,13 +131,6 @@ def scatter_tokens(activations: Tensor, part: Tensor, indices: Tensor, batch_fir
     """
     out: Tensor = _Scatter.apply(activations, part, indices, batch_first)  # type: ignore[no-untyped-call]
     return out
-
-
-@cache
-def _host_op() -> Any:
-    from opforge.builders.cpu.transformer.random_ltd import RandomLTDBuilder
-
-    return RandomLTDBuilder().load()
 
 
 def functions(op: Any) -> dict[str, Any]:

@@ -306,7 +306,7 @@ def bind_evoformer(kernels: Kernels) -> dict[str, Any]:
 
 def bind_sparse(kernels: Kernels) -> dict[str, Any]:
     """Makes the op's functions launch these kernels from now on, and returns the functions by name."""
-    from opforge.ops.attention import host_op
+    from opforge.ops.host_op import host_op
 
     registry.bind(kernels)
     return {"sdd_segment": lambda layout, start_width: host_op("SparseAttnBuilder").sdd_segment(layout, start_width)}

@@ -45,7 +45,7 @@ def flash_attn_by_atoms(
 
     Raises ValueError, TypeError, KernelLaunchError. Tensors of the host are computed by the host's op.
     """
-    from opforge.ops.attention import host_op, on_host
+    from opforge.ops.host_op import host_op, on_host
 
     if on_host(q):
         host_op("RaggedOpsBuilder").flash_attn_by_atoms(out, q, k, v, attention_atoms, softmax_scale, is_causal)
@@ -107,7 +107,7 @@ def bind(kernels: Kernels) -> dict[str, Any]:
 
 def _on_host(name: str) -> Any:
     def call(*arguments: Any) -> Any:
-        from opforge.ops.attention import host_op
+        from opforge.ops.host_op import host_op
 
         return getattr(host_op("RaggedOpsBuilder"), name)(*arguments)
 
