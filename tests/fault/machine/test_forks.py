@@ -106,7 +106,7 @@ PROPERTIES = (
     "builders.toolchains.device_toolchain:DeviceToolchain.info",
     "builders.toolchains.device_toolchain:DeviceToolchain._translation_digest",
     "accelerator.vendors.vendor:Vendor._module",
-    "accelerator.interface.streams:Streams._streams",
+    "accelerator.interface.accelerator:Streams._streams",
 )
 FORK_WHILE_COMPUTING = """
 import importlib, os, signal, sys, threading, warnings

@@ -12,7 +12,7 @@ import pytest
 from opforge.accelerator.devices.cpu import CPUAccelerator
 from opforge.accelerator.devices.null import NullAccelerator
 from opforge.accelerator.interface import deepspeed_names
-from opforge.accelerator.interface.op_builders import target_for
+from opforge.accelerator.interface.accelerator import target_for
 from opforge.accelerator.target import Target
 from opforge.errors import BuilderError, OpNotFoundError
 
