@@ -7,10 +7,10 @@ from threading import local
 from typing import TYPE_CHECKING
 
 from opforge import errors, settings
-from opforge.accelerator.host.cpuid import cpu_level
 from opforge.accelerator.interface.accelerator import INTERFACE_VERSION, Accelerator, OneGenerator
 from opforge.accelerator.target import Target
 from opforge.lazy import cached_property
+from opforge.warm import machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -117,7 +117,11 @@ class CPUAccelerator(OneGenerator, Accelerator):
         """Returns immediately, because all work is synchronous."""
 
     def _find_target(self) -> Target:
-        level = cpu_level(self.root)
+        level = machine.level_here() if self.root == "/" else ""
+        if not level:
+            from opforge.accelerator.host.cpuid import cpu_level
+
+            level = cpu_level(self.root)
         return Target("cpu", (level,) if level else ())
 
     def _model(self) -> str:

@@ -21,7 +21,7 @@ from opforge.builders.spec.description import description_key
 from opforge.builders.spec.op_spec import root_paths
 from opforge.builders.waiting import build_notices as waiting
 from opforge.builders.waiting.build_line import BuildLine
-from opforge.cache import machine_folder, publish
+from opforge.cache import publish
 from opforge.cache.current import writable_store
 from opforge.cache.filesystem import lock
 from opforge.cache.keys import key_of
@@ -40,6 +40,7 @@ from opforge.errors import (
     UnstableInputError,
 )
 from opforge.events import emit
+from opforge.warm import machine_folder
 
 from . import timeline
 from .diagnostics import parse_diagnostics
@@ -64,21 +65,23 @@ def build(
     jobs: int | None = None,
     store: Store | None = None,
     announce: bool = True,
+    declared: str = "",
 ) -> Entry:
     """Returns the op's entry: builds it in `store`, or waits for the process that does.
 
     `rejected` are the stored entries that do not fit: if there is no compiler, the error lists them. `force` builds
     even if another process has published an entry meanwhile. Without `announce` the remotes do not see the build: it
-    is neither claimed nor published. Raises BuildError, CacheDirError, LockTimeoutError.
+    is neither claimed nor published. The spec follows from the text `declared`, unless that is empty. Raises
+    BuildError, CacheDirError, LockTimeoutError.
     """
     waiting.check_builds_are_allowed(spec.name, rejected)
     store = writable_store(store)
     if not (announce and settings.remotes()):
-        return _build(spec, rejected, on_progress, force, jobs, store, None)
+        return _build(spec, rejected, on_progress, force, jobs, store, None, declared)
     from opforge.builders.lookup.remotes import Building
 
     with Building(spec, store) as building:
-        entry = _build(spec, rejected, on_progress, force, jobs, store, building)
+        entry = _build(spec, rejected, on_progress, force, jobs, store, building, declared)
         building.is_done(entry)
     return entry
 
@@ -91,11 +94,12 @@ def _build(
     jobs: int | None,
     store: Store,
     building: Building | None,
+    declared: str,
 ) -> Entry:
     """Returns the op's entry as `build` does. `building` is what the remotes see of it."""
     absent = memory.absent_paths(spec)  # before the sources are located, as in a look-up
     description = description_key(spec)
-    lookup = memory.Lookup(spec, store, sources_of(spec, store), root_paths(spec))
+    lookup = memory.Lookup(spec, store, sources_of(spec, store), root_paths(spec), declared=declared)
     snapshot = memory.take_snapshot(lookup, description, absent)
     with timeline.span("plan"):
         try:

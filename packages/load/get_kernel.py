@@ -24,9 +24,8 @@ from typing import Any
 
 import opforge
 from opforge import formats, settings, trust
-from opforge.builders.spec import machine
-from opforge.cache import machine_folder
 from opforge.cache.filesystem.files import changed_path, stamp_of
+from opforge.warm import machine, machine_folder
 
 CHECKOUT = "checkout"
 VARIABLES = ("OPFORGE_KERNELS", "OPFORGE_KERNEL_PATH")
@@ -140,9 +139,8 @@ def _recall(key: str) -> ModuleType | None:
 
     Then the search is made in full, and says why.
     """
-    kept = machine_folder.kept_folders()
     try:
-        memory: Any = machine_folder.recall(key, kept) if kept else None
+        memory: Any = machine_folder.recall(key)
         if memory is None or memory["format"] != formats.KERNEL_LOOKUP or memory["key"] != key:
             return None
         if any(stamp(folder) != expected for folder, expected in memory["stamps"]):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from opforge import formats, settings
-from opforge.cache import machine_folder
+from opforge.warm import machine_folder
 
 from .get_kernel import Stamps, stamp
 
@@ -44,4 +44,4 @@ def remember(key: str, before: Stamps, root: str, scope: str, folder: str, modul
         "folder": folder,
     }
     value |= {"module": module, "receipt": dict(own)}
-    machine_folder.remember(key, json.dumps(value).encode())
+    machine_folder.keep(key, json.dumps(value).encode())

@@ -10,12 +10,13 @@ import pytest
 from support import child_processes, sample_ops
 
 from opforge.builders import loader
-from opforge.cache import current, machine_folder, staging
+from opforge.cache import current, staging
 from opforge.cache.filesystem.disk import RACY_NS
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import garbage, gc
 from opforge.cache.records import pins, size_log
 from opforge.errors import LoadError, SettingError
+from opforge.warm import machine_folder
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(120)]
 BUILD_MANY = """

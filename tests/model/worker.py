@@ -54,8 +54,8 @@ class Worker:
     def answer(self, request: dict) -> dict:
         """Loads, builds or fills a layer as the request says."""
         from opforge.builders.spec.kernel_roots import KernelRoot
-        from opforge.cache import machine_folder
         from opforge.errors import OpforgeError
+        from opforge.warm import memory
 
         self.findings.clear()
         os.environ.clear()
@@ -69,7 +69,7 @@ class Worker:
         if request["action"] != "held":
             self.reset()
             self.builder = self.kind()
-        machine_folder._machine_id = request["machine"]
+        memory._machine_id = request["machine"]
         try:
             if request["layer"]:
                 return self.fill(request["layer"])
@@ -98,12 +98,12 @@ class Worker:
 
     def reset(self) -> None:
         """Forgets what a new process would not know."""
-        from opforge.builders import loader
         from opforge.builders.lookup import fit
         from opforge.builders.toolchains.discovery import probe
-        from opforge.cache import current, machine_folder
+        from opforge.cache import current
+        from opforge.warm import library, memory
 
-        for module in (loader, fit, probe, current, machine_folder):
+        for module in (library, fit, probe, current, memory):
             module.reset()
 
 

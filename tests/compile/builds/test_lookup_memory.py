@@ -13,7 +13,7 @@ from support import child_processes, fake_disk, sample_ops, text_files
 from opforge.builders import loader, planner
 from opforge.builders.spec import kernel_roots
 from opforge.builders.toolchains.discovery import probe
-from opforge.cache import machine_folder
+from opforge.warm import machine_folder
 
 LOAD = """
 import os

@@ -18,8 +18,8 @@ from opforge.builders.lookup.finder import find
 from opforge.builders.spec import kernel_roots
 from opforge.builders.toolchains import host
 from opforge.builders.toolchains.discovery import probe
-from opforge.cache import machine_folder
 from opforge.cache.store import Store
+from opforge.warm import machine_folder
 
 
 class LookedUpOp:

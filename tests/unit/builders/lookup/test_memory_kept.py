@@ -13,9 +13,9 @@ from support.compilers import fake_compiler
 from opforge.builders.lookup.finder import find
 from opforge.builders.toolchains import find_toolchain
 from opforge.builders.toolchains.discovery import probe
-from opforge.cache import machine_folder
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.store import Store
+from opforge.warm import machine_folder
 
 
 def test_a_second_look_up_makes_no_plan_and_runs_no_compiler(op, monkeypatch):

@@ -9,11 +9,11 @@ import time
 import pytest
 from support import child_processes
 
-from opforge.cache import machine_folder
 from opforge.cache.maintenance import counts
+from opforge.warm import machine_folder
 
 STORE = "/some/store"
-HITS = "from opforge.cache import machine_folder\nmachine_folder.count('/some/store', cached=1, saved=2.5)\n"
+HITS = "from opforge.warm import machine_folder\nmachine_folder.count('/some/store', cached=1, saved=2.5)\n"
 
 
 def folder():
@@ -181,7 +181,7 @@ def test_the_counts_of_a_store_that_was_not_used_for_longest_are_dropped(private
 
 
 def test_the_counts_of_a_machine_that_is_gone_are_removed(private):
-    machine_folder.remember("x", b"{}")
+    machine_folder.keep("x", b"{}")
     other = os.path.join(os.path.dirname(private), "other")
     os.makedirs(os.path.join(other, "lookups"), mode=0o700)
     for name in ("counts", "counts.json", "counts.lock", "counts.17"):
