@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from opforge.errors import AcceleratorUnavailableError
 from opforge.warm import machine_folder, memory
@@ -12,30 +12,27 @@ from . import entry_points, registry
 from .interface.accelerator import Accelerator
 
 
-def choose(files: Iterable[str], may_be_present: Callable[[str], bool], name: str) -> Accelerator:
+def choose(may_be_present: Callable[[str], bool], name: str) -> Accelerator:
     """Returns the first accelerator that is available: those of other packages, then opforge's own, the CPU last.
 
     Args:
-        files: The files of drivers that are looked for.
         may_be_present: Returns whether one of opforge's own needs to be tried.
-        name: The name under which it is remembered that the CPU is chosen, whose use depends on nothing else.
+        name: The name under which it is remembered that the CPU was chosen, and no other package adds an accelerator.
     """
     at = time.time_ns()
     paths = [path for folder in entry_points.folders() for path in entry_points.watched(folder)]
-    paths += files
     stamps = memory.FlatStamps(paths, memory.stamps_of(paths))
     external = registry.external()
     for point in external:
         accelerator, _, _ = registry.make_if_available(point)
         if accelerator is not None:
             return accelerator
-    reason, tried = "", len(external)
+    reason = ""
     for point in registry.built_in():
         if point.name not in registry.ONLY_BY_NAME and may_be_present(point.name):
             accelerator, reason, _ = registry.make_if_available(point)
             if accelerator is not None:
-                if accelerator.name == "cpu" and not tried and memory.kept_folders():
+                if accelerator.name == "cpu" and not external and machine_folder.is_in_use():
                     machine_folder.remember(name, stamps, "cpu", at)
                 return accelerator
-            tried += 1
     raise AcceleratorUnavailableError("cpu", reason, "opforge")

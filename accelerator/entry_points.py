@@ -69,7 +69,7 @@ def _rows(folder: str) -> list[list[str]]:
     at, paths = time.time_ns(), watched(folder)
     stamps = memory.FlatStamps(paths, memory.stamps_of(paths))
     rows = _scan(folder)
-    if memory.kept_folders():  # choosing an accelerator makes no folder
+    if machine_folder.is_in_use():
         machine_folder.remember(name, stamps, rows, at)
     return rows
 

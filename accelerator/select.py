@@ -136,25 +136,23 @@ def _choose() -> Accelerator:
     if setting is not None:
         return _named(*setting)
     name = _name_of_choice()
-    found = memory.recall(name)
+    found = None if any(map(_may_be_present, DRIVER_FILES)) else memory.recall(name)
     if found and found[0] == "cpu":
         from .devices.cpu import CPUAccelerator
 
         return CPUAccelerator()
     from . import choice
 
-    return choice.choose([file for files in DRIVER_FILES.values() for file in files], _may_be_present, name)
+    return choice.choose(_may_be_present, name)
 
 
 def _name_of_choice() -> str:
-    """Returns the name under which it is remembered that the CPU was chosen.
+    """Returns the name under which it is remembered that no other package adds an accelerator.
 
-    That follows from the folders of sys.path, which may hold packages with accelerators, from the files of drivers, and
-    from what torch is built for.
+    That follows from the folders of sys.path.
     """
     where = "" if all(folder[:1] == "/" for folder in sys.path) else os.getcwd()
-    devices = [(device, _is_torch_for(device), files) for device, files in DRIVER_FILES.items()]
-    return memory.name_of(("accelerator", formats.ENTRY_POINTS, [*map(str, sys.path)], where, devices))
+    return memory.name_of(("accelerator", formats.ENTRY_POINTS, [*map(str, sys.path)], where))
 
 
 def _may_be_present(name: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import _ctypes
-import ctypes
 import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -41,7 +40,11 @@ def load_entry(
             if abi == STABLE:
                 loaded = _load_stable(op, entry, fakes, roots)
             else:
-                loaded = _load_plain(op, entry, functions) if abi == PLAIN else _load_torch(op, entry, roots)
+                loaded = (
+                    library.plain(op, entry, open_library(op, entry), functions)
+                    if abi == PLAIN
+                    else _load_torch(op, entry, roots)
+                )
             library.by_entry[entry.key] = loaded, typed
         if fakes:
             names = loaded.__names__ if isinstance(loaded, LoadedOp) else ()
@@ -90,22 +93,6 @@ def _schemas(op: str, entry: Entry, handle: int, roots: Iterable[Any]) -> list[s
     if kernels:
         kernel_types.check(op, entry.library, schemas, kernels.splitlines(), roots)
     return schemas
-
-
-def _load_plain(op: str, entry: Entry, functions: Mapping[str, Any]) -> LoadedOp:
-    plain = ctypes.CDLL(entry.library, handle=open_library(op, entry))
-    names = tuple(entry.record["exports"])
-
-    def find(name: str) -> Any:
-        try:
-            function = plain[name]
-        except AttributeError as error:
-            raise AttributeError(f"the op {op!r} has no function {name!r}; it has: {', '.join(names)}") from error
-        if name in functions:
-            function.restype, function.argtypes = functions[name]
-        return function
-
-    return LoadedOp(op, entry, find, names)
 
 
 def _load_torch(op: str, entry: Entry, roots: Iterable[Any]) -> LoadedOp | ModuleType:

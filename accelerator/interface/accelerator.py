@@ -772,8 +772,9 @@ class BuilderLink(Devices):
             return f"broken: {type(error).__name__}: {error}"
         if compatibility is None:
             return "not found"
-        loader = sys.modules.get("opforge.builders.loader")  # a layer above, which is not imported for this
-        if loader is not None and getattr(builder, "name", "") in loader.loaded_ops().values():
+        from opforge.warm.library import loaded_ops
+
+        if getattr(builder, "name", "") in loaded_ops().values():
             return "loaded"
         return "ready to build" if compatibility else "; ".join(compatibility.reasons)
 

@@ -24,7 +24,6 @@ from opforge.cache.store import Rejected, Source
 from opforge.errors import OpIncompatibleError, PrebuiltRequiredError, ToolchainError, ToolchainNotFoundError
 from opforge.warm import lookup as warm
 from opforge.warm import machine_folder
-from opforge.warm.memory import count
 
 from . import memory
 from .fit import fit_of
@@ -92,13 +91,13 @@ def stored_entry(
     if entry:
         seconds = entry.record.get("seconds")
         kind = {"cached" if entry.origin == "cache" else "prebuilt": 1}
-        count(store.layout.root, saved=seconds if type(seconds) is float else 0, **kind)
+        warm.count(store.layout.root, saved=seconds if type(seconds) is float else 0, **kind)
         if entry.origin.endswith(UNSIGNED):
             log.warning("%s: its library came without a signature, from %s", spec.name, entry.origin)
         events.emit("hit", op=spec.name, seconds=time.perf_counter() - began, path=entry.folder, origin=entry.origin)
         return entry
     if not force and counts:
-        count(store.layout.root, missed=1)
+        warm.count(store.layout.root, missed=1)
     variables.warn_of_useless_settings()
     if settings.prebuilt() == "require":
         add_other_descriptions(spec, store, rejected)

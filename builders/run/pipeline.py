@@ -41,6 +41,7 @@ from opforge.errors import (
 )
 from opforge.events import emit
 from opforge.warm import machine_folder
+from opforge.warm.lookup import count
 
 from . import timeline
 from .diagnostics import parse_diagnostics
@@ -201,7 +202,7 @@ def _build(
 
 def _count(store: Store, **amounts: float) -> None:
     """Counts for `opforge cache stats`, and writes it at once: the process may be killed before it ends."""
-    machine_folder.count(store.layout.root, **amounts)
+    count(store.layout.root, **amounts)
     machine_folder.write_counts()
 
 

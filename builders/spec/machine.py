@@ -15,6 +15,7 @@ from opforge.accelerator.host.cpuid import cpu_level as cpu_level
 from opforge.cache.filesystem.disk import Disk
 from opforge.errors import OpforgeError, OpIncompatibleError
 from opforge.warm.machine import libc, libstdcxx, python_tag
+from opforge.warm.machine import package_folder as package_folder
 from opforge.warm.machine import python_include as python_include
 
 if TYPE_CHECKING:
@@ -149,20 +150,6 @@ def _accelerator_of(device: str) -> Accelerator | None:
 def torch_folder() -> str | None:
     """Returns the folder of the installed torch, or None if there is none. Does not import it."""
     return package_folder("torch")
-
-
-def package_folder(name: str) -> str | None:
-    """Returns the folder of an installed top-level package, or None if there is none. Does not import it."""
-    file = getattr(sys.modules.get(name), "__file__", None)
-    if not file:
-        import importlib.util
-
-        try:
-            spec = importlib.util.find_spec(name)
-        except (ImportError, ValueError):
-            spec = None  # an import hook of this process refuses it
-        file = spec.origin if spec else None
-    return os.path.dirname(file) if file else None
 
 
 def torch_version(folder: str) -> str:

@@ -25,8 +25,13 @@ class Worker:
 
         self.ahead_ns, real = 0, Disk.now_ns
         Disk.now_ns = lambda disk: real(disk) + self.ahead_ns  # type: ignore[method-assign]
-        clock = types.SimpleNamespace(time_ns=lambda: time.time_ns() + self.ahead_ns, perf_counter=time.perf_counter)
-        base.time = clock  # otherwise a process that keeps its builder would trust no file of the last two seconds
+        self.requests = 0
+        base.time = types.SimpleNamespace(
+            # Otherwise a process that keeps its builder would trust no file of the last two seconds.
+            time_ns=lambda: time.time_ns() + self.ahead_ns,
+            # More than a second between two requests: the compiler is compared at each of them.
+            monotonic=lambda: time.monotonic() + 2 * self.requests,
+        )
         self.findings: list[str] = []
         self.observe_builds()
         self.kind = type("Model", (base.OpBuilder,), {"name": "op", "abi": "c", "signatures": SIGNATURES})
@@ -57,6 +62,7 @@ class Worker:
         from opforge.errors import OpforgeError
         from opforge.warm import memory
 
+        self.requests += 1
         self.findings.clear()
         os.environ.clear()
         os.environ.update(request["environment"])

@@ -12,7 +12,7 @@ import stat
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from opforge import formats
 from opforge.trust import others_bits
@@ -56,21 +56,45 @@ python_fakes: dict[str, Callable[..., Any]] = {}
 COMPILE_TAG = "opforge.builders.registration.compile_tag"  # imported when torch computes a key
 
 
-class Entry(NamedTuple):
-    """A built library on disk."""
+class Entry:
+    """A built library on disk: a value, which nobody changes. Making a NamedTuple would take a tenth of a hit."""
 
-    key: str
-    """The name of its folder: the result key and the first digits of the library's SHA-256."""
-    folder: str
-    record: Mapping[str, Any]
-    """What the library is and needs: file, size (bytes), sha256, abi, exports, requires, ..."""
-    origin: str
-    """Where it came from: "built", "cache", or the path of a read-only layer."""
-    watched: FlatStamps = FlatStamps()
-    """The files that it was built from, and the folders in which an earlier one would appear: see `Stamped.watched`."""
-    often: int = -1
-    """How many of them, the first, a process compares each time that it loads the entry again. The rest, where another
-    compiler would be found, are compared once a second. By default all are the first."""
+    __slots__ = ("folder", "key", "often", "origin", "record", "watched")
+
+    def __init__(
+        self,
+        key: str,
+        folder: str,
+        record: Mapping[str, Any],
+        origin: str,
+        watched: FlatStamps | None = None,
+        often: int = -1,
+    ) -> None:
+        self.key = key
+        """The name of its folder: the result key and the first digits of the library's SHA-256."""
+        self.folder = folder
+        self.record = record
+        """What the library is and needs: file, size (bytes), sha256, abi, exports, requires, ..."""
+        self.origin = origin
+        """Where it came from: "built", "cache", or the path of a read-only layer."""
+        self.watched = watched or FlatStamps()
+        """The files that it was built from, and the folders in which an earlier one would appear."""
+        self.often = often
+        """How many of them, the first, a process compares each time that it loads the entry again. The rest, where
+        another compiler would be found, are compared once a second. By default all are the first."""
+
+    def _replace(self, **others: Any) -> Entry:
+        """Returns the same entry with some fields replaced."""
+        return Entry(**{name: getattr(self, name) for name in self.__slots__} | others)
+
+    def _fields(self) -> tuple[Any, ...]:
+        return self.key, self.folder, self.record, self.origin, self.watched, self.often
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Entry) and self._fields() == other._fields()
+
+    def __hash__(self) -> int:
+        return hash((self.key, self.folder))
 
     def __repr__(self) -> str:
         """Returns the op, the target and the source, and not the whole record."""
@@ -232,30 +256,40 @@ REPRESENTATION = "opforge.builders.display.representation"  # imported on use: n
 ENTRY_ATTRIBUTES = {"path": "library", "origin": "origin", "result": "key"}  # of a loaded op -> those of its entry
 
 
-def load(op: str, entry: Entry, folders: str) -> LoadedOp | None:
-    """Returns the functions of a library of the stable ABI that needs nothing but to be opened and registered.
+def load(op: str, entry: Entry, signatures: Mapping[str, Any], folders: str) -> LoadedOp | None:
+    """Returns the functions of a library that needs nothing but to be opened and registered.
 
     None for any other, and for one that cannot be loaded: `opforge.builders.loader` loads it, or says what is wrong.
-    `folders` are those of its sources, a line `name=path` for each, for its errors.
+    `signatures` are those of plain functions. `folders` are those of its sources, a line `name=path` for each, for its
+    errors.
     """
+    abi, needs = entry.record["abi"], entry.record["needs"]
+    # A library of the stable ABI needs torch's own libraries, which are in the process once torch is imported.
+    if abi not in (STABLE, PLAIN) or (abi == STABLE and "torch" not in sys.modules):
+        return None
+    typed = signatures if abi == PLAIN else {}
     with lock:
-        loaded, _signatures = by_entry.get(entry.key, (None, None))
-        if isinstance(loaded, LoadedOp):
+        loaded, before = by_entry.get(entry.key, (None, typed))
+        if isinstance(loaded, LoadedOp) and typed == before:
             return loaded
-        if any(name.startswith(SANITIZERS) for name in entry.record["needs"]):
+        if any(name.startswith(SANITIZERS) for name in needs):
             return None
         try:
             handle = _ctypes.dlopen(entry.library, os.RTLD_NOW | os.RTLD_LOCAL)
         except OSError:
             return None
-        schemas, kernels = described(handle)
-        if kernels or any(name in owner_of for name in names_of(schemas)):
-            return None
-        registered = register(op, entry, handle, schemas, "", folders)
-        if isinstance(registered, str):
-            return None
-        by_entry[entry.key] = registered, {}
-        return registered
+        opened = plain(op, entry, handle, typed) if abi == PLAIN else _registered(op, entry, handle, folders)
+        if opened is not None:
+            by_entry[entry.key] = opened, typed
+        return opened
+
+
+def _registered(op: str, entry: Entry, handle: int, folders: str) -> LoadedOp | None:
+    schemas, kernels = described(handle)
+    if kernels or any(name in owner_of for name in names_of(schemas)):
+        return None
+    opened = register(op, entry, handle, schemas, "", folders)
+    return None if isinstance(opened, str) else opened
 
 
 def described(handle: int) -> tuple[list[str], str]:
@@ -306,6 +340,23 @@ def register(op: str, entry: Entry, handle: int, schemas: Sequence[str], suffix:
         return packet if name in overloaded else packet.default
 
     return LoadedOp(op, entry, find, tuple(owners))
+
+
+def plain(op: str, entry: Entry, handle: int, functions: Mapping[str, Any]) -> LoadedOp:
+    """Returns the plain C functions of an opened library. `functions` are their signatures, by name."""
+    library = ctypes.CDLL(entry.library, handle=handle)
+    names = tuple(entry.record["exports"])
+
+    def find(name: str) -> Any:
+        try:
+            function = library[name]
+        except AttributeError as error:
+            raise AttributeError(f"the op {op!r} has no function {name!r}; it has: {', '.join(names)}") from error
+        if name in functions:
+            function.restype, function.argtypes = functions[name]
+        return function
+
+    return LoadedOp(op, entry, find, names)
 
 
 def python_functions(where: str, op: Any) -> Mapping[str, Any]:

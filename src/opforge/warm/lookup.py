@@ -10,6 +10,7 @@ owners, modes and the library's digest are checked at each load.
 
 from __future__ import annotations
 
+import atexit
 import os
 import stat
 import sys
@@ -107,7 +108,7 @@ def load(builder: Any, base: type) -> tuple[LoadedOp, Entry, str] | None:
     None if nothing is remembered of the builder's declaration, if anything that led there has changed, or if the entry
     may not be loaded. `base` is the class of which the builder is an instance.
     """
-    if "torch" not in sys.modules or settings.paranoid() or settings.variable("OPFORGE_LOG"):
+    if settings.paranoid() or settings.variable("OPFORGE_LOG"):
         return None
     declared = declaration(builder, base)
     store = _own_store() if declared else None
@@ -121,14 +122,14 @@ def load(builder: Any, base: type) -> tuple[LoadedOp, Entry, str] | None:
         return None
     entry, value = found
     record = entry.record
-    if record["abi"] != library.STABLE or entry.origin.endswith(UNSIGNED):
+    if entry.origin.endswith(UNSIGNED):
         return None
-    loaded = library.load(record["op"], entry, value["roots"])
+    loaded = library.load(record["op"], entry, builder.signatures, value["roots"])
     if loaded is None:
         return None
     seconds = record.get("seconds")
     kind = "cached" if entry.origin == "cache" else "prebuilt"
-    memory.count(root, saved=seconds if type(seconds) is float else 0, **{kind: 1})
+    count(root, saved=seconds if type(seconds) is float else 0, **{kind: 1})
     return loaded, entry, root if value["pointer"] and note_use(value["pointer"], time.time_ns()) else ""
 
 
@@ -150,10 +151,10 @@ def recall(
         if any(os.environ.get(variable, "") != text for variable, text in value["variables"]):
             return None
         root, owners, bits, _area = sources[value["source"]] if value["source"] >= 0 else own
-        key, count, record = os.path.basename(value["key"]), value["watched"], value["record"]
+        key, number, record = os.path.basename(value["key"]), value["watched"], value["record"]
         if not library.is_record(record):
             return None
-        watched = FlatStamps(stamps.paths[:count], stamps.numbers[: 4 * count])
+        watched = FlatStamps(stamps.paths[:number], stamps.numbers[: 4 * number])
         entry = Entry(key, f"{root}/{formats.STORE}/entries/{key}", record, value["origin"], watched, value["often"])
         if library.integrity_problem(entry, owners, allowed_write_bits=bits) is not None:
             return None
@@ -174,9 +175,28 @@ def note_use(pointer: str, now_ns: int) -> bool:
         if abs(now_ns - status.st_mtime_ns) > USE_INTERVAL_NS and not is_shared:
             os.utime(pointer, follow_symlinks=False)
             return True
-    except OSError:
-        return False  # a read-only store, or a pointer that has just been removed
+    except (OSError, ValueError):
+        return False  # a read-only store, a pointer that has just been removed, or a damaged memory
     return False
+
+
+def count(store: str, **amounts: float) -> None:
+    """Adds to what this process has counted of a store, in memory: on the path of a hit nothing is written.
+
+    It is written when the process ends. What a process has counted that is killed, or ends by os._exit, is lost. Of two
+    threads that count at the same instant, one may be lost.
+    """
+    own = memory.counts.setdefault(store, {})
+    for name, amount in amounts.items():
+        own[name] = own.get(name, 0) + amount
+
+
+@atexit.register
+def _write_counts() -> None:
+    if memory.counts:
+        from . import machine_folder  # no hit needs it
+
+        machine_folder.write_counts()
 
 
 def name_of(
@@ -191,8 +211,7 @@ def name_of(
         programs: Those of the toolchain, if it had to be found before.
         names: The environment variables that the plan may depend on, with their values.
     """
-    torch = sys.modules.get("torch")
-    found = getattr(torch, "__file__", ""), str(getattr(torch, "__version__", "")), machine.python_include()
+    found = machine.package_folder("torch"), machine.python_include()
     prebuilt = settings.variable("OPFORGE_PREBUILT")
     parts = formats.LOOKUP, declared, roots, exact, sorted(programs), prebuilt, INTERFACE, found
     return memory.name_of((*parts, machine.name_parts(), _working_folder()), names)
@@ -226,6 +245,8 @@ def declaration(builder: Any, base: type) -> str:
         elif type(value) in METHODS:
             if name in own or name in DEEPSPEED_METHODS or name.endswith(FLAG_ENDINGS):
                 return ""
+        elif name == "signatures":
+            declared.append((name, bool(value)))  # they decide how functions are called, and not what is built
         elif type(own.get(name)) in (*METHODS, property) or (name in LONG and value) or not _is_plain(value):
             return ""
         else:
@@ -244,7 +265,7 @@ def declaration(builder: Any, base: type) -> str:
     return "" if any(word in part for part in flags for word in NATIVE) else text
 
 
-LONG = frozenset({"architectures", "fakes", "groups", "portable", "requires_torch", "signatures", "toolchain"})
+LONG = frozenset({"architectures", "fakes", "groups", "portable", "requires_torch", "toolchain"})
 """The attributes with which an op takes the long way, unless they are empty."""
 
 

@@ -154,3 +154,17 @@ def python_include() -> str:
 
         usual = sysconfig.get_path("include")
     return usual
+
+
+def package_folder(name: str) -> str | None:
+    """Returns the folder of an installed top-level package, or None if there is none. Does not import it."""
+    file = getattr(sys.modules.get(name), "__file__", None)
+    if not file:
+        import importlib.util
+
+        try:
+            spec = importlib.util.find_spec(name)
+        except (ImportError, ValueError):
+            spec = None  # an import hook of this process refuses it
+        file = spec.origin if spec else None
+    return os.path.dirname(file) if file else None

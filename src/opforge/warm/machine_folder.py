@@ -14,12 +14,11 @@ import shutil
 import stat
 import time
 
-from opforge import formats
+from opforge import formats, settings
 
 from . import memory
 from .memory import LOOKUPS as LOOKUPS
 from .memory import FlatStamps, read_file
-from .memory import count as count
 from .memory import folders as folders
 from .memory import is_private as is_private
 from .memory import kept_folders as kept_folders
@@ -39,6 +38,11 @@ is counted."""
 def can_remember() -> bool:
     """Returns whether anything can be remembered here: a container may have no folder that can be written."""
     return any(can_write(f"{folder}/{LOOKUPS}") for folder in folders())
+
+
+def is_in_use() -> bool:
+    """Returns whether anything is remembered already, or there is a store. Otherwise only a build makes a folder."""
+    return bool(kept_folders()) or os.path.isdir(settings.cache_dir()[0])
 
 
 def remember(name: str, watched: FlatStamps, value: object, at_ns: int, links: int = 0) -> bool:

@@ -11,7 +11,6 @@ found out again. `machine_folder.py` writes it.
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import json
 import marshal
@@ -75,6 +74,7 @@ def stamps_of(paths: Iterable[str], links: int = 0) -> list[int]:
     """
     stamps: list[int] = []
     take = os.lstat if links else os.stat
+    written = -1  # a device that is written to: no path on it needs to be asked again
     for path in paths:
         try:
             status = take(path)
@@ -82,7 +82,12 @@ def stamps_of(paths: Iterable[str], links: int = 0) -> list[int]:
             stamps += ABSENT
         else:
             changed = status.st_ctime_ns
-            inode = status.st_ino if changed % SECOND_NS else image_inode(path, status)
+            inode = status.st_ino
+            if not changed % SECOND_NS and status.st_dev != written:
+                if is_written(path, status):
+                    written = status.st_dev
+                else:
+                    inode = image_inode(path, status)
             stamps += (status.st_size, status.st_mtime_ns, changed, inode)
         if links:
             links -= 1
@@ -93,11 +98,16 @@ def stamps_of(paths: Iterable[str], links: int = 0) -> list[int]:
 
 def image_inode(path: str, status: os.stat_result) -> int:
     """Returns the last number of the stamp of a file that was changed at a whole second."""
-    if os.major(status.st_dev) and not os.statvfs(path).f_flag & os.ST_RDONLY:
-        return status.st_ino  # a disk's that is written to: no image, overlay or FUSE
+    if is_written(path, status):
+        return status.st_ino
     from opforge.file_systems.images import inode
 
     return inode(path, status)
+
+
+def is_written(path: str, status: os.stat_result) -> bool:
+    """Returns whether a file is on a disk that is written to: in no image, overlay or FUSE."""
+    return bool(os.major(status.st_dev)) and not os.statvfs(path).f_flag & os.ST_RDONLY
 
 
 def digest_of(stamps: Sequence[int]) -> str:
@@ -121,7 +131,7 @@ def recall(name: str, stamp: Callable[[Iterable[str], int], list[int]] = stamps_
     """
     for folder in kept_folders():
         try:
-            memory = json.loads(read_file(f"{folder}/{name}.json", MAX_BYTES))
+            memory = json.loads(read_file(f"{folder}/{name}.json", MAX_BYTES, is_private=True))
         except OSError:
             continue
         except (ValueError, RecursionError):
@@ -184,35 +194,20 @@ def is_private(folder: str) -> bool:
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
 
 
-def read_file(path: str, max_bytes: int) -> bytes:
+def read_file(path: str, max_bytes: int, is_private: bool = False) -> bytes:
     """Returns the bytes of a file of opforge's. Raises OSError, or ValueError for what opforge cannot have written.
 
     Anything may have been put in the file's place. A pipe does not block, a device or a huge sparse file is not read.
+    With `is_private` it must be the user's, no link, and nobody else may write it.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    handle = os.open(path, flags | os.O_NOFOLLOW if is_private else flags)
     try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode) or status.st_size > max_bytes:
             raise ValueError(f"{path} is not a regular file of at most {max_bytes} bytes")
+        if is_private and (status.st_uid != os.geteuid() or status.st_mode & 0o022):
+            raise ValueError(f"{path} can be written by others")
         return os.read(handle, status.st_size)
     finally:
         os.close(handle)
-
-
-def count(store: str, **amounts: float) -> None:
-    """Adds to what this process has counted of a store, in memory: on the path of a hit nothing is written.
-
-    It is written when the process ends. What a process has counted that is killed, or ends by os._exit, is lost. Of two
-    threads that count at the same instant, one may be lost.
-    """
-    own = counts.setdefault(store, {})
-    for name, amount in amounts.items():
-        own[name] = own.get(name, 0) + amount
-
-
-@atexit.register
-def _write_counts() -> None:
-    if counts:
-        from . import machine_folder
-
-        machine_folder.write_counts()

@@ -116,7 +116,7 @@ def test_the_memory_is_bounded(op, monkeypatch):
 
 def test_a_hit_notes_the_use_of_an_entry_once_an_hour(op):
     (memory_path,) = op.memory_paths()
-    pointer = json.loads(memory_path.read_text())["pointer"]
+    pointer = json.loads(memory_path.read_text())["value"]["pointer"]
     os.utime(pointer, (1, 1))
     op.find()
     assert os.stat(pointer).st_mtime > 1
