@@ -156,6 +156,9 @@ class OpBuilder:
     folder: ClassVar[str] = ""
     """Where `sources` and `include_dirs` are searched first; by default the folder of the class's own file."""
 
+    _directory: ClassVar[str] = ""
+    """The folder of a store for this op alone, behind the layers that all ops have; empty for the user's store."""
+
     def __init__(
         self,
         target: Target | str | None = None,
@@ -283,7 +286,11 @@ class OpBuilder:
         return getattr(type(self), name) is not getattr(OpBuilder, name)
 
     def _store(self) -> Store | None:
-        return None  # the user's
+        if not self._directory:
+            return None  # the user's
+        from opforge.cache.current import store_behind_layers
+
+        return store_behind_layers(self._directory)
 
     def _bind(self, loaded: Any) -> Any:
         return library.extended(loaded, self.python_functions)

@@ -137,7 +137,7 @@ def recall(
     name: str,
     own: Place,
     sources: Sequence[Place],
-    stamp: Callable[[Iterable[str], int], list[int]] = memory.stamps_of,
+    stamp: Callable[[Iterable[str], int], list[int]] | None = None,
 ) -> tuple[Entry, Mapping[str, Any]] | None:
     """Returns the entry that a look-up led to before, checked, and all that is remembered of it.
 
@@ -240,7 +240,7 @@ def declaration(builder: Any, base: type) -> str:
             if name in ("__getattr__", "__getattribute__"):
                 return ""
         elif name[0] == "_":
-            if name in own:
+            if name in own and (name != "_directory" or value):
                 return ""
         elif type(value) in METHODS:
             if name in own or name in DEEPSPEED_METHODS or name.endswith(FLAG_ENDINGS):

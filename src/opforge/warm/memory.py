@@ -124,10 +124,11 @@ def name_of(parts: object, variables: Iterable[tuple[bytes, bytes]] = ()) -> str
     return hashlib.sha256(b"\0".join([text, *map(b"=".join, variables)])).hexdigest()[:32]
 
 
-def recall(name: str, stamp: Callable[[Iterable[str], int], list[int]] = stamps_of) -> tuple[Any, FlatStamps] | None:
+def recall(name: str, stamp: Callable[[Iterable[str], int], list[int]] | None = None) -> tuple[Any, FlatStamps] | None:
     """Returns the value that is remembered under a name, and the stamps of the files that it follows from.
 
-    None if there is none, or if one of the files has changed. What the value holds may have been damaged.
+    None if there is none, or if one of the files has changed. What the value holds may have been damaged. `stamp` takes
+    the stamps, by default `stamps_of`.
     """
     for folder in kept_folders():
         try:
@@ -140,7 +141,7 @@ def recall(name: str, stamp: Callable[[Iterable[str], int], list[int]] = stamps_
             if memory["format"] != formats.MEMORY or memory["name"] != name:
                 return None
             paths = memory["paths"]
-            numbers = stamp(paths, memory["links"])
+            numbers = (stamp or stamps_of)(paths, memory["links"])
             return (memory["value"], FlatStamps(paths, numbers)) if digest_of(numbers) == memory["stamps"] else None
         except UNREADABLE:
             return None
