@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import _ctypes
-import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +57,7 @@ def open_library(op: str, entry: Entry) -> int:
     if needed:
         load_advice.check_sanitizers(op, path, needed)
     try:
-        return _ctypes.dlopen(path, os.RTLD_NOW | os.RTLD_LOCAL)
+        return library.opened_file(entry)
     except OSError as error:
         raise load_advice.load_error(op, path, error, entry.watched.paths) from error
 

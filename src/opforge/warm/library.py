@@ -275,7 +275,7 @@ def load(op: str, entry: Entry, signatures: Mapping[str, Any], folders: str) -> 
         if any(name.startswith(SANITIZERS) for name in needs):
             return None
         try:
-            handle = _ctypes.dlopen(entry.library, os.RTLD_NOW | os.RTLD_LOCAL)
+            handle = opened_file(entry)
         except OSError:
             return None
         opened = plain(op, entry, handle, typed) if abi == PLAIN else _registered(op, entry, handle, folders)
@@ -290,6 +290,11 @@ def _registered(op: str, entry: Entry, handle: int, folders: str) -> LoadedOp | 
         return None
     opened = register(op, entry, handle, schemas, "", folders)
     return None if isinstance(opened, str) else opened
+
+
+def opened_file(entry: Entry) -> int:
+    """Opens an entry's library and returns its handle. Raises OSError. A ctypes.CDLL would make a class for each."""
+    return _ctypes.dlopen(entry.library, os.RTLD_NOW | os.RTLD_LOCAL)
 
 
 def described(handle: int) -> tuple[list[str], str]:

@@ -1,4 +1,4 @@
-"""The modules of opforge that a hit imports, `import opforge` included. Each costs time at the start of every process."""
+"""The modules that a hit imports, with those of `import opforge`. Each costs time at the start of every process."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import types
 
@@ -13,6 +12,7 @@ from opforge import OpBuilder
 from opforge.accelerator.target import Target
 from opforge.builders.spec.kernel_roots import KernelRoot
 from opforge.builders.spec.op_spec import OpSpec
+from opforge.lazy import cached_property
 from opforge.warm import lookup, machine
 
 VALUES = {
@@ -93,7 +93,7 @@ OTHER_KINDS = {
     "what may be one": {"link_flags": lambda self: ["-O1"]},
     "a property": {"sources": property(lambda self: ["op.cpp"])},
     "a property of another name": {"helper": property(lambda self: 1)},
-    "a cached property": {"helper": functools.cached_property(lambda self: 1)},
+    "a cached property": {"helper": cached_property(lambda self: 1)},
     "a path": {"include_dirs": [types.SimpleNamespace(__fspath__=lambda: "/tmp")]},
     "an object": {"helper": object()},
     "any attribute": {"__getattr__": lambda self, name: None},
