@@ -8,15 +8,17 @@ from collections.abc import Collection
 from typing import Any
 
 from opforge.errors import CacheDirError
+from opforge.errors.base import damage
 
 from . import staging
 from .filesystem.disk import digest_of
 from .filesystem.files import UNREADABLE, make_folder, read_json, write_file
 from .keys import key_of
 from .layout import Layout, entry_name
-from .records.entry import BUILD, RECORD, RECORD_KEY, Entry, integrity_problem, is_intact, is_record
+from .records.entry import BUILD, RECORD, RECORD_KEY, Entry, integrity_problem
 from .records.inputs import Inputs
 from .records.pins import pinned
+from .records.record_fields import record_problem
 
 OF_ONE_BUILD = ("seconds", "description", "built_with_torch", "user_flags", RECORD_KEY)
 """The fields of a record in which two builds of one entry may differ."""
@@ -94,10 +96,8 @@ def checked_record(folder: str, owners: Collection[int], name: str = "") -> dict
     """
     try:
         record = _read(folder, RECORD)
-        if not is_record(record):
-            raise ValueError("its record is incomplete, or of a format that is not read")
-        if not is_intact(record):
-            raise ValueError("its record is damaged")
+        if problem := record_problem(record):
+            raise ValueError(problem)
         names = set(os.listdir(folder))
         if names - {BUILD} != {RECORD, record["file"]}:
             raise ValueError("it does not hold a record and its library alone")
@@ -115,10 +115,10 @@ def checked_record(folder: str, owners: Collection[int], name: str = "") -> dict
     except UNREADABLE as error:
         if isinstance(error, OSError):
             raise
-        raise ValueError(f"its record is incomplete ({error})") from error
-    problem = _library_problem(os.path.join(folder, record["file"]), record, owners)
-    if problem:
-        raise ValueError(problem)
+        raise ValueError(f"its record is damaged: {damage(error)}") from error
+    library = _library_problem(os.path.join(folder, record["file"]), record, owners)
+    if library:
+        raise ValueError(library)
     return dict(record)
 
 

@@ -22,7 +22,6 @@ machine/ID/                         remembered look-ups, in the user's default f
 
 from __future__ import annotations
 
-import os
 from typing import NamedTuple
 
 from opforge import formats
@@ -32,8 +31,6 @@ from opforge.warm.lookup import UNSIGNED as UNSIGNED
 from opforge.warm.memory import MACHINE as MACHINE
 
 VERSION = formats.STORE
-OLD_VERSIONS = ("v1",)
-"""The folders of earlier formats. They are neither read nor changed; `cache clear --old` removes them."""
 INDEX = "index"
 """The entry points of other packages; see accelerator/entry_points.py."""
 TAG_NAME = "CACHEDIR.TAG"
@@ -82,10 +79,3 @@ class Layout(NamedTuple):
     def fetched(self, key: str) -> str:
         """Returns the folder that lists the fetched entries of a description."""
         return self.path(FETCHED, key)
-
-    @property
-    def is_of_older_opforge(self) -> bool:
-        """Whether there is a store of an earlier format here, and none of this one."""
-        return not os.path.isdir(self.path()) and any(
-            os.path.isdir(os.path.join(self.root, version)) for version in OLD_VERSIONS
-        )

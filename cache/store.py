@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("opforge.cache")
 NO_RECORD = "its record cannot be read"
 NOT_BUILT = "nothing was built from this plan yet"
-OLDER = "it was made by an older opforge: build it again"
 
 
 class Rejected(NamedTuple):
@@ -133,7 +132,7 @@ class Source(NamedTuple):
                 return []  # what a remote says of it comes later
             exists = os.path.isdir(self.layout.root)
             reason = "holds no entry for this description" if exists else "there is no such folder"
-            rejected.append(Rejected(self.layout.root, OLDER if self.layout.is_of_older_opforge else reason))
+            rejected.append(Rejected(self.layout.root, reason))
             return []
 
     def read(self, name: str, rejected: list[Rejected]) -> Entry | None:

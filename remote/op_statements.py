@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 from opforge.cache.filesystem.files import UNREADABLE
 from opforge.cache.layout import entry_name
-from opforge.cache.records.entry import is_intact, is_record
 from opforge.cache.records.inputs import Inputs
+from opforge.cache.records.record_fields import record_problem
 from opforge.cache.trees import digest_of_hashes
+from opforge.errors.base import damage
 
 from . import statements, topics
 from .blobs import Tree
@@ -58,15 +59,17 @@ def offer_of(stated: Statement) -> Offer:
     except UnreadableStatement:
         raise
     except UNREADABLE as error:
-        raise UnreadableStatement(f"its facts are damaged ({type(error).__name__}: {error})") from error
+        raise UnreadableStatement(f"its facts are damaged: {damage(error)}") from error
 
 
 def _offer(stated: Statement) -> Offer:
     if stated.facts.keys() != {"record"} or len(stated.trees) != 1:
         raise UnreadableStatement("it does not hold one record and one tree")
     record, tree = stated.facts["record"], stated.trees[0]
-    if not is_record(record) or not is_intact(record) or not record["op"].isidentifier():
-        raise UnreadableStatement("its record is incomplete or damaged, or of a format that is not read")
+    if problem := record_problem(record):
+        raise UnreadableStatement(problem)
+    if not record["op"].isidentifier():
+        raise UnreadableStatement(f"'op' of its record is {record['op']!r:.60}, expected an identifier")
     for name in ("plan", "description", "key"):
         if not _KEY.fullmatch(record[name]):
             raise UnreadableStatement(f"the {name} in its record is {record[name]!r:.60}: expected 32 hex digits")
@@ -89,7 +92,7 @@ def topic_of(description: str) -> str:
 class OpKind(Kind):
     """Entries of ops: one request for a topic decides, and any entry that fits is right."""
 
-    name, is_inline = KIND, True
+    name, is_inline, needs_withdrawals = KIND, True, True
 
     def subject(self, statement: Statement) -> str:
         """Returns the name of the op."""
@@ -99,3 +102,7 @@ class OpKind(Kind):
         """Returns the op, its entry, and its target."""
         offer = offer_of(statement)
         return Shown(offer.record["op"], offer.entry, offer.record["target"])
+
+    def title(self, statement: Statement) -> str:
+        """Returns the entry: its name holds the digest of its library."""
+        return offer_of(statement).entry

@@ -20,6 +20,7 @@ import opforge
 from opforge import formats
 from opforge.cache.filesystem.files import UNREADABLE
 from opforge.cache.keys import canonical, strict
+from opforge.errors.base import damage
 from opforge.versions import version_of
 
 from .blobs import MAX_BLOB_BYTES, MAX_UNPACKED_BYTES, Blob, Tree
@@ -84,7 +85,7 @@ def parse(data: bytes) -> Statement:
     except UnreadableStatement:
         raise
     except UNREADABLE as error:
-        raise UnreadableStatement(f"it is damaged ({type(error).__name__}: {error})") from error
+        raise UnreadableStatement(f"it is damaged: {damage(error)}") from error
 
 
 def parse_as(data: bytes, kind: str, topic: str = "") -> Statement:

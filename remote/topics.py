@@ -29,7 +29,6 @@ from opforge import formats
 from opforge.cache.filesystem.files import UNREADABLE
 from opforge.cache.keys import canonical, strict
 from opforge.errors import PublishError, StoreError
-from opforge.errors.base import printable
 
 from .signatures import signing
 from .statements import DIGEST, KIND, MAX_SIGNATURES, Signed
@@ -38,7 +37,7 @@ from .stores.protocol import ObjectStore, is_name
 
 FOLDER = "v1/topics/"
 MAX_ITEMS, MAX_ITEM_BYTES, MAX_FRAME_BYTES = 256, 128 << 10, 4 << 20
-MAX_LISTING_BYTES, MAX_LISTED, MAX_REASON = 16 << 20, 60_000, 500
+MAX_LISTING_BYTES, MAX_LISTED = 16 << 20, 60_000
 MAX_LABEL = 100
 ATTEMPTS, FIRST_PAUSE, GROWTH, MAX_PAUSE = 40, 0.05, 1.5, 2.0
 """How often a file is written again after another publisher was quicker, and the pauses between, in seconds."""
@@ -53,8 +52,6 @@ class Listed(NamedTuple):
     """A statement that a topic names."""
 
     digest: str
-    withdrawn: str = ""
-    """Why it is not chosen any more; empty if it may be."""
 
 
 class Listing(NamedTuple):
@@ -70,10 +67,7 @@ class Listing(NamedTuple):
         """Returns the content of the file. Raises ValueError if it would not be read again."""
         if len(self.statements) > MAX_LISTED:
             raise ValueError(f"it has {MAX_LISTED} statements already")
-        listed = {
-            label: {"digest": entry.digest} | ({"withdrawn": entry.withdrawn} if entry.withdrawn else {})
-            for label, entry in self.statements.items()
-        }
+        listed = {label: entry._asdict() for label, entry in self.statements.items()}
         data = canonical({"format": formats.TOPIC, **self._asdict(), "statements": listed})
         if len(data) > MAX_LISTING_BYTES:
             raise ValueError(f"it would have {len(data)} bytes, more than {MAX_LISTING_BYTES}")
@@ -209,25 +203,24 @@ def _listing(value: Any) -> Listing:
         raise ValueError(f"its field {unknown[0]!r:.60} is unknown in format {formats.TOPIC}")
     kind, topic, sequence, listed = (value.get(name) for name in Listing._fields)
     if not isinstance(kind, str) or not KIND.fullmatch(kind) or not isinstance(topic, str):
-        raise ValueError("its 'kind' or 'topic' is not a name")
+        raise ValueError(f"its 'kind' is {kind!r:.60} and its 'topic' {topic!r:.60}: expected names")
     if type(sequence) is not int or not 0 <= sequence < 1 << 62:
         raise ValueError(f"its 'sequence' is {sequence!r:.40}: expected a whole number")
     if not isinstance(listed, dict) or len(listed) > MAX_LISTED:
-        raise ValueError(f"its 'statements' are not an object with at most {MAX_LISTED} labels")
+        held = f"{len(listed)} labels" if isinstance(listed, dict) else f"{listed!r:.60}"
+        raise ValueError(f"its 'statements' are {held}: expected an object with at most {MAX_LISTED} labels")
     return Listing(kind, topic, sequence, {label: _entry(label, entry) for label, entry in listed.items()})
 
 
 def _entry(label: str, value: Any) -> Listed:
-    is_object = isinstance(value, dict) and value.keys() <= {*Listed._fields}
-    digest, withdrawn = (value.get("digest"), value.get("withdrawn", "")) if is_object else (None, None)
     if len(label) > MAX_LABEL or not label.isascii() or not label.isprintable():  # nobody signs it, and it is shown
         raise ValueError(f"{ascii(label)[:110]} is not a label: expected at most {MAX_LABEL} printable characters")
+    if not isinstance(value, dict) or not value.keys() <= {*Listed._fields}:
+        raise ValueError(f"{ascii(label)[:40]} is {value!r:.100}: expected an object of {', '.join(Listed._fields)}")
+    digest = value.get("digest")
     if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
-        raise ValueError(f"what it says of {ascii(label)[:40]} is not a digest of 64 hex digits")
-    if not isinstance(withdrawn, str):
-        raise ValueError(f"why {ascii(label)[:40]} was withdrawn is not a text")
-    # Nobody signs it: a reason must not control the terminal of those who read it.
-    return Listed(digest, printable(withdrawn[:MAX_REASON]))
+        raise ValueError(f"the digest of {ascii(label)[:40]} is {digest!r:.80}: expected 64 hex digits")
+    return Listed(digest)
 
 
 def read_named(store: ObjectStore, kind: str, topic: str) -> Listing | None:
@@ -256,7 +249,7 @@ def edit_listing(store: ObjectStore, kind: str, topic: str, change: ListingEdit)
         try:
             return written[0].data()
         except ValueError as error:
-            raise PublishError(topic, store.url, str(error), "Begin a new name, or give shorter reasons") from error
+            raise PublishError(topic, store.url, str(error), "Begin a new name") from error
 
     is_changed = edit(store, name_of(kind, topic), MAX_LISTING_BYTES, changed, topic) is not None
     return written[0] if is_changed else None

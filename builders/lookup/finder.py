@@ -110,31 +110,36 @@ def stored_entry(
 
 def _search_and_ask(spec: OpSpec, store: Store, exact: bool, rejected: list[Rejected], declared: str) -> Entry | None:
     """Searches here, and after a miss asks the remotes. Raises what `search` raises, unless a remote has an entry."""
-    has_asked = False
+    began, has_asked = time.time(), False
 
-    def ask() -> Entry | None:
+    def ask(is_last_resort: bool = False) -> Entry | None:
         nonlocal has_asked
-        entry, has_asked = None if has_asked else ask_remotes(spec, store, exact, rejected, declared), True
-        return entry
+        if has_asked and not (is_last_resort and machine_folder.can_remember()):
+            return None  # nothing that was remembered has answered
+        has_asked = True
+        return ask_remotes(spec, store, exact, rejected, began if is_last_resort else 0.0, declared)
 
     try:
         return search(spec, store, exact, None, rejected, ask, declared) or ask()
     except (ToolchainError, OpIncompatibleError):  # without a compiler for the target, a remote is the only way
-        if entry := ask():
+        if entry := ask(True):
             return entry
         raise
 
 
-def ask_remotes(spec: OpSpec, store: Store, exact: bool, rejected: list[Rejected], declared: str = "") -> Entry | None:
+def ask_remotes(
+    spec: OpSpec, store: Store, exact: bool, rejected: list[Rejected], since: float = 0.0, declared: str = ""
+) -> Entry | None:
     """Returns an entry that a remote has for the spec, after fetching it; None if no remote is configured or has one.
 
-    What was fetched before is verified again if the trust file has changed, even if no remote is configured.
+    A remote that had nothing is asked again if that was before `since`, in seconds since the epoch. What was fetched
+    before is verified again if the trust file has changed, even if no remote is configured.
     """
     if settings.prebuilt() == "ignore" or not (settings.remotes() or os.path.isdir(store.layout.path(FETCHED))):
         return None
     from . import remotes  # not on the path of a hit
 
-    into = remotes.bring(spec, store, exact, rejected)
+    into = remotes.bring(spec, store, exact, rejected, since)
     return search(spec, into, exact, None, rejected, declared=declared) if into else None
 
 
@@ -157,21 +162,17 @@ def search(
     exact: bool,
     find_toolchain: FindToolchain | None,
     rejected: list[Rejected],
-    ask: Callable[[], Entry | None] | None = None,
+    ask: Callable[[bool], Entry | None] | None = None,
     declared: str = "",
 ) -> Entry | None:
     """Searches as `find` does, but appends to `rejected`, which is filled even if the look-up raises.
 
-    `ask` asks the remotes. It is called before a compiler is looked for, unless the store has this description.
-    `declared` is the text from which the spec follows, if there is one: see `warm.declaration`.
+    `ask` asks the remotes. It is called before a compiler is looked for, unless the store has this description; and
+    with True, as the last resort, if there is no compiler. The spec follows from the text `declared`, unless that is
+    empty: see `warm.declaration`.
     """
-    look_up = LookUp(spec, store, exact, find_toolchain, rejected, declared)
-    return (
-        look_up.remembered()
-        or look_up.by_description()
-        or (look_up.remote(ask) if ask and settings.remotes() else None)
-        or look_up.by_plan()
-    )
+    look_up = LookUp(spec, store, exact, find_toolchain, rejected, ask, declared)
+    return look_up.remembered() or look_up.by_description() or look_up.from_remotes() or look_up.by_plan()
 
 
 class LookUp:
@@ -184,10 +185,12 @@ class LookUp:
         exact: bool,
         find_toolchain: FindToolchain | None,
         rejected: list[Rejected],
+        ask: Callable[[bool], Entry | None] | None,
         declared: str,
     ) -> None:
         self.lookup = memory.Lookup(spec, store, sources_of(spec, store), root_paths(spec), exact, declared)
-        self.rejected, self._find_toolchain = rejected, find_toolchain or toolchains.find_toolchain
+        self.rejected, self._ask = rejected, ask
+        self._find_toolchain = find_toolchain or toolchains.find_toolchain
         # A toolchain that a caller hands in is in no look-up's name.
         self._remembers = find_toolchain is None and not settings.paranoid()
         self._snapshot: memory.Snapshot | None = None
@@ -219,12 +222,14 @@ class LookUp:
             memory.remember(lookup, {}, {}, match, self._snapshot)
         return match.entry
 
-    def remote(self, ask: Callable[[], Entry | None]) -> Entry | None:
-        """Returns what `ask` gets from a remote, unless the store has this description."""
+    def from_remotes(self) -> Entry | None:
+        """Returns what a remote has, unless the store has this description."""
+        if self._ask is None or not settings.remotes():
+            return None
         self._description = self._description or description_key(self.lookup.spec)
         if os.path.isdir(self.lookup.store.layout.description(self._description)):
             return None
-        entry = ask()
+        entry = self._ask(False)
         return entry and memory.watching(entry, self._absent)
 
     def by_plan(self) -> Entry | None:
@@ -251,12 +256,12 @@ class LookUp:
         return match.entry
 
     def _without_compiler(self, snapshot: memory.Snapshot) -> Entry | None:
-        """Returns an entry that this user built before and that fits the description."""
+        """Returns an entry that this user built before and that fits the description, or what a remote has now."""
         lookup, store = self.lookup, self.lookup.store
         description = self._description or description_key(lookup.spec)
         match = _match(lookup._replace(sources=[store.own]), description, self.rejected)
         if match is None:
-            return None
+            return self._ask(True) if self._ask else None
         memory.note_use(store, os.path.join(store.layout.description(description), match.entry.key))
         return memory.with_compiler(match, {}, snapshot).entry
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -23,6 +24,17 @@ MAX_FILE_BYTES = 64 << 20
 """No other file of the store is larger."""
 MAX_RECORD_BYTES = memory.MAX_BYTES
 """A build that read ten thousand files takes 2 MB."""
+NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
+"""What fsync reports where the file system has none."""
+
+
+def fsync(handle: int) -> None:
+    """Writes a file to the disk, or a folder's names, where the file system can. Raises OSError."""
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in NO_SYNC:
+            raise
 
 
 def is_temp_name(name: str) -> bool:

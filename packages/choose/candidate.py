@@ -94,11 +94,11 @@ def of_metadata(label: str, stated: Metadata, folder: str, where: str) -> Candid
 
 def _format_error(where: str, error: Exception) -> Exception:
     from opforge.errors import KernelFormatError
+    from opforge.errors.base import damage
 
     if isinstance(error, KernelFormatError):
         return error
-    problem = "its record is incomplete" if isinstance(error, KeyError) else str(error)
-    return KernelFormatError(where, problem, "metadata as opforge pack or kernel-builder writes it")
+    return KernelFormatError(where, damage(error), "metadata as opforge pack or kernel-builder writes it")
 
 
 def _with_record(candidate: Candidate, stated: Metadata, folder: str) -> Candidate:
@@ -109,6 +109,11 @@ def _with_record(candidate: Candidate, stated: Metadata, folder: str) -> Candida
         record = {name: ours["record"][name] for name in JUDGED if name in ours["record"]}
         return candidate._replace(record=record, own=True, problem=_lie(properties, record))
     return _foreign(candidate, stated, folder)
+
+
+def _expect(record: Mapping[str, Any], field: str, is_met: bool, what: str) -> None:
+    if not is_met:
+        raise ValueError(f"{field!r} of its record is {ascii(record[field])[:100]}, expected {what}")
 
 
 def _checked(choice: Candidate) -> Candidate:
@@ -126,14 +131,16 @@ def _checked(choice: Candidate) -> Candidate:
     record = choice.record
     if record is None:
         return choice
-    texts = all(isinstance(record[field], str) for field in ("abi", "machine", "target", "torch_target"))
-    tables = all(
-        isinstance(record[field], dict) and all(isinstance(value, str) for value in record[field].values())
-        for field in ("floors", "requires")
-    )
-    lists = all(isinstance(part, str) for field in ("needs", "shims") for part in record[field])
-    if not (texts and tables and lists and all(map(str.isdecimal, record["requires"].get("cuda", "0").split(".")))):
-        raise ValueError("its record is damaged")
+    for field in ("abi", "machine", "target", "torch_target"):
+        _expect(record, field, isinstance(record[field], str), "a text")
+    for field in ("floors", "requires"):
+        table = record[field]
+        is_table = isinstance(table, dict) and all(isinstance(value, str) for value in table.values())
+        _expect(record, field, is_table, "an object of texts")
+    for field in ("needs", "shims"):
+        _expect(record, field, all(isinstance(part, str) for part in record[field]), "texts")
+    cuda = record["requires"].get("cuda", "0")
+    _expect(record, "requires", all(map(str.isdecimal, cuda.split("."))), "a version of cuda such as 13.0")
     Target.parse(record["target"])
     return choice
 

@@ -44,11 +44,19 @@ class Installed(NamedTuple):
     signer: str = ""
     source: str = ""
     """Where it came from, without credentials."""
-    yanked: str = ""
-    """Why it was yanked, as far as was known when it was installed."""
+    withdrawn: str = ""
+    """Why its signer has withdrawn it, as far as was known when remotes were asked last."""
     variants: tuple[InstalledVariant, ...] = ()
     index_kind: str = ""
     """Whether the index that named it was SIGNED or UNSIGNED; empty if none was read, as for a lock file."""
+    stops: str = ""
+    """What withdrawing it stops: "choosing", or "loading" too; empty if it was not withdrawn."""
+
+    @property
+    def refusal(self) -> str:
+        """Returns why it is not loaded any more, or an empty text."""
+        reason = f": {self.withdrawn}" if self.withdrawn else ""
+        return f"the key {self.signer} has withdrawn it{reason}" if self.stops == "loading" else ""
 
     @property
     def assurance(self) -> str:
@@ -74,8 +82,11 @@ def versions(root: Root, name: str) -> list[Version]:
 def read(root: Root, name: str, number: Version) -> Installed | None:
     """Returns an installed release; None if it is not there, or its file cannot be read."""
     try:
-        value = read_json(root.release(name, str(number)))
-        if value["format"] != formats.INSTALLED or value["name"] != name or value["version"] != str(number):
+        value = read_json(root.release(name, number.canonical))
+        if value["format"] != formats.INSTALLED or value["name"] != name or version.read(value["version"]) is None:
+            return None
+        written = version.parse(value["version"])
+        if written != number:
             return None
         # They become parts of paths.
         if not all(map(is_sha256, [part["digest"] for part in value["variants"]])):
@@ -98,14 +109,15 @@ def read(root: Root, name: str, number: Version) -> Installed | None:
         )
         return Installed(
             name,
-            number,
+            written,
             root,
             value["digest"],
             value["signer"],
             value["source"],
-            value["yanked"],
+            value["withdrawn"],
             variants,
-            value.get("index", ""),
+            value["index"],
+            value["stops"],
         )
     except UNREADABLE:
         return None
@@ -120,8 +132,9 @@ def to_json(release: Installed) -> dict[str, Any]:
         "digest": release.digest,
         "signer": release.signer,
         "source": release.source,
-        "yanked": release.yanked,
+        "withdrawn": release.withdrawn,
         "index": release.index_kind,
+        "stops": release.stops,
         "variants": [
             {
                 "candidate": part.candidate.to_json(),

@@ -72,7 +72,7 @@ def _kernel(value: Any, path: str) -> LockedKernel:
     fields.where = f"{path}: {name}"
     fields.only(LockedKernel._fields)
     if not is_sha256(fields.text("digest")):
-        raise fields.error("its 'digest' is no SHA-256")
+        raise fields.error(f"its 'digest' is {fields.text('digest')[:80]!a}, expected a SHA-256 of 64 hex digits")
     source = fields.text("source", "")
     if "?" in source or "#" in source:
         # It would be read as an option of the user's own: `?unsigned=1` installs what nobody signed.

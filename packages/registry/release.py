@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from opforge.errors import KernelFormatError
+from opforge.errors.base import damage
 from opforge.packages.choose import candidate
 from opforge.packages.choose.candidate import Candidate
 from opforge.packages.form import names, version
@@ -139,7 +140,7 @@ def _variant(value: Any, trees: Mapping[str, Tree], where: str) -> Variant:
         if not LABEL.fullmatch(choice.label):
             raise ValueError(f"'label' is {ascii(choice.label)[:100]}, and no label of a variant")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise fields.error(f"what it says of a variant is incomplete ({error})") from error
+        raise fields.error(f"what it says of a variant is incomplete: {damage(error)}") from error
     checks = {str(check): str(outcome) for check, outcome in fields.table("checks", {}).items()}
     return Variant(choice, trees[digest], checks)
 
@@ -152,11 +153,15 @@ def tree_of(parts: Sequence[Variant]) -> dict[str, str]:
 class PackageKind(Kind):
     """Releases of packages: their newest matters, so a topic names them, and TUF can cover it."""
 
-    name, is_inline = KIND, False
+    name, is_inline, needs_withdrawals = KIND, False, False
 
     def subject(self, statement: Statement) -> str:
         """Returns the name of the package."""
         return statement.topic
+
+    def canonical(self, label: str) -> str:
+        """Returns the version as no package writes it twice: `1.0` is `1`."""
+        return label if version.read(label) is None else version.parse(label).canonical
 
     def shown(self, statement: Statement) -> Shown:
         """Returns the package, its version, and the labels of its variants."""

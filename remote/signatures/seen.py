@@ -111,7 +111,7 @@ def _read(path: str) -> Seen:
         if value["format"] != formats.SEEN or type(newest_kept.number) is not int or newest_kept.number < 0:
             raise ValueError("of another format")
         if not isinstance(newest_kept.digest, str):
-            raise TypeError("its digest is no text")
+            raise TypeError("'digest' is no text")
         return newest_kept
     except FileNotFoundError:
         return Seen()

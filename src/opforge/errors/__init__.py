@@ -47,7 +47,17 @@ if TYPE_CHECKING:
     )
     from .launch import CoresError, HostfileError, LauncherNotFoundError, LaunchError
     from .packages import DeepSpeedError, ExtraNotInstalledError
-    from .remote import FarmError, KeyFileError, PublishError, RemoteError, SignatureError, StoreError, TrustFileError
+    from .remote import (
+        FarmError,
+        KeyFileError,
+        PublishError,
+        RemoteError,
+        SignatureError,
+        StoreBehindError,
+        StoreError,
+        TrustFileError,
+        WithdrawnError,
+    )
 
 _FILES = {
     "AcceleratorInUseError": "base",
@@ -97,12 +107,14 @@ _FILES = {
     "SettingError": "base",
     "SignatureError": "remote",
     "SourceNotFoundError": "base",
+    "StoreBehindError": "remote",
     "StoreError": "remote",
     "ToolchainError": "base",
     "ToolchainNotFoundError": "base",
     "TrustFileError": "remote",
     "UnknownAcceleratorError": "base",
     "UnstableInputError": "build",
+    "WithdrawnError": "remote",
 }
 
 __all__ = [
@@ -153,11 +165,13 @@ __all__ = [
     "SettingError",
     "SignatureError",
     "SourceNotFoundError",
+    "StoreBehindError",
     "StoreError",
     "ToolchainError",
     "ToolchainNotFoundError",
     "TrustFileError",
     "UnknownAcceleratorError",
     "UnstableInputError",
+    "WithdrawnError",
 ]
 __getattr__, __dir__ = lazy.names(__name__, _FILES)

@@ -74,7 +74,6 @@ def stamps_of(paths: Iterable[str], links: int = 0) -> list[int]:
     """
     stamps: list[int] = []
     take = os.lstat if links else os.stat
-    written = -1  # a device that is written to: no path on it needs to be asked again
     for path in paths:
         try:
             status = take(path)
@@ -82,12 +81,7 @@ def stamps_of(paths: Iterable[str], links: int = 0) -> list[int]:
             stamps += ABSENT
         else:
             changed = status.st_ctime_ns
-            inode = status.st_ino
-            if not changed % SECOND_NS and status.st_dev != written:
-                if is_written(path, status):
-                    written = status.st_dev
-                else:
-                    inode = image_inode(path, status)
+            inode = status.st_ino if changed % SECOND_NS else image_inode(path, status)
             stamps += (status.st_size, status.st_mtime_ns, changed, inode)
         if links:
             links -= 1
@@ -98,16 +92,9 @@ def stamps_of(paths: Iterable[str], links: int = 0) -> list[int]:
 
 def image_inode(path: str, status: os.stat_result) -> int:
     """Returns the last number of the stamp of a file that was changed at a whole second."""
-    if is_written(path, status):
-        return status.st_ino
-    from opforge.file_systems.images import inode
+    from opforge.file_systems.images import inode  # no hit needs it, unless files may be an image's
 
     return inode(path, status)
-
-
-def is_written(path: str, status: os.stat_result) -> bool:
-    """Returns whether a file is on a disk that is written to: in no image, overlay or FUSE."""
-    return bool(os.major(status.st_dev)) and not os.statvfs(path).f_flag & os.ST_RDONLY
 
 
 def digest_of(stamps: Sequence[int]) -> str:

@@ -116,13 +116,13 @@ def test_a_statement_reads_back():
         ({"blob_size": 3 << 30}, "the size of a blob in it is 3221225472: expected 1 to 2147483648"),
         ({"blob_unpacked": 5 << 30}, "the unpacked of a blob in it is 5368709120"),
         ({"blob_unpacked": 999}, "the size in its record is 1000: expected 1 to 999"),
-        ({"record_op": "../relu"}, "its record is incomplete"),
-        ({"record_file": "../relu.so"}, "its record is incomplete"),
-        ({"record_format": 99}, "its record is incomplete"),
+        ({"record_op": "../relu"}, "'op' of its record is '../relu', expected an identifier"),
+        ({"record_file": "../relu.so"}, "'file' of its record is '../relu.so', expected the name of a file"),
+        ({"record_format": 99}, "'format' of its record is 99, expected one of 1"),
         ({"record_plan": "A" * 32}, "the plan in its record is 'AAAA"),
         ({"record_sha256": "e" * 63}, "the sha256 in its record is 'eeee"),
-        ({"record_inputs": {}}, "its facts are damaged"),
-        ({"facts_record": None}, "its record is incomplete"),
+        ({"record_inputs": {}}, "its facts are damaged: 'files' is missing"),
+        ({"facts_record": None}, "its record is None, expected an object"),
     ],
 )
 def test_a_statement_that_cannot_be_used_says_why(changes, problem):

@@ -40,7 +40,7 @@ def test_an_entry_under_a_wrong_key_is_set_aside(fake_store):
     ("content", "problem"),
     [
         ("{", "its record.json cannot be read"),
-        ('{"op": "relu"}', "its record is incomplete, or of a format that is not read"),
+        ('{"op": "relu"}', "its record has no 'format'"),
     ],
 )
 def test_an_entry_without_a_complete_record_is_set_aside(fake_store, content, problem):

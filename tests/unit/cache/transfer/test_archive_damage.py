@@ -86,15 +86,18 @@ RECORDS = {
     "another key": (lambda r: r.update(key="0" * 32), "describes another entry"),
     "another plan": (lambda r: r.update(plan="0" * 32), "has the record of another"),
     "another key of its inputs": (lambda r: r.update(inputs_key="0" * 32), "are not those of its record"),
-    "no inputs": (lambda r: r.pop("inputs"), "its record is incomplete"),
-    "inputs of another form": (lambda r: r["inputs"].update(files=[["own"]]), "its record is incomplete"),
-    "no format": (lambda r: r.pop("format"), "of a format that is not read"),
-    "a format of the future": (lambda r: r.update(format=1000), "of a format that is not read"),
-    "no op": (lambda r: r.pop("op"), "its record is incomplete"),
+    "no inputs": (lambda r: r.pop("inputs"), "its record is damaged: 'inputs' is missing"),
+    "inputs of another form": (lambda r: r["inputs"].update(files=[["own"]]), "its record is damaged: "),
+    "no format": (lambda r: r.pop("format"), "its record has no 'format'"),
+    "a format of the future": (lambda r: r.update(format=1000), "'format' of its record is 1000, expected one of 1"),
+    "no op": (lambda r: r.pop("op"), "its record has no 'op'"),
     "an op that is no name": (lambda r: r.update(op="\x1b[2J"), "names the op '\\x1b[2J', which is no identifier"),
     "an op that is no text": (lambda r: r.update(op="\ud800"), "which is no identifier"),
     "no library": (lambda r: r.update(file="other.so"), "does not hold a record and its library alone"),
-    "a file elsewhere": (lambda r: r.update(file="../x.so"), "its record is incomplete"),
+    "a file elsewhere": (
+        lambda r: r.update(file="../x.so"),
+        "'file' of its record is '../x.so', expected the name of a file in its folder",
+    ),
     "a description elsewhere": (
         lambda r: r.update(description="../../x"),
         "'description' of its record is '../../x', expected 32 hex digits",
@@ -103,14 +106,14 @@ RECORDS = {
         lambda r: r.update(plan="../../x"),
         "'plan' of its record is '../../x', expected 32 hex digits",
     ),
-    "nothing": (lambda r: r.clear(), "its record is incomplete"),
+    "nothing": (lambda r: r.clear(), "its record has no 'format'"),
 }
 """Changes of record.json, and what the error says."""
 BUILDS = {
     "another input": (lambda b: b["inputs"]["files"][0].__setitem__(2, "0" * 64), "are not those of its record"),
     "another name that was looked for": (lambda b: b["inputs"]["names"].append("x.h"), "are not those of its record"),
-    "no inputs": (lambda b: b.pop("inputs"), "its record is incomplete"),
-    "nothing": (lambda b: b.clear(), "its record is incomplete"),
+    "no inputs": (lambda b: b.pop("inputs"), "its record is damaged: 'inputs' is missing"),
+    "nothing": (lambda b: b.clear(), "its record is damaged: 'inputs' is missing"),
 }
 """The same for build.json."""
 
