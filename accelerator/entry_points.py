@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from opforge import formats
+from opforge.file_systems import images
 from opforge.warm import machine_folder, memory
 
 GROUPS = ("opforge.accelerators", "opforge.op_builders", "opforge.sources")
@@ -51,9 +52,10 @@ def folders() -> list[str]:
 def watched(folder: str) -> list[str]:
     """Returns the paths whose stamps change with a folder's entry points: its own, and those of development installs.
 
-    The files of the latter are rewritten in place.
+    The files of the latter are rewritten in place. In an image the files of all: the folder is known by its names.
     """
-    names = [name for name in _names(folder) if name.endswith(".egg-info")]
+    ends = METADATA if images.is_known_by_content(folder) else ".egg-info"
+    names = [name for name in _names(folder) if name.endswith(ends)]
     return [folder, *(os.path.join(folder, name, "entry_points.txt") for name in names)]
 
 

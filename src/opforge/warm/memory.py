@@ -73,6 +73,7 @@ def stamps_of(paths: Iterable[str], links: int = 0) -> list[int]:
     Of the first `links` paths a link is not followed: it is compared itself.
     """
     stamps: list[int] = []
+    mounts: dict[int, int] = {}
     take = os.lstat if links else os.stat
     for path in paths:
         try:
@@ -81,7 +82,7 @@ def stamps_of(paths: Iterable[str], links: int = 0) -> list[int]:
             stamps += ABSENT
         else:
             changed = status.st_ctime_ns
-            inode = status.st_ino if changed % SECOND_NS else image_inode(path, status)
+            inode = status.st_ino if changed % SECOND_NS else image_inode(path, status, mounts)
             stamps += (status.st_size, status.st_mtime_ns, changed, inode)
         if links:
             links -= 1
@@ -90,11 +91,11 @@ def stamps_of(paths: Iterable[str], links: int = 0) -> list[int]:
     return stamps
 
 
-def image_inode(path: str, status: os.stat_result) -> int:
+def image_inode(path: str, status: os.stat_result, mounts: dict[int, int] | None = None) -> int:
     """Returns the last number of the stamp of a file that was changed at a whole second."""
     from opforge.file_systems.images import inode  # no hit needs it, unless files may be an image's
 
-    return inode(path, status)
+    return inode(path, status, mounts)
 
 
 def digest_of(stamps: Sequence[int]) -> str:
