@@ -43,9 +43,10 @@ def remembered():
 def test_a_hit_imports_no_other_module():
     imported = set(child_processes.run_python(HIT).split())
     expected = {f"{package}.{name}" for package, names in PARTS.items() for name in names.split()} | PARTS.keys()
-    assert imported == expected
+    # Where files of the system may be an image's, their times being whole seconds, that is looked into.
+    assert imported - {"opforge.file_systems", "opforge.file_systems.images"} == expected
 
 
 def test_import_opforge_imports_nothing_else():
-    code = "import sys; import torch; import opforge; print(*[m for m in sys.modules if m.startswith('opforge')])"
-    assert child_processes.run_python(code) == "opforge\n"
+    code = "import sys; import torch; import opforge; print(*[m for m in sys.modules if m.startswith('opforge.')])"
+    assert child_processes.run_python(code) == "\n"
