@@ -22,7 +22,7 @@ KIND = "op"
 _KEY = re.compile(r"[0-9a-f]{32}")
 
 
-class Offer(NamedTuple):
+class OpOffer(NamedTuple):
     """What a store says of one entry."""
 
     record: Mapping[str, Any]
@@ -44,7 +44,7 @@ def statement(record: Mapping[str, Any], description: str, tree: Tree) -> Statem
     return Statement(KIND, description, (tree,), {"record": dict(record)})
 
 
-def parse(data: bytes, description: str = "") -> Offer:
+def parse(data: bytes, description: str = "") -> OpOffer:
     """Returns what a statement says of an entry; its signature was verified before.
 
     Raises UnreadableStatement, also if it was made for another description than `description`, unless that is empty.
@@ -52,7 +52,7 @@ def parse(data: bytes, description: str = "") -> Offer:
     return offer_of(statements.parse_as(data, KIND, description))
 
 
-def offer_of(stated: Statement) -> Offer:
+def offer_of(stated: Statement) -> OpOffer:
     """Returns what a statement of this kind says of an entry. Raises UnreadableStatement."""
     try:
         return _offer(stated)
@@ -62,7 +62,7 @@ def offer_of(stated: Statement) -> Offer:
         raise UnreadableStatement(f"its facts are damaged: {damage(error)}") from error
 
 
-def _offer(stated: Statement) -> Offer:
+def _offer(stated: Statement) -> OpOffer:
     if stated.facts.keys() != {"record"} or len(stated.trees) != 1:
         raise UnreadableStatement("it does not hold one record and one tree")
     record, tree = stated.facts["record"], stated.trees[0]
@@ -81,7 +81,7 @@ def _offer(stated: Statement) -> Offer:
     if tree.digest != tree_digest(record):
         raise UnreadableStatement("its tree is not the library of its record")
     Inputs.from_json(record["inputs"])
-    return Offer(record, tree)
+    return OpOffer(record, tree)
 
 
 def topic_of(description: str) -> str:

@@ -31,7 +31,7 @@ JUDGED = (
 """The fields of a record that decide whether it fits."""
 
 
-class Candidate(NamedTuple):
+class VariantCandidate(NamedTuple):
     """A variant, wherever it is."""
 
     label: str
@@ -59,14 +59,14 @@ class Candidate(NamedTuple):
         }
 
 
-def parse(value: Mapping[str, Any]) -> Candidate:
+def parse(value: Mapping[str, Any]) -> VariantCandidate:
     """Returns the value that `to_json` gave, of a file that others wrote. Raises KeyError, TypeError or ValueError."""
     return _checked(from_json(value))
 
 
-def from_json(value: Mapping[str, Any]) -> Candidate:
+def from_json(value: Mapping[str, Any]) -> VariantCandidate:
     """Returns the value that `to_json` gave. Raises KeyError, TypeError or ValueError for anything else."""
-    return Candidate(
+    return VariantCandidate(
         str(value["label"]),
         properties_from_json(value["properties"]),
         value["record"],
@@ -77,7 +77,7 @@ def from_json(value: Mapping[str, Any]) -> Candidate:
     )
 
 
-def of_metadata(label: str, stated: Metadata, folder: str, where: str) -> Candidate:
+def of_metadata(label: str, stated: Metadata, folder: str, where: str) -> VariantCandidate:
     """Returns the variant in a folder; of one that opforge did not build the library is read. KernelFormatError."""
     properties = stated.properties(label, where)
     ours = stated.opforge
@@ -85,7 +85,7 @@ def of_metadata(label: str, stated: Metadata, folder: str, where: str) -> Candid
     depends = dict(depends) if isinstance(depends, dict) else {"depends": ""}
     for needed in stated.kernel_depends:
         depends.setdefault(needed.name, needed.versions.text)
-    candidate = Candidate(label, properties, None, stated.python_depends, depends)
+    candidate = VariantCandidate(label, properties, None, stated.python_depends, depends)
     try:
         return _checked(_with_record(candidate, stated, folder))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -101,7 +101,7 @@ def _format_error(where: str, error: Exception) -> Exception:
     return KernelFormatError(where, damage(error), "metadata as opforge pack or kernel-builder writes it")
 
 
-def _with_record(candidate: Candidate, stated: Metadata, folder: str) -> Candidate:
+def _with_record(candidate: VariantCandidate, stated: Metadata, folder: str) -> VariantCandidate:
     properties, ours = candidate.properties, stated.opforge
     if properties.framework in WITHOUT_LIBRARY:
         return candidate
@@ -116,7 +116,7 @@ def _expect(record: Mapping[str, Any], field: str, is_met: bool, what: str) -> N
         raise ValueError(f"{field!r} of its record is {ascii(record[field])[:100]}, expected {what}")
 
 
-def _checked(choice: Candidate) -> Candidate:
+def _checked(choice: VariantCandidate) -> VariantCandidate:
     """Returns the candidate. Raises KeyError, TypeError or ValueError for values that nothing could judge."""
     from opforge.accelerator.target import Target
     from opforge.packages.form import names, variant, version
@@ -155,7 +155,7 @@ def _lie(properties: Properties, record: Mapping[str, Any]) -> str:
     return f"its label is for {expected}, and its library for {device}" if device != expected else ""
 
 
-def _foreign(candidate: Candidate, stated: Metadata, folder: str) -> Candidate:
+def _foreign(candidate: VariantCandidate, stated: Metadata, folder: str) -> VariantCandidate:
     """Returns a variant with the record that its label, its metadata and its library's own file give."""
     from opforge.builders.inspection import elf
     from opforge.builders.spec import abi
@@ -208,7 +208,7 @@ def target_of(properties: Properties, capabilities: Sequence[str]) -> str:
     return f"{device}:{'+'.join(arch)}" if arch else device
 
 
-def read(folder: str, label: str = "") -> tuple[Candidate, Metadata]:
+def read(folder: str, label: str = "") -> tuple[VariantCandidate, Metadata]:
     """Returns the variant in a folder, and its metadata. Raises KernelFormatError, OSError."""
     from opforge.packages.form import metadata  # not on the path of what is installed
 

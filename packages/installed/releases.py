@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from opforge import formats
 from opforge.cache.filesystem.files import UNREADABLE, read_json
-from opforge.packages.choose.candidate import Candidate, from_json
+from opforge.packages.choose.candidate import VariantCandidate, from_json
 from opforge.packages.form import version
 from opforge.packages.form.json_text import is_sha256
 from opforge.packages.form.version import Range, Version
@@ -21,7 +21,7 @@ SIGNED, UNSIGNED = "signed", "unsigned"
 class InstalledVariant(NamedTuple):
     """A variant that is installed."""
 
-    candidate: Candidate
+    candidate: VariantCandidate
     digest: str
     folder: str
     id: str

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from opforge.errors import KernelFormatError
 from opforge.errors.base import damage
 from opforge.packages.choose import candidate
-from opforge.packages.choose.candidate import Candidate
+from opforge.packages.choose.candidate import VariantCandidate
 from opforge.packages.form import names, version
 from opforge.packages.form.json_text import Fields, is_sha256
 from opforge.packages.form.version import Version
@@ -33,7 +33,7 @@ FACTS = ("version", "variants", "license", "source", "upstream", "commit", "dirt
 class Variant(NamedTuple):
     """A variant of a release."""
 
-    candidate: Candidate
+    candidate: VariantCandidate
     tree: Tree
     """Its files; the digest is the name of their folder once it is installed."""
     checks: Mapping[str, str] = {}
