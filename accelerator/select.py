@@ -7,11 +7,9 @@ import sys
 from threading import RLock, get_ident
 from typing import TYPE_CHECKING
 
-from opforge import settings
-from opforge.errors import AcceleratorInUseError, AcceleratorUnavailableError, SettingError, UnknownAcceleratorError
+from opforge import errors, formats, settings
+from opforge.warm import memory
 
-from . import registry
-from .devices import cpu as cpu  # already here, so that the first get_accelerator() need not import it
 from .interface.accelerator import Accelerator
 
 if TYPE_CHECKING:
@@ -137,42 +135,53 @@ def _choose() -> Accelerator:
     setting = settings.accelerator()
     if setting is not None:
         return _named(*setting)
-    for point in registry.external():
-        accelerator, _, _ = registry.make_if_available(point)
-        if accelerator is not None:
-            return accelerator
-    reason = ""
-    for point in registry.built_in():
-        if point.name not in registry.ONLY_BY_NAME and _may_be_present(point.name):
-            accelerator, reason, _ = registry.make_if_available(point)
-            if accelerator is not None:
-                return accelerator
-    raise AcceleratorUnavailableError("cpu", reason, "opforge")
+    name = _name_of_choice()
+    found = None if any(map(_may_be_present, DRIVER_FILES)) else memory.recall(name)
+    if found and found[0] == "cpu":
+        from .devices.cpu import CPUAccelerator
+
+        return CPUAccelerator()
+    from . import choice
+
+    return choice.choose(_may_be_present, name)
+
+
+def _name_of_choice() -> str:
+    """Returns the name under which it is remembered that no other package adds an accelerator.
+
+    That follows from the folders of sys.path.
+    """
+    where = "" if all(folder[:1] == "/" for folder in sys.path) else os.getcwd()
+    return memory.name_of(("accelerator", formats.ENTRY_POINTS, [*map(str, sys.path)], where))
 
 
 def _may_be_present(name: str) -> bool:
     """Returns whether one of the driver's files exists and, if torch is imported, it is built for the device."""
-    if name in TORCH_BUILDS:
-        version = getattr(sys.modules.get("torch"), "version", None)
-        if version and not any(getattr(version, build, None) for build in TORCH_BUILDS[name]):
-            return False
     files = DRIVER_FILES.get(name)
-    return files is None or any(os.access(file, os.F_OK) for file in files)
+    return files is None or (_is_torch_for(name) and any(os.access(file, os.F_OK) for file in files))
+
+
+def _is_torch_for(device: str) -> bool:
+    """Returns whether torch is built for a device, as far as it is imported and states that."""
+    version = getattr(sys.modules.get("torch"), "version", None) if device in TORCH_BUILDS else None
+    return not version or any(getattr(version, build, None) for build in TORCH_BUILDS[device])
 
 
 def _named(name: str, requested_by: str) -> Accelerator:
+    from . import registry
+
     try:
         point = registry.find(name, requested_by)
-    except UnknownAcceleratorError as unknown:
+    except errors.UnknownAcceleratorError as unknown:
         from .availability import torch_only
 
         for candidate in torch_only(frozenset(unknown.registered)):
             if candidate.name == name.lower():
-                raise AcceleratorUnavailableError(candidate.name, candidate.reason, requested_by) from None
+                raise errors.AcceleratorUnavailableError(candidate.name, candidate.reason, requested_by) from None
         raise
     accelerator, reason, error = registry.make_if_available(point)
     if accelerator is None:
-        raise AcceleratorUnavailableError(point.name, reason, requested_by) from error
+        raise errors.AcceleratorUnavailableError(point.name, reason, requested_by) from error
     return accelerator
 
 
@@ -180,7 +189,7 @@ def _resolve(accelerator: Accelerator | str) -> Accelerator:
     if isinstance(accelerator, str):
         return _named(accelerator, "the program")
     if not isinstance(accelerator, Accelerator):
-        raise SettingError("accelerator", accelerator, "an opforge.accelerator.Accelerator, or the name of one")
+        raise errors.SettingError("accelerator", accelerator, "an opforge.accelerator.Accelerator, or the name of one")
     return accelerator
 
 
@@ -210,7 +219,7 @@ def _warn_if_answered(replacement: Accelerator) -> None:
 
 def _require_scope_thread(accelerator: Accelerator) -> None:
     if _scope_thread is not None and _scope_thread != get_ident():
-        raise AcceleratorInUseError(accelerator.name, _active.name if _active is not None else "")
+        raise errors.AcceleratorInUseError(accelerator.name, _active.name if _active is not None else "")
 
 
 def _after_fork() -> None:

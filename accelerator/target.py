@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opforge.errors import SettingError
+from opforge import errors
 
 CPU_ARCHS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64", "native")
 PARSED_DEVICES = ("cuda", "hip", "xpu")
@@ -35,7 +35,7 @@ class Target:
         """
         device, colon, rest = text.partition(":")
         if not (device.isascii() and device.replace("_", "a").isalnum() and device[0].isalpha()):
-            raise SettingError("target", text, f"a device name such as cpu or cuda at column 1, not {device!r}")
+            raise errors.SettingError("target", text, f"a device name such as cpu or cuda at column 1, not {device!r}")
         if not colon:
             return cls(device)
         column = len(device) + 2
@@ -46,20 +46,22 @@ class Target:
         words = rest.split("+")
         for index, word in enumerate(words):
             if device == "cpu" and word not in CPU_ARCHS:
-                raise SettingError("target", text, f"one of {', '.join(CPU_ARCHS)} at column {column}, not {word!r}")
+                raise errors.SettingError(
+                    "target", text, f"one of {', '.join(CPU_ARCHS)} at column {column}, not {word!r}"
+                )
             if not _is_word(word):
                 error_column = column + next((index for index, char in enumerate(word) if not _is_word(char)), 0)
-                raise SettingError(
+                raise errors.SettingError(
                     "target",
                     text,
                     f"architectures of letters, digits, '_', '.' and '-' joined by '+' at column {error_column}",
                 )
             if word in words[:index]:
-                raise SettingError(
+                raise errors.SettingError(
                     "target", text, f"each architecture once, but {word!r} is repeated at column {column}"
                 )
             if device == "cpu" and index:
-                raise SettingError(
+                raise errors.SettingError(
                     "target", text, f"one level, because a library has one, but there is another at column {column}"
                 )
             column += len(word) + 1

@@ -4,34 +4,30 @@ from __future__ import annotations
 
 import importlib
 import logging
-import os
 import time
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from opforge import settings
-from opforge.accelerator.target import Target
-from opforge.cache.filesystem.disk import Disk, FlatStamps
-from opforge.cache.records.entry import Entry
-from opforge.cache.store import Rejected, Store
-from opforge.errors import LoadError, OpIncompatibleError
-
-from . import loader
-from .lookup import finder
-from .spec import abi as abis
-from .spec import kernel_roots, targets
-from .spec.machine import this_machine
-from .spec.op_spec import OpSpec, resolve
+from opforge.warm import library, lookup, memory
 
 if TYPE_CHECKING:
     from opforge.accelerator.capabilities import Capabilities
+    from opforge.accelerator.target import Target
+    from opforge.cache.records.entry import Entry
+    from opforge.cache.store import Rejected, Store
 
     from .lookup.compatibility import Compatibility
     from .run.ninja import Progress
     from .spec.declaration import Macros, Words
+    from .spec.kernel_roots import KernelRoot
+    from .spec.op_spec import OpSpec
 
 log = logging.getLogger("opforge")
+REPRESENTATION = "opforge.builders.display.representation"
+COMPARE_SECONDS = 1.0
+"""How long after a comparison of the compiler it is compared again."""
 
 
 class Loaded:
@@ -41,25 +37,45 @@ class Loaded:
     module: Any = None
 
     def __init__(self, builder: OpBuilder) -> None:
-        self._began = time.time_ns()
+        self._began, self._compared = time.time_ns(), time.monotonic()
         self._is_racy: bool | None = None  # not known yet; a racy stamp may hide a change
         environment, *attributes = _state(builder)
         self._environment = dict(environment)
         # No value of OpBuilder's own attributes can be changed in place.
         at = type(builder).__mro__.index(OpBuilder) + 1
         self.attributes = [dict(names) if number == at else copied(names) for number, names in enumerate(attributes)]
-        self.watched = FlatStamps()
+        self.watched = memory.FlatStamps()
         """The files and folders that are compared."""
+        self._often = memory.FlatStamps()
+
+    def watch(self, entry: Entry, verbose: bool) -> None:
+        """Takes what is compared from an entry: its first files at each load, and the others once a second."""
+        op = entry.record["op"]
+        log.log(logging.WARNING if verbose else logging.INFO, "%s: %s, %s", op, entry.origin, entry.library)
+        self.watched = watched = entry.watched
+        often = len(watched.paths) if entry.often < 0 else entry.often
+        self._often = memory.FlatStamps(watched.paths[:often], [*watched.numbers[: 4 * often]])
 
     def is_current(self, builder: OpBuilder) -> bool:
-        """Returns whether the environment, the builder's attributes and all watched files are as they were."""
+        """Returns whether the environment, the builder's attributes and all watched files are as they were.
+
+        The compiler, and where another would be found, are compared once a second: they are three quarters of the files
+        and folders, and change with nothing that a program does to its ops.
+        """
         try:
             if self._is_racy is None:
                 self._is_racy = self.watched.is_racy(self._began)
             is_same = not self._is_racy and _state(builder) == [self._environment, *self.attributes]
         except Exception:  # of an attribute's own comparison: a tensor's has no truth value
             return False
-        return is_same and Disk().flat_stamps(self.watched.paths) == [*self.watched.numbers]
+        if not is_same or memory.stamps_of(self._often.paths) != self._often.numbers:
+            return False
+        now = time.monotonic()
+        if now - self._compared >= COMPARE_SECONDS:
+            if memory.stamps_of(self.watched.paths) != [*self.watched.numbers]:
+                return False
+            self._compared = now
+        return True
 
 
 def _state(builder: OpBuilder) -> list[Any]:
@@ -103,7 +119,7 @@ class OpBuilder:
     """The op's name: an identifier, the library's name and, for pybind sources, the module's."""
     sources: ClassVar[Words] = ()
     """Files to compile, below this class's folder or a kernel root. It may be a dict by device, as others may."""
-    abi: ClassVar[str | Mapping[str, str]] = abis.STABLE
+    abi: ClassVar[str | Mapping[str, str]] = library.STABLE
     """"torch-stable": one for every torch from `torch_target` on; "c": plain functions; "torch": ATen and pybind."""
     version: ClassVar[str] = "1"
     """Part of the key: another version is another op. A change of a source needs no new version."""
@@ -117,7 +133,7 @@ class OpBuilder:
     """The versions of torch that the op works with, such as ">=2.11,<2.14"."""
     include_dirs: ClassVar[Words] = ()
     """Folders for -I, found as sources are, or absolute."""
-    kernel_roots: ClassVar[Sequence[kernel_roots.KernelRoot]] = ()
+    kernel_roots: ClassVar[Sequence[KernelRoot]] = ()
     """Searched, in order, after the class's own folder and before opforge's kernels."""
     define_macros: ClassVar[Macros] = ()
     """(name, value) for -D; None for a name alone."""
@@ -127,7 +143,7 @@ class OpBuilder:
     """Flags for the link, such as -L/the/folder."""
     libraries: ClassVar[Words] = ()
     """Names for -l."""
-    torch_target: ClassVar[str] = abis.OLDEST_TORCH
+    torch_target: ClassVar[str] = library.OLDEST_TORCH
     """The oldest torch that the library must load under."""
     fakes: ClassVar[Mapping[str, Callable[..., Any]]] = types.MappingProxyType({})
     """Function name -> Python fake kernel, for ops that return tensors and have no Meta kernel of their own."""
@@ -140,6 +156,9 @@ class OpBuilder:
     folder: ClassVar[str] = ""
     """Where `sources` and `include_dirs` are searched first; by default the folder of the class's own file."""
 
+    _directory: ClassVar[str] = ""
+    """The folder of a store for this op alone, behind the layers that all ops have; empty for the user's store."""
+
     def __init__(
         self,
         target: Target | str | None = None,
@@ -149,7 +168,11 @@ class OpBuilder:
         portable: bool = False,
         name: str = "",
     ) -> None:
-        self._requested = Target.parse(target) if isinstance(target, str) else target
+        if isinstance(target, str):
+            from opforge.accelerator.target import Target
+
+            target = Target.parse(target)
+        self._requested = target
         self._target: Target | None = None
         self.debug, self.sanitize, self.portable = debug, sanitize, portable
         self.trace, self._in_own_verdict = [], False
@@ -158,7 +181,7 @@ class OpBuilder:
         self._loaded: Loaded | None = None
 
     def __repr__(self) -> str:
-        return str(importlib.import_module(loader.REPRESENTATION).builder_text(self))
+        return str(importlib.import_module(REPRESENTATION).builder_text(self))
 
     def gate(self, capabilities: Capabilities) -> Iterable[str]:
         """Returns reasons why the op cannot run with these capabilities. Override it if the target does not decide."""
@@ -174,16 +197,17 @@ class OpBuilder:
 
         Raises BuilderError, SettingError.
         """
+        from . import in_full
+
         if self._target is None or self.architectures or self.groups:
-            self._target = targets.of_declaration(self, self._requested)
-        return resolve(self, self._target)
+            self._target = in_full.target_of(self, self._requested)
+        return in_full.resolve(self, self._target)
 
     def is_compatible(self, verbose: bool = False) -> Compatibility:
         """Returns whether `load()` can succeed here, with every reason why not. Builds nothing."""
-        from .lookup import compatibility
+        from . import in_full
 
-        spec = self.spec()
-        return compatibility.verdict(spec, gate_problems(self, spec), verbose, look_up=not self._in_own_verdict)
+        return in_full.verdict(self, verbose, look_up=not self._in_own_verdict)
 
     def load(self, verbose: bool = False) -> Any:
         """Returns the op's functions, as attributes: from this process, a prebuilt layer, the cache, or a build.
@@ -197,13 +221,24 @@ class OpBuilder:
             return current.module
         try:
             before, loaded = self._loaded, Loaded(self)
-            self._load(loaded, verbose)
+            hit = lookup.load(self, OpBuilder)
+            if hit is None:
+                self._load(loaded, verbose)
+            else:
+                self.trace, (loaded.library, entry, due) = [], hit
+                loaded.watch(entry, verbose)
+                if due:
+                    from . import in_full
+
+                    in_full.enforce_limits(due)
             is_bound = before and before.library is loaded.library and before.attributes == loaded.attributes
             loaded.module = before.module if before and is_bound else self._bind(loaded.library)
             self._loaded = loaded
             return loaded.module
         except BaseException as error:
-            finder.shorten(error)
+            from opforge.tracebacks import shorten
+
+            shorten(error)
             raise
 
     def current(self) -> Loaded | None:
@@ -212,21 +247,10 @@ class OpBuilder:
         return loaded if loaded is not None and loaded.is_current(self) else None
 
     def _load(self, loaded: Loaded, verbose: bool) -> None:
-        spec = self.spec()
-        reasons = gate_problems(self, spec)
-        if not reasons and type(self).is_compatible is not OpBuilder.is_compatible:
-            from .lookup.compatibility import own_reasons
+        from . import in_full
 
-            reasons = own_reasons(self)
-        if reasons:
-            raise OpIncompatibleError(spec.name, str(spec.target), reasons)
-        entry, loaded.library = _load_entry(self, spec, verbose)
-        loaded.watched = entry.watched
-        if entry.origin == "built":  # not on the path of a hit
-            from .registration import without_op
-
-            without_op.warn(spec.name, loaded.library, spec.roots)
-        log.log(logging.WARNING if verbose else logging.INFO, "%s: %s, %s", spec.name, entry.origin, entry.library)
+        loaded.library, entry = in_full.load(self, verbose)
+        loaded.watch(entry, verbose)
 
     def build(
         self,
@@ -244,57 +268,29 @@ class OpBuilder:
         try:
             return self._entry(self.spec(), on_progress, force, jobs, store, exact)
         except BaseException as error:
-            finder.shorten(error)
+            from opforge.tracebacks import shorten
+
+            shorten(error)
             raise
 
     def _entry(
         self, spec: OpSpec, progress: Progress | None, force: bool, jobs: int | None, store: Store | None, exact: bool
     ) -> Entry:
         self.trace = []
-        try:
-            if entry := finder.stored_entry(spec, store, exact, force, self.trace):
-                return entry
-            from .run import pipeline  # not on the path of a hit
+        from . import in_full
 
-            return pipeline.build(spec, self.trace, progress, force, jobs, store)
-        except MemoryError as error:
-            from .resources import out_of_memory
+        declared = lookup.declaration(self, OpBuilder)
+        return in_full.entry_of(self, spec, declared, progress, force, jobs, store, exact)
 
-            raise out_of_memory(spec.name) from error
+    def _overrides(self, name: str) -> bool:
+        return getattr(type(self), name) is not getattr(OpBuilder, name)
 
     def _store(self) -> Store | None:
-        return None  # the user's
+        if not self._directory:
+            return None  # the user's
+        from opforge.cache.current import store_behind_layers
 
-    def _bind(self, library: Any) -> Any:
-        return loader.extended(library, self.python_functions)
+        return store_behind_layers(self._directory)
 
-
-def _load_entry(builder: OpBuilder, spec: OpSpec, verbose: bool) -> tuple[Entry, Any]:
-    for last in (False, True):  # an entry that is evicted in between is looked for once more
-        progress = finder.printed_steps(spec, lambda: builder.trace) if verbose else None
-        entry = builder._entry(spec, progress, False, None, builder._store(), False)
-        if spec.target.device != "cpu":
-            from .lookup.device_requirements import device_problem
-
-            if problem := device_problem(entry.record, spec.target.arch, this_machine(spec.target.device)):
-                raise LoadError(spec.name, entry.library, problem, "Or build it with an older toolkit")
-        began = time.perf_counter()
-        try:
-            library = loader.load_entry(spec.name, entry, builder.fakes, builder.signatures, spec.roots)
-        except LoadError:
-            if last or os.path.exists(entry.library):
-                raise
-            continue
-        finder.log_load(spec.name, entry, time.perf_counter() - began)
-        return entry, library
-    raise AssertionError("unreachable")
-
-
-def gate_problems(builder: OpBuilder, spec: OpSpec) -> list[str]:
-    """Returns why the op cannot run here, whatever is stored: the target's reasons, or those of the builder's gate."""
-    problems = targets.load_problems(spec.target, spec.devices, spec.abi, spec.requires_torch)
-    if not problems and type(builder).gate is not OpBuilder.gate:
-        from .lookup.compatibility import capabilities_for
-
-        problems += builder.gate(capabilities_for(spec.target, spec.name))
-    return problems
+    def _bind(self, loaded: Any) -> Any:
+        return library.extended(loaded, self.python_functions)

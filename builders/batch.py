@@ -14,7 +14,8 @@ from opforge.cache.records.entry import Entry
 from opforge.cache.store import Rejected
 from opforge.errors import OpIncompatibleError, OpNotFoundError, SettingError, ToolchainNotFoundError
 
-from .base import OpBuilder, gate_problems
+from .base import OpBuilder
+from .in_full import gate_problems
 from .lookup.finder import shorten, stored_entry
 from .planner import make_plan
 from .resources import exhausted_resource

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from opforge.cache.current import open_store, store_behind_layers, writable_store
+from opforge.cache.current import open_store, writable_store
 from opforge.cache.filesystem.files import make_folder, read_file, renew, temp_path, write_file
 from opforge.errors import BuilderError, SourceNotFoundError
 
@@ -27,7 +27,6 @@ from .spec.by_device import DeviceScope, words
 
 if TYPE_CHECKING:
     from opforge.accelerator.target import Target
-    from opforge.cache.store import Store
 
 _builders: dict[tuple[Any, ...], OpBuilder] = {}
 
@@ -213,15 +212,6 @@ def _absolute(op: str, paths: Sequence[str]) -> tuple[str, ...]:
         raise SourceNotFoundError(op, missing, ["the working folder, which has been removed"]) from None
 
 
-class _UserBuilder(OpBuilder):
-    """A builder made from arguments, in a cache folder of its own if one was requested."""
-
-    directory: str | None = None
-
-    def _store(self) -> Store | None:
-        return store_behind_layers(self.directory) if self.directory else None
-
-
 def _builder(
     attributes: dict[str, Any], target: Target | str | None, debug: bool, sanitize: str, directory: str | None
 ) -> OpBuilder:
@@ -242,6 +232,6 @@ def _builder(
         directory,
     )
     if key not in _builders:
-        kind = type("UserBuilder", (_UserBuilder,), {**attributes, "directory": directory, "__module__": __name__})
+        kind = type("UserBuilder", (OpBuilder,), {**attributes, "_directory": directory or "", "__module__": __name__})
         _builders[key] = kind(target, debug=debug, sanitize=sanitize)
     return _builders[key]

@@ -8,6 +8,7 @@ from collections.abc import Collection
 
 from opforge import settings, trust
 from opforge.errors import CacheDirError, LayerError
+from opforge.warm import lookup
 
 from .filesystem.files import make_folder, write_file
 from .layout import INDEX, MACHINE, TAG, TAG_NAME, VERSION, Layout
@@ -22,8 +23,9 @@ _stores: dict[tuple[object, ...], Store] = {}
 
 
 def reset() -> None:
-    """Forgets the stores that this process has opened."""
+    """Forgets the stores that this process has opened, and which folders are trusted."""
     _stores.clear()
+    lookup.reset()
 
 
 def current_store() -> Store:

@@ -25,24 +25,20 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from opforge import formats
+from opforge.warm.lookup import FETCHED as FETCHED
+from opforge.warm.lookup import PACKAGE_LAYER as PACKAGE_LAYER
+from opforge.warm.lookup import UNSIGNED as UNSIGNED
+from opforge.warm.memory import MACHINE as MACHINE
 
 VERSION = formats.STORE
 INDEX = "index"
 """The entry points of other packages; see accelerator/entry_points.py."""
-MACHINE = "machine"
-"""What this user's processes on each machine remember; see machine_folder.py."""
 TAG_NAME = "CACHEDIR.TAG"
 TAG = (
     "Signature: 8a477f597d28d172789f06886806bc55\n"
     "# This folder holds compiled ops that opforge can build again. It may be deleted at any time.\n"
 )
 
-PACKAGE_LAYER = "_opforge_ops"
-"""The layer that an installed package carries: this folder below the package's own."""
-FETCHED = "fetched"
-"""The pointers to entries that were fetched from a remote, by description. No plan names these entries."""
-UNSIGNED = " (unsigned)"
-"""The end of the origin of an entry that a remote offered without a signature."""
 DIGITS = 8
 """How many digits of its library's SHA-256 end the name of an entry."""
 

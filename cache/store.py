@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .filesystem.disk import Disk
-from .filesystem.files import UNREADABLE, is_shared
+from .filesystem.files import UNREADABLE
 from .layout import FETCHED, Layout
 from .records.entry import Entry, Stamped, integrity_problem, read_record
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from .records.validity import Observation
 
 log = logging.getLogger("opforge.cache")
-USE_INTERVAL_NS = 3_600_000_000_000
-"""How long after a noted use of an entry the next one is noted."""
 NO_RECORD = "its record cannot be read"
 NOT_BUILT = "nothing was built from this plan yet"
 
@@ -239,21 +237,6 @@ class Store:
     def pointer(self, plan_key: str, entry_key: str) -> str:
         """Returns the path of the file by which a plan names an entry."""
         return os.path.join(self.layout.plan(plan_key), entry_key)
-
-    def note_use(self, pointer: str) -> bool:
-        """Sets a pointer's time to now, at most once an hour: the least recently used entry is evicted first.
-
-        Returns whether it did.
-        """
-        try:
-            # abs: a time far in the future was set by a wrong clock, and would keep the entry for ever.
-            status = os.lstat(pointer)
-            if abs(self.disk.now_ns() - status.st_mtime_ns) > USE_INTERVAL_NS and not is_shared(status):
-                os.utime(pointer, follow_symlinks=False)
-                return True
-        except OSError:
-            return False  # a read-only store, or a pointer that has just been removed
-        return False
 
     def _is_intact(self, entry: Entry, rejected: list[Rejected]) -> bool:
         """Returns whether the entry's library is intact; otherwise quarantines the entry."""

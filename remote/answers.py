@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from opforge import settings
 from opforge.builders.lookup.remotes import Request
-from opforge.cache import machine_folder
 from opforge.cache.filesystem.disk import ABSENT, Disk
 from opforge.cache.filesystem.files import UNREADABLE
 from opforge.cache.keys import key_of
+from opforge.warm import machine_folder
 
 from . import withdrawals
 from .remotes import Remote
@@ -37,14 +37,14 @@ def _name(kind: str, *parts: object) -> str:
 def _recall(name: str, seconds: float) -> dict[str, Any] | None:
     """Returns what was remembered at most so long ago."""
     try:
-        value: Any = machine_folder.recall(name, machine_folder.kept_folders())
+        value: Any = machine_folder.recall(name)
         return value if value is not None and 0 <= time.time() - value["at"] <= seconds else None
     except UNREADABLE:
         return None
 
 
 def _remember(name: str, **fields: object) -> None:
-    machine_folder.remember(name, json.dumps({"at": time.time(), **fields}).encode())
+    machine_folder.keep(name, json.dumps({"at": time.time(), **fields}).encode())
 
 
 def _trust() -> list[int]:

@@ -6,13 +6,11 @@ import os
 from threading import local
 from typing import TYPE_CHECKING
 
-from opforge import settings
-from opforge.accelerator.host.cpuid import cpu_level
-from opforge.accelerator.interface.accelerator import INTERFACE_VERSION, Accelerator
-from opforge.accelerator.interface.rng import OneGenerator
+from opforge import errors, settings
+from opforge.accelerator.interface.accelerator import INTERFACE_VERSION, Accelerator, OneGenerator
 from opforge.accelerator.target import Target
-from opforge.errors import SettingError
 from opforge.lazy import cached_property
+from opforge.warm import machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -119,7 +117,11 @@ class CPUAccelerator(OneGenerator, Accelerator):
         """Returns immediately, because all work is synchronous."""
 
     def _find_target(self) -> Target:
-        level = cpu_level(self.root)
+        level = machine.level_here() if self.root == "/" else ""
+        if not level:
+            from opforge.accelerator.host.cpuid import cpu_level
+
+            level = cpu_level(self.root)
         return Target("cpu", (level,) if level else ())
 
     def _model(self) -> str:
@@ -244,12 +246,12 @@ def _visible_nodes() -> tuple[int, ...]:
     except ValueError:
         nodes = ()
     if text and not nodes:
-        raise SettingError(VISIBLE_NODES, text, "a comma list of NUMA node numbers, such as 0,1 or 0-3")
+        raise errors.SettingError(VISIBLE_NODES, text, "a comma list of NUMA node numbers, such as 0,1 or 0-3")
     return nodes
 
 
 def _whole_number(variable: str, meaning: str) -> int:
     text = os.environ.get(variable, "").strip()
     if text and not (text.isascii() and text.isdecimal()):
-        raise SettingError(variable, text, f"{meaning}, a whole number")
+        raise errors.SettingError(variable, text, f"{meaning}, a whole number")
     return int(text or 0)

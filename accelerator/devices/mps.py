@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from opforge.accelerator.fallback.streams import DEFAULT_STREAM, current_stream
-from opforge.accelerator.interface.rng import OneGenerator
+from opforge.accelerator.interface.accelerator import OneGenerator
 from opforge.accelerator.vendors.vendor import Vendor
 from opforge.lazy import cached_property
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from opforge.accelerator.interface.accelerator import INTERFACE_VERSION, Accelerator
-from opforge.accelerator.interface.rng import OneGenerator
+from opforge.accelerator.interface.accelerator import INTERFACE_VERSION, Accelerator, OneGenerator
 from opforge.lazy import cached_property
 
 if TYPE_CHECKING:

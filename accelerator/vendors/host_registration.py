@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opforge.accelerator.interface.memory import Pinning
+from opforge.accelerator.interface.accelerator import Pinning
 
 if TYPE_CHECKING:
     from typing import ClassVar

@@ -81,9 +81,9 @@ def _contenders(scratch: Scratch, report: Report) -> dict[str, Contender]:
     ours, from_wheel = ("ours", BUILDER), ("ours-class", "bench_wheel:WheelAdamBuilder")
     contenders = {
         CACHE: Contender(ours, memory, 1),
-        "layer": Contender(ours, {**shipped, **memory}, 1.3),
-        "wheel": Contender(from_wheel, {**wheel, **memory}, 1.3),
-        "copied store": Contender(ours, {"OPFORGE_CACHE_DIR": _copied_store(scratch), **memory}, 1.3),
+        "layer": Contender(ours, {**shipped, **memory}, 1.2),
+        "wheel": Contender(from_wheel, {**wheel, **memory}, 1.2),
+        "copied store": Contender(ours, {"OPFORGE_CACHE_DIR": _copied_store(scratch), **memory}, 1.2),
         "layer, nothing writable": Contender(ours, {**shipped, **NO_MEMORY}, 1.5),
         "wheel, nothing writable": Contender(from_wheel, {**wheel, **NO_MEMORY}, 1.5),
     }
@@ -93,7 +93,7 @@ def _contenders(scratch: Scratch, report: Report) -> dict[str, Contender]:
         report.left_out.append(f"read-only store: {problem}")
         return contenders
     own = {"OPFORGE_CACHE_DIR": store}
-    contenders["read-only store"] = Contender(ours, {**own, **memory}, 1.3, python)
+    contenders["read-only store"] = Contender(ours, {**own, **memory}, 1.2, python)
     contenders["read-only store, nothing writable"] = Contender(ours, {**own, **NO_MEMORY}, 1.5, python)
     return contenders
 

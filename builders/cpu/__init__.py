@@ -31,14 +31,3 @@ UNLISTED = (
     () if os.environ.get("CCL_ROOT") or os.path.exists(f"{sys.prefix}/include/oneapi/ccl.hpp") else ("CCLCommBuilder",)
 )
 """Builders that no command lists or builds here, since most machines lack what they need."""
-PRELOADED = (
-    "CPUAdagradBuilder",
-    "CPUAdamBuilder",
-    "CPULionBuilder",
-    "FusedAdamBuilder",
-    "FusedLambBuilder",
-    "FusedLionBuilder",
-    "QuantizerBuilder",
-)
-"""The builders that are imported with opforge if torch is imported already: most programs that load one load these.
-Importing the others too would cost each program half a millisecond."""

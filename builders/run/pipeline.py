@@ -22,7 +22,6 @@ from opforge.builders.spec.op_spec import root_paths
 from opforge.builders.waiting import expected_time
 from opforge.builders.waiting.build_line import BuildLine
 from opforge.builders.waiting.no_builds import check_builds_are_allowed
-from opforge.cache import machine_folder
 from opforge.cache.current import writable_store
 from opforge.cache.filesystem import lock
 from opforge.cache.keys import key_of
@@ -41,6 +40,8 @@ from opforge.errors import (
     UnstableInputError,
 )
 from opforge.events import emit
+from opforge.warm import machine_folder
+from opforge.warm.lookup import count
 
 from . import timeline
 from .diagnostics import parse_diagnostics
@@ -67,21 +68,23 @@ def build(
     jobs: int | None = None,
     store: Store | None = None,
     announce: bool = True,
+    declared: str = "",
 ) -> Entry:
     """Returns the op's entry: builds it in `store`, or waits for the process that does.
 
     `rejected` are the stored entries that do not fit: if there is no compiler, the error lists them. `force` builds
     even if another process has published an entry meanwhile. Without `announce` the remotes do not see the build: it
-    is neither claimed nor published. Raises BuildError, CacheDirError, LockTimeoutError.
+    is neither claimed nor published. The spec follows from the text `declared`, unless that is empty. Raises
+    BuildError, CacheDirError, LockTimeoutError.
     """
     check_builds_are_allowed(spec.name, rejected)
     store = writable_store(store)
     if not (announce and settings.remotes()):
-        return _build(spec, rejected, on_progress, force, jobs, store, None)
+        return _build(spec, rejected, on_progress, force, jobs, store, None, declared)
     from opforge.builders.lookup.remotes import Building
 
     with Building(spec, store) as building:
-        entry = _build(spec, rejected, on_progress, force, jobs, store, building)
+        entry = _build(spec, rejected, on_progress, force, jobs, store, building, declared)
         building.is_done(entry)
     return entry
 
@@ -108,9 +111,10 @@ def _build(
     jobs: int | None,
     store: Store,
     building: Building | None,
+    declared: str,
 ) -> Entry:
     """Returns the op's entry as `build` does. `building` is what the remotes see of it."""
-    planned = _plan(spec, rejected, store)
+    planned = _plan(spec, rejected, store, declared)
     run = _Run(planned, on_progress, force, jobs, building)
     try:
         match = run.once()
@@ -137,11 +141,11 @@ def _build(
     return match.entry
 
 
-def _plan(spec: OpSpec, rejected: Sequence[Rejected], store: Store) -> _Plan:
+def _plan(spec: OpSpec, rejected: Sequence[Rejected], store: Store, declared: str) -> _Plan:
     """Returns the build of a spec. Raises ToolchainNotFoundError, with the rejected entries in it, and SettingError."""
     absent = memory.absent_paths(spec)  # before the sources are located, as in a look-up
     description = description_key(spec)
-    lookup = memory.Lookup(spec, store, sources_of(spec, store), root_paths(spec))
+    lookup = memory.Lookup(spec, store, sources_of(spec, store), root_paths(spec), declared=declared)
     snapshot = memory.take_snapshot(lookup, description, absent)
     with timeline.span("plan"):
         try:
@@ -263,7 +267,7 @@ def _remember(planned: _Plan, match: Match) -> None:
 
 def _count(store: Store, **amounts: float) -> None:
     """Counts for `opforge cache stats`, and writes it at once: the process may be killed before it ends."""
-    machine_folder.count(store.layout.root, **amounts)
+    count(store.layout.root, **amounts)
     machine_folder.write_counts()
 
 

@@ -5,22 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge.errors import BuilderError, OpIncompatibleError
+from opforge.warm.library import OLDEST_TORCH as OLDEST_TORCH
+from opforge.warm.library import PLAIN as PLAIN
+from opforge.warm.library import REGISTER as REGISTER
+from opforge.warm.library import STABLE as STABLE
+from opforge.warm.library import TORCH as TORCH
+from opforge.warm.lookup import INTERFACE as INTERFACE
+from opforge.warm.machine import python_tag
 
-from .machine import python_tag, torch_folder, torch_version
+from .machine import torch_folder, torch_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from opforge.cache.records.inputs import RootedPath
 
-STABLE, PLAIN, TORCH = ALL = "torch-stable", "c", "torch"
-OLDEST_TORCH = "2.10"
-REGISTER = "opforge_register"
+ALL = STABLE, PLAIN, TORCH
 TORCH_RANGE = "torch versions"
 """The name, among what a binary requires, of the versions of torch that the op's author says it works with."""
-INTERFACE = 1
-"""The number of what the headers of the root `opforge_abi` compile into a library, and the loader relies on. It rises
-when that changes, fixes included; a test holds the digest of these headers without their comments."""
 LOADED_INTERFACES = range(1, INTERFACE + 1)
 """The numbers of the libraries that this opforge loads."""
 STABLE_BLOCKS, TORCH_BLOCKS = LOADS = ("OPFORGE_LOADS_STABLE_BLOCKS", ""), ("OPFORGE_LOADS_TORCH_BLOCKS", "")

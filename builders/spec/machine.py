@@ -5,24 +5,22 @@ Nothing here imports torch.
 
 from __future__ import annotations
 
-import _ctypes
-import ctypes
 import os
 import sys
 from collections.abc import Callable, Iterable
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from opforge import settings
 from opforge.accelerator.host.cpuid import cpu_level as cpu_level
 from opforge.cache.filesystem.disk import Disk
 from opforge.errors import OpforgeError, OpIncompatibleError
+from opforge.warm.machine import libc, libstdcxx, python_tag
+from opforge.warm.machine import package_folder as package_folder
+from opforge.warm.machine import python_include as python_include
 
 if TYPE_CHECKING:
     from opforge.accelerator.interface.accelerator import Accelerator
 
-LOADER_ENV = ("LD_LIBRARY_PATH", "LD_PRELOAD")
-"""The variables that decide which libraries of the system an op meets."""
 NATIVE_FLAGS = ("-march=native", "-mcpu=native", "-mtune=native")
 PROCESSOR = "processor"
 """The name, among what a binary requires, of the processor that one of these flags has compiled it for."""
@@ -33,8 +31,6 @@ PROCESSOR_FIELDS = frozenset(
     }
 )
 CPU_INFO, CPU_INFO_LENGTH = "/proc/cpuinfo", 16 << 10
-_LINK_MAP, _NAME_OFFSET = 2, 8
-"""The request RTLD_DI_LINKMAP of dlinfo, and where the link map that it returns has the library's path."""
 
 
 class Machine(NamedTuple):
@@ -86,15 +82,6 @@ def this_machine(device: str = "cpu") -> Machine:
     return machine._replace(device=device, devices=present(device), driver=driver, torch_libraries=libraries)
 
 
-def name_parts() -> list[object]:
-    """Returns what the name of a remembered look-up holds of the machine: what is read without opening a file.
-
-    The rest cannot change between two look-ups of one name without a stamp that changes (torch's version), or is judged
-    at each load (devices and driver).
-    """
-    return [cpu_level(), libc(), python_tag(), *map(settings.variable, LOADER_ENV)]
-
-
 def native_processor(flags: Iterable[str]) -> str:
     """Returns what identifies this machine's processor, if one of the flags is -march=native or its like; else empty.
 
@@ -133,61 +120,6 @@ def _is_native(flags: str, within: tuple[str, ...]) -> bool:
     return False
 
 
-def libc() -> str:
-    """Returns the name and version of the C library, such as `glibc 2.36`; empty if it is not glibc."""
-    try:
-        return os.confstr("CS_GNU_LIBC_VERSION") or ""
-    except (OSError, ValueError):
-        return ""
-
-
-_libstdcxx = ""
-
-
-def libstdcxx() -> str:
-    """Returns the newest GLIBCXX version of this process's libstdc++, which its file name states; empty if unknown.
-
-    Once it is loaded it stays the same.
-    """
-    global _libstdcxx
-    _libstdcxx = _libstdcxx or _read_libstdcxx()
-    return _libstdcxx
-
-
-def _read_libstdcxx() -> str:
-    """Returns what `libstdcxx` does, as it is now.
-
-    The dynamic linker is asked for the path: reading /proc/self/maps takes ten times as long in a process with torch.
-    """
-    try:
-        library = _ctypes.dlopen("libstdc++.so.6", os.RTLD_NOLOAD | os.RTLD_NOW)
-        dlinfo = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)(
-            _ctypes.dlsym(_ctypes.dlopen(None, os.RTLD_NOW), "dlinfo")  # type: ignore[arg-type]
-        )
-    except (OSError, AttributeError):  # AttributeError: a system without RTLD_NOLOAD
-        return ""
-    link_map = ctypes.c_void_p()
-    try:
-        if dlinfo(library, _LINK_MAP, ctypes.addressof(link_map)) or not link_map.value:
-            return ""
-        path = ctypes.c_char_p.from_address(link_map.value + _NAME_OFFSET).value or b""
-    finally:
-        _ctypes.dlclose(library)
-    number = _number(os.fsdecode(path))
-    return f"3.4.{number}" if number.isdecimal() else ""
-
-
-def _number(path: str) -> str:
-    """Returns the last number in the name of the file that libstdc++'s path leads to."""
-    try:
-        number = os.readlink(path).rpartition("libstdc++.so.6.0.")[2]
-        if number.isdecimal():
-            return number  # the usual link: following a whole path takes ten times as long
-    except OSError:
-        pass  # it is no link
-    return os.path.realpath(path).rpartition("/libstdc++.so.6.0.")[2]
-
-
 def present(device: str) -> tuple[str, ...]:
     """Returns the architectures of the devices of this kind that this process can use; empty if there are none."""
     accelerator = _accelerator_of(device)
@@ -220,20 +152,6 @@ def torch_folder() -> str | None:
     return package_folder("torch")
 
 
-def package_folder(name: str) -> str | None:
-    """Returns the folder of an installed top-level package, or None if there is none. Does not import it."""
-    file = getattr(sys.modules.get(name), "__file__", None)
-    if not file:
-        import importlib.util
-
-        try:
-            spec = importlib.util.find_spec(name)
-        except (ImportError, ValueError):
-            spec = None  # an import hook of this process refuses it
-        file = spec.origin if spec else None
-    return os.path.dirname(file) if file else None
-
-
 def torch_version(folder: str) -> str:
     """Returns the version that torch's own version.py states. Raises OpIncompatibleError if it states none."""
     loaded = sys.modules.get("torch")
@@ -259,26 +177,3 @@ def torch_built_for(name: str) -> str | None:
     """Returns the release of `cuda` or `hip` that the installed torch is built for; None if there is none."""
     folder = torch_folder()
     return torch_states(folder, name) if folder else None
-
-
-def python_tag() -> str:
-    """Returns the tag of this interpreter's binary interface, such as cpython-311."""
-    return sys.implementation.cache_tag + getattr(sys, "abiflags", "")
-
-
-@cache
-def python_include() -> str:
-    """Returns the folder of this interpreter's headers. A folder of its path may be a link.
-
-    The usual place on POSIX is tried first: importing sysconfig takes longer than a whole cache hit.
-    """
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}{getattr(sys, 'abiflags', '')}"
-    usual = f"{sys.base_prefix}/include/{version}"
-    if not os.path.exists(f"{usual}/Python.h"):
-        import sysconfig
-
-        usual = sysconfig.get_path("include")
-    return usual
-
-
-cpu_level(), python_include()  # kept, as they cannot change: read with this module, and not when an op is loaded

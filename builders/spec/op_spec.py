@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from opforge import settings
 from opforge.accelerator.target import Target
 from opforge.errors import BuilderError
+from opforge.warm.lookup import DEEPSPEED_METHODS, FLAG_ENDINGS
 
 from . import abi as abis
 from . import kernel_roots, machine
@@ -193,11 +194,6 @@ def _is_foreign(kind: type, name: str, value: Any) -> bool:
     if hasattr(type(value), "__get__") and not is_computed:
         return name in DEEPSPEED_METHODS or name.endswith(FLAG_ENDINGS)
     return not any(name in vars(base) for base in kind.__mro__ if base.__module__.startswith("opforge."))
-
-
-DEEPSPEED_METHODS = frozenset({"sources", "include_paths", "cxx_args", "nvcc_args", "extra_ldflags", "libraries_args"})
-FLAG_ENDINGS = ("flags", "flag", "args", "arg", "macros", "include_path")
-"""Endings of methods that may be meant as DeepSpeed's, or as attributes. Others are the author's own helpers."""
 
 
 def _check_functions(builder: str, abi: str, fakes: Any, signatures: Any) -> None:

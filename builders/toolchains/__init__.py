@@ -5,7 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from opforge import settings
+from opforge.warm import lookup
+from opforge.warm.lookup import PASSED_ENV as PASSED_ENV
+from opforge.warm.lookup import PLAN_ENV as PLAN_ENV
+from opforge.warm.lookup import WRAPPER_ENV as WRAPPER_ENV
+from opforge.warm.lookup import is_wrappers as is_wrappers
+from opforge.warm.lookup import wrapper_variables as wrapper_variables
 
 if TYPE_CHECKING:
     from opforge.builders.spec.op_spec import OpSpec
@@ -27,55 +32,6 @@ TOOLCHAINS = {
 """Name -> "module:Class". A new compiler is one line here and one file beside this one."""
 DEVICES = {"cpu": "host", "cuda": "nvcc", "hip": "hipcc", "xpu": "sycl", "opencl": "opencl"}
 """Device -> the toolchain that builds for it. A builder for another device names one in `OpBuilder.toolchain`."""
-PASSED_ENV = (
-    "CPATH",
-    "CPLUS_INCLUDE_PATH",
-    "C_INCLUDE_PATH",
-    "LIBRARY_PATH",
-    "LPATH",
-    "LD_RUN_PATH",
-    "COMPILER_PATH",
-    "GCC_EXEC_PREFIX",
-    "GCC_ROOT",
-    "G++_ROOT",
-    "BINUTILS_ROOT",
-    "GNUTARGET",
-    "LDEMULATION",
-    "CCC_OVERRIDE_OPTIONS",
-)
-"""The variables that the host's compilers read. Their values are part of the plan key.
-
-gcc adds the folders of LPATH to those of LIBRARY_PATH, and takes the three of _ROOT for the prefix that it, its headers
-of C++ and its assembler were installed with. The assembler and the linker read GNUTARGET, the linker LDEMULATION.
-
-SOURCE_DATE_EPOCH is none of them: it changes only what __DATE__, __TIME__ and __TIMESTAMP__ in a file stand for.
-"""
-WRAPPER_ENV = ("OMPI_", "OPAL_", "MPICH_", "NIX_", "SPACK_", "CRAY_", "PE_")
-"""Prefixes of the variables that compiler wrappers read. Their values are part of the plan key of a wrapper."""
-_WRAPPER_ENV = tuple(prefix.encode() for prefix in WRAPPER_ENV)
-_BEGINNINGS = frozenset(prefix[:3] for prefix in _WRAPPER_ENV)
-LAUNCHER_ENV = (
-    "OMPI_APP_CTX_",
-    "OMPI_ARGV",
-    "OMPI_COMMAND",
-    "OMPI_COMM_WORLD_",
-    "OMPI_FILE_LOCATION",
-    "OMPI_FIRST_RANKS",
-    "OMPI_MCA_",
-    "OMPI_NUM_APP_CTX",
-    "OMPI_UNIVERSE_SIZE",
-    "OPAL_OUTPUT_",
-    "OPAL_USER_PARAMS_GIVEN",
-    "NIX_BUILD_CORES",
-    "NIX_BUILD_TOP",
-    "NIX_LOG_FD",
-)
-"""Prefixes of those among them that differ from process to process or from build to build, and that no wrapper reads.
-"""
-_LAUNCHER_ENV = tuple(prefix.encode() for prefix in LAUNCHER_ENV)
-PLAN_ENV = ("PATH", "CXX", "CPPFLAGS", "CXXFLAGS", "LDFLAGS", "LANG", *PASSED_ENV)
-"""Every variable that the plan of a host op may depend on. They are here so that a hit need not import host.py."""
-_PLAN_ENV = frozenset(name.encode() for name in PLAN_ENV)
 _BUILDERS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 HOST_CODE = tuple(
     os.path.join(_BUILDERS, *name.split("/"))
@@ -124,26 +80,7 @@ def find_toolchain(spec: OpSpec, store: Store) -> Toolchain:
 def plan_variables(spec: OpSpec) -> list[tuple[bytes, bytes]]:
     """Returns the variables that the spec's plan may depend on and that are set, with their values, sorted by name."""
     import_path = _import_path(spec)
-    own = () if import_path in ("", HOST) else _import(import_path, spec).plan_env
-    further = [name.encode() for name in (*own, *settings.compiler_variables())]
-    names = {*_PLAN_ENV, *further} if further else _PLAN_ENV
-    environment = settings.environment()
-    set_here = [name for name in environment if name in names or (name[:3] in _BEGINNINGS and _is_wrappers(name))]
-    return [(name, environment[name]) for name in sorted(set_here)]
-
-
-def wrapper_variables() -> list[str]:
-    """Returns the names of the variables that are set and that a compiler wrapper may read, sorted."""
-    return sorted(os.fsdecode(name) for name in settings.environment() if _is_wrappers(name))
-
-
-def is_wrappers(name: str) -> bool:
-    """Returns whether a compiler wrapper may read this variable."""
-    return _is_wrappers(os.fsencode(name))
-
-
-def _is_wrappers(name: bytes) -> bool:
-    return name.startswith(_WRAPPER_ENV) and not name.startswith(_LAUNCHER_ENV)
+    return lookup.variables(() if import_path in ("", HOST) else _import(import_path, spec).plan_env)
 
 
 def plan_code(spec: OpSpec) -> tuple[str, ...]:

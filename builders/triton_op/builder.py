@@ -10,10 +10,10 @@ from opforge import settings
 from opforge.accelerator.target import Target
 from opforge.builders import toolchains
 from opforge.builders.base import Loaded, OpBuilder
-from opforge.builders.loader import python_functions
 from opforge.builders.spec import abi, kernel_roots
 from opforge.builders.toolchains.triton import LAUNCHER, compiled_archs
 from opforge.errors import BuilderError
+from opforge.warm.library import python_functions
 
 from .kernel import Kernel, check_kernels, kernel_texts
 from .launching import Kernels, PrebuiltKernels, TritonOp

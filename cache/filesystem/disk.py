@@ -6,17 +6,16 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
-ABSENT = (-1, -1, -1, -1)
-"""The stamp of a path at which there is nothing, in `Disk.flat_stamps`."""
-PathStamp = tuple[str, tuple[int, ...]]
-"""A path with its stamp; the stamp is ABSENT if there is nothing."""
-RACY_NS = 2_000_000_000
-"""How long before its stamp was taken a file must have been modified for the stamp to be trusted."""
-SECOND_NS = 1_000_000_000
-"""Only an image's files, and those of file systems with coarse times, are changed at whole seconds."""
+from opforge.warm import memory
+from opforge.warm.memory import ABSENT as ABSENT
+from opforge.warm.memory import RACY_NS as RACY_NS
+from opforge.warm.memory import SECOND_NS, image_inode
+from opforge.warm.memory import FlatStamps as FlatStamps
+from opforge.warm.memory import PathStamp as PathStamp
+
 MAX_LINKS = 40
 """As many links as Linux follows on the way to a file."""
 CHUNK = 64 << 10
@@ -33,36 +32,6 @@ class Stamp(NamedTuple):
     """In images, whose stamps repeat, a number from the content: see `opforge.file_systems.images`."""
 
 
-class FlatStamps:
-    """Paths and their stamps, four numbers a path: as `Disk.flat_stamps` returns them, and JSON holds them.
-
-    Not a NamedTuple: making the class would take a tenth of a hit's time.
-    """
-
-    __slots__ = ("numbers", "paths")
-
-    def __init__(self, paths: Sequence[str] = (), numbers: Sequence[int] = ()) -> None:
-        self.paths, self.numbers = paths, numbers
-
-    @classmethod
-    def of(cls, stamps: Iterable[PathStamp]) -> FlatStamps:
-        """Returns the same stamps from pairs."""
-        pairs = list(stamps)
-        return cls([path for path, _stamp in pairs], [number for _path, stamp in pairs for number in stamp])
-
-    def pairs(self) -> list[PathStamp]:
-        """Returns each path with its stamp."""
-        return [(path, tuple(self.numbers[4 * at : 4 * at + 4])) for at, path in enumerate(self.paths)]
-
-    def is_racy(self, at_ns: int) -> bool:
-        """Returns whether a file was modified later than two seconds before `at_ns`, when the stamps were taken.
-
-        A second change within one tick of a coarse clock would not change such a stamp. (git's index has the same rule,
-        and calls such a file racily clean.)
-        """
-        return max((*self.numbers[1::4], *self.numbers[2::4]), default=0) > at_ns - RACY_NS
-
-
 class Disk:
     """The real disk and the real clock."""
 
@@ -74,26 +43,11 @@ class Disk:
             return None
         changed = status.st_ctime_ns
         inode = status.st_ino if changed % SECOND_NS else image_inode(path, status)
-        # Half the time that Stamp(...) takes: a hit takes about forty stamps.
-        return tuple.__new__(Stamp, (status.st_size, status.st_mtime_ns, changed, inode))
+        return Stamp(status.st_size, status.st_mtime_ns, changed, inode)
 
-    def flat_stamps(self, paths: Iterable[str]) -> list[int]:
-        """Returns the stamps of many paths in one flat list, four numbers a path: ABSENT if there is nothing.
-
-        A hit looks at about fifty files: fifty calls of `stamp` would cost as much as the system calls themselves.
-        """
-        stamps: list[int] = []
-        stat = os.stat
-        for path in paths:
-            try:
-                status = stat(path)
-            except (OSError, ValueError):
-                stamps += ABSENT
-            else:
-                changed = status.st_ctime_ns
-                inode = status.st_ino if changed % SECOND_NS else image_inode(path, status)
-                stamps += (status.st_size, status.st_mtime_ns, changed, inode)
-        return stamps
+    def flat_stamps(self, paths: Iterable[str], links: int = 0) -> list[int]:
+        """Returns the stamps of many paths in one flat list: see `memory.stamps_of`."""
+        return memory.stamps_of(paths, links)
 
     def digest(self, path: str) -> str | None:
         """Returns the SHA-256 of a file's bytes in hex; None if it cannot be read."""
@@ -164,13 +118,6 @@ class Disk:
     def now_ns(self) -> int:
         """Returns the nanoseconds since the epoch, by this machine's clock."""
         return time.time_ns()
-
-
-def image_inode(path: str, status: os.stat_result) -> int:
-    """Returns the last number of the stamp of a file that was changed at a whole second."""
-    from opforge.file_systems.images import inode  # not on the path of a hit, unless files may be an image's
-
-    return inode(path, status)
 
 
 def digest_of(handle: int, size: int = -1) -> str:

@@ -5,53 +5,27 @@ from __future__ import annotations
 import errno
 import json
 import os
-import stat
 import time
 from collections.abc import Mapping
 from typing import Any
 
-from .disk import SECOND_NS, image_inode
+from opforge.warm import memory
+from opforge.warm.machine_folder import can_write as can_write
+from opforge.warm.machine_folder import is_shared as is_shared
+from opforge.warm.machine_folder import make_folder as make_folder
+from opforge.warm.machine_folder import now_in as now_in
+from opforge.warm.machine_folder import open_to_append as open_to_append
+from opforge.warm.machine_folder import temp_path as temp_path
+from opforge.warm.machine_folder import write_file as write_file
+from opforge.warm.memory import SECOND_NS, image_inode
+from opforge.warm.memory import UNREADABLE as UNREADABLE
 
 MAX_FILE_BYTES = 64 << 20
 """No other file of the store is larger."""
-MAX_RECORD_BYTES = 8 << 20
-"""No JSON file of the store is larger: a build that read ten thousand files takes 2 MB. In memory, the values of
-damaged JSON take up to 25 times as much."""
-
+MAX_RECORD_BYTES = memory.MAX_BYTES
+"""A build that read ten thousand files takes 2 MB."""
 NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 """What fsync reports where the file system has none."""
-UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, OverflowError)
-"""What reading a damaged file and using its fields can raise: others may have written to the file."""
-json.loads(b"{}")  # sets the parser up, which takes as long as parsing twenty records: not when an op is loaded
-
-
-def make_folder(path: str) -> None:
-    """Makes a folder and its parents for this user alone, whatever the umask.
-
-    Raises OSError, also if the folder is a link: what is then written to it would lie outside of the store.
-    """
-    if os.path.islink(path):
-        raise OSError(errno.ENOTDIR, "Is a symbolic link", path)
-    missing = []
-    while path and not os.path.isdir(path):
-        missing.append(path)
-        path = os.path.dirname(path)
-    for folder in reversed(missing):  # os.makedirs would apply the mode to the last folder only
-        try:
-            os.mkdir(folder, 0o700)
-            if os.stat(folder).st_mode & 0o700 != 0o700:
-                os.chmod(folder, 0o700)  # a umask such as 0277 denies it to its owner
-        except FileExistsError:
-            if not os.path.isdir(folder):
-                raise
-
-
-def can_write(folder: str) -> bool:
-    """Returns whether this process may make files in a folder, or may make the folder if it is missing."""
-    while not os.path.exists(folder):
-        folder = os.path.dirname(folder)
-    effective = os.access in os.supports_effective_ids
-    return os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK, effective_ids=effective)
 
 
 def fsync(handle: int) -> None:
@@ -61,11 +35,6 @@ def fsync(handle: int) -> None:
     except OSError as error:
         if error.errno not in NO_SYNC:
             raise
-
-
-def temp_path(path: str) -> str:
-    """Returns a path beside `path` that nothing else uses, for writing it before a rename."""
-    return f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
 
 
 def is_temp_name(name: str) -> bool:
@@ -78,25 +47,6 @@ def is_temp_name(name: str) -> bool:
     return is_hex and writer.isdecimal() and len(writer) < len(stem)
 
 
-def write_file(path: str, data: bytes, mode: int = 0o600) -> None:
-    """Writes a whole file by one rename, by default readable by this user alone. No reader ever sees a part of it."""
-    temporary = temp_path(path)
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            if mode != 0o600 or os.fstat(handle).st_mode & 0o600 != 0o600:
-                os.fchmod(handle, mode)  # whatever the umask
-            left = memoryview(data)
-            while left:
-                left = left[os.write(handle, left) :]
-        finally:
-            os.close(handle)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
 def is_special(path: str) -> bool:
     """Returns whether a path is a device or a pipe, or leads to a stream of this process as /dev/stdout does.
 
@@ -105,43 +55,6 @@ def is_special(path: str) -> bool:
     if os.path.islink(path) and os.readlink(path).startswith("/proc/"):
         return True
     return os.path.exists(path) and not os.path.isfile(path)
-
-
-def open_to_append(path: str, flags: int = 0) -> int:
-    """Opens a file of the store for appending, and returns the descriptor; with os.O_CREAT as `flags` it is made.
-
-    Raises OSError, also for a link, a pipe or a device in the file's place, and for a file that has a second name: what
-    is written would change another's file.
-    """
-    own = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    handle = os.open(path, own | flags, 0o600)
-    status = os.fstat(handle)
-    if not stat.S_ISREG(status.st_mode) or is_shared(status):
-        os.close(handle)
-        raise OSError(errno.EINVAL, "Is not a regular file with one name", path)
-    return handle
-
-
-def now_in(folder: str) -> float:
-    """Returns the seconds since the epoch by the clock that sets the times of files in a folder.
-
-    On a network file system that is the server's clock. The times of its files cannot be compared with this machine's.
-    """
-    path = temp_path(os.path.join(folder, "clock"))
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            return os.fstat(handle).st_mtime
-        finally:
-            os.close(handle)
-            os.unlink(path)
-    except OSError:
-        return time.time()  # read-only: nothing can be removed there either
-
-
-def is_shared(status: os.stat_result) -> bool:
-    """Returns whether a file has a second name, which may lie outside of the store: it must not be changed in place."""
-    return stat.S_ISREG(status.st_mode) and status.st_nlink > 1
 
 
 def renew(path: str, seconds: float) -> bool:
@@ -161,19 +74,8 @@ def renew(path: str, seconds: float) -> bool:
 
 
 def read_file(path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
-    """Returns the bytes of a file of the store. Raises OSError, or ValueError for what opforge cannot have written.
-
-    Anything may have been put in the file's place. A pipe does not block, a device or a huge sparse file is not read.
-    Four system calls: a file object makes nine, which a hit would notice.
-    """
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > max_bytes:
-            raise ValueError(f"{path} is not a regular file of at most {max_bytes} bytes")
-        return os.read(handle, status.st_size)
-    finally:
-        os.close(handle)
+    """Returns the bytes of a file of the store. Raises OSError, or ValueError for what opforge cannot have written."""
+    return memory.read_file(path, max_bytes)
 
 
 def read_json(path: str) -> Any:

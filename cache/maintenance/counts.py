@@ -4,7 +4,7 @@
     counts.NUMBER   the same, set aside: a process that had opened it before may still append to it
     counts.json     the sums of what was set aside, by store and by day
 
-Each process appends its line when it ends (`machine_folder.count`). Once the file is long, a process
+Each process appends its line when it ends (`warm.lookup.count`). Once the file is long, a process
 that enforces the store's limits sets it aside, and adds up what was set aside before.
 """
 
@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from opforge import formats
-from opforge.cache import machine_folder
 from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_file, read_json, write_file
-from opforge.cache.machine_folder import COUNTS, MAX_COUNTS_BYTES
+from opforge.warm import machine_folder
+from opforge.warm.machine_folder import COUNTS, MAX_COUNTS_BYTES
 
 NAMES = ("cached", "prebuilt", "missed", "built", "failed", "waited", "saved", "building", "waiting")
 """What is counted: look-ups that found an entry in the store, or in a layer or a remote; those that found none; what

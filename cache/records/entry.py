@@ -9,31 +9,22 @@ Choosing an entry and loading it read the record alone. What is shipped, in a la
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import stat
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from opforge import formats
 from opforge.cache.filesystem.disk import ABSENT, FlatStamps, PathStamp
-from opforge.cache.filesystem.files import MAX_RECORD_BYTES, read_file, read_json
+from opforge.cache.filesystem.files import MAX_RECORD_BYTES, read_file
 from opforge.cache.layout import entry_name
-from opforge.trust import others_bits
+from opforge.warm.library import BUILD as BUILD
+from opforge.warm.library import FULL_CHECK_BYTES as FULL_CHECK_BYTES
+from opforge.warm.library import RECORD as RECORD
+from opforge.warm.library import Entry as Entry
+from opforge.warm.library import integrity_problem as integrity_problem
+from opforge.warm.library import is_record as is_record
 
-RECORD, BUILD = "record.json", "build.json"
 RECORD_KEY = "record_key"
-READ_FORMATS = range(1, formats.RECORD + 1)
-"""The formats of records that are read."""
-CHUNK = 32 << 10
-"""Bytes read at a time: small enough that the same memory is reused, which is faster than new memory each time."""
-hashlib.sha256()  # finds OpenSSL's implementation, which takes as long as hashing an op: not when one is loaded
-FULL_CHECK_BYTES = 2 << 20
-"""Up to this size a library is hashed at every load. A larger one is hashed only if its stamp differs from that of its
-last full check."""
-TEXTS = ("key", "plan", "description", "op", "abi", "target", "file", "sha256")
-"""The fields of a record that are texts, and that every record has."""
 
 
 PACKAGES = ("/site-packages/", "/dist-packages/")
@@ -69,53 +60,6 @@ def is_systems(folder: str) -> bool:
     """Returns whether a folder is one that the system's packages are installed in."""
     parts = folder.strip("/").split("/")
     return parts[0] == "usr" and parts[1:2] != ["local"]
-
-
-class Entry(NamedTuple):
-    """A built library on disk."""
-
-    key: str
-    """The name of its folder: the result key and the first digits of the library's SHA-256."""
-    folder: str
-    record: Mapping[str, Any]
-    """What the library is and needs: file, size (bytes), sha256, abi, exports, requires, ..."""
-    origin: str
-    """Where it came from: "built", "cache", or the path of a read-only layer."""
-    watched: FlatStamps = FlatStamps()
-    """The files that it was built from, and the folders in which an earlier one would appear: see `Stamped.watched`."""
-
-    def __repr__(self) -> str:
-        """Returns the op, the target and the source, and not the whole record."""
-        op, target = self.record.get("op"), self.record.get("target")
-        return f"<entry {self.key} of {op!r} for {target} ({self.origin})\n  {self.folder}>"
-
-    @property
-    def library(self) -> str:
-        """The library's absolute path. It is unique to the content, as the dynamic linker requires."""
-        return f"{self.folder}/{self.record['file']}"
-
-    def build(self) -> dict[str, Any]:
-        """Returns how it was built. Raises OSError or ValueError if that is not known, as in a layer."""
-        data = read_json(os.path.join(self.folder, BUILD))
-        if not isinstance(data, dict):
-            raise ValueError(f"{BUILD} is not an object")
-        return data
-
-
-def is_record(record: Any) -> bool:
-    """Returns whether this is the record of a library in a format that is read, and names a file inside its entry."""
-    try:
-        file = record["file"]
-        return (
-            record["format"] in READ_FORMATS
-            and all(isinstance(record[name], str) for name in TEXTS)
-            and os.path.basename(file) == file not in ("", ".", "..")
-            and isinstance(record["size"], int)
-            and isinstance(record["python_module"], bool)
-            and all(isinstance(name, str) for names in (record["exports"], record["needs"]) for name in names)
-        )
-    except (KeyError, TypeError, IndexError):
-        return False
 
 
 def read_record(folder: str) -> dict[str, Any] | None:
@@ -156,65 +100,3 @@ def with_record_key(record: Mapping[str, Any]) -> dict[str, Any]:
 def is_intact(record: Mapping[str, Any]) -> bool:
     """Returns whether the fields of a record are those that it was written with."""
     return with_record_key(record) == record
-
-
-def integrity_problem(
-    entry: Entry, owners: Collection[int], full: bool = False, allowed_write_bits: int = 0
-) -> str | None:
-    """Returns what is wrong with an entry's library, or None.
-
-    Args:
-        entry: The entry, whose record has been read.
-        owners: The user ids that the entry may belong to.
-        full: Hash the library, whatever its stamp.
-        allowed_write_bits: The mode bits by which other users may write the library.
-    """
-    record = entry.record
-    try:
-        problem = _folders_problem(entry.folder, owners, allowed_write_bits)
-    except (OSError, ValueError) as error:  # ValueError: a damaged record has a zero byte in its key
-        problem = f"its folder cannot be read ({getattr(error, 'strerror', error)})"
-    if problem:
-        return problem
-    try:
-        # Without O_NONBLOCK a pipe in the library's place would block for ever.
-        handle = os.open(entry.library, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, ValueError) as error:
-        return f"the library cannot be opened ({getattr(error, 'strerror', error)})"
-    try:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode):
-            return "the library is not a regular file"
-        if status.st_uid not in owners:
-            return f"the library belongs to user {status.st_uid}, who is not trusted here"
-        if status.st_mode & 0o022 and others_bits(status) & ~allowed_write_bits:
-            return f"the library can be written by others (mode {stat.S_IMODE(status.st_mode):o})"
-        if status.st_size != record["size"]:
-            return f"the library has {status.st_size} bytes instead of {record['size']}"
-        stamp = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
-        if not full and status.st_size > FULL_CHECK_BYTES and stamp == record.get("stamp"):
-            return None
-        digest = hashlib.sha256()
-        while chunk := os.read(handle, min(CHUNK, status.st_size + 1)):
-            digest.update(chunk)
-        return None if digest.hexdigest() == record["sha256"] else "the library's digest differs from its record's"
-    finally:
-        os.close(handle)
-
-
-def _folders_problem(folder: str, owners: Collection[int], allowed_write_bits: int) -> str | None:
-    """Returns why somebody else could put another file in a library's place, or None.
-
-    The entry's folder, `entries` and the folder of the format are looked at; the store's root and what is above it are
-    checked when the store is opened.
-    """
-    path = folder
-    for _depth in range(3):
-        status = os.lstat(path)
-        whose = "its folder" if path == folder else path
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid not in owners:
-            return f"{whose} is a link, a file, or another user's"
-        if status.st_mode & 0o022 and others_bits(status) & ~allowed_write_bits:
-            return f"{whose} can be written by others (mode {stat.S_IMODE(status.st_mode):o})"
-        path = path.rpartition("/")[0]
-    return None

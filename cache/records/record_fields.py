@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from .entry import READ_FORMATS, RECORD_KEY, TEXTS, is_intact, with_record_key
+from opforge.warm.library import READ_FORMATS, TEXTS
+
+from .entry import RECORD_KEY, is_intact, with_record_key
 
 MAX_SHOWN = 100
 

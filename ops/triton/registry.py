@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from opforge import settings
-from opforge.builders import loader
 from opforge.builders.triton import TRITON_BUILDERS
 from opforge.builders.triton_op.launching import Kernels
 from opforge.builders.triton_op.rows import Size, size_for
 from opforge.errors import OpIncompatibleError
+from opforge.warm import library
 
 from . import devices
 
@@ -61,7 +61,7 @@ def define(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> An
     LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))  # type: ignore[no-untyped-call]
     LIBRARY.impl(name, run, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=LIBRARY)
-    loader.tag_compile_caches("", [f"{NAMESPACE}::{name}"])
+    library.tag_compile_caches("", [f"{NAMESPACE}::{name}"])
     return getattr(getattr(torch.ops, NAMESPACE), name).default
 
 

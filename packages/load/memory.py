@@ -2,46 +2,39 @@
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Mapping
-from typing import Any
+import os
 
-from opforge import formats, settings
-from opforge.cache import machine_folder
+from opforge import settings
+from opforge.warm import machine_folder
+from opforge.warm.memory import FlatStamps, PathStamp, stamps_of
 
-from .get_kernel import Stamps, stamp
-
-RACY_NS = 2_000_000_000
-"""A folder that was changed so shortly before may be changed again without another stamp."""
+from . import checkout
+from .variants import Loadable
 
 
-def stamps(name: str) -> Stamps:
+def stamps(name: str) -> FlatStamps:
     """Returns the stamps of the folders in which releases of a package are. They must be taken before the search.
 
     Empty if they would not show a change.
     """
     folder = settings.kernel_checkouts().get(name)
     if folder is not None:
-        from . import checkout
+        paths = checkout.watched(folder)
+    else:
+        paths = [f"{root}/kernels/names/{name}" for root, _scope in settings.kernel_folders()]
+    return FlatStamps(paths, stamps_of(paths, len(paths)))
 
-        return [[path, stamp(path)] for path in checkout.watched(folder)]
-    folders = [f"{root}/kernels/names/{name}" for root, _scope in settings.kernel_folders()]
-    return [[folder, stamp(folder)] for folder in folders]
 
+def remember(name: str, at_ns: int, before: FlatStamps, root: str, scope: str, choice: Loadable) -> None:
+    """Remembers a variant with its receipt. If that fails, the next call searches, nothing else.
 
-def remember(key: str, before: Stamps, root: str, scope: str, folder: str, module: str, own: Mapping[str, Any]) -> None:
-    """Remembers the variant in `folder`, with its receipt. If that fails, the next call searches, nothing else."""
-    newest = max([numbers[2] for _path, numbers in before if numbers] + [numbers[2] for numbers in own.values()])
-    if time.time_ns() - newest < RACY_NS:
-        return
-    value = {
-        "format": formats.KERNEL_LOOKUP,
-        "key": key,
-        "stamps": before,
-        "root": root,
-        "scope": scope,
-        "folder": folder,
-    }
-    value |= {"module": module, "receipt": dict(own)}
-    machine_folder.remember(key, json.dumps(value).encode())
+    `before` are the `stamps` of the package, which were taken at `at_ns`.
+    """
+    files: list[PathStamp] = [
+        (os.path.join(choice.folder, path) if path else choice.folder, tuple(stamp))
+        for path, stamp in choice.receipt.items()
+    ]
+    watched = FlatStamps.of([*before.pairs(), *files])
+    value = {"root": root, "scope": scope, "folder": choice.folder, "module": choice.module}
+    value |= {"files": [*choice.receipt]}  # type: ignore[dict-item]
+    machine_folder.remember(name, watched, value, at_ns, links=len(watched.paths))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Sequence
 from types import ModuleType
 
@@ -13,10 +14,39 @@ from opforge.packages.form.version import Range
 from opforge.packages.installed import layout, releases
 from opforge.packages.installed.releases import Installed
 
-from . import callers_lock, variants
+from . import callers_lock, memory, variants
 from .callers_lock import Locked
-from .get_kernel import CHECKOUT, root_problem
+from .tree import root_problem
 from .variants import Attempt, Loadable
+
+CHECKOUT = "checkout"
+
+
+def find(
+    key: tuple[object, ...],
+    answers: dict[tuple[object, ...], ModuleType],
+    remembered: str,
+    name: str,
+    version: str | int | None,
+    label: str | None,
+    install: bool | None,
+    caller: str,
+) -> ModuleType:
+    """Returns what `load` does. Puts it into `answers`, and remembers it under the name `remembered`, as far as it may.
+
+    What depends on the current device is in no answer; what depends on more than the machine and torch is not
+    remembered.
+    """
+    at = time.time_ns()
+    before = memory.stamps(name) if remembered else None
+    attempt = Attempt()
+    module = load(name, version, label, install, caller, attempt)
+    if not attempt.is_per_device:
+        answers[key] = module
+    choice = attempt.choice
+    if before and before.paths and choice and choice.receipt and not attempt.needs_more:
+        memory.remember(remembered, at, before, *attempt.place, choice)
+    return module
 
 
 def load(

@@ -14,7 +14,7 @@ from opforge.packages.form.properties import SOURCE
 from opforge.packages.installed import receipt
 from opforge.packages.installed.releases import InstalledVariant
 
-from .get_kernel import has_bytecode, import_tree
+from .tree import has_bytecode, import_tree
 
 log = logging.getLogger("opforge.kernels")
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 
-from opforge.cache import machine_folder
 from opforge.cache.filesystem.files import UNREADABLE
 from opforge.errors import KernelFormatError
 from opforge.remote import statements
 from opforge.remote.statements import Signed
 from opforge.remote.stores.protocol import ObjectStore
+from opforge.warm import machine_folder
 
 from . import release
 
@@ -36,13 +36,13 @@ def signed(store: ObjectStore, digest: str, where: str, from_kept: bool = True) 
         return None
     fetched = release.split(stored.data, digest, where)
     if len(stored.data) <= MAX_KEPT_BYTES:
-        machine_folder.remember(_name(digest), json.dumps(stored.data.decode(errors="replace")).encode())
+        machine_folder.keep(_name(digest), json.dumps(stored.data.decode(errors="replace")).encode())
     return fetched
 
 
 def _kept(digest: str) -> Signed | None:
     try:
-        text = machine_folder.recall(_name(digest), machine_folder.kept_folders())
+        text = machine_folder.recall(_name(digest))
         return release.split(text.encode(), digest, "") if isinstance(text, str) else None
     except (*UNREADABLE, KernelFormatError):
         return None  # damaged: it is fetched again

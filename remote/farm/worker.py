@@ -13,7 +13,7 @@ from opforge import settings
 from opforge.builders.lookup import remotes as lookups
 from opforge.builders.planner import make_plan
 from opforge.builders.run import parallelism, pipeline
-from opforge.builders.spec.machine import libc, torch_folder, torch_version
+from opforge.builders.spec.machine import torch_folder, torch_version
 from opforge.builders.toolchains import find_toolchain
 from opforge.cache.current import current_store, writable_store
 from opforge.cache.keys import key_of
@@ -37,6 +37,7 @@ from opforge.remote import publish, remotes
 from opforge.remote.signatures import keys
 from opforge.remote.source import Remotes
 from opforge.remote.stores import open_store
+from opforge.warm.machine import libc
 
 from . import session
 from .unit import Outcome, Refused, Unit, from_json

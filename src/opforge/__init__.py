@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 
 TYPE_CHECKING = False  # type checkers know this name; importing typing would take most of this module's time
@@ -71,22 +70,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*__all__, *_SUBPACKAGES, *(name for name in globals() if name.startswith("__"))})
-
-
-# If torch is imported already, import what every load needs: otherwise the first load takes these milliseconds. Torch
-# took seconds and imported the standard modules that a load needs. Without torch, these modules are imported on use.
-if "torch" in sys.modules:
-    for _module in ("opforge.accelerator.select", "opforge.builders.base", "opforge.builders.jit"):
-        importlib.import_module(_module)
-    _host = importlib.import_module("opforge.builders.cpu")
-    for _name in _host.PRELOADED:
-        importlib.import_module(_host.BUILDERS[_name].partition(":")[0])
-    # Where no look-up can be remembered, each first load of an op searches the layers and the store. Where this package
-    # carries ops, that of each of them does once.
-    _layer = os.path.join(os.path.dirname(__file__), importlib.import_module("opforge.cache.layout").PACKAGE_LAYER)
-    if os.path.isdir(_layer) or not importlib.import_module("opforge.cache.machine_folder").kept_folders():
-        for _module in ("builders.lookup.fit", "builders.spec.description", "cache.records.validity"):
-            importlib.import_module(f"opforge.{_module}")
-        importlib.import_module("opforge.builders.spec.machine").libstdcxx()  # kept there
-    if importlib.import_module("opforge.settings").has_kernels():
-        importlib.import_module("opforge.packages.load.get_kernel")

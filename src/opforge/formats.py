@@ -49,7 +49,9 @@ OBJECT = 1
 """The key of an object file: `builders/run/object_reuse.py`."""
 
 # What a machine remembers for itself; any of it may be lost.
-LOOKUP = 3
+MEMORY = 1
+"""The files of the one memory: `warm/memory.py`."""
+LOOKUP = 4
 """Remembered look-ups: `builders/lookup/memory.py`."""
 KERNEL_LOOKUP = 2
 """Remembered calls of `get_kernel`: `packages/load/get_kernel.py`."""
@@ -57,7 +59,7 @@ TOOLCHAIN = 13
 """What compilers reported: `builders/toolchains/discovery/probe.py`."""
 PACKAGE_LISTS = 3
 """What the system's package managers own: `cache/filesystem/packages.py`."""
-ENTRY_POINTS = 2
+ENTRY_POINTS = 3
 """The index of entry points: `accelerator/entry_points.py`."""
 SETTINGS_FILES = 1
 """What the settings files hold: `config_files.py`."""

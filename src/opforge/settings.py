@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from opforge.errors import SettingError
+from opforge import errors
 
 _LINUX = sys.platform == "linux"
 DEEPSPEED = "OPFORGE_DEEPSPEED"
@@ -108,7 +108,7 @@ def _is_true(name: str, text: str) -> bool:
         return True
     if value in FALSE:
         return False
-    raise SettingError(name, text, "1 or 0")
+    raise errors.SettingError(name, text, "1 or 0")
 
 
 def accelerator() -> tuple[str, str] | None:
@@ -152,7 +152,7 @@ def compiler_variables() -> tuple[str, ...]:
     value = variable("OPFORGE_COMPILER_ENV")
     names = tuple(value.replace(",", " ").split()) if value else ()
     if not all(name.isidentifier() for name in names):
-        raise SettingError("OPFORGE_COMPILER_ENV", value, "names of variables, separated by commas")
+        raise errors.SettingError("OPFORGE_COMPILER_ENV", value, "names of variables, separated by commas")
     return names
 
 
@@ -176,7 +176,7 @@ def deepspeed() -> tuple[str, ...] | None:
         return () if value.lower() in TRUE else None
     names = tuple(part.strip() for part in value.split(","))
     if not all(name.isidentifier() and name.endswith("Builder") for name in names):
-        raise SettingError(DEEPSPEED, value, "1, 0, or builders such as CPUAdamBuilder,CPULionBuilder")
+        raise errors.SettingError(DEEPSPEED, value, "1, 0, or builders such as CPUAdamBuilder,CPULionBuilder")
     return names
 
 
@@ -184,7 +184,7 @@ def prebuilt() -> str:
     """Returns how prebuilt ops are used: "prefer" them, "require" that nothing is compiled, or "ignore" the layers."""
     value = variable("OPFORGE_PREBUILT").strip().lower() or "prefer"
     if value not in ("prefer", "require", "ignore"):
-        raise SettingError("OPFORGE_PREBUILT", value, "prefer, require or ignore")
+        raise errors.SettingError("OPFORGE_PREBUILT", value, "prefer, require or ignore")
     return value
 
 
@@ -274,7 +274,7 @@ def kernel_checkouts() -> dict[str, str]:
     for part in filter(None, value.split(os.pathsep)):
         name, equals, path = part.partition("=")
         if not equals or not path:
-            raise SettingError("OPFORGE_KERNELS", value, f"ORG/NAME=FOLDER, several joined by {os.pathsep!r}")
+            raise errors.SettingError("OPFORGE_KERNELS", value, f"ORG/NAME=FOLDER, several joined by {os.pathsep!r}")
         folders[name.strip()] = os.path.abspath(os.path.expanduser(path.strip()))
     return folders
 
@@ -288,13 +288,6 @@ def kernel_folders() -> tuple[tuple[str, str], ...]:
     named = [os.path.abspath(os.path.expanduser(part)) for part in value.split(os.pathsep) if part] if value else []
     others = (f"{sys.prefix}/share/opforge", "environment"), (data_dir(), "user")
     return (*((path, "folder") for path in named), *others)
-
-
-def has_kernels() -> bool:
-    """Returns whether any kernel package is installed, as far as it can be seen without a settings file."""
-    named = os.fsdecode(environment().get(b"OPFORGE_KERNEL_PATH", b"")).split(os.pathsep)
-    folders = [*filter(None, named), f"{sys.prefix}/share/opforge", data_dir()]
-    return any(os.path.isdir(f"{folder}/kernels/names") for folder in folders)
 
 
 def installs_kernels() -> bool:

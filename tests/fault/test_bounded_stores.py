@@ -9,13 +9,13 @@ import time
 import pytest
 from support import child_processes, sample_ops
 
-from opforge.builders import loader
-from opforge.cache import current, machine_folder, staging
+from opforge.cache import current, staging
 from opforge.cache.filesystem.disk import RACY_NS
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import garbage, gc
 from opforge.cache.records import pins, size_log
 from opforge.errors import LoadError, SettingError
+from opforge.warm import library, machine_folder
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(120)]
 BUILD_MANY = """
@@ -97,15 +97,15 @@ def test_a_limit_that_cannot_be_read_stops_a_build_before_it_begins_but_no_hit(f
 def test_an_entry_that_is_evicted_between_look_up_and_load_is_built_again(folder, layout, monkeypatch):
     cls = sample_ops.plain_op(folder, value=7002)
     cls().build()
-    real, evictions = loader.open_library, []
+    real, evictions = library.opened_file, []
 
-    def evict_and_open(op, entry):
+    def evict_and_open(entry):
         if not evictions:
             evictions.extend(evict_everything(layout))
             assert not os.path.exists(entry.library)
-        return real(op, entry)
+        return real(entry)
 
-    monkeypatch.setattr(loader, "open_library", evict_and_open)
+    monkeypatch.setattr(library, "opened_file", evict_and_open)
     op = cls().load()
     assert evictions and (op.value(), op.origin) == (7002, "built")
     assert os.path.exists(op.path)
@@ -113,13 +113,13 @@ def test_an_entry_that_is_evicted_between_look_up_and_load_is_built_again(folder
 
 def test_an_entry_that_is_evicted_at_every_load_is_an_error(folder, layout, monkeypatch):
     cls = sample_ops.plain_op(folder, value=7003)
-    real, loads = loader.open_library, []
+    real, loads = library.opened_file, []
 
-    def evict_and_open(op, entry):
+    def evict_and_open(entry):
         loads.append(evict_everything(layout))
-        return real(op, entry)
+        return real(entry)
 
-    monkeypatch.setattr(loader, "open_library", evict_and_open)
+    monkeypatch.setattr(library, "opened_file", evict_and_open)
     with pytest.raises(LoadError, match="could not be loaded"):
         cls().load()
     assert len(loads) == 2

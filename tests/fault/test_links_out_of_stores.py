@@ -9,7 +9,7 @@ import pytest
 from support import child_processes, sample_ops
 from support.store.fake_store import ME
 
-from opforge.cache import current, machine_folder
+from opforge.cache import current
 from opforge.cache.filesystem import lock
 from opforge.cache.filesystem.files import make_folder, open_to_append
 from opforge.cache.layout import Layout
@@ -17,6 +17,7 @@ from opforge.cache.maintenance import limits
 from opforge.cache.records import size_log
 from opforge.cache.transfer import archive, layer
 from opforge.errors import CacheDirError
+from opforge.warm import machine_folder
 
 TEXT = "years of work\n"
 
@@ -122,7 +123,7 @@ def test_no_look_up_is_remembered_through_a_link(tmp_path, monkeypatch, depth):
     os.makedirs(os.path.dirname(folder))
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     os.symlink(tmp_path / "elsewhere", folder)
-    assert machine_folder.remember("name", b"{}") is False
+    assert machine_folder.keep("name", b"{}") is False
     assert os.listdir(tmp_path / "elsewhere") == []
 
 

@@ -149,7 +149,7 @@ def what_the_assembler_reads_does_not_count() -> None:
 
 @mutant
 def a_record_lacks_what_the_assembler_reads_and_no_one_compares() -> None:
-    """Only a change of what the observer saw shows it, or a rule that knows of such files."""
+    """Shows in a change of what the observer saw alone, or by a rule that knows of such files."""
     from opforge.builders.run import dependencies
     from opforge.observer import compare
 
@@ -192,9 +192,11 @@ def a_memory_does_not_hold_variables() -> None:
     import os
 
     from opforge.builders import toolchains
+    from opforge.warm import lookup
 
     names = (b"PATH", b"CXX")
     put(toolchains, plan_variables=lambda spec: [(name, os.environb.get(name, b"")) for name in names])
+    put(lookup, variables=lambda more=(): [(name, os.environb.get(name, b"")) for name in names])
 
 
 @mutant
@@ -249,6 +251,7 @@ def a_list_that_the_users_flags_request_is_the_list_of_headers() -> None:
 @mutant
 def the_users_flags_are_in_no_key() -> None:
     from opforge.builders import planner
+    from opforge.builders.lookup import finder
     from opforge.builders.run import pipeline
     from opforge.builders.toolchains.host import env_words
 
@@ -260,7 +263,7 @@ def the_users_flags_are_in_no_key() -> None:
         key = plan._replace(compile_flags=tuple(flag for flag in plan.compile_flags if flag not in words)).key
         return type("Plan", (type(plan),), {"key": key})(*plan)
 
-    put(planner, make_plan=make_plan)
+    put(finder, make_plan=make_plan)
     put(pipeline, make_plan=make_plan)
 
 
@@ -299,7 +302,9 @@ def a_second_load_sees_the_ops_own_files_only() -> None:
 @mutant
 def a_process_has_one_library_of_a_name() -> None:
     from opforge.builders import loader
+    from opforge.warm import library
 
     first: dict[str, object] = {}
-    real = loader.load_entry
+    real, load = loader.load_entry, library.load
     put(loader, load_entry=lambda op, *rest: first.setdefault(op, real(op, *rest)))
+    put(library, load=lambda op, *rest: first.setdefault(op, opened) if (opened := load(op, *rest)) else None)

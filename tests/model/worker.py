@@ -25,8 +25,13 @@ class Worker:
 
         self.ahead_ns, real = 0, Disk.now_ns
         Disk.now_ns = lambda disk: real(disk) + self.ahead_ns  # type: ignore[method-assign]
-        clock = types.SimpleNamespace(time_ns=lambda: time.time_ns() + self.ahead_ns, perf_counter=time.perf_counter)
-        base.time = clock  # otherwise a process that keeps its builder would trust no file of the last two seconds
+        self.requests = 0
+        base.time = types.SimpleNamespace(
+            # Otherwise a process that keeps its builder would trust no file of the last two seconds.
+            time_ns=lambda: time.time_ns() + self.ahead_ns,
+            # More than a second between two requests: the compiler is compared at each of them.
+            monotonic=lambda: time.monotonic() + 2 * self.requests,
+        )
         self.findings: list[str] = []
         self.asked_for: list[tuple[str, str]] = []
         self.observe_builds()
@@ -55,9 +60,10 @@ class Worker:
     def answer(self, request: dict) -> dict:
         """Loads, builds or fills a layer as the request says."""
         from opforge.builders.spec.kernel_roots import KernelRoot
-        from opforge.cache import machine_folder
         from opforge.errors import OpforgeError
+        from opforge.warm import memory
 
+        self.requests += 1
         self.findings.clear()
         self.asked_for = []
         os.environ.clear()
@@ -71,7 +77,7 @@ class Worker:
         if request["action"] != "held":
             self.reset()
             self.builder = self.kind()
-        machine_folder._machine_id = request["machine"]
+        memory._machine_id = request["machine"]
         try:
             if request["layer"]:
                 return self.fill(request["layer"])
@@ -101,12 +107,12 @@ class Worker:
 
     def reset(self) -> None:
         """Forgets what a new process would not know."""
-        from opforge.builders import loader
         from opforge.builders.lookup import fit
         from opforge.builders.toolchains.discovery import probe
-        from opforge.cache import current, machine_folder
+        from opforge.cache import current
+        from opforge.warm import library, memory
 
-        for module in (loader, fit, probe, current, machine_folder):
+        for module in (library, fit, probe, current, memory):
             module.reset()
 
 

@@ -216,7 +216,7 @@ def imported(name: str, load: Callable[[], T]) -> T:
 
     What the module prints goes to standard error: standard output may be one JSON document.
     """
-    from opforge.builders.loader import loaded_ops
+    from opforge.warm.library import loaded_ops
 
     before = loaded_ops()
     with contextlib.redirect_stdout(sys.stderr):

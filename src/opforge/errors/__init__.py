@@ -1,6 +1,6 @@
 """Every error that opforge raises. Each message states what failed, what was expected and what to do.
 
-A cache hit imports this package and `base`. The errors in the other files are imported when they are first used.
+Each file of them is imported when one of its errors is first used.
 """
 
 from __future__ import annotations
@@ -9,30 +9,29 @@ from typing import TYPE_CHECKING
 
 from opforge import lazy
 
-from .base import (
-    AcceleratorInUseError,
-    AcceleratorUnavailableError,
-    BuilderError,
-    BuildError,
-    BuildResourceError,
-    CacheDirError,
-    CommunicationError,
-    KernelLaunchError,
-    LayerError,
-    LoadError,
-    NamespaceClashError,
-    OpforgeError,
-    OpIncompatibleError,
-    OpNotFoundError,
-    PrebuiltRequiredError,
-    SettingError,
-    SourceNotFoundError,
-    ToolchainError,
-    ToolchainNotFoundError,
-    UnknownAcceleratorError,
-)
-
 if TYPE_CHECKING:
+    from .base import (
+        AcceleratorInUseError,
+        AcceleratorUnavailableError,
+        BuilderError,
+        BuildError,
+        BuildResourceError,
+        CacheDirError,
+        CommunicationError,
+        KernelLaunchError,
+        LayerError,
+        LoadError,
+        NamespaceClashError,
+        OpforgeError,
+        OpIncompatibleError,
+        OpNotFoundError,
+        PrebuiltRequiredError,
+        SettingError,
+        SourceNotFoundError,
+        ToolchainError,
+        ToolchainNotFoundError,
+        UnknownAcceleratorError,
+    )
     from .build import BuildForbiddenError, CompileError, KernelSchemaError, LockTimeoutError, UnstableInputError
     from .commands import ArchiveError, BenchFileError, ConfigFileError, InspectionError, PortError, ProjectError
     from .groups import GroupError
@@ -61,9 +60,16 @@ if TYPE_CHECKING:
     )
 
 _FILES = {
+    "AcceleratorInUseError": "base",
+    "AcceleratorUnavailableError": "base",
     "ArchiveError": "commands",
     "BenchFileError": "commands",
+    "BuildError": "base",
     "BuildForbiddenError": "build",
+    "BuildResourceError": "base",
+    "BuilderError": "base",
+    "CacheDirError": "base",
+    "CommunicationError": "base",
     "CompileError": "build",
     "ConfigFileError": "commands",
     "CoresError": "launch",
@@ -77,6 +83,7 @@ _FILES = {
     "KernelFormatError": "kernels",
     "KernelIncompatibleError": "kernels",
     "KernelInstallError": "kernels",
+    "KernelLaunchError": "base",
     "KernelLoadError": "kernels",
     "KernelLockError": "kernels",
     "KernelNotFoundError": "kernels",
@@ -84,16 +91,28 @@ _FILES = {
     "KeyFileError": "remote",
     "LaunchError": "launch",
     "LauncherNotFoundError": "launch",
+    "LayerError": "base",
+    "LoadError": "base",
     "LockTimeoutError": "build",
+    "NamespaceClashError": "base",
+    "OpIncompatibleError": "base",
+    "OpNotFoundError": "base",
+    "OpforgeError": "base",
     "PackError": "kernels",
     "PortError": "commands",
+    "PrebuiltRequiredError": "base",
     "ProjectError": "commands",
     "PublishError": "remote",
     "RemoteError": "remote",
+    "SettingError": "base",
     "SignatureError": "remote",
+    "SourceNotFoundError": "base",
     "StoreBehindError": "remote",
     "StoreError": "remote",
+    "ToolchainError": "base",
+    "ToolchainNotFoundError": "base",
     "TrustFileError": "remote",
+    "UnknownAcceleratorError": "base",
     "UnstableInputError": "build",
     "WithdrawnError": "remote",
 }

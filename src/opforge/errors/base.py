@@ -1,7 +1,4 @@
-"""The base class, and the errors that a load can raise before it builds.
-
-A cache hit imports every class of this file. They share one file because each further import would slow the hit down.
-"""
+"""The base class, and the errors that a load can raise before it builds."""
 
 from __future__ import annotations
 

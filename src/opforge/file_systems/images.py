@@ -3,6 +3,9 @@
 A system that writes a file sets the time of its change itself, to the nanosecond. In an image all times are those that
 its maker chose. If these are fixed, files with other contents have equal times, sizes and inodes in two images, and the
 mounted images have equal devices. Programs on the host may share one home folder, and so what is remembered of files.
+
+What was mounted to be written is known by its mount: while it is mounted, the system sets the times of what changes. So
+the disk of a virtual machine, which was an image, is not read again and again. All else is known by its content.
 """
 
 from __future__ import annotations
@@ -18,11 +21,53 @@ SECOND_NS = 1_000_000_000
 UNIONS = frozenset({0x794C7630, 0x65735546, 0x61756673})
 """overlay, FUSE (squashfuse) and aufs, which may show an image's files with the image's times. (linux/magic.h)"""
 UNREADABLE = -1
+MOUNT_ID_UNIQUE, _MOUNT_ID, _SIZE = 0x4000, 144, 256
+"""The number of statx for a mount's id that no other mount gets until the system is started again (Linux 6.8), and
+where it is in struct statx. (linux/stat.h)"""
+AT_FDCWD, AT_NOFOLLOW = -100, 0x100
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
-def inode(path: str, status: os.stat_result) -> int:
-    """Returns the last number of a file's stamp: its inode, or what its content has in its place in an image."""
-    return content(path, status) if is_image(path, status) else status.st_ino
+def inode(path: str, status: os.stat_result, mounts: dict[int, int] | None = None) -> int:
+    """Returns the last number of a file's stamp: its inode; in an image, with its mount, or what its content gives.
+
+    `mounts` keeps what is known of devices. It must not be older than the status.
+    """
+    if not is_image(path, status):
+        return status.st_ino
+    if os.major(status.st_dev):
+        mounts = {} if mounts is None else mounts
+        if status.st_dev not in mounts:
+            mounts[status.st_dev] = written_mount(path)
+        if mounts[status.st_dev]:
+            return (status.st_ino + mounts[status.st_dev]) % (1 << 63)
+    return content(path, status)
+
+
+def is_known_by_content(path: str) -> bool:
+    """Returns whether a file's or folder's stamp has a number from its content: a folder's has that of its names."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return False
+    return is_image(path, status) and not (os.major(status.st_dev) and written_mount(path))
+
+
+def written_mount(path: str) -> int:
+    """Returns a number for what is mounted, since when, to be written; 0 for a read-only mount, or if it is unknown."""
+    buffer = ctypes.create_string_buffer(_SIZE)
+    try:
+        if os.statvfs(path).f_flag & os.ST_RDONLY:
+            return 0
+        with open(BOOT_ID, "rb") as file:
+            boot = file.read().strip()
+        known = ctypes.CDLL(None).statx(AT_FDCWD, os.fsencode(path), AT_NOFOLLOW, MOUNT_ID_UNIQUE, buffer) == 0
+    except (OSError, AttributeError, ValueError):  # AttributeError: a C library without statx
+        return 0
+    mask = int.from_bytes(buffer.raw[:4], sys.byteorder)
+    if not (known and boot and mask & MOUNT_ID_UNIQUE):
+        return 0
+    return int.from_bytes(hashlib.sha256(boot + buffer.raw[_MOUNT_ID : _MOUNT_ID + 8]).digest()[:7], "big")
 
 
 def is_image(path: str, status: os.stat_result) -> bool:

@@ -21,6 +21,7 @@ from opforge.cache import layout
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.maintenance import listing
 from opforge.errors import OpforgeError, SettingError, ToolchainNotFoundError
+from opforge.warm.machine import python_tag
 
 
 def environment() -> dict[str, Any]:
@@ -33,7 +34,7 @@ def environment() -> dict[str, Any]:
         except (OSError, OpforgeError) as error:
             torch = {"path": folder, "problem": str(error)}
     return {
-        "python": {"version": sys.version.split()[0], "path": sys.executable, "tag": machine.python_tag()},
+        "python": {"version": sys.version.split()[0], "path": sys.executable, "tag": python_tag()},
         "torch": torch,
     }
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from opforge.accelerator.interface.accelerator import Accelerator
-from opforge.accelerator.interface.op_builders import target_for
+from opforge.accelerator.interface.accelerator import Accelerator, target_for
 from opforge.accelerator.registry import accelerator_named
 from opforge.builders.base import OpBuilder
 from opforge.builders.lookup.finder import Found, find, offered

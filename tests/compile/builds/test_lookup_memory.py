@@ -10,22 +10,22 @@ import time
 import pytest
 from support import child_processes, fake_disk, sample_ops, text_files
 
-from opforge.builders import loader, planner
+from opforge.builders.lookup import finder
 from opforge.builders.spec import kernel_roots
 from opforge.builders.toolchains.discovery import probe
-from opforge.cache import machine_folder
+from opforge.warm import library, machine_folder
 
 LOAD = """
 import os
 from support import sample_ops
-from opforge.builders import planner
+from opforge.builders.lookup import finder
 from opforge.builders.toolchains.discovery import probe
 from opforge.cache.filesystem.disk import Disk
 Disk.now_ns = lambda self, real=Disk.now_ns: real(self) + 10**10
 if "FORBID" in os.environ:
     def forbidden(*arguments):
         raise AssertionError("a remembered look-up must not call this")
-    planner.make_plan = probe.host_info = forbidden
+    finder.make_plan = probe.host_info = forbidden
 op = sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
 print(op.value(), op.origin)
 """
@@ -41,13 +41,13 @@ def later_clock(monkeypatch):
 
 def record_plans(monkeypatch):
     """Returns a list that gets the arguments of every call of `make_plan` from now on."""
-    calls, real = [], planner.make_plan
+    calls, real = [], finder.make_plan
 
     def make(*arguments):
         calls.append(arguments)
         return real(*arguments)
 
-    monkeypatch.setattr(planner, "make_plan", make)
+    monkeypatch.setattr(finder, "make_plan", make)
     return calls
 
 
@@ -243,7 +243,7 @@ def test_a_misspelt_key_in_any_file_of_the_store_is_repaired(folder, which, key)
             if which in (name, "all") and f'"{key}"' in path.read_text():
                 path.write_text(with_misspelt_key(path.read_text(), key))
     for origin in ("", "cache"):
-        loader.reset()  # so that this process loads it as a new one would
+        library.reset()  # so that this process loads it as a new one would
         op = cls().load()
         assert op.value() == 5 and "value" in dir(op)
         assert origin in op.origin, "the file is correct again"

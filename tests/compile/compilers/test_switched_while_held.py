@@ -9,7 +9,8 @@ import time
 import pytest
 from support import sample_ops, text_files
 
-from opforge.builders.lookup import finder
+from opforge.builders import base
+from opforge.builders.base import COMPARE_SECONDS
 from opforge.cache.filesystem.disk import RACY_NS
 
 WHICH = f"{sample_ops.EXPORT} int value() {{\n#ifdef __clang__\n  return 2;\n#else\n  return 1;\n#endif\n}}\n"
@@ -52,13 +53,15 @@ def test_a_compiler_that_is_switched_behind_a_link(tmp_path, monkeypatch, found_
     builder = op_class(tmp_path / "op")()
     first = settled(builder)
     switch(link, CLANG)
+    time.sleep(COMPARE_SECONDS)
     second = builder.load()
     assert (first.value(), second.value()) == (1, 2)
     switch(link, GCC)
+    time.sleep(COMPARE_SECONDS)
     assert builder.load() is first
     time.sleep(RACY_NS / 1e9 + 0.1)
     assert builder.load() is first
-    monkeypatch.setattr(finder, "stored_entry", lambda *_arguments: pytest.fail("nothing is racy any more"))
+    monkeypatch.setattr(base.lookup, "load", lambda *_arguments: pytest.fail("nothing is racy any more"))
     assert builder.load() is first
 
 
@@ -70,6 +73,7 @@ def test_a_compiler_that_appears_earlier_on_path(tmp_path, monkeypatch):
     builder = op_class(tmp_path / "op")()
     assert settled(builder).value() == 1
     os.symlink(CLANG, tmp_path / "first" / "g++")
+    time.sleep(COMPARE_SECONDS)
     assert builder.load().value() == 2
 
 
@@ -82,4 +86,25 @@ def test_a_compiler_that_is_replaced_in_place_after_a_hit_from_memory(tmp_path, 
     builder = cls()
     assert builder.load().value() == 1
     text_files.write_script(tmp_path, "g++", f'exec {CLANG} "$@"')
+    time.sleep(COMPARE_SECONDS)
     assert builder.load().value() == 2
+
+
+def test_the_compiler_is_compared_once_a_second(tmp_path, monkeypatch):
+    program = text_files.write_script(tmp_path, "g++", f'exec {GCC} "$@"')
+    monkeypatch.setenv("CXX", str(program))
+    builder = op_class(tmp_path / "op")()
+    op = settled(builder)
+    seconds = [time.monotonic() + COMPARE_SECONDS]
+    monkeypatch.setattr(base.time, "monotonic", lambda: seconds[0])
+    paths = []
+    monkeypatch.setattr(
+        base.memory, "stamps_of", lambda these, real=base.memory.stamps_of: paths.extend(these) or real(these)
+    )
+    assert builder.load() is op and str(program) in paths
+    paths.clear()
+    seconds[0] += COMPARE_SECONDS / 2
+    assert builder.load() is op and str(program) not in paths
+    assert any(path.startswith(str(tmp_path / "op")) for path in paths), "the op's own files are compared each time"
+    seconds[0] += COMPARE_SECONDS
+    assert builder.load() is op and str(program) in paths

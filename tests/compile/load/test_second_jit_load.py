@@ -11,8 +11,7 @@ from support import sample_ops, text_files
 from support.owners import ME
 
 import opforge
-from opforge.builders import jit_builders, jit_devices, loader
-from opforge.builders.lookup import finder
+from opforge.builders import base, jit_builders, jit_devices, loader
 from opforge.builders.spec.description import description_key
 from opforge.cache.filesystem.disk import RACY_NS
 from opforge.cache.transfer import layer
@@ -33,9 +32,9 @@ DIRECTORIES = pytest.mark.parametrize("directory", [None, "mine"], ids=["shared"
 def steps(monkeypatch):
     """What is done from here on: "read" for each time that sources are read, "look up" for each look-up."""
     names = []
-    read, look_up = jit_devices.read_sources, finder.stored_entry
+    read, look_up = jit_devices.read_sources, base.lookup.load
     monkeypatch.setattr(jit_devices, "read_sources", lambda paths: names.append("read") or read(paths))
-    monkeypatch.setattr(finder, "stored_entry", lambda *rest: names.append("look up") or look_up(*rest))
+    monkeypatch.setattr(base.lookup, "load", lambda *rest: names.append("look up") or look_up(*rest))
     return names
 
 

@@ -13,9 +13,10 @@ import pytest
 from support import sample_ops, text_files
 
 import opforge
-from opforge.builders.lookup import finder
+from opforge.builders import base
 from opforge.builders.spec import kernel_roots
-from opforge.cache.filesystem.disk import RACY_NS, Disk
+from opforge.cache.filesystem.disk import RACY_NS
+from opforge.warm import memory
 
 TEXT = f"{sample_ops.EXPORT} int value() {{ return VALUE; }}\n"
 """A plain function that returns the macro VALUE, which no file defines."""
@@ -24,8 +25,8 @@ TEXT = f"{sample_ops.EXPORT} int value() {{ return VALUE; }}\n"
 @pytest.fixture
 def look_ups(monkeypatch):
     """The names of the ops that are looked up from here on."""
-    names, real = [], finder.stored_entry
-    monkeypatch.setattr(finder, "stored_entry", lambda spec, *rest: names.append(spec.name) or real(spec, *rest))
+    names, real = [], base.lookup.load
+    monkeypatch.setattr(base.lookup, "load", lambda builder, kind: names.append(builder.name) or real(builder, kind))
     return names
 
 
@@ -54,13 +55,13 @@ def test_nothing_is_looked_up_while_nothing_changes(tmp_path, look_ups):
 
 def test_while_a_stamp_is_racy_each_load_compares_contents(tmp_path, look_ups, monkeypatch):
     builder = sample_ops.plain_op(tmp_path / "op")()
-    real, watched = Disk.flat_stamps, f"{tmp_path}/op/value.h"
-    clock = real(Disk(), [watched])
+    real, watched = memory.stamps_of, f"{tmp_path}/op/value.h"
+    clock = real([watched])
     # A clock so coarse that the second change is within the same tick: the stamp stays as it is.
     monkeypatch.setattr(
-        Disk,
-        "flat_stamps",
-        lambda self, paths: [n for path in paths for n in (clock if path == watched else real(self, [path]))],
+        memory,
+        "stamps_of",
+        lambda paths, links=0: [n for path in paths for n in (clock if path == watched else real([path]))],
     )
     op = builder.load()
     sample_ops.set_value(tmp_path / "op", 3)

@@ -1,4 +1,4 @@
-"""The modules of opforge that a hit imports. Each costs time at every start of every process."""
+"""The modules that a hit imports, with those of `import opforge`. Each costs time at the start of every process."""
 
 from __future__ import annotations
 
@@ -22,19 +22,13 @@ print(*sorted(name for name in sys.modules if name.split(".")[0] == "opforge"), 
 """
 PARTS = {
     "opforge": "formats lazy settings trust",
-    "opforge.accelerator": "entry_points registry select target",
+    "opforge.accelerator": "select target",
     "opforge.accelerator.devices": "cpu",
-    "opforge.accelerator.host": "cpuid",
-    "opforge.accelerator.interface": "accelerator device dtypes environment memory op_builders rng streams",
-    "opforge.builders": "base jit loader",
-    "opforge.builders.cpu": "adagrad adam fused_adam fused_lamb fused_lion lion quantizer",
-    "opforge.builders.lookup": "finder memory",
-    "opforge.builders.spec": "abi by_device machine kernel_roots op_spec targets",
-    "opforge.builders.toolchains": "",
-    "opforge.cache": "current layout machine_folder store",
-    "opforge.cache.filesystem": "disk files",
-    "opforge.cache.records": "entry",
-    "opforge.errors": "base",
+    "opforge.accelerator.interface": "accelerator",
+    "opforge.builders": "base",
+    "opforge.builders.cpu": "lion",
+    "opforge.errors": "",
+    "opforge.warm": "library lookup machine memory",
 }
 
 
@@ -49,19 +43,10 @@ def remembered():
 def test_a_hit_imports_no_other_module():
     imported = set(child_processes.run_python(HIT).split())
     expected = {f"{package}.{name}" for package, names in PARTS.items() for name in names.split()} | PARTS.keys()
-    assert imported == expected
+    # Where files of the system may be an image's, their times being whole seconds, that is looked into.
+    assert imported - {"opforge.file_systems", "opforge.file_systems.images"} == expected
 
 
-def test_where_opforge_carries_ops_the_modules_of_a_first_look_up_are_imported_with_it():
-    """Each of these ops is looked for once, although other look-ups are remembered already."""
-    code = """
-import os, sys
-import torch
-is_folder = os.path.isdir
-os.path.isdir = lambda path: CARRIES and os.path.basename(path) == "_opforge_ops" or is_folder(path)
-import opforge
-names = "opforge.builders.lookup.fit", "opforge.builders.spec.description", "opforge.cache.records.validity"
-print(sum(name in sys.modules for name in names))
-"""
-    for carries, count in ((True, 3), (False, 0)):
-        assert child_processes.run_python(code.replace("CARRIES", str(carries))) == f"{count}\n"
+def test_import_opforge_imports_nothing_else():
+    code = "import sys; import torch; import opforge; print(*[m for m in sys.modules if m.startswith('opforge.')])"
+    assert child_processes.run_python(code) == "\n"

@@ -9,7 +9,7 @@ import threading
 import pytest
 from support import child_processes, sample_ops, text_files
 
-from opforge.builders import loader
+from opforge.warm import library
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(90)]
 
@@ -70,14 +70,15 @@ FORK_WHILE_LOADING = """
 import os, signal, sys, threading, time, warnings
 from support import sample_ops
 warnings.simplefilter("ignore")
-from opforge.builders import loader
+from opforge.warm import library
+from opforge.warm import library
 inside, go_on = threading.Event(), threading.Event()
-real = loader.open_library
-def slow(op, path):
+real = library.opened_file
+def slow(entry):
     if threading.current_thread() is not threading.main_thread():
         inside.set(); go_on.wait(30)
-    return real(op, path)
-loader.open_library = slow
+    return real(entry)
+library.opened_file = slow
 cls = sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")
 cls().build()
 thread = threading.Thread(target=lambda: cls().load())
@@ -106,7 +107,7 @@ PROPERTIES = (
     "builders.toolchains.device_toolchain:DeviceToolchain.info",
     "builders.toolchains.device_toolchain:DeviceToolchain._translation_digest",
     "accelerator.vendors.vendor:Vendor._module",
-    "accelerator.interface.streams:Streams._streams",
+    "accelerator.interface.accelerator:Streams._streams",
 )
 FORK_WHILE_COMPUTING = """
 import importlib, os, signal, sys, threading, warnings
@@ -179,18 +180,18 @@ def test_an_op_may_load_another_while_it_is_loaded(folder, monkeypatch):
     """A module may load another op when it is initialised: a lock that is not reentrant would hang here."""
     inner = sample_ops.builder_class(folder, "plain", abi="c")
     outer = sample_ops.plain_op(folder / "outer", name="outer", value=8)
-    real, loaded = loader.open_library, []
+    real, loaded = library.opened_file, []
 
-    def load_inner(op, path):
-        if op == "outer":
+    def load_inner(entry):
+        if entry.record["op"] == "outer":
             thread = threading.Thread(target=lambda: loaded.append(True))
             thread.start()
             thread.join()
-            assert loader.lock.acquire(timeout=5), "the lock is not reentrant"
-            loader.lock.release()
+            assert library.lock.acquire(timeout=5), "the lock is not reentrant"
+            library.lock.release()
             loaded.append(inner().load().value())
-        return real(op, path)
+        return real(entry)
 
-    monkeypatch.setattr(loader, "open_library", load_inner)
+    monkeypatch.setattr(library, "opened_file", load_inner)
     assert outer().load().value() == 8
     assert loaded == [True, 5]

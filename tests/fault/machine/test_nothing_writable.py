@@ -10,7 +10,7 @@ import time
 import pytest
 from support import child_processes, sample_ops, text_files
 
-from opforge.builders import planner
+from opforge.builders.lookup import finder
 from opforge.builders.lookup.finder import find
 from opforge.builders.toolchains.discovery import probe
 from opforge.cache.filesystem.disk import Disk
@@ -46,8 +46,8 @@ def cls(tmp_path, mount_tmpfs, monkeypatch):
 @pytest.fixture
 def plans(monkeypatch):
     """A list that gets an item for each plan that is made."""
-    plans, real = [], planner.make_plan
-    monkeypatch.setattr(planner, "make_plan", lambda *arguments: plans.append(1) or real(*arguments))
+    plans, real = [], finder.make_plan
+    monkeypatch.setattr(finder, "make_plan", lambda *arguments: plans.append(1) or real(*arguments))
     return plans
 
 

@@ -13,13 +13,14 @@ from support.compilers import fake_compiler
 from support.store.fake_store import ME
 from support.store.published_op import publish_op
 
-from opforge.builders import planner
+from opforge.builders import planner, toolchains
+from opforge.builders.lookup import finder
 from opforge.builders.lookup.finder import find
 from opforge.builders.spec import kernel_roots
 from opforge.builders.toolchains import host
 from opforge.builders.toolchains.discovery import probe
-from opforge.cache import machine_folder
 from opforge.cache.store import Store
+from opforge.warm import machine_folder
 
 
 class LookedUpOp:
@@ -34,7 +35,10 @@ class LookedUpOp:
         monkeypatch.setattr(host, "CANDIDATES", ("g++",))
         self.plans = 0
         self.real_plan = planner.make_plan
-        monkeypatch.setattr(planner, "make_plan", self._plan)
+        monkeypatch.setattr(finder, "make_plan", self._plan)
+        self.code = folder / "planner.py"
+        self.code.touch()
+        monkeypatch.setattr(toolchains, "plan_code", lambda spec: (str(self.code),))
         (folder / "mine").mkdir()
         self.mine = kernel_roots.KernelRoot("mine", str(folder / "mine"))
         self.first = kernel_roots.KernelRoot("first", str(folder / "first"))

@@ -1,15 +1,18 @@
-"""Entry points of other packages, and the index that saves scanning for them."""
+"""Entry points of other packages, and the memory that saves scanning for them."""
 
 from __future__ import annotations
 
 import json
 import os
+import pathlib
 import sys
 import time
+import types
 
 import pytest
 
 from opforge.accelerator import entry_points
+from opforge.warm import machine_folder, memory
 
 GROUP = "opforge.accelerators"
 
@@ -22,33 +25,25 @@ def install(folder, name: str, points: str, kind: str = "dist-info") -> None:
         f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
     )
     (info / "entry_points.txt").write_text(points)
-    make_old(folder)
-
-
-def make_old(folder, seconds: int = 100) -> None:
-    """Sets the folder's time back, to another time at each call, so that the index records the folder."""
-    time_ns = time.time_ns() - seconds * 10**9 - time.perf_counter_ns() % 10**9
-    os.utime(folder, ns=(time_ns, time_ns))
 
 
 @pytest.fixture
 def site(tmp_path, monkeypatch):
-    """The only folder of sys.path, with an empty cache folder."""
+    """The only folder of sys.path. Something is remembered already, and nothing has changed in the last two seconds."""
     folder = tmp_path / "site"
     folder.mkdir()
-    cache = tmp_path / "cache"
-    cache.mkdir(mode=0o700)
-    monkeypatch.setenv("OPFORGE_CACHE_DIR", str(cache))
+    machine_folder.make_folder(f"{memory.folders()[0]}/{memory.LOOKUPS}")
+    clock = types.SimpleNamespace(time_ns=lambda: time.time_ns() + 2 * memory.RACY_NS)
+    monkeypatch.setattr(entry_points, "time", clock)
     monkeypatch.setattr(sys, "path", [str(folder), str(tmp_path / "missing.zip")])
     return folder
 
 
 @pytest.fixture
 def scans(monkeypatch):
-    """The folders that are listed, which is how a scan begins."""
-    folders = []
-    listdir = os.listdir
-    monkeypatch.setattr(os, "listdir", lambda folder: folders.append(folder) or listdir(folder))
+    """The folders whose distributions are read."""
+    folders, scan = [], entry_points._scan
+    monkeypatch.setattr(entry_points, "_scan", lambda folder: folders.append(folder) or scan(folder))
     return folders
 
 
@@ -57,10 +52,11 @@ def entries(group: str = GROUP):
     return [(point.name, point.value, point.source) for point in entry_points.entry_points(group)]
 
 
-def index_file(tmp_path):
-    """Returns the one file in the index's folder."""
-    (file,) = (tmp_path / "cache/index").iterdir()
-    return file
+def remembered():
+    """Returns the one file that is remembered."""
+    (folder,) = memory.kept_folders()
+    (name,) = os.listdir(folder)
+    return pathlib.Path(folder, name)
 
 
 def test_an_entry_point_has_its_distributions_name_and_version(site):
@@ -84,22 +80,17 @@ def test_a_newly_installed_package_is_seen(site, scans):
     assert [name for name, _, _ in entries()] == ["quick"]
 
 
-def test_a_folder_that_changed_just_now_is_not_recorded(site, scans):
-    os.utime(site)
-    entries()
-    entries()
-    assert scans == [str(site), str(site)]
-
-
-def test_a_changing_folder_without_packages_does_not_rewrite_the_index(site, tmp_path):
-    make_old(site)
-    entries()
-    inode = index_file(tmp_path).stat().st_ino
-    (site / "log.txt").touch()
-    make_old(site)
-    assert entries() == [] and index_file(tmp_path).stat().st_ino == inode
+def test_a_folder_that_changed_just_now_is_not_remembered(site, scans, monkeypatch):
     install(site, "quick", "[opforge.accelerators]\nquick = quick:Quick\n")
-    assert len(entries()) == 1 and index_file(tmp_path).stat().st_ino != inode
+    monkeypatch.setattr(entry_points, "time", time)
+    assert entries() == entries() and scans == [str(site)] * 2
+
+
+def test_a_folder_without_packages_is_not_scanned(site, scans):
+    (site / "log.txt").touch()
+    assert entries() == [] == scans
+    install(site, "quick", "[opforge.accelerators]\nquick = quick:Quick\n")
+    assert len(entries()) == 1 and scans == [str(site)]
 
 
 def test_a_development_install_rewritten_in_place_is_seen(site):
@@ -134,69 +125,66 @@ def test_a_removed_working_folder_on_the_path_hides_no_other(site, tmp_path, mon
     assert entries() == [("quick", "quick:Quick", "quick 1.0")]
 
 
-def test_no_cache_folder_is_made_for_the_index(site, tmp_path, monkeypatch):
+def test_no_folder_is_made_to_remember_it(site, tmp_path, monkeypatch):
     install(site, "quick", "[opforge.accelerators]\nquick = quick:Quick\n")
-    monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "none"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "none"))
+    monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "none" / "opforge"))
     assert len(entries()) == 1
     assert not (tmp_path / "none").exists()
 
 
-def test_the_index_is_private_and_leaves_no_temporary_file(site, tmp_path):
-    make_old(site)
-    entries()
-    assert (tmp_path / "cache/index").stat().st_mode & 0o777 == 0o700
-    assert index_file(tmp_path).stat().st_mode & 0o777 == 0o600
-
-
 @pytest.mark.parametrize(
-    "content",
-    ["", "{", "[]", "null", '{"format": 0}', '{"format": 2, "folders": {"/x": [1]}}', '{"format": 2, "folders": [3]}'],
+    "change", [lambda rows: rows[0].pop(), lambda rows: rows.append(3), lambda rows: rows[0].__setitem__(0, 1)]
 )
-def test_a_damaged_index_is_rewritten(site, tmp_path, content):
+def test_a_damaged_value_is_found_again(site, scans, change):
     install(site, "quick", "[opforge.accelerators]\nquick = quick:Quick\n")
     entries()
-    index_file(tmp_path).write_text(content)
-    assert len(entries()) == 1
-    assert json.loads(index_file(tmp_path).read_text())["format"] == 2
+    content = json.loads(remembered().read_text())
+    change(content["value"])
+    remembered().write_text(json.dumps(content))
+    assert len(entries()) == 1 and scans == [str(site)] * 2
 
 
-def forged_index(site) -> str:
-    """Returns an index with an entry point `e` that is not installed."""
-    return json.dumps(
-        {"format": 2, "folders": {str(site): [site.stat().st_mtime_ns, [[GROUP, "e", "e:E", "e", "1"]], {}]}}
-    )
-
-
-def test_an_index_that_others_can_write_is_not_read(site, tmp_path):
-    make_old(site)
+@pytest.mark.parametrize("content", ["", "{", "[]", "null", '{"format": 0}'])
+def test_a_damaged_memory_is_written_again(site, content):
+    install(site, "quick", "[opforge.accelerators]\nquick = quick:Quick\n")
     entries()
-    file = index_file(tmp_path)
-    file.write_text(forged_index(site))
+    remembered().write_text(content)
     assert len(entries()) == 1
-    file.chmod(0o666)
+    assert len(json.loads(remembered().read_text())["value"]) == 1
+
+
+def forge(site) -> pathlib.Path:
+    """Remembers an entry point `e` that is not installed. Returns the file."""
+    entries()
+    content = json.loads(remembered().read_text())
+    remembered().write_text(json.dumps({**content, "value": [[GROUP, "e", "e:E", "e", "1"]]}))
+    assert [name for name, _, _ in entries()] == ["e"]
+    return remembered()
+
+
+def test_a_memory_that_others_can_write_is_not_read(site):
+    install(site, "quick", "")
+    forge(site).chmod(0o666)
     assert entries() == []
 
 
-def test_an_index_that_is_a_symbolic_link_is_not_read(site, tmp_path):
-    make_old(site)
-    entries()
-    file = index_file(tmp_path)
-    (tmp_path / "elsewhere").write_text(forged_index(site))
-    file.unlink()
+def test_a_memory_that_is_a_symbolic_link_is_not_read(site, tmp_path):
+    install(site, "quick", "")
+    file = forge(site)
+    file.rename(tmp_path / "elsewhere")
     file.symlink_to(tmp_path / "elsewhere")
     assert entries() == []
 
 
-@pytest.mark.parametrize("folder", ["cache", "cache/index"])
-def test_an_index_in_a_folder_that_others_can_write_is_not_read(site, tmp_path, folder):
-    make_old(site)
-    entries()
-    index_file(tmp_path).write_text(forged_index(site))
-    (tmp_path / folder).chmod(0o777)
+def test_a_memory_in_a_folder_that_others_can_write_is_not_read(site):
+    install(site, "quick", "")
+    forge(site).parent.chmod(0o777)
     assert entries() == []
 
 
-def test_an_index_that_cannot_be_written_is_not_needed(site, tmp_path, monkeypatch):
+def test_a_memory_that_cannot_be_written_is_not_needed(site, tmp_path, monkeypatch):
     install(site, "quick", "[opforge.accelerators]\nquick = quick:Quick\n")
-    (tmp_path / "cache/index").write_text("a file where the folder should be")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert len(entries()) == 1

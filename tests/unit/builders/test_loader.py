@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from opforge.builders import loader
+from opforge.warm import library
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -16,7 +16,7 @@ def test_a_child_that_was_forked_while_a_thread_was_loading_can_load():
     held, leave = threading.Event(), threading.Event()
 
     def load():
-        with loader.lock:
+        with library.lock:
             held.set()
             leave.wait(30)
 
@@ -26,7 +26,7 @@ def test_a_child_that_was_forked_while_a_thread_was_loading_can_load():
         assert held.wait(30)
         child = os.fork()
         if child == 0:
-            os._exit(0 if loader.lock.acquire(timeout=2) else 1)
+            os._exit(0 if library.lock.acquire(timeout=2) else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     finally:
         leave.set()

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from opforge.builders import jit, jit_sources, python_module
-from opforge.builders.loader import LoadedOp
 from opforge.builders.spec import abi
 from opforge.errors import BuilderError, LoadError, OpIncompatibleError, ToolchainError, ToolchainNotFoundError
+from opforge.warm.library import LoadedOp
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from opforge.accelerator.devices.cpu import CPUAccelerator
-from opforge.accelerator.interface.environment import ITT_COLLECTOR
+from opforge.accelerator.interface.accelerator import ITT_COLLECTOR
 from opforge.errors import SettingError
 
 

@@ -9,23 +9,25 @@ import sys
 
 import pytest
 
+import opforge
 from opforge.accelerator.host import cpuid, cpuinfo
+from opforge.warm import machine
 
 LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
-PRINT_LEVEL = "import sys; sys.path.insert(0, sys.argv[1]); import cpuid; print(cpuid.level())"
-pytestmark = pytest.mark.skipif(cpuid.level() is None, reason="the C library has no record of x86 features")
+PRINT_LEVEL = "import sys; sys.path.insert(0, sys.argv[1]); from opforge.warm import machine; print(machine.level())"
+pytestmark = pytest.mark.skipif(machine.level() is None, reason="the C library has no record of x86 features")
 
 
 def level_in_process(*launcher: str, **environment: str) -> str:
-    """Returns the level in a process that imports only this module, because an emulator is slow."""
-    command = [*launcher, sys.executable, "-S", "-c", PRINT_LEVEL, os.path.dirname(cpuid.__file__)]
+    """Returns the level in a process that imports little else, because an emulator is slow."""
+    command = [*launcher, sys.executable, "-S", "-c", PRINT_LEVEL, os.path.dirname(next(iter(opforge.__path__)))]
     return subprocess.run(
         command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True, check=True
     ).stdout.strip()
 
 
 def test_the_level_is_that_of_the_kernels_list():
-    assert cpuid.level() == cpuinfo.read_cpuinfo().level == cpuid.cpu_level()
+    assert machine.level() == cpuinfo.read_cpuinfo().level == cpuid.cpu_level()
 
 
 @pytest.mark.parametrize(
@@ -34,7 +36,7 @@ def test_the_level_is_that_of_the_kernels_list():
 )
 def test_a_feature_that_is_disabled_in_the_process_does_not_count(disabled, highest):
     level = level_in_process(GLIBC_TUNABLES=f"glibc.cpu.hwcaps=-{disabled}")
-    assert level == min(highest, cpuid.level(), key=LEVELS.index)
+    assert level == min(highest, machine.level(), key=LEVELS.index)
 
 
 @pytest.mark.parametrize(("processor", "level"), [("Nehalem", "x86-64-v2"), ("Haswell", "x86-64-v3")])
@@ -45,9 +47,9 @@ def test_an_emulated_processor_has_its_own_level(processor, level):
 
 
 def test_the_kernels_list_is_used_if_the_c_library_has_no_record(monkeypatch):
-    monkeypatch.setattr(cpuid, "LEAF_FUNCTION", "no_such_function")
-    assert cpuid.level() is None
-    monkeypatch.setattr(cpuinfo, "read_cpuinfo", lambda root: cpuinfo.CPUInfo("", frozenset(), "aarch64"))
+    monkeypatch.setattr(machine, "LEAF_FUNCTION", "no_such_function")
+    assert machine.level() is None
+    monkeypatch.setattr(cpuid, "read_cpuinfo", lambda root: cpuinfo.CPUInfo("", frozenset(), "aarch64"))
     cpuid._cpu_level.cache_clear()
     try:
         assert cpuid.cpu_level() == "aarch64"

@@ -14,7 +14,7 @@ from opforge.accelerator.devices.cpu import CPUAccelerator
 from opforge.accelerator.devices.null import NullAccelerator
 from opforge.accelerator.entry_points import EntryPoint
 from opforge.accelerator.interface import external_builders
-from opforge.accelerator.interface.op_builders import target_for
+from opforge.accelerator.interface.accelerator import target_for
 from opforge.accelerator.target import Target
 from opforge.cli import group
 from opforge.cli.prebuild import command

@@ -12,7 +12,7 @@ import pytest
 from opforge.accelerator.devices.cpu import CPUAccelerator
 from opforge.accelerator.devices.null import NullAccelerator
 from opforge.accelerator.interface import deepspeed_names
-from opforge.accelerator.interface.op_builders import target_for
+from opforge.accelerator.interface.accelerator import target_for
 from opforge.accelerator.target import Target
 from opforge.errors import BuilderError, OpNotFoundError
 
@@ -199,8 +199,7 @@ def test_every_builder_of_deepspeed_is_offered_or_has_what_serves_it():
 
 
 def test_an_op_that_is_loaded_is_not_called_ready_to_build(package, monkeypatch):
-    loader = importlib.import_module("opforge.builders.loader")
-    monkeypatch.setattr(loader, "loaded_ops", lambda: {"key": "quick"})
+    monkeypatch.setattr("opforge.warm.library.loaded_ops", lambda: {"key": "quick"})
     with pytest.raises(OpNotFoundError) as raised:
         FakeOps().load_op("QuikBuilder")
     assert "\n  - QuickBuilder: loaded\n" in f"{raised.value}\n"

@@ -10,7 +10,7 @@ from support import sample_ops, text_files
 from support.compilers import fake_compiler
 from support.store.fake_lookups import LookedUpOp
 
-from opforge.builders import toolchains
+from opforge.builders.lookup import memory
 
 
 def edit_header(op):
@@ -69,9 +69,8 @@ def library_damaged(op):
 
 
 def planning_code_changes(op):
-    edited = op.folder / "planner.py"  # a process that starts after the edit imports this file
-    edited.touch()
-    op.patch.setattr(toolchains, "plan_code", lambda spec: (str(edited),))
+    op.code.write_text("changed")
+    op.patch.setattr(memory, "_code", {})  # as in a process that starts after the edit
 
 
 def path_is_shorter(op):

@@ -46,7 +46,7 @@ def test_a_wrong_path_of_the_pointer_is_ignored(remembered_op, value):
         patch.setenv("OPFORGE_CACHE_DIR", str(remembered_op.folder / "store"))
         patch.setenv("XDG_CACHE_HOME", str(remembered_op.folder / "caches"))
         patch.setenv("PATH", f"{remembered_op.early}:{remembered_op.bin}:/usr/bin:/bin")
-        remembered_op.memory_path.write_text(json.dumps({**remembered_op.memory, "pointer": value}))
+        remembered_op.memory_path.write_text(json.dumps(replaced(remembered_op.memory, ("value", "pointer"), value)))
         assert remembered_op.find()[0] == remembered_op.entry_key
 
 
@@ -75,7 +75,7 @@ def test_a_memory_that_cannot_be_read_makes_the_look_up_plan_again(op, text):
 def test_a_wrong_digest_in_the_memory_does_not_quarantine_the_entry(op):
     (memory_path,) = op.memory_paths()
     memory = json.loads(memory_path.read_text())
-    memory_path.write_text(json.dumps(replaced(memory, ("record", "sha256"), "0" * 64)))
+    memory_path.write_text(json.dumps(replaced(memory, ("value", "record", "sha256"), "0" * 64)))
     assert op.find() == (op.entry_key, True)
     assert op.find() == (op.entry_key, False), "it is remembered again"
     assert not (op.folder / "store" / "v2" / "quarantine").exists()
@@ -90,5 +90,5 @@ def test_a_memory_cannot_lead_out_of_the_entries_folder(remembered_op, result):
         patch.setenv("OPFORGE_CACHE_DIR", str(remembered_op.folder / "store"))
         patch.setenv("XDG_CACHE_HOME", str(remembered_op.folder / "caches"))
         patch.setenv("PATH", f"{remembered_op.early}:{remembered_op.bin}:/usr/bin:/bin")
-        remembered_op.memory_path.write_text(json.dumps(replaced(remembered_op.memory, ("key",), result)))
+        remembered_op.memory_path.write_text(json.dumps(replaced(remembered_op.memory, ("value", "key"), result)))
         assert remembered_op.find()[0] == remembered_op.entry_key

@@ -13,9 +13,9 @@ from support.compilers import fake_compiler
 from opforge.builders.lookup.finder import find
 from opforge.builders.toolchains import find_toolchain
 from opforge.builders.toolchains.discovery import probe
-from opforge.cache import machine_folder
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.store import Store
+from opforge.warm import machine_folder
 
 
 def test_a_second_look_up_makes_no_plan_and_runs_no_compiler(op, monkeypatch):
@@ -116,7 +116,7 @@ def test_the_memory_is_bounded(op, monkeypatch):
 
 def test_a_hit_notes_the_use_of_an_entry_once_an_hour(op):
     (memory_path,) = op.memory_paths()
-    pointer = json.loads(memory_path.read_text())["pointer"]
+    pointer = json.loads(memory_path.read_text())["value"]["pointer"]
     os.utime(pointer, (1, 1))
     op.find()
     assert os.stat(pointer).st_mtime > 1

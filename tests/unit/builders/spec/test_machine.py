@@ -9,6 +9,7 @@ import pytest
 from support import child_processes
 
 from opforge.builders.spec import machine
+from opforge.warm import machine as warm_machine
 
 
 def test_the_folder_of_pythons_headers_is_the_one_that_sysconfig_names(tmp_path, monkeypatch):
@@ -26,6 +27,7 @@ def test_the_folder_of_pythons_headers_is_the_one_that_sysconfig_names(tmp_path,
 LIBSTDCXX = """
 import re, torch
 from opforge.builders.spec import machine
+from opforge.warm import machine as warm_machine
 maps = open("/proc/self/maps").read()
 mapped = re.search(r"libstdc\\+\\+\\.so\\.6\\.0\\.(\\d+)", maps)
 here = machine.this_machine()
@@ -55,8 +57,8 @@ def test_devices_are_read_for_one_kind_alone(monkeypatch):
     assert (here.device, here.devices, here.driver) == ("hip", ("hip1",), None)
 
 
-@pytest.mark.parametrize("name", machine.LOADER_ENV)
+@pytest.mark.parametrize("name", warm_machine.LOADER_ENV)
 def test_the_name_of_a_look_up_holds_what_changes_the_libraries_that_are_met(monkeypatch, name):
-    before = machine.name_parts()
+    before = warm_machine.name_parts()
     monkeypatch.setenv(name, "/elsewhere")
-    assert machine.name_parts() != before
+    assert warm_machine.name_parts() != before

@@ -54,12 +54,35 @@ def test_stamps_in_images_hold_a_number_from_the_content(
     monkeypatch.setattr(os, "stat", lambda *_path, **_options: status)
     monkeypatch.setattr(os, "statvfs", lambda _path: types.SimpleNamespace(f_flag=os.ST_RDONLY * is_read_only))
     monkeypatch.setattr(images, "file_system_type", lambda _path: kind)
+    monkeypatch.setattr(images, "written_mount", lambda _path: 0)  # a system that does not number its mounts
     first = Disk().stamp(path)
     pathlib.Path(path).write_text("int b;")
     second = Disk().stamp(path)
     assert (first != second) is is_image
     assert [first.inode, second.inode] == [7, 7] or is_image
     assert Disk().flat_stamps([path]) == [*second]
+
+
+def test_on_a_disk_that_is_written_to_the_mount_is_in_the_stamp_of_a_file_that_may_be_an_images(tmp_path, monkeypatch):
+    path = text_files.write(tmp_path, "a", "int a;")
+    times = {"st_mtime_ns": 5_000_000_000, "st_ctime_ns": 5_000_000_000, "st_atime_ns": 0}
+    status = os.stat_result((0o100644, 7, os.makedev(7, 1), 1, 0, 0, 6, 0, 0, 0), times)
+    monkeypatch.setattr(os, "stat", lambda *_path, **_options: status)
+    stamps, reads = [], []
+    monkeypatch.setattr(images, "content", lambda *place: reads.append(place) or 1)
+    for mount in (11, 11, 12):
+        monkeypatch.setattr(images, "written_mount", lambda _path, mount=mount: mount)
+        stamps.append(Disk().stamp(path))
+        assert Disk().flat_stamps([path, path]) == [*stamps[-1]] * 2
+    assert stamps[0] == stamps[1] != stamps[2] and reads == []
+
+
+def test_a_mount_that_is_written_to_has_a_number(tmp_path):
+    number = images.written_mount(str(tmp_path))
+    if not number:
+        pytest.skip("a mount has a number of its own from Linux 6.8 on")
+    assert number == images.written_mount(str(tmp_path)) and number != images.written_mount("/proc")
+    assert images.written_mount(str(tmp_path / "missing")) == 0
 
 
 def test_the_type_of_a_file_system_is_read(tmp_path):

@@ -8,13 +8,14 @@ import time
 import pytest
 from support import text_files
 
-from opforge.cache import current, machine_folder
+from opforge.cache import current
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import garbage, gc, limits
 from opforge.cache.maintenance.garbage import DAY
 from opforge.cache.records import objects, pins, size_log
 from opforge.cache.records.inputs import Inputs
 from opforge.cache.records.validity import Observation
+from opforge.warm import machine_folder
 
 BOUNDED_OTHERWISE = {
     "entries": "size and age",
@@ -73,7 +74,7 @@ def test_the_index_of_an_environment_that_is_gone_is_removed_and_nothing_else_is
 
 def test_the_memory_of_a_machine_that_is_gone_is_removed(fake_store, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert machine_folder.remember("look-up", b"{}")
+    assert machine_folder.keep("look-up", b"{}")
     (own,) = (tmp_path / "cache" / "opforge" / "machine").iterdir()
     gone, other = own.with_name("gone"), own.with_name("notes")
     for folder in (gone / machine_folder.LOOKUPS, other):

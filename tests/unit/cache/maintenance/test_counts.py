@@ -9,11 +9,11 @@ import time
 import pytest
 from support import child_processes
 
-from opforge.cache import machine_folder
 from opforge.cache.maintenance import counts
+from opforge.warm import lookup, machine_folder
 
 STORE = "/some/store"
-HITS = "from opforge.cache import machine_folder\nmachine_folder.count('/some/store', cached=1, saved=2.5)\n"
+HITS = "from opforge.warm import lookup\nlookup.count('/some/store', cached=1, saved=2.5)\n"
 
 
 def folder():
@@ -55,7 +55,7 @@ for _ in range(64):
     child = os.fork()
     if not child:
         os.close(end)
-        machine_folder.count('/some/store', cached=1, saved=0.5)
+        lookup.count('/some/store', cached=1, saved=0.5)
         os.read(begin, 1)
         sys.exit()
     children.append(child)
@@ -146,7 +146,7 @@ def test_a_long_file_is_set_aside_and_added_up_later(private, monkeypatch):
         counts.fold()
         assert not os.path.exists(os.path.join(private, "counts")) and all_of().hits == 10 * number
     assert len([name for name in os.listdir(private) if name[-1].isdecimal()]) == 1
-    machine_folder.count(STORE, cached=1), machine_folder.write_counts()
+    lookup.count(STORE, cached=1), machine_folder.write_counts()
     counts.fold()
     assert len(lines()) == 1 and counts.read(STORE).today.hits == 31 and all_of().amounts["saved"] == 15
 
@@ -154,7 +154,7 @@ def test_a_long_file_is_set_aside_and_added_up_later(private, monkeypatch):
 def test_a_file_that_nobody_adds_up_stays_bounded(private, monkeypatch):
     monkeypatch.setattr(machine_folder, "MAX_COUNTS_BYTES", 20)
     for _ in range(20):
-        machine_folder.count(STORE, cached=1), machine_folder.write_counts()
+        lookup.count(STORE, cached=1), machine_folder.write_counts()
     assert os.stat(os.path.join(private, "counts")).st_size < 16 * 20 + 100
 
 
@@ -181,7 +181,7 @@ def test_the_counts_of_a_store_that_was_not_used_for_longest_are_dropped(private
 
 
 def test_the_counts_of_a_machine_that_is_gone_are_removed(private):
-    machine_folder.remember("x", b"{}")
+    machine_folder.keep("x", b"{}")
     other = os.path.join(os.path.dirname(private), "other")
     os.makedirs(os.path.join(other, "lookups"), mode=0o700)
     for name in ("counts", "counts.json", "counts.lock", "counts.17"):

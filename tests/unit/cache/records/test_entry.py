@@ -17,6 +17,7 @@ from opforge.cache.filesystem.disk import Disk
 from opforge.cache.filesystem.files import UNREADABLE
 from opforge.cache.layout import entry_name
 from opforge.cache.records import entry as entries
+from opforge.warm import library
 
 
 def library_of(folder, size, **fields):
@@ -67,7 +68,7 @@ def test_a_zero_byte_in_a_damaged_record_is_a_problem_and_no_exception(tmp_path)
     assert re.fullmatch(f"its folder cannot be read {why}", entries.integrity_problem(entry, ME))
 
 
-TEXTS = {name: name for name in (*entries.TEXTS, "requires")}
+TEXTS = {name: name for name in (*library.TEXTS, "requires")}
 RECORD = {**TEXTS, "format": 1, "sha256": "0" * 64, "seconds": 1.25, "requires": {"torch": "2.13\u00e9"}}
 RECORD |= {"file": "relu.so", "size": 10, "python_module": False, "exports": ["relu"], "needs": []}
 FORMS = {

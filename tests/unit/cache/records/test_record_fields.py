@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from opforge.cache.records.entry import READ_FORMATS, RECORD_KEY, is_intact, is_record, read_record
+from opforge.cache.records.entry import RECORD_KEY, is_intact, is_record, read_record
 from opforge.cache.records.record_fields import record_problem
+from opforge.warm.library import READ_FORMATS
 
 
 @pytest.fixture

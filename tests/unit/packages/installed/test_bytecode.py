@@ -21,6 +21,7 @@ from opforge.errors import KernelIncompatibleError
 from opforge.packages.form import version
 from opforge.packages.installed import releases
 from opforge.packages.load import get_kernel as loading
+from opforge.packages.load import tree
 from opforge.packages.registry import verification
 
 
@@ -40,7 +41,7 @@ def replace(path, content):
 
 def loaded():
     loading.reset()
-    loading._modules.clear()
+    tree._modules.clear()
     return opforge.get_kernel("acme/plain", 1)
 
 

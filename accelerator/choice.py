@@ -1,0 +1,38 @@
+"""The choice of an accelerator if it is not remembered: the first one that is available."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from opforge.errors import AcceleratorUnavailableError
+from opforge.warm import machine_folder, memory
+
+from . import entry_points, registry
+from .interface.accelerator import Accelerator
+
+
+def choose(may_be_present: Callable[[str], bool], name: str) -> Accelerator:
+    """Returns the first accelerator that is available: those of other packages, then opforge's own, the CPU last.
+
+    Args:
+        may_be_present: Returns whether one of opforge's own needs to be tried.
+        name: The name under which it is remembered that the CPU was chosen, and no other package adds an accelerator.
+    """
+    at = time.time_ns()
+    paths = [path for folder in entry_points.folders() for path in entry_points.watched(folder)]
+    stamps = memory.FlatStamps(paths, memory.stamps_of(paths))
+    external = registry.external()
+    for point in external:
+        accelerator, _, _ = registry.make_if_available(point)
+        if accelerator is not None:
+            return accelerator
+    reason = ""
+    for point in registry.built_in():
+        if point.name not in registry.ONLY_BY_NAME and may_be_present(point.name):
+            accelerator, reason, _ = registry.make_if_available(point)
+            if accelerator is not None:
+                if accelerator.name == "cpu" and not external and machine_folder.is_in_use():
+                    machine_folder.remember(name, stamps, "cpu", at)
+                return accelerator
+    raise AcceleratorUnavailableError("cpu", reason, "opforge")

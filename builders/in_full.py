@@ -1,0 +1,115 @@
+"""What an `OpBuilder` does if the fast path says no: its spec, the look-up in full, the build, and the load.
+
+The builders here are OpBuilders; `base.py` imports this file.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from opforge.cache.layout import Layout
+from opforge.cache.maintenance import limits
+from opforge.cache.records.entry import Entry
+from opforge.cache.store import Store
+from opforge.errors import LoadError, OpIncompatibleError
+
+from . import loader
+from .lookup import compatibility, finder
+from .lookup.device_requirements import device_problem
+from .registration import without_op
+from .resources import out_of_memory
+from .run import pipeline
+from .spec import op_spec, targets
+from .spec.machine import this_machine
+from .spec.op_spec import OpSpec
+
+if TYPE_CHECKING:
+    from opforge.accelerator.target import Target
+
+    from .run.ninja import Progress
+
+
+def target_of(builder: Any, requested: Target | None) -> Target:
+    """Returns the concrete target of a builder: the requested one, or the default for its devices."""
+    return targets.of_declaration(builder, requested)
+
+
+def resolve(builder: Any, target: Target) -> OpSpec:
+    """Returns the spec of a builder for a concrete target."""
+    return op_spec.resolve(builder, target)
+
+
+def verdict(builder: Any, verbose: bool, look_up: bool) -> compatibility.Compatibility:
+    """Returns whether the builder's `load` can succeed here, with every reason why not."""
+    spec = builder.spec()
+    return compatibility.verdict(spec, gate_problems(builder, spec), verbose, look_up=look_up)
+
+
+def load(builder: Any, verbose: bool) -> tuple[Any, Entry]:
+    """Returns the op's functions, and the entry that they are from. Raises what `OpBuilder.load` raises."""
+    spec = builder.spec()
+    reasons = gate_problems(builder, spec)
+    if not reasons and builder._overrides("is_compatible"):
+        reasons = compatibility.own_reasons(builder)
+    if reasons:
+        raise OpIncompatibleError(spec.name, str(spec.target), reasons)
+    entry, library = _load_entry(builder, spec, verbose)
+    if entry.origin == "built":
+        without_op.warn(spec.name, library, spec.roots)
+    return library, entry
+
+
+def _load_entry(builder: Any, spec: OpSpec, verbose: bool) -> tuple[Entry, Any]:
+    for last in (False, True):  # an entry that is evicted in between is looked for once more
+        progress = finder.printed_steps(spec, lambda: builder.trace) if verbose else None
+        entry = builder._entry(spec, progress, False, None, builder._store(), False)
+        if spec.target.device != "cpu" and (
+            problem := device_problem(entry.record, spec.target.arch, this_machine(spec.target.device))
+        ):
+            raise LoadError(spec.name, entry.library, problem, "Or build it with an older toolkit")
+        began = time.perf_counter()
+        try:
+            library = loader.load_entry(spec.name, entry, builder.fakes, builder.signatures, spec.roots)
+        except LoadError:
+            if last or os.path.exists(entry.library):
+                raise
+            continue
+        finder.log_load(spec.name, entry, time.perf_counter() - began)
+        return entry, library
+    raise AssertionError("unreachable")
+
+
+def entry_of(
+    builder: Any,
+    spec: OpSpec,
+    declared: str,
+    progress: Progress | None,
+    force: bool,
+    jobs: int | None,
+    store: Store | None,
+    exact: bool,
+) -> Entry:
+    """Returns the op's entry, as `OpBuilder.build` does.
+
+    `spec` is the builder's. It follows from `declared`, unless that is empty.
+    """
+    try:
+        entry = finder.stored_entry(spec, store, exact, force, builder.trace, declared=declared)
+        return entry or pipeline.build(spec, builder.trace, progress, force, jobs, store, declared=declared)
+    except MemoryError as error:
+        raise out_of_memory(spec.name) from error
+
+
+def gate_problems(builder: Any, spec: OpSpec) -> list[str]:
+    """Returns why the op cannot run here, whatever is stored: the target's reasons, or those of the builder's gate."""
+    problems = targets.load_problems(spec.target, spec.devices, spec.abi, spec.requires_torch)
+    if not problems and builder._overrides("gate"):
+        problems += builder.gate(compatibility.capabilities_for(spec.target, spec.name))
+    return problems
+
+
+def enforce_limits(store: str) -> None:
+    """Removes what is over the limits of a store, if they are due."""
+    limits.enforce_settings(Layout(store))

@@ -1,0 +1,84 @@
+"""A variant's folder: whether it may be imported, and the import of what is in it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Container, Iterable
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import cache_from_source, module_from_spec
+from types import ModuleType
+
+from opforge import settings, trust
+
+_lock = threading.RLock()
+"""Held while a package is imported. Reentrant: a package's Python may load another package."""
+_modules: dict[str, ModuleType] = {}
+"""By the name in sys.modules."""
+
+
+def root_problem(root: str) -> str:
+    """Returns why a folder of installed packages cannot be trusted, or an empty text."""
+    problem = trust.folder_problem(root, trust.trusted_ids(settings.trusted_owners()))
+    return f"{problem[0]}: {problem[1]}" if problem else ""
+
+
+def has_bytecode(files: Iterable[str], bytecode: Container[str]) -> bool:
+    """Returns whether the bytecode that this Python would run of these files is what an installation has made.
+
+    With `-O`, and in another Python, it would run other files, which nobody has compared.
+    """
+    if sys.pycache_prefix:
+        return True  # it is looked for there, and compared with the sources
+    return all(cache_from_source(path) in bytecode for path in files if path.endswith(".py"))
+
+
+def _replace_lock() -> None:
+    """Replaces the lock in a forked child: the thread that held it is gone, and nobody would release it."""
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_replace_lock)
+
+
+def import_tree(folder: str, name: str, bytecode: bool = True) -> ModuleType:
+    """Returns the module of a variant's folder under a name of its own; imports it if this process has not yet.
+
+    Without `bytecode` Python neither reads nor writes any below the folder: one that is not installed may have some
+    that no digest covers. Raises whatever importing raises; then nothing stays in sys.modules.
+    """
+    module = _modules.get(name)
+    if module is not None:
+        return module
+    with _lock:
+        module = _modules.get(name)
+        if module is not None:
+            return module
+        path = os.path.join(folder, "__init__.py")
+        loader = SourceFileLoader(name, path)
+        if not bytecode:
+            from . import source_only
+
+            source_only.prepare(folder)
+            loader = source_only.SourceOnly(name, path)
+        spec = ModuleSpec(name, loader, origin=path, is_package=True)
+        spec.has_location = True
+        assert spec.submodule_search_locations is not None
+        spec.submodule_search_locations.append(folder)
+        module = module_from_spec(spec)
+        sys.modules[name] = module
+        try:
+            loader.exec_module(module)
+        except BaseException:
+            _forget(name)
+            raise
+        _modules[name] = module
+        return module
+
+
+def _forget(name: str) -> None:
+    prefix = name + "."
+    for other in [other for other in sys.modules if other == name or other.startswith(prefix)]:
+        del sys.modules[other]

@@ -1,0 +1,403 @@
+"""A library on disk: checked each time before it is used, opened once, and its ops registered once in a process."""
+
+from __future__ import annotations
+
+import _ctypes
+import ctypes
+import hashlib
+import importlib
+import json
+import os
+import stat
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from opforge import formats
+from opforge.trust import others_bits
+
+from . import memory
+from .memory import FlatStamps
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+STABLE, PLAIN, TORCH = "torch-stable", "c", "torch"
+"""The three ABIs: see builders/spec/abi.py."""
+OLDEST_TORCH = "2.10"
+"""The oldest torch in which ops of the stable ABI are registered."""
+REGISTER = "opforge_register"
+RECORD, BUILD = "record.json", "build.json"
+READ_FORMATS = range(1, formats.RECORD + 1)
+"""The formats of records that are read."""
+CHUNK = 32 << 10
+"""Bytes read at a time: small enough that the same memory is reused, which is faster than new memory each time."""
+FULL_CHECK_BYTES = 2 << 20
+"""Up to this size a library is hashed at every load. A larger one is hashed only if its stamp differs from that of its
+last full check."""
+TEXTS = ("key", "plan", "description", "op", "abi", "target", "file", "sha256")
+"""The fields of a record that are texts, and that every record has."""
+_DESCRIBE = ctypes.CFUNCTYPE(ctypes.c_char_p)
+_REGISTER = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p)
+lock = threading.RLock()  # reentrant: a module's own initialisation may load another op
+by_entry: dict[str, tuple[LoadedOp | ModuleType, Mapping[str, Any]]] = {}
+"""By entry key, with the signatures that plain functions got."""
+SANITIZERS = ("libasan.so", "libtsan.so", "libhwasan.so", "liblsan.so", "libclang_rt.asan", "libclang_rt.tsan")
+"""Run-time libraries that must be in the process before a library that needs them is opened."""
+owner_of: dict[str, str] = {}
+"""Public name in torch.ops -> the op that owns it. Another version of that op may be loaded too, another op may not."""
+namespaces_of: dict[str, list[str]] = {}  # entry key -> the namespaces in torch.ops that hold its ops
+defined: dict[str, dict[str, None]] = {}  # entry key -> the public names of its ops in torch.ops, or their namespaces
+python_fakes: dict[str, Callable[..., Any]] = {}
+"""Public name in torch.ops -> the author's Python fake kernel."""
+
+
+COMPILE_TAG = "opforge.builders.registration.compile_tag"  # imported when torch computes a key
+
+
+class Entry:
+    """A built library on disk: a value, which nobody changes. Making a NamedTuple would take a tenth of a hit."""
+
+    __slots__ = ("folder", "key", "often", "origin", "record", "watched")
+
+    def __init__(
+        self,
+        key: str,
+        folder: str,
+        record: Mapping[str, Any],
+        origin: str,
+        watched: FlatStamps | None = None,
+        often: int = -1,
+    ) -> None:
+        self.key = key
+        """The name of its folder: the result key and the first digits of the library's SHA-256."""
+        self.folder = folder
+        self.record = record
+        """What the library is and needs: file, size (bytes), sha256, abi, exports, requires, ..."""
+        self.origin = origin
+        """Where it came from: "built", "cache", or the path of a read-only layer."""
+        self.watched = watched or FlatStamps()
+        """The files that it was built from, and the folders in which an earlier one would appear."""
+        self.often = often
+        """How many of them, the first, a process compares each time that it loads the entry again. The rest, where
+        another compiler would be found, are compared once a second. By default all are the first."""
+
+    def _replace(self, **others: Any) -> Entry:
+        """Returns the same entry with some fields replaced."""
+        return Entry(**{name: getattr(self, name) for name in self.__slots__} | others)
+
+    def _fields(self) -> tuple[Any, ...]:
+        return self.key, self.folder, self.record, self.origin, self.watched, self.often
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Entry) and self._fields() == other._fields()
+
+    def __hash__(self) -> int:
+        return hash((self.key, self.folder))
+
+    def __repr__(self) -> str:
+        """Returns the op, the target and the source, and not the whole record."""
+        op, target = self.record.get("op"), self.record.get("target")
+        return f"<entry {self.key} of {op!r} for {target} ({self.origin})\n  {self.folder}>"
+
+    @property
+    def library(self) -> str:
+        """The library's absolute path. It is unique to the content, as the dynamic linker requires."""
+        return f"{self.folder}/{self.record['file']}"
+
+    def build(self) -> dict[str, Any]:
+        """Returns how it was built. Raises OSError or ValueError if that is not known, as in a layer."""
+        data = json.loads(memory.read_file(os.path.join(self.folder, BUILD), memory.MAX_BYTES))
+        if not isinstance(data, dict):
+            raise ValueError(f"{BUILD} is not an object")
+        return data
+
+
+def is_record(record: Any) -> bool:
+    """Returns whether this is the record of a library in a format that is read, and names a file inside its entry."""
+    try:
+        file = record["file"]
+        return (
+            record["format"] in READ_FORMATS
+            and all(isinstance(record[name], str) for name in TEXTS)
+            and os.path.basename(file) == file not in ("", ".", "..")
+            and isinstance(record["size"], int)
+            and isinstance(record["python_module"], bool)
+            and all(isinstance(name, str) for names in (record["exports"], record["needs"]) for name in names)
+        )
+    except (KeyError, TypeError, IndexError):
+        return False
+
+
+def integrity_problem(
+    entry: Entry, owners: Collection[int], full: bool = False, allowed_write_bits: int = 0
+) -> str | None:
+    """Returns what is wrong with an entry's library, or None.
+
+    Args:
+        entry: The entry, whose record has been read.
+        owners: The user ids that the entry may belong to.
+        full: Hash the library, whatever its stamp.
+        allowed_write_bits: The mode bits by which other users may write the library.
+    """
+    record = entry.record
+    try:
+        problem = _folders_problem(entry.folder, owners, allowed_write_bits)
+    except (OSError, ValueError) as error:  # ValueError: a damaged record has a zero byte in its key
+        problem = f"its folder cannot be read ({getattr(error, 'strerror', error)})"
+    if problem:
+        return problem
+    try:
+        # Without O_NONBLOCK a pipe in the library's place would block for ever.
+        handle = os.open(entry.library, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        return f"the library cannot be opened ({getattr(error, 'strerror', error)})"
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            return "the library is not a regular file"
+        if status.st_uid not in owners:
+            return f"the library belongs to user {status.st_uid}, who is not trusted here"
+        if status.st_mode & 0o022 and others_bits(status) & ~allowed_write_bits:
+            return f"the library can be written by others (mode {stat.S_IMODE(status.st_mode):o})"
+        if status.st_size != record["size"]:
+            return f"the library has {status.st_size} bytes instead of {record['size']}"
+        stamp = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+        if not full and status.st_size > FULL_CHECK_BYTES and stamp == record.get("stamp"):
+            return None
+        digest = hashlib.sha256()
+        while chunk := os.read(handle, min(CHUNK, status.st_size + 1)):
+            digest.update(chunk)
+        return None if digest.hexdigest() == record["sha256"] else "the library's digest differs from its record's"
+    finally:
+        os.close(handle)
+
+
+def _folders_problem(folder: str, owners: Collection[int], allowed_write_bits: int) -> str | None:
+    """Returns why somebody else could put another file in a library's place, or None.
+
+    The entry's folder, `entries` and the folder of the format are looked at; the store's root and what is above it are
+    checked when the store is opened.
+    """
+    path = folder
+    for _depth in range(3):
+        status = os.lstat(path)
+        whose = "its folder" if path == folder else path
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid not in owners:
+            return f"{whose} is a link, a file, or another user's"
+        if status.st_mode & 0o022 and others_bits(status) & ~allowed_write_bits:
+            return f"{whose} can be written by others (mode {stat.S_IMODE(status.st_mode):o})"
+        path = path.rpartition("/")[0]
+    return None
+
+
+def reset() -> None:
+    """Forgets which entries are loaded: the next load of one opens and registers it again."""
+    by_entry.clear()
+
+
+def loaded_ops() -> dict[str, str]:
+    """Returns the keys of the entries that this process has loaded, each with the name of its op."""
+    return {key: loaded.__name__ for key, (loaded, _) in by_entry.items()}
+
+
+def _replace_lock() -> None:
+    """Replaces the lock in a forked child: the thread that held it is gone, and nobody would release it."""
+    global lock
+    lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_replace_lock)
+
+
+class LoadedOp:
+    """A loaded op: its functions as attributes.
+
+    `path` is the library, `origin` where it came from, `result` its key, unless the op has a function of that name.
+    `__file__` is always the library, and `__entry__` the entry. `help(op)` shows the functions' schemas.
+    """
+
+    def __init__(self, name: str, entry: Entry, find: Callable[[str], Any], names: tuple[str, ...]) -> None:
+        # No name that a function could have: a function would be hidden by it.
+        self.__name__, self.__file__, self.__entry__ = name, entry.library, entry
+        self.__find__, self.__names__ = find, names
+        self.__extended__: dict[str, LoadedOp] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        try:
+            setattr(self, name, function := self.__find__(name))  # the next access finds it without coming here
+        except AttributeError as error:
+            if name not in ENTRY_ATTRIBUTES:
+                importlib.import_module("opforge.tracebacks").explain_missing(error, name, self.__names__)
+                raise
+            return getattr(self.__entry__, ENTRY_ATTRIBUTES[name])
+        return function
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *ENTRY_ATTRIBUTES, *self.__names__})
+
+    def __deepcopy__(self, _: Any) -> LoadedOp:
+        return self  # as a module would be: a model that holds it can be copied
+
+    def __reduce__(self) -> str:
+        problem = f"the op {self.__name__!r} cannot be pickled, because it is a library of this process"
+        raise TypeError(f"{problem}: load it in the process that needs it, and do not pickle it")
+
+    def __repr__(self) -> str:
+        return str(importlib.import_module(REPRESENTATION).op_text(self))
+
+    __doc__ = property(lambda self: importlib.import_module(REPRESENTATION).op_help(self))
+
+
+REPRESENTATION = "opforge.builders.display.representation"  # imported on use: no load needs it
+ENTRY_ATTRIBUTES = {"path": "library", "origin": "origin", "result": "key"}  # of a loaded op -> those of its entry
+
+
+def load(op: str, entry: Entry, signatures: Mapping[str, Any], folders: str) -> LoadedOp | None:
+    """Returns the functions of a library that needs nothing but to be opened and registered.
+
+    None for any other, and for one that cannot be loaded: `opforge.builders.loader` loads it, or says what is wrong.
+    `signatures` are those of plain functions. `folders` are those of its sources, a line `name=path` for each, for its
+    errors.
+    """
+    abi, needs = entry.record["abi"], entry.record["needs"]
+    # A library of the stable ABI needs torch's own libraries, which are in the process once torch is imported.
+    if abi not in (STABLE, PLAIN) or (abi == STABLE and "torch" not in sys.modules):
+        return None
+    typed = signatures if abi == PLAIN else {}
+    with lock:
+        loaded, before = by_entry.get(entry.key, (None, typed))
+        if isinstance(loaded, LoadedOp) and typed == before:
+            return loaded
+        if any(name.startswith(SANITIZERS) for name in needs):
+            return None
+        try:
+            handle = opened_file(entry)
+        except OSError:
+            return None
+        opened = plain(op, entry, handle, typed) if abi == PLAIN else _registered(op, entry, handle, folders)
+        if opened is not None:
+            by_entry[entry.key] = opened, typed
+        return opened
+
+
+def _registered(op: str, entry: Entry, handle: int, folders: str) -> LoadedOp | None:
+    schemas, kernels = described(handle)
+    if kernels or any(name in owner_of for name in names_of(schemas)):
+        return None
+    opened = register(op, entry, handle, schemas, "", folders)
+    return None if isinstance(opened, str) else opened
+
+
+def opened_file(entry: Entry) -> int:
+    """Opens an entry's library and returns its handle. Raises OSError. A ctypes.CDLL would make a class for each."""
+    return _ctypes.dlopen(entry.library, os.RTLD_NOW | os.RTLD_LOCAL)
+
+
+def described(handle: int) -> tuple[list[str], str]:
+    """Returns what a library says of itself: `namespace::schema` for each op, and its kernels' types.
+
+    For a TORCH_LIBRARY block that is its namespace. The types are empty if they are known to fit the schemas.
+    """
+    text: bytes = _DESCRIBE(_ctypes.dlsym(handle, "opforge_describe"))()
+    schemas, _, kernels = text.decode().partition("\f")
+    return schemas.splitlines(), kernels
+
+
+def names_of(schemas: Sequence[str]) -> list[str]:
+    """Returns the public name, namespace::name, of each schema."""
+    return [schema.partition("(")[0].partition(".")[0] for schema in schemas]
+
+
+def call_register(handle: int, suffix: str, folders: str) -> str:
+    """Calls a library's own registration. Returns why it refuses, and then nothing is registered; or an empty text."""
+    problem: bytes | None = _REGISTER(_ctypes.dlsym(handle, REGISTER))(suffix.encode(), os.fsencode(folders))
+    return "" if problem is None else problem.decode(errors="replace") or "it refuses"
+
+
+def register(op: str, entry: Entry, handle: int, schemas: Sequence[str], suffix: str, folders: str) -> LoadedOp | str:
+    """Registers an opened library's ops, with `suffix` behind their namespaces. Returns its functions.
+
+    If it refuses, its reason is returned, and nothing is registered.
+    """
+    if problem := call_register(handle, suffix, folders):
+        return problem
+    # namespace::name, and .overload where there are several
+    heads, qualified = [schema.partition("(")[0] for schema in schemas], names_of(schemas)
+    # Only the first version owns the public name.
+    owners = {name.partition("::")[2]: name.partition("::")[0] + suffix for name in qualified}
+    for name in qualified:
+        owner_of[name] = op
+    namespaces_of[entry.key] = [*dict.fromkeys(owners.values())]
+    tag_compile_caches(entry.key, [head.replace("::", f"{suffix}::", 1) for head in heads])
+    # Read from the schemas: within torch.compile, torch cannot be queried for overloads.
+    overloaded = {name.partition("::")[2].partition(".")[0] for name in heads if "." in name}
+
+    def find(name: str) -> Any:
+        import torch
+
+        if name not in owners:
+            raise AttributeError(f"the op {op!r} has no function {name!r}; it has: {', '.join(owners)}")
+        packet = getattr(getattr(torch.ops, owners[name]), name)
+        return packet if name in overloaded else packet.default
+
+    return LoadedOp(op, entry, find, tuple(owners))
+
+
+def plain(op: str, entry: Entry, handle: int, functions: Mapping[str, Any]) -> LoadedOp:
+    """Returns the plain C functions of an opened library. `functions` are their signatures, by name."""
+    library = ctypes.CDLL(entry.library, handle=handle)
+    names = tuple(entry.record["exports"])
+
+    def find(name: str) -> Any:
+        try:
+            function = library[name]
+        except AttributeError as error:
+            raise AttributeError(f"the op {op!r} has no function {name!r}; it has: {', '.join(names)}") from error
+        if name in functions:
+            function.restype, function.argtypes = functions[name]
+        return function
+
+    return LoadedOp(op, entry, find, names)
+
+
+def python_functions(where: str, op: Any) -> Mapping[str, Any]:
+    """Returns what `where`, a "module:function", returns for a loaded op: more of its functions, by name."""
+    module, _, name = where.partition(":")
+    functions: Mapping[str, Any] = getattr(importlib.import_module(module), name)(op) if where else {}
+    return functions
+
+
+def extended(library: Any, where: str) -> Any:
+    """Returns a loaded library with the functions that `where` adds; see `python_functions`.
+
+    What another builder adds to the same library is in another object. A Python module has them all.
+    """
+    op = library
+    if where and isinstance(library, LoadedOp):
+        other = LoadedOp(library.__name__, library.__entry__, library.__find__, library.__names__)
+        op = library.__extended__.setdefault(where, other)
+    for name, function in python_functions(where, op).items():
+        vars(op).setdefault(name, function)
+    return op
+
+
+def tag_compile_caches(entry: str, names: Iterable[str]) -> None:
+    """Puts ops, by public name or all of a `namespace::`, into the keys of torch.compile's caches, with their entry.
+
+    The tag is composed when torch computes a key: later loads, and a tag that the user sets later, are in it.
+    """
+    defined.setdefault(entry, {}).update(dict.fromkeys(names))
+    config = sys.modules.get("torch.compiler.config")  # which `import torch` imports
+    if config is not None and "cache_key_tag" not in vars(type(config)):
+        kind: Any = type(config)
+
+        def tag(config: Any) -> str:
+            compile_tag: Any = importlib.import_module(COMPILE_TAG)
+            text: str = compile_tag.behind(kind.__getattr__(config, "cache_key_tag"), {**defined}, {**python_fakes})
+            return text
+
+        object.__setattr__(config, "__class__", type(kind.__name__, (kind,), {"cache_key_tag": property(tag)}))

@@ -1,0 +1,378 @@
+"""A remembered look-up: what its name holds, where entries are looked for, and the load of the entry that it led to.
+
+The outcome of a look-up follows from the op's declaration, from environment variables, from the folders that are
+searched and from this machine, which are its name; and from opforge's own code, the compiler and the files that the
+entry was built from, whose stamps are compared. It is remembered *which* entry it was, never that it may be loaded:
+owners, modes and the library's digest are checked at each load.
+
+`load` says no, and nothing more, if anything is unusual. Then `builders/lookup/finder.py` looks the op up in full.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import stat
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import FunctionType, MappingProxyType
+from typing import Any
+
+from opforge import formats, settings, trust
+
+from . import library, machine, memory
+from .library import Entry, LoadedOp
+from .memory import FlatStamps
+
+PASSED_ENV = (
+    "CPATH",
+    "CPLUS_INCLUDE_PATH",
+    "C_INCLUDE_PATH",
+    "LIBRARY_PATH",
+    "LPATH",
+    "LD_RUN_PATH",
+    "COMPILER_PATH",
+    "GCC_EXEC_PREFIX",
+    "GCC_ROOT",
+    "G++_ROOT",
+    "BINUTILS_ROOT",
+    "GNUTARGET",
+    "LDEMULATION",
+    "CCC_OVERRIDE_OPTIONS",
+)
+"""The variables that the host's compilers read. Their values are part of the plan key.
+
+gcc adds the folders of LPATH to those of LIBRARY_PATH, and takes the three of _ROOT for the prefix that it, its headers
+of C++ and its assembler were installed with. The assembler and the linker read GNUTARGET, the linker LDEMULATION.
+
+SOURCE_DATE_EPOCH is none of them: it changes only what __DATE__, __TIME__ and __TIMESTAMP__ in a file stand for.
+"""
+WRAPPER_ENV = ("OMPI_", "OPAL_", "MPICH_", "NIX_", "SPACK_", "CRAY_", "PE_")
+"""Prefixes of the variables that compiler wrappers read. Their values are part of the plan key of a wrapper."""
+_WRAPPER_ENV = tuple(prefix.encode() for prefix in WRAPPER_ENV)
+_BEGINNINGS = frozenset(prefix[:3] for prefix in _WRAPPER_ENV)
+LAUNCHER_ENV = (
+    "OMPI_APP_CTX_",
+    "OMPI_ARGV",
+    "OMPI_COMMAND",
+    "OMPI_COMM_WORLD_",
+    "OMPI_FILE_LOCATION",
+    "OMPI_FIRST_RANKS",
+    "OMPI_MCA_",
+    "OMPI_NUM_APP_CTX",
+    "OMPI_UNIVERSE_SIZE",
+    "OPAL_OUTPUT_",
+    "OPAL_USER_PARAMS_GIVEN",
+    "NIX_BUILD_CORES",
+    "NIX_BUILD_TOP",
+    "NIX_LOG_FD",
+)
+"""Prefixes of those among them that differ from process to process or from build to build, and that no wrapper reads.
+"""
+_LAUNCHER_ENV = tuple(prefix.encode() for prefix in LAUNCHER_ENV)
+PLAN_ENV = ("PATH", "CXX", "CPPFLAGS", "CXXFLAGS", "LDFLAGS", "LANG", *PASSED_ENV)
+"""Every variable that the plan of a host op may depend on."""
+_PLAN_ENV = frozenset(name.encode() for name in PLAN_ENV)
+INTERFACE = 1
+"""The number of what the headers of the root `opforge_abi` compile into a library, and the loader relies on. It rises
+when that changes, fixes included; a test holds the digest of these headers without their comments."""
+PACKAGE_LAYER = "_opforge_ops"
+"""The layer that an installed package carries: this folder below the package's own."""
+LISTED, FETCHED = "descriptions", "fetched"
+"""The folders of a store with the pointers to entries by description; FETCHED for those that came from a remote."""
+UNSIGNED = " (unsigned)"
+"""The end of the origin of an entry that a remote offered without a signature."""
+USE_INTERVAL_NS = 3_600_000_000_000
+"""How long after a noted use of an entry the next one is noted."""
+DEEPSPEED_METHODS = frozenset({"sources", "include_paths", "cxx_args", "nvcc_args", "extra_ldflags", "libraries_args"})
+"""Methods of DeepSpeed's builders, whose results are attributes of an op."""
+FLAG_ENDINGS = ("flags", "flag", "args", "arg", "macros", "include_path")
+"""Endings of methods that may be meant as DeepSpeed's, or as attributes. Others are the author's own helpers."""
+METHODS = (FunctionType, staticmethod, classmethod)
+PLAIN = (str, int, bool, float, type(None))
+NATIVE = ("=native", "@/")
+"""What a flag has in it that selects this machine's processor, or that names a file of flags."""
+Place = tuple[str, Collection[int], int, str]
+"""A folder in which prebuilt entries are looked for: its path, the user ids that its files may belong to, the mode bits
+by which other users may write its libraries, and LISTED or FETCHED."""
+_trusted: dict[tuple[str, frozenset[int]], bool] = {}
+
+
+def reset() -> None:
+    """Forgets which folders are trusted: they are looked at again."""
+    _trusted.clear()
+
+
+def load(builder: Any, base: type) -> tuple[LoadedOp, Entry, str] | None:
+    """Returns an op's functions, its entry, and the root of a store whose limits are due; or None.
+
+    None if nothing is remembered of the builder's declaration, if anything that led there has changed, or if the entry
+    may not be loaded. `base` is the class of which the builder is an instance.
+    """
+    if settings.paranoid() or settings.variable("OPFORGE_LOG"):
+        return None
+    declared = declaration(builder, base)
+    store = _own_store() if declared else None
+    if store is None:
+        return None
+    root, layers, owners = store
+    sources = places(type(builder).__module__.partition(".")[0], root, layers, owners)
+    name = name_of(declared, [root, *[place[0] for place in sources]], False, (), variables())
+    found = recall(name, (root, owners, 0, LISTED), sources)
+    if found is None:
+        return None
+    entry, value = found
+    record = entry.record
+    if entry.origin.endswith(UNSIGNED):
+        return None
+    loaded = library.load(record["op"], entry, builder.signatures, value["roots"])
+    if loaded is None:
+        return None
+    seconds = record.get("seconds")
+    kind = "cached" if entry.origin == "cache" else "prebuilt"
+    count(root, saved=seconds if type(seconds) is float else 0, **{kind: 1})
+    return loaded, entry, root if value["pointer"] and note_use(value["pointer"], time.time_ns()) else ""
+
+
+def recall(
+    name: str,
+    own: Place,
+    sources: Sequence[Place],
+    stamp: Callable[[Iterable[str], int], list[int]] | None = None,
+) -> tuple[Entry, Mapping[str, Any]] | None:
+    """Returns the entry that a look-up led to before, checked, and all that is remembered of it.
+
+    None if anything that led there has changed. `own` is the user's store, `sources` are searched before it.
+    """
+    found = memory.recall(name, stamp)
+    if found is None:
+        return None
+    value, stamps = found
+    try:
+        if any(os.environ.get(variable, "") != text for variable, text in value["variables"]):
+            return None
+        root, owners, bits, _area = sources[value["source"]] if value["source"] >= 0 else own
+        key, number, record = os.path.basename(value["key"]), value["watched"], value["record"]
+        if not library.is_record(record):
+            return None
+        watched = FlatStamps(stamps.paths[:number], stamps.numbers[: 4 * number])
+        entry = Entry(key, f"{root}/{formats.STORE}/entries/{key}", record, value["origin"], watched, value["often"])
+        if library.integrity_problem(entry, owners, allowed_write_bits=bits) is not None:
+            return None
+        return (entry, value) if type(value["pointer"]) is type(value["roots"]) is str else None
+    except memory.UNREADABLE:
+        return None
+
+
+def note_use(pointer: str, now_ns: int) -> bool:
+    """Sets a pointer's time to now, at most once an hour: the least recently used entry is evicted first.
+
+    Returns whether it did. Then the store's limits are due: a store that only has hits would otherwise never be swept.
+    """
+    try:
+        # abs: a time far in the future was set by a wrong clock, and would keep the entry for ever.
+        status = os.lstat(pointer)
+        is_shared = stat.S_ISREG(status.st_mode) and status.st_nlink > 1  # it may be another's file too
+        if abs(now_ns - status.st_mtime_ns) > USE_INTERVAL_NS and not is_shared:
+            os.utime(pointer, follow_symlinks=False)
+            return True
+    except (OSError, ValueError):
+        return False  # a read-only store, a pointer that has just been removed, or a damaged memory
+    return False
+
+
+def count(store: str, **amounts: float) -> None:
+    """Adds to what this process has counted of a store, in memory: on the path of a hit nothing is written.
+
+    It is written when the process ends. What a process has counted that is killed, or ends by os._exit, is lost. Of two
+    threads that count at the same instant, one may be lost.
+    """
+    own = memory.counts.setdefault(store, {})
+    for name, amount in amounts.items():
+        own[name] = own.get(name, 0) + amount
+
+
+@atexit.register
+def _write_counts() -> None:
+    if memory.counts:
+        from . import machine_folder  # no hit needs it
+
+        machine_folder.write_counts()
+
+
+def name_of(
+    declared: object, roots: Sequence[str], exact: bool, programs: Iterable[str], names: Iterable[tuple[bytes, bytes]]
+) -> str:
+    """Returns the name under which the outcome of a look-up is remembered.
+
+    Args:
+        declared: What is requested: an op's `declaration`, or its spec with what it is resolved to here.
+        roots: The folders that are searched: the store, then the layers before it.
+        exact: Whether a layer's entry for a lower CPU level is refused.
+        programs: Those of the toolchain, if it had to be found before.
+        names: The environment variables that the plan may depend on, with their values.
+    """
+    found = machine.package_folder("torch"), machine.python_include()
+    prebuilt = settings.variable("OPFORGE_PREBUILT")
+    parts = formats.LOOKUP, declared, roots, exact, sorted(programs), prebuilt, INTERFACE, found
+    return memory.name_of((*parts, machine.name_parts(), _working_folder()), names)
+
+
+def declaration(builder: Any, base: type) -> str:
+    """Returns a text from which the builder's spec follows, on this machine; empty if it takes more to know the spec.
+
+    It has all attributes as they are declared, and what they refer to. Builders that override a method of `base`, have
+    properties or values of other kinds, or are not for the host's own compiler take the long way.
+    """
+    kind, own = type(builder), vars(base)
+    target, level = builder._requested, machine.level_here()
+    if type(kind) is not type or not level:
+        return ""
+    if target is not None and (target.device != "cpu" or target.arch not in ((), ("native",), (level,))):
+        return ""
+    values: dict[str, Any] = dict(vars(builder))
+    for at in kind.__mro__:
+        if at is not base and at is not object:
+            for name, value in vars(at).items():
+                values.setdefault(name, value)
+    declared = []
+    for name, value in values.items():
+        if name[:2] == "__":
+            if name in ("__getattr__", "__getattribute__"):
+                return ""
+        elif name[0] == "_":
+            if name in own and (name != "_directory" or value):
+                return ""
+        elif type(value) in METHODS:
+            if name in own or name in DEEPSPEED_METHODS or name.endswith(FLAG_ENDINGS):
+                return ""
+        elif name == "signatures":
+            declared.append((name, bool(value)))  # they decide how functions are called, and not what is built
+        elif type(own.get(name)) in (*METHODS, property) or (name in LONG and value) or not _is_plain(value):
+            return ""
+        else:
+            declared.append((name, value))
+    devices = values.get("devices", ("cpu",))
+    if type(devices) not in (tuple, list) or "cpu" not in devices:
+        return ""
+    folders = [os.path.realpath(path) for path in _absolute(values.get("include_dirs", ()))]
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    try:
+        folder = os.path.abspath(os.path.dirname(file)) if file else os.getcwd()
+    except FileNotFoundError:
+        return ""
+    text = repr((kind.__module__, kind.__name__, folder, folders, declared))
+    flags = [text, *map(settings.variable, ("CXX", *settings.USER_FLAGS))]
+    return "" if any(word in part for part in flags for word in NATIVE) else text
+
+
+LONG = frozenset({"architectures", "fakes", "groups", "portable", "requires_torch", "toolchain"})
+"""The attributes with which an op takes the long way, unless they are empty."""
+
+
+def _is_plain(value: Any) -> bool:
+    """Returns whether a value's repr says all of it: strings and numbers, and lists, tuples and dicts of them."""
+    kind = type(value)
+    if kind in PLAIN:
+        return True
+    if kind is dict or kind is MappingProxyType:
+        return all(type(name) is str and _is_plain(part) for name, part in value.items())
+    # A KernelRoot is a named tuple.
+    return (kind is list or issubclass(kind, tuple)) and all(_is_plain(part) for part in value)
+
+
+def _absolute(value: Any) -> list[str]:
+    """Returns the absolute paths in a list, or in lists by device."""
+    if isinstance(value, (dict, MappingProxyType)):
+        return [path for part in value.values() for path in _absolute(part)]
+    return [path for path in value if path[:1] == "/"] if isinstance(value, (list, tuple)) else []
+
+
+def _own_store() -> tuple[str, tuple[str, ...], frozenset[int]] | None:
+    """Returns the user's store, its layers, and who may own what is in them; None if one of them is not trusted."""
+    root, _is_chosen = settings.cache_dir()
+    layers, names = settings.cache_layers(), settings.trusted_owners()
+    user = trust.trusted_ids()
+    owners = trust.trusted_ids(names) if names else user
+    if _is_trusted(root, user) and all(_is_trusted(layer, owners) for layer in layers):
+        return root, layers, owners
+    return None
+
+
+def _is_trusted(folder: str, owners: frozenset[int]) -> bool:
+    if (folder, owners) not in _trusted:
+        _trusted[folder, owners] = trust.folder_problem(folder, owners) is None
+    return _trusted[folder, owners]
+
+
+def places(package: str, root: str, layers: Iterable[str], owners: Collection[int]) -> list[Place]:
+    """Returns where prebuilt entries of a package's op are looked for, in order; none if OPFORGE_PREBUILT forbids it.
+
+    `root` is the user's own store: what was fetched lies there. Raises SettingError.
+    """
+    found = [(layer, owners, 0, LISTED) for layer in layers]
+    found += [*package_places(package, owners), *_installed_places(owners)]
+    if os.access(f"{root}/{formats.STORE}/{FETCHED}", os.F_OK):
+        found.append((root, owners, 0, FETCHED))
+    return found if found and settings.prebuilt() != "ignore" else []
+
+
+def package_places(package: str, owners: Collection[int]) -> list[Place]:
+    """Returns the layers inside an imported package; none if it carries no ops, or is no package."""
+    found: list[Place] = []
+    for folder in getattr(sys.modules.get(package), "__path__", ()):
+        root = f"{folder}/{PACKAGE_LAYER}"
+        if os.access(root, os.F_OK):
+            # Whoever can write the package's code is trusted with its libraries: that code is running already.
+            status = os.stat(folder)
+            bits = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+            found.append((root, {*owners, status.st_uid}, bits, LISTED))
+    return found
+
+
+def _installed_places(owners: Collection[int]) -> list[Place]:
+    """Returns the folders of installed kernel packages that hold libraries, but for those that others could change."""
+    return [
+        (root, owners, 0, LISTED)
+        for root, _scope in settings.kernel_folders()
+        if os.access(f"{root}/{formats.STORE}/{LISTED}", os.F_OK) and trust.folder_problem(root, owners) is None
+    ]
+
+
+def variables(more: Iterable[str] = ()) -> list[tuple[bytes, bytes]]:
+    """Returns the variables that a plan may depend on and that are set, with their values, sorted by name.
+
+    `more` are those of a toolchain that is not the host's own.
+    """
+    further = [name.encode() for name in (*more, *settings.compiler_variables())]
+    names = {*_PLAN_ENV, *further} if further else _PLAN_ENV
+    environment = settings.environment()
+    set_here = [name for name in environment if name in names or (name[:3] in _BEGINNINGS and _is_wrappers(name))]
+    return [(name, environment[name]) for name in sorted(set_here)]
+
+
+def wrapper_variables() -> list[str]:
+    """Returns the names of the variables that are set and that a compiler wrapper may read, sorted."""
+    return sorted(os.fsdecode(name) for name in settings.environment() if _is_wrappers(name))
+
+
+def is_wrappers(name: str) -> bool:
+    """Returns whether a compiler wrapper may read this variable."""
+    return _is_wrappers(os.fsencode(name))
+
+
+def _is_wrappers(name: bytes) -> bool:
+    return name.startswith(_WRAPPER_ENV) and not name.startswith(_LAUNCHER_ENV)
+
+
+def _working_folder() -> str:
+    """Returns the working folder, if PATH or CXX is relative to it; otherwise, or if it has been removed, empty."""
+    starts = ":" + (settings.variable("PATH") or os.defpath)
+    compiler = settings.variable("CXX")
+    if "/" in compiler:
+        starts += ":" + compiler
+    try:
+        return "" if starts.count(":") == starts.count(":/") else os.getcwd()
+    except FileNotFoundError:
+        return ""  # and nothing is found in it

@@ -1,0 +1,246 @@
+"""Writes what one user's processes on one machine remember: see `memory.py`. A hit does not import it.
+
+CACHE/opforge/machine/ID/lookups/NAME.json    what is remembered; also the releases of kernel packages: see
+                                              packages/registry/fetched.py
+CACHE/opforge/machine/ID/counts*              how often something was stored: see cache/maintenance/counts.py
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import stat
+import time
+
+from opforge import formats, settings
+
+from . import memory
+from .memory import LOOKUPS as LOOKUPS
+from .memory import FlatStamps, read_file
+from .memory import folders as folders
+from .memory import is_private as is_private
+from .memory import kept_folders as kept_folders
+from .memory import reset as reset
+
+MAX_LOOKUPS = 4096
+"""How many look-ups are remembered. Above that the older half is removed."""
+MAX_UNUSED_SECONDS = 90 * 24 * 3600.0
+"""How long the memory of a machine that adds nothing to it is kept: each container may be a machine of its own."""
+COUNTS = "counts"
+"""The file to which each process appends what it has counted, when it ends."""
+MAX_COUNTS_BYTES = 256 << 10
+"""The length of that file above which its lines are added up: see maintenance/counts.py. At 16 times that nothing more
+is counted."""
+
+
+def can_remember() -> bool:
+    """Returns whether anything can be remembered here: a container may have no folder that can be written."""
+    return any(can_write(f"{folder}/{LOOKUPS}") for folder in folders())
+
+
+def is_in_use() -> bool:
+    """Returns whether anything is remembered already, or there is a store. Otherwise only a build makes a folder."""
+    return bool(kept_folders()) or os.path.isdir(settings.cache_dir()[0])
+
+
+def remember(name: str, watched: FlatStamps, value: object, at_ns: int, links: int = 0) -> bool:
+    """Remembers a value under a name as long as the stamps are the same. Returns whether it could be.
+
+    Args:
+        name: A digest of what decides the value and has no stamp: see `memory.name_of`.
+        watched: The files that it follows from. The stamps were taken before the value was found.
+        value: The value, as JSON has it.
+        at_ns: When the stamps were taken. Nothing is remembered of a file that had just been changed.
+        links: Of so many of the first paths a link is not followed.
+    """
+    if watched.is_racy(at_ns):
+        return False
+    content = {"format": formats.MEMORY, "name": name, "paths": [*watched.paths], "links": links}
+    return keep(name, json.dumps({**content, "stamps": memory.digest_of(watched.numbers), "value": value}).encode())
+
+
+def recall(name: str) -> object:
+    """Returns the JSON value that `keep` wrote under this name; None if there is none. Raises ValueError."""
+    for folder in kept_folders():
+        try:
+            return json.loads(read_file(f"{folder}/{name}.json", memory.MAX_BYTES))
+        except OSError:
+            continue
+    return None
+
+
+def keep(name: str, value: bytes) -> bool:
+    """Writes a value, JSON text, under this name. Returns whether it could be written anywhere."""
+    for folder in folders():
+        lookups = f"{folder}/{LOOKUPS}"
+        try:
+            if os.path.islink(os.path.dirname(folder)) or os.path.islink(folder):
+                continue  # what is written there would lie elsewhere
+            make_folder(lookups)
+            if not is_private(lookups):
+                continue
+            write_file(f"{lookups}/{name}.json", value)
+        except OSError:
+            continue
+        _bound(lookups)
+        return True
+    return False
+
+
+def _bound(folder: str) -> None:
+    """Removes the older half of the memory if there are too many."""
+    try:
+        names = os.listdir(folder)
+        if len(names) <= MAX_LOOKUPS:
+            return
+        paths = sorted((os.path.join(folder, name) for name in names), key=lambda path: os.lstat(path).st_mtime_ns)
+        for path in paths[: len(paths) // 2]:
+            os.unlink(path)
+    except OSError:
+        return  # another process does the same
+
+
+def remove_unused() -> None:
+    """Removes the folders of machines that have remembered nothing for a long time, this one's excepted."""
+    for folder in folders():
+        machines = os.path.dirname(folder)
+        try:
+            names = os.listdir(machines) if is_private(machines) else []
+        except OSError:
+            continue  # there is none yet
+        now = now_in(machines) if names else 0.0
+        for name in names:
+            lookups = os.path.join(machines, name, LOOKUPS)
+            try:
+                is_unused = now - os.lstat(lookups).st_mtime > MAX_UNUSED_SECONDS
+            except OSError:
+                continue  # not a machine's
+            if is_unused and name != os.path.basename(folder) and not os.path.islink(os.path.dirname(lookups)):
+                shutil.rmtree(lookups, ignore_errors=True)
+                try:
+                    for file in os.listdir(os.path.dirname(lookups)):
+                        if file.partition(".")[0] == COUNTS:
+                            os.unlink(os.path.join(os.path.dirname(lookups), file))
+                    os.rmdir(os.path.dirname(lookups))
+                except OSError:
+                    continue  # it holds something else
+
+
+def write_counts() -> None:
+    """Appends what this process has counted, in one write: lines of several processes do not mix.
+
+    Where nothing can be written, it is lost.
+    """
+    counts, now = dict(memory.counts), int(time.time())
+    memory.counts.clear()
+    lines = "".join(f"{json.dumps([now, store, amounts])}\n" for store, amounts in counts.items())
+    for folder in folders() if lines else ():
+        try:
+            if os.path.islink(os.path.dirname(folder)):
+                continue
+            make_folder(folder)
+            if not is_private(folder):
+                continue
+            handle = open_to_append(f"{folder}/{COUNTS}", os.O_CREAT)
+        except OSError:
+            continue
+        try:
+            if os.fstat(handle).st_size < 16 * MAX_COUNTS_BYTES:
+                os.write(handle, lines.encode())
+        except OSError:
+            continue
+        finally:
+            os.close(handle)
+        return
+
+
+def make_folder(path: str) -> None:
+    """Makes a folder and its parents for this user alone, whatever the umask.
+
+    Raises OSError, also if the folder is a link: what is then written to it would lie outside of the store.
+    """
+    if os.path.islink(path):
+        raise OSError(errno.ENOTDIR, "Is a symbolic link", path)
+    missing = []
+    while path and not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for folder in reversed(missing):  # os.makedirs would apply the mode to the last folder only
+        try:
+            os.mkdir(folder, 0o700)
+            if os.stat(folder).st_mode & 0o700 != 0o700:
+                os.chmod(folder, 0o700)  # a umask such as 0277 denies it to its owner
+        except FileExistsError:
+            if not os.path.isdir(folder):
+                raise
+
+
+def can_write(folder: str) -> bool:
+    """Returns whether this process may make files in a folder, or may make the folder if it is missing."""
+    while not os.path.exists(folder):
+        folder = os.path.dirname(folder)
+    effective = os.access in os.supports_effective_ids
+    return os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK, effective_ids=effective)
+
+
+def temp_path(path: str) -> str:
+    """Returns a path beside `path` that nothing else uses, for writing it before a rename."""
+    return f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
+
+
+def write_file(path: str, data: bytes, mode: int = 0o600) -> None:
+    """Writes a whole file by one rename, by default readable by this user alone. No reader ever sees a part of it."""
+    temporary = temp_path(path)
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            if mode != 0o600 or os.fstat(handle).st_mode & 0o600 != 0o600:
+                os.fchmod(handle, mode)  # whatever the umask
+            left = memoryview(data)
+            while left:
+                left = left[os.write(handle, left) :]
+        finally:
+            os.close(handle)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def open_to_append(path: str, flags: int = 0) -> int:
+    """Opens a file of the store for appending, and returns the descriptor; with os.O_CREAT as `flags` it is made.
+
+    Raises OSError, also for a link, a pipe or a device in the file's place, and for a file that has a second name: what
+    is written would change another's file.
+    """
+    own = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    handle = os.open(path, own | flags, 0o600)
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode) or is_shared(status):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "Is not a regular file with one name", path)
+    return handle
+
+
+def now_in(folder: str) -> float:
+    """Returns the seconds since the epoch by the clock that sets the times of files in a folder.
+
+    On a network file system that is the server's clock. The times of its files cannot be compared with this machine's.
+    """
+    path = temp_path(os.path.join(folder, "clock"))
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            return os.fstat(handle).st_mtime
+        finally:
+            os.close(handle)
+            os.unlink(path)
+    except OSError:
+        return time.time()  # read-only: nothing can be removed there either
+
+
+def is_shared(status: os.stat_result) -> bool:
+    """Returns whether a file has a second name, which may lie outside of the store: it must not be changed in place."""
+    return stat.S_ISREG(status.st_mode) and status.st_nlink > 1

@@ -1,0 +1,202 @@
+"""One memory: a value that is right as long as the stamps of the files that it follows from are the same.
+
+    CACHE/opforge/machine/ID/lookups/NAME.json     CACHE is $XDG_CACHE_HOME, by default ~/.cache
+
+It is kept for one user and one machine, beside the stores and not in one: a store that was copied, baked into an image
+or mounted read-only has the same contents everywhere, but each machine has stamps of its own. If that folder cannot be
+written, $XDG_RUNTIME_DIR is used. NAME is a digest of everything that decides the value and has no stamp. The file has
+the paths, one digest of their stamps, and the value. Everything may be removed at any time: what is not remembered is
+found out again. `machine_folder.py` writes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import marshal
+import os
+import stat
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from opforge import formats, settings
+
+ABSENT = (-1, -1, -1, -1)
+"""The stamp of a path at which there is nothing."""
+PathStamp = tuple[str, tuple[int, ...]]
+"""A path with its stamp; the stamp is ABSENT if there is nothing."""
+RACY_NS = 2_000_000_000
+"""How long before its stamp was taken a file must have been modified for the stamp to be trusted."""
+SECOND_NS = 1_000_000_000
+"""Only an image's files, and those of coarse file systems, are changed at whole seconds."""
+MACHINE, LOOKUPS = "machine", "lookups"
+MAX_BYTES = 8 << 20
+"""No JSON file is larger. In memory, the values of damaged JSON take up to 25 times as much."""
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, OverflowError)
+"""What reading a damaged file and using its fields can raise: others may have written to the file."""
+_machine_id = ""
+counts: dict[str, dict[str, float]] = {}
+"""What this process has counted, by store, and not written yet."""
+os.register_at_fork(after_in_child=counts.clear)  # the parent writes them
+
+
+class FlatStamps:
+    """Paths and their stamps, four numbers a path: size, times of the last modification and change, and inode."""
+
+    __slots__ = ("numbers", "paths")
+
+    def __init__(self, paths: Sequence[str] = (), numbers: Sequence[int] = ()) -> None:
+        self.paths, self.numbers = paths, numbers
+
+    @classmethod
+    def of(cls, stamps: Iterable[PathStamp]) -> FlatStamps:
+        """Returns the same stamps from pairs."""
+        pairs = list(stamps)
+        return cls([path for path, _stamp in pairs], [number for _path, stamp in pairs for number in stamp])
+
+    def pairs(self) -> list[PathStamp]:
+        """Returns each path with its stamp."""
+        return [(path, tuple(self.numbers[4 * at : 4 * at + 4])) for at, path in enumerate(self.paths)]
+
+    def is_racy(self, at_ns: int) -> bool:
+        """Returns whether a file was modified later than two seconds before `at_ns`, when the stamps were taken.
+
+        A second change within one tick of a coarse clock would not change such a stamp. (git's index has the same rule,
+        and calls such a file racily clean.)
+        """
+        return max((*self.numbers[1::4], *self.numbers[2::4]), default=0) > at_ns - RACY_NS
+
+
+def stamps_of(paths: Iterable[str], links: int = 0) -> list[int]:
+    """Returns the stamps of many paths in one flat list, four numbers a path: ABSENT if there is nothing.
+
+    Of the first `links` paths a link is not followed: it is compared itself.
+    """
+    stamps: list[int] = []
+    mounts: dict[int, int] = {}
+    take = os.lstat if links else os.stat
+    for path in paths:
+        try:
+            status = take(path)
+        except (OSError, ValueError):
+            stamps += ABSENT
+        else:
+            changed = status.st_ctime_ns
+            inode = status.st_ino if changed % SECOND_NS else image_inode(path, status, mounts)
+            stamps += (status.st_size, status.st_mtime_ns, changed, inode)
+        if links:
+            links -= 1
+            if not links:
+                take = os.stat
+    return stamps
+
+
+def image_inode(path: str, status: os.stat_result, mounts: dict[int, int] | None = None) -> int:
+    """Returns the last number of the stamp of a file that was changed at a whole second."""
+    from opforge.file_systems.images import inode  # no hit needs it, unless files may be an image's
+
+    return inode(path, status, mounts)
+
+
+def digest_of(stamps: Sequence[int]) -> str:
+    """Returns a digest of stamps. As JSON, two hundred numbers would take as long to parse as all else that is kept."""
+    return hashlib.sha256(marshal.dumps([*stamps], 2)).hexdigest()
+
+
+def name_of(parts: object, variables: Iterable[tuple[bytes, bytes]] = ()) -> str:
+    """Returns the name of a value that these parts and variables decide, besides the files that have stamps.
+
+    Parts are strings, numbers, and lists of them: these have one repr, in a third of the time of canonical JSON.
+    """
+    text = repr(parts).encode("utf-8", "surrogateescape")
+    return hashlib.sha256(b"\0".join([text, *map(b"=".join, variables)])).hexdigest()[:32]
+
+
+def recall(name: str, stamp: Callable[[Iterable[str], int], list[int]] | None = None) -> tuple[Any, FlatStamps] | None:
+    """Returns the value that is remembered under a name, and the stamps of the files that it follows from.
+
+    None if there is none, or if one of the files has changed. What the value holds may have been damaged. `stamp` takes
+    the stamps, by default `stamps_of`.
+    """
+    for folder in kept_folders():
+        try:
+            memory = json.loads(read_file(f"{folder}/{name}.json", MAX_BYTES, is_private=True))
+        except OSError:
+            continue
+        except (ValueError, RecursionError):
+            return None
+        try:
+            if memory["format"] != formats.MEMORY or memory["name"] != name:
+                return None
+            paths = memory["paths"]
+            numbers = (stamp or stamps_of)(paths, memory["links"])
+            return (memory["value"], FlatStamps(paths, numbers)) if digest_of(numbers) == memory["stamps"] else None
+        except UNREADABLE:
+            return None
+    return None
+
+
+def folders() -> list[str]:
+    """Returns the folders that may hold this machine's memory, the preferred one first. They need not exist."""
+    bases = [settings.user_folder("XDG_CACHE_HOME", ".cache"), settings.variable("XDG_RUNTIME_DIR")]
+    return [f"{base}/opforge/{MACHINE}/{_id()}" for base in bases if base[:1] == "/"]
+
+
+def _id() -> str:
+    """Returns the machine's id: that of systemd or D-Bus, otherwise the host's name."""
+    global _machine_id
+    if not _machine_id:
+        for path in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
+            try:
+                _machine_id = read_file(path, 4096).decode("ascii").strip()[:64]
+            except (OSError, ValueError):
+                continue
+            if _machine_id.isalnum():
+                return _machine_id
+        _machine_id = os.uname().nodename.replace("/", "_") or "unknown"
+    return _machine_id
+
+
+def reset() -> None:
+    """Forgets this machine's name, and what was counted."""
+    global _machine_id
+    _machine_id = ""
+    counts.clear()
+
+
+def kept_folders() -> list[str]:
+    """Returns the folders in which something is remembered already, and that only this user can have written."""
+    kept = []
+    for folder in folders():
+        lookups = f"{folder}/{LOOKUPS}"
+        try:
+            if is_private(lookups):
+                kept.append(lookups)
+        except OSError:
+            continue
+    return kept
+
+
+def is_private(folder: str) -> bool:
+    """Returns whether a folder is this user's and nobody else can write it: what it holds was written by opforge."""
+    status = os.lstat(folder)
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
+
+
+def read_file(path: str, max_bytes: int, is_private: bool = False) -> bytes:
+    """Returns the bytes of a file of opforge's. Raises OSError, or ValueError for what opforge cannot have written.
+
+    Anything may have been put in the file's place. A pipe does not block, a device or a huge sparse file is not read.
+    With `is_private` it must be the user's, no link, and nobody else may write it.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    handle = os.open(path, flags | os.O_NOFOLLOW if is_private else flags)
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > max_bytes:
+            raise ValueError(f"{path} is not a regular file of at most {max_bytes} bytes")
+        if is_private and (status.st_uid != os.geteuid() or status.st_mode & 0o022):
+            raise ValueError(f"{path} can be written by others")
+        return os.read(handle, status.st_size)
+    finally:
+        os.close(handle)

@@ -1,0 +1,151 @@
+"""The text that an op's declaration is remembered by: what changes the spec changes it, or there is none."""
+
+from __future__ import annotations
+
+import os
+import types
+
+import pytest
+from support import sample_ops
+
+from opforge import OpBuilder
+from opforge.accelerator.target import Target
+from opforge.builders.spec.kernel_roots import KernelRoot
+from opforge.builders.spec.op_spec import OpSpec
+from opforge.lazy import cached_property
+from opforge.warm import lookup, machine
+
+VALUES = {
+    "abi": "torch",
+    "debug": True,
+    "define_macros": [("X", "1")],
+    "devices": ("cpu", "cuda"),
+    "extra_compile_args": {"cxx": ["-O1"]},
+    "extra_link_args": ["-s"],
+    "folder": "/tmp",
+    "include_dirs": ["include"],
+    "kernel_roots": [KernelRoot("mine", "/tmp")],
+    "libraries": ["m"],
+    "name": "another",
+    "python_functions": "module:function",
+    "sanitize": "address",
+    "signatures": {"value": (None, [])},
+    "sources": ["another.cpp"],
+    "torch_target": "2.11",
+    "version": "2",
+}
+"""Another value of each attribute that the text has."""
+ATTRIBUTES = sorted(name for name in OpBuilder.__annotations__ if name not in ("trace", "_directory"))
+
+
+def text_of(builder):
+    return lookup.declaration(builder, OpBuilder)
+
+
+@pytest.fixture
+def builder(tmp_path):
+    """A builder whose declaration has a text."""
+    builder = sample_ops.builder_class(tmp_path, "op", abi="c")()
+    assert text_of(builder)
+    return builder
+
+
+@pytest.mark.parametrize("place", ["class", "instance"])
+@pytest.mark.parametrize("name", [*ATTRIBUTES, "debug", "sanitize"])
+def test_every_attribute_changes_the_text_or_leaves_none(builder, name, place):
+    before = text_of(builder)
+    if name in lookup.LONG:
+        setattr(type(builder) if place == "class" else builder, name, ["anything"])
+        assert text_of(builder) == ""
+    elif place == "class" and name in ("debug", "sanitize"):
+        assert name in vars(builder), "the instance has its own"
+    else:
+        setattr(type(builder) if place == "class" else builder, name, VALUES[name])
+        assert text_of(builder) not in ("", before)
+
+
+def test_portable_ops_take_the_long_way(builder):
+    assert text_of(type(builder)(portable=True)) == ""
+
+
+@pytest.mark.parametrize(
+    ("target", "has_text"),
+    [
+        (None, True),
+        (Target("cpu"), True),
+        (Target("cpu", ("native",)), True),
+        (Target("cpu", (machine.level_here(),)), True),
+        (Target("cpu", ("x86-64",)), machine.level_here() == "x86-64"),
+        (Target("cuda"), False),
+    ],
+    ids=str,
+)
+def test_only_the_hosts_own_target_has_a_text(builder, target, has_text):
+    assert bool(text_of(type(builder)(target))) is has_text
+
+
+OTHER_KINDS = {
+    "a method of OpBuilder": {"spec": lambda self: OpBuilder.spec(self)},
+    "the gate": {"gate": lambda self, capabilities: ()},
+    "a private method of OpBuilder": {"_bind": lambda self, library: library},
+    "a store of its own": {"_directory": "/tmp"},
+    "a method of DeepSpeed's": {"cxx_args": lambda self: ["-O1"]},
+    "what may be one": {"link_flags": lambda self: ["-O1"]},
+    "a property": {"sources": property(lambda self: ["op.cpp"])},
+    "a property of another name": {"helper": property(lambda self: 1)},
+    "a cached property": {"helper": cached_property(lambda self: 1)},
+    "a path": {"include_dirs": [types.SimpleNamespace(__fspath__=lambda: "/tmp")]},
+    "an object": {"helper": object()},
+    "any attribute": {"__getattr__": lambda self, name: None},
+    "flags for this processor": {"extra_compile_args": ["-march=native"]},
+    "a file of flags": {"extra_compile_args": ["@/tmp/flags"]},
+    "no device of the host": {"devices": ["cuda"]},
+    "a text of devices": {"devices": "cpu"},
+}
+
+
+@pytest.mark.parametrize("attributes", OTHER_KINDS.values(), ids=OTHER_KINDS)
+def test_what_a_text_does_not_say_takes_the_long_way(builder, attributes):
+    kind = type("Derived", (type(builder),), {**attributes, "__module__": type(builder).__module__})
+    assert text_of(kind()) == ""
+
+
+def test_helpers_of_the_author_do_not_change_the_way(builder):
+    attributes = {"_private": object(), "helper": lambda self: 1, "made": classmethod(lambda cls: 1), "text": "x"}
+    kind = type("Derived", (type(builder),), {**attributes, "__module__": type(builder).__module__})
+    assert text_of(kind())
+
+
+def test_flags_of_the_environment_that_are_for_this_processor_take_the_long_way(builder, monkeypatch):
+    monkeypatch.setenv("CXXFLAGS", "-march=native")
+    assert text_of(builder) == ""
+
+
+def test_an_include_folder_behind_a_link_is_known_by_what_it_leads_to(builder, tmp_path):
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    link = tmp_path / "link"
+    texts = []
+    for name in ("first", "second"):
+        os.symlink(tmp_path / name, tmp_path / "new")
+        os.replace(tmp_path / "new", link)
+        for value in ([str(link)], {"cpu": [str(link)]}):
+            type(builder).include_dirs = value
+            texts.append(text_of(builder))
+    assert len({*texts}) == 4 and "" not in texts
+
+
+def test_equal_classes_in_two_folders_are_two_ops(builder, tmp_path):
+    (tmp_path / "other").mkdir()
+    other = sample_ops.builder_class(tmp_path / "other", "op", abi="c")()
+    assert text_of(other) not in ("", text_of(builder))
+
+
+def test_every_field_of_a_spec_follows_from_the_text():
+    """A new field of a spec needs a look at `declaration`, and then a line here."""
+    assert {*OpSpec._fields} == {
+        *("name", "builder", "package", "version", "abi", "target", "devices", "torch_target", "sources"),
+        *("include_dirs", "defines", "cxx_flags", "device_flags", "link_flags", "libraries", "roots", "debug"),
+        *("sanitize", "portable", "sysroot", "toolchain", "kernels", "extension_libraries", "groups", "own_arch"),
+        "requires_torch",
+    }
