@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from opforge import formats
 from opforge.cache.filesystem.disk import ABSENT, FlatStamps, PathStamp
-from opforge.cache.filesystem.files import MAX_RECORD_BYTES, read_file, read_json
+from opforge.cache.filesystem.files import MAX_RECORD_BYTES, read_file
 from opforge.cache.layout import entry_name
 from opforge.trust import others_bits
 
@@ -95,11 +95,13 @@ class Entry(NamedTuple):
         return f"{self.folder}/{self.record['file']}"
 
     def build(self) -> dict[str, Any]:
-        """Returns how it was built. Raises OSError or ValueError if that is not known, as in a layer."""
-        data = read_json(os.path.join(self.folder, BUILD))
-        if not isinstance(data, dict):
-            raise ValueError(f"{BUILD} is not an object")
-        return data
+        """Returns how it was built. Raises OSError or FormatError if that is not known, as in a layer."""
+        from opforge.cache import schema  # not on the path of a hit
+
+        from .schemas import BUILD as DECLARED
+
+        value: dict[str, Any] = schema.read(os.path.join(self.folder, BUILD), DECLARED)
+        return value
 
 
 def is_record(record: Any) -> bool:
