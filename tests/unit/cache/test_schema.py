@@ -46,7 +46,10 @@ GOOD = {
         ({"items": [{"name": "a", "size": 10}]}, "'items[0].size' is 10: expected a whole number from 1 to 9"),
         ({"items": [{"name": "a", "size": True}]}, "'items[0].size' is True: expected a whole number from 1 to 9"),
         ({"items": [{"name": "a", "size": 1.0}]}, "'items[0].size' is 1.0: expected a whole number from 1 to 9"),
-        ({"items": [{"name": "a", "size": 1, "wy": ""}]}, "'items[0].wy' is not a field that is read; did you mean 'why'?"),
+        (
+            {"items": [{"name": "a", "size": 1, "wy": ""}]},
+            "'items[0].wy' is not a field that is read; did you mean 'why'?",
+        ),
         ({"tabel": {}}, "'tabel' is not a field that is read; did you mean 'table'?"),
         ({"table": {"x": "a"}}, "'table.x' is 'a': expected 64 hex digits"),
         ({"table": {"x" * 6: ""}}, "'table (a name in it)' is 'xxxxxx': expected at most 5 printable characters"),
