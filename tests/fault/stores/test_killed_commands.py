@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import sys
 import time
+import traceback
 
 import pytest
 
@@ -28,8 +30,11 @@ pytestmark = [
 ]
 
 
-def forked(work):
-    """Runs work in a child process; returns its id. The child ends without running anything of pytest."""
+def forked(work, errors=None):
+    """Runs work in a child process; returns its id. The child ends without running anything of pytest.
+
+    What it raises is appended to the file `errors`.
+    """
     child = os.fork()
     if child:
         return child
@@ -37,6 +42,10 @@ def forked(work):
     try:
         work()
         code = 0
+    except BaseException:
+        if errors is not None:
+            with errors.open("a") as file:
+                traceback.print_exc(file=file)
     finally:
         os._exit(code)
 
@@ -56,6 +65,9 @@ class Acts:
 
     def publish(self):
         self.shop.publish()
+
+    def publish_again(self):
+        self.shop.publish_again()
 
     def withdraw(self):
         self.shop.withdraw()
@@ -108,3 +120,21 @@ def test_what_was_killed_harms_nothing_and_is_done_again(shop, act):
     named = {listed.name for listed in shop.store.list("v1/blobs/")}
     assert named == {listed.name for listed in acts.mirror.list("v1/blobs/")} or act == "copy"
     assert not [listed.name for listed in shop.store.list("v1/removals/")], "no removal is left half done"
+
+
+def test_whoever_collects_while_others_publish_removes_nothing_of_theirs(shop):
+    """What is published again lies in the store already, old and named by nothing, when the collection begins."""
+    acts, seed = Acts(shop), random.randrange(10**6)
+    chance = random.Random(seed)
+    topics_folder, errors = shop.folder / "v1" / "topics", shop.scratch / "errors"
+    for _number in range(100 if LONG else 4):  # 300 for the three kinds
+        shutil.rmtree(topics_folder)  # now nothing names the blobs and the statements
+        children = []
+        for act in (acts.collect, acts.publish_again, acts.publish_again):
+            children.append(forked(act, errors))
+            time.sleep(chance.uniform(0, 0.02))
+        for child in children:
+            os.waitpid(child, 0)
+        assert not errors.exists(), f"seed {seed}: {errors.read_text()}"
+        assert problems(shop) == [], f"seed {seed}"
+        assert shop.take() in shop.genuine, f"seed {seed}"

@@ -73,6 +73,8 @@ class OpShop(Shop):
         """Publishes the op again."""
         self.nodes.push(self.entry)
 
+    publish_again = publish
+
     def withdraw(self):
         """Revokes another entry: the list of the key is written anew."""
         from opforge.remote import revocation
@@ -106,7 +108,14 @@ class PackageShop(Shop):
         number = next(self._numbers)
         text = f"VALUE = {number}\n"
         self.genuine.add(text.encode())
-        self.registry.publish(number=str(number), text=text)
+        self.last = self.registry.packed(number=str(number), text=text)
+        self.publish_again()
+
+    def publish_again(self):
+        """Publishes the newest version, whatever the store has of it."""
+        from opforge.packages.registry import publish
+
+        publish.publish(self.store, self.last, keys.signer("ci"))
 
     def withdraw(self):
         """Yanks the first version, or takes that back."""
@@ -144,7 +153,12 @@ class NoteShop(Shop):
         """Publishes the next note."""
         number = next(self._numbers)
         self.genuine.add(b"note %d" % number)
-        note_kind.publish(self.store, "greetings", number, b"note %d" % number, keys.signer("ci"))
+        self.last = number
+        self.publish_again()
+
+    def publish_again(self):
+        """Publishes the newest note, whatever the store has of it."""
+        note_kind.publish(self.store, "greetings", self.last, b"note %d" % self.last, keys.signer("ci"))
 
     def withdraw(self):
         """Withdraws the first note, with another reason each time."""

@@ -35,6 +35,7 @@ from opforge.remote.tuf import roots
 metadata = pytest.importorskip("opforge.remote.tuf.metadata", reason="needs pip install 'opforge[tuf]'")
 LONG = bool(os.environ.get("OPFORGE_LONG_TESTS"))
 HISTORIES = int(os.environ.get("HISTORIES", "200" if LONG else "5"))
+WHO = st.sampled_from([("one",), ("two",), ("one", "two")])
 VERSIONS, NAME, GROUPS = 6, "acme/plain", ("topics", "statements", "tuf", "blobs")
 INDEX = topics.name_of("package", NAME)
 
@@ -148,16 +149,17 @@ class Histories(RuleBasedStateMachine):
             self.withdrawn[number] = True
             self.changed()
 
-    @rule(choice=st.integers(0, 20))
-    def copy(self, choice):
+    @rule(choice=st.integers(0, 20), who=WHO)
+    def copy(self, choice, who):
         """The mirror has all files of one state; 0 is the newest."""
         shutil.rmtree(self.mirror_path)
         number = len(self.states) - 1 - choice % len(self.states)
         shutil.copytree(self.states[number].folder, self.mirror_path)
         self.is_honest = number == len(self.states) - 1
+        self.look(who)
 
-    @rule(choice=st.integers(0, 20), group=st.sampled_from(GROUPS), is_added=st.booleans())
-    def mix(self, choice, group, is_added):
+    @rule(choice=st.integers(0, 20), group=st.sampled_from(GROUPS), is_added=st.booleans(), who=WHO)
+    def mix(self, choice, group, is_added, who):
         """The mirror takes one group of files from another state, beside those that it has or in place of them."""
         target = self.mirror_path / "v1" / group
         if not is_added:
@@ -166,9 +168,10 @@ class Histories(RuleBasedStateMachine):
         if source.exists():
             shutil.copytree(source, target, dirs_exist_ok=True)
         self.is_honest = False
+        self.look(who)
 
-    @rule(label=st.integers(1, VERSIONS + 2), choice=st.integers(0, 20), sequence=st.integers(0, 99))
-    def forge(self, label, choice, sequence):
+    @rule(label=st.integers(1, VERSIONS + 2), choice=st.integers(0, 20), sequence=st.integers(0, 99), who=WHO)
+    def forge(self, label, choice, sequence, who):
         """Who can write in the mirror names a release by another version, in a state of his own."""
         listed = json.loads((self.states[choice % len(self.states)].folder / INDEX).read_bytes())["statements"]
         digest = sorted(listed.values(), key=str)[choice % len(listed)]["digest"]
@@ -177,15 +180,22 @@ class Histories(RuleBasedStateMachine):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(index.Index(NAME, sequence, releases).listing().data())
         self.is_honest = self.is_honest and self.has_root  # what nobody has signed counts for nothing there
+        self.look(who)
 
     @rule(client=st.sampled_from(["one", "two"]), names=st.sampled_from(["ab", "a", "b", ""]))
     def change_trust(self, client, names):
         self.enter(client)
         self.trust(client, {*names})
+        self.look([client])
 
-    @rule(client=st.sampled_from(["one", "two"]))
-    def look(self, client):
-        self.enter(client)
+    def look(self, who):
+        """Lets clients look at what the mirror has."""
+        for client in who:
+            self.enter(client)
+            self.check(client)
+
+    def check(self, client):
+        """Compares what a client accepts with the model."""
         newest = self.states[-1]
         try:
             verified = selection.choose(NAME, version.ANY, selection.sources([self.url])).verified
