@@ -99,7 +99,6 @@ class Histories(RuleBasedStateMachine):
             self.trust(client, {"a", "b"})
             if self.root:
                 roots.trust(self.url, self.root)
-        self.is_honest = False
         self.publish("a")
 
     def teardown(self):
@@ -122,6 +121,7 @@ class Histories(RuleBasedStateMachine):
         shutil.copytree(self.origin_path, folder)
         sequence = json.loads((folder / INDEX).read_bytes())["sequence"]
         self.states.append(State(folder, sequence, {**self.withdrawn}))
+        self.is_honest = False  # what the mirror has is not the newest any more
 
     @property
     def origin_path(self):
