@@ -6,7 +6,7 @@ import logging
 import os
 
 from opforge.builders.lookup.remotes import Request
-from opforge.cache.filesystem.files import UNREADABLE, write_file
+from opforge.cache.filesystem.files import write_file
 from opforge.cache.layout import FETCHED, Layout
 from opforge.cache.records import fetched
 from opforge.cache.store import Rejected
@@ -60,7 +60,7 @@ def verify_again(request: Request, rejected: list[Rejected]) -> bool:
             _drop(path)
             rejected.append(Rejected(layout.entry(name), error.reason))
             log.warning("%s: what was fetched before is no longer used: %s", request.op, error)
-        except UNREADABLE:
+        except (OSError, ValueError):
             _drop(path)
     return accepted
 
@@ -88,7 +88,7 @@ def drop_revoked(layout: Layout, revocations: Revocations) -> None:
             path = os.path.join(layout.fetched(description), name)
             try:
                 is_revoked = fetched.read(path).signer == revocations.key
-            except UNREADABLE:
+            except (OSError, ValueError):
                 is_revoked = True
             if is_revoked:
                 _drop(path)

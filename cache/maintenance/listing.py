@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from opforge.cache import schema
-from opforge.cache.filesystem.files import UNREADABLE
 from opforge.cache.layout import OLD_VERSIONS, VERSION, Layout
 from opforge.cache.records import schemas
 from opforge.cache.records.entry import BUILD, RECORD, read_record
@@ -102,7 +101,7 @@ def record_of(layout: Layout, key: str) -> dict[str, Any] | None:
     """Returns an entry's record, or None if it is missing or is no record."""
     try:
         return read_record(layout.entry(key))
-    except UNREADABLE:
+    except (OSError, ValueError):
         return None
 
 
