@@ -84,16 +84,12 @@ def _stamp(path: str) -> int | None:
         status = os.stat(path)
     except OSError:
         return None
-    if not status.st_ctime_ns % 1_000_000_000 and _may_be_image(path, status):
+    if not status.st_ctime_ns % 1_000_000_000:
         from opforge.file_systems import images  # not on the path of a hit, unless the folder may be an image's
 
         if images.is_image(path, status):
             return time.time_ns()  # as if it had just changed: what is in another image may have the same time
     return status.st_mtime_ns
-
-
-def _may_be_image(path: str, status: os.stat_result) -> bool:
-    return not os.major(status.st_dev) or bool(os.statvfs(path).f_flag & os.ST_RDONLY)
 
 
 def _are_unchanged(stamps: dict[str, int | None]) -> bool:

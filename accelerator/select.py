@@ -227,3 +227,5 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
+
+Accelerator._in_use = get_accelerator

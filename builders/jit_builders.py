@@ -23,7 +23,7 @@ from .jit_sources import (
     with_bindings,
 )
 from .spec import abi as abis
-from .spec.op_spec import DeviceScope, words
+from .spec.by_device import DeviceScope, words
 
 if TYPE_CHECKING:
     from opforge.accelerator.target import Target

@@ -12,7 +12,7 @@ from opforge.versions import version_of
 
 from .spec import abi, flag_paths, kernel_roots, machine
 from .spec.build_plan import BuildPlan, PlannedGroup
-from .spec.kernel_roots import include_folders
+from .spec.include_folders import group_folders, include_folders
 from .spec.op_spec import root_paths
 from .toolchains.host import BASE_FLAGS
 
@@ -76,7 +76,7 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
             compile_flags=compile_flags(*group.cxx_flags),
             device_flags=device_flags(group.arch or own_arch, *group.device_flags),
         )
-        for group, own_include in kernel_roots.group_folders(spec)
+        for group, own_include in group_folders(spec)
     ]
     return BuildPlan(
         op=spec.name,

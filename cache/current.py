@@ -10,7 +10,7 @@ from opforge import settings, trust
 from opforge.errors import CacheDirError, LayerError
 
 from .filesystem.files import make_folder, write_file
-from .layout import INDEX, MACHINE, OLD_VERSIONS, TAG, TAG_NAME, VERSION, Layout
+from .layout import INDEX, MACHINE, TAG, TAG_NAME, VERSION, Layout
 from .store import Store
 
 PLACEHOLDER_ROOT = os.path.join(os.devnull, "no-cache-folder")
@@ -162,7 +162,7 @@ def _other_names(root: str) -> list[str]:
         names = sorted(os.listdir(root))
     except OSError:
         return []  # missing, which is well, or unreadable, which the next step reports
-    if TAG_NAME in names or VERSION in names or any(name in names for name in OLD_VERSIONS):
+    if TAG_NAME in names or VERSION in names:
         return []
     ours = (INDEX, MACHINE, "lost+found")  # the latter is in every new ext4 volume
     return [name for name in names if name not in ours]

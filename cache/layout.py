@@ -22,14 +22,11 @@ machine/ID/                         remembered look-ups, in the user's default f
 
 from __future__ import annotations
 
-import os
 from typing import NamedTuple
 
 from opforge import formats
 
 VERSION = formats.STORE
-OLD_VERSIONS = ("v1",)
-"""The folders of earlier formats. They are neither read nor changed; `cache clear --old` removes them."""
 INDEX = "index"
 """The entry points of other packages; see accelerator/entry_points.py."""
 MACHINE = "machine"
@@ -86,10 +83,3 @@ class Layout(NamedTuple):
     def fetched(self, key: str) -> str:
         """Returns the folder that lists the fetched entries of a description."""
         return self.path(FETCHED, key)
-
-    @property
-    def is_of_older_opforge(self) -> bool:
-        """Whether there is a store of an earlier format here, and none of this one."""
-        return not os.path.isdir(self.path()) and any(
-            os.path.isdir(os.path.join(self.root, version)) for version in OLD_VERSIONS
-        )

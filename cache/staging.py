@@ -10,15 +10,13 @@ import shutil
 from opforge.events import emit
 from opforge.trust import link_problem
 
-from .filesystem.files import make_folder, now_in, size_of
+from .filesystem.files import fsync, make_folder, now_in, size_of
 from .layout import Layout
 from .records import size_log
 
 log = logging.getLogger("opforge.cache")
 ABANDONED_SECONDS = 24 * 3600.0
 """How long a folder of another host, or of an unknown owner, is left alone."""
-NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
-"""What fsync reports where the file system has none."""
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
@@ -120,10 +118,9 @@ def sync(path: str) -> None:
     """Writes a file to the disk, where the file system can. Raises OSError."""
     with open(path, "rb") as file:
         try:
-            os.fsync(file.fileno())
+            fsync(file.fileno())
         except OSError as error:
-            if error.errno not in NO_SYNC:
-                raise OSError(error.errno, error.strerror, path) from error
+            raise OSError(error.errno, error.strerror, path) from error
 
 
 def move(source: str, target: str) -> None:

@@ -20,7 +20,6 @@ USE_INTERVAL_NS = 3_600_000_000_000
 """How long after a noted use of an entry the next one is noted."""
 NO_RECORD = "its record cannot be read"
 NOT_BUILT = "nothing was built from this plan yet"
-OLDER = "it was made by an older opforge: build it again"
 
 
 class Rejected(NamedTuple):
@@ -135,7 +134,7 @@ class Source(NamedTuple):
                 return []  # what a remote says of it comes later
             exists = os.path.isdir(self.layout.root)
             reason = "holds no entry for this description" if exists else "there is no such folder"
-            rejected.append(Rejected(self.layout.root, OLDER if self.layout.is_of_older_opforge else reason))
+            rejected.append(Rejected(self.layout.root, reason))
             return []
 
     def read(self, name: str, rejected: list[Rejected]) -> Entry | None:

@@ -32,7 +32,7 @@ class FPQuantizer:
         self.group_size = group_size
         self.q_bits = q_bits
         self.q_mantissa_bits = q_mantissa_bits
-        self._op = _host_op()
+        self._host, self._gpu = _host_op(), None
 
     def quantize(
         self, input: Tensor, *, stochastic: bool = False, seed: int | None = None, generator: Any = None
@@ -50,7 +50,7 @@ class FPQuantizer:
         """
         out = _rows(input, self.group_size, self.q_bits)
         seed = _seed(seed, generator) if stochastic else 0
-        self._op.fp_quantize_(
+        self._op(input).fp_quantize_(
             out, input.contiguous(), self.group_size, self.q_bits, self.q_mantissa_bits, stochastic, seed
         )
         return out
@@ -60,7 +60,7 @@ class FPQuantizer:
     ) -> Tensor:
         """Returns the values of rows in a shape and dtype. The shape is [groups, group_size] if it is None."""
         out = torch.empty(self._shape(rows, shape), dtype=dtype, device=rows.device)
-        self._op.fp_dequantize_(out, rows.contiguous(), self.group_size, self.q_bits, self.q_mantissa_bits)
+        self._op(rows).fp_dequantize_(out, rows.contiguous(), self.group_size, self.q_bits, self.q_mantissa_bits)
         return out
 
     def selective_dequantize(
@@ -78,7 +78,7 @@ class FPQuantizer:
             The values, in the shape of the whole tensor with `len(indexes)` blocks.
         """
         out = torch.empty((indexes.numel(), *shape[1:]), dtype=dtype, device=rows.device)
-        self._op.fp_selective_dequantize_(
+        self._op(rows).fp_selective_dequantize_(
             out, rows.contiguous(), indexes.contiguous(), self.group_size, self.q_bits, self.q_mantissa_bits
         )
         return out
@@ -86,6 +86,16 @@ class FPQuantizer:
     def get_scales(self, rows: Tensor) -> Tensor:
         """Returns the scales of rows, float32 [groups, 1]. It is a view of them if they are at aligned addresses."""
         return _scales(rows)
+
+    def _op(self, tensor: Tensor) -> Any:
+        """Returns the op of a tensor's device; the host's for any device without one, so that its error is raised."""
+        if not tensor.is_cuda:
+            return self._host
+        if self._gpu is None:
+            from opforge.accelerator.by_device import accelerator_of
+
+            self._gpu = accelerator_of(tensor.device.type).load_op("FPQuantizerBuilder")
+        return self._gpu
 
     def _shape(self, rows: Tensor, shape: Sequence[int] | None) -> Sequence[int]:
         return (rows.shape[0], self.group_size) if shape is None else shape

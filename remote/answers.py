@@ -1,4 +1,4 @@
-"""What this machine remembers of remotes: what one had not, that one failed, and the lists of revoked offers.
+"""What this machine remembers of remotes: what one had not, that one failed, and the lists of withdrawals.
 
 It lies beside the remembered look-ups, may be lost at any time, and is then asked for again. What must not be lost is
 kept in `signatures/seen.py`.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from opforge import settings
 from opforge.builders.lookup.remotes import Request
@@ -17,16 +17,17 @@ from opforge.cache.filesystem.disk import ABSENT, Disk
 from opforge.cache.filesystem.files import UNREADABLE
 from opforge.cache.keys import key_of
 
+from . import withdrawals
 from .remotes import Remote
-from .revocation import Revocations
 from .signatures.trust import TrustedKey
+from .withdrawals import Withdrawals
 
 MISS_SECONDS = 600.0
 """How long a remote is not asked again for what it had not."""
 FAILED_SECONDS = 60.0
 """How long a remote that has failed is left alone."""
-REVOCATION_SECONDS = 3600.0
-"""How long a list of revoked offers is used before it is read again."""
+WITHDRAWN_SECONDS = 3600.0
+"""How long a list of withdrawals is used before it is read again."""
 
 
 def _name(kind: str, *parts: object) -> str:
@@ -63,7 +64,7 @@ def _miss_name(remote: Remote, request: Request) -> str:
 def miss(remote: Remote, request: Request) -> str:
     """Returns why a remote is not asked again for a request now; empty if it is."""
     value = _recall(_miss_name(remote, request), MISS_SECONDS)
-    if value is None or value.get("trust") != _trust():
+    if value is None or value.get("trust") != _trust() or value["at"] < request.since:
         return ""
     seconds = time.time() - value["at"]
     again = f"it is asked again after {MISS_SECONDS / 60:g} minutes, or by opforge fetch"
@@ -83,17 +84,31 @@ def failure(remote: Remote) -> str:
     return f"it failed {time.time() - value['at']:.0f} s ago and is left alone for a minute: {value.get('reason')}"
 
 
-def note_revocations(remote: Remote, trusted: TrustedKey, revocations: Revocations) -> None:
-    """Remembers a key's list of revoked offers."""
-    _remember(_name("revoked", remote, trusted.key), **revocations._asdict())
+class Noted(NamedTuple):
+    """A key's list of withdrawals as it was read from a store."""
+
+    listed: Withdrawals | None
+    """None if there was none."""
+    store: str
+    """What the store is known by."""
+    is_recent: bool = True
+    """Whether it was read at most WITHDRAWN_SECONDS ago."""
 
 
-def revocations(remote: Remote, trusted: TrustedKey, seconds: float = REVOCATION_SECONDS) -> Revocations | None:
-    """Returns a key's list of revoked offers, if it was read at most so long ago."""
-    value = _recall(_name("revoked", remote, trusted.key), seconds)
+def note_withdrawn(remote: Remote, trusted: TrustedKey, noted: Noted) -> None:
+    """Remembers a key's list of withdrawals."""
+    data = withdrawals.to_bytes(noted.listed).decode() if noted.listed else ""
+    _remember(_name("withdrawn", remote, trusted.key), list=data, store=noted.store)
+
+
+def withdrawn(remote: Remote, trusted: TrustedKey) -> Noted | None:
+    """Returns the list of withdrawals of a key that was read last; None if none is remembered."""
+    value = _recall(_name("withdrawn", remote, trusted.key), float("inf"))
     try:
         if value is None:
             return None
-        return Revocations(trusted.key.name, float(value["date"]), tuple(value["entries"]), str(value["digest"]))
+        is_recent = time.time() - value["at"] <= WITHDRAWN_SECONDS
+        listed = withdrawals.parse(value["list"].encode()) if value["list"] else None
+        return Noted(listed, str(value["store"]), is_recent)
     except UNREADABLE:
         return None

@@ -23,10 +23,11 @@ from opforge.cache.store import NO_RECORD, Rejected
 from opforge.errors import SignatureError, StoreError
 from opforge.events import emit
 
-from . import answers, blobs, fetched_entries, op_statements, revocation, topics
-from .op_statements import Offer
+from . import answers, blobs, fetched_entries, op_statements, topics
+from .accepted import Lists
+from .op_statements import Offer, OpKind
 from .remotes import Remote
-from .signatures import seen, trust
+from .signatures import trust
 from .statements import Signed, UnreadableStatement
 from .stores import open_store
 from .stores.protocol import ObjectStore
@@ -55,7 +56,7 @@ def candidates(
 ) -> list[Candidate]:
     """Returns the offers of a remote that can be used for a request, the best first. Fetches no blob.
 
-    `is_fresh` reads the lists of revoked offers again. `rejected` gets every other offer, with the reason. Raises
+    `is_fresh` reads the lists of withdrawals again. `rejected` gets every other offer, with the reason. Raises
     RemoteError.
     """
     stored_name = op_statements.topic_of(request.description)
@@ -68,7 +69,8 @@ def candidates(
     except ValueError as error:
         raise StoreError(str(remote), f"reading {stored_name}", str(error), DAMAGED) from error
     trusted = trust.Trust("") if remote.is_unsigned else trust.read()
-    judge = _Judge(store, remote, request, trusted, is_fresh)
+    lists = Lists(store, remote, trusted, is_fresh)
+    judge = _Judge(remote, request, trusted, lists)
     usable, refused = list[Candidate](), list[SignatureError]()
     for number, item in enumerate(items):
         where = f"{remote}, offer {number + 1}"
@@ -79,6 +81,8 @@ def candidates(
             refused.append(error)
         except _Unfit as error:
             rejected.append(Rejected(where, str(error)))
+    for listed in lists.new:
+        fetched_entries.drop_withdrawn(request.store.layout, listed)
     if refused:
         what = refused[0].what
         if len(refused) > 1:
@@ -102,13 +106,10 @@ class _Unfit(Exception):
 class _Judge:
     """Judges the offers of one remote for one request."""
 
-    def __init__(
-        self, store: ObjectStore, remote: Remote, request: Request, trusted: trust.Trust, is_fresh: bool
-    ) -> None:
-        self._store, self._remote, self._request = store, remote, request
-        self._trust, self._is_fresh = trusted, is_fresh
+    def __init__(self, remote: Remote, request: Request, trusted: trust.Trust, lists: Lists) -> None:
+        self._remote, self._request = remote, request
+        self._trust, self._lists = trusted, lists
         self._observed = Observation(request.root_paths, request.store.disk)
-        self._lists: dict[str, tuple[revocation.Revocations | None, str]] = {}
 
     def candidate(self, item: Signed, where: str) -> Candidate:
         """Returns an offer that can be used. Raises SignatureError, _Unfit, StoreError."""
@@ -123,8 +124,12 @@ class _Judge:
         if not self._remote.is_unsigned:
             signers = trust.allowed(signers, f"op:{self._request.op}", what)
         rank = self._rank(offer)
-        signer = self._unrevoked(what, offer, signers) if signers else ""
-        return Candidate(offer, item, signer, rank)
+        if not signers:
+            return Candidate(offer, item, "", rank)
+        accepted = self._lists.accepted(what, f"op:{offer.entry}", signers, OpKind.needs_withdrawals)
+        if accepted.withdrawn:
+            raise _Unfit(f"the key {accepted.key} has withdrawn it: {accepted.withdrawn}")
+        return Candidate(offer, item, accepted.key, rank)
 
     def _rank(self, offer: Offer) -> int:
         """Returns the rank of an offer. Raises _Unfit if it does not fit this machine and these files."""
@@ -136,54 +141,6 @@ class _Judge:
         if problem:
             raise _Unfit(problem)
         return rank
-
-    def _unrevoked(self, what: str, offer: Offer, signers: Sequence[trust.TrustedKey]) -> str:
-        """Returns the name of a signer whose list does not revoke the offer. Raises SignatureError."""
-        reasons = []
-        for trusted in signers:
-            name = trusted.key.name
-            if name not in self._lists:
-                self._lists[name] = self._list_of(trusted)
-            listed, problem = self._lists[name]
-            if listed is None:
-                reasons.append(problem or f"there is no list of revoked offers of the key {name}")
-            elif problem := listed.age_problem(self._trust.revocation_days, time.time()):
-                reasons.append(problem)
-            elif offer.entry in listed.entries:
-                reasons.append(f"the key {name} has revoked it")
-            else:
-                return name
-        hint = "The holder of the key renews the list with: opforge remote revoke URL"
-        raise SignatureError(what, "; ".join(reasons), hint)
-
-    def _list_of(self, trusted: trust.TrustedKey) -> tuple[revocation.Revocations | None, str]:
-        """Returns the list of a key; None with the reason if it is older than one that was seen. Raises StoreError."""
-        remembered = answers.revocations(self._remote, trusted, seconds=float("inf"))
-        recent = None if self._is_fresh else answers.revocations(self._remote, trusted)
-        if recent and not self._seen_problem(trusted, recent):
-            return recent, ""
-        try:
-            listed = revocation.fetch(self._store, trusted)
-        except ValueError as error:
-            raise StoreError(str(self._remote), "reading a list of revoked offers", str(error), DAMAGED) from error
-        if listed is None:
-            return None, ""
-        problem = self._seen_problem(trusted, listed)
-        if not problem and remembered and remembered.date > listed.date:  # where no state can be kept
-            problem = f"it is {_shown(listed.seen.number)}, and {_shown(remembered.seen.number)} was seen before"
-        if problem:
-            return None, f"the list of revoked offers of {trusted.key.name} is not used: {problem}"
-        answers.note_revocations(self._remote, trusted, listed)
-        fetched_entries.drop_revoked(self._request.store.layout, listed)
-        return listed, ""
-
-    def _seen_problem(self, trusted: trust.TrustedKey, listed: revocation.Revocations) -> str:
-        return seen.problem(self._remote.url, trusted.key, listed.seen, self._trust.requires_state, _shown)
-
-
-def _shown(number: int) -> str:
-    """Returns how messages name a list of revoked offers."""
-    return f"the one of {time.strftime(revocation.DATE, time.gmtime(number))}"
 
 
 def fetch_from(remote: Remote, request: Request, is_fresh: bool, rejected: list[Rejected]) -> bool:

@@ -1,4 +1,4 @@
-"""The entries that were fetched before: are they still accepted by the trust file, and is none of them revoked?"""
+"""The entries that were fetched before: are they still accepted by the trust file, and is none of them withdrawn?"""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from opforge.cache.store import Rejected
 from opforge.errors import SignatureError, TrustFileError
 
 from . import op_statements
-from .revocation import Revocations
 from .signatures import signing, trust
+from .withdrawals import LOADING, Withdrawals
 
 log = logging.getLogger("opforge")
 
@@ -75,24 +75,26 @@ def _trusted(op: str) -> trust.Trust | None:
         return None
 
 
-def drop_revoked(layout: Layout, revocations: Revocations) -> None:
-    """Drops what was fetched by offers that a key has revoked since."""
-    if not revocations.entries:
+def drop_withdrawn(layout: Layout, listed: Withdrawals) -> None:
+    """Drops what was fetched by offers that a key has withdrawn since, so that it is not loaded any more."""
+    withdrawn = {name.removeprefix("op:"): said for name, said in listed.withdrawn.items() if said.stops == LOADING}
+    if not withdrawn:
         return
     try:
         descriptions = os.listdir(layout.path(FETCHED))
     except OSError:
         return  # nothing was fetched yet
     for description in descriptions:
-        for name in {*revocations.entries} & {*names(layout, description)}:
+        for name in withdrawn.keys() & {*names(layout, description)}:
             path = os.path.join(layout.fetched(description), name)
             try:
-                is_revoked = fetched.read(path).signer == revocations.key
+                is_withdrawn = fetched.read(path).signer == listed.key
             except (OSError, ValueError):
-                is_revoked = True
-            if is_revoked:
+                is_withdrawn = True
+            if is_withdrawn:
                 _drop(path)
-                log.warning("The fetched entry %s was revoked by the key %s and is not used.", name, revocations.key)
+                text = "The fetched entry %s was withdrawn by the key %s and is not used: %s"
+                log.warning(text, name, listed.key, withdrawn[name].reason or "it gave no reason")
 
 
 def _drop(path: str) -> None:

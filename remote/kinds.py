@@ -29,6 +29,8 @@ class Kind(ABC):
     """As it stands in statements and in the names of topics."""
     is_inline: bool
     """Whether its statements stand in the topic's file. Otherwise that names them by digest and label."""
+    needs_withdrawals: bool
+    """Whether a recent list of withdrawals of a signer is required. Otherwise one that is there counts."""
 
     @abstractmethod
     def subject(self, statement: Statement) -> str:
@@ -37,6 +39,15 @@ class Kind(ABC):
     @abstractmethod
     def shown(self, statement: Statement) -> Shown:
         """Returns what a listing shows. Raises ValueError for facts that cannot be read."""
+
+    def canonical(self, label: str) -> str:
+        """Returns a label in the form that is the same for all labels of one thing."""
+        return label
+
+    def title(self, statement: Statement) -> str:
+        """Returns what withdrawals call a statement, after its kind. Raises ValueError."""
+        shown = self.shown(statement)
+        return f"{shown.name}@{self.canonical(shown.label)}"
 
     def problem(self, statement: Statement, folders: Mapping[str, str]) -> str:
         """Returns what is wrong with unpacked trees, beyond their digests, or an empty text.

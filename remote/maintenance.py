@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from opforge.errors import RemoteError, SignatureError, StoreError
 from opforge.errors.base import printable
 
-from . import blobs, kinds, removals, statements, topics, tuf
+from . import blobs, kinds, removals, statements, topics, tuf, withdrawals
 from .remotes import Remote
 from .signatures import trust
 from .statements import Signed, Statement, UnreadableStatement
 from .stores.protocol import Listed, ObjectStore
 from .topics import Listing, Topic
 from .tuf import files as tuf_files
+from .withdrawals import CHOOSING, NOTHING, Withdrawal, Withdrawals
 
 BLOBS, CLAIMS = "v1/blobs/", "v1/claims/"
 MAX_STATEMENT_BYTES = statements.MAX_BYTES + (64 << 10)
@@ -56,7 +57,6 @@ class Placed(NamedTuple):
 
     label: str
     signed: Signed
-    withdrawn: str = ""
     problem: str = ""
 
 
@@ -72,23 +72,22 @@ def of_topic(store: ObjectStore, topic: Topic) -> Iterator[Placed]:
         try:
             if stored is None:
                 raise UnreadableStatement(f"its file {name} is missing")
-            yield Placed(label, statements.read_file(stored.data, listed.digest), listed.withdrawn)
+            yield Placed(label, statements.read_file(stored.data, listed.digest))
         except UnreadableStatement as error:
-            yield Placed(label, Signed(b""), listed.withdrawn, str(error))
+            yield Placed(label, Signed(b""), str(error))
 
 
 def items(store: ObjectStore) -> Iterator[Item]:
     """Yields every statement of a store. Signatures are not verified. Raises StoreError."""
+    lists = withdrawals.unverified(store)
     for topic in topics.in_store(store):
         for placed in of_topic(store, topic):
-            yield _item(topic, placed)
+            yield _item(topic, placed, lists)
 
 
-def _item(topic: Topic, placed: Placed) -> Item:
+def _item(topic: Topic, placed: Placed, lists: Mapping[str, Withdrawals]) -> Item:
     signers = tuple(signature.name for signature in placed.signed.signatures)
-    item = Item(
-        topic.kind, topic.topic, "", placed.label, "", 0, signers, topic.file.modified, placed.withdrawn, placed.problem
-    )
+    item = Item(topic.kind, topic.topic, "", placed.label, "", 0, signers, topic.file.modified, problem=placed.problem)
     if placed.problem:
         return item
     try:
@@ -97,8 +96,11 @@ def _item(topic: Topic, placed: Placed) -> Item:
         kind = kinds.of(topic.kind)
         if kind is None:
             return item._replace(problem=f"the kind {topic.kind!r} is unknown to this opforge")
-        shown = kind.shown(statements.parse_as(placed.signed.data, topic.kind, topic.topic))
+        stated = statements.parse_as(placed.signed.data, topic.kind, topic.topic)
+        shown = kind.shown(stated)
         item = item._replace(name=shown.name, target=printable(shown.target))
+        said = [(name, lists[name].of(f"{topic.kind}:{kind.title(stated)}")) for name in signers if name in lists]
+        item = item._replace(withdrawn="; ".join(_withdrawn(name, one) for name, one in said if one.stops != NOTHING))
         if placed.label not in ("", shown.label):
             return item._replace(problem=f"its topic names it {placed.label}, and it is {shown.label}")
         return item._replace(label=shown.label)
@@ -106,15 +108,20 @@ def _item(topic: Topic, placed: Placed) -> Item:
         return item._replace(problem=str(error))
 
 
+def _withdrawn(key: str, said: Withdrawal) -> str:
+    because = f": {said.reason}" if said.reason else ""
+    return f"not {'chosen' if said.stops == CHOOSING else 'loaded'} any more, says {key}{because}"
+
+
 def verify(store: ObjectStore, remote: Remote, on_progress: Callable[[int], None] = lambda _count: None) -> list[Item]:
     """Checks every statement of a store as those who load it do, with all trees; returns all, with their problems.
 
     Raises TrustFileError, StoreError if the store cannot be listed.
     """
-    trusted, checked = trust.read(), list[Item]()
+    trusted, checked, lists = trust.read(), list[Item](), withdrawals.unverified(store)
     for topic in topics.in_store(store):
         for placed in of_topic(store, topic):
-            item = _item(topic, placed)
+            item = _item(topic, placed, lists)
             if not item.problem:
                 item = item._replace(problem=_problem(store, remote, trusted, topic, placed.signed))
             checked.append(item)
@@ -167,8 +174,8 @@ def _named(store: ObjectStore, now: float, unused_for: float | None = None) -> s
         for item in () if _is_unused(topic, now, unused_for) else topic.items:
             named |= _blobs(store, topic.file.name, item.data)
         named |= _listed(topic.listing) if topic.listing else set()
-    signed = tuf_files.needed(store)
-    for name in filter(tuf_files.is_target, signed):  # what was signed may name what the topic beside it names no more
+    signed = tuf_files.needed(store, now - UNUSED_SECONDS)
+    for name in filter(tuf_files.is_topic, signed):  # what was signed may name what the topic beside it names no more
         stored = store.get(name, topics.MAX_LISTING_BYTES)
         try:
             named |= _listed(topics.any_listing(stored.data)) if stored else set()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from opforge.errors import PublishError, StoreError
 
-from . import blobs, kinds, maintenance, revocation, statements, topics
+from . import blobs, kinds, maintenance, statements, topics, withdrawals
 from .maintenance import Placed
 from .removals import Uploads
 from .stores.protocol import Listed as StoredFile
@@ -17,7 +17,6 @@ from .stores.protocol import ObjectStore
 from .topics import Listing, Topic
 from .transfer import Report, Reported, ignore
 
-REVOKED = "v1/revoked/"
 Accepts = Callable[[str, str], bool]
 """Returns whether a statement is copied, by its kind and the name of its op or package."""
 
@@ -41,15 +40,15 @@ def copy(
     report: Report = ignore,
     kind: str = "",
 ) -> Iterator[Copied]:
-    """Copies what the target lacks, blobs first; yields each topic. Lists of revoked offers are copied first.
+    """Copies what the target lacks, blobs first; yields each topic. Lists of withdrawals are copied first.
 
     With `kind`, topics of other kinds are not read. Each blob is compared with its statement; signatures are verified
     by those who load. A label under which the target has another statement is left alone and reported. Raises
     StoreError, PublishError.
     """
-    copy_revocations(source, target)
+    done = set[str]()
     for topic in topics.in_store(source, kind):
-        copied = copy_topic(source, target, topic, accepts, report)
+        copied = copy_topic(source, target, topic, accepts, report, done)
         if copied is not None:
             yield copied
 
@@ -58,6 +57,7 @@ def copy_named(
     source: ObjectStore, target: ObjectStore, kind: str, names: Collection[str], report: Report = ignore
 ) -> Iterator[Copied]:
     """Copies these topics of a kind, as `copy` does. The source need not be able to list what it holds."""
+    done = set[str]()
     for topic in sorted(names):
         name = topics.name_of(kind, topic)
         stored = source.get(name, topics.MAX_LISTING_BYTES)
@@ -65,15 +65,18 @@ def copy_named(
             yield Copied(kind, topic, 0, 0, (f"{source.url} has no {kind} {topic}",))
             continue
         read = topics.read(stored.data, kind, topic, StoredFile(name, len(stored.data), 0.0))
-        copied = copy_topic(source, target, read, lambda _kind, _name: True, report)
+        copied = copy_topic(source, target, read, lambda _kind, _name: True, report, done)
         if copied is not None:
             yield copied
 
 
 def copy_topic(
-    source: ObjectStore, target: ObjectStore, topic: Topic, accepts: Accepts, report: Report = ignore
+    source: ObjectStore, target: ObjectStore, topic: Topic, accepts: Accepts, report: Report, done: set[str]
 ) -> Copied | None:
-    """Copies one topic; None if it holds no statement that `accepts` names. Raises StoreError, PublishError."""
+    """Copies one topic; None if it holds no statement that `accepts` names. Raises StoreError, PublishError.
+
+    `done` are the keys whose lists of withdrawals were copied.
+    """
     if topic.problem:
         return Copied(topic.kind, topic.topic, 0, 0, (topic.problem,))
     theirs = _labels(target, topic) if topic.listing else {}
@@ -85,15 +88,19 @@ def copy_topic(
                 raise ValueError(f"{placed.label}: {placed.problem}")
             if not accepts(topic.kind, _name(topic, placed)):
                 continue
-            if theirs.get(placed.label, placed.signed.digest) != placed.signed.digest:
+            canonical = _canonical(topic, placed.label)
+            if theirs.get(canonical, placed.signed.digest) != placed.signed.digest:
                 raise ValueError(f"{topic.topic} {placed.label}: {target.url} has other files of this version")
-            if placed.label not in theirs:
+            if canonical not in theirs:
                 size += _copy_trees(source, uploads, target, placed, report, f"{topic.topic} {placed.label}".strip())
             ready.append(placed)
         except (ValueError, StoreError) as error:
             problems.append(str(error))
     if not ready and not problems:
         return None
+    signers = {signature.name for placed in ready for signature in placed.signed.signatures}
+    copy_withdrawals(source, target, sorted(signers - done))
+    done |= signers
     count = _merge_items(target, topic, ready) if topic.listing is None else _merge_labels(target, topic, ready, theirs)
     uploads.keep()
     return Copied(topic.kind, topic.topic, count, size, tuple(problems))
@@ -109,9 +116,14 @@ def _name(topic: Topic, placed: Placed) -> str:
 
 
 def _labels(target: ObjectStore, topic: Topic) -> dict[str, str]:
-    """Returns the digest of each statement that the target's topic names, by label."""
+    """Returns the digest of each statement that the target's topic names, by its label in canonical form."""
     listing = topics.read_named(target, topic.kind, topic.topic) or Listing(topic.kind, topic.topic)
-    return {label: listed.digest for label, listed in listing.statements.items()}
+    return {_canonical(topic, label): listed.digest for label, listed in listing.statements.items()}
+
+
+def _canonical(topic: Topic, label: str) -> str:
+    kind = kinds.of(topic.kind)
+    return kind.canonical(label) if kind and label else label
 
 
 def _copy_trees(
@@ -163,14 +175,15 @@ def _merge_labels(target: ObjectStore, topic: Topic, ready: list[Placed], theirs
         if stored is not None:
             current = topics.read_listing(stored, topic.kind, topic.topic)
         own = current.statements
+        taken = {_canonical(topic, label): label for label in own}
         same = {
-            placed.label: listing.statements[placed.label]
-            for placed in ready
-            if placed.label not in own or own[placed.label].digest == placed.signed.digest
+            label: listing.statements[label]
+            for label, digest in ((placed.label, placed.signed.digest) for placed in ready)
+            if taken.setdefault(_canonical(topic, label), label) == label
+            and (label not in own or own[label].digest == digest)
         }
         is_current = all(own.get(label) == listed for label, listed in same.items())
-        # The state of the copy is that of the source: lock files that were made from one serve with the other. A
-        # withdrawal that was taken back has changed nothing else.
+        # The state of the copy is that of the source: lock files that were made from one serve with the other.
         if is_current and (current.sequence >= listing.sequence or not same):
             return None
         state = max(listing.sequence, current.sequence + 1)
@@ -178,30 +191,33 @@ def _merge_labels(target: ObjectStore, topic: Topic, ready: list[Placed], theirs
 
     name = topics.name_of(topic.kind, topic.topic)
     topics.edit(target, name, topics.MAX_LISTING_BYTES, change, f"{topic.kind} {topic.topic}")
-    return len({placed.label for placed in ready} - theirs.keys())
+    return len({_canonical(topic, placed.label) for placed in ready} - theirs.keys())
 
 
-def copy_revocations(source: ObjectStore, target: ObjectStore) -> None:
-    """Copies the lists of revoked offers, unless the target has newer ones. Raises StoreError, PublishError."""
-    for listed in source.list(REVOKED):
-        _copy_newest(source, target, listed.name)
+def copy_withdrawals(source: ObjectStore, target: ObjectStore, keys: Iterable[str]) -> None:
+    """Copies the lists of withdrawals of some keys, unless the target has newer ones. Raises StoreError, PublishError.
+
+    A source that cannot list is asked for each: what is withdrawn must not be copied without that.
+    """
+    for key in keys:
+        _copy_newest(source, target, withdrawals.name_of(key))
 
 
 def _copy_newest(source: ObjectStore, target: ObjectStore, name: str) -> None:
-    ours = source.get(name, topics.MAX_FRAME_BYTES)
+    ours = source.get(name, withdrawals.MAX_BYTES)
     if ours is None:
         return
 
     def date_of(data: bytes) -> float:
         try:
-            return revocation.parse(topics.read_frame(data)[0].data).date
-        except (ValueError, IndexError) as error:
-            raise PublishError(name, target.url, str(error), "Make it anew: opforge remote revoke URL") from error
+            return withdrawals.parse(withdrawals.signed(data).data).date
+        except ValueError as error:
+            raise PublishError(name, target.url, str(error), "Make it anew: opforge withdraw URL") from error
 
     date = date_of(ours.data)
     topics.edit(
         target,
         name,
-        topics.MAX_FRAME_BYTES,
+        withdrawals.MAX_BYTES,
         lambda theirs: None if theirs is not None and date_of(theirs) >= date else ours.data,
     )

@@ -78,7 +78,7 @@ def topic_of(description: str) -> str:
 class OpKind(Kind):
     """Entries of ops: one request for a topic decides, and any entry that fits is right."""
 
-    name, is_inline = KIND, True
+    name, is_inline, needs_withdrawals = KIND, True, True
 
     def subject(self, statement: Statement) -> str:
         """Returns the name of the op."""
@@ -88,3 +88,7 @@ class OpKind(Kind):
         """Returns the op, its entry, and its target."""
         offer = offer_of(statement)
         return Shown(offer.record["op"], offer.entry, offer.record["target"])
+
+    def title(self, statement: Statement) -> str:
+        """Returns the entry: its name holds the digest of its library."""
+        return offer_of(statement).entry

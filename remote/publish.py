@@ -17,7 +17,7 @@ from opforge.cache.records.entry import read_record
 from opforge.errors import PublishError
 from opforge.events import emit
 
-from . import blobs, op_statements, removals, revocation, statements, topics
+from . import blobs, op_statements, removals, statements, topics, withdrawals
 from .remotes import Remote
 from .signatures.keys import Signer
 from .statements import Signed
@@ -56,7 +56,7 @@ def push(store: ObjectStore, remote: Remote, folder: str, description: str, sign
             uploads = removals.Uploads(store)
             uploads.send(tree.blob.name, functools.partial(_send, store, tree.blob.name, file))
             if signer:
-                revocation.publish(store, signer, item.signatures[0].name)
+                withdrawals.publish(store, signer, item.signatures[0].name)
             is_new = _add(store, remote, description, item, entry, what)
             uploads.keep()
     except ValueError as error:
@@ -106,7 +106,7 @@ def _add(store: ObjectStore, remote: Remote, description: str, item: Signed, ent
         if merged == items:
             return None
         if len(merged) > topics.MAX_ITEMS:
-            hint = "Remove old ones: opforge remote gc --unused-for AGE URL"
+            hint = "Remove old ones: opforge gc URL --unused-for AGE"
             raise PublishError(what, str(remote), f"its description has {topics.MAX_ITEMS} offers already", hint)
         return topics.frame(merged)
 

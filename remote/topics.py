@@ -30,7 +30,6 @@ from opforge.cache import schema
 from opforge.cache.keys import canonical
 from opforge.cache.schema import SHA256, TEXT, record, table, text, whole
 from opforge.errors import PublishError, StoreError
-from opforge.errors.base import printable
 
 from .signatures import signing
 from .statements import KIND, MAX_SIGNATURES, Signed
@@ -39,10 +38,10 @@ from .stores.protocol import ObjectStore, is_name
 
 FOLDER = "v1/topics/"
 MAX_ITEMS, MAX_ITEM_BYTES, MAX_FRAME_BYTES = 256, 128 << 10, 4 << 20
-MAX_LISTING_BYTES, MAX_LISTED, MAX_REASON = 16 << 20, 60_000, 500
+MAX_LISTING_BYTES, MAX_LISTED = 16 << 20, 60_000
 MAX_LABEL = 100
 LABEL = text(f"[ -~]{{0,{MAX_LABEL}}}", f"at most {MAX_LABEL} printable characters")
-LISTED = record({"digest": SHA256}, optional={"withdrawn": TEXT})
+LISTED = record({"digest": SHA256})
 SCHEMA = record(
     {
         "format": schema.version(formats.TOPIC),
@@ -69,8 +68,6 @@ class Listed(NamedTuple):
     """A statement that a topic names."""
 
     digest: str
-    withdrawn: str = ""
-    """Why it is not chosen any more; empty if it may be."""
 
 
 class Listing(NamedTuple):
@@ -86,10 +83,7 @@ class Listing(NamedTuple):
         """Returns the content of the file. Raises ValueError if it would not be read again."""
         if len(self.statements) > MAX_LISTED:
             raise ValueError(f"it has {MAX_LISTED} statements already")
-        listed = {
-            label: {"digest": entry.digest} | ({"withdrawn": entry.withdrawn} if entry.withdrawn else {})
-            for label, entry in self.statements.items()
-        }
+        listed = {label: entry._asdict() for label, entry in self.statements.items()}
         data = canonical({"format": formats.TOPIC, **self._asdict(), "statements": listed})
         if len(data) > MAX_LISTING_BYTES:
             raise ValueError(f"it would have {len(data)} bytes, more than {MAX_LISTING_BYTES}")
@@ -207,11 +201,7 @@ def read_listing(data: bytes, kind: str, topic: str) -> Listing:
 def any_listing(data: bytes) -> Listing:
     """Returns the topic that names its statements in some bytes, whichever it is. Raises FormatError."""
     value = schema.parse(data, SCHEMA, MAX_LISTING_BYTES)
-    # Nobody signs a reason: it must not control the terminal of those who read it.
-    listed = {
-        label: Listed(entry["digest"], printable(entry.get("withdrawn", "")[:MAX_REASON]))
-        for label, entry in value["statements"].items()
-    }
+    listed = {label: Listed(entry["digest"]) for label, entry in value["statements"].items()}
     return Listing(value["kind"], value["topic"], value["sequence"], listed)
 
 
@@ -241,7 +231,7 @@ def edit_listing(store: ObjectStore, kind: str, topic: str, change: ListingEdit)
         try:
             return written[0].data()
         except ValueError as error:
-            raise PublishError(topic, store.url, str(error), "Begin a new name, or give shorter reasons") from error
+            raise PublishError(topic, store.url, str(error), "Begin a new name") from error
 
     is_changed = edit(store, name_of(kind, topic), MAX_LISTING_BYTES, changed, topic) is not None
     return written[0] if is_changed else None

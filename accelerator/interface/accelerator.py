@@ -37,6 +37,9 @@ class Accelerator(RandomNumbers, Streams, Memory, DataTypes, Graphs, Pinning, Bu
     interface_version: ClassVar[int]
     """The INTERFACE_VERSION that the class was written for, as a number; opforge rejects a class with another one."""
 
+    _in_use: ClassVar[Callable[[], Accelerator] | None] = None
+    """Returns the accelerator in use. Set by the module that chooses one; None if it has not been imported."""
+
     @property
     def _name(self) -> str:
         """The name, as DeepSpeed's code reads it (`get_accelerator()._name`)."""
@@ -93,12 +96,5 @@ class Accelerator(RandomNumbers, Streams, Memory, DataTypes, Graphs, Pinning, Bu
 
     def __reduce__(self) -> tuple[Callable[[], Accelerator], tuple[()]]:
         """Pickles as the accelerator in use, which in the process that unpickles it may be another one."""
-        return _in_use, ()
-
-
-def _in_use() -> Accelerator:
-    from importlib import import_module
-
-    # By name: the choice of an accelerator is made above the interface, and imports it.
-    accelerator: Accelerator = import_module("opforge.accelerator.select").get_accelerator()
-    return accelerator
+        in_use = Accelerator._in_use or type(self)
+        return in_use, ()

@@ -4,6 +4,7 @@ FUNCTIONS = ("layer_norm", "rms_norm", "softmax", "quantisation", "gelu", "swigl
 BENCHMARKS: dict[str, dict[str, int]] = {
     "optimizers": {"large": 10, "small": 15, "master": 8, "low": 8, "lion": 6, "lamb": 6},
     "quantizer": {"": 25},
+    "fp_quantizer": {"": 60},
     "rows": dict.fromkeys(FUNCTIONS, 20),
     "first_launch": {"": 75},
     "few": {"layer_norm": 10, "rms_norm": 10, "softmax": 10},

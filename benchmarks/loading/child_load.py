@@ -186,7 +186,32 @@ def bare_ninja(builder: str, folder: str) -> dict[str, Any]:
     from benchmarks.commands import build_steps, run_with_ninja
     from opforge.cache.current import writable_store
 
-    return {"load": run_with_ninja(folder, build_steps(_builder(builder), writable_store())).wall}
+    elapsed = run_with_ninja(folder, build_steps(_builder(builder), writable_store()))
+    return {"load": elapsed.wall, "cpu": elapsed.cpu}
+
+
+def processor_time(builder: str) -> dict[str, Any]:
+    """Builds and loads an op. Returns the processor time of this process, `import opforge` included, and of children.
+
+    Garbage is collected as in any program, after one collection of torch's objects: the import of torch leaves that
+    one to whatever comes next.
+    """
+    import torch  # noqa: F401
+
+    gc.enable()
+    gc.collect()
+    before = os.times()
+    import opforge
+
+    module = opforge.get_accelerator().create_op_builder(builder).load()  # type: ignore[union-attr]
+    after = os.times()
+    if module.origin != "built":
+        raise RuntimeError(f"{builder} came from {module.origin}: the store was not empty")
+    own = after.user + after.system - before.user - before.system
+    return {
+        "own": own,
+        "cpu": own + after.children_user + after.children_system - before.children_user - before.children_system,
+    }
 
 
 CONTENDERS: dict[str, Callable[..., dict[str, Any]]] = {
@@ -198,6 +223,7 @@ CONTENDERS: dict[str, Callable[..., dict[str, Any]]] = {
     "deepspeed": deepspeed,
     "build-only": build_only,
     "bare-ninja": bare_ninja,
+    "processor-time": processor_time,
 }
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from opforge.builders.triton import TRITON_BUILDERS
 
 BUILDERS: dict[str, str] = {
+    "FPQuantizerBuilder": "opforge.builders.cuda.fp_quantizer:FPQuantizerBuilder",
     "FusedAdamBuilder": "opforge.builders.cuda.fused_adam:FusedAdamBuilder",
     "FusedLambBuilder": "opforge.builders.cuda.fused_lamb:FusedLambBuilder",
     "FusedLionBuilder": "opforge.builders.cuda.fused_lion:FusedLionBuilder",

@@ -19,7 +19,7 @@ def _metadata(code: Reader, elf: ElfFile) -> dict[Any, Any]:
         if note.name.startswith(OWNER) and note.kind == METADATA:
             metadata = msgpack.unpack(note.content)
             if not isinstance(metadata, dict):
-                raise code.damaged("its metadata is no map")
+                raise code.damaged(f"its metadata is {metadata!r:.60}, expected a map")
             return metadata
     return {}
 
@@ -45,7 +45,7 @@ def _kernel(code: Reader, entry: dict[Any, Any], arch: str, sizes: dict[str, int
     def number(field: str) -> int | None:
         value = entry.get(field)
         if value is not None and not isinstance(value, int):
-            raise code.damaged(f"{field} of a kernel is no number")
+            raise code.damaged(f"{field} of a kernel is {value!r:.60}, expected a number")
         return value
 
     name, spills = entry.get(".name"), [number(".vgpr_spill_count"), number(".sgpr_spill_count")]

@@ -111,31 +111,34 @@ def stored_entry(
 
 def _search_and_ask(spec: OpSpec, store: Store, exact: bool, rejected: list[Rejected]) -> Entry | None:
     """Searches here, and after a miss asks the remotes. Raises what `search` raises, unless a remote has an entry."""
-    has_asked = False
+    began, has_asked = time.time(), False
 
-    def ask() -> Entry | None:
+    def ask(is_last_resort: bool = False) -> Entry | None:
         nonlocal has_asked
-        entry, has_asked = None if has_asked else ask_remotes(spec, store, exact, rejected), True
-        return entry
+        if has_asked and not (is_last_resort and machine_folder.can_remember()):
+            return None  # nothing that was remembered has answered
+        has_asked = True
+        return ask_remotes(spec, store, exact, rejected, began if is_last_resort else 0.0)
 
     try:
         return search(spec, store, exact, None, rejected, ask) or ask()
     except (ToolchainError, OpIncompatibleError):  # without a compiler for the target, a remote is the only way
-        if entry := ask():
+        if entry := ask(True):
             return entry
         raise
 
 
-def ask_remotes(spec: OpSpec, store: Store, exact: bool, rejected: list[Rejected]) -> Entry | None:
+def ask_remotes(spec: OpSpec, store: Store, exact: bool, rejected: list[Rejected], since: float = 0.0) -> Entry | None:
     """Returns an entry that a remote has for the spec, after fetching it; None if no remote is configured or has one.
 
-    What was fetched before is verified again if the trust file has changed, even if no remote is configured.
+    A remote that had nothing is asked again if that was before `since`, in seconds since the epoch. What was fetched
+    before is verified again if the trust file has changed, even if no remote is configured.
     """
     if settings.prebuilt() == "ignore" or not (settings.remotes() or os.path.isdir(store.layout.path(FETCHED))):
         return None
     from . import remotes  # not on the path of a hit
 
-    into = remotes.bring(spec, store, exact, rejected)
+    into = remotes.bring(spec, store, exact, rejected, since)
     return search(spec, into, exact, None, rejected) if into else None
 
 
@@ -158,11 +161,12 @@ def search(
     exact: bool,
     find_toolchain: FindToolchain | None,
     rejected: list[Rejected],
-    ask: Callable[[], Entry | None] | None = None,
+    ask: Callable[[bool], Entry | None] | None = None,
 ) -> Entry | None:
     """Searches as `find` does, but appends to `rejected`, which is filled even if the look-up raises.
 
-    `ask` asks the remotes. It is called before a compiler is looked for, unless the store has this description.
+    `ask` asks the remotes. It is called before a compiler is looked for, unless the store has this description; and
+    with True, as the last resort, if there is no compiler.
     """
     sources = sources_of(spec, store)
     lookup = memory.Lookup(spec, store, sources, root_paths(spec), exact)
@@ -187,7 +191,7 @@ def search(
         return match.entry
     if ask and settings.remotes():
         description = description or _description_key(spec)
-        if not os.path.isdir(store.layout.description(description)) and (entry := ask()):
+        if not os.path.isdir(store.layout.description(description)) and (entry := ask(False)):
             return memory.watching(entry, absent)
     snapshot = snapshot or memory.take_snapshot(lookup, description, absent)
     find_toolchain = find_toolchain or toolchains.find_toolchain
@@ -209,7 +213,8 @@ def search(
         if match:
             match = memory.with_compiler(match, {}, snapshot)
             memory.note_use(store, os.path.join(store.layout.description(description), match.entry.key))
-        return match and match.entry
+            return match.entry
+        return ask(True) if ask else None
     match = store.get(plan.key, lookup.root_paths, rejected, abi.interface_problem)
     if match:
         match = memory.with_compiler(match, toolchain.programs(), snapshot)

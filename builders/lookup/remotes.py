@@ -45,6 +45,8 @@ class Request(NamedTuple):
     """The user's store, which can be written."""
     is_exact: bool = False
     """Whether an entry for a lower CPU level is refused."""
+    since: float = 0.0
+    """What a source had not before this time, in seconds since the epoch, it is asked for again."""
 
     def fetched(self) -> Match | None:
         """Returns the entry that this node has fetched by now and that can be used; None if there is none."""
@@ -103,14 +105,14 @@ def request_for(spec: OpSpec, store: Store, exact: bool = False) -> Request:
     return Request(spec.name, str(spec.target), description_key(spec), judge, root_paths(spec), store, exact)
 
 
-def bring(spec: OpSpec, store: Store, exact: bool, rejected: list[Rejected]) -> Store | None:
+def bring(spec: OpSpec, store: Store, exact: bool, rejected: list[Rejected], since: float = 0.0) -> Store | None:
     """Returns the store into which an entry for the spec was brought; None if no source has one."""
     try:
         store = writable_store(store)
     except CacheDirError as error:
         rejected.append(Rejected(str(store.layout), f"nothing can be fetched into it: {error.problem}"))
         return None
-    request = request_for(spec, store, exact)
+    request = request_for(spec, store, exact)._replace(since=since)
     return store if any(source.fetch(request, rejected) for source in sources()) else None
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from itertools import pairwise
 
 from opforge.builders.inspection import archives
 from opforge.builders.spec.build_plan import BuildPlan, Step
+from opforge.builders.spec.flag_paths import words_in
+from opforge.builders.toolchains.discovery.programs import is_wrapper
 from opforge.cache.records.inputs import Inputs
 
 from .job import Job
 from .provenance import Provenance, Read
+from .reads import equal_headers
 from .reads.depfile import read_depfile
 from .reads.questions import content_of
 
@@ -71,8 +72,9 @@ def reads_of_step(
             listed = (os.path.join(work, name) for name in read_depfile(os.path.join(work, step.assembled), work))
             paths |= {path for path in listed if not (path.startswith(work + os.sep) or _is_compilers_output(path))}
         untrusted = [path for path in paths if not provenance.locate(path).tree]
-        folders = [*search_folders(job), *job.toolchain.search_folders()]
-        paths |= assembled_files(untrusted, step.argv, folders)
+        words, folders = arguments(step.argv), [*search_folders(job), *job.toolchain.search_folders()]
+        paths |= equal_headers.unlisted(paths, {*untrusted}, words, folders)
+        paths |= assembled_files(untrusted, words, folders)
     if not step.unit:
         folders = [*search_folders(job), *job.toolchain.library_folders()]
         paths |= archives.files_of_link(arguments(step.argv), paths, folders, bool(step.depfile))
@@ -109,8 +111,9 @@ def source_folders(job: Job) -> list[str]:
 def compiler_folders(job: Job) -> list[str]:
     """Returns the folders that the compiler searches by itself, in order, and those that it searches after them."""
     plan, variants = job.located_plan, job.located_plan.variants()
-    # What the compiler itself adds to every library is a part of it.
+    # What the compiler itself adds to every library is a part of it. A wrapper may add others, as mpicxx does.
     links = plan.libraries or any(flag.startswith(("-l", "--library")) for flag in arguments(plan.link_flags))
+    links = links or is_wrapper(job.toolchain.argv)
     own = (*job.toolchain.search_folders(), *(job.toolchain.library_folders() if links else ()))
     after = [folder for variant in variants for folder in folders_in_flags(_flags(variant), LATER_FLAGS)]
     # gcc searches most of its own folders before these two variables', and prints them all in order.
@@ -146,7 +149,7 @@ def arguments(flags: Iterable[str], within: tuple[str, ...] = ()) -> list[str]:
         if flag.startswith(PARTS):
             words += arguments(flag[flag.index("=" if flag[1] == "X" else ",") + 1 :].split(","), within)
         elif flag.startswith("@/") and os.path.isfile(flag[1:]) and flag not in within:
-            words += arguments(_words_in(flag[1:]), (*within, flag))
+            words += arguments(words_in(flag[1:]), (*within, flag))
         elif flag not in PASSED_ON:
             words.append(flag)
     return words
@@ -171,16 +174,9 @@ def files_in_flags(words: Sequence[str], flags: Collection[str]) -> set[str]:
                 candidates = (path, path.partition(",")[0], os.path.join(path, "default.profdata"))
                 files |= {path for path in candidates if os.path.isfile(path)}
         if word.startswith("@") and word[1:] in files:
-            inner = [argument for argument in _words_in(word[1:]) if argument != word]
+            inner = [argument for argument in words_in(word[1:]) if argument != word]
             files |= files_in_flags(inner, inner)
     return files
-
-
-def _words_in(path: str) -> list[str]:
-    """Returns the arguments in a file; none if it cannot be read."""
-    with suppress(OSError, ValueError), open(path, encoding="utf-8", errors="surrogateescape") as file:
-        return shlex.split(file.read())
-    return []
 
 
 def assembled_files(paths: Iterable[str], words: Iterable[str], folders: Sequence[str]) -> set[str]:

@@ -14,12 +14,12 @@ from opforge.builders.spec.kernel_roots import OPFORGE_ABI, TRUSTED_ROOTS
 from opforge.cache.filesystem.disk import Disk, Stamp
 from opforge.cache.filesystem.files import write_file
 from opforge.cache.filesystem.packages import KEPT_ANSWERS, PackageFiles
-from opforge.cache.publish import BuildResult
 from opforge.cache.records.inputs import Inputs
+from opforge.cache.single_flight import BuildResult
 from opforge.errors import CompileError, UnstableInputError
 
 from . import diagnostics, library_record, ninja, object_reuse, precompiled_header, timeline
-from .dependencies import compiler_folders, reads_of_step, search_folders, source_folders
+from .dependencies import arguments, compiler_folders, reads_of_step, search_folders, source_folders
 from .job import Job
 from .provenance import Provenance, Read
 from .reads import questions
@@ -136,7 +136,7 @@ def _questions(
     job: Job, work: str, steps: Sequence[Step], reads: Mapping[str, Sequence[Read]], reused: Mapping[str, Inputs]
 ) -> Questions:
     """Returns what the files that were read ask, after running the preprocessor if macros name the headers."""
-    words = [word for step in steps for word in step.argv]
+    words = [word for step in steps for word in arguments(step.argv)]
     queries = questions.in_files({read.path for of_step in reads.values() for read in of_step}, words)
     names = set(queries.names)
     for inputs in reused.values():

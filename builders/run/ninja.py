@@ -35,8 +35,10 @@ CACHE_ENV = {"CCACHE_NODIRECT": "1"}
 another one is found first now, or that __has_include has another answer."""
 PLAIN_OUTPUT_ENV = {"NINJA_STATUS": "[%f/%t] ", "LC_ALL": "C", "CLICOLOR_FORCE": "0"}
 """Variables that give ninja's and the compilers' output the form that is parsed here. ninja removes all colours."""
-
-
+REMOTE_COMPILERS = frozenset({"distcc", "icecc"})
+"""Programs that wait for the compiler of another machine, and end that wait themselves."""
+MAX_REMOTE_SECONDS = 600
+"""How long one of them is taken to wait for work, and not for nothing. distcc's own limit is five minutes."""
 _sessions: set[int] = set()
 """The sessions of the builds that this process runs, each the process number of its supervisor."""
 _steps: list[str] = []
@@ -193,8 +195,10 @@ def _follow(process: subprocess.Popen[str], on_progress: Progress | None) -> Out
 def progress() -> int:
     """Returns a number that changes while builds of this process get on, and stays while all of them hang.
 
-    It counts the steps that have ended, and the seconds of processor time of the compilers that run.
+    It counts the steps that have ended, the seconds of processor time of the compilers that run, and those for which
+    one has run that waits for another machine.
     """
+    second = os.sysconf("SC_CLK_TCK")
     ticks, sessions = 0, {str(session).encode(): session for session in [*_sessions]}
     for name in os.listdir("/proc") if sessions else ():
         try:
@@ -204,7 +208,17 @@ def progress() -> int:
             continue  # no process, or it has ended
         if fields[3] in sessions and name.encode() not in sessions:  # the supervisor itself runs ten times a second
             ticks += sum(map(int, fields[11:15]))  # its own, and those of what it has waited for
-    return len(_steps) + ticks // os.sysconf("SC_CLK_TCK")
+            if _is_remote_compiler(name):
+                age = int(time.clock_gettime(time.CLOCK_BOOTTIME) * second) - int(fields[19])
+                ticks += min(age, MAX_REMOTE_SECONDS * second)
+    return len(_steps) + ticks // second
+
+
+def _is_remote_compiler(pid: str) -> bool:
+    try:
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe")) in REMOTE_COMPILERS
+    except OSError:
+        return False
 
 
 def peak_memory(folder: str) -> int:

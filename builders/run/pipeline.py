@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge import limit_settings, settings
 from opforge.builders import toolchains
@@ -21,14 +21,14 @@ from opforge.builders.spec.description import description_key
 from opforge.builders.spec.op_spec import root_paths
 from opforge.builders.waiting import build_notices as waiting
 from opforge.builders.waiting.build_line import BuildLine
-from opforge.cache import machine_folder, publish
+from opforge.cache import machine_folder
 from opforge.cache.current import writable_store
 from opforge.cache.filesystem import lock
 from opforge.cache.keys import key_of
 from opforge.cache.layout import entry_name
 from opforge.cache.maintenance import limits as bounds
-from opforge.cache.publish import BuildResult, SharedFailure
 from opforge.cache.records.entry import Entry
+from opforge.cache.single_flight import BuildResult, SharedFailure, build_once
 from opforge.cache.store import Match, Rejected, Store
 from opforge.errors import (
     BuildError,
@@ -49,7 +49,9 @@ from .parallelism import compiler_jobs, note_peak
 
 if TYPE_CHECKING:
     from opforge.builders.lookup.remotes import Building
+    from opforge.builders.spec.build_plan import BuildPlan
     from opforge.builders.spec.op_spec import OpSpec
+    from opforge.builders.toolchains.toolchain import Toolchain
 
     from . import ninja
 
@@ -83,6 +85,20 @@ def build(
     return entry
 
 
+class _Plan(NamedTuple):
+    """A build that may begin: everything that is decided before a lock is taken."""
+
+    spec: OpSpec
+    store: Store
+    description: str
+    toolchain: Toolchain
+    plan: BuildPlan
+    roots: Mapping[str, str]
+    lookup: memory.Lookup
+    snapshot: memory.Snapshot
+    limits: tuple[int | None, float | None]
+
+
 def _build(
     spec: OpSpec,
     rejected: Sequence[Rejected],
@@ -93,6 +109,35 @@ def _build(
     building: Building | None,
 ) -> Entry:
     """Returns the op's entry as `build` does. `building` is what the remotes see of it."""
+    planned = _plan(spec, rejected, store)
+    run = _Run(planned, on_progress, force, jobs, building)
+    try:
+        match = run.once()
+    except SharedFailure as shared:
+        raise shared_error(shared.failure.kind, shared.failure.attributes) from None
+    except BuildError:
+        _count(store, failed=1)
+        # It leaves a log, and the objects of its other sources.
+        bounds.enforce(store.layout, *planned.limits)
+        raise
+    except LockTimeoutError:  # an OSError too, and not the disk's
+        raise
+    except OSError as error:
+        raise_if_exhausted(spec.name, error)
+        problem = _store_problem(store.layout.root, error)
+        if problem:
+            raise problem from error
+        raise
+    run.count()
+    bounds.enforce(store.layout, *planned.limits)
+    match = memory.with_compiler(match, planned.toolchain.programs(), planned.snapshot)
+    _remember(planned, match)
+    _log_first_warning(spec.name, run.output, match.entry)
+    return match.entry
+
+
+def _plan(spec: OpSpec, rejected: Sequence[Rejected], store: Store) -> _Plan:
+    """Returns the build of a spec. Raises ToolchainNotFoundError, with the rejected entries in it, and SettingError."""
     absent = memory.absent_paths(spec)  # before the sources are located, as in a look-up
     description = description_key(spec)
     lookup = memory.Lookup(spec, store, sources_of(spec, store), root_paths(spec))
@@ -102,97 +147,117 @@ def _build(
             toolchain = toolchains.find_toolchain(spec, store)
         except ToolchainNotFoundError as error:
             raise error.after([*map(str, rejected)]) from None
-        plan, paths = make_plan(spec, toolchain), root_paths(spec, toolchain.root_paths())
-    lock_path = store.layout.path("locks", plan.key)
+        plan, roots = make_plan(spec, toolchain), root_paths(spec, toolchain.root_paths())
+    limits = limit_settings.cache_max_size(), limit_settings.cache_max_age()
+    return _Plan(spec, store, description, toolchain, plan, roots, lookup, snapshot, limits)
 
-    def progress(done: int, total: int, title: str) -> None:
-        lock.progress(lock_path, f"step {done} of {total}, log {job.log}")
-        (on_progress or line.step)(done, total, title)
 
-    job = Job(
-        plan=plan,
-        roots=paths,
-        toolchain=toolchain,
-        jobs=compiler_jobs(jobs, plan, store.layout),
-        layout=store.layout,
-        torch_target=spec.torch_target,
-        portable=spec.portable,
-        reuse=not force,
-        on_progress=progress,
-    )
-    (expected,) = waiting.weights([plan], store.layout)
-    waiting.warn_if_ranks_wait(spec.name, expected)
-    line = BuildLine(spec.name, expected)
-    requested = built = time.time()
-    output = ""
+class _Run:
+    """A planned build in this process: it is run here, or by the process that has the plan's lock."""
 
-    def look_again() -> Match | None:
-        if force:
+    def __init__(
+        self,
+        planned: _Plan,
+        on_progress: ninja.Progress | None,
+        force: bool,
+        jobs: int | None,
+        building: Building | None,
+    ) -> None:
+        self.output = ""
+        """What the compilers have printed."""
+        spec, layout = planned.spec, planned.store.layout
+        self._planned, self._force, self._building = planned, force, building
+        self._lock = layout.path("locks", planned.plan.key)
+        self._job = Job(
+            plan=planned.plan,
+            roots=planned.roots,
+            toolchain=planned.toolchain,
+            jobs=compiler_jobs(jobs, planned.plan, layout),
+            layout=layout,
+            torch_target=spec.torch_target,
+            portable=spec.portable,
+            reuse=not force,
+            on_progress=self._progress,
+        )
+        (expected,) = waiting.weights([planned.plan], layout)
+        self._expected, self._line = expected, BuildLine(spec.name, expected)
+        self._on_progress = on_progress
+        self._requested, self._built = time.time(), 0.0
+
+    def once(self) -> Match:
+        """Returns the entry, built here or by another process. Raises what `build_once` raises."""
+        spec, store, roots = self._planned.spec, self._planned.store, self._planned.roots
+        sources = [os.path.join(roots[source.root], source.path) for source in self._planned.plan.sources]
+        waiting.warn_if_ranks_wait(spec.name, self._expected)
+        with nullcontext() if self._on_progress else self._line:
+            return build_once(
+                store,
+                plan_key=self._planned.plan.key,
+                description=self._planned.description,
+                label=spec.name,
+                root_paths=roots,
+                execute=self._execute,
+                look_again=self._look_again,
+                state=key_of([store.disk.stamp(path) for path in sources]),
+                timeout=limit_settings.lock_timeout(),
+            )
+
+    def count(self) -> None:
+        """Counts the build, or the wait for it, for `opforge cache stats`."""
+        if self._built:
+            timeline.mark("publish", self._built)
+            _count(self._planned.store, built=1, building=time.time() - self._requested)
+        else:
+            timeline.mark("wait for the lock", self._requested)  # another process built it meanwhile
+            _count(self._planned.store, waited=1, waiting=time.time() - self._requested)
+
+    def _progress(self, done: int, total: int, title: str) -> None:
+        lock.progress(self._lock, f"step {done} of {total}, log {self._job.log}")
+        (self._on_progress or self._line.step)(done, total, title)
+
+    def _look_again(self) -> Match | None:
+        """Returns the entry that another process, or another node, has published meanwhile."""
+        if self._force:
             return None
-        match = store.get(plan.key, paths, [], abi.interface_problem)
-        return match or (building.look() if building else None)
+        match = self._planned.store.get(self._planned.plan.key, self._planned.roots, [], abi.interface_problem)
+        return match or (self._building.look() if self._building else None)
 
-    def run(folder: str) -> BuildResult:
-        nonlocal built, output
-        line.begins()
-        timeline.mark("wait for the lock", requested)
+    def _execute(self, folder: str) -> BuildResult:
+        """Builds in a folder, with the plan's lock held."""
+        self._line.begins()
+        timeline.mark("wait for the lock", self._requested)
         began = time.perf_counter()
-        result = execute(job, folder, store.disk)
+        spec, plan, store = self._planned.spec, self._planned.plan, self._planned.store
+        result = execute(self._job, folder, store.disk)
         if peak := result.build["peak_bytes"]:
             note_peak(plan, store.layout, peak)
         key = entry_name(result.inputs.result_key(plan.key), result.record["sha256"])
         emit("build", op=spec.name, seconds=time.perf_counter() - began, plan=plan.key, result=key)
-        built, output = time.time(), result.build["output"]
+        self._built, self.output = time.time(), result.build["output"]
         return result
 
-    limits = limit_settings.cache_max_size(), limit_settings.cache_max_age()
-    sources = [os.path.join(paths[source.root], source.path) for source in plan.sources]
-    try:
-        with nullcontext() if on_progress else line:
-            match = publish.build(
-                store,
-                plan_key=plan.key,
-                description=description,
-                label=spec.name,
-                root_paths=paths,
-                execute=run,
-                look_again=look_again,
-                state=key_of([store.disk.stamp(path) for path in sources]),
-                timeout=limit_settings.lock_timeout(),
-            )
-    except SharedFailure as shared:
-        raise shared_error(shared.failure.kind, shared.failure.attributes) from None
-    except BuildError:
-        _count(store, failed=1)
-        bounds.enforce(store.layout, *limits)  # a failed build leaves a log and the objects of its other sources
-        raise
-    except LockTimeoutError:  # an OSError too, and not the disk's
-        raise
-    except OSError as error:
-        raise_if_exhausted(spec.name, error)
-        if error.errno == errno.ENOENT and error.filename is None:  # the working folder was removed
-            raise
-        if error.filename is None:  # reading and writing of files that are open already: those in staging
-            advice = "Check its disk, or set OPFORGE_CACHE_DIR to another folder"
-            raise CacheDirError(store.layout.root, f"a build in it failed ({error})", advice) from error
-        if os.fsdecode(error.filename).startswith(store.layout.root):
-            advice = "Give yourself access to all of it, or set OPFORGE_CACHE_DIR to another folder"
-            raise CacheDirError(store.layout.root, f"{error.filename}: {error.strerror}", advice) from error
-        raise
-    if built > requested:
-        timeline.mark("publish", built)
-        _count(store, built=1, building=time.time() - requested)
-    else:
-        timeline.mark("wait for the lock", requested)  # another process built it meanwhile
-        _count(store, waited=1, waiting=time.time() - requested)
-    bounds.enforce(store.layout, *limits)
-    match = memory.with_compiler(match, toolchain.programs(), snapshot)
+
+def _store_problem(root: str, error: OSError) -> CacheDirError | None:
+    """Returns the store's error that an error of the system stands for; None if it is about another file."""
+    if error.filename is None:
+        if error.errno == errno.ENOENT:  # the working folder was removed
+            return None
+        # reading and writing of files that are open already: those in staging
+        advice = "Check its disk, or set OPFORGE_CACHE_DIR to another folder"
+        return CacheDirError(root, f"a build in it failed ({error})", advice)
+    if os.fsdecode(error.filename).startswith(root):
+        advice = "Give yourself access to all of it, or set OPFORGE_CACHE_DIR to another folder"
+        return CacheDirError(root, f"{error.filename}: {error.strerror}", advice)
+    return None
+
+
+def _remember(planned: _Plan, match: Match) -> None:
+    """Remembers the entry for the next look-up, unless that might take another one."""
     is_own = match.entry.origin in ("built", "cache")  # what is fetched is remembered with the trust file's stamp
-    if is_own and not settings.paranoid() and not lookup.sources:  # a look-up might take a layer's entry instead
-        programs = {} if spec.uses_host_compiler else toolchain.programs()
-        memory.remember(lookup._replace(root_paths=paths), programs, toolchain.programs(), match, snapshot)
-    _log_first_warning(spec.name, output, match.entry)
-    return match.entry
+    if is_own and not settings.paranoid() and not planned.lookup.sources:  # it might take a layer's entry instead
+        programs = planned.toolchain.programs()
+        asked = {} if planned.spec.uses_host_compiler else programs
+        memory.remember(planned.lookup._replace(root_paths=planned.roots), asked, programs, match, planned.snapshot)
 
 
 def _count(store: Store, **amounts: float) -> None:

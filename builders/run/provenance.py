@@ -82,9 +82,18 @@ class Provenance:
         # Roots in which every header is a package's: their folders are searched as the compiler's own are.
         self._trusted = {*self._toolchain_trees, *(trusted_roots or {}), "torch"}
         self._beside: dict[str, RootedPath] = {}
+        self._reads: dict[str, Read] = {}
 
     def locate(self, path: str) -> Read:
-        """Returns a file with the nearest root above it and the trusted tree that it belongs to."""
+        """Returns a file with the nearest root above it and the trusted tree that it belongs to.
+
+        The answer is kept until the next run: the units of an op read the same headers.
+        """
+        if path not in self._reads:
+            self._reads[path] = self._locate(path)
+        return self._reads[path]
+
+    def _locate(self, path: str) -> Read:
         spelled, path = path, _plain(path)
         name = self._root_of(path)
         location = RootedPath(name, path[len(self.roots[name].rstrip("/")) + 1 :] if name in self.roots else path[1:])
@@ -158,8 +167,10 @@ class Provenance:
     def surroundings(self, work: str, started: int, sources: Iterable[str], search: Iterable[str]) -> Surroundings:
         """Returns what lies around the op before a run that began at `started` in the folder `work`.
 
-        `sources` are the folders of its sources; `search` are all further ones that are searched.
+        `sources` are the folders of its sources; `search` are all further ones that are searched. What was located
+        before is forgotten.
         """
+        self._reads.clear()
         roots = [path for name, path in self.roots.items() if name not in {*TRUSTED_ROOTS, "system"}]
         search = [*search]
         own = [folder for folder in search if self._root_of(os.path.normpath(folder)) not in {*self._trusted, "system"}]

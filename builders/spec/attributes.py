@@ -42,10 +42,8 @@ OTHER_WORDS = {
     "version_dependent_macros": 'define_macros = [("NAME", "value")]',
     "include_path": "include_dirs = [...]",
     "py_limited_api": 'abi = "torch-stable"',
-    "front": 'python_functions = "module:function"',
-    "calls": 'python_functions = "module:function"',
 }
-"""A word of setuptools, of torch's `load`, of a hub kernel, or of an earlier opforge -> the line to write instead."""
+"""A word of setuptools, of torch's `load`, or of a hub kernel -> the line to write instead."""
 NOT_NEEDED = {
     "depends": "the compiler reports the headers that a source includes",
     "language": "a source's suffix decides",

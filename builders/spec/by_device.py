@@ -1,27 +1,64 @@
-"""Values by device: an attribute may be a dict from a device's name, or "all", to what it is for that device.
-
-Imported only if a builder has such an attribute.
-"""
+"""Reads declared values: lists of strings, and dicts from a device's name, or "all", to the value for that device."""
 
 from __future__ import annotations
 
-import difflib
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opforge.errors import BuilderError
 
-from .op_spec import words
-
-if TYPE_CHECKING:
-    from .op_spec import DeviceScope
-
 ALL = "all"
+PLAIN_LISTS = (tuple, list)
+"""Checked before `isinstance(..., Mapping)`, whose first call in a process takes a tenth of a hit's time."""
 GPU_COMPILERS = {"cuda": "nvcc", "hip": "nvcc", "xpu": "sycl"}
 """Device -> torch's word for its compiler in `extra_compile_args`, beside the device's own name."""
 COMPILERS = frozenset({"cxx", "cpu", "opencl", *GPU_COMPILERS, *GPU_COMPILERS.values()})
 """The keys of `extra_compile_args`, besides the devices that the builder names."""
+
+
+class DeviceScope:
+    """Reads what a builder declares for one of its devices. Not a NamedTuple: making the class would cost each hit."""
+
+    __slots__ = ("builder", "device", "devices")
+
+    def __init__(self, builder: str, device: str = "", devices: Sequence[str] = ()) -> None:
+        self.builder, self.device, self.devices = builder, device, devices
+
+    def compile_args(self, name: str, value: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Returns the flags for C++ and those for the device's own sources, from a list or a dict by compiler."""
+        if type(value) in PLAIN_LISTS or not isinstance(value, Mapping):
+            return words(self.builder, name, value), ()
+        return flags_by_compiler(self, name, value)
+
+    def listed(self, name: str, value: Any) -> tuple[str, ...]:
+        """Returns the strings of a list or, of lists by device, those for all devices and then for this one."""
+        if type(value) in PLAIN_LISTS or not isinstance(value, Mapping):
+            return words(self.builder, name, value)
+        lists = [words(self.builder, label, part) for label, part in parts(self, name, value)]
+        return tuple(word for part in lists for word in part)
+
+    def scalar(self, name: str, value: Any) -> Any:
+        """Returns the value or, of values by device, this device's; an empty text if it has none."""
+        if type(value) is str or not isinstance(value, Mapping):
+            return value
+        return ["", *(part for _name, part in parts(self, name, value))][-1]
+
+    def macros(self, value: Any) -> tuple[tuple[str, str], ...]:
+        """Returns (name, value) pairs, sorted by name; an empty value for a name alone. Raises BuilderError."""
+        try:
+            items = value if type(value) in PLAIN_LISTS or not isinstance(value, Mapping) else value.items()
+            pairs = [(name, "" if text is None else text) for name, text in items]
+            if all(isinstance(part, str) for pair in pairs for part in pair):
+                return tuple(sorted(dict(pairs).items()))
+        except (TypeError, ValueError):
+            pass
+        if isinstance(value, Mapping) and all(isinstance(part, (*PLAIN_LISTS, Mapping)) for part in value.values()):
+            of_device = [DeviceScope(self.builder).macros(part) for _name, part in parts(self, "define_macros", value)]
+            return tuple(sorted({name: text for part in of_device for name, text in part}.items()))
+        expected = 'Expected [("NAME", "value"), ...], None for a name alone'
+        raise BuilderError(self.builder, f"define_macros={value!r}", expected)
 
 
 def parts(scope: DeviceScope, name: str, values: Mapping[Any, Any]) -> list[tuple[str, Any]]:
@@ -58,6 +95,8 @@ def check_members(builder: str, name: str, words: Iterable[str], devices: Sequen
 
 def similar(word: object, expected: Iterable[str]) -> str:
     """Returns the expected word that is most like this one; empty if none is."""
+    import difflib  # only for an error: each load imports this module
+
     return next(iter(difflib.get_close_matches(str(word), [*expected], n=1)), "")
 
 
@@ -75,3 +114,13 @@ def flags_by_compiler(
     if device == "cpu":  # its own sources are C++
         return (*lists.get("cxx", ()), *lists.get("cpu", ())), ()
     return lists.get("cxx", ()), (*lists.get(GPU_COMPILERS.get(device, ""), ()), *lists.get(device, ()))
+
+
+def words(builder: str, name: str, values: Any) -> tuple[str, ...]:
+    """Returns the strings or paths of a list as strings. Raises BuilderError for anything else, such as one string."""
+    try:
+        if type(values) in PLAIN_LISTS or not isinstance(values, (str, bytes, os.PathLike, Mapping)):
+            return tuple([value if type(value) is str else os.fsdecode(value) for value in values])
+    except TypeError:
+        pass
+    raise BuilderError(builder, f"{name}={values!r}", "Expected a list of strings, one argument each")

@@ -17,6 +17,8 @@ from opforge.cache.keys import key_of
 from . import abi, kernel_roots
 
 if TYPE_CHECKING:
+    from opforge.cache.records.inputs import RootedPath
+
     from .op_spec import OpSpec
 
 
@@ -109,7 +111,15 @@ def _named(flags: tuple[str, ...], spec: OpSpec) -> tuple[str, ...]:
     return named(flags, spec.roots)
 
 
+def _include_dirs(spec: OpSpec) -> list[RootedPath]:
+    from .include_folders import include_folders  # not for most ops: a look-up that remembers nothing imports no more
+
+    return include_folders(spec, spec.include_dirs)
+
+
 def _groups(spec: OpSpec) -> list[dict[str, object]]:
+    from .include_folders import group_folders
+
     return [
         {
             **group._asdict(),
@@ -118,7 +128,7 @@ def _groups(spec: OpSpec) -> list[dict[str, object]]:
             "cxx_flags": _named(group.cxx_flags, spec),
             "device_flags": _named(group.device_flags, spec),
         }
-        for group, folders in kernel_roots.group_folders(spec)
+        for group, folders in group_folders(spec)
     ]
 
 
@@ -127,7 +137,7 @@ _VALUES: dict[str, Callable[[OpSpec], object]] = {
     "target": lambda spec: spec.target.device,
     "torch_target": lambda spec: spec.torch_target if spec.abi == abi.STABLE else "",
     "sources": _sources,
-    "include_dirs": lambda spec: kernel_roots.include_folders(spec, spec.include_dirs) if spec.include_dirs else [],
+    "include_dirs": lambda spec: _include_dirs(spec) if spec.include_dirs else [],
     "cxx_flags": lambda spec: _named(spec.cxx_flags, spec),
     "device_flags": lambda spec: _named(spec.device_flags, spec),
     "link_flags": lambda spec: _named(spec.link_flags, spec),

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from itertools import pairwise
 
 from .kernel_roots import KernelRoot, holding
@@ -56,6 +58,27 @@ def located(flags: Iterable[str], root_paths: Mapping[str, str]) -> tuple[str, .
         return match[0][0] if match[1] is None else root_paths[match[1]]
 
     return tuple(NAME.sub(text, flag) if "{" in flag or "}" in flag else flag for flag in flags)
+
+
+def with_files(flags: Iterable[str], within: tuple[str, ...] = ()) -> list[str]:
+    """Returns flags with those of the files that they name (@FILE) in their place, as a compiler reads them.
+
+    `within` are the files that are being read.
+    """
+    words: list[str] = []
+    for flag in flags:
+        if flag.startswith("@/") and flag not in within and os.path.isfile(flag[1:]):
+            words += with_files(words_in(flag[1:]), (*within, flag))
+        else:
+            words.append(flag)
+    return words
+
+
+def words_in(path: str) -> list[str]:
+    """Returns the arguments in a file; none if it cannot be read."""
+    with suppress(OSError, ValueError), open(path, encoding="utf-8", errors="surrogateescape") as file:
+        return shlex.split(file.read())
+    return []
 
 
 def _named_path(path: str, roots: list[KernelRoot]) -> str:

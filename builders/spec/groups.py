@@ -14,7 +14,7 @@ from opforge.accelerator.target import Target
 from opforge.errors import BuilderError, SettingError
 
 from . import by_device
-from .op_spec import DeviceScope, words
+from .by_device import DeviceScope, words
 
 if TYPE_CHECKING:
     from .declaration import Declaration

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 
     from opforge.cache.records.inputs import RootedPath
 
-    from .groups import SourceGroup
-    from .op_spec import OpSpec
-
     class Rooted(Protocol):
         """A class with kernel roots, such as an op's builder."""
 
@@ -144,30 +141,6 @@ def holding(path: str, roots: Iterable[KernelRoot]) -> list[KernelRoot]:
 def is_own_root(folder: str, declared: Iterable[KernelRoot]) -> bool:
     """Returns whether an include folder is a root of its own: an absolute path outside of every kernel root."""
     return os.path.isabs(folder) and not holding(folder, declared)
-
-
-def include_folders(spec: OpSpec, names: Sequence[str], first: int = 0) -> list[RootedPath]:
-    """Returns include folders, by root: an absolute path is in no key, so its number stands for it.
-
-    `first` is the number of the first one among all include folders of the op and its groups.
-    """
-    from opforge.cache.records.inputs import RootedPath  # not on the path of a hit
-
-    folders: list[RootedPath] = []
-    for number, folder in enumerate(names, first):
-        located = locate(spec.name, [folder], spec.roots)
-        is_root = is_own_root(folder, spec.declared_roots)
-        folders += (RootedPath(f"include{number}", ""),) if is_root else located
-    return folders
-
-
-def group_folders(spec: OpSpec) -> list[tuple[SourceGroup, list[RootedPath]]]:
-    """Returns each group of the op with its include folders, which are numbered after those of the groups before."""
-    groups, first = [], len(spec.include_dirs)
-    for group in spec.groups:
-        groups.append((group, include_folders(spec, group.include_dirs, first)))
-        first += len(group.include_dirs)
-    return groups
 
 
 def locate(op: str, names: Sequence[str], roots: Iterable[KernelRoot]) -> tuple[RootedPath, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,6 +13,7 @@ from opforge.errors import BuilderError
 
 from . import abi as abis
 from . import kernel_roots, machine
+from .by_device import DeviceScope
 from .kernel_roots import KernelRoot
 
 if TYPE_CHECKING:
@@ -95,8 +96,6 @@ class OpSpec(NamedTuple):
         return self.roots[1:-2]
 
 
-PLAIN_LISTS = (tuple, list)
-"""Checked before `isinstance(..., Mapping)`, whose first call in a process takes a tenth of a hit's time."""
 OF_INSTANCES = frozenset({"debug", "sanitize", "portable", "trace"})
 
 
@@ -201,57 +200,6 @@ FLAG_ENDINGS = ("flags", "flag", "args", "arg", "macros", "include_path")
 """Endings of methods that may be meant as DeepSpeed's, or as attributes. Others are the author's own helpers."""
 
 
-class DeviceScope:
-    """Reads what a builder declares for one of its devices. Not a NamedTuple: making the class would cost each hit."""
-
-    __slots__ = ("builder", "device", "devices")
-
-    def __init__(self, builder: str, device: str = "", devices: Sequence[str] = ()) -> None:
-        self.builder, self.device, self.devices = builder, device, devices
-
-    def compile_args(self, name: str, value: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Returns the flags for C++ and those for the device's own sources, from a list or a dict by compiler."""
-        if type(value) in PLAIN_LISTS or not isinstance(value, Mapping):
-            return words(self.builder, name, value), ()
-        from .by_device import flags_by_compiler
-
-        return flags_by_compiler(self, name, value)
-
-    def listed(self, name: str, value: Any) -> tuple[str, ...]:
-        """Returns the strings of a list or, of lists by device, those for all devices and then for this one."""
-        if type(value) in PLAIN_LISTS or not isinstance(value, Mapping):
-            return words(self.builder, name, value)
-        from .by_device import parts
-
-        lists = [words(self.builder, label, part) for label, part in parts(self, name, value)]
-        return tuple(word for part in lists for word in part)
-
-    def scalar(self, name: str, value: Any) -> Any:
-        """Returns the value or, of values by device, this device's; an empty text if it has none."""
-        if type(value) is str or not isinstance(value, Mapping):
-            return value
-        from .by_device import parts
-
-        return ["", *(part for _name, part in parts(self, name, value))][-1]
-
-    def macros(self, value: Any) -> tuple[tuple[str, str], ...]:
-        """Returns (name, value) pairs, sorted by name; an empty value for a name alone. Raises BuilderError."""
-        try:
-            items = value if type(value) in PLAIN_LISTS or not isinstance(value, Mapping) else value.items()
-            pairs = [(name, "" if text is None else text) for name, text in items]
-            if all(isinstance(part, str) for pair in pairs for part in pair):
-                return tuple(sorted(dict(pairs).items()))
-        except (TypeError, ValueError):
-            pass
-        if isinstance(value, Mapping) and all(isinstance(part, (*PLAIN_LISTS, Mapping)) for part in value.values()):
-            from .by_device import parts
-
-            of_device = [DeviceScope(self.builder).macros(part) for _name, part in parts(self, "define_macros", value)]
-            return tuple(sorted({name: text for part in of_device for name, text in part}.items()))
-        expected = 'Expected [("NAME", "value"), ...], None for a name alone'
-        raise BuilderError(self.builder, f"define_macros={value!r}", expected)
-
-
 def _check_functions(builder: str, abi: str, fakes: Any, signatures: Any) -> None:
     if fakes and abi == abis.PLAIN:
         advice = "Only ops that are registered with torch can have fakes"
@@ -266,16 +214,6 @@ def _check_name(builder: str, name: object, abi: str) -> None:
         raise BuilderError(builder, f"name={name!r}", f"Expected {expected}, such as 'fused_adam'")
     if abi == abis.TORCH and not name.isascii():
         raise BuilderError(builder, f"name={name!r}", "Expected ASCII letters: it is also a Python module's name")
-
-
-def words(builder: str, name: str, values: Any) -> tuple[str, ...]:
-    """Returns the strings or paths of a list as strings. Raises BuilderError for anything else, such as one string."""
-    try:
-        if type(values) in PLAIN_LISTS or not isinstance(values, (str, bytes, os.PathLike, Mapping)):
-            return tuple([value if type(value) is str else os.fsdecode(value) for value in values])
-    except TypeError:
-        pass
-    raise BuilderError(builder, f"{name}={values!r}", "Expected a list of strings, one argument each")
 
 
 def root_paths(spec: OpSpec, toolchain_roots: Mapping[str, str] | None = None) -> dict[str, str]:

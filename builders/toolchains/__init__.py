@@ -50,7 +50,7 @@ of C++ and its assembler were installed with. The assembler and the linker read 
 
 SOURCE_DATE_EPOCH is none of them: it changes only what __DATE__, __TIME__ and __TIMESTAMP__ in a file stand for.
 """
-WRAPPER_ENV = ("OMPI_", "MPICH_", "NIX_", "SPACK_", "CRAY_", "PE_")
+WRAPPER_ENV = ("OMPI_", "OPAL_", "MPICH_", "NIX_", "SPACK_", "CRAY_", "PE_")
 """Prefixes of the variables that compiler wrappers read. Their values are part of the plan key of a wrapper."""
 _WRAPPER_ENV = tuple(prefix.encode() for prefix in WRAPPER_ENV)
 _BEGINNINGS = frozenset(prefix[:3] for prefix in _WRAPPER_ENV)
@@ -64,6 +64,8 @@ LAUNCHER_ENV = (
     "OMPI_MCA_",
     "OMPI_NUM_APP_CTX",
     "OMPI_UNIVERSE_SIZE",
+    "OPAL_OUTPUT_",
+    "OPAL_USER_PARAMS_GIVEN",
     "NIX_BUILD_CORES",
     "NIX_BUILD_TOP",
     "NIX_LOG_FD",
@@ -133,6 +135,11 @@ def plan_variables(spec: OpSpec) -> list[tuple[bytes, bytes]]:
 def wrapper_variables() -> list[str]:
     """Returns the names of the variables that are set and that a compiler wrapper may read, sorted."""
     return sorted(os.fsdecode(name) for name in settings.environment() if _is_wrappers(name))
+
+
+def is_wrappers(name: str) -> bool:
+    """Returns whether a compiler wrapper may read this variable."""
+    return _is_wrappers(os.fsencode(name))
 
 
 def _is_wrappers(name: bytes) -> bool:

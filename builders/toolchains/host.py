@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from opforge import settings
 from opforge.builders.spec.build_plan import BuildPlan, Step
+from opforge.builders.spec.flag_paths import with_files
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
 from opforge.cache.records.inputs import RootedPath
@@ -72,7 +73,7 @@ class HostToolchain(Toolchain):
         return str(self._info["linker"])
 
     def _path_flags(self) -> list[str]:
-        flags = (*self.op_flags, *env_words("CPPFLAGS"), *env_words("CXXFLAGS"), *env_words("LDFLAGS"))
+        flags = with_files((*self.op_flags, *env_words("CPPFLAGS"), *env_words("CXXFLAGS"), *env_words("LDFLAGS")))
         return [
             flag
             for before, flag, after in zip(("", *flags), flags, (*flags[1:], ""), strict=False)

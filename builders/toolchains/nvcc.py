@@ -36,6 +36,8 @@ HOMES = ("CUDA_HOME", "CUDA_PATH")
 INFO_SHAPE = {**SHAPE, "release": str, "compiler": str, "known": list, "refuses_host": str}
 PROFILE_VARIABLES = ("INCLUDES", "SYSTEM_INCLUDES", "CUDAFE_FLAGS", "NVVM_FLAGS", "OCG_FLAGS", "PTXAS_FLAGS")
 """What nvcc.profile adds to: nvcc takes the user's values of these too."""
+TOOL_VARIABLES = ("EDG_BASE", "EDG_MODULES_PATH", "USR_INCLUDE", "NVVMCCWIZ", "NVVM_IR_VER_CHK", "NV_NVVM_VERSION")
+"""What cudafe++ and cicc ask for besides: folders of headers and checks of their input."""
 STUB_HEADERS = (
     "crt/host_runtime.h",
     "crt/func_macro.h",
@@ -62,7 +64,7 @@ class Nvcc(DeviceToolchain):
 
     device, root, suffixes = "cuda", "cuda", (".cu",)
     host_variable = "NVCC_CCBIN"
-    passed_env = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", *PROFILE_VARIABLES)
+    passed_env = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", *PROFILE_VARIABLES, *TOOL_VARIABLES)
     plan_env = (*passed_env, *HOMES, host_variable)
 
     need: cuda_toolkits.Need | None = None

@@ -37,6 +37,8 @@ def main(argument: str) -> int:
     os.environ["TRITON_DISABLE_LINE_INFO"] = "0" if task["debug"] else "1"
     sys.path.insert(0, task["triton"])  # this Triton, whichever another folder holds
     importlib.import_module("triton.compiler")
+    # Python takes bytecode for that of a source of the same size and second: kernels must not come from an old one.
+    sys.pycache_prefix = private
     imported = set(sys.modules)
     modules: dict[str, Any] = {}
     table = ['#include "opforge/kernel_image.h"', ""]

@@ -16,7 +16,7 @@ PathStamp = tuple[str, tuple[int, ...]]
 RACY_NS = 2_000_000_000
 """How long before its stamp was taken a file must have been modified for the stamp to be trusted."""
 SECOND_NS = 1_000_000_000
-"""Only an image's files, and those of coarse file systems, are changed at whole seconds."""
+"""Only an image's files, and those of file systems with coarse times, are changed at whole seconds."""
 MAX_LINKS = 40
 """As many links as Linux follows on the way to a file."""
 CHUNK = 64 << 10
@@ -168,8 +168,6 @@ class Disk:
 
 def image_inode(path: str, status: os.stat_result) -> int:
     """Returns the last number of the stamp of a file that was changed at a whole second."""
-    if os.major(status.st_dev) and not os.statvfs(path).f_flag & os.ST_RDONLY:
-        return status.st_ino  # a disk's that is written to: no image, overlay or FUSE
     from opforge.file_systems.images import inode  # not on the path of a hit, unless files may be an image's
 
     return inode(path, status)

@@ -18,6 +18,8 @@ MAX_RECORD_BYTES = 8 << 20
 """No JSON file of the store is larger: a build that read ten thousand files takes 2 MB. In memory, the values of
 damaged JSON take up to 25 times as much."""
 
+NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
+"""What fsync reports where the file system has none."""
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, OverflowError)
 """What reading a damaged file and using its fields can raise: others may have written to the file."""
 json.loads(b"{}")  # sets the parser up, which takes as long as parsing twenty records: not when an op is loaded
@@ -50,6 +52,15 @@ def can_write(folder: str) -> bool:
         folder = os.path.dirname(folder)
     effective = os.access in os.supports_effective_ids
     return os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK, effective_ids=effective)
+
+
+def fsync(handle: int) -> None:
+    """Writes a file to the disk, or a folder's names, where the file system can. Raises OSError."""
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in NO_SYNC:
+            raise
 
 
 def temp_path(path: str) -> str:

@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from opforge import formats
@@ -24,6 +25,7 @@ DPKG, APK, PACMAN = "/var/lib/dpkg", "/lib/apk/db", "/var/lib/pacman/local"
 MERGED = ("bin", "lib", "lib32", "lib64", "libx32", "sbin")
 """Folders of / that are links into /usr where the two are merged: lists have either spelling."""
 SYSTEM, DIST_INFO = "system", ".dist-info"
+SEPARATORS = re.compile(r"[-_.]+")
 
 
 class Listed(NamedTuple):
@@ -33,6 +35,19 @@ class Listed(NamedTuple):
     """`system`, or the wheel's folder of metadata."""
     stamp_file: str
     """The file that changes when a package is installed, upgraded or removed."""
+
+
+class _Place(NamedTuple):
+    """Where a folder lies among installed wheels."""
+
+    site: str
+    """The nearest folder, this one or above it, that holds wheels' metadata; `/` if there is none."""
+    below: str
+    """The folder's path below it, with a slash at the end."""
+    is_linked: bool
+    """Whether a link leads out of it on the way."""
+    wheels: list[str]
+    """The wheels that may have installed the folder: those that begin like it. None for the nearest folder itself."""
 
 
 class PackageFiles:
@@ -46,13 +61,14 @@ class PackageFiles:
             *([list(disk.stamp(path) or ()) for path in (self.database, f"{DPKG}/diversions")]),
         ]
         self._answers: dict[str, bool] = {}
-        self._tops: frozenset[str] | None = None
-        self._paths: frozenset[str] | None = None
+        self._tops: dict[str, bool] = {}
+        self._paths = set[bytes]()
         self._is_changed = False
         self._read()
         self._folders: dict[str, str | None] = {"/": "/"}
         self._wheels: dict[str, list[str]] = {}
         self._records: dict[str, frozenset[str]] = {}
+        self._places: dict[str, _Place] = {}
 
     def find(self, path: str) -> Listed | None:
         """Returns the package that a file belongs to; None if no list has it, or if a link may lead elsewhere."""
@@ -72,8 +88,7 @@ class PackageFiles:
         """Writes the new answers. If that fails, the lists are read again next time."""
         if self._kept and self._is_changed:
             try:
-                tops = sorted(self._tops or ())
-                content = json.dumps({"state": self._state, "tops": tops, "files": self._answers})
+                content = json.dumps({"state": self._state, "tops": self._tops, "files": self._answers})
                 write_file(self._kept, content.encode())
                 self._is_changed = False
             except OSError:
@@ -83,8 +98,10 @@ class PackageFiles:
         try:
             record = read_json(self._kept)
             if record["state"] == self._state:
-                answers = {str(path): bool(answer) for path, answer in record["files"].items()}
-                self._answers, self._tops = answers, frozenset(map(str, record["tops"]))
+                answers, tops = (
+                    {str(path): bool(answer) for path, answer in record[name].items()} for name in ("files", "tops")
+                )
+                self._answers, self._tops = answers, tops
         except UNREADABLE:
             return
 
@@ -96,12 +113,13 @@ class PackageFiles:
             if first == "usr" and os.path.islink("/" + rest.partition("/")[0]):
                 spellings.append("/" + rest)
             # An op's sources are new in each build. Where no package has a file, the lists need not be read for them.
-            if self._tops is not None and not any(_top(spelling) in self._tops for spelling in spellings):
+            if not any(self._tops.get(_top(spelling), True) for spelling in spellings):
                 return False
-            if self._paths is None:
-                self._paths = frozenset(_listed_paths(self.database))
-                self._tops = frozenset(map(_top, self._paths))
-            self._answers[path] = any(spelling in self._paths for spelling in spellings)
+            if not self._paths:
+                self._paths = _listed_paths(self.database)
+            self._answers[path] = any(os.fsencode(spelling) in self._paths for spelling in spellings)
+            if not self._answers[path]:  # packages list their folders too
+                self._tops.update((top, os.fsencode(top) in self._paths) for top in map(_top, spellings))
             self._is_changed = True
         return self._answers[path]
 
@@ -123,21 +141,29 @@ class PackageFiles:
 
     def _wheel(self, path: str) -> Listed | None:
         """Returns the wheel that lists a file: one in the nearest folder above it that holds wheels' metadata."""
-        site, below = os.path.dirname(path), os.path.basename(path)
-        while site != "/" and not self._metadata(site):
-            below = os.path.join(os.path.basename(site), below)
-            site = os.path.dirname(site)
-        start = _plain_name(below.partition("/")[0])
-        for name in self._metadata(site) if site != "/" else ():
-            if not _plain_name(name).startswith(start):
-                continue
-            record = os.path.join(site, name, "RECORD")
+        folder, name = os.path.split(path)
+        if folder not in self._places:
+            self._places[folder] = self._place(folder)
+        site, below, is_linked, wheels = self._places[folder]
+        for wheel in wheels:
+            record = os.path.join(site, wheel, "RECORD")
             if record not in self._records:
                 self._records[record] = frozenset(_recorded_paths(record))
-            if below in self._records[record]:
-                has_link = os.path.realpath(path) != os.path.join(os.path.realpath(site), below)
-                return None if has_link else Listed(name, record)
+            if below + name in self._records[record]:
+                return None if is_linked or os.path.islink(path) else Listed(wheel, record)
         return None
+
+    def _place(self, folder: str) -> _Place:
+        site = folder
+        while site != "/" and not self._metadata(site):
+            site = os.path.dirname(site)
+        if site in ("/", folder):
+            return _Place(site, "", False, [])
+        below = os.path.relpath(folder, site)
+        is_linked = os.path.realpath(folder) != os.path.join(os.path.realpath(site), below)
+        start = _plain_name(below.partition("/")[0])
+        wheels = [wheel for wheel in self._metadata(site) if _plain_name(wheel).startswith(start)]
+        return _Place(site, below + "/", is_linked, wheels)
 
     def _metadata(self, folder: str) -> list[str]:
         if folder not in self._wheels:
@@ -150,31 +176,30 @@ def _databases() -> tuple[str, ...]:
     return f"{DPKG}/status", f"{APK}/installed", PACMAN
 
 
-def _listed_paths(database: str) -> Iterator[str]:
-    """Yields every path that the system's packages have installed."""
+def _listed_paths(database: str) -> set[bytes]:
+    """Returns every path that the system's packages have installed."""
     if database == PACMAN:
-        for name in os.listdir(PACMAN):
-            lines = _lines(os.path.join(PACMAN, name, "files"))
-            yield from ("/" + line.rstrip("/") for line in lines if line and not line.startswith("%"))
-    elif database.startswith(APK):
-        folder = ""
-        for line in _lines(database):
-            if line.startswith("F:"):
+        lines = _content(*(os.path.join(PACMAN, name, "files") for name in os.listdir(PACMAN))).split(b"\n")
+        return {b"/" + line.rstrip(b"/") for line in lines if line and not line.startswith(b"%")}
+    paths, folder = set[bytes](), b""
+    if database.startswith(APK):
+        for line in _content(database).split(b"\n"):
+            if line.startswith(b"F:"):
                 folder = line[2:]
-                yield "/" + folder
-            elif line.startswith("R:"):
-                yield f"/{folder}/{line[2:]}"
-    else:
-        # What another package or the administrator has put in place of a listed file is not the package's.
-        diverted = set(_lines(f"{DPKG}/diversions")[0::3])
-        for name in os.listdir(f"{DPKG}/info"):
-            if name.endswith(".list"):
-                yield from (line for line in _lines(f"{DPKG}/info/{name}") if line not in diverted)
+                paths.add(b"/" + folder)
+            elif line.startswith(b"R:"):
+                paths.add(b"/" + folder + b"/" + line[2:])
+        return paths
+    lists = (f"{DPKG}/info/{name}" for name in os.listdir(f"{DPKG}/info") if name.endswith(".list"))
+    paths.update(_content(*lists).split(b"\n"))
+    # What another package or the administrator has put in place of a listed file is not the package's.
+    paths.difference_update(_content(f"{DPKG}/diversions").split(b"\n")[0::3])
+    return paths
 
 
 def _recorded_paths(record: str) -> Iterator[str]:
     """Yields the paths in a wheel's RECORD, relative to the folder that it is installed in."""
-    for line in _lines(record):
+    for line in _content(record).decode("utf-8", "surrogateescape").split("\n"):
         if not line.startswith('"'):
             yield line.rsplit(",", 2)[0]
 
@@ -184,13 +209,14 @@ def _top(path: str) -> str:
     return "/".join(path.split("/", 3)[:3])
 
 
-def _lines(path: str) -> list[str]:
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
-            return file.read().split("\n")
-    except OSError:
-        return []
+def _content(*paths: str) -> bytes:
+    """Returns what files hold, one after another; nothing of a file that cannot be read."""
+    contents = []
+    for path in paths:
+        with suppress(OSError), open(path, "rb", buffering=0) as file:
+            contents.append(file.read())
+    return b"\n".join(contents)
 
 
 def _plain_name(name: str) -> str:
-    return re.sub(r"[-_.]+", "_", name).lower()
+    return SEPARATORS.sub("_", name).lower()

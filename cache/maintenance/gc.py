@@ -51,7 +51,6 @@ KINDS = {
     "triton": "Triton kernel",
 }
 """What the contents of each area are called."""
-OLD_STORE = "old store"
 POINTERS = frozenset(KINDS[area] for area in pointers.AREAS)
 
 
@@ -59,7 +58,7 @@ class Eviction(NamedTuple):
     """A file or folder to remove, and why."""
 
     kind: str
-    """`entry`, OLD_STORE, or one of KINDS."""
+    """`entry`, or one of KINDS."""
     path: str
     size: int
     """Bytes."""
@@ -152,15 +151,6 @@ def everything(layout: Layout, keys: Collection[str] | None = None, clear_pinned
             evicted += [_eviction(area, child.path, "cleared") for child in listing.children(layout.path(area))]
         evicted += [_eviction("staging", path, "cleared") for path in staging.abandoned(layout)]
     return evicted
-
-
-def old_stores(layout: Layout) -> list[Eviction]:
-    """Returns what `clear --old` removes: the stores of earlier formats in the same folder, with their pins."""
-    reason = "an older opforge made it"
-    return [
-        Eviction(OLD_STORE, os.path.join(layout.root, area.name), area.size, reason)
-        for area in listing.old_stores(layout)
-    ]
 
 
 def _orphans(layout: Layout, named: pointers.Pointers, evicted: Collection[str]) -> list[Eviction]:

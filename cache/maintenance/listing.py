@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from opforge.cache import schema
-from opforge.cache.layout import OLD_VERSIONS, VERSION, Layout
+from opforge.cache.layout import VERSION, Layout
 from opforge.cache.records import schemas
 from opforge.cache.records.entry import BUILD, RECORD, read_record
 from opforge.cache.schema import FormatError
@@ -176,11 +176,6 @@ def areas(layout: Layout) -> list[Area]:
     """Returns the folders of a store, `index` (entry points of other packages) included; empty ones are left out."""
     folders = [*subfolders(layout.path()), *(child for child in subfolders(layout.root) if child.name != VERSION)]
     return [area for area in map(_area, folders) if area.files]
-
-
-def old_stores(layout: Layout) -> list[Area]:
-    """Returns the stores of earlier formats in the same folder. They are neither read nor changed, only counted."""
-    return [_area(folder) for folder in subfolders(layout.root) if folder.name in OLD_VERSIONS]
 
 
 def _area(folder: os.DirEntry[str]) -> Area:

@@ -9,18 +9,27 @@ import os
 import time
 from collections.abc import Generator, Sequence
 from concurrent.futures import CancelledError
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from .queue import Queue
+from typing import Any, Protocol
 
 SLICE = 0.2  # seconds of one wait in the op: between two, Python handles signals such as Ctrl-C
+
+
+class Requests(Protocol):
+    """What a request was made in: a queue."""
+
+    op: Any
+
+    def wait(self, request: int, seconds: float) -> bool:
+        """Returns whether the request has finished within this time."""
+
+    def cancel(self, request: int) -> None:
+        """Drops the blocks of the request that are not under way."""
 
 
 class Transfer:
     """One request of the op, and the tensor that it moves, which it keeps until then."""
 
-    def __init__(self, queue: Queue, request: int, path: Any, verb: str, tensor: Any, end: int) -> None:
+    def __init__(self, queue: Requests, request: int, path: Any, verb: str, tensor: Any, end: int) -> None:
         self._queue, self._request = queue, request
         self._path, self._verb, self._end = path, verb, end
         self.tensor = tensor

@@ -20,9 +20,10 @@ from opforge import lazy
 
 if TYPE_CHECKING:
     from .group import Group
-    from .registration import BACKEND, register
+    from .names import BACKEND
+    from .registration import register
 
 __all__ = ["BACKEND", "Group", "register"]
 
-_MODULES = {"BACKEND": "registration", "Group": "group", "register": "registration"}
+_MODULES = {"BACKEND": "names", "Group": "group", "register": "registration"}
 __getattr__, __dir__ = lazy.names(__name__, _MODULES)

@@ -10,7 +10,7 @@ import torch
 from torch.distributed import ProcessGroup, ReduceOp
 
 from .group import Group
-from .registration import BACKEND
+from .names import BACKEND
 from .work import CallInGroup, Lane
 
 if TYPE_CHECKING:

@@ -1,13 +1,13 @@
-"""The name under which torch.distributed knows the backend."""
+"""Makes the process group a backend of torch.distributed."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .names import BACKEND
+
 if TYPE_CHECKING:
     from datetime import timedelta
-
-BACKEND = "opforge_shm"
 
 
 def register() -> None:

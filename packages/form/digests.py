@@ -40,9 +40,22 @@ def files_of(folder: str) -> list[str]:
 
     Raises OSError, and ValueError for what is neither a file nor a folder.
     """
+    return sorted(path for path in _paths(folder) if path not in LEFT_OUT and not is_bytecode(path))
+
+
+def modules_without_source(folder: str) -> list[str]:
+    """Returns the paths of bytecode beside the sources, sorted: Python imports each as a module of its own.
+
+    Raises what `files_of` raises.
+    """
+    return sorted(path for path in _paths(folder) if path.endswith(".pyc"))
+
+
+def _paths(folder: str) -> list[str]:
+    """Returns the paths of all files below a folder, except for those in `__pycache__`. Links are followed."""
     paths: list[str] = []
     _collect(folder, "", paths)
-    return sorted(path for path in paths if path not in LEFT_OUT)
+    return paths
 
 
 def _collect(folder: str, prefix: str, paths: list[str]) -> None:
@@ -52,7 +65,7 @@ def _collect(folder: str, prefix: str, paths: list[str]) -> None:
         for child in children:
             path = prefix + child.name
             mode = child.stat().st_mode
-            if is_bytecode(path):
+            if child.name == "__pycache__":
                 continue
             if stat.S_ISDIR(mode):
                 _collect(child.path, f"{path}/", paths)

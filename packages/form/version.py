@@ -12,14 +12,24 @@ UNBOUNDED = 10**9
 """More than any count of rebuilds."""
 
 
-class Version(NamedTuple):
-    """A version. Versions are ordered by interface, then by rebuild."""
-
+class _Numbers(NamedTuple):
     interface: int
     rebuild: int = 0
 
+
+class Version(_Numbers):
+    """A version. Versions are ordered by interface, then by rebuild: `2` and `2.0` are equal."""
+
+    written = ""
+    """As it was written; empty if it was not read from a text."""
+
     def __str__(self) -> str:
-        """Returns the version as it is written: without the rebuild if that is 0."""
+        """Returns the version as it was written."""
+        return self.written or self.canonical
+
+    @property
+    def canonical(self) -> str:
+        """The same text for equal versions: without the rebuild if that is 0."""
         return f"{self.interface}.{self.rebuild}" if self.rebuild else str(self.interface)
 
 
@@ -28,7 +38,9 @@ def parse(text: object, where: str = "the version") -> Version:
     numbers = read(_text(text))
     if numbers is None:
         raise _error(where, text, EXPECTED)
-    return Version(numbers[0], numbers[1] or 0)
+    number = Version(numbers[0], numbers[1] or 0)
+    number.written = _text(text)
+    return number
 
 
 def read(text: str) -> tuple[int, int | None] | None:

@@ -210,7 +210,7 @@ def _offer(root: Root, tree: str, stated: Metadata) -> None:
 
 def add_release(release: Installed) -> None:
     """Writes a release's file: from now on it is installed. Raises OSError."""
-    path = release.root.release(release.name, str(release.version))
+    path = release.root.release(release.name, release.version.canonical)
     organization = os.path.dirname(os.path.dirname(path))
     for folder in (release.root.join("names"), organization, os.path.dirname(path)):
         make_readable(folder)

@@ -68,6 +68,7 @@ def digest_problem(
     """Returns how an installed variant differs from what was installed, after hashing every file; or an empty text."""
     try:
         problems = digests.problems(folder, files)
+        problems += [f"Unknown file: {path}" for path in digests.modules_without_source(folder)]
         text = digests.digest_of(os.path.join(folder, "metadata.json"))
     except (OSError, ValueError) as error:
         return f"it cannot be read ({getattr(error, 'strerror', None) or error})"

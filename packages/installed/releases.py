@@ -38,10 +38,11 @@ SCHEMA = schema.record(
         "digest": schema.text("([0-9a-f]{64})?", "64 hex digits, or an empty text"),
         "signer": TEXT,
         "source": TEXT,
-        "yanked": TEXT,
+        "withdrawn": TEXT,
+        "stops": TEXT,
+        "index": schema.choice(SIGNED, UNSIGNED, ""),
         "variants": schema.items(VARIANT),
-    },
-    optional={"index": schema.choice(SIGNED, UNSIGNED, "")},
+    }
 )
 """The file of an installed release."""
 
@@ -72,11 +73,19 @@ class Installed(NamedTuple):
     signer: str = ""
     source: str = ""
     """Where it came from, without credentials."""
-    yanked: str = ""
-    """Why it was yanked, as far as was known when it was installed."""
+    withdrawn: str = ""
+    """Why its signer has withdrawn it, as far as was known when remotes were asked last."""
     variants: tuple[InstalledVariant, ...] = ()
     index_kind: str = ""
     """Whether the index that named it was SIGNED or UNSIGNED; empty if none was read, as for a lock file."""
+    stops: str = ""
+    """What withdrawing it stops: "choosing", or "loading" too; empty if it was not withdrawn."""
+
+    @property
+    def refusal(self) -> str:
+        """Returns why it is not loaded any more, or an empty text."""
+        reason = f": {self.withdrawn}" if self.withdrawn else ""
+        return f"the key {self.signer} has withdrawn it{reason}" if self.stops == "loading" else ""
 
     @property
     def assurance(self) -> str:
@@ -102,14 +111,17 @@ def versions(root: Root, name: str) -> list[Version]:
 def read(root: Root, name: str, number: Version) -> Installed | None:
     """Returns an installed release; None if it is not there, or its file cannot be read."""
     try:
-        value = schema.read(root.release(name, str(number)), SCHEMA)
+        value = schema.read(root.release(name, number.canonical), SCHEMA)
         variants = tuple(_variant(root, part) for part in value["variants"])
     except (OSError, FormatError):
         return None
-    if (value["name"], value["version"]) != (name, str(number)):
+    if value["name"] != name or version.read(value["version"]) is None:
         return None
-    texts = {field: value[field] for field in ("digest", "signer", "source", "yanked")}
-    return Installed(name, number, root, variants=variants, index_kind=value.get("index", ""), **texts)
+    written = version.parse(value["version"])
+    if written != number:
+        return None
+    texts = {field: value[field] for field in ("digest", "signer", "source", "withdrawn", "stops")}
+    return Installed(name, written, root, variants=variants, index_kind=value["index"], **texts)
 
 
 def _variant(root: Root, part: Mapping[str, Any]) -> InstalledVariant:
@@ -136,8 +148,9 @@ def to_json(release: Installed) -> dict[str, Any]:
         "digest": release.digest,
         "signer": release.signer,
         "source": release.source,
-        "yanked": release.yanked,
+        "withdrawn": release.withdrawn,
         "index": release.index_kind,
+        "stops": release.stops,
         "variants": [
             {
                 "candidate": part.candidate.to_json(),

@@ -108,7 +108,7 @@ def _withdraw(paths: tuple[str, ...]) -> None:
 
 def _forget(root: Root, release: Installed) -> None:
     """Removes what an installation has written of a release, but for the files of its variants."""
-    paths = [root.release(release.name, str(release.version))]
+    paths = [root.release(release.name, release.version.canonical)]
     if release.digest:
         paths.append(root.join("releases", release.digest))
     for path in paths:

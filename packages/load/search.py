@@ -48,6 +48,9 @@ def load(
             if locked is not None and not locked.allows(release):
                 attempt.reasons.append(f"{release.version} in {root.path}: {locked.objection(release)}")
                 continue
+            if release.refusal:
+                attempt.reasons.append(f"{release.version} in {root.path}: {release.refusal}")
+                continue
             module = _from_release(release, label, attempt)
             if module is not None:
                 return module

@@ -25,8 +25,9 @@ def prepare(folder: str) -> None:
 
     Raises OSError, ValueError for links that lead in a circle.
     """
-    files = digests.files_of(folder)
-    for parent in {os.path.dirname(os.path.join(folder, path)) for path in files}:
+    digests.files_of(folder)  # no link in it leads in a circle
+    for parent, folders, _files in os.walk(folder, followlinks=True):
+        folders[:] = [name for name in folders if name != "__pycache__"]
         sys.path_importer_cache[parent] = FileFinder(
             parent, (ExtensionFileLoader, EXTENSION_SUFFIXES), (SourceOnly, SOURCE_SUFFIXES)
         )

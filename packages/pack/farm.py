@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from opforge.accelerator.target import Target
 from opforge.errors import PackError
-from opforge.packages.sources.project import Project, read
+from opforge.packages.sources.project import Project
+from opforge.packages.sources.reading import read
 from opforge.remote.farm import api
 from opforge.remote.farm.unit import unit_of
 

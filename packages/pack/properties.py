@@ -16,6 +16,7 @@ from opforge.versions import version_of
 
 BACKENDS = {"cpu": "cpu", "cuda": "cuda", "hip": "rocm", "xpu": "xpu"}
 """Device of a target -> backend of a variant."""
+DEVICES = {backend: device for device, backend in BACKENDS.items()}
 REQUIRED = {"cuda": "cuda", "hip": "hip", "xpu": "sycl"}
 """Device -> the name in a record's `requires` of the toolkit that the library was built with."""
 

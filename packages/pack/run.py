@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge.accelerator import archs
 from opforge.accelerator.target import Target
 from opforge.builders.lookup import device_requirements
+from opforge.builders.spec.abi import TORCH
+from opforge.builders.spec.machine import this_machine
+from opforge.builders.spec.targets import TORCH_LIBRARY
+from opforge.cache.current import current_store
 from opforge.cache.filesystem.files import UNREADABLE, read_json, write_file
-from opforge.errors import PackError
+from opforge.errors import OpforgeError, OpIncompatibleError, PackError
 from opforge.packages.audit import library as library_audit
 from opforge.packages.audit import measure, python_code
 from opforge.packages.form import digests, names
@@ -76,6 +80,13 @@ class Packed(NamedTuple):
         }
 
 
+class PassedOver(NamedTuple):
+    """A backend of a hub kernel that cannot be built here."""
+
+    backend: str
+    reason: str
+
+
 def pack(
     project: Project,
     out: str,
@@ -83,11 +94,13 @@ def pack(
     store: Store | None = None,
     commit: Provenance | None = None,
     report: Callable[[str], None] = lambda _text: None,
+    pass_over: Callable[[PassedOver], None] = lambda _backend: None,
 ) -> list[Packed]:
     """Writes the project's variants below `out`/build and returns them. Nothing is there if one of them fails.
 
     `store` is where the op is built, by default the user's; then a stored entry is used. `commit` replaces what git
-    says of the project's folder. Raises PackError, KernelFormatError, and what building raises.
+    says of the project's folder. `pass_over` gets each backend of a hub kernel that cannot be built here, unless
+    `options` names targets. Raises PackError, KernelFormatError, and what building raises.
     """
     commit = commit or git.provenance(project.folder)
     os.makedirs(out, exist_ok=True)
@@ -95,7 +108,7 @@ def pack(
     try:
         finished: list[Packed] = []
         kinds: list[Properties] = []
-        for number, (kind, library) in enumerate(_variants(project, options, store, report)):
+        for number, (kind, library) in enumerate(_variants(project, options, store, report, pass_over)):
             folder = os.path.join(staging, str(number))
             os.mkdir(folder, 0o755)
             stated = write.write(folder, project, kind, library, commit)
@@ -140,7 +153,11 @@ def _recorded(build: str) -> dict[str, Any]:
 
 
 def _variants(
-    project: Project, options: Options, store: Store | None, report: Callable[[str], None]
+    project: Project,
+    options: Options,
+    store: Store | None,
+    report: Callable[[str], None],
+    pass_over: Callable[[PassedOver], None],
 ) -> list[tuple[Properties, write.Library | None]]:
     if project.builder is None:
         if options.targets:
@@ -148,7 +165,7 @@ def _variants(
             advice = "It is packed for its backends alone: see `backends` in kernel.toml."
             raise PackError(project.name, [f"it has no library that could be built for {listed}"], advice)
         return [(Properties(PYTHON, None, _backend(backend)), None) for backend in project.backends]
-    builders = [_builder(project, target, options) for target in _targets(project, options)]
+    builders = _builders(project, options, store, pass_over)
     variants: list[tuple[Properties, write.Library | None]]
     if options.on:
         from . import farm
@@ -166,12 +183,65 @@ def _variants(
     return variants
 
 
+def _builders(
+    project: Project, options: Options, store: Store | None, pass_over: Callable[[PassedOver], None]
+) -> list[OpBuilder]:
+    """Returns the builders of the variants. Raises PackError, BuilderError, SettingError.
+
+    A hub kernel's file names backends and no architectures, and few machines can build for all of them. Those that
+    cannot be built here are passed over, unless none is left.
+    """
+    if options.targets or not project.backends:
+        return [_builder(project, target, options) for target in _targets(project, options)]
+    builders: list[OpBuilder] = []
+    problems: list[PassedOver] = []
+    for backend in project.backends:
+        try:
+            device = properties.DEVICES.get(backend)
+            if device is None:
+                problems.append(PassedOver(backend, f"opforge builds for {', '.join(properties.DEVICES)}"))
+                continue
+            ours = [_builder(project, target, options) for target in _targets(project, options, (device,))]
+            if not options.on:
+                for builder in ours:
+                    _check_here(builder, store or current_store())
+            builders += ours
+        except OpforgeError as error:
+            problems.append(PassedOver(backend, _reason(error)))
+    if not builders:
+        listed = [f"{backend}: {reason}" for backend, reason in problems]
+        raise PackError(project.name, listed, "Install what is missing, or name a --target.")
+    for problem in problems:
+        pass_over(problem)
+    return builders
+
+
+def _reason(error: OpforgeError) -> str:
+    """Returns an error's reason in one line."""
+    return "; ".join(error.reasons) if isinstance(error, OpIncompatibleError) else str(error).splitlines()[0]
+
+
+def _check_here(builder: OpBuilder, store: Store) -> None:
+    """Raises what planning the build raises, and OpIncompatibleError if torch here lacks the device's headers."""
+    from opforge.builders import toolchains
+    from opforge.builders.planner import make_plan
+
+    spec = builder.spec()
+    device, here = spec.target.device, this_machine(builder.target.device)
+    library = TORCH_LIBRARY.get(device)
+    if spec.abi == TORCH and library and here.torch and library not in here.torch_libraries:
+        reason = f"its sources include torch's headers for {device}, and torch {here.torch} is not built for it"
+        raise OpIncompatibleError(spec.name, str(spec.target), [reason])
+    make_plan(spec, toolchains.find_toolchain(spec, store))
+
+
 def _backend(name: str) -> str:
     return "cann" if name == "npu" else name
 
 
-def _targets(project: Project, options: Options) -> list[Target | None]:
-    targets: list[Target | None] = [*(options.targets or map(Target.parse, project.targets))]
+def _targets(project: Project, options: Options, own: Sequence[str] = ()) -> list[Target | None]:
+    """Returns the targets that are named, or else those of `own`, by default the project's."""
+    targets: list[Target | None] = [*(options.targets or map(Target.parse, own or project.targets))]
     base = [_default(target, project) if target in (None, Target("cpu")) else target for target in targets or [None]]
     return [part for target in base for part in _split(target, project)] if options.split else [*base]
 

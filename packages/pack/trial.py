@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 from typing import Any
 
 from opforge.packages.form import names
 from opforge.packages.form.metadata import Metadata
 from opforge.packages.sources.project import Project
 
+from . import properties
+
 CHECKS = ("schemas", "import", "opcheck", "graph", "tests")
 TIMEOUT = 1800.0
 PASSED = "passed"
+CLIENT = "kernels"
+"""The distribution, and the module, of the hub's own loader."""
 
 
 def not_run(reason: str) -> dict[str, str]:
@@ -39,6 +45,7 @@ def run(folder: str, project: Project, stated: Metadata) -> dict[str, str]:
             "PYTHONPATH": path,
             "PYTHONDONTWRITEBYTECODE": "1",
             "OPFORGE_KERNELS": f"{project.name}={folder}",
+            "LOCAL_KERNELS": f"{project.name}={folder}",  # where the hub's own loader looks, which its tests call
         }
         command = [sys.executable, "-m", "opforge.packages.pack.tried", folder, project.samples, outcome]
         done = _child(command, environment, scratch)
@@ -49,20 +56,33 @@ def run(folder: str, project: Project, stated: Metadata) -> dict[str, str]:
             checks = dict.fromkeys(CHECKS[:-1], "not run: the process that tries it ended")
             checks["import"] = f"failed: {done}"
         tests = "not run: the package has none"
-        if project.tests and checks["import"] == PASSED:
+        if project.tests and _lack_client(project.tests):
+            tests = f"not run: they import {CLIENT}, the hub's own loader: pip install {CLIENT}"
+        elif project.tests and checks["import"] == PASSED:
             command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", project.tests]
             tests = _tests_outcome(_child(command, environment, scratch))
         return {**checks, "tests": tests}
 
 
+def _lack_client(tests: str) -> bool:
+    """Returns whether a package's tests import the hub's own loader, and it is not installed."""
+    if importlib.util.find_spec(CLIENT) is not None:
+        return False
+    pattern = re.compile(rf"^\s*(?:import|from)\s+{CLIENT}\b", re.MULTILINE)
+    return any(pattern.search(path.read_text("utf-8", "replace")) for path in Path(tests).rglob("*.py"))
+
+
 def unfit(stated: Metadata) -> str:
     """Returns why a variant cannot run on this machine, or an empty text."""
-    record: Any = stated.opforge["record"]
-    if record is None:
-        return ""
     from opforge.builders.lookup import device_requirements, fit
     from opforge.builders.spec.machine import this_machine
 
+    record: Any = stated.opforge["record"]
+    if record is None:
+        backend = stated.opforge["properties"]["backend"]
+        device = properties.DEVICES.get(backend, "")
+        has_device = backend in ("cpu", "universal") or (device and this_machine(device).devices)
+        return "" if has_device else f"no device for {backend} is here"
     device, _, arch = record["target"].partition(":")
     here = this_machine(device)
     if device != "cpu" and not here.devices:

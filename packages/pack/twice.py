@@ -10,7 +10,8 @@ from collections.abc import Callable
 from opforge.cache.current import open_store
 from opforge.errors import PackError
 from opforge.packages.form import digests
-from opforge.packages.sources.project import BUILD_TOML, KERNEL_TOML, Project, read, renamed
+from opforge.packages.sources.project import BUILD_TOML, KERNEL_TOML, Project
+from opforge.packages.sources.reading import read, renamed
 
 from . import git
 from .run import BUILD, CHECKS, Options, pack

@@ -42,12 +42,14 @@ def install_locked(
     lock = locking.check(folder)
     installed, missing = [], []
     for kernel in lock.kernels:
+        among = locking.sources_of(kernel, urls)
         try:
-            choice = _choice(kernel, locking.sources_of(kernel, urls), all_platforms)
+            choice = _choice(kernel, among, all_platforms)
             say([choice.verified])
             installed.append(install.install(root, choice, report))
         except OpforgeError as error:
             missing.append(f"{kernel.name} {kernel.version}: {error}".replace("\n", "\n    "))
+        install.note_withdrawals(root, among)
     if missing:
         advice = "Get everything with: opforge install --frozen --remote URL"
         raise KernelLockError(f"{folder}/opforge.lock", missing, advice)
@@ -64,9 +66,11 @@ def _choice(kernel: LockedKernel, among: Sequence[Source], all_platforms: bool) 
         if signed is None:
             continue
         # The digest in the lock vouches for the bytes; the signature is what this machine trusts.
-        signer = selection.verified_signer(source.remote, signed, kernel.name, where)
+        signer = selection.accepted_signer(
+            source.remote, source.recent_lists, signed, kernel.name, kernel.version, where
+        )
         parsed = release.parse(signed.data, where, kernel.name, kernel.version)
-        verified = Verified(parsed, signed, signer, source, kernel.state, "")
+        verified = Verified(parsed, signed, signer.key, source, kernel.state, signer.withdrawn)
         chosen, problems = selection.variants_for(parsed.variants, environment.here, all_platforms)
         if not chosen:
             raise KernelIncompatibleError(f"{kernel.name} {kernel.version}", problems)

@@ -35,7 +35,7 @@ def silent(_chosen: Sequence[Verified]) -> None:
 def make(
     folder: str, among: Sequence[Source], upgrade: Collection[str] | None = None, say: Say = silent
 ) -> tuple[Lock, list[str]]:
-    """Returns the lock of a project, and what changed and what was yanked, a line each.
+    """Returns the lock of a project, and what changed and what was withdrawn, a line each.
 
     What is locked stays as long as it is in the required range; `upgrade` names the packages that may change, all of
     them if it is empty. Raises what `resolve` raises, KernelFormatError.
@@ -51,9 +51,9 @@ def make(
     say([choice.verified for choice in choices])
     lock = Lock(_ranges(needed), tuple(_locked(choice, needed, choices) for choice in choices))
     warnings = [
-        f"warning: {verified.release.name} {verified.release.version} was yanked: {verified.yanked}"
+        f"warning: {verified.release.name} {verified.release.version} was withdrawn: {verified.withdrawn}"
         for verified in (choice.verified for choice in choices)
-        if verified.yanked
+        if verified.withdrawn
     ]
     return lock, _changes(before, lock) + warnings
 

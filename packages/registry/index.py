@@ -24,12 +24,9 @@ class Index(NamedTuple):
     sequence: int
     releases: dict[Version, Listed]
 
-    def usable(self, numbers: Range, with_withdrawn: bool = False) -> list[Version]:
-        """Returns the versions in a range, the newest first; withdrawn ones only if requested."""
-        versions = [number for number in self.releases if number in numbers]
-        if not with_withdrawn:
-            versions = [number for number in versions if not self.releases[number].withdrawn]
-        return sorted(versions, reverse=True)
+    def within(self, numbers: Range) -> list[Version]:
+        """Returns the versions in a range, the newest first."""
+        return sorted((number for number in self.releases if number in numbers), reverse=True)
 
     def listing(self) -> Listing:
         """Returns the topic."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterable
 from typing import Any
 
 from opforge import limit_settings
 from opforge.cache.filesystem import lock
 from opforge.cache.filesystem.files import make_folder, write_file
 from opforge.errors import KernelInstallError, OpforgeError
+from opforge.packages.form import names, version
+from opforge.packages.form.version import Version
 from opforge.packages.installed import add, releases
 from opforge.packages.installed.folders import make_readable, make_root
 from opforge.packages.installed.layout import Root
@@ -18,10 +21,11 @@ from opforge.remote import blobs
 from opforge.remote.blobs import BlobError
 from opforge.remote.stores.protocol import ObjectStore
 from opforge.remote.transfer import Report, Reported, ignore
+from opforge.remote.withdrawals import CHOOSING, NOTHING, Withdrawal
 
 from . import verification
-from .release import Variant
-from .selection import Choice
+from .release import KIND, Variant
+from .selection import Choice, Source
 
 ADVICE = "The remote, or what lies between, has changed it: report it to the remote's owner"
 
@@ -35,8 +39,7 @@ def install(root: Root, choice: Choice, report: Report = ignore) -> tuple[Instal
     name, number = verified.release.name, verified.release.version
     before = _complete(root, choice)
     if before is not None:
-        # It may have been yanked since.
-        return before._replace(yanked=verified.yanked or before.yanked), False
+        return before._replace(withdrawn=verified.withdrawn or before.withdrawn), False
     path = root.join("locks", f"{name.replace('/', '.')}-{number}.lock")
     try:
         make_root(root)
@@ -50,6 +53,29 @@ def install(root: Root, choice: Choice, report: Report = ignore) -> tuple[Instal
         if isinstance(error, OpforgeError):
             raise
         raise add.unwritable(root, error) from error
+
+
+def note_withdrawals(root: Root, among: Iterable[Source]) -> None:
+    """Notes in a folder what the lists of withdrawals say of its releases that were read: `get_kernel` reads no list.
+
+    Raises OSError.
+    """
+    for source in among:
+        for listed in (*source.lists.read, *source.recent_lists.read):
+            for name, said in listed.withdrawn.items():
+                _note(root, listed.key, name, said)
+
+
+def _note(root: Root, key: str, name: str, said: Withdrawal) -> None:
+    package, _at, label = name.removeprefix(f"{KIND}:").partition("@")
+    number = version.read(label)
+    if not name.startswith(f"{KIND}:") or not names.is_name(package) or number is None:
+        return
+    installed = releases.read(root, package, Version(number[0], number[1] or 0))
+    stops = "" if said.stops == NOTHING else said.stops
+    noted = installed and installed._replace(stops=stops, withdrawn=said.reason if stops else "")
+    if noted and installed and installed.signer == key and noted != installed:
+        add.add_release(noted)
 
 
 def _complete(root: Root, choice: Choice) -> Installed | None:
@@ -85,7 +111,8 @@ def _install(root: Root, choice: Choice, report: Report) -> Installed:
             digest=verified.signed.digest,
             signer=verified.signer,
             source=str(verified.source.remote),
-            yanked=verified.yanked,
+            withdrawn=verified.withdrawn,
+            stops=CHOOSING if verified.withdrawn else "",
             variants=tuple(variants[digest] for digest in sorted(variants)),
             index_kind=verified.index_kind,
         )

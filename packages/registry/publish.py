@@ -17,7 +17,7 @@ from opforge.packages.choose import candidate
 from opforge.packages.form import digests, metadata, names
 from opforge.packages.form.metadata import Metadata
 from opforge.packages.form.version import Version
-from opforge.remote import blobs, statements, topics
+from opforge.remote import blobs, statements
 from opforge.remote.blobs import Tree
 from opforge.remote.removals import Uploads
 from opforge.remote.signatures.keys import Signer
@@ -257,44 +257,3 @@ def _checks(folder: str) -> Mapping[tuple[str, str], Mapping[str, str]]:
         return {(label, part["digest"]): dict(part["checks"]) for label, part in value.items()}
     except UNREADABLE:
         return {}
-
-
-def yank(store: ObjectStore, name: str, number: Version, reason: str, signer: Signer | None = None) -> bool:
-    """Marks a release as yanked. Returns whether that changed the index.
-
-    `signer` is for a registry with TUF metadata. Raises PublishError if there is no such release or the reason cannot
-    be shown, StoreError, KernelFormatError.
-    """
-    problem = "" if reason.strip() else "a reason is missing"
-    if len(reason) > topics.MAX_REASON:
-        problem = f"the reason has {len(reason)} characters, more than {topics.MAX_REASON}"
-    odd = next((char for char in reason if not char.isprintable()), "")
-    if odd:
-        problem = f"the reason holds {odd!a}, which cannot be shown"
-    if problem:
-        hint = "Say in one line why nobody should choose it"
-        raise PublishError(f"{name} {number}", store.url, problem, hint, "yanked in")
-    return _mark(store, name, number, reason, signer)
-
-
-def unyank(store: ObjectStore, name: str, number: Version, signer: Signer | None = None) -> bool:
-    """Takes back a yank, as `yank` does it. Returns whether that changed the index."""
-    return _mark(store, name, number, "", signer)
-
-
-def _mark(store: ObjectStore, name: str, number: Version, reason: str, signer: Signer | None) -> bool:
-    record = _recorder(store, name, signer)
-
-    def edit(current: Index) -> Index | None:
-        listed = current.releases.get(number)
-        if listed is None:
-            versions = ", ".join(map(str, sorted(current.releases, reverse=True)[:10])) or "none"
-            action = "yanked in" if reason else "unyanked in"
-            hint = f"There are: {versions}"
-            raise PublishError(f"{name} {number}", store.url, "there is no such release", hint, action)
-        if listed.withdrawn == reason:
-            return None
-        return current._replace(releases={**current.releases, number: listed._replace(withdrawn=reason)})
-
-    is_changed = index.change(store, name, edit) is not None
-    return record(edit) or is_changed

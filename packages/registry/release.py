@@ -154,11 +154,15 @@ def tree_of(parts: Sequence[Variant]) -> dict[str, str]:
 class PackageKind(Kind):
     """Releases of packages: their newest matters, so a topic names them, and TUF can cover it."""
 
-    name, is_inline = KIND, False
+    name, is_inline, needs_withdrawals = KIND, False, False
 
     def subject(self, statement: Statement) -> str:
         """Returns the name of the package."""
         return statement.topic
+
+    def canonical(self, label: str) -> str:
+        """Returns the version as no package writes it twice: `1.0` is `1`."""
+        return label if version.read(label) is None else version.parse(label).canonical
 
     def shown(self, statement: Statement) -> Shown:
         """Returns the package, its version, and the labels of its variants."""

@@ -6,19 +6,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from opforge import settings
-from opforge.errors import KernelIncompatibleError, KernelInstallError, KernelNotFoundError
+from opforge.errors import (
+    KernelIncompatibleError,
+    KernelInstallError,
+    KernelNotFoundError,
+    StoreBehindError,
+    WithdrawnError,
+)
 from opforge.packages.choose import environment, order
 from opforge.packages.choose.environment import Environment
 from opforge.packages.form import version
 from opforge.packages.form.version import Range, Version
 from opforge.packages.installed.releases import SIGNED, UNSIGNED
 from opforge.remote import remotes, statements
+from opforge.remote.accepted import Accepted, Lists, required_root
 from opforge.remote.remotes import Remote
 from opforge.remote.signatures import trust
 from opforge.remote.statements import Signed
 from opforge.remote.stores import open_store
 from opforge.remote.stores.protocol import ObjectStore
-from opforge.remote.tuf import roots
 
 from . import fetched, index, release
 from .index import Index
@@ -38,6 +44,10 @@ class Source(NamedTuple):
 
     remote: Remote
     store: ObjectStore
+    lists: Lists
+    """What the store's signers have withdrawn."""
+    recent_lists: Lists
+    """The same, as it was read within the last hour: for what a lock file vouches for."""
     tuf: Reader | None = None
     """What reads its indexes if this user trusts TUF root metadata of it."""
 
@@ -59,7 +69,8 @@ class Verified(NamedTuple):
     source: Source
     sequence: int
     """Of the index that named it."""
-    yanked: str
+    withdrawn: str = ""
+    """Why it is not chosen any more; empty if it may be."""
     index_kind: str = ""
     """Whether that index was SIGNED or UNSIGNED; empty if none was read."""
 
@@ -69,7 +80,7 @@ class Verified(NamedTuple):
         what, where = f"{self.release.name} {self.release.version}", self.source.remote
         lines = [] if self.signer else [("warning", f"{what} is unsigned: {where} has the option unsigned=1")]
         if self.index_kind == UNSIGNED:
-            text = f"the index of {self.release.name} is not signed: it may hide newer releases and yanks"
+            text = f"the index of {self.release.name} is not signed: it may hide newer releases"
             lines.append(("note", f"{where}: {text} (see opforge tuf trust)"))
         return lines
 
@@ -79,25 +90,27 @@ def sources(urls: Sequence[str] = ()) -> list[Source]:
 
     Raises SettingError, StoreError, TrustFileError: if what this user trusts cannot be read, none is asked.
     """
-    trust.read()
+    trusted = trust.read()
     chosen = [remotes.parse(url, "--remote") for url in urls] or remotes.configured()
     offline = settings.offline()
-    opened = [(remote, open_store(remote.url, offline)) for remote in chosen]
-    return [Source(remote, store, _reader(store)) for remote, store in opened]
+    return [_source(remote, open_store(remote.url, offline), trusted) for remote in chosen]
 
 
-def _reader(store: ObjectStore) -> Reader | None:
-    """Returns what reads a registry whose root metadata this user trusts; None for every other. TrustFileError."""
-    root = roots.read(store.url)
+def _source(remote: Remote, store: ObjectStore, trusted: trust.Trust) -> Source:
+    lists = [Lists(store, remote, trusted, is_fresh) for is_fresh in (True, False)]
+    root = required_root(store, remote, trusted)
     if root is None:
-        return None
+        return Source(remote, store, lists[0], lists[1])
     from opforge.remote.tuf import client
 
-    return client.reader(store.url, store, root)
+    return Source(remote, store, lists[0], lists[1], client.reader(store, root))
 
 
 def fetch_release(source: Source, listed: Index, number: Version) -> Verified:
-    """Returns a release of an index after verifying its signature. Raises StoreError, SignatureError, ValueError."""
+    """Returns a release of an index after verifying its signature.
+
+    Raises StoreError, SignatureError, also for one that its signer has withdrawn from use, ValueError.
+    """
     entry = listed.releases[number]
     name = statements.name_of(entry.digest)
     where = f"{source.remote}/{name}"
@@ -106,17 +119,23 @@ def fetch_release(source: Source, listed: Index, number: Version) -> Verified:
         advice = "The remote is incomplete: report it to its owner"
         problem = f"{source.remote} names its release and has no {name}"
         raise KernelInstallError(f"{listed.name} {number}", problem, advice)
-    signer = verified_signer(source.remote, signed, listed.name, where)
+    accepted = accepted_signer(source.remote, source.lists, signed, listed.name, number, where)
     parsed = release.parse(signed.data, where, listed.name, number)
     kind = SIGNED if source.tuf else UNSIGNED
-    return Verified(parsed, signed, signer, source, listed.sequence, entry.withdrawn, kind)
+    return Verified(parsed, signed, accepted.key, source, listed.sequence, accepted.withdrawn, kind)
 
 
-def verified_signer(remote: Remote, signed: Signed, name: str, where: str) -> str:
-    """Returns the key that signed a release and may sign this name; empty for an unsigned remote. SignatureError."""
+def accepted_signer(remote: Remote, lists: Lists, signed: Signed, name: str, number: Version, where: str) -> Accepted:
+    """Returns the key that signed a release, may sign this name, and has not withdrawn it from use.
+
+    The name of the key is empty for an unsigned remote. Raises SignatureError, StoreError.
+    """
     if remote.is_unsigned:
-        return ""
-    return trust.verify(where, signed.data, signed.signatures, f"package:{name}", trust.read()).key.name
+        return Accepted("")
+    signers = trust.read().signers(where, signed.data, signed.signatures)
+    signers = trust.allowed(signers, f"{release.KIND}:{name}", where)
+    withdrawn = f"{release.KIND}:{name}@{number.canonical}"
+    return lists.accepted(f"{name} {number}", withdrawn, signers, release.PackageKind.needs_withdrawals)
 
 
 class Choice(NamedTuple):
@@ -136,7 +155,7 @@ def choose(
 ) -> Choice:
     """Returns the newest release of a package that fits, and its best variant, or all of them.
 
-    `at_least` are the sequences of indexes that are known: an older index is refused. Raises KernelNotFoundError,
+    `at_least` are the sequences of indexes that are known: an older index is passed over. Raises KernelNotFoundError,
     KernelIncompatibleError, KernelInstallError, StoreError, SignatureError, KernelFormatError.
     """
     reasons: list[str] = []
@@ -178,24 +197,58 @@ def releases(
 ) -> Iterator[Verified]:
     """Yields the releases of a package in a range, the newest first; the first remote that has the name is asked alone.
 
-    A second remote must not be able to offer a newer release of a name that is the first one's. `reasons` gets where
-    there is none.
+    A second remote must not be able to offer a newer release of a name that is the first one's. One that is behind what
+    was seen of it is passed over: then the next decides. `reasons` gets where there is none. Raises StoreBehindError if
+    no remote is current, and what `fetch_release` raises.
     """
+    behind = list[StoreBehindError]()
     for source in among:
-        listed = source.read_index(name)
-        if listed is None:
-            reasons.append(f"{ABSENT}{source.remote}: it has no package {name}")
+        is_decided = False
+        try:
+            listed = source.read_index(name)
+            if listed is None:
+                reasons.append(f"{ABSENT}{source.remote}: it has no package {name}")
+                continue
+            refuse_older(listed, source, (at_least or {}).get(name, 0))
+            for verified in _of_index(source, listed, numbers, reasons):
+                is_decided = True
+                yield verified
+            return
+        except StoreBehindError as error:
+            if is_decided:
+                raise
+            behind.append(error)
+            reasons.append(f"{ABSENT}{source.remote}: it is passed over: {error.reason}")
+    if behind and len(behind) == len(among):
+        raise behind[0]
+
+
+def _of_index(source: Source, listed: Index, numbers: Range, reasons: list[str]) -> Iterator[Verified]:
+    """Yields the releases of an index in a range that may be chosen, the newest first.
+
+    An exact version may be, also if it was withdrawn from being chosen: who names it gets it, with a warning.
+    """
+    tried = 0
+    for number in listed.within(numbers):
+        try:
+            verified = fetch_release(source, listed, number)
+        except WithdrawnError as error:
+            if _is_exact(numbers):
+                raise
+            reasons.append(f"{ABSENT}{source.remote}: {listed.name} {number} is not used: {error.reason}")
             continue
-        refuse_older(listed, source, (at_least or {}).get(name, 0))
-        usable = listed.usable(numbers) or _only_yanked(listed, numbers)
-        if not usable:
-            newest = [_shown(number, listed) for number in sorted(listed.releases, reverse=True)[:5]]
-            text = ", ".join(newest) or "none"
-            sought = f"release in {numbers}" if numbers.text else "release that may be chosen"
-            reasons.append(f"{ABSENT}{source.remote}: {name} has no {sought}; its newest are: {text}")
-        for number in usable[:MAX_TRIED]:
-            yield fetch_release(source, listed, number)
-        return
+        if verified.withdrawn and not _is_exact(numbers):
+            reasons.append(f"{ABSENT}{source.remote}: {listed.name} {number} was withdrawn: {verified.withdrawn}")
+            continue
+        yield verified
+        tried += 1
+        if tried == MAX_TRIED:
+            return
+    if not tried:
+        newest = [str(number) for number in sorted(listed.releases, reverse=True)[:5]]
+        sought = f"release in {numbers}" if numbers.text else "release that may be chosen"
+        text = f"{listed.name} has no {sought}; its newest are: {', '.join(newest) or 'none'}"
+        reasons.append(f"{ABSENT}{source.remote}: {text}")
 
 
 def variants_for(
@@ -220,23 +273,16 @@ def for_this_machine(choice: Choice) -> Choice:
     return choice._replace(variants=chosen)
 
 
-def _shown(number: Version, listed: Index) -> str:
-    yanked = listed.releases[number].withdrawn
-    return f"{number} (yanked: {yanked})" if yanked else str(number)
-
-
 def refuse_older(listed: Index, source: Source, known_sequence: int) -> None:
-    """Raises KernelInstallError for an index that is older than the one that the lock file was made with."""
+    """Raises StoreBehindError for an index that is older than the one that the lock file was made with."""
     if listed.sequence < known_sequence:
-        problem = f"{source.remote} has an index of state {listed.sequence}, older than the lock's {known_sequence}"
+        problem = f"its index is of state {listed.sequence}, older than the lock's {known_sequence}"
         advice = "Somebody holds back what is newer, or the remote was restored from a backup: ask its owner"
-        raise KernelInstallError(listed.name, problem, advice)
+        raise StoreBehindError(f"{listed.name} of {source.remote}", problem, advice)
 
 
-def _only_yanked(listed: Index, numbers: Range) -> list[Version]:
-    """Returns the yanked releases of an exact version: who names it gets it, with a warning."""
-    exact = len(numbers.bounds) == 1 and numbers.bounds[0][0] == numbers.bounds[0][1] and not numbers.bounds[0][2]
-    return listed.usable(numbers, with_withdrawn=True) if exact else []
+def _is_exact(numbers: Range) -> bool:
+    return len(numbers.bounds) == 1 and numbers.bounds[0][0] == numbers.bounds[0][1] and not numbers.bounds[0][2]
 
 
 def _backends(parts: Sequence[Variant]) -> set[str]:

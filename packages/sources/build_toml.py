@@ -108,11 +108,7 @@ def parse(table: dict[str, Any], path: str, folder: str) -> Project:
         return project._replace(backends=backends)
     declared = {part: table[part] for part in ("torch", "kernel") if part in table} | {"name": short}
     builder = builder_of(declared, path, folder)
-    return project._replace(
-        builder=builder,
-        targets=tuple(DEVICES[backend] for backend in _buildable(fields)),
-        declared={BUILD_TOML: declared},
-    )
+    return project._replace(builder=builder, backends=_backends(fields, general), declared={BUILD_TOML: declared})
 
 
 def _needs(fields: Fields) -> Needs:
@@ -124,6 +120,16 @@ def _needs(fields: Fields) -> Needs:
         for entry in entries
     }
     return Needs(fields.texts("python-depends", ()), kernels)
+
+
+def _backends(fields: Fields, general: Fields) -> tuple[str, ...]:
+    """Returns the backends that the library is for: those of [general], or of its kernels. Raises KernelFormatError."""
+    of_kernels = tuple(dict.fromkeys(kernel.text("backend") for kernel in _kernels(fields)))
+    backends = general.texts("backends", ()) or of_kernels or ("cpu",)
+    for backend in of_kernels:
+        if backend not in backends:
+            raise general.error(f"'backends' lacks {backend!r}, which a kernel is for")
+    return backends
 
 
 def _buildable(fields: Fields) -> list[str]:
@@ -155,6 +161,10 @@ def builder_of(table: dict[str, Any], path: str, folder: str) -> MakeBuilder:
         if not backend:
             raise KernelFormatError(path, f"it has no kernel for {device}", f"a target for {', '.join(buildable)}")
         mine = [kernel for kernel in kernels if kernel.text("backend") == backend]
+        for kernel in mine:
+            if unknown := [name for name in kernel.texts("depends", ()) if name != "torch"]:
+                problem = f"'depends' names {unknown[0]!r}, which opforge does not provide"
+                raise KernelFormatError(kernel.where, problem, 'depends = ["torch"] alone')
         kind = _builder_class(python_name, folder, backend, torch, mine)
         return kind(target, portable=True) if portable else kind(target)
 
@@ -177,9 +187,7 @@ def _kernel(value: Any, where: str) -> Fields:
         fields.values = {**fields.values, "backend": {"cuda-hipify": "rocm"}.get(fields.text("language"), "cuda")}
     fields.text("backend", None) or fields.values.setdefault("backend", "cuda")
     fields.texts("src")
-    unknown = [name for name in fields.texts("depends", ()) if name not in ("torch",)]
-    if unknown:
-        raise fields.error(f"'depends' names {unknown[0]!r}, which opforge does not provide")
+    fields.texts("depends", ())
     return fields
 
 
@@ -194,6 +202,8 @@ def _builder_class(name: str, folder: str, backend: str, torch: Fields, kernels:
     if isinstance(stable, dict):
         stable = stable.get(backend)
     device = DEVICES[backend]
+    # The hub's builder keeps pybind11 out of torch's headers: a library with it fits one Python alone.
+    own_flags = () if stable else ("-UTORCH_API_INCLUDE_EXTENSION_H", "-DPy_LIMITED_API=0x03090000")
     uses = [(USES[backend], "1")] if backend in USES else []
     attributes = {
         "name": name,
@@ -201,7 +211,7 @@ def _builder_class(name: str, folder: str, backend: str, torch: Fields, kernels:
         "sources": sources,
         "include_dirs": _folders([torch], folder, "torch-ext"),
         "define_macros": [(DEFINES[backend], "1"), *uses],
-        "extra_compile_args": {"cxx": _flags([torch], "cxx-flags")},
+        "extra_compile_args": {"cxx": [*own_flags, *_flags([torch], "cxx-flags")]},
         # Each kernel has flags, include folders and architectures of its own.
         "groups": [_group(kernel, folder, backend) for kernel in kernels if _sources(kernel, folder)],
         "devices": (device,),

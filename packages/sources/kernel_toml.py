@@ -84,6 +84,8 @@ def read_folder(folder: str) -> Project:
     )
     declared: dict[str, Any] = {field: fields.values[field] for field in ("builder", "op") if field in fields.values}
     if declared:
+        if project.backends:
+            raise fields.error("'backends' is for a package without a library: name `targets`, such as \"cuda:sm_90\"")
         declared["name"] = name
         return project._replace(builder=builder_of(declared, path, folder), declared={KERNEL_TOML: declared})
     if not project.python:

@@ -9,7 +9,7 @@ from opforge.errors import KernelFormatError, OpIncompatibleError
 from opforge.packages.form import metadata
 from opforge.packages.form.metadata import SOURCES
 
-from . import project
+from . import reading
 
 
 @cache
@@ -23,7 +23,7 @@ def library(folder: str) -> tuple[str, str]:
     declared, where = stated.opforge.get("source"), os.path.join(folder, metadata.FILE)
     if declared is None:
         raise KernelFormatError(where, "it has no sources", "a variant that opforge pack --with-source has written")
-    builder = project.builder_of(declared, os.path.join(folder, SOURCES), where)(None, False)
+    builder = reading.builder_of(declared, os.path.join(folder, SOURCES), where)(None, False)
     verdict = builder.is_compatible()
     if not verdict:
         raise OpIncompatibleError(builder.name, str(builder.target), verdict.reasons)

@@ -45,7 +45,7 @@ class Project(NamedTuple):
     """The folder of the package's Python; empty: an `__init__.py` is generated."""
     targets: tuple[str, ...] = ()
     backends: tuple[str, ...] = ()
-    """For a package without a library: the backends that it is for."""
+    """The backends that a package without a library is for, and those that a hub kernel's file names."""
     python_depends: tuple[str, ...] = ()
     kernel_depends: Mapping[str, Range] = {}
     backend_needs: Mapping[str, Needs] = {}
@@ -57,7 +57,7 @@ class Project(NamedTuple):
     tests: str = ""
     """The folder of the package's tests."""
     reference: str = ""
-    """What `read` has read: a folder, or "module:Builder"."""
+    """What was read: a folder, or "module:Builder"."""
     declared: Mapping[str, Any] = {}
     """What the builder is made from: KERNEL_TOML or BUILD_TOML -> the part of that file. JSON-able."""
     with_source: bool = False
@@ -67,51 +67,6 @@ class Project(NamedTuple):
         """Returns what the variants of a backend need."""
         more = self.backend_needs.get(backend, Needs())
         return Needs((*self.python_depends, *more.python), {**self.kernel_depends, **more.kernels})
-
-
-def read(path: str, name: str = "", version: str = "") -> Project:
-    """Returns the project in a folder with kernel.toml or build.toml, or of `module:Builder`.
-
-    `name` and `version` are for a builder, which states neither; they replace what a file states. Raises
-    KernelFormatError, BuilderError.
-    """
-    if ":" in path and not os.path.exists(path):
-        from .kernel_toml import of_builder
-
-        return of_builder(path, name, version)._replace(reference=path)
-    folder = os.path.abspath(os.path.dirname(path) if os.path.isfile(path) else path)
-    if os.path.isfile(os.path.join(folder, KERNEL_TOML)):
-        from .kernel_toml import read_folder as read_file
-    elif os.path.isfile(os.path.join(folder, BUILD_TOML)):
-        from .build_toml import read_folder as read_file
-    else:
-        expected = f"a folder with {KERNEL_TOML} or {BUILD_TOML}, or module:Builder"
-        raise KernelFormatError(folder, "there is no description of a package in it", expected)
-    return renamed(read_file(folder)._replace(reference=folder), name, version)
-
-
-def builder_of(declared: Mapping[str, Any], folder: str, where: str) -> MakeBuilder:
-    """Returns the builder that `Project.declared` describes, with its files in `folder`. Raises KernelFormatError."""
-    for file, table in declared.items():
-        if file == KERNEL_TOML:
-            from . import kernel_toml
-
-            return kernel_toml.builder_of(table, where, folder)
-        if file == BUILD_TOML:
-            from . import build_toml
-
-            return build_toml.builder_of(table, where, folder)
-    raise KernelFormatError(where, "it does not say how its op is built", f"a part of {KERNEL_TOML} or {BUILD_TOML}")
-
-
-def renamed(project: Project, name: str, version: str) -> Project:
-    """Returns the project with this name and version, where they are not empty. Raises KernelFormatError."""
-    from opforge.packages.form import names
-    from opforge.packages.form import version as versions
-
-    if name:
-        project = project._replace(name=names.check(name, "--name"))
-    return project._replace(version=versions.parse(version, "--version")) if version else project
 
 
 def inside(folder: str, path: str, where: str, expected: str) -> str:

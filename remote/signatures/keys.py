@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Callable
 
 from opforge import settings
-from opforge.cache.filesystem.files import make_folder, read_file
+from opforge.cache.filesystem.files import fsync, make_folder, read_file
 from opforge.errors import KeyFileError, SettingError
 
 from . import signing
@@ -53,7 +53,7 @@ def create(name: str) -> signing.Named:
     with os.fdopen(handle, "w", encoding="ascii") as file:
         file.write(f"{secret}\n")
         file.flush()
-        os.fsync(file.fileno())
+        fsync(file.fileno())
     return signing.public_of(secret)
 
 

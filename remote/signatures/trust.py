@@ -1,6 +1,6 @@
 """Whose signatures are accepted, for what, until when: the trust file, for everything that travels.
 
-    {"format": 1, "revocation_days": 30, "keys": [
+    {"format": 1, "withdrawal_days": 30, "require_root": ["https://kernels.example/*"], "keys": [
       {"key": "ci:BASE64", "for": ["op:*", "package:acme/*"], "until": "2027-06-30", "revoked": ""}]}
 
 Who can change this file decides what is loaded into the process. So its owner, its mode and every folder above it are
@@ -25,12 +25,13 @@ from opforge.cache.filesystem import lock
 from opforge.cache.filesystem.files import can_write, make_folder, read_file, write_file
 from opforge.errors import SignatureError, TrustFileError
 from opforge.remote.kind_table import KINDS
+from opforge.remote.stores.urls import spelled
 
 from . import policy_json, signing
 from .policy_json import Field, Node
 
-REVOCATION_DAYS = 30.0
-"""How old a list of revoked offers may be, unless the trust file says otherwise."""
+WITHDRAWAL_DAYS = 30.0
+"""How old a list of withdrawals may be, unless the trust file says otherwise."""
 MAX_BYTES = 1 << 20
 DATE = "%Y-%m-%d"
 SCOPES = "op:NAME or package:ORG/NAME with globs, such as op:*, 'op:my_*' or 'package:acme/*'"
@@ -81,9 +82,15 @@ class Trust(NamedTuple):
 
     path: str
     keys: tuple[TrustedKey, ...] = ()
-    revocation_days: float = REVOCATION_DAYS
+    withdrawal_days: float = WITHDRAWAL_DAYS
     requires_state: bool = False
     """Whether nothing is accepted where what was seen of its signer cannot be kept."""
+    stores_with_roots: tuple[str, ...] = ()
+    """Globs over URLs of stores of which nothing is accepted unless this user trusts a root of it."""
+
+    def requires_root(self, url: str) -> bool:
+        """Returns whether a root of a store must be trusted."""
+        return any(fnmatch.fnmatchcase(spelled(url), glob) for glob in self.stores_with_roots)
 
     def signers(
         self, what: str, data: bytes, signatures: Sequence[signing.Named], now: float = 0.0
@@ -176,7 +183,7 @@ def parse(path: str, data: bytes | None) -> Trust:
         fields = policy_json.fields_of(policy_json.read(data), "the trust file", FILE)
     except policy_json.LineError as error:
         raise TrustFileError(path, str(error), "Correct that line: nothing is fetched or installed before") from error
-    return Trust(path, fields["keys"], fields["revocation_days"], fields["require_state"])
+    return Trust(path, fields["keys"], fields["withdrawal_days"], fields["require_state"], fields["require_root"])
 
 
 def _format(node: Node) -> int:
@@ -211,8 +218,12 @@ def _public(node: Node) -> signing.Named:
         raise node.error(f"'key' is no public key: {str(error) or f'expected {signing.EXPECTED}'}") from None
 
 
+def _texts(node: Node) -> tuple[str, ...]:
+    return tuple(policy_json.text(item) for item in policy_json.items(node))
+
+
 def _scopes(node: Node) -> tuple[str, ...]:
-    texts = [policy_json.text(item) for item in policy_json.items(node)]
+    texts = _texts(node)
     if not texts:
         raise ValueError
     return tuple(map(scope, texts))
@@ -225,8 +236,9 @@ def _day(node: Node) -> str:
 DAY = "a day such as 2027-06-30, or an empty text"
 FILE: Mapping[str, Field] = {
     "format": Field(str(formats.TRUST), _format),
-    "revocation_days": Field("a number of days, more than 0", _days, REVOCATION_DAYS),
+    "withdrawal_days": Field("a number of days, more than 0", _days, WITHDRAWAL_DAYS),
     "require_state": Field("true or false", policy_json.flag, False),
+    "require_root": Field("a list of URLs of stores, with globs", _texts, ()),
     "keys": Field("a list of keys", _keys),
 }
 """The fields of the trust file."""
@@ -270,8 +282,9 @@ def write(trust: Trust) -> None:
         {"key": str(entry.key), "for": list(entry.scopes), "until": entry.until, "revoked": entry.revoked}
         for entry in trust.keys
     ]
-    value: dict[str, object] = {"format": formats.TRUST, "revocation_days": trust.revocation_days}
+    value: dict[str, object] = {"format": formats.TRUST, "withdrawal_days": trust.withdrawal_days}
     value |= {"require_state": True} if trust.requires_state else {}
+    value |= {"require_root": list(trust.stores_with_roots)} if trust.stores_with_roots else {}
     value["keys"] = keys
     try:
         make_folder(os.path.dirname(trust.path))

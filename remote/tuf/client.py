@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from opforge.errors import ExtraNotInstalledError, OpforgeError, SignatureError, StoreError
+from opforge.errors import ExtraNotInstalledError, OpforgeError, SignatureError, StoreBehindError, StoreError
 from opforge.remote import topics
 from opforge.remote.stores.protocol import ObjectStore
 from opforge.remote.topics import Listing
 
 from . import FOLDER, MAX_BYTES, file_of, roots, target_path
+from .roots import Root
 
 if TYPE_CHECKING:
     from tuf.ngclient import TargetFile, Updater
@@ -22,27 +23,33 @@ BASE = "store:///"
 class Reader:
     """The state of a registry, as its newest timestamp has it."""
 
-    def __init__(self, url: str, store: ObjectStore, root: bytes) -> None:
-        self.url, self._store, self._root = url, store, root
+    def __init__(self, store: ObjectStore, root: Root) -> None:
+        self.root, self._store = root, store
         self._updater: Updater | None = None
 
     def listing(self, kind: str, topic: str) -> Listing | None:
-        """Returns a topic that names its statements; None if there is none.
+        """Returns a topic that names its statements; None if there is none. Raises what `content` raises."""
+        data = self.content(target_path(kind, topic))
+        return None if data is None else listing_of(self._store, data, kind, topic)
 
-        Raises SignatureError, StoreError, TrustFileError if what is known of it cannot be kept.
+    def content(self, path: str) -> bytes | None:
+        """Returns the bytes of a target; None if there is none.
+
+        Raises SignatureError, StoreBehindError, StoreError, TrustFileError if what is known of it cannot be kept.
         """
+        url = self._store.url
         try:
-            with roots.held(self.url):
-                target = self._target(target_path(kind, topic))
+            with roots.held(self.root):
+                target = self._target(path)
         except OSError as error:
             if isinstance(error, OpforgeError):
                 raise
-            raise roots.unwritable(self.url, error) from error
+            raise roots.unwritable(self.root.folder, error) from error
         except (ValueError, _exceptions().RepositoryError) as error:
-            raise _error(self.url, error) from error
+            raise _error(url, error) from error
         except _exceptions().DownloadError as error:
-            raise _download_error(self.url, error) from error
-        return None if target is None else read_target(self._store, target, kind, topic)
+            raise _download_error(url, error) from error
+        return None if target is None else read_target(self._store, target)
 
     def _target(self, path: str) -> TargetFile | None:
         if self._updater is None:
@@ -66,33 +73,37 @@ class Reader:
                     raise _exceptions().DownloadHTTPError(f"there is no {url.removeprefix(BASE)}", 404)
                 return iter((stored.data,))
 
-        folder = roots.folder_of(self.url)
-        updater = Updater(folder, BASE, fetcher=Fetcher(), bootstrap=self._root)
+        updater = Updater(self.root.folder, BASE, fetcher=Fetcher(), bootstrap=self.root.data)
         updater.refresh()
         return updater
 
 
-def read_target(store: ObjectStore, target: TargetFile, kind: str, topic: str) -> Listing:
-    """Returns the topic that verified metadata names. Raises SignatureError, StoreError."""
-    where = file_of(target_path(kind, topic), target.hashes.get("sha256", ""))
-    stored = store.get(where, topics.MAX_LISTING_BYTES)
+def read_target(store: ObjectStore, target: TargetFile) -> bytes:
+    """Returns the bytes of a target of verified metadata. Raises SignatureError, StoreError."""
+    where = file_of(target.path, target.hashes.get("sha256", ""))
+    stored = store.get(where, MAX_BYTES)
     if stored is None:
         raise SignatureError(f"{store.url}/{where}", "it is missing", "The registry is incomplete: ask its owner")
     try:
         target.verify_length_and_hashes(stored.data)
     except _exceptions().RepositoryError as error:
         raise _error(f"{store.url}/{where}", error) from error
+    return stored.data
+
+
+def listing_of(store: ObjectStore, data: bytes, kind: str, topic: str) -> Listing:
+    """Returns the topic in the bytes of a target. Raises SignatureError."""
     try:
-        return topics.read_listing(stored.data, kind, topic)
+        return topics.read_listing(data, kind, topic)
     except ValueError as error:
         advice = "Report it to the registry's owner: its key has signed it"
-        raise SignatureError(f"{store.url}/{where}", str(error), advice) from error
+        raise SignatureError(f"{store.url}: {kind} {topic}", str(error), advice) from error
 
 
-def reader(url: str, store: ObjectStore, root: bytes) -> Reader:
+def reader(store: ObjectStore, root: Root) -> Reader:
     """Returns what reads a registry of which this root is trusted. Raises ExtraNotInstalledError."""
     require()
-    return Reader(url, store, root)
+    return Reader(store, root)
 
 
 def require() -> None:
@@ -110,11 +121,13 @@ def _exceptions() -> Any:
 
 
 def _error(what: str, error: Exception) -> SignatureError:
+    reason = f"its TUF metadata is refused: {str(error).rstrip('.')}"
     if isinstance(error, _exceptions().ExpiredMetadataError):
         advice = "Somebody may be holding back what is newer. If not, its owner renews it: opforge tuf refresh"
-    else:
-        advice = "Somebody serves other or older metadata than the registry's owner signed: report it to the owner"
-    return SignatureError(what, f"its TUF metadata is refused: {str(error).rstrip('.')}", advice)
+        return StoreBehindError(what, reason, advice)
+    advice = "Somebody serves other or older metadata than the registry's owner signed: report it to the owner"
+    is_behind = isinstance(error, _exceptions().BadVersionNumberError)
+    return (StoreBehindError if is_behind else SignatureError)(what, reason, advice)
 
 
 def _download_error(url: str, error: Exception) -> Exception:

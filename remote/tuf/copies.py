@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from opforge.errors import PublishError
+from opforge.errors.base import damage
 from opforge.remote.stores.protocol import ObjectStore, Stored
 
 from . import FOLDER, MAX_BYTES, TIMESTAMP, file_of
@@ -51,7 +52,7 @@ def copy(source: ObjectStore, target: ObjectStore) -> bool:
     try:
         _copy_snapshot(source, target, ours, before)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _incomplete(source, f"its TUF metadata is damaged ({type(error).__name__}: {error})") from error
+        raise _incomplete(source, f"its TUF metadata is damaged: {damage(error)}") from error
     if before is None:
         return target.put_if_absent(TIMESTAMP, ours.data)
     return target.put_if_unchanged(TIMESTAMP, ours.data, before.version)

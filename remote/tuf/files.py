@@ -2,49 +2,87 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from typing import Any
 
 from opforge.cache.filesystem.files import UNREADABLE
 from opforge.errors import StoreError
+from opforge.errors.base import damage
 from opforge.remote.stores.protocol import ObjectStore
 
 from . import FOLDER, MAX_BYTES, TARGETS, TIMESTAMP, file_of
 
 _ROOT = re.compile(rf"{FOLDER}/[1-9][0-9]*\.root\.json")
+_SNAPSHOT = re.compile(rf"{FOLDER}/[1-9][0-9]{{0,17}}\.snapshot\.json")
 
 
-def needed(store: ObjectStore) -> set[str]:
+def needed(store: ObjectStore, since: float = float("inf")) -> set[str]:
     """Returns the names of the files that are not superseded, without the roots; none if there is no metadata.
 
+    What was superseded after `since`, by the store's clock, is needed too: a client may have read the timestamp before.
     Signatures are not verified: that is for those who read. Raises StoreError if a file is missing or damaged.
     """
     if store.get(TIMESTAMP, MAX_BYTES) is None:
         return set()
-    names = {TIMESTAMP}
-
-    def part(name: str, field: str) -> dict[str, Any]:
-        names.add(name)
-        stored = store.get(name, MAX_BYTES)
-        if stored is None:
-            raise _stopped(store, f"{name} is missing")
-        try:
-            value = json.loads(stored.data)["signed"][field]
-            return dict(value)
-        except UNREADABLE as error:
-            raise _stopped(store, f"{name} is damaged ({type(error).__name__}: {error})") from error
-
+    walk = _Walk(store)
     try:
-        snapshot = f"{FOLDER}/{part(TIMESTAMP, 'meta')['snapshot.json']['version']}.snapshot.json"
-        for role, listed in part(snapshot, "meta").items():
-            for path, target in part(f"{FOLDER}/{listed['version']}.{role}", "targets").items():
-                names.add(file_of(path, target["hashes"]["sha256"]))
+        newest = int(walk.part(TIMESTAMP, "meta")["snapshot.json"]["version"])
+        walk.snapshot(newest)
     except UNREADABLE as error:
-        if isinstance(error, StoreError):
-            raise
-        raise _stopped(store, f"its metadata is damaged ({type(error).__name__}: {error})") from error
-    return names
+        problem = str(error) if type(error) is ValueError else f"its metadata is damaged: {damage(error)}"
+        hint = "Restore it from a mirror first: opforge mirror"
+        raise StoreError(store.url, "reading its TUF metadata", problem, hint) from error
+    for number in _recent(store, newest, since):
+        try:
+            walk.snapshot(number)
+        except UNREADABLE:
+            continue  # no client needs it whole: it was begun and never named, or its parts are gone already
+    return walk.names
+
+
+def _recent(store: ObjectStore, newest: int, since: float) -> list[int]:
+    """Returns the versions of the snapshots that were superseded after a time: their successors are younger."""
+    files = {_number(file.name): file.modified for file in store.list(f"{FOLDER}/") if _SNAPSHOT.fullmatch(file.name)}
+    numbers = sorted(files)
+    successors = dict(itertools.pairwise(numbers))
+    return [
+        number for number in numbers if number != newest and files.get(successors.get(number, -1), since + 1) > since
+    ]
+
+
+def _number(name: str) -> int:
+    return int(name.rpartition("/")[2].partition(".")[0])
+
+
+class _Walk:
+    """Follows snapshots to the files that they lead to, each file once."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.names = {TIMESTAMP}
+        self._store = store
+        self._roles = set[str]()
+
+    def snapshot(self, number: int) -> None:
+        """Adds a snapshot and what it leads to. Raises StoreError, one of UNREADABLE for what is damaged or gone."""
+        for role, listed in self.part(f"{FOLDER}/{number}.snapshot.json", "meta").items():
+            name = f"{FOLDER}/{listed['version']}.{role}"
+            if name not in self._roles:
+                for path, target in self.part(name, "targets").items():
+                    self.names.add(file_of(path, target["hashes"]["sha256"]))
+                self._roles.add(name)
+
+    def part(self, name: str, field: str) -> dict[str, Any]:
+        """Returns a part of what a file states. Raises ValueError if it is missing or damaged, StoreError."""
+        self.names.add(name)
+        stored = self._store.get(name, MAX_BYTES)
+        if stored is None:
+            raise ValueError(f"{name} is missing")
+        try:
+            return dict(json.loads(stored.data)["signed"][field])
+        except UNREADABLE as error:
+            raise ValueError(f"{name} is damaged: {damage(error)}") from error
 
 
 def is_root(name: str) -> bool:
@@ -52,11 +90,6 @@ def is_root(name: str) -> bool:
     return bool(_ROOT.fullmatch(name))
 
 
-def is_target(name: str) -> bool:
-    """Returns whether a file is a topic as it was signed."""
-    return name.startswith(f"{TARGETS}/")
-
-
-def _stopped(store: ObjectStore, reason: str) -> StoreError:
-    hint = "Restore it from a mirror first: opforge mirror"
-    return StoreError(store.url, "reading its TUF metadata", reason, hint)
+def is_topic(name: str) -> bool:
+    """Returns whether a file is a topic as it was signed, and no list of withdrawals."""
+    return name.startswith(f"{TARGETS}/") and not name.startswith(f"{TARGETS}/withdrawals/")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from securesystemslib.signer import SSlibKey
@@ -23,9 +23,9 @@ from opforge.remote import topics
 from opforge.remote.signatures import signing
 from opforge.remote.signatures.keys import Signer
 from opforge.remote.stores.protocol import ObjectStore
-from opforge.remote.topics import Listing, ListingEdit
 
-from . import FOLDER, MAX_BYTES, TIMESTAMP, client, file_of, target_path
+from . import FOLDER, MAX_BYTES, TIMESTAMP, client, file_of
+from .roots import Root as TrustedRoot
 from .state import (
     ONLINE,
     OTHER_DAYS,
@@ -111,18 +111,19 @@ def delegations(keys: Sequence[SSlibKey], bins: SuccinctRoles) -> Delegations:
     return Delegations({key.keyid: key for key in keys}, None, delegated)
 
 
-def require_key(store: ObjectStore, trusted: bytes, signer: Signer) -> None:
+def require_key(store: ObjectStore, trusted: TrustedRoot, signer: Signer) -> None:
     """Raises SignatureError if the key that signs may not publish; StoreError."""
     KeySigner(signer, keys_of(State.read(store, trusted).root.signed, *ONLINE)).sign(b"")
 
 
-def record(store: ObjectStore, trusted: bytes, kind: str, topic: str, signer: Signer, edit: ListingEdit) -> bool:
-    """Makes a change of a topic one of the topic that is signed; returns whether it changed that.
+def record(
+    store: ObjectStore, trusted: TrustedRoot, path: str, signer: Signer, change: Callable[[bytes | None], bytes | None]
+) -> bool:
+    """Makes a change of a target, and signs it; returns whether it changed.
 
-    The topic beside it, which everybody can change who can write there, is taken as it is only if none is signed yet.
-    Raises PublishError, SignatureError, StoreError, ValueError if it would not be read again, and what `edit` raises.
+    `change` gets the bytes that are signed, None if none are, and returns the new ones, None if nothing has to change.
+    Raises PublishError, SignatureError, StoreError, and what `change` raises.
     """
-    path = target_path(kind, topic)
     for _attempt in topics.attempts():
         state = State.read(store, trusted)
         timestamp, version = state.timestamp()
@@ -130,16 +131,10 @@ def record(store: ObjectStore, trusted: bytes, kind: str, topic: str, signer: Si
         targets = state.targets(snapshot)
         role = state.bins(targets).get_role_for_target(path)
         holder = state.bin(role, snapshot, targets)
-        plain = topics.read_named(store, kind, topic)
         listed = holder.signed.targets.get(path)
-        signed = None if listed is None else client.read_target(store, listed, kind, topic)
-        before = signed or plain or Listing(kind, topic)
-        edited = edit(before) or (before if signed is None else None)
-        if edited is None:
+        data = change(None if listed is None else client.read_target(store, listed))
+        if data is None:
             return False
-        # Lock files hold the highest state that they have seen of either.
-        sequence = max(before.sequence + 1, plain.sequence if plain else 0) if signed else edited.sequence
-        data = edited._replace(sequence=sequence).data()
         target = TargetFile.from_data(path, data, ["sha256"])
         store.put_if_absent(file_of(path, target.hashes["sha256"]), data)
         holder.signed.targets[target.path] = target
@@ -149,10 +144,10 @@ def record(store: ObjectStore, trusted: bytes, kind: str, topic: str, signer: Si
         timestamp.signed.snapshot_meta = MetaFile(state.put(snapshot, "snapshot", signer, keys))
         if state.renew(timestamp, version, signer, keys):
             return True
-    raise PublishError(topic, store.url, "others keep changing its TUF metadata", "Try again")
+    raise PublishError(path, store.url, "others keep changing its TUF metadata", "Try again")
 
 
-def refresh(store: ObjectStore, trusted: bytes, signer: Signer, days: float = TIMESTAMP_DAYS) -> datetime:
+def refresh(store: ObjectStore, trusted: TrustedRoot, signer: Signer, days: float = TIMESTAMP_DAYS) -> datetime:
     """Renews the timestamp; returns until when it is valid. Raises PublishError, SignatureError, StoreError."""
     for _attempt in topics.attempts():
         state = State.read(store, trusted)

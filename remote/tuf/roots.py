@@ -1,4 +1,11 @@
-"""The root metadata that this user trusts for a registry. Whoever has one accepts no index without TUF's signatures."""
+"""The root metadata that this user trusts. A store is known by its root's keys, whichever URL or link leads to it.
+
+    CONFIG/tuf/ID/trusted-root.json     ID is of the keys of the root
+    CONFIG/tuf/ID/urls.json             the URLs by which the store was met: there the root is required from then on
+    CONFIG/tuf/ID/*                     the newest metadata that was seen, as python-tuf keeps it
+
+Whoever trusts a root of a store accepts no package and no list of withdrawals of it without TUF's signatures.
+"""
 
 from __future__ import annotations
 
@@ -7,45 +14,136 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from opforge import limit_settings, settings
 from opforge import trust as owners
 from opforge.cache.filesystem import lock
 from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_file, read_json, write_file
 from opforge.errors import TrustFileError
+from opforge.remote.stores.protocol import ObjectStore
 from opforge.remote.stores.urls import spelled
 
-from . import MAX_BYTES
+from . import FOLDER, MAX_BYTES
 
-FILE = "trusted-root.json"
+FILE, URLS = "trusted-root.json", "urls.json"
 SEEN = "timestamp.json"
 """Where python-tuf keeps the newest timestamp."""
 LOCK = "lock"
 
 
-def folder_of(url: str) -> str:
-    """Returns the folder with what is known of a registry: the trusted root, and the newest metadata that was seen."""
-    name = hashlib.sha256(spelled(url).encode()).hexdigest()[:32]
-    return os.path.join(settings.config_dir(), "tuf", name)
+class Root(NamedTuple):
+    """A root that this user trusts."""
+
+    folder: str
+    """What is known of the store: its root, its URLs, and the newest metadata that was seen."""
+    data: bytes
+    keys: str
+    """The digest of the keys that sign the next root."""
+    version: int
+    urls: tuple[str, ...] = ()
+
+    @property
+    def identity(self) -> str:
+        """What the store is known by."""
+        return os.path.basename(self.folder)
 
 
-def read(url: str) -> bytes | None:
-    """Returns the trusted root metadata of a registry; None if none was trusted. Raises TrustFileError."""
-    folder = folder_of(url)
+def _folder() -> str:
+    return os.path.join(settings.config_dir(), "tuf")
+
+
+def known(is_lenient: bool = False) -> list[Root]:
+    """Returns the roots that this user trusts.
+
+    Raises TrustFileError if one cannot be used, whichever store it is of; `is_lenient` leaves it out.
+    """
+    try:
+        names = sorted(os.listdir(_folder()))
+    except OSError:
+        return []
+    roots = list[Root]()
+    for name in names:
+        folder = os.path.join(_folder(), name)
+        if os.path.lexists(os.path.join(folder, FILE)):
+            try:
+                roots.append(_read(folder))
+            except TrustFileError:
+                if not is_lenient:
+                    raise
+    return roots
+
+
+def _read(folder: str) -> Root:
     path = os.path.join(folder, FILE)
-    if not os.path.lexists(path):
-        return None
     # Whoever can change it decides what is installed.
     problem = owners.folder_problem(folder, owners.trusted_ids(settings.trusted_owners()))
     if problem:
         raise TrustFileError(path, *problem)
     try:
         data = read_file(path, MAX_BYTES)
-        _require_root(data)
-        return data
+        keys, version = _keys_of(data)
+        return Root(folder, data, keys, version, _urls(folder))
     except UNREADABLE as error:
         reason = getattr(error, "strerror", None) or f"it is damaged ({error})"
         raise TrustFileError(path, reason, "Trust the registry's root metadata again: opforge tuf trust") from error
+
+
+def _urls(folder: str) -> tuple[str, ...]:
+    path = os.path.join(folder, URLS)
+    return tuple(map(str, read_json(path))) if os.path.lexists(path) else ()
+
+
+def _keys_of(data: bytes) -> tuple[str, int]:
+    """Returns the digest of the root keys in root metadata, and its version. TUF is not needed for that.
+
+    Raises one of UNREADABLE for what is no root metadata.
+    """
+    value = json.loads(data)["signed"]
+    if value["_type"] != "root":
+        raise ValueError(f"'_type' is {ascii(value['_type'])[:40]}, expected 'root'")
+    publics = sorted(str(value["keys"][key]["keyval"]["public"]) for key in value["roles"]["root"]["keyids"])
+    return hashlib.sha256(json.dumps(publics).encode()).hexdigest()[:32], int(value["version"])
+
+
+def by_url(url: str) -> Root | None:
+    """Returns the root that is trusted for a URL, in any of its spellings; None if there is none. TrustFileError."""
+    return next((root for root in known() if spelled(url) in root.urls), None)
+
+
+def of_store(store: ObjectStore) -> Root | None:
+    """Returns the trusted root of a store: by its URL, or by the keys of the root that lies in it; None without one.
+
+    A URL that leads to a root once is not read without it again. Raises TrustFileError, StoreError.
+    """
+    trusted = known()
+    for root in trusted:
+        if spelled(store.url) in root.urls:
+            return root
+    for root in trusted:
+        stored = store.get(f"{FOLDER}/{root.version}.root.json", MAX_BYTES)
+        try:
+            is_same = stored is not None and _keys_of(stored.data)[0] == root.keys
+        except UNREADABLE:
+            continue  # another store's, of which no root is trusted
+        if is_same:
+            _add_url(root, store.url)
+            return root
+    return None
+
+
+def identity(store: ObjectStore, root: Root | None) -> str:
+    """Returns what a store is known by: its root's keys, or one spelling of its URL."""
+    return f"root:{root.identity}" if root else store.url
+
+
+def _add_url(root: Root, url: str) -> None:
+    try:
+        with held(root):
+            urls = {*_read(root.folder).urls, spelled(url)}
+            write_file(os.path.join(root.folder, URLS), json.dumps(sorted(urls)).encode())
+    except OSError:
+        return  # a folder of a site: the keys are compared each time
 
 
 def trust(url: str, data: bytes, is_next: bool = False) -> str:
@@ -54,73 +152,75 @@ def trust(url: str, data: bytes, is_next: bool = False) -> str:
     What was seen of the registry before is forgotten, unless the root `is_next`: it follows from the one that is
     trusted, and older metadata must not pass for new by that. Raises TrustFileError, LockTimeoutError.
     """
-    folder = folder_of(url)
-    path = os.path.join(folder, FILE)
+    folder = os.path.join(_folder(), "new")
     try:
-        _require_root(data)
+        keys, version = _keys_of(data)
+        trusted = known(is_lenient=True)  # one that is damaged is trusted again by this
+        before = next((root for root in trusted if spelled(url) in root.urls), None)
+        same = next((root for root in trusted if root.keys == keys), None)
+        root = (before if is_next else None) or same
+        root = root or Root(folder := os.path.join(_folder(), keys), data, keys, version, _urls(folder))
+        folder = root.folder
         make_folder(folder)
-        with held(url):  # another process may be reading
-            # First: without this file the registry would be read unprotected.
-            write_file(path, data)
+        with held(root):  # another process may be reading
+            # First: without these files the registry would be read unprotected.
+            write_file(os.path.join(folder, FILE), data)
+            write_file(os.path.join(folder, URLS), json.dumps(sorted({*root.urls, spelled(url)})).encode())
             if not is_next:
                 _forget(folder)
-    except (ValueError, KeyError, TypeError) as error:
-        advice = "Get the file from the registry's owner, not from the registry"
-        raise TrustFileError(path, "what was given is no root metadata", advice) from error
+        if before is not None and before.folder != folder:
+            with held(before):
+                left = sorted({*before.urls} - {spelled(url)})
+                write_file(os.path.join(before.folder, URLS), json.dumps(left).encode())
     except OSError as error:
-        raise unwritable(url, error) from error
-    return path
+        raise unwritable(folder, error) from error
+    except UNREADABLE as error:
+        advice = "Get the file from the registry's owner, not from the registry"
+        raise TrustFileError(os.path.join(folder, FILE), "what was given is no root metadata", advice) from error
+    return os.path.join(folder, FILE)
 
 
-def _require_root(data: bytes) -> None:
-    """Raises ValueError, KeyError or TypeError for what is no root metadata. TUF is not needed for that."""
-    role = json.loads(data)["signed"]["_type"]
-    if role != "root":
-        raise ValueError(f"'_type' is {ascii(role)[:40]}, expected 'root'")
-
-
-def unwritable(url: str, error: OSError) -> TrustFileError:
+def unwritable(folder: str, error: OSError) -> TrustFileError:
     """Returns the error for a folder in which nothing can be kept of a registry."""
-    path = os.path.join(folder_of(url), FILE)
+    path = os.path.join(folder, FILE)
     return TrustFileError(path, f"its folder cannot be written ({error.strerror})", "Change it as its owner")
 
 
 def _forget(folder: str) -> None:
-    """Removes all but the trusted root and the lock."""
+    """Removes all but the trusted root, its URLs and the lock."""
     import shutil
 
     for name in os.listdir(folder):
         path = os.path.join(folder, name)
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path)
-        elif name not in (FILE, LOCK):
+        elif name not in (FILE, URLS, LOCK):
             os.unlink(path)
 
 
 @contextmanager
-def held(url: str) -> Iterator[None]:
+def held(root: Root) -> Iterator[None]:
     """Holds what is kept of a registry for this process: python-tuf replaces its link to the newest root in two steps.
 
     Raises LockTimeoutError, OSError.
     """
-    path = f"{folder_of(url)}/{LOCK}"
-    with lock.hold(path, f"the TUF metadata of {url}", limit_settings.lock_timeout()):
+    path = os.path.join(root.folder, LOCK)
+    with lock.hold(path, f"the TUF metadata in {root.folder}", limit_settings.lock_timeout()):
         yield
 
 
-def seen(url: str) -> int:
+def seen(root: Root) -> int:
     """Returns the version of the newest timestamp that this user has verified or signed; 0 if none is known."""
     try:
-        return int(read_json(os.path.join(folder_of(url), SEEN))["signed"]["version"])
+        return int(read_json(os.path.join(root.folder, SEEN))["signed"]["version"])
     except UNREADABLE:
         return 0
 
 
-def note(url: str, timestamp: bytes) -> None:
+def note(root: Root, timestamp: bytes) -> None:
     """Keeps a timestamp that this user has signed: an older one is not signed again. A read-only folder keeps none."""
-    folder = folder_of(url)
     try:
-        if os.path.isdir(folder):
-            write_file(os.path.join(folder, SEEN), timestamp)
+        if os.path.isdir(root.folder):
+            write_file(os.path.join(root.folder, SEEN), timestamp)
     except OSError:
         return  # in CI, where nothing is kept between two jobs

@@ -15,12 +15,13 @@ from opforge.remote.stores.protocol import ObjectStore
 
 from . import FOLDER, MAX_BYTES, TIMESTAMP
 from .metadata import delegations, new_root
+from .roots import Root as TrustedRoot
 from .state import ONLINE, Pairs, State, key_of, keys_of, sign
 
 
 def rotate(
     store: ObjectStore,
-    trusted: bytes,
+    trusted: TrustedRoot,
     old: Sequence[Signer],
     roots: Pairs,
     threshold: int,

@@ -19,6 +19,7 @@ from opforge.remote.signatures.keys import Signer
 from opforge.remote.stores.protocol import ObjectStore, Stored
 
 from . import FOLDER, MAX_BYTES, TIMESTAMP, roots
+from .roots import Root as TrustedRoot
 
 TIMESTAMP_DAYS, ROOT_DAYS, OTHER_DAYS = 7, 365, 3650
 """How long metadata is valid. The timestamp vouches for the rest, so it alone is short."""
@@ -80,18 +81,19 @@ def expiry(days: float) -> datetime:
 class State:
     """The newest metadata of a registry: whatever is read of it is verified, but for how old it is."""
 
-    def __init__(self, store: ObjectStore, root: Metadata[Root]) -> None:
-        self.store, self.root = store, root
+    def __init__(self, store: ObjectStore, root: Metadata[Root], trusted: TrustedRoot | None = None) -> None:
+        """Takes a verified root, and the one that this user trusts: None while the metadata is begun."""
+        self.store, self.root, self._trusted = store, root, trusted
         self.older: list[Metadata[Root]] = []
         """The roots before it, the oldest first."""
         self.verifier = root
         """The root whose keys have signed what is read."""
 
     @classmethod
-    def read(cls, store: ObjectStore, trusted: bytes) -> State:
+    def read(cls, store: ObjectStore, trusted: TrustedRoot) -> State:
         """Returns the state with the newest root that follows from a trusted one. Raises SignatureError, StoreError."""
         try:
-            state = cls(store, Metadata[Root].from_bytes(trusted))
+            state = cls(store, Metadata[Root].from_bytes(trusted.data), trusted)
         except DeserializationError as error:
             problem = "the root metadata of it that you trust cannot be read"
             raise SignatureError(store.url, problem, "Trust it again: opforge tuf trust") from error
@@ -135,7 +137,9 @@ class State:
 
     def timestamp(self) -> tuple[Metadata[Timestamp], str]:
         """Returns the timestamp, and the version of its object. One that is older than what was seen is refused."""
-        seen = roots.seen(self.store.url)  # first: another process may renew it after it was read here
+        seen = (
+            roots.seen(self._trusted) if self._trusted else 0
+        )  # first: another process may renew it after it was read here
         loaded, version = self.load(Timestamp, "timestamp.json", self.verifier.signed, Timestamp.type)
         if loaded.signed.version < seen:
             raise self._error(f"its timestamp is version {loaded.signed.version}, and version {seen} was seen before")
@@ -191,8 +195,8 @@ class State:
         timestamp.signed.expires = expiry(days)
         sign(timestamp, signer, keys)
         is_new = self.store.put_if_unchanged(TIMESTAMP, timestamp.to_bytes(), version)
-        if is_new:
-            roots.note(self.store.url, timestamp.to_bytes())
+        if is_new and self._trusted:
+            roots.note(self._trusted, timestamp.to_bytes())
         return is_new
 
 

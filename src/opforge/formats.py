@@ -13,7 +13,7 @@ STATEMENT = 1
 TOPIC = 1
 """The file of a topic, in both of its forms: `remote/topics.py`."""
 WITHDRAWALS = 1
-"""A key's list of what it has revoked: `remote/revocation.py`."""
+"""A key's list of what it has withdrawn: `remote/withdrawals.py`."""
 RECORD = 1
 """The record of an entry: `cache/records/entry.py`."""
 VARIANT = 1
@@ -55,7 +55,7 @@ KERNEL_LOOKUP = 2
 """Remembered calls of `get_kernel`: `packages/load/get_kernel.py`."""
 TOOLCHAIN = 13
 """What compilers reported: `builders/toolchains/discovery/probe.py`."""
-PACKAGE_LISTS = 2
+PACKAGE_LISTS = 3
 """What the system's package managers own: `cache/filesystem/packages.py`."""
 ENTRY_POINTS = 2
 """The index of entry points: `accelerator/entry_points.py`."""

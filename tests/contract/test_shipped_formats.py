@@ -20,7 +20,6 @@ from opforge.errors import PrebuiltRequiredError
 
 FORMATS = os.path.join(os.path.dirname(sample_ops.__file__), "store", "formats")
 NUMBERS = sorted(int(name.partition("-")[2]) for name in os.listdir(FORMATS) if name.startswith("record-"))
-OLDER = "it was made by an older opforge: build it again"
 
 
 def copy_of(name, tmp_path):
@@ -117,24 +116,3 @@ def find_rejected(builder):
     with pytest.raises(opforge.errors.ToolchainNotFoundError):
         builder.build()
     return [tuple(entry) for entry in builder.trace if "copy" in entry.where]
-
-
-def test_a_layer_from_before_records_had_a_number_is_refused_and_left_alone(without_compiler, tmp_path, monkeypatch):
-    copy = copy_of("v1", tmp_path)
-    shutil.copytree(os.path.join(FORMATS, f"record-{NUMBERS[0]}", "op"), copy / "op")
-    before = sorted(map(str, copy.rglob("*")))
-    monkeypatch.setenv("OPFORGE_CACHE_LAYERS", str(copy))
-    assert find_rejected(builder_of(copy)) == [(str(copy), OLDER)]
-    assert sorted(map(str, copy.rglob("*"))) == before
-
-
-def test_the_miss_goes_on_after_a_layer_of_an_older_opforge(tmp_path, monkeypatch):
-    if shutil.which("g++") is None:
-        pytest.skip("needs g++ (apt install g++)")
-    copy = copy_of("v1", tmp_path)
-    shutil.copytree(os.path.join(FORMATS, f"record-{NUMBERS[0]}", "op"), copy / "op")
-    monkeypatch.setenv("OPFORGE_CACHE_LAYERS", str(copy))
-    builder = builder_of(copy)
-    needs_its_processor()
-    assert builder.build().origin == "built"
-    assert (str(copy), OLDER) in [tuple(entry) for entry in builder.trace]

@@ -43,7 +43,7 @@ def load(package, name):
 @pytest.fixture(scope="module")
 def pairs(needs_a_gpu):
     """Op's name -> (the GPU's op, the CPU's op)."""
-    names = ("FusedAdam", "FusedLion", "FusedLamb", "Quantizer")
+    names = ("FusedAdam", "FusedLion", "FusedLamb", "Quantizer", "FPQuantizer")
     return {name: tuple(load(package, f"{name}Builder") for package in (cuda, cpu)) for name in names}
 
 
@@ -222,3 +222,34 @@ def test_quantization_agrees_with_the_cpus(pairs, bits, symmetric, dtype, row):
         torch.testing.assert_close(gpu_result[1].cpu(), cpu_result[1], rtol=1e-6, atol=1e-7)
     swizzled = gpu.swizzle_quant(values.cuda(), 6, bits, kind, 1, 3, 2)
     assert torch.equal(swizzled[0].cpu(), host.swizzle_quant(values, 6, bits, kind, 1, 3, 2)[0])
+
+
+@pytest.mark.parametrize("form", [(12, 7), (8, 3), (8, 2), (6, 2), (4, 1)])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("row", [4, 36, 64, 512, 4100, 40_000, 131_072])
+def test_floating_point_codes_are_those_of_the_cpu_bit_for_bit(pairs, form, dtype, row):
+    gpu, host = pairs["FPQuantizer"]
+    torch.manual_seed(0)
+    memory = (torch.randn(6 * row + 1) * 2.0 ** torch.randint(-14, 3, (6 * row + 1,))).to(dtype)
+    memory[::9], memory[row // 2] = -0.0, float("nan")
+    for start, options in ((0, (False,)), (0, (True, 5, 9)), (1, (True, 5, 9))):  # from 1 on, no address is aligned
+        values = memory[start : start + 6 * row]
+        here = torch.empty(6, row * form[0] // 8 + 4, dtype=torch.uint8)
+        there = torch.empty(here.numel() + 1, dtype=torch.uint8, device="cuda")[start : start + here.numel()]
+        host.fp_quantize_(here, values, row, *form, *options)
+        gpu.fp_quantize_(there, memory.cuda()[start : start + 6 * row], row, *form, *options)
+        assert torch.equal(there.view_as(here).cpu(), here)
+        out, back = torch.empty(6, row, dtype=dtype), torch.empty(6, row, dtype=dtype, device="cuda")
+        host.fp_dequantize_(out, here, row, *form)
+        gpu.fp_dequantize_(back, there, row, *form)
+        torch.testing.assert_close(back.cpu(), out, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("row", [36, 512])
+def test_a_block_whose_index_is_out_of_range_is_nan(pairs, row):
+    gpu = pairs["FPQuantizer"][0]
+    rows = torch.empty(6, row + 4, dtype=torch.uint8, device="cuda")
+    gpu.fp_quantize_(rows, torch.ones(6, row, device="cuda"), row)
+    out = torch.empty(4, 2, row, device="cuda")
+    gpu.fp_selective_dequantize_(out, rows, torch.tensor([2, 3, -1, 0], device="cuda"), row)
+    assert out[1:3].isnan().all() and bool((out[[0, 3]] == 1).all())

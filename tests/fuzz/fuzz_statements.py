@@ -3,7 +3,7 @@
     python tests/fuzz/fuzz_statements.py -runs=100000 [CORPUS_FOLDER]
 
 The first byte of an input chooses what the rest is: a topic that holds statements, or names
-them; a statement that is signed by a trusted key; a list of revoked offers that is; a blob that its statement names;
+them; a statement that is signed by a trusted key; a list of withdrawals that is; a blob that its statement names;
 the seed of damage to a valid one of each. Whatever the input,
 what reads it returns, or raises ValueError, and writes nothing outside of its folder.
 """
@@ -24,14 +24,14 @@ from support.store.fake_store import FakeStore
 
 from opforge.cache.keys import bytes_digest, canonical
 from opforge.cache.records.entry import read_record
-from opforge.remote import blobs, op_statements, revocation, statements, topics
+from opforge.remote import blobs, op_statements, statements, topics, withdrawals
 from opforge.remote.signatures import signing
 
 FRAME, OFFER, LIST, BLOB, LISTING = range(5)
 
 
 class StatementTarget:
-    """A valid topic of each form, statement, list of revoked offers and blob, each with what reads it."""
+    """A valid topic of each form, statement, list of withdrawals and blob, each with what reads it."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -45,8 +45,12 @@ class StatementTarget:
         self.tree = tree
         data = op_statements.statement(record, "d" * 32, tree).data()
         signed = statements.Signed(data, (signing.Named("ci", bytes(64)),))
-        listed = revocation.to_bytes(revocation.Revocations("ci", 1e9, ("e" * 32,)))
-        listing = topics.Listing("note", "x", 3, {"1": topics.Listed("a" * 64), "2": topics.Listed("b" * 64, "wrong")})
+        listed = withdrawals.to_bytes(
+            withdrawals.Withdrawals(
+                "ci", 1e9, {"op:" + "e" * 32: withdrawals.Withdrawal(withdrawals.LOADING, "bad", 1e9)}
+            )
+        )
+        listing = topics.Listing("note", "x", 3, {"1": topics.Listed("a" * 64), "2": topics.Listed("b" * 64)})
         self.valid = {
             FRAME: topics.frame([signed, signed]),
             OFFER: data,
@@ -82,7 +86,7 @@ class StatementTarget:
                 assert os.path.basename(offer.entry) == offer.entry
                 assert ".." not in offer.tree.blob.name
             elif kind == LIST:
-                revocation.parse(content).age_problem(30.0, 1e9)
+                withdrawals.parse(content).age_problem(30.0, 1e9)
             elif kind == LISTING:
                 listing = topics.read_listing(content, "note", "x")
                 assert topics.read_listing(listing.data(), "note", "x") == listing

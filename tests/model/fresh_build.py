@@ -68,7 +68,7 @@ def expected(world: World, environment: dict[str, str], moved: str = "") -> dict
 def _key(world: World, environment: dict[str, str], moved: str, parts: list[bytes]) -> str:
     """Returns the key of everything else that a library is made of, besides what the preprocessor returns."""
     digest = hashlib.sha256(b"\0".join(parts))
-    digest.update(environment.get("LIBRARY_PATH", "").encode())
+    digest.update(repr((environment.get("LIBRARY_PATH", ""), sorted(world.appeared))).encode())
     files = [world.path(f"{place}/blob.txt") for place in PLACES]
     files += [os.path.join(moved or world.root, name, "libmodel.a") for name in ("libs", "libs2")]
     for path in files:

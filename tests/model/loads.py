@@ -54,13 +54,13 @@ class Loads(RuleBasedStateMachine):
         self.world.close()
         report()
 
-    def load(self, by: str) -> None:
-        """Loads the op in one of the processes and compares it with a fresh build."""
+    def load(self, by: str) -> dict:
+        """Loads the op in one of the processes and compares it with a fresh build. Returns the process's answer."""
         state = self.world.state()
         self.repeated = self.repeated + 1 if state == self.last else 0
         self.last = state
         if by == "again" and self.repeated > 1:
-            return  # a third load of one state shows nothing new
+            return {}  # a third load of one state shows nothing new
         began = time.perf_counter()
         if by == "fresh":
             process = Loader(mutant)
@@ -75,6 +75,7 @@ class Loads(RuleBasedStateMachine):
         began = time.perf_counter()
         self.compare(answer, by)
         counts["seconds in the oracle"] += time.perf_counter() - began
+        return answer
 
     def compare(self, answer: dict, by: str) -> None:
         findings = answer.get("findings")

@@ -148,6 +148,16 @@ def what_the_assembler_reads_does_not_count() -> None:
 
 
 @mutant
+def a_record_lacks_what_the_assembler_reads_and_no_one_compares() -> None:
+    """Only a change of what the observer saw shows it, or a rule that knows of such files."""
+    from opforge.builders.run import dependencies
+    from opforge.observer import compare
+
+    put(dependencies, assembled_files=lambda *arguments: set(), _is_compilers_output=lambda path: True)
+    put(compare, compare=lambda build: compare.Comparison((), (), {}))
+
+
+@mutant
 def headers_that_appear_are_not_looked_for() -> None:
     from opforge.cache.records import validity
 

@@ -8,7 +8,7 @@ import shutil
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 from loads import LAYERS
-from machine import Changes, layers_drawn, load_by, number
+from machine import Changes, how_written, layers_drawn, load_by, number, time_set
 from world import PLACES
 
 
@@ -46,6 +46,25 @@ class Sequences(Changes):
         self.load(by)
         self.world.variables["OMPI_MODEL"] = f"-DWRAPPER={n}"
         self.load(by)
+
+    @rule(by=load_by, which=st.integers(0, 10**6), how=how_written, at=time_set)
+    def change_what_a_build_asked_for(self, by, which, how, at):
+        """Changes any file that a program of a build read, or lets any name appear that one looked for."""
+        self.world.layers = ()
+        built = self.load("force")
+        names = self.world.asked_for(built)
+        if not names:
+            return  # it cannot be built, or the store is read-only
+        kind, name = names[which % len(names)]
+        if kind == "read":
+            self.world.add_a_line(name, how, at)
+        else:
+            self.world.let_appear(name, how, at)
+        changed = self.load(by)
+        assert changed.get("key", "").partition("-")[0] != built["key"].partition("-")[0], f"{kind} unnoticed: {name}"
+        if kind == "looked for":
+            self.world.remove(name)
+            self.load(by)
 
     @rule(by=load_by, n=number)
     def find_a_header_by_a_variable(self, by, n):

@@ -17,8 +17,8 @@ pytestmark = [
     pytest.mark.timeout(290),
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="drops capabilities, switches compilers"),
 ]
-STEPS = 80
-"""About a quarter of a minute on two idle cores."""
+STEPS = 60
+"""About a third of a minute on two idle cores."""
 
 
 def run_model(*options):

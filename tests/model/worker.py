@@ -28,28 +28,29 @@ class Worker:
         clock = types.SimpleNamespace(time_ns=lambda: time.time_ns() + self.ahead_ns, perf_counter=time.perf_counter)
         base.time = clock  # otherwise a process that keeps its builder would trust no file of the last two seconds
         self.findings: list[str] = []
+        self.asked_for: list[tuple[str, str]] = []
         self.observe_builds()
         self.kind = type("Model", (base.OpBuilder,), {"name": "op", "abi": "c", "signatures": SIGNATURES})
         self.builder = self.kind()
 
     def observe_builds(self) -> None:
-        """Observes each build: what it asked for and opforge did not record is in the answer."""
+        """Observes each build: what it asked for is in the answer, and what opforge did not record of it."""
+        from support.compilers.observed_loads import observed
+
         from opforge.builders.run import pipeline
-        from opforge.observer import build, compare, library, reader
+        from opforge.observer import compare, reader
 
-        execute = pipeline.execute
-
-        def observed(job, folder, disk):
-            notes = os.path.join(folder, "notes")
-            os.mkdir(notes)
-            with library.observing(library.library(job.layout), notes):
-                result = execute(job, folder, disk)
-            observation = reader.read_notes(notes).steps()
-            outcome = compare.compare(build.ObservedBuild(job, result.inputs, folder, observation, ()))
+        def judge(build):
+            outcome, observation = compare.compare(build), build.observation
             self.findings += [str(finding) for finding in outcome.findings]
-            return result
+            kinds = (("read", observation.read), ("looked for", observation.paths(reader.ABSENT)))
+            paths = [(kind, path) for kind, names in kinds for path in sorted(reader.plain(names))]
+            own = build.folder + "/"
+            self.asked_for = [
+                (kind, path) for kind, path in paths if not (path in outcome.excused or path.startswith(own))
+            ]
 
-        pipeline.execute = observed
+        pipeline.execute = observed(pipeline.execute, judge)
 
     def answer(self, request: dict) -> dict:
         """Loads, builds or fills a layer as the request says."""
@@ -58,6 +59,7 @@ class Worker:
         from opforge.errors import OpforgeError
 
         self.findings.clear()
+        self.asked_for = []
         os.environ.clear()
         os.environ.update(request["environment"])
         self.ahead_ns = 10**10 if request["clock_ahead"] else 0
@@ -78,12 +80,13 @@ class Worker:
             op = self.builder.load()
         except OpforgeError as error:
             return {"error": type(error).__name__, "text": str(error)}
-        values = {name: getattr(op, name)().decode() for name in FUNCTIONS if name in dir(op)}
+        values = {name: getattr(op, name)().decode().rstrip("\n") for name in FUNCTIONS if name in dir(op)}
         return {
             "values": values,
             "origin": op.__entry__.origin,
             "key": op.__entry__.key,
             "findings": self.findings,
+            "asked_for": self.asked_for,
         }
 
     def fill(self, folder: str) -> dict:

@@ -14,6 +14,8 @@ COMPILERS = list({os.path.realpath(path): path for path in reversed(COMPILERS)}.
 """The real compilers. With one alone, scripts that start it with other flags are the others."""
 PLACES = ("op", "mine/include", "first/include", "early", "late", "cpath", "cpath2", "flags", "")
 """Where a header may lie, below the world's folder."""
+CHANGEABLE = ("op", "mine", "first", "early", "late", "cpath", "cpath2", "flags", "libs", "libs2", "bin", "deep.h")
+"""What the op and the machine have, below the world's folder: the rest is the stores', the user's and temporary."""
 FEATURES = ("dated", "linked", "asked", "quoted", "embedded")
 SOURCE = """\
 #include "value.h"
@@ -102,6 +104,7 @@ class World:
         os.symlink("profiles/a", self.path("current"))
         self.store, self.layers, self.machine, self.clock_ahead = "store0", (), "a", True
         self.read_only: set[str] = set()
+        self.appeared: set[str] = set()
         self.attributes = {
             "sources": ["op.cpp"],
             "define_macros": {"MACRO": "1", "BLOB": '"blob.txt"'},
@@ -140,6 +143,38 @@ class World:
         if written != path:
             os.replace(written, path)
 
+    def asked_for(self, answer: dict) -> list[tuple[str, str]]:
+        """Returns the names below the world's folder that an observed build read or looked for, as (kind, name).
+
+        Files of the user and of the stores, and what lies behind a link to the system, are left out; so are absent
+        programs, which cannot just appear.
+        """
+        names = [(kind, os.path.relpath(path, self.root)) for kind, path in answer.get("asked_for", ())]
+        own = [(kind, name) for kind, name in names if name.partition("/")[0] in CHANGEABLE]
+        return [
+            (kind, name)
+            for kind, name in own
+            if (
+                not name.startswith("bin/")
+                if kind == "looked for"
+                else os.path.realpath(self.path(name)).startswith(f"{self.root}/")
+            )
+        ]
+
+    def add_a_line(self, name: str, how: str, at: str) -> None:
+        """Adds an empty line to a file, or to the one that a link leads to: to a compiler it stays the same."""
+        path = os.path.realpath(self.path(name))
+        mode = os.stat(path).st_mode & 0o777
+        with open(path, "rb") as file:
+            content = file.read()
+        self.write(os.path.relpath(path, self.root), content + b"\n", how, at)
+        os.chmod(path, mode)
+
+    def let_appear(self, name: str, how: str, at: str) -> None:
+        """Makes an empty file, or a blob of another content, until it is removed."""
+        self.write(name, "<blob=new>" if name.endswith("blob.txt") else "", how, at)
+        self.appeared.add(name)
+
     def write_archive(self, folder: str, number: int, how: str, at: str) -> None:
         """Writes a static archive whose function returns a text with the folder and the number."""
         built = self.path("temporary/archived")
@@ -166,6 +201,7 @@ class World:
 
     def remove(self, name: str) -> None:
         self.next_tick()
+        self.appeared.discard(name)
         if os.path.lexists(self.path(name)):
             os.unlink(self.path(name))
 

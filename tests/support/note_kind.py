@@ -8,12 +8,12 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from opforge.remote import blobs, statements, topics
+from opforge.remote import blobs, statements, topics, withdrawals
 from opforge.remote.kind_table import KINDS, Entry
 from opforge.remote.kinds import Kind, Shown
 from opforge.remote.removals import Uploads
 from opforge.remote.statements import Statement
-from opforge.remote.topics import Listed, Listing
+from opforge.remote.topics import Listed
 
 NAME = "note"
 
@@ -21,7 +21,7 @@ NAME = "note"
 class NoteKind(Kind):
     """Texts: their topic is their title, and its labels are numbers."""
 
-    name, is_inline = NAME, False
+    name, is_inline, needs_withdrawals = NAME, False, False
 
     def subject(self, statement: Statement) -> str:
         """Returns the title."""
@@ -62,11 +62,7 @@ def publish(store: Any, title: str, number: int, text: bytes, signer: Any) -> st
     return signed.digest
 
 
-def withdraw(store: Any, title: str, number: int, reason: str) -> None:
-    """Marks a note as withdrawn."""
-
-    def change(there: Listing) -> Listing:
-        listed = {str(number): there.statements[str(number)]._replace(withdrawn=reason)}
-        return there._replace(statements={**there.statements, **listed})
-
-    topics.edit_listing(store, NAME, title, change)
+def withdraw(store: Any, title: str, number: int, reason: str, signer: Any) -> None:
+    """Withdraws a note: it is not chosen any more."""
+    said = {f"{NAME}:{title}@{number}": withdrawals.Withdrawal(withdrawals.CHOOSING, reason)}
+    withdrawals.publish(store, signer, signer(b"").name, said)

@@ -112,6 +112,14 @@ EXAMPLES = {
         errors.StoreError("https://host/ops", "get v1/a.json", "the server answered 403 Forbidden", "Check the token"),
         "https://host/ops: get v1/a.json failed: the server answered 403 Forbidden. Check the token.",
     ),
+    errors.StoreBehindError: (
+        errors.StoreBehindError("file:///shared/ops", "its list is of state 3, older than 4", "Ask its owner"),
+        "file:///shared/ops is rejected: its list is of state 3, older than 4. Ask its owner",
+    ),
+    errors.WithdrawnError: (
+        errors.WithdrawnError("acme/relu 2", "the key ci has withdrawn it: it leaks", "Use another version"),
+        "acme/relu 2 is rejected: the key ci has withdrawn it: it leaks. Use another version",
+    ),
     errors.SignatureError: (
         errors.SignatureError("the offer of 'relu'", "the key 'ci-1' has expired", "Trust a newer key"),
         "the offer of 'relu' is rejected: the key 'ci-1' has expired. Trust a newer key.",

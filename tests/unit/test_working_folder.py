@@ -11,7 +11,7 @@ from support.text_files import write
 
 from opforge.bench import selection as bench_selection
 from opforge.cli import selection
-from opforge.packages.sources import project
+from opforge.packages.sources import reading
 from opforge.remote.farm import engines
 
 TEXT = """\
@@ -33,7 +33,7 @@ def executor():
     "find",
     [
         lambda module: selection.select([f"{module}:B"])[0].builder_class(),
-        lambda module: project.read(f"{module}:B").builder,
+        lambda module: reading.read(f"{module}:B").builder,
         lambda module: bench_selection.select([f"{module}:CASES"]),
         lambda module: engines.open_engine(f"{module}:executor"),
     ],

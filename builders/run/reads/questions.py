@@ -26,6 +26,8 @@ BUILT_IN = re.compile(rb"\b__(has_\w+)")
 """The operators, some of which compilers refuse outside of directives."""
 EXPANDED = re.compile(rb"\bopforge_" + OPERATOR[2:] + GAP + rb"\(" + GAP + NAME)
 CONTINUED = re.compile(rb"\\[ \t]*\r?\n")
+BINARY = (b"\x7fELF", b"!<ar", b"!<th")
+"""How objects, archives and thin archives begin, which a linker reads: no source begins like this."""
 
 
 class Questions(NamedTuple):
@@ -44,19 +46,20 @@ def in_files(paths: Iterable[str], words: Sequence[str] = ()) -> Questions:
 
     `words` are the commands', whose definitions may ask too.
     """
-    texts, paths, dated = {"": _definitions(words)}, list(paths), False
+    texts, others, dated = {"": _definitions(words)}, dict[str, bytes](), False
     for path in paths:
         text = content_of(path)
         dated = dated or is_dated(text)
         if b"__has_" in text:
             texts[path] = CONTINUED.sub(b"", text)
+        else:
+            others[path] = text
     asking, wrappers = OPERATOR, set[bytes]()
     while new := {name for text in texts.values() for name in _macros(text, asking)} - wrappers:
         wrappers |= new
         asking = rb"(?:" + b"|".join([OPERATOR, *(name + rb"\b" for name in sorted(wrappers))]) + rb")"
-        for path in paths:
-            text = b"" if path in texts else content_of(path)
-            if any(name in text for name in new):
+        for path, text in others.items():
+            if path not in texts and any(name in text for name in new):
                 texts[path] = CONTINUED.sub(b"", text)
     literals = [match for text in texts.values() for match in _literal(asking).finditer(text)]
     names = frozenset(os.fsdecode(match[1] or match[2]) for match in literals)
@@ -101,10 +104,14 @@ def is_dated(text: bytes) -> bool:
 
 
 def content_of(path: str) -> bytes:
-    """Returns the bytes of a file that was read; none if it is gone, which its stamp shows."""
+    """Returns the bytes of a source that was read; none of an object or a library, which asks nothing.
+
+    None if it is gone, which its stamp shows.
+    """
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        with open(path, "rb", buffering=0) as file:
+            head = file.read(len(BINARY[0]))
+            return b"" if head in BINARY else head + file.read()
     except FileNotFoundError:
         return b""
 
@@ -138,7 +145,9 @@ def expansion_step(compiler: Sequence[str], work: str, macros: Step, expressions
     source, output = f"{macros.output}.h", f"{macros.output}.i"
     with open(os.path.join(work, source), "wb") as file:
         file.write(b"".join([*lines, probe]))
-    return Step(output, (), (*compiler, "-E", "-P", "-w", "-x", "c++", source, "-o", output), "expand macros")
+    return Step(
+        output, (), (*compiler, "-E", "-P", "-w", "-nostdinc", "-x", "c++", source, "-o", output), "expand macros"
+    )
 
 
 def expanded_names(path: str) -> set[str]:

@@ -1,4 +1,6 @@
+#include "divisor.h"
 #include "group_codes.h"
+#include "integer_codes.h"
 
 namespace opforge::cuda {
 namespace {
@@ -71,20 +73,6 @@ struct Sums {
     __device__ float value(int64_t at) const { return call.sum(at); }
 };
 
-// Divides by a number that is not known at compile time, which costs more than everything else if the hardware does it.
-// For dividends below 2^31.
-struct Divisor {
-    uint32_t factor, shift;
-
-    explicit Divisor(uint32_t divisor) : shift(0) {
-        while (shift < 31 && 1u << shift < divisor) ++shift;
-        factor = static_cast<uint32_t>(((uint64_t{1} << (31 + shift)) + divisor - 1) / divisor);
-    }
-    __device__ uint32_t divide(uint32_t dividend) const {
-        return static_cast<uint32_t>(static_cast<uint64_t>(2 * dividend) * factor >> 32) >> shift;
-    }
-};
-
 constexpr int kRounds = 4;  // vectors of eight codes per thread
 
 // For groups whose size is a multiple of eight, at aligned addresses, with fewer than 2^31 vectors of eight.
@@ -152,8 +140,8 @@ namespace opforge {
 const char* launch_reduce(const ReduceCall& call) {
     const bool whole = call.groups.elements % 8 == 0 && call.input_elements % 8 == 0 &&
                        cuda::is_aligned(call.input, 8) && cuda::is_aligned(call.codes, 8);
-    const cuda::Output out{call.groups, call.codes, call.params, {}, false, PhiloxKeys(0), 0};
-    return cuda::launch(cuda::Sums{call}, cuda::Sums{call}, out, whole, call.executor);
+    const cuda::IntegerCodes codes{call.groups, call.codes, call.params, {}, false, PhiloxKeys(0), 0};
+    return cuda::launch(cuda::Sums{call}, cuda::Sums{call}, codes, whole, call.executor);
 }
 
 const char* launch_dequantize(const DequantizeCall& call) {

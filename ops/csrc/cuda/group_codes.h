@@ -1,9 +1,9 @@
 #pragma once
 
-// Encodes groups as codes, for any source of values. A group is read from memory once: the threads that share it hold
-// its values in registers while they compute its range. A group that needs more registers than a block has (16 Ki
-// values of 16 bits) is shared by the blocks of a cluster, if the GPU has clusters. What does not fit there either is
-// read again, from a cache.
+// Encodes groups, for any source of values and any kind of codes. A group is read from memory once: the threads that
+// share it hold its values in registers while they compute its range. A group that needs more registers than a block
+// has (16 Ki values of 16 bits) is shared by the blocks of a cluster, if the GPU has clusters. What does not fit there
+// either is read again, from a cache.
 
 #include "group_vectors.h"
 
@@ -66,17 +66,17 @@ __device__ void merge(GroupRange& range, const Row& row, GroupRange* shared) {
 
 // For groups of whole vectors at aligned addresses: fewer than 2^31 groups of fewer than 2^30 elements. A thread holds
 // `kHeld` vectors of the source at a time, so most groups are read once.
-template <typename Source, bool kStochastic>
+template <typename Source, typename Codes, bool kStochastic>
 __global__ void __launch_bounds__(kMostThreads, Source::kResident)
-    quantize(const OPFORGE_GRID_CONSTANT Source source, const OPFORGE_GRID_CONSTANT Output out, int shift) {
+    quantize(const OPFORGE_GRID_CONSTANT Source source, const OPFORGE_GRID_CONSTANT Codes codes, int shift) {
     using Held = typename Source::Held;
     constexpr int kHeld = Source::kHeld;
     __shared__ GroupRange shared[kMostInCluster * kMostThreads / kWarp];
-    const bool symmetric = out.groups.symmetric;
     const Row row(shift);
     // Threads without a vector read one of another thread. That changes no extreme, and an unconditional load is
     // faster.
-    const auto count = static_cast<uint32_t>(out.groups.count), end = static_cast<uint32_t>(out.groups.elements);
+    const auto count = static_cast<uint32_t>(codes.groups.count);
+    const auto end = static_cast<uint32_t>(codes.groups.elements);
     const bool exists = static_cast<uint32_t>(row.group) < count;
     const uint32_t group = exists ? static_cast<uint32_t>(row.group) : count - 1;
     const int64_t first = static_cast<int64_t>(static_cast<uint64_t>(group) * end);
@@ -107,103 +107,79 @@ __global__ void __launch_bounds__(kMostThreads, Source::kResident)
         merge<centred.value>(range, row, shared);
         return range;
     };
-    const bool centred = Source::kSpecialised && symmetric;
-    const GroupRange range = centred ? find(std::bool_constant<Source::kSpecialised>{}) : find(std::false_type{});
+    const GroupRange range = codes.template find<Source::kSpecialised>(find);
     if (!exists) return;
 
-    const GroupParams params(range, out.groups.levels(), symmetric);
-    const uint32_t position = out.swizzle.position(group, count);
-    if (row.lane == 0) params.store(out.params, position, symmetric);
-    uint8_t* const to = out.codes + out.groups.bytes(static_cast<int64_t>(static_cast<uint64_t>(position) * end));
+    const auto params = codes.params(range);
+    uint8_t* const to = codes.begin(group, params, row.lane == 0);
     // Backwards: the lanes still hold what was read last, and what was read before that is most likely in a cache.
-    const auto finish = [&](auto bits, auto centred) {  // `bits` is a constant if that is worth the extra code
+    // `bits` and `centred` are constants if that is worth the extra code.
+    codes.template finish<Source::kSpecialised && !kStochastic>([&](auto bits, auto centred) {
 #pragma unroll 1
         for (;;) {
 #pragma unroll
             for (int h = 0; h < kHeld; ++h) {
                 const uint32_t at = begin + mine + h * stride;
                 if (at >= end) continue;
-                encode<kStochastic, centred.value>(out, bits, params, first + at, held[h],
-                                                   to + (bits == 8 ? at : at / 2));
+                codes.template encode<kStochastic, centred.value>(bits, params, first + at, held[h],
+                                                                  to + codes.bytes(bits, at));
             }
             if (begin == 0) break;
             begin -= kHeld * stride;
             load();
         }
-    };
-    if constexpr (Source::kSpecialised && !kStochastic) {
-        if (symmetric && out.groups.bits == 8) return finish(Constant<8>{}, std::true_type{});
-        if (symmetric) return finish(Constant<4>{}, std::true_type{});
-    }
-    finish(out.groups.bits, std::false_type{});
+    });
 }
 
-// For groups of any size at any address: element by element, or pair by pair if two codes share a byte.
-template <typename Source>
+// For groups of any size at any address: as many codes at a time as are whole bytes.
+template <typename Source, typename Codes>
 __global__ void __launch_bounds__(kBlockThreads)
-    quantize_any(const OPFORGE_GRID_CONSTANT Source source, const OPFORGE_GRID_CONSTANT Output out, int shift) {
+    quantize_any(const OPFORGE_GRID_CONSTANT Source source, const OPFORGE_GRID_CONSTANT Codes codes, int shift) {
     __shared__ GroupRange shared[kBlockThreads / kWarp];
     const Row row(shift);
-    const bool exists = row.group < out.groups.count;
-    const int64_t first = row.group * out.groups.elements;
-    const int64_t end = exists ? first + out.groups.elements : first;
+    const bool exists = row.group < codes.groups.count;
+    const int64_t first = row.group * codes.groups.elements;
+    const int64_t end = exists ? first + codes.groups.elements : first;
     GroupRange range = GroupRange::of_nothing();
 #pragma unroll 1
     for (int64_t at = first + row.lane; at < end; at += row.lanes) range.add(source.value(at));
     merge<false>(range, row, shared);
     if (!exists) return;
 
-    const float levels = out.groups.levels();
-    const GroupParams params(range, levels, out.groups.symmetric);
-    const int64_t position = out.swizzle.position(row.group, out.groups.count);
-    if (row.lane == 0) params.store(out.params, position, out.groups.symmetric);
-    uint8_t* to = out.codes + out.groups.bytes(position * out.groups.elements);
-    const int together = out.groups.bits == 8 ? 1 : 2;
+    const auto params = codes.params(range);
+    uint8_t* const to = codes.begin(row.group, params, row.lane == 0);
+    const int together = codes.together();
 #pragma unroll 1
-    for (int64_t begin = first + row.lane * together; begin < end; begin += row.lanes * together) {
-        uint32_t byte = 0;
-#pragma unroll 1
-        for (int64_t at = begin; at < begin + together; ++at) {
-            uint32_t code;
-            if (out.stochastic) {
-                const auto counter = static_cast<uint64_t>(at);
-                const Philox philox(out.keys, counter / Philox::kCount, out.offset);
-                const float uniform = philox.uniform(static_cast<int>(counter % Philox::kCount));
-                code = params.random_code(source.value(at), levels, uniform);
-            } else {
-                code = params.code(source.value(at), levels);
-            }
-            byte = together == 1 ? code : byte << 4 | (code & 0xfu);
-        }
-        to[(begin - first) / together] = static_cast<uint8_t>(byte);
+    for (int64_t at = first + row.lane * together; at < end; at += row.lanes * together) {
+        codes.encode_together(params, at, source, to + codes.groups.bytes(at - first));
     }
 }
 
 // Launches `quantize` with enough threads per row to hold a group, or with the largest number of threads.
-template <typename Source, bool kStochastic>
-const char* launch_rows(const Source& source, const Output& out, int64_t vectors, cudaStream_t stream) {
-    const auto kernel = &quantize<Source, kStochastic>;
+template <bool kStochastic, typename Source, typename Codes>
+const char* launch_rows(const Source& source, const Codes& codes, int64_t vectors, cudaStream_t stream) {
+    const auto kernel = &quantize<Source, Codes, kStochastic>;
     int most = kMostThreads;
     if (vectors > static_cast<int64_t>(Source::kHeld) * most && has_clusters(kernel)) most *= kMostInCluster;
     int shift = 0;
     while (1 << shift < most && static_cast<int64_t>(Source::kHeld) << shift < vectors) ++shift;
     const int64_t lanes = 1 << shift;
     const int threads = lanes <= kBlockThreads ? kBlockThreads : kMostThreads;
-    const int64_t blocks = (out.groups.count * lanes + threads - 1) / threads;
+    const int64_t blocks = (codes.groups.count * lanes + threads - 1) / threads;
     if (blocks > 0x7fffffff) return "it has more groups than a launch can have blocks";
     const auto grid = static_cast<unsigned>(blocks);
     if (lanes > threads) {
-        return launch_clusters(kernel, static_cast<unsigned>(lanes / threads), grid, threads, stream, source, out,
+        return launch_clusters(kernel, static_cast<unsigned>(lanes / threads), grid, threads, stream, source, codes,
                                shift);
     }
-    quantize<Source, kStochastic><<<grid, threads, 0, stream>>>(source, out, shift);
+    quantize<Source, Codes, kStochastic><<<grid, threads, 0, stream>>>(source, codes, shift);
     return launch_problem();
 }
 
 // Launches `quantize`, or `quantize_any` with the source `any`, which reads the same values one by one.
-template <typename Source, typename Any>
-const char* launch(const Source& source, const Any& any, const Output& out, bool whole, const Executor& executor) {
-    const Groups& groups = out.groups;
+template <typename Source, typename Any, typename Codes>
+const char* launch(const Source& source, const Any& any, const Codes& codes, bool whole, const Executor& executor) {
+    const auto& groups = codes.groups;
     const int64_t vectors = (groups.elements + Source::Held::kCount - 1) / Source::Held::kCount;
     const auto stream = static_cast<cudaStream_t>(executor.stream);
     if (!whole || groups.elements >= 1 << 30 || groups.count > 0x7fffffff) {
@@ -211,13 +187,13 @@ const char* launch(const Source& source, const Any& any, const Output& out, bool
         const int shift = each < 2 ? 0 : each < kWarp ? 3 : each < kBlockThreads ? 5 : 8;
         const int64_t blocks = ((groups.count << shift) + kBlockThreads - 1) / kBlockThreads;
         if (blocks > 0x7fffffff) return "it has more groups than a launch can have blocks";
-        quantize_any<<<static_cast<unsigned>(blocks), kBlockThreads, 0, stream>>>(any, out, shift);
+        quantize_any<<<static_cast<unsigned>(blocks), kBlockThreads, 0, stream>>>(any, codes, shift);
         return launch_problem();
     }
     if constexpr (Source::kCanBeStochastic) {
-        if (out.stochastic) return launch_rows<Source, true>(source, out, vectors, stream);
+        if (codes.stochastic) return launch_rows<true>(source, codes, vectors, stream);
     }
-    return launch_rows<Source, false>(source, out, vectors, stream);
+    return launch_rows<false>(source, codes, vectors, stream);
 }
 
 inline bool is_aligned(const void* address, size_t size) { return reinterpret_cast<uintptr_t>(address) % size == 0; }

@@ -1,23 +1,12 @@
 #pragma once
 
-// Vectors of a group's values in registers: their extremes, and the codes that they become.
+// Vectors of a group's values: read from memory, and held in registers with their extremes.
 
 #include <opforge/quantizing.h>
 
 #include "words.h"
 
 namespace opforge::cuda {
-
-// The output of a kernel.
-struct Output {
-    Groups groups;
-    uint8_t* codes;
-    float* params;
-    Swizzle swizzle;
-    bool stochastic;
-    PhiloxKeys keys;
-    uint64_t offset;
-};
 
 // A number that is a compile-time constant for the code that receives it.
 template <int kValue>
@@ -71,51 +60,47 @@ private:
     }
 };
 
-// Encodes a vector, whose first element is number `at` of all elements, and writes its codes in one store.
-template <bool kStochastic, bool kCentred, typename T, int kWords>
-__device__ void encode(const Output& out, int bits, const GroupParams& params, int64_t at, const Vector<T, kWords>& x,
-                       uint8_t* to) {
-    constexpr int kCount = kWords * kInWord<T>;
-    const float levels = out.groups.levels();
-    uint32_t codes[kCount];
-    // The second code of a byte is 8 too large until the end, so that it does not borrow from the first.
-    const float zero[] = {GroupParams::kZero, GroupParams::kZero + (bits == 4 ? 8.0f : 0.0f)};
-    if constexpr (kStochastic) {
-        // A vector uses all numbers of a draw, or its first or second half.
-        const Philox philox(out.keys, static_cast<uint64_t>(at) / Philox::kCount, out.offset);
-        const bool second = kCount < Philox::kCount && at % Philox::kCount != 0;
-#pragma unroll
-        for (int k = 0; k < kCount; ++k) {
-            const uint32_t word = second ? philox.words[(k + kCount) / 2 % 4] : philox.words[k / 2];
-            codes[k] = params.random_code(x[k], levels, Philox::uniform(word, k % 2), zero[k % 2]);
-        }
-    } else {
-#pragma unroll
-        for (int k = 0; k < kCount; ++k) {
-            codes[k] =
-                kCentred ? params.centred_code(x[k], levels, zero[k % 2]) : params.code(x[k], levels, zero[k % 2]);
-        }
-    }
-    uint32_t words[kCount / 4];
-    if (bits == 8) {
-#pragma unroll
-        for (int w = 0; w < kCount / 4; ++w) words[w] = word_of_bytes(codes + 4 * w, 4);
-        if constexpr (kCount == 8) {
-            *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
+// Reads a group's values of one dtype, as vectors of kWords words at addresses that are multiples of their size, or of
+// 16 bytes.
+template <typename T, int kWords>
+struct Values {
+    using Element = T;
+    using Held = Vector<T, kWords>;
+    static constexpr int kHeld = kWords < 16 ? 16 / kWords : 1;
+    static constexpr int kResident = 2;  // blocks per multiprocessor
+    static constexpr bool kSpecialised = true, kCanBeStochastic = true;
+
+    const T* input;
+
+    // Reads from the group whose first element is number `first` of all elements.
+    __device__ Held load(int64_t first, uint32_t at) const {
+        const T* const from = input + first + at;
+        Held out;
+        if constexpr (kWords == 2) {
+            const uint2 words = *reinterpret_cast<const uint2*>(from);
+            out.words[0] = words.x, out.words[1] = words.y;
         } else {
-            *reinterpret_cast<uint32_t*>(to) = words[0];
-        }
-    } else {
-        uint32_t pairs[kCount / 2];
 #pragma unroll
-        for (int i = 0; i < kCount / 2; ++i) pairs[i] = codes[2 * i] * 16 + codes[2 * i + 1];
-        const uint32_t word = word_of_bytes(pairs, kCount / 2) ^ 0x08080808u;
-        if constexpr (kCount == 8) {
-            *reinterpret_cast<uint32_t*>(to) = word;
-        } else {
-            *reinterpret_cast<uint16_t*>(to) = static_cast<uint16_t>(word);
+            for (int w = 0; w < kWords; w += 4) {
+                const uint4 words = reinterpret_cast<const uint4*>(from)[w / 4];
+                out.words[w] = words.x, out.words[w + 1] = words.y;
+                out.words[w + 2] = words.z, out.words[w + 3] = words.w;
+            }
         }
+        return out;
     }
-}
+};
+
+// Reads values of any dtype, one at a time.
+struct AnyValues {
+    const void* input;
+    DType dtype;
+
+    __device__ float value(int64_t at) const {
+        if (dtype == DType::Float32) return static_cast<const float*>(input)[at];
+        if (dtype == DType::BFloat16) return to_float(static_cast<const BFloat16*>(input)[at]);
+        return to_float(static_cast<const Float16*>(input)[at]);
+    }
+};
 
 }  // namespace opforge::cuda

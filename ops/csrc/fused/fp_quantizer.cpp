@@ -58,19 +58,20 @@ void dequantize(StableIValue* stack, uint64_t, uint64_t) {
     check_size("rows", rows.numel, groups.count * groups.row(), row_size(groups).c_str());
     if (groups.count == 0) return;
     const DeviceGuard guard(tensors[0], "out");
-    check_launch("fp_dequantize_", launch_fp_dequantize({groups, static_cast<const uint8_t*>(rows.data), out.data,
-                                                         out.dtype, nullptr, false, 1, guard.executor()}));
+    check_launch("fp_dequantize_",
+                 launch_fp_dequantize({groups, static_cast<const uint8_t*>(rows.data), out.data, out.dtype, nullptr,
+                                       false, 1, groups.count, guard.executor()}));
 }
 
-// Throws unless each index is in [0, blocks). A GPU's kernel cannot report this without a wait.
-void check_indexes([[maybe_unused]] const FpDequantizeCall& call, [[maybe_unused]] int64_t count,
-                   [[maybe_unused]] int64_t blocks) {
+// Throws unless each index is in [0, blocks). On a GPU that would need a wait: there, a block whose index is out of
+// range becomes NaN.
+void check_indexes([[maybe_unused]] const FpDequantizeCall& call, [[maybe_unused]] int64_t count) {
 #if !defined(OPFORGE_GPU)
     for (int64_t at = 0; at < count; ++at) {
-        const int64_t index = call.source(at * call.block) / call.block;
-        if (index >= 0 && index < blocks) continue;
+        const int64_t index = call.index(at);
+        if (index >= 0 && index < call.blocks) continue;
         refuse("indexes[" + std::to_string(at) + "] is " + std::to_string(index) +
-               ", expected a number from 0 to less than " + std::to_string(blocks) + ", the blocks in rows");
+               ", expected a number from 0 to less than " + std::to_string(call.blocks) + ", the blocks in rows");
     }
 #endif
 }
@@ -96,9 +97,9 @@ void selective_dequantize(StableIValue* stack, uint64_t, uint64_t) {
     }
     const DeviceGuard guard(tensors[0], "out");
     const FpDequantizeCall call{
-        groups,          static_cast<const uint8_t*>(rows.data), out.data, out.dtype, indexes.data, indexes.wide, block,
-        guard.executor()};
-    check_indexes(call, indexes.numel, rows.numel / (block * groups.row()));
+        groups, static_cast<const uint8_t*>(rows.data), out.data,        out.dtype, indexes.data, indexes.wide,
+        block,  rows.numel / (block * groups.row()),    guard.executor()};
+    check_indexes(call, indexes.numel);
     check_launch("fp_selective_dequantize_", launch_fp_dequantize(call));
 }
 

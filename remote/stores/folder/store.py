@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
+from opforge.cache.filesystem.files import fsync
 from opforge.errors import StoreError
 from opforge.remote.stores.protocol import Listed, ObjectStore, Stored, check_name, check_prefix, is_name
 from opforge.remote.stores.urls import OPENING, split
@@ -103,7 +104,7 @@ class FolderStore(ObjectStore):
                 return False  # nothing is written to find that out
             with tree.staged(self.path, data) as staging:
                 is_new = tree.link(staging, parent, leaf)
-                os.fsync(parent)  # otherwise a crash could lose a blob, and keep the offer that names it
+                fsync(parent)  # otherwise a crash could lose a blob, and keep the offer that names it
             return is_new
 
     def put_if_unchanged(self, name: str, data: bytes, version: str) -> bool:
@@ -127,7 +128,7 @@ class FolderStore(ObjectStore):
             return None
         incoming, source = staging
         os.rename(source, leaf, src_dir_fd=incoming, dst_dir_fd=held.parent)
-        os.fsync(held.parent)
+        fsync(held.parent)
         return _version_of(held.parent, leaf) == _version(data)
 
     def list(self, prefix: str) -> Iterator[Listed]:

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import BinaryIO
 
+from opforge.cache.filesystem.files import fsync
+
 INCOMING = ".incoming"
 """The folder in which files are written before they get their names. No object's name begins with a dot."""
 CHUNK = 64 << 10
@@ -62,7 +64,7 @@ def _open_child(parent: int, name: str, mode: int | None) -> int:
     try:
         if is_new:
             os.fchmod(child, mode)  # without the umask; a set-group-ID bit is kept, so the group is the root's
-            os.fsync(parent)
+            fsync(parent)
     except BaseException:
         os.close(child)
         raise
@@ -142,7 +144,7 @@ def _write(incoming: int, name: str, data: bytes | BinaryIO) -> float:
                 _write_all(handle, chunk)
         # Who may enter the folder may read its files. Nobody but the owner may change a file in place.
         os.fchmod(handle, stat.S_IMODE(os.fstat(incoming).st_mode) & 0o444 | 0o600)
-        os.fsync(handle)
+        fsync(handle)
         return os.fstat(handle).st_mtime
     finally:
         os.close(handle)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from opforge import formats
 from opforge.errors import BenchFileError
+from opforge.errors.base import damage
 from opforge.ops.cases.form import OURS, UNITS
 
 from . import machine
@@ -154,7 +155,7 @@ def read(path: str) -> Run:
     try:
         return _run(record)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BenchFileError(path, f"it is damaged: {type(error).__name__}: {error}", advice) from error
+        raise BenchFileError(path, f"it is damaged: {damage(error)}", advice) from error
 
 
 def _run(record: Mapping[str, Any]) -> Run:

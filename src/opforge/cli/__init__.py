@@ -45,9 +45,8 @@ COMMANDS = {
     ),
     "resolve": ("opforge.cli.kernels.show:resolve", "Show which variant of a package is chosen here, and why."),
     "tuf": ("opforge.cli.kernels.tuf:group", "Protect a registry against indexes that are held back or rolled back."),
-    "unyank": ("opforge.cli.kernels.publish:unyank", "Take back a yank."),
     "verify": ("opforge.cli.kernels.show:verify", "Check that installed kernel packages are unchanged."),
-    "yank": ("opforge.cli.kernels.publish:yank", "Mark a release as withdrawn, with the reason."),
+    "withdraw": ("opforge.cli.remote.withdraw:command", "Take back ops and packages that your key has signed."),
 }
 """Name to "module:command" and the command's line in the help. `--help` imports none of the modules."""
 SECTIONS = {
@@ -56,7 +55,7 @@ SECTIONS = {
     "Programs": ("launch", "port"),
     "Remotes, from which ops are fetched": ("key", "remote", "fetch", "mirror"),
     "Kernel packages": (
-        *("pack", "publish", "yank", "unyank", "tuf"),
+        *("pack", "publish", "withdraw", "tuf"),
         *("install", "remove", "lock", "list", "info", "resolve", "verify"),
     ),
 }

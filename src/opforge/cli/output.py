@@ -18,7 +18,7 @@ UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 STATES = {
     "green": ("built", "cached", "chosen", "fits", "in use", "prebuilt", "ready", "trusted", "yes"),
     "cyan": ("buildable", "fetchable"),
-    "yellow": ("expired", "skipped", "yanked"),
+    "yellow": ("expired", "skipped", "withdrawn"),
     "red": ("failed", "rejected", "revoked", "unusable"),
     "dim": ("no", "default"),
 }

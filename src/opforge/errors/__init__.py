@@ -48,7 +48,17 @@ if TYPE_CHECKING:
     )
     from .launch import CoresError, HostfileError, LauncherNotFoundError, LaunchError
     from .packages import DeepSpeedError, ExtraNotInstalledError
-    from .remote import FarmError, KeyFileError, PublishError, RemoteError, SignatureError, StoreError, TrustFileError
+    from .remote import (
+        FarmError,
+        KeyFileError,
+        PublishError,
+        RemoteError,
+        SignatureError,
+        StoreBehindError,
+        StoreError,
+        TrustFileError,
+        WithdrawnError,
+    )
 
 _FILES = {
     "ArchiveError": "commands",
@@ -81,9 +91,11 @@ _FILES = {
     "PublishError": "remote",
     "RemoteError": "remote",
     "SignatureError": "remote",
+    "StoreBehindError": "remote",
     "StoreError": "remote",
     "TrustFileError": "remote",
     "UnstableInputError": "build",
+    "WithdrawnError": "remote",
 }
 
 __all__ = [
@@ -134,11 +146,13 @@ __all__ = [
     "SettingError",
     "SignatureError",
     "SourceNotFoundError",
+    "StoreBehindError",
     "StoreError",
     "ToolchainError",
     "ToolchainNotFoundError",
     "TrustFileError",
     "UnknownAcceleratorError",
     "UnstableInputError",
+    "WithdrawnError",
 ]
 __getattr__, __dir__ = lazy.names(__name__, _FILES)

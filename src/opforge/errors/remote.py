@@ -29,6 +29,14 @@ class SignatureError(RemoteError):
         self.what, self.reason, self.hint = what, reason, hint
 
 
+class StoreBehindError(SignatureError):
+    """A store is behind what was seen of it, or was not renewed: it is passed over where another one is current."""
+
+
+class WithdrawnError(SignatureError):
+    """Who has signed something has withdrawn it: it is not loaded any more."""
+
+
 class PublishError(RemoteError):
     """A result was not published to a remote, or what is there was not changed."""
 

@@ -1,4 +1,4 @@
-"""Files whose stamps do not identify them: those of images, such as squashfs in Apptainer, erofs and ISO 9660.
+"""Files whose stamps do not identify them: those of images, such as squashfs and ext3 in Apptainer, erofs, ISO 9660.
 
 A system that writes a file sets the time of its change itself, to the nanosecond. In an image all times are those that
 its maker chose. If these are fixed, files with other contents have equal times, sizes and inodes in two images, and the
@@ -28,10 +28,13 @@ def inode(path: str, status: os.stat_result) -> int:
 def is_image(path: str, status: os.stat_result) -> bool:
     """Returns whether a file or folder may be an image's.
 
-    Coarse times alone do not make it one: Lustre's are whole seconds, and comparing contents there would be slow.
+    A disk that can be written may be one too, such as ext4 in a file. Coarse times alone make a network's file system
+    none: Lustre's are whole seconds, and comparing contents there would be slow.
     """
     if status.st_ctime_ns % SECOND_NS:
         return False
+    if os.major(status.st_dev):  # of a disk; a network's, a union and tmpfs have none
+        return True
     place = os.path.dirname(path) if stat.S_ISLNK(status.st_mode) else path
     try:
         return bool(os.statvfs(place).f_flag & os.ST_RDONLY) or file_system_type(place) in UNIONS

@@ -19,7 +19,7 @@ class Reason(NamedTuple):
 
 
 GCC = r"(cc1plus|cc1|lto1|lto-wrapper|collect2|.*g\+\+.*|.*gcc.*|cpp)"
-CLANG = r"(clang.*|ld\.lld|lld)"
+CLANG = r"(clang.*|ld\.lld|lld|zig)"
 LINKER = r"(.*ld(\.\w+)?|mold|lld|collect2)"
 SHELL = r"(dash|bash|sh|env)"
 ANY = ".*"
@@ -54,7 +54,7 @@ REASONS = (
         GCC,
         "a folder of gcc's own",
     ),
-    Reason("looked for,read", r".*/(crt\w*\.o|specs)", GCC + "|" + CLANG, "what the compiler adds to every library"),
+    Reason("looked for,read", r".*/crt\w*\.o", GCC + "|" + CLANG, "what the compiler adds to every library"),
     Reason(
         "looked for",
         r".*/lib(c|m|gcc|gcc_s|gcc_eh|stdc\+\+|dl|rt|pthread|atomic|quadmath|cudart_static)(_nonshared)?\.(a|so(\.\d+)?)",
@@ -81,6 +81,15 @@ REASONS = (
         CLANG,
         "where clang looks for CUDA and ROCm whatever it compiles",
     ),
+    # zig
+    Reason(
+        "read,looked for,listed",
+        r".*/ziglang(/.*)?|.*/zig/([bhoz]|tmp)(/.*)?",
+        "zig",
+        "zig's own libraries: in its folder, and in the cache of what it has made of them",
+    ),
+    Reason("looked for", r".*/build\.zig", "zig", "a project of zig, in which its cache would be kept"),
+    Reason("read,looked for", r"/etc/[\w-]+[-_](release|version)", "zig", "its target is another system"),
     # nvcc and hipcc
     Reason("read", r"/bin/sh|/usr/bin/(dash|perl)", "nvcc|perl|hipcc.*", "a shell"),
     Reason("looked for", r".*/(cudafe\+\+|fatbinary|ptxas|cicc|nvlink)", SHELL, "a program of the toolkit"),
@@ -99,14 +108,10 @@ REASONS = (
         "perl|dash|clang.*",
         "a part of ROCm",
     ),
-    # Compiler launchers
-    Reason("read,looked for,listed", r".*", "ccache", "ccache keeps results, and reads what the compiler reads"),
-    # Linkers list the folders that they search
-    Reason("listed", r".*", r".*ld\.gold", "gold looks for names in the folder that it lists"),
     # Variables
     Reason(
         "variable",
-        r"(LC|LANG|COLORTERM|TERM|NO_?COLOR|GCC_COLORS|GCC_URLS|TERM_URLS|COLUMNS|LANGUAGE)\w*",
+        r"(LC|LANG|COLORTERM|TERM|NO_?COLOR|GCC_COLORS|GCC_URLS|TERM_URLS|COLUMNS|LANGUAGE|DEB_BUILD_OPTIONS)\w*",
         ANY,
         "messages",
     ),
@@ -142,8 +147,24 @@ REASONS = (
     Reason("variable", r"OBJC(PLUS)?_INCLUDE_PATH", ANY, "for other languages"),
     Reason("variable", r"ROCM_PATH|HIP_DEVICE_LIB_PATH", CLANG, "for other languages"),
     Reason("variable", r"PERL\w*|DPKG_\w+", "perl", "perl's own"),
-    Reason("variable", r"(CCACHE|I_MPI)_\w+", "ccache", "ccache's own: it changes no result"),
-    Reason("variable", r"\w*", r"cicc|cudafe\+\+|ptxas|fatbinary", "nvcc sets it for those that it starts"),
+    Reason(
+        "variable",
+        r"CCACHE_(CONFIGPATH2?|DIR|DEBUG_INCLUDED|DISABLE_INODE_CACHE_MIN_AGE|INTERNAL_TRACE)|I_MPI_C(C|XX)",
+        "ccache",
+        "where ccache keeps results, and what it adds to their keys",
+    ),
+    Reason(
+        "variable",
+        r"OPAL_OUTPUT_\w+|OPAL_dss_debug|(HFI|IPATH)_NO_BACKTRACE|OMPI_MCA_\w+",
+        "opal_wrapper",
+        "messages of Open MPI, and what programs do that use it",
+    ),
+    Reason(
+        "variable",
+        r"EDG_SUPPRESS_ASSERTION_LINE_NUMBER|LIBNVVM_DISABLE_CONCURRENT_API",
+        r"cicc|cudafe\+\+",
+        "messages, or how many threads run",
+    ),
     Reason(
         "variable",
         r"CICC_PATH|LLVMC_FLAGS|LLVMDIS_FLAGS|NV(ASM|DISASM|LINK)_FLAGS|NVVMIR_LIBRARY_DIR|LIBRARIES",

@@ -213,13 +213,15 @@ def test_a_linker_in_ldflags_is_used_instead_of_the_ops_own(folder, monkeypatch)
 
 
 @needs_linkers
-def test_a_linker_that_an_op_names_and_that_was_replaced_links_again(folder, tmp_path, monkeypatch):
+@pytest.mark.parametrize("is_in_a_file", [False, True])
+def test_a_linker_that_an_op_names_and_that_was_replaced_links_again(folder, tmp_path, monkeypatch, is_in_a_file):
     bin = tmp_path / "linkers"
     bin.mkdir()
     for name in ("lld", "mold"):
         text_files.write_script(bin, f"ld.{name}", f'exec {shutil.which(f"ld.{name}")} "$@"')
     monkeypatch.setenv("PATH", f"{bin}:{os.environ['PATH']}")
-    cls = sample_ops.plain_op(folder, extra_link_args=["-fuse-ld=mold"])
+    text_files.write(tmp_path, "flags", "-fuse-ld=mold\n")
+    cls = sample_ops.plain_op(folder, extra_link_args=[f"@{tmp_path}/flags" if is_in_a_file else "-fuse-ld=mold"])
     first = cls().build()
     assert cls().build().origin == "cache"
     text_files.write_script(bin, "ld.mold", f'exec {shutil.which("ld.lld")} "$@"')

@@ -70,7 +70,12 @@ def test_another_path_that_finds_the_same_programs_asks_the_compiler_nothing(tmp
 
 @pytest.mark.parametrize(
     ("variable", "listed"),
-    [("OMPI_CXXFLAGS", ""), ("NIX_CFLAGS_COMPILE", ""), ("MY_WRAPPER_FLAGS", "OTHER,MY_WRAPPER_FLAGS")],
+    [
+        ("OMPI_CXXFLAGS", ""),
+        ("OPAL_INCLUDEDIR", ""),
+        ("NIX_CFLAGS_COMPILE", ""),
+        ("MY_WRAPPER_FLAGS", "OTHER,MY_WRAPPER_FLAGS"),
+    ],
 )
 def test_a_variable_that_a_wrapper_reads_is_in_the_key(tmp_path, load, variable, listed):
     wrapper = text_files.write_script(tmp_path, "mpicxx", f'exec g++ ${variable} "$@"')

@@ -64,6 +64,20 @@ def test_a_packages_header_is_compared_when_the_database_changes(system):
     assert load(system) == (2, "cache")
 
 
+def test_a_packages_header_that_is_edited_in_place_is_compared_on_request(system, monkeypatch):
+    text_files.write(system, "usr/include/value.h", "#define VALUE 1\n")
+    lists(system, "usr/include/value.h")
+    store = current.current_store()
+    store.disk = LaterDisk()
+    builder = sample_ops.builder_class(system, "plain", abi="c")  # what is remembered is a builder's
+    assert builder().build(store=store).origin == "built"
+    assert builder().build(store=store).origin == "cache"
+    text_files.write(system, "usr/include/value.h", "#define VALUE 2\n")
+    assert builder().build(store=store).origin == "cache", "docs/cache.md says so"
+    monkeypatch.setenv("OPFORGE_PARANOID", "1")
+    assert builder().build(store=store).origin == "built"
+
+
 def test_a_header_that_no_package_has_any_more_is_compared_by_itself(system):
     text_files.write(system, "usr/include/value.h", "#define VALUE 1\n")
     lists(system, "usr/include/value.h")

@@ -29,7 +29,7 @@ PARTS = {
     "opforge.builders": "base jit loader",
     "opforge.builders.cpu": "adagrad adam fused_adam fused_lamb fused_lion lion quantizer",
     "opforge.builders.lookup": "finder memory",
-    "opforge.builders.spec": "abi machine kernel_roots op_spec targets",
+    "opforge.builders.spec": "abi by_device machine kernel_roots op_spec targets",
     "opforge.builders.toolchains": "",
     "opforge.cache": "current layout machine_folder store",
     "opforge.cache.filesystem": "disk files",

@@ -8,11 +8,11 @@ import shutil
 import subprocess
 
 import pytest
+from support.compilers import traced
 
 from opforge.cache.layout import Layout
 from opforge.observer import library, reader
 
-STRACE = "open,openat,execve,stat,lstat,newfstatat,statx,access,faccessat,faccessat2,readlink,readlinkat"
 LOADER = re.compile(
     r"/(proc|sys|dev)/|ld\.so\.|/glibc-hwcaps|/(tls|haswell|x86_64|lib/lib)(/|$)|lib[^/]*\.so|/locale|gconv|/etc/|/cc\w{6}|\.o$|tmp$|\.mold-"
 )
@@ -59,32 +59,6 @@ def program(tmp_path):
     return compiled
 
 
-def strace(command, folder):
-    """Returns the files that a command reads and the names that it finds absent, as the kernel sees them."""
-    log = folder / "strace"
-    traced = ["strace", "-f", "-qq", "-y", "-s", "4096", "-e", f"trace={STRACE}", "-o", str(log), *command]
-    subprocess.run(traced, cwd=folder, check=True, capture_output=True)
-    read, absent, begun = set(), set(), {}
-    for line in log.read_text(errors="surrogateescape").splitlines():
-        process, _, call = line.partition(" ")
-        call = call.strip()
-        if call.endswith("<unfinished ...>"):
-            begun[process] = call.removesuffix("<unfinished ...>")
-            continue
-        if resumed := re.match(r"<\.\.\. \w+ resumed>(.*)", call):
-            call = begun.pop(process, "") + resumed[1]
-        match = re.match(r"(\w+)\((?:(AT_FDCWD|\d+)(?:<([^>]*)>)?, )?\"((?:[^\"\\]|\\.)+)\"(.*) = (-?\d+)(.*)$", call)
-        if match is None:
-            continue
-        path = os.path.normpath(os.path.join(match[3] or str(folder), match[4]))
-        if int(match[6]) >= 0 and match[1].startswith("open") and not re.search("O_WRONLY|O_TRUNC|O_PATH", match[5]):
-            read.add(path)
-        elif "ENOENT" in match[7] or "ENOTDIR" in match[7]:
-            absent.add(path)
-    return ({path for path in paths if not LOADER.search(path)} for paths in (read, absent))
-
-
-@pytest.mark.skipif(not shutil.which("strace"), reason="needs strace (apt install strace)")
 @pytest.mark.parametrize(
     "command",
     [
@@ -102,10 +76,11 @@ def test_the_notes_hold_every_file_that_strace_sees(tmp_path, observe, command):
         pytest.skip(f"needs {missing[0]}")
     (tmp_path / "plain.cpp").write_text(SOURCE)
     (tmp_path / "value.h").write_text("#define VALUE 1\n")
-    try:
-        read, absent = strace(words, tmp_path)
-    except subprocess.CalledProcessError:
-        pytest.skip("needs the right to trace processes")
+    if not traced.is_allowed(tmp_path):
+        pytest.skip("needs strace, and the right to trace processes")
+    log = tmp_path / "strace"
+    subprocess.run(traced.argv(str(log), *words), cwd=tmp_path, check=True, capture_output=True)
+    read, absent = ({path for path in paths if not LOADER.search(path)} for paths in traced.read(log, str(tmp_path)))
     (tmp_path / "plain.so").unlink()
     observation, done = observe(*words)
     assert done.returncode == 0, done.stderr

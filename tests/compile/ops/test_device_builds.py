@@ -22,6 +22,7 @@ def build(name, target):
         ("FusedLionBuilder", "cuda:sm_80+sm_90+ptx"),  # FusedAdam's kernel differs only in the rule
         ("FusedLambBuilder", "cuda:sm_90"),
         ("QuantizerBuilder", "cuda:sm_90"),
+        ("FPQuantizerBuilder", "cuda:sm_80+sm_90"),
     ],
 )
 def test_nvcc_builds_the_ops(name, target):
@@ -32,7 +33,7 @@ def test_nvcc_builds_the_ops(name, target):
     assert "libtorch_cuda.so" in record["needs"] and not any("cudart" in library for library in record["needs"])
 
 
-@pytest.mark.parametrize("name", ["QuantizerBuilder"])
+@pytest.mark.parametrize("name", ["QuantizerBuilder", "FPQuantizerBuilder"])
 def test_hipcc_builds_the_same_sources(name):
     if shutil.which("hipcc") is None:
         pytest.skip("needs hipcc (apt install hipcc)")

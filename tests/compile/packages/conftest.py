@@ -6,7 +6,7 @@ import pytest
 from support.kernels.projects import scale_project
 
 from opforge.packages.pack.run import Options, pack
-from opforge.packages.sources import project
+from opforge.packages.sources import reading
 
 
 @pytest.fixture(scope="session")
@@ -15,5 +15,5 @@ def scale_releases(tmp_path_factory):
     folder = tmp_path_factory.mktemp("scale")
     for number, factor in (("2.3", 2), ("3", 3)):
         scale_project(folder / number, version=number, factor=factor)
-        pack(project.read(str(folder / number)), str(folder / number), Options(tried=False))
+        pack(reading.read(str(folder / number)), str(folder / number), Options(tried=False))
     return {number: str(folder / number) for number in ("2.3", "3")}

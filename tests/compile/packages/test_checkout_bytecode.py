@@ -13,7 +13,7 @@ from support.text_files import write
 import opforge
 from opforge.packages.load import get_kernel as loading
 from opforge.packages.pack.run import Options, pack
-from opforge.packages.sources import project
+from opforge.packages.sources import reading
 
 INIT = """\
 VALUE = "checked"
@@ -34,10 +34,10 @@ CHECKED = 'VALUE = "checked"\n'
 def variant(tmp_path, monkeypatch):
     """The folder of a packed variant in which each module has bytecode of another text."""
     folder = python_project(tmp_path / "checkout", "acme/plain", "1", INIT)
-    python = os.path.join(folder, project.read(folder).python)
+    python = os.path.join(folder, reading.read(folder).python)
     for path in PATHS[1:]:
         write(os.path.join(python, os.path.dirname(path)), os.path.basename(path), CHECKED)
-    pack(project.read(folder), folder, Options(tried=False))
+    pack(reading.read(folder), folder, Options(tried=False))
     variant = os.path.join(folder, "build", "torch-universal")
     for path in (*PATHS, "only.py"):
         source = write(tmp_path / "other", path.replace("/", "_"), INIT.replace("checked", "other"))

@@ -43,7 +43,7 @@ def user(tmp_path, monkeypatch):
 
 def note(remote):
     """Returns what is said of a registry without TUF metadata."""
-    problem = "the index of acme/plain is not signed: it may hide newer releases and yanks"
+    problem = "the index of acme/plain is not signed: it may hide newer releases"
     return f"note: {remote}: {problem} (see opforge tuf trust)\n"
 
 
@@ -79,19 +79,6 @@ def test_resolving_for_this_machine_and_for_another(user, tmp_path):
     assert (code, result["chosen"]) == (1, [])
     assert result["variants"][0]["problem"] == "it needs torch, and torch is not installed"
     assert user("resolve", "build", "--for", write(tmp_path, "no.json", "{"))[0] == 1
-
-
-def test_a_yanked_release_is_installed_by_its_exact_version_with_a_warning(user):
-    remote, into = os.environ["OPFORGE_REMOTES"], os.environ["OPFORGE_KERNEL_PATH"]
-    user("pack", "--no-try")
-    user("publish", remote)
-    assert user("yank", remote, "acme/plain", "1", "--reason", "wrong")[1] == "yanked acme/plain 1\n"
-    code, output = user("install", "acme/plain", "--into", into)
-    assert code == 1 and "its newest are: 1 (yanked: wrong)" in output
-    code, output = user("install", "acme/plain@==1.0", "--into", into)
-    assert code == 0 and "warning: acme/plain 1 was yanked: wrong" in output
-    assert user("unyank", remote, "acme/plain", "1")[1] == "unyanked acme/plain 1\n"
-    assert user("unyank", remote, "acme/plain", "1")[1] == "acme/plain 1 was unyanked already\n"
 
 
 def test_a_project_is_locked_and_installed_by_its_lock(user, tmp_path, monkeypatch):
@@ -147,9 +134,9 @@ def test_a_registry_is_begun_published_to_renewed_and_given_new_keys(user, tmp_p
     user("pack", "--no-try")
     assert user("publish", remote, "--key", "ci")[0] == 0
     assert user("install", "acme/plain", "--into", os.environ["OPFORGE_KERNEL_PATH"])[0] == 0
-    assert user("yank", remote, "acme/plain", "1", "--reason", "wrong", "--key", "ci")[1] == "yanked acme/plain 1\n"
-    assert "wrong" in user("info", "acme/plain")[1]
-    assert user("unyank", remote, "acme/plain", "1", "--key", "ci")[1] == "unyanked acme/plain 1\n"
+    assert user("withdraw", remote, "acme/plain@1", "--reason", "wrong", "--key", "ci")[0] == 0
+    assert "acme/plain 1 was withdrawn: wrong" in user("install", "acme/plain", "--into", "other")[1]
+    assert user("withdraw", remote, "acme/plain@1", "--undo", "--key", "ci")[0] == 0
     code, output = user("tuf", "refresh", remote, "--key", "ci", "--days", "3")
     assert (code, output[: len("the timestamp of ")]) == (0, "the timestamp of ")
     new = ("--old-root-key", "root1", "--root-key", "root1", "--out", str(tmp_path / "next.json"))

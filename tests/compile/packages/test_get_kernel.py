@@ -27,7 +27,7 @@ from opforge.packages.installed import add, remove
 from opforge.packages.installed.layout import Root
 from opforge.packages.load import get_kernel as loading
 from opforge.packages.pack.run import Options, pack
-from opforge.packages.sources import project
+from opforge.packages.sources import reading
 
 pytestmark = [pytest.mark.compile, pytest.mark.skipif(sys.platform != "linux", reason="packages are made on Linux")]
 X = torch.tensor([1.0, -2.0])
@@ -55,7 +55,7 @@ def install(root, folder, name="acme/scale"):
 
 def plain(tmp_path, text, number="1"):
     folder = python_project(tmp_path / f"plain-{number}", "acme/plain", number, text)
-    pack(project.read(folder), folder, Options(tried=False))
+    pack(reading.read(folder), folder, Options(tried=False))
     return folder
 
 
@@ -192,7 +192,7 @@ class TestInstalled:
         write(
             folder / "python" / "scale", "__init__.py", "import os\nfrom ._ops import ops\nos.environ['SCALE_READY']\n"
         )
-        pack(project.read(str(folder)), str(folder), Options(tried=False))
+        pack(reading.read(str(folder)), str(folder), Options(tried=False))
         install(root, str(folder))
         with pytest.raises(KernelLoadError, match="SCALE_READY"):
             opforge.get_kernel("acme/scale")
@@ -222,7 +222,7 @@ class TestInstalled:
         folder = python_project(tmp_path / "needs", "acme/plain", "6")
         text = (tmp_path / "needs" / "kernel.toml").read_text() + 'python-depends = ["no-such-package-x>=2"]\n'
         write(folder, "kernel.toml", text)
-        pack(project.read(folder), folder, Options(tried=False))
+        pack(reading.read(folder), folder, Options(tried=False))
         install(root, folder, "acme/plain")
         with pytest.raises(KernelIncompatibleError, match="it needs no-such-package-x>=2, which is not installed"):
             opforge.get_kernel("acme/plain", 6)
@@ -235,7 +235,7 @@ class TestLoad:
         text = 'from opforge import OpBuilder\nclass B(OpBuilder):\n    name, sources = "scale_found", ["scale.cpp"]\n'
         write(tmp_path / "mine", "scale_found_ops.py", text)
         monkeypatch.syspath_prepend(str(tmp_path / "mine"))
-        described = project.read("scale_found_ops:B", "acme/scale-found", "1")
+        described = reading.read("scale_found_ops:B", "acme/scale-found", "1")
         pack(described, str(tmp_path / "out"), Options(tried=False))
         installed = install(root, str(tmp_path / "out"), "acme/scale-found")
         monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "empty"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 
@@ -13,8 +14,10 @@ from support.paths import SOURCE_TREE
 from support.text_files import write
 
 import opforge
+from opforge.accelerator.target import Target
+from opforge.errors import PackError, SettingError
 from opforge.packages.pack.run import Options, pack
-from opforge.packages.sources import project
+from opforge.packages.sources import reading
 
 pytestmark = [pytest.mark.compile, pytest.mark.skipif(sys.platform != "linux", reason="packages are made on Linux")]
 HEADERS = os.path.join(SOURCE_TREE, "opforge", "ops", "csrc", "hub", "include")
@@ -51,7 +54,7 @@ name = "negate"
 version = 3
 edition = 5
 license = "Apache-2.0"
-backends = ["cpu"]
+backends = ["cpu", "metal", "rocm", "xpu"]
 hub.repo-id = "acme/negate"
 
 [torch]
@@ -62,7 +65,23 @@ stable-abi = "2.10"
 backend = "cpu"
 depends = ["torch"]
 src = ["negate_cpu/negate.cpp"]
+
+[kernel.negate_metal]
+backend = "metal"
+depends = ["torch", "metal-cpp"]
+src = ["negate_cpu/negate.cpp"]
+
+[kernel.negate_rocm]
+backend = "rocm"
+depends = ["torch"]
+src = ["negate_cpu/negate.cpp"]
+
+[kernel.negate_xpu]
+backend = "xpu"
+depends = ["torch", "sycl_tla"]
+src = ["negate_cpu/negate.cpp"]
 """
+"""It is for three backends that cannot be built here: without a compiler, an architecture, a library."""
 LOAD = """
 import sys, pathlib, warnings
 warnings.simplefilter("ignore")
@@ -86,18 +105,46 @@ def out(tmp_path_factory):
     write(folder, "torch-ext/negate/__init__.py", text)
     test = "import negate, torch\ndef test_it():\n    assert negate.negate(torch.ones(1)).tolist() == [-1]\n"
     write(folder, "tests/test_negate.py", test)
-    variant, _source = pack(project.read(str(folder)), str(folder), Options(with_source=True))
-    return folder, variant
+    passed_over = []
+    variant, _source = pack(
+        reading.read(str(folder)), str(folder), Options(with_source=True), pass_over=passed_over.append
+    )
+    return folder, variant, dict(passed_over)
 
 
 def test_it_is_built_tried_and_written_in_the_hubs_form(out):
-    _folder, variant = out
+    variant = out[1]
     assert (variant.checks["import"], variant.checks["tests"]) == ("passed", "passed: 1 passed")
     assert variant.label == f"torch-stable-abi210-cpu-{os.uname().machine}-linux"
     assert (variant.metadata.name, variant.metadata.version) == ("negate", 3)
     assert variant.metadata.opforge["name"] == "acme/negate"
     # The namespace of a hub kernel's ops is its name with digits of this very build: the metadata's id has both.
     assert variant.metadata.id.startswith("_negate_cpu_")
+
+
+def test_backends_that_cannot_be_built_here_are_passed_over_with_the_reason(out):
+    folder, _variant, passed_over = out
+    assert passed_over == {
+        "metal": "opforge builds for cpu, cuda, rocm, xpu",
+        "rocm": "target='hip' cannot be used: expected its architecture, such as hip:gfx942, "
+        "by --target or PYTORCH_ROCM_ARCH.",
+        "xpu": f"{folder}/build.toml: kernel.negate_xpu: 'depends' names 'sycl_tla', which opforge does not provide. "
+        'Expected depends = ["torch"] alone.',
+    }
+    with pytest.raises(SettingError, match="expected its architecture"):
+        pack(reading.read(str(folder)), str(folder), Options(targets=(Target.parse("hip"),)))
+
+
+def test_a_kernel_that_can_be_built_for_none_of_its_backends_is_an_error_with_all_reasons(out, tmp_path):
+    shutil.copytree(out[0], tmp_path / "copy")
+    text = BUILD.replace('"cpu", ', "").replace('"cpu"', '"rocm"')
+    write(tmp_path / "copy", "build.toml", text)
+    with pytest.raises(PackError) as caught:
+        pack(reading.read(str(tmp_path / "copy")), str(tmp_path / "copy"), Options())
+    assert [line.strip(" -").partition(":")[0] for line in str(caught.value).splitlines()[1:4]] == [
+        *("metal", "rocm", "xpu")
+    ]
+    assert "Install what is missing, or name a --target" in str(caught.value)
 
 
 @pytest.mark.parametrize("end", ["", ";"])

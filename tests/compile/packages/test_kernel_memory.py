@@ -20,7 +20,7 @@ from opforge.packages.installed.layout import Root
 from opforge.packages.load import get_kernel as loading
 from opforge.packages.load import memory, search
 from opforge.packages.pack.run import Options, pack
-from opforge.packages.sources import project
+from opforge.packages.sources import reading
 
 pytestmark = [pytest.mark.compile, pytest.mark.skipif(sys.platform != "linux", reason="packages are made on Linux")]
 
@@ -38,7 +38,7 @@ def kernels(tmp_path, monkeypatch):
         if more:
             with open(os.path.join(folder, "kernel.toml"), "a") as file:
                 file.writelines(f"{name.replace('_', '-')} = {value}\n" for name, value in more.items())
-        pack(project.read(folder), folder, Options(tried=False))
+        pack(reading.read(folder), folder, Options(tried=False))
         return add.from_folders(root, "acme/plain", [os.path.join(folder, "build", "torch-universal")])
 
     install.root = root
@@ -91,7 +91,7 @@ def test_one_that_appears_in_a_folder_that_comes_before_is_taken(kernels, monkey
     assert loaded() == "1" and remembered(monkeypatch)
     kernels.root = Root(first, "folder")
     folder = python_project(tmp_path / "other", "acme/plain", "1.1", "VALUE = 'first'\n")
-    pack(project.read(folder), folder, Options(tried=False))
+    pack(reading.read(folder), folder, Options(tried=False))
     add.from_folders(kernels.root, "acme/plain", [os.path.join(folder, "build", "torch-universal")])
     assert loaded() == "first"
 
@@ -207,7 +207,7 @@ def test_a_copied_environment_is_hashed_once(kernels, monkeypatch, tmp_path):
 def checkout(kernels, monkeypatch, tmp_path):
     """The folder of a packed variant of acme/plain, which OPFORGE_KERNELS names."""
     folder = python_project(tmp_path / "checkout", "acme/plain", "1", "VALUE = 'checkout'\n")
-    pack(project.read(folder), folder, Options(tried=False))
+    pack(reading.read(folder), folder, Options(tried=False))
     monkeypatch.setenv("OPFORGE_KERNELS", f"acme/plain={folder}")
     return os.path.join(folder, "build", "torch-universal")
 

@@ -18,7 +18,7 @@ from opforge.errors import PackError
 from opforge.packages.form import digests, metadata
 from opforge.packages.pack import git, twice
 from opforge.packages.pack.run import Options, pack
-from opforge.packages.sources import project
+from opforge.packages.sources import reading
 
 pytestmark = [pytest.mark.compile, pytest.mark.skipif(sys.platform != "linux", reason="packages are made on Linux")]
 QUICK = Options(tried=False)
@@ -40,7 +40,7 @@ def folder(tmp_path, builds_are_shared):
 
 
 def packed(folder, out, options=QUICK):
-    return pack(project.read(str(folder)), str(out), options)
+    return pack(reading.read(str(folder)), str(out), options)
 
 
 class TestVariant:
@@ -114,7 +114,7 @@ class TestVariant:
 class TestSameBytes:
     def test_two_packings_in_two_folders_are_the_same(self, folder, tmp_path):
         scale_project(folder)
-        assert twice.differences(project.read(str(folder)), QUICK) == []
+        assert twice.differences(reading.read(str(folder)), QUICK) == []
 
     def test_a_difference_is_named(self, folder, tmp_path):
         scale_project(folder)
@@ -127,7 +127,7 @@ class TestSameBytes:
         source.write_text(
             source.read_text() + '\nextern "C" __attribute__((visibility("default"))) int where() { return WHERE; }\n'
         )
-        assert any(path.endswith("/metadata.json") for path in twice.differences(project.read(str(folder)), QUICK))
+        assert any(path.endswith("/metadata.json") for path in twice.differences(reading.read(str(folder)), QUICK))
 
     def test_the_commit_and_whether_the_tree_is_dirty_are_recorded(self, folder, tmp_path):
         python_project(folder)

@@ -14,7 +14,7 @@ from support.text_files import write
 from opforge.cli import group
 from opforge.errors import PackError, SettingError
 from opforge.packages.pack.run import Options, pack
-from opforge.packages.sources import project
+from opforge.packages.sources import reading
 from opforge.remote.signatures import keys, trust
 
 pytestmark = [pytest.mark.compile, pytest.mark.skipif(sys.platform != "linux", reason="packages are made on Linux")]
@@ -41,7 +41,7 @@ def test_a_variant_that_a_worker_built_is_the_one_that_is_packed_here(folder, tm
     (variant,) = json.loads(elsewhere.stdout)["variants"]
     assert any((tmp_path / "remote" / "v1" / "blobs").rglob("*")) and os.path.isdir(variant["folder"])
     monkeypatch.delenv("OPFORGE_REMOTES")
-    (here,) = pack(project.read(str(folder)), str(tmp_path / "b"), Options(tried=False))
+    (here,) = pack(reading.read(str(folder)), str(tmp_path / "b"), Options(tried=False))
     assert here.digest == variant["digest"]
 
 
@@ -49,14 +49,14 @@ def test_a_failure_of_a_worker_packs_nothing(folder, tmp_path):
     for path in folder.rglob("*.cpp"):
         path.write_text("this is no C++;\n")
     with pytest.raises(PackError, match="Nothing was packed"):
-        pack(project.read(str(folder)), str(tmp_path / "out"), Options(tried=False, on="pack_pool:pool"))
+        pack(reading.read(str(folder)), str(tmp_path / "out"), Options(tried=False, on="pack_pool:pool"))
     assert not (tmp_path / "out" / "build").exists()
 
 
 def test_a_package_is_not_built_elsewhere_without_a_remote(folder, tmp_path, monkeypatch):
     monkeypatch.delenv("OPFORGE_REMOTES")
     with pytest.raises(SettingError, match="a remote with push=1"):
-        pack(project.read(str(folder)), str(tmp_path / "out"), Options(tried=False, on="pack_pool:pool"))
+        pack(reading.read(str(folder)), str(tmp_path / "out"), Options(tried=False, on="pack_pool:pool"))
 
 
 def test_what_is_compared_is_packed_here(folder):

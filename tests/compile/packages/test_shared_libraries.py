@@ -12,7 +12,7 @@ from opforge.packages.installed import add, remove
 from opforge.packages.installed.layout import Root
 from opforge.packages.pack.run import Options, pack
 from opforge.packages.registry.publish import packed_variants
-from opforge.packages.sources import project
+from opforge.packages.sources import reading
 
 
 def test_a_library_of_two_releases_stays_until_both_are_removed(scale_releases, tmp_path):
@@ -20,7 +20,7 @@ def test_a_library_of_two_releases_stays_until_both_are_removed(scale_releases, 
     folder = shutil.copytree(scale_releases["3"], tmp_path / "rebuild")
     text = (folder / "kernel.toml").read_text()
     write(folder, "kernel.toml", text.replace('version = "3"', 'version = "3.1"'))
-    pack(project.read(str(folder)), str(folder), Options(tried=False))
+    pack(reading.read(str(folder)), str(folder), Options(tried=False))
     root = Root(str(tmp_path / "root"), "folder")
     for release in (scale_releases["3"], str(folder)):
         add.from_folders(root, "acme/scale", [variant.folder for variant in packed_variants(release)])

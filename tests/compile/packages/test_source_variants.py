@@ -19,7 +19,7 @@ from opforge.packages.form import digests
 from opforge.packages.load import checkout
 from opforge.packages.load import get_kernel as loading
 from opforge.packages.pack.run import Options, pack
-from opforge.packages.sources import project
+from opforge.packages.sources import reading
 
 pytestmark = [pytest.mark.compile, pytest.mark.skipif(sys.platform != "linux", reason="packages are made on Linux")]
 X = torch.tensor([1.0, -2.0])
@@ -44,7 +44,7 @@ def packed(tmp_path_factory):
     write(folder, "csrc/factor.h", "#define FACTOR * 4\n")
     write(folder, "csrc/never.h", "#error never\n")
     write(folder, "csrc/notes.txt", "not a source\n")
-    pack(project.read(str(folder)), str(folder), WITH_SOURCE)
+    pack(reading.read(str(folder)), str(folder), WITH_SOURCE)
     return str(folder)
 
 
@@ -112,7 +112,7 @@ def test_a_builder_of_an_installed_package_needs_no_sources(monkeypatch, tmp_pat
     write(tmp_path / "mine", "scale_by_builder_ops.py", text)
     monkeypatch.syspath_prepend(str(tmp_path / "mine"))
     # As if the builder lay in an installed package: not in the project's folder.
-    described = project.read("scale_by_builder_ops:B", "acme/scale", "1")._replace(folder=str(tmp_path))
+    described = reading.read("scale_by_builder_ops:B", "acme/scale", "1")._replace(folder=str(tmp_path))
     pack(described, str(tmp_path / "out"), WITH_SOURCE)
     source = tmp_path / "out" / "build" / "source-cpu"
     assert digests.files_of(source) == ["__init__.py", "_ops.py"]
@@ -138,7 +138,7 @@ def test_a_builder_in_the_project_is_shipped_with_its_modules(monkeypatch, tmp_p
     write(folder, "setup.py", "raise SystemExit\n")
     text = 'name = "acme/scale"\nversion = 1\nlicense = "MIT"\nbuilder = "ops:B"\nwith-source = true\n'
     write(folder, "kernel.toml", text)
-    packed = pack(project.read(str(folder)), str(folder), Options())
+    packed = pack(reading.read(str(folder)), str(folder), Options())
     assert [variant.checks["import"] for variant in packed] == ["passed", "passed"]
     source = folder / "build" / "source-cpu"
     assert digests.files_of(source)[2:] == ["_source/csrc/scale.cpp", "_source/names.py", "_source/ops.py"]

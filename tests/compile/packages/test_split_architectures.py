@@ -25,7 +25,7 @@ from opforge.packages.load import checkout
 from opforge.packages.load import get_kernel as loading
 from opforge.packages.pack.run import Options, pack
 from opforge.packages.registry import publish
-from opforge.packages.sources import project
+from opforge.packages.sources import reading
 from opforge.remote.signatures import keys
 
 pytestmark = [pytest.mark.compile, pytest.mark.skipif(sys.platform != "linux", reason="packages are made on Linux")]
@@ -53,7 +53,7 @@ def packed(tmp_path_factory):
     write(folder, "twice.cu", KERNEL)
     write(folder, "python/scale/__init__.py", INIT)
     write(folder, "kernel.toml", TOML + 'sources = ["scale.cpp", "twice.cu"]\n')
-    pack(project.read(str(folder)), str(folder), Options(split=True))
+    pack(reading.read(str(folder)), str(folder), Options(split=True))
     return str(folder)
 
 
@@ -181,4 +181,4 @@ def test_an_op_that_declares_its_architectures_cannot_be_split(packed, tmp_path)
     write(folder, "kernel.toml", TOML.partition("[op]")[0] + 'builder = "ops:B"\n')
     options = Options((Target.parse("cuda:sm_80+sm_90"),), split=True)
     with pytest.raises(PackError, match=r"declares the architectures that it is compiled for: sm_80\+sm_90"):
-        pack(project.read(str(folder)), str(folder), options)
+        pack(reading.read(str(folder)), str(folder), options)

@@ -13,7 +13,7 @@ from opforge.errors import PackError
 from opforge.packages.form.metadata import Metadata
 from opforge.packages.pack import trial
 from opforge.packages.pack.run import Options, pack
-from opforge.packages.sources import project
+from opforge.packages.sources import reading
 
 pytestmark = [pytest.mark.compile, pytest.mark.skipif(sys.platform != "linux", reason="packages are made on Linux")]
 SAMPLES = 'import torch\ndef samples():\n    yield "scale", (torch.randn(5),)\n'
@@ -27,7 +27,7 @@ def folder(tmp_path, builds_are_shared):
 def outcome(folder, out, **more):
     """Returns the outcome of each check, or the text of the error."""
     try:
-        (variant,) = pack(project.read(str(folder)), str(out), Options(**more))
+        (variant,) = pack(reading.read(str(folder)), str(out), Options(**more))
     except PackError as error:
         assert os.listdir(out) == []
         return str(error)
@@ -87,7 +87,7 @@ def test_if_it_was_not_requested_no_check_is_run(folder, tmp_path):
 
 def test_a_variant_for_a_device_that_is_not_here_is_not_run(tmp_path):
     stated = Metadata("relu", "_relu_1", 1, "MIT", "rocm", opforge={"record": {"target": "hip:gfx942"}})
-    described = project.read(python_project(tmp_path))
+    described = reading.read(python_project(tmp_path))
     assert set(trial.run(str(tmp_path), described, stated).values()) == {"not run: no hip device is here"}
 
 

@@ -65,6 +65,14 @@ def test_if_prebuilt_entries_are_required_the_error_has_each_reason_and_nothing_
     assert not compatibility and "OPFORGE_PREBUILT=require" in str(compatibility)
 
 
+def test_a_file_of_the_makers_machine_that_a_flag_names_is_not_compared(tmp_path, monkeypatch):
+    script = text_files.write(tmp_path, "machine/exports", "{ global: value; local: *; };\n")
+    cls = sample_ops.plain_op(tmp_path / "src", extra_link_args=[f"-Wl,--version-script={script}"])
+    ship(cls("cpu:x86-64"), tmp_path, monkeypatch)
+    text_files.write(tmp_path, "machine/exports", "{ global: *; };\n")
+    assert cls("cpu:x86-64").build().origin == str(tmp_path / "layer"), "docs/cache.md says so"
+
+
 def test_an_unknown_policy_is_an_error(prebuilt, monkeypatch):
     monkeypatch.setenv("OPFORGE_PREBUILT", "maybe")
     with pytest.raises(SettingError, match="expected prefer, require or ignore"):

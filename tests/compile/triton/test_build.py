@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import py_compile
 
 import pytest
 from support import text_files
@@ -28,6 +29,18 @@ def test_an_unchanged_op_is_a_hit_and_an_edited_imported_file_is_not(tmp_path):
     assert second.origin == "built" and second.key != first.key
     inputs = {path for root, path, *_ in second.build()["inputs"]["files"] if root == "own"}
     assert inputs == {"kernels.py", "factor.py"}
+
+
+def test_bytecode_of_an_older_source_is_not_compiled(tmp_path):
+    """Python would take it for a source of the same size and second."""
+    builder = triton_parts.scale_op(tmp_path / "op")
+    path, times = tmp_path / "op" / "factor.py", (10**9, 10**9)
+    os.utime(path, times)
+    py_compile.compile(str(path), doraise=True)
+    text_files.write(tmp_path / "op", "factor.py", triton_parts.FACTOR.replace("import triton", "import trixon"))
+    os.utime(path, times)
+    with pytest.raises(CompileError, match="trixon"):
+        builder("cuda:sm_80").build()
 
 
 def test_the_library_does_not_depend_on_the_folder(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ from opforge.packages.installed import releases, remove
 from opforge.packages.installed.layout import Root
 from opforge.packages.pack.run import pack
 from opforge.packages.registry import install, publish, selection, verification
-from opforge.packages.sources import project
+from opforge.packages.sources import reading
 from opforge.remote.signatures import keys
 from opforge.remote.stores import open_store
 
@@ -70,14 +70,14 @@ def test_an_installation_on_a_full_disk_leaves_nothing(registry, mount_tmpfs):
 def test_packing_and_publishing_on_a_full_disk_leave_what_was_there(registry, mount_tmpfs):
     disk, outcomes = mount_tmpfs("size=512k"), set()
     folder = python_project(disk / "project", "acme/plain", "1", TEXT)
-    pack(project.read(folder), folder, QUICK)
+    pack(reading.read(folder), folder, QUICK)
     before = sorted(files(folder))
     os.mkdir(disk / "registry")
     store = open_store(f"file://{disk}/registry")
     for pages in PAGES:
         fill(disk, pages)
         try:
-            pack(project.read(folder), folder, QUICK)
+            pack(reading.read(folder), folder, QUICK)
             outcomes.add("packed")
         except OSError as error:
             outcomes.add("full")

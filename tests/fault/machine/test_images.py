@@ -17,7 +17,7 @@ from opforge.cache.filesystem.disk import Disk
 from opforge.cache.filesystem.files import changed_path, stamp_of
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(180)]
-KINDS = ["loop", "overlay", "fuse"]
+KINDS = ["loop", "overlay", "fuse", "ext4"]
 LOAD = """
 import os
 from support import sample_ops
@@ -43,11 +43,11 @@ class Images:
             path = content / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text), path.chmod(0o755)
-        self._run("mksquashfs", content, image, "-all-time", "1000", "-mkfs-time", "1000", "-quiet", "-no-progress")
+        self._make(content, image)
         shutil.rmtree(content)
         if self.kind == "fuse":
             self._mount(self.place, "squashfuse", "-o", "allow_other", image, self.place)
-        elif self.kind == "loop":
+        elif self.kind in ("loop", "ext4"):  # ext4 can be written
             self._mount(self.place, "mount", "-o", "loop", image, self.place)
         else:
             lower = self.folder / "lower"
@@ -61,6 +61,17 @@ class Images:
             self._mount(self.place, "mount", "-t", "overlay", "-o", layers, "none", self.place)
         return self.place
 
+    def _make(self, content, image):
+        """Makes the image of a folder, with fixed times."""
+        if self.kind != "ext4":
+            self._run("mksquashfs", content, image, "-all-time", "1000", "-mkfs-time", "1000", "-quiet", "-no-progress")
+            return
+        self._run("mke2fs", "-q", "-t", "ext4", "-O", "^has_journal", "-d", content, image, "4M")
+        paths = ["/", *(f"/{path.relative_to(content)}" for path in sorted(content.rglob("*")))]
+        lines = [f"set_inode_field {path} {time} 1000" for path in paths for time in ("ctime", "mtime")]
+        (self.folder / "commands").write_text("\n".join(lines) + "\n")
+        self._run("debugfs", "-w", "-f", self.folder / "commands", image)
+
     def close(self):
         while self._mounted:
             subprocess.run(["umount", self._mounted.pop()], check=True)
@@ -71,7 +82,7 @@ class Images:
 
     def _run(self, *command):
         if shutil.which(command[0]) is None:
-            pytest.skip(f"needs {command[0]} (apt install squashfs-tools squashfuse)")
+            pytest.skip(f"needs {command[0]} (apt install squashfs-tools squashfuse e2fsprogs)")
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
         if done.returncode:
             pytest.skip(f"cannot mount an image here: {(done.stderr or done.stdout).strip()}")
@@ -101,7 +112,7 @@ def test_a_header_in_another_image_is_built_from(images):
     images.show({**files, "value.h": "#define VALUE 2\n"})
     after = os.stat(folder / "value.h")
     assert (before.st_size, before.st_ctime_ns) == (after.st_size, after.st_ctime_ns)
-    assert images.kind != "loop" or (before.st_dev, before.st_ino) == (after.st_dev, after.st_ino)
+    assert images.kind not in ("loop", "ext4") or (before.st_dev, before.st_ino) == (after.st_dev, after.st_ino)
     assert load(folder) == ["2", "built"]
     images.show(files)
     assert load(folder) == ["1", "cache"]
@@ -140,3 +151,13 @@ def test_the_entry_points_of_another_image_are_found(images, monkeypatch):
     assert [point.name for point in entry_points("opforge.sources")] == ["one"]
     images.show(package("two"))
     assert [point.name for point in entry_points("opforge.sources")] == ["two"]
+
+
+SETTING = "from opforge import settings; print(settings.variable('OPFORGE_LOCK_TIMEOUT'))"
+
+
+def test_the_settings_file_of_another_image_is_read(images):
+    for number in ("11", "22"):
+        folder = images.show({"opforge/config.toml": f"lock_timeout = {number}\n"})
+        for _process in range(2):  # the second one remembers it
+            assert child_processes.run_python(SETTING, env={"XDG_CONFIG_HOME": str(folder)}).strip() == number

@@ -7,6 +7,7 @@ import os
 
 import pytest
 from support import child_processes, sample_ops, text_files
+from support.remote.nodes import Nodes
 
 from opforge.builders.run import ninja
 from opforge.errors import CacheDirError, ToolchainError
@@ -25,6 +26,10 @@ def failing(number):
 def test_a_file_system_without_fsync_is_built_on(tmp_path, monkeypatch, number):
     monkeypatch.setattr(os, "fsync", failing(number))
     assert sample_ops.plain_op(tmp_path / "op")().load().value() == 1
+    nodes = Nodes(tmp_path / "nodes", monkeypatch)  # makes a key
+    builder = sample_ops.plain_op(tmp_path / "published")()
+    built = nodes.built(builder)
+    assert nodes.fetch(builder)[0].key == built.key
 
 
 def test_a_file_system_that_sets_no_times_is_built_on(tmp_path, monkeypatch):

@@ -1,6 +1,6 @@
 """A server that answers as no honest one does, for each kind: a client gets what was published, or nothing.
 
-Each behaviour replaces the answers for one group of names: topics, statements, blobs, lists of revoked offers. A short
+Each behaviour replaces the answers for one group of names: topics, statements, blobs, lists of withdrawals. A short
 run takes a few of each; with OPFORGE_LONG_TESTS, as `make torture` sets it, all are tried.
 """
 
@@ -132,7 +132,7 @@ BEHAVIOURS = {
         lambda value: {**value, "statements": {"\x1b[2J": next(iter(value["statements"].values()))}}
     ),
 }
-GROUPS = ("topics", "statements", "blobs", "revoked")
+GROUPS = ("topics", "statements", "blobs", "withdrawals")
 CASES = [(group, name) for group in GROUPS for name in BEHAVIOURS]
 
 

@@ -12,7 +12,7 @@ from opforge.packages.form import version
 from opforge.packages.installed.layout import Root
 from opforge.packages.pack.run import Options, pack
 from opforge.packages.registry import install, publish, selection
-from opforge.packages.sources import project
+from opforge.packages.sources import reading
 from opforge.remote.signatures import keys, trust
 from opforge.remote.stores import open_store
 
@@ -50,7 +50,7 @@ class Registry:
             lines = "".join(f'"{needed}" = "{numbers}"\n' for needed, numbers in depends.items())
             with (folder / "kernel.toml").open("a") as file:
                 file.write(f"[depends]\n{lines}")
-        pack(project.read(str(folder)), str(folder), QUICK)
+        pack(reading.read(str(folder)), str(folder), QUICK)
         return str(folder)
 
     def publish(self, name: str = "acme/plain", number: str = "1", **more: Any) -> publish.Published:

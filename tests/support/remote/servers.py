@@ -26,6 +26,20 @@ import pytest
 from support.polling import wait_for
 
 HOST = "127.0.0.1"
+MOTO = """
+import sys, threading
+import moto.server
+from werkzeug.serving import run_simple
+
+lock, whole = threading.Lock(), moto.server.DomainDispatcherApplication(moto.server.create_backend_app)
+
+def one_at_a_time(environ, start_response):
+    with lock:
+        return whole(environ, start_response)
+
+run_simple(sys.argv[1], int(sys.argv[2]), one_at_a_time, threaded=True, request_handler=moto.server.MotoRequestHandler)
+"""
+"""moto compares a precondition and stores afterwards, in threads: two writers of one version may both succeed."""
 NOBODY = 65534
 START_SECONDS, END_SECONDS = 60, 10
 NGINX = """
@@ -174,7 +188,7 @@ def moto() -> Iterator[Server]:
     pytest.importorskip("obstore")
     with _folder() as folder, pytest.MonkeyPatch.context() as patch:
         port = free_port()
-        with _process([sys.executable, "-m", "moto.server", "-H", HOST, "-p", str(port)], port, folder) as pid:
+        with _process([sys.executable, "-c", MOTO, HOST, str(port)], port, folder) as pid:
             request = urllib.request.Request(f"http://{HOST}:{port}/ops", method="PUT")
             urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30).close()
             for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):

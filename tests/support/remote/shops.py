@@ -10,13 +10,14 @@ from pathlib import Path
 from support import note_kind, sample_ops
 from support.kernels.registries import Registry
 from support.remote.nodes import Nodes
+from support.remote.withdrawing import withdraw_release
 
 from opforge.builders.lookup import finder
 from opforge.errors import OpforgeError
 from opforge.packages.form import version
 from opforge.packages.installed.layout import Root
 from opforge.packages.registry import install, selection
-from opforge.remote import blobs, kinds, remotes, statements, topics
+from opforge.remote import blobs, kinds, remotes, statements, topics, withdrawals
 from opforge.remote.signatures import keys, trust
 from opforge.remote.stores import open_store
 
@@ -76,10 +77,10 @@ class OpShop(Shop):
     publish_again = publish
 
     def withdraw(self):
-        """Revokes another entry: the list of the key is written anew."""
-        from opforge.remote import revocation
-
-        revocation.publish(self.store, keys.signer("ci"), "ci", [f"{next(self._clients):032x}-00000000"])
+        """Withdraws another entry: the list of the key is written anew."""
+        said = withdrawals.Withdrawal(withdrawals.LOADING, "wrong")
+        name = f"op:{next(self._clients):032x}-00000000"
+        withdrawals.publish(self.store, keys.signer("ci"), "ci", {name: said})
 
     def _take(self, folder, url):
         self.patch.setenv("OPFORGE_REMOTES", url)
@@ -118,11 +119,8 @@ class PackageShop(Shop):
         publish.publish(self.store, self.last, keys.signer("ci"))
 
     def withdraw(self):
-        """Yanks the first version, or takes that back."""
-        from opforge.packages.form.version import Version
-        from opforge.packages.registry import publish
-
-        publish.yank(self.store, "acme/plain", Version(1), f"reason {next(self._clients)}")
+        """Withdraws the first version, with another reason each time."""
+        withdraw_release(self.store, "acme/plain@1", f"reason {next(self._clients)}")
 
     def _take(self, folder, url):
         choice = selection.choose("acme/plain", version.ANY, selection.sources([url]))
@@ -162,13 +160,13 @@ class NoteShop(Shop):
 
     def withdraw(self):
         """Withdraws the first note, with another reason each time."""
-        note_kind.withdraw(self.store, "greetings", 1, f"reason {next(self._clients)}")
+        note_kind.withdraw(self.store, "greetings", 1, f"reason {next(self._clients)}", keys.signer("ci"))
 
     def _take(self, folder, url):
         remote = remotes.parse(url)
         store = open_store(remote.url)
         listing = topics.read_named(store, "note", "greetings")
-        usable = [label for label, entry in listing.statements.items() if not entry.withdrawn] if listing else []
+        usable = [*listing.statements] if listing else []
         if not usable:
             return None
         label = max(usable)

@@ -7,7 +7,7 @@ import os
 from support import text_files
 from support.store.fake_store import ME, write_result
 
-from opforge.cache import current, publish
+from opforge.cache import current, single_flight
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 from opforge.cache.records.inputs import Dependency, Inputs
@@ -36,13 +36,13 @@ class FakeOp:
         text_files.write(self.folder / "src", "a.cpp", text)
 
     def execute(self, folder):
-        """Builds in `folder`, as publish.build requests it."""
+        """Builds in `folder`, as single_flight.build_once requests it."""
         self.builds += 1
         digest = Disk().digest(str(self.folder / "src" / "a.cpp"))
         return write_result(folder, PLAN, Inputs((Dependency("own", "a.cpp", digest),)), self.library, "a")
 
     def build(self, **options):
-        """Calls publish.build; `options` replace its arguments."""
+        """Calls single_flight.build_once; `options` replace its arguments."""
         arguments = {
             "plan_key": PLAN,
             "description": DESCRIPTION,
@@ -53,7 +53,7 @@ class FakeOp:
             "state": "s",
             **options,
         }
-        return publish.build(self.store, **arguments).entry
+        return single_flight.build_once(self.store, **arguments).entry
 
     def get(self):
         """Looks the op up by its plan; returns the entry or None."""

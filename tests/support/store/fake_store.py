@@ -7,13 +7,13 @@ import hashlib
 import os
 import time
 
-from opforge.cache import current, publish, staging
+from opforge.cache import current, single_flight, staging
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
-from opforge.cache.publish import BuildResult
 from opforge.cache.records.entry import read_record
 from opforge.cache.records.inputs import Dependency, Inputs
+from opforge.cache.single_flight import BuildResult
 from opforge.cache.store import Store
 
 ME = frozenset({os.geteuid()})
@@ -58,7 +58,7 @@ def publish_entry(store, plan_key, description, root_paths, inputs, content, op,
     """Publishes an entry as a build does; returns the name of its folder. `fields` are those of `write_result`."""
     folder = staging.new_folder(store.layout, plan_key)
     result = write_result(folder, plan_key, inputs, content, op, **fields)
-    match = publish.keep(store, plan_key, description, root_paths, result)
+    match = single_flight.keep(store, plan_key, description, root_paths, result)
     os.rmdir(folder)
     return match.entry.key
 

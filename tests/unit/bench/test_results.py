@@ -56,16 +56,16 @@ def spoiled(change):
         ("[]", "it is not a file of `opforge bench`"),
         ('{"machine": {}}', "it is not a file of `opforge bench`"),
         (spoiled(lambda record: record.update(version=3)), "its format has the version 3, expected 2"),
-        (spoiled(lambda record: record.pop("machine")), "it is damaged: KeyError: 'machine'"),
+        (spoiled(lambda record: record.pop("machine")), "it is damaged: 'machine' is missing"),
         (
             spoiled(lambda record: (record["machine"].pop("torch"), record["machine"].pop("cpu"))),
-            "it is damaged: ValueError: the machine's cpu, torch are missing",
+            "it is damaged: the machine's cpu, torch are missing",
         ),
-        (spoiled(lambda record: record["results"][0].pop("samples")), "it is damaged: KeyError: 'samples'"),
-        (spoiled(lambda record: record["results"][0]["samples"]["copy"].pop()), "it is damaged: ValueError"),
-        (spoiled(lambda record: record["results"][0]["samples"]["copy"].insert(0, -1)), "it is damaged: ValueError"),
-        (spoiled(lambda record: record["results"][0].update(samples=3)), "it is damaged: AttributeError"),
-        (spoiled(lambda record: record.update(results=7)), "it is damaged: TypeError"),
+        (spoiled(lambda record: record["results"][0].pop("samples")), "it is damaged: 'samples' is missing"),
+        (spoiled(lambda record: record["results"][0]["samples"]["copy"].pop()), "it is damaged: "),
+        (spoiled(lambda record: record["results"][0]["samples"]["copy"].insert(0, -1)), "it is damaged: "),
+        (spoiled(lambda record: record["results"][0].update(samples=3)), "it is damaged: a value is of another kind"),
+        (spoiled(lambda record: record.update(results=7)), "it is damaged: a value is of another kind"),
     ],
 )
 def test_the_error_for_a_file_that_cannot_be_used_says_why_and_what_to_do(tmp_path, text, problem):

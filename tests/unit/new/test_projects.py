@@ -18,7 +18,7 @@ from opforge.cli import group
 from opforge.errors import ProjectError
 from opforge.new.project import KINDS, TEMPLATES, check_name, compatible_versions, create
 from opforge.packages.form import toml_file
-from opforge.packages.sources import project as packs
+from opforge.packages.sources import reading
 
 C_SOURCES = (".cpp", ".cu", ".h", ".sycl")
 
@@ -145,7 +145,7 @@ def test_its_kernel_package_can_be_read(project, monkeypatch):
     if kind == "accelerator":
         return  # the hub has no backend for it
     monkeypatch.chdir(folder)
-    described = packs.read(str(folder))
+    described = reading.read(str(folder))
     assert described.name == f"local/my-{kind}" and described.license
     assert (described.builder is None) == (kind == "triton")
 
@@ -193,7 +193,7 @@ def test_a_name_that_the_project_could_not_work_with_is_refused(tmp_path, name, 
 def test_a_name_with_underscores_has_a_kernel_package_too(tmp_path, monkeypatch):
     create(str(tmp_path / "my_op"), "cpu")
     monkeypatch.chdir(tmp_path / "my_op")
-    assert packs.read(".").name == "local/my-op"
+    assert reading.read(".").name == "local/my-op"
 
 
 def test_what_is_next_can_be_typed_whatever_the_folders_name_is(tmp_path, monkeypatch):

@@ -28,9 +28,7 @@ def user(registry, monkeypatch):
     return run
 
 
-INDEX = (
-    "note: {0}: the index of acme/plain is not signed: it may hide newer releases and yanks (see opforge tuf trust)\n"
-)
+INDEX = "note: {0}: the index of acme/plain is not signed: it may hide newer releases (see opforge tuf trust)\n"
 
 
 def test_an_index_that_is_not_signed(user, registry):

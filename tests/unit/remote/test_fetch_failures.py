@@ -14,7 +14,7 @@ import opforge
 from opforge.builders.lookup import finder
 from opforge.cache import current
 from opforge.cache.records.entry import with_record_key
-from opforge.errors import BuildForbiddenError, PrebuiltRequiredError, SettingError
+from opforge.errors import BuildForbiddenError, PrebuiltRequiredError, SettingError, ToolchainNotFoundError
 from opforge.remote import answers, fetch, op_statements, topics
 
 
@@ -30,11 +30,13 @@ def test_a_miss_is_remembered_and_asked_again_by_force(nodes, builder, entry, mo
     assert nodes.fetch(builder)[0].key == entry.key
 
 
-@pytest.mark.parametrize("error", [PrebuiltRequiredError, BuildForbiddenError])
+@pytest.mark.parametrize("error", [PrebuiltRequiredError, BuildForbiddenError, ToolchainNotFoundError])
 def test_a_load_that_would_end_in_an_error_asks_again(nodes, builder, entry, monkeypatch, error):
     """What was pushed a moment ago is there: that it was not ten minutes ago is no answer then."""
     if error is PrebuiltRequiredError:
         monkeypatch.setenv("OPFORGE_PREBUILT", "require")
+    if error is ToolchainNotFoundError:
+        monkeypatch.setenv("PATH", "/nowhere")
     scope = opforge.no_builds() if error is BuildForbiddenError else contextlib.nullcontext()
     os.rename(nodes.offers_file(entry), nodes.folder / "kept")
     nodes.enter("node")

@@ -20,13 +20,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from support.kernels.projects import python_project
+from support.remote.withdrawing import withdraw_release
 
 from opforge.errors import OpforgeError
 from opforge.packages.form import version
 from opforge.packages.form.version import Version
 from opforge.packages.pack.run import Options, pack
 from opforge.packages.registry import index, publish, selection
-from opforge.packages.sources import project
+from opforge.packages.sources import reading
 from opforge.remote import topics
 from opforge.remote.signatures import keys, trust
 from opforge.remote.stores import open_store
@@ -36,7 +37,7 @@ metadata = pytest.importorskip("opforge.remote.tuf.metadata", reason="needs pip 
 LONG = bool(os.environ.get("OPFORGE_LONG_TESTS"))
 HISTORIES = int(os.environ.get("HISTORIES", "200" if LONG else "5"))
 WHO = st.sampled_from([("one",), ("two",), ("one", "two")])
-VERSIONS, NAME, GROUPS = 6, "acme/plain", ("topics", "statements", "tuf", "blobs")
+VERSIONS, NAME, GROUPS = 6, "acme/plain", ("topics", "statements", "tuf", "withdrawals")
 INDEX = topics.name_of("package", NAME)
 
 
@@ -45,7 +46,7 @@ def packed(number):
     """Returns the folder of a version of a package, packed once."""
     folder = Path(tempfile.mkdtemp(prefix="opforge-histories-"))
     python_project(folder / "project", NAME, str(number), f"VALUE = {number}\n")
-    pack(project.read(str(folder / "project")), str(folder / "project"), Options(tried=False))
+    pack(reading.read(str(folder / "project")), str(folder / "project"), Options(tried=False))
     return str(folder / "project")
 
 
@@ -140,12 +141,12 @@ class Histories(RuleBasedStateMachine):
         self.signers[number], self.withdrawn[number] = who, False
         self.changed()
 
-    @rule(who=st.sampled_from("ab"), choice=st.integers(0, VERSIONS - 1))
-    def withdraw(self, who, choice):
+    @rule(choice=st.integers(0, VERSIONS - 1))
+    def withdraw(self, choice):
         self.enter("publisher")
         number = 1 + choice % len(self.signers)
         if not self.withdrawn[number]:
-            publish.yank(self.origin, NAME, Version(number), "wrong", keys.signer(who) if self.root else None)
+            withdraw_release(self.origin, f"{NAME}@{number}", key=self.signers[number])
             self.withdrawn[number] = True
             self.changed()
 
@@ -208,10 +209,11 @@ class Histories(RuleBasedStateMachine):
         assert self.signers.get(number) in self.trusted[client], "its signer is not trusted"
         assert verified.signer == self.signers[number]
         if self.has_root:
-            fitting = [state for state in self.states if state.sequence == verified.sequence]
-            assert fitting and fitting[0].newest == number, "it is not the newest of a state"
-            assert verified.sequence >= self.seen[client], "it is older than what was accepted before"
-            self.seen[client] = verified.sequence
+            wanted = (verified.sequence, number)
+            fitting = [at for at, state in enumerate(self.states) if (state.sequence, state.newest) == wanted]
+            assert fitting, "it is not the newest of a state"
+            assert fitting[-1] >= self.seen[client], "it is older than what was accepted before"
+            self.seen[client] = max(fitting[0], self.seen[client])
 
 
 class HistoriesWithRoot(Histories):

@@ -37,9 +37,9 @@ def named(items):
 
 
 def test_a_note_is_listed_and_withdrawn(store):
-    note_kind.withdraw(store, "greetings", 1, "it is rude")
+    note_kind.withdraw(store, "greetings", 1, "it is rude", keys.signer("ci"))
     assert named(maintenance.items(store)) == [
-        ("note", "greetings", "1", "it is rude", ""),
+        ("note", "greetings", "1", "not chosen any more, says ci: it is rude", ""),
         ("note", "greetings", "2", "", ""),
     ]
     assert all(item.signers == ("ci",) and item.size > 0 and item.target == "en" for item in maintenance.items(store))
@@ -81,11 +81,12 @@ def test_a_key_for_other_names_cannot_sign_a_note(store, nodes):
 
 
 def test_notes_are_mirrored_with_their_withdrawals(store, target):
-    note_kind.withdraw(store, "greetings", 1, "it is rude")
+    note_kind.withdraw(store, "greetings", 1, "it is rude", keys.signer("ci"))
     (copied,) = mirror.copy(store, target)
     assert (copied.kind, copied.topic, copied.statements, copied.problems) == ("note", "greetings", 2, ())
     assert topics.read_named(target, "note", "greetings") == topics.read_named(store, "note", "greetings")
     assert [again.statements for again in mirror.copy(store, target)] == [0]
+    assert named(maintenance.items(target)) == named(maintenance.items(store))
 
 
 def test_what_no_topic_names_is_collected(store):

@@ -55,11 +55,11 @@ def server(nodes, entry, monkeypatch):
         thread.join()
 
 
-def test_a_hit_is_two_requests_and_the_list_of_revoked_offers_one_an_hour(nodes, server, builder, entry, tmp_path):
+def test_a_hit_is_two_requests_and_the_list_of_withdrawals_one_an_hour(nodes, server, builder, entry, tmp_path):
     other = nodes.built(sample_ops.plain_op(tmp_path / "other", "other")(), "other")
     assert nodes.fetch(builder)[0].origin == server
     tree = op_statements.parse(topics.read_frame(nodes.offers_file(entry).read_bytes())[0].data).tree
-    first = [f"/{op_statements.topic_of(entry.record['description'])}", "/v1/revoked/ci.json", f"/{tree.blob.name}"]
+    first = [f"/{op_statements.topic_of(entry.record['description'])}", "/v1/withdrawals/ci.json", f"/{tree.blob.name}"]
     assert Handler.requests == first
     Handler.requests.clear()
     assert nodes.fetch(sample_ops.builder_class(tmp_path / "other", "other", abi="c")())[0].key == other.key

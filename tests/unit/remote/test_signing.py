@@ -139,14 +139,14 @@ def test_a_key_file_that_is_damaged_is_refused():
         keys.signer()
 
 
-@pytest.mark.parametrize("command", ["push", "revoke"])
+@pytest.mark.parametrize("command", [("remote", "push"), ("withdraw",)])
 def test_a_command_that_signs_by_a_damaged_key_says_so(tmp_path, command):
     keys.create("ci")
     secret = keys.read("ci")
     with open(keys.path_of("ci"), "w") as file:
         file.write(str(secret._replace(data=secret.data[:-1] + bytes([secret.data[-1] ^ 1]))))
     (tmp_path / "remote").mkdir()
-    done = CliRunner().invoke(group, ["remote", command, f"file://{tmp_path}/remote"])
+    done = CliRunner().invoke(group, [*command, f"file://{tmp_path}/remote"])
     assert done.exit_code == 1 and done.output.startswith("error: The secret key ci is damaged: its two halves")
 
 

@@ -15,50 +15,71 @@ struct Norm {
     float eps;
 };
 
-// The sum of the squares of `count` values less their mean.
-inline float squares(const float* x, int64_t count, float mean) {
-    Vec sum(0.0f);
-    const Vec centre(mean);
+// Returns the sum of term(x) over `count` values, whose vectors are source(k, left), in four sums that do not wait for
+// each other.
+template <typename Source, typename Term>
+float sum_of_terms(int64_t count, const Source& source, const Term& term) {
+    constexpr int64_t kSums = 4, kWidth = Vec::kWidth;
+    Vec sums[kSums] = {Vec(0.0f), Vec(0.0f), Vec(0.0f), Vec(0.0f)};
+    const std::integral_constant<int64_t, kWidth> whole;
     int64_t k = 0;
-    for (; k + Vec::kWidth <= count; k += Vec::kWidth) {
-        const Vec distance = load(x + k) - centre;
-        sum = fma(distance, distance, sum);
+    for (; k + kSums * kWidth <= count; k += kSums * kWidth) {
+        for (int64_t i = 0; i < kSums; ++i) sums[i] = sums[i] + term(source(k + i * kWidth, whole));
     }
-    float rest = 0.0f;
-    for (; k < count; ++k) rest += (x[k] - mean) * (x[k] - mean);
-    return sum_of(sum) + rest;
+    for (; k + kWidth <= count; k += kWidth) sums[0] = sums[0] + term(source(k, whole));
+    float total = sum_of((sums[0] + sums[1]) + (sums[2] + sums[3]));
+    if (k == count) return total;
+    float last[kWidth];
+    store(last, term(source(k, count - k)));
+    for (int64_t i = 0; i < count - k; ++i) total += last[i];
+    return total;
 }
 
-template <bool kCentred, typename T>
-void normalize_row(const Norm& norm, float* row, int64_t at, int64_t columns) {
-    const T* const in = norm.in.as<const T>() + at;
-    const T* const residual = norm.residual.data ? norm.residual.as<const T>() + at : nullptr;
-    T* const sum = norm.sum.data ? norm.sum.as<T>() + at : nullptr;
-    T* const out = norm.out.as<T>() + at;
-    Vec total(0.0f);
-    for (int64_t k = 0; k < columns; k += Vec::kWidth) {
-        Vec x = load_some(in + k, columns - k);
-        if (residual) x = x + load_some(residual + k, columns - k);
-        if (sum) store_some(sum + k, x, columns - k);
-        store(row + k, x);
-        total = kCentred ? total + x : fma(x, x, total);
-    }
+// Normalizes a row whose vectors are source(k, left). fetch(k) fetches the next row meanwhile.
+template <bool kCentred, typename T, typename Source, typename Fetch>
+void normalize_row(const Norm& norm, T* out, int64_t columns, bool streamed, const Source& source, const Fetch& fetch) {
     const auto count = static_cast<float>(columns);
-    float mean = 0.0f, mean_square = sum_of(total) / count;
-    if (kCentred) {
-        mean = mean_square;
-        mean_square = squares(row, columns, mean) / count;
-    }
-    const Vec centre(mean), scale(1.0f / std::sqrt(mean_square + norm.eps));
+    const float mean = kCentred ? sum_of_terms(columns, source, [](Vec x) { return x; }) / count : 0.0f;
+    const Vec centre(mean);
+    const auto square = [centre](Vec x) { return kCentred ? (x - centre) * (x - centre) : x * x; };
+    const Vec scale(1.0f / std::sqrt(sum_of_terms(columns, source, square) / count + norm.eps));
     const T* const gamma = norm.gamma.as<const T>();
     const T* const beta = norm.beta.as<const T>();
-    for (int64_t k = 0; k < columns; k += Vec::kWidth) {
-        const int64_t left = columns - k;
-        const Vec x = load(row + k);
-        Vec y = (kCentred ? x - centre : x) * scale * load_some(gamma + k, left);
-        if (kCentred) y = y + load_some(beta + k, left);
-        store_some(out + k, y, left);
+    write_row(out, columns, streamed, [=](int64_t k, auto left) {
+        fetch(k);
+        const Vec x = (kCentred ? source(k, left) - centre : source(k, left)) * scale;
+        const Vec factor = load_some(gamma + k, left);
+        return kCentred ? fma(x, factor, load_some(beta + k, left)) : x * factor;
+    });
+}
+
+// Normalizes a row, or the sum of two, for which `row` has space for whole vectors. Large results are written past the
+// caches: `streamed`.
+template <bool kCentred, typename T>
+void normalize_row(const Norm& norm, float* row, int64_t at, int64_t columns, bool streamed) {
+    const T* const in = norm.in.as<const T>() + at;
+    T* const out = norm.out.as<T>() + at;
+    if (!norm.residual.data) {
+        const auto source = [in](int64_t k, auto left) { return load_some(in + k, left); };
+        const auto fetch = [=](int64_t k) { __builtin_prefetch(in + columns + k); };
+        return normalize_row<kCentred>(norm, out, columns, streamed, source, fetch);
     }
+    const T* const residual = norm.residual.as<const T>() + at;
+    const auto sum = [=](int64_t k, auto left) {
+        const Vec x = load_some(in + k, left) + load_some(residual + k, left);
+        store(row + k, x);
+        return x;
+    };
+    if (norm.sum.data) {
+        write_row(norm.sum.as<T>() + at, columns, streamed, sum);
+    } else {
+        each_vector(columns, sum);
+    }
+    const auto source = [row](int64_t k, auto) { return load(row + k); };
+    normalize_row<kCentred>(norm, out, columns, streamed, source, [=](int64_t k) {
+        __builtin_prefetch(in + columns + k);
+        __builtin_prefetch(residual + columns + k);
+    });
 }
 
 template <bool kCentred>
@@ -67,9 +88,13 @@ void normalize(const Norm& norm) {
     const int64_t columns = norm.in.size(-1);
     with_dtype(norm.in.kind, [&](auto type) {
         using T = typename decltype(type)::type;
+        const bool streamed = streams(norm.in.numel * norm.in.item);
         each_row(norm.in.numel / columns, columns * norm.in.item, [&](int64_t begin, int64_t end) {
             std::vector<float> row(static_cast<size_t>(columns + Vec::kWidth));
-            for (int64_t i = begin; i < end; ++i) normalize_row<kCentred, T>(norm, row.data(), i * columns, columns);
+            for (int64_t i = begin; i < end; ++i) {
+                normalize_row<kCentred, T>(norm, row.data(), i * columns, columns, streamed);
+            }
+            if (streamed) end_streams();
         });
     });
 }

@@ -110,6 +110,30 @@ void moe_scatter(StableIValue* stack, uint64_t, uint64_t) {
     });
 }
 
+// The rows whose weighted sum is a token's result.
+template <typename T>
+struct Terms {
+    std::vector<const T*> rows;
+    std::vector<float> weights;
+    int64_t count = 0;
+
+    explicit Terms(int64_t top) : rows(static_cast<size_t>(top)), weights(static_cast<size_t>(top)) {}
+
+    void read(const T* in, int64_t columns, const int32_t* slots, const float* scores, int64_t top, bool normalizes) {
+        float sum = 0.0f;
+        for (int64_t k = 0; k < top; ++k) sum += scores[k];
+        count = 0;
+        for (int64_t k = 0; k < top; ++k) {
+            if (slots[k] == kUnassigned) continue;
+            rows[count] = in + slots[k] * columns;
+            weights[count++] = normalizes && sum > 0.0f ? scores[k] / sum : scores[k];
+        }
+    }
+    void fetch(int64_t k) const {
+        for (int64_t j = 0; j < count; ++j) __builtin_prefetch(rows[j] + k);
+    }
+};
+
 void moe_gather(StableIValue* stack, uint64_t, uint64_t) {
     Arguments arguments(stack);
     for (int i = 0; i < 5; ++i) arguments.tensor();
@@ -129,26 +153,38 @@ void moe_gather(StableIValue* stack, uint64_t, uint64_t) {
     check_range(slots, "mapped_slots", kUnassigned, tokens * top, "rows of moe_output, or -1");
     with_dtype(out.kind, [&](auto type) {
         using T = typename decltype(type)::type;
+        const bool streamed = streams(out.numel * out.item);
         each_row(tokens, (top + 1) * columns * out.item, [&](int64_t begin, int64_t end) {
-            std::vector<float> weight(static_cast<size_t>(top));
+            Terms<T> terms(top), next(top);
+            const auto read = [&](Terms<T>& to, int64_t token) {
+                to.read(in.as<const T>(), columns, slots.as<const int32_t>() + token * top,
+                        scores.as<const float>() + token * top, top, normalizes);
+            };
+            read(next, begin);
             for (int64_t i = begin; i < end; ++i) {
-                const int32_t* const slot = slots.as<const int32_t>() + i * top;
-                const float* const score = scores.as<const float>() + i * top;
-                float sum = 0.0f;
-                bool is_assigned = false;
-                for (int64_t k = 0; k < top; ++k) sum += score[k], is_assigned = is_assigned || slot[k] != kUnassigned;
-                if (!is_assigned) continue;
-                for (int64_t k = 0; k < top; ++k) weight[k] = normalizes && sum > 0.0f ? score[k] / sum : score[k];
-                for (int64_t k = 0; k < columns; k += Vec::kWidth) {
-                    Vec total(0.0f);
-                    for (int64_t j = 0; j < top; ++j) {
-                        if (slot[j] == kUnassigned) continue;
-                        const T* const row = in.as<const T>() + slot[j] * columns;
-                        total = fma(load_some(row + k, columns - k), Vec(weight[j]), total);
-                    }
-                    store_some(out.as<T>() + i * columns + k, total, columns - k);
+                std::swap(terms, next);
+                if (i + 1 < end) read(next, i + 1);
+                if (terms.count == 0) continue;
+                T* const to = out.as<T>() + i * columns;
+                if (terms.count == 2) {
+                    write_row(to, columns, streamed,
+                              [&, first = terms.rows[0], second = terms.rows[1]](int64_t k, auto left) {
+                                  next.fetch(k);
+                                  const Vec x = load_some(first + k, left) * Vec(terms.weights[0]);
+                                  return fma(load_some(second + k, left), Vec(terms.weights[1]), x);
+                              });
+                    continue;
                 }
+                write_row(to, columns, streamed, [&](int64_t k, auto left) {
+                    next.fetch(k);
+                    Vec total(0.0f);
+                    for (int64_t j = 0; j < terms.count; ++j) {
+                        total = fma(load_some(terms.rows[j] + k, left), Vec(terms.weights[j]), total);
+                    }
+                    return total;
+                });
             }
+            if (streamed) end_streams();
         });
     });
     std::fill_n(counts.as<int32_t>(), counts.numel, 0);  // for the next use

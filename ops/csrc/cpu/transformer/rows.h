@@ -4,6 +4,7 @@
 
 #include <opforge/element.h>
 
+#include "../simd/streaming.h"
 #include "dense.h"
 
 namespace opforge::cpu {
@@ -22,6 +23,28 @@ void store_some(T* data, Vec x, int64_t count) {
     T last[Vec::kWidth];
     store(last, x);
     std::memcpy(data, last, static_cast<size_t>(count) * sizeof(T));
+}
+
+// Calls visit(k, left) for the vectors of `count` elements. `left` is a constant for whole vectors, so that their loop
+// has no call of memcpy, around which no vector stays in a register.
+template <typename Visit>
+void each_vector(int64_t count, const Visit& visit) {
+    int64_t k = 0;
+    for (; k + Vec::kWidth <= count; k += Vec::kWidth) visit(k, std::integral_constant<int64_t, Vec::kWidth>{});
+    if (k < count) visit(k, count - k);
+}
+
+// Writes `count` elements, whose vectors are value(k, left), past the caches if `streamed`: then in blocks that are
+// collected in the first-level cache. value(k, left) may read element k of `to`, and none before it.
+template <typename T, typename Value>
+void write_row(T* to, int64_t count, bool streamed, const Value& value) {
+    if (!streamed) return each_vector(count, [&](int64_t k, auto left) { store_some(to + k, value(k, left), left); });
+    alignas(64) T block[kBlock];
+    for (int64_t begin = 0; begin < count; begin += kBlock) {
+        const int64_t size = std::min(kBlock, count - begin);
+        each_vector(size, [&](int64_t k, auto left) { store(block + k, value(begin + k, left)); });
+        stream(to + begin, block, size);
+    }
 }
 
 inline float sum_of(Vec x) {

@@ -136,15 +136,15 @@ struct FpDequantizeCall {
     const void* indexes;  // of the blocks to read; null to read all
     bool wide;            // whether the indexes are int64_t, not int32_t
     int64_t block;        // groups per index
+    int64_t blocks;       // of the rows
     Executor executor;
 
+    OPFORGE_HD int64_t index(int64_t at) const {
+        return wide ? static_cast<const int64_t*>(indexes)[at] : static_cast<const int32_t*>(indexes)[at];
+    }
     // Returns the group of the rows that becomes `group` of the output.
     OPFORGE_HD int64_t source(int64_t group) const {
-        if (!indexes) return group;
-        const int64_t at = group / block;
-        const int64_t index =
-            wide ? static_cast<const int64_t*>(indexes)[at] : static_cast<const int32_t*>(indexes)[at];
-        return index * block + group % block;
+        return indexes ? index(group / block) * block + group % block : group;
     }
 };
 

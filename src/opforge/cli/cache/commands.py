@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opforge.cli import messages
 from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, GuardedGroup, json_option
 from opforge.cli.output import age_text, counted, emit_json, is_terminal, show_table, size_text
@@ -53,8 +52,6 @@ def path_command(as_json: bool) -> None:
 def ls_command(as_json: bool) -> None:
     """List the entries: op, target, ABI, size, age, last use, key and path.
 
-    If the folder also holds the store of an older opforge, a note names it and its size.
-
     \b
     Examples:
       opforge cache ls
@@ -65,12 +62,6 @@ def ls_command(as_json: bool) -> None:
 
     layout = own_store().layout
     entries, now = listing.entries(layout), time.time()
-    for store in listing.old_stores(layout):
-        messages.show(
-            "note",
-            f"{layout}/{store.name} is the store of an older opforge, {size_text(store.size)}. This opforge"
-            " neither reads nor changes it. To remove it: opforge cache clear --old",
-        )
     if as_json:
         return emit_json([entry.to_json() for entry in entries])
     if not entries and is_terminal():
@@ -159,10 +150,9 @@ def gc_command(max_size: int | None, max_age: float | None, dry_run: bool, as_js
 @group.command("clear", cls=Guarded)
 @names_argument
 @click.option("--pinned", is_flag=True, help="Remove pinned entries too.")
-@click.option("--old", is_flag=True, help="Remove the store of an older opforge instead, with all that it holds.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option
-def clear_command(names: Sequence[str], pinned: bool, old: bool, yes: bool, as_json: bool) -> None:
+def clear_command(names: Sequence[str], pinned: bool, yes: bool, as_json: bool) -> None:
     """Remove all entries, or those of some ops or keys. Builds in progress are not disturbed.
 
     Pinned entries stay, unless they are named or --pinned is given.
@@ -176,18 +166,15 @@ def clear_command(names: Sequence[str], pinned: bool, old: bool, yes: bool, as_j
     from opforge.cache.maintenance import gc
     from opforge.cache.records import pins
 
-    if old and (names or pinned):
-        raise click.UsageError("--old removes a whole store: expected neither names nor --pinned with it.")
     layout = own_store().layout
     keys = {entry.key for entry in matching_entries(layout, names, readable=False)} if names else None
-    evictions = gc.old_stores(layout) if old else gc.everything(layout, keys, pinned)
-    kept = 0 if old or names or pinned else pins.kept_entries(layout)
+    evictions = gc.everything(layout, keys, pinned)
+    kept = 0 if names or pinned else pins.kept_entries(layout)
     if evictions and not yes:
         if as_json or not sys.stdin.isatty():
             raise click.UsageError("without a terminal, or with --json, nothing can be confirmed: expected --yes.")
         entries = counted(sum(item.kind == "entry" for item in evictions), "entry", "entries")
-        stores = " and ".join(f"{item.path}, {size_text(item.size)}" for item in evictions if old)
-        click.confirm(f"Remove {stores}?" if old else f"Remove {entries} from {layout}?", abort=True)
+        click.confirm(f"Remove {entries} from {layout}?", abort=True)
     _remove(layout, evictions, False, as_json, kept)
 
 

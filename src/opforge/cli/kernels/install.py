@@ -19,7 +19,7 @@ from .transfers import Transfers
 if TYPE_CHECKING:
     from opforge.packages.installed.layout import Root
     from opforge.packages.installed.releases import Installed
-    from opforge.packages.registry.selection import Choice
+    from opforge.packages.registry.selection import Choice, Source
 
 
 @click.command("install", cls=Guarded)
@@ -66,14 +66,19 @@ def install(
     elif frozen:
         raise click.UsageError("--frozen installs the project's own kernels: name none")
     # All are chosen before the first is installed: one that is not there changes nothing.
-    chosen = [_chosen(text, urls, all_platforms) for text in kernels if not is_folder(text)]
+    from opforge.packages.registry import install as installing
+    from opforge.packages.registry import selection
+
+    among = selection.sources(urls) if any(not is_folder(text) for text in kernels) else []
+    try:
+        chosen = [_chosen(text, among, all_platforms) for text in kernels if not is_folder(text)]
+    finally:
+        installing.note_withdrawals(root, among)
     show_unsigned([choice.verified for choices in chosen for choice in choices])
     for text in filter(is_folder, kernels):
         results.append((_from_folder(root, text), True))
-    from opforge.packages.registry.install import install as install_choice
-
     with Transfers(as_json) as transfers:
-        results += [install_choice(root, choice, transfers) for choices in chosen for choice in choices]
+        results += [installing.install(root, choice, transfers) for choices in chosen for choice in choices]
     _print(results, as_json)
 
 
@@ -86,13 +91,13 @@ def _from_folder(root: Root, folder: str) -> Installed:
     return from_folders(root, name, [variant.folder for variant in variants])
 
 
-def _chosen(text: str, urls: Sequence[str], all_platforms: bool) -> list[Choice]:
+def _chosen(text: str, among: Sequence[Source], all_platforms: bool) -> list[Choice]:
     from opforge.errors import KernelNotFoundError
     from opforge.packages.registry import dependencies, selection
 
     requirement = selection.parse_requirement(text)
     try:
-        return dependencies.resolve([requirement], selection.sources(urls), all_platforms=all_platforms)
+        return dependencies.resolve([requirement], among, all_platforms=all_platforms)
     except KernelNotFoundError as error:
         if not os.path.isdir(text):
             raise
@@ -108,8 +113,8 @@ def _print(results: Sequence[tuple[Installed, bool]], as_json: bool) -> None:
         state = "installed" if is_new else "installed already:"
         labels = ", ".join(part.candidate.label for part in release.variants)
         click.echo(f"{state} {release.name} {release.version} ({labels}) in {release.root.path}")
-        if release.yanked:
-            click.echo(f"warning: {release.name} {release.version} was yanked: {release.yanked}", err=True)
+        if release.withdrawn:
+            messages.show("warning", f"{release.name} {release.version} was withdrawn: {release.withdrawn}")
 
 
 def to_json(release: Installed) -> dict[str, Any]:
@@ -122,7 +127,8 @@ def to_json(release: Installed) -> dict[str, Any]:
         "digest": release.digest,
         "signer": release.signer,
         "source": release.source,
-        "yanked": release.yanked,
+        "withdrawn": release.withdrawn,
+        "stops": release.stops,
         "index": release.index_kind,
         "variants": [
             {"label": part.candidate.label, "digest": part.digest, "folder": part.folder, "size": part.size}

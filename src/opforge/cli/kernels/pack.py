@@ -59,13 +59,13 @@ def command(
       opforge pack my_package.ops:ReluBuilder --name acme/relu --version 2.1 --out dist/
       opforge pack --check
     """
-    from opforge.packages.pack.run import Options, pack
-    from opforge.packages.sources import project as projects
+    from opforge.packages.pack.run import Options, PassedOver, pack
+    from opforge.packages.sources import reading
 
     if check and on:
         raise click.UsageError("--check packs copies of the project, which the workers of --on URL do not have.")
     with contextlib.redirect_stdout(sys.stderr):  # the module of the builder may print
-        described = projects.read(project, name, text)
+        described = reading.read(project, name, text)
     options = Options(all_targets(targets, levels), portable, split_arch, with_source, jobs, not no_try, on)
     report = _report if is_terminal() and not as_json else lambda _text: None
     if check:
@@ -80,16 +80,22 @@ def command(
             click.echo(f"two packings of {described.name} {described.version} are the same, byte for byte")
         sys.exit(FAILED if different else 0)
     folder = os.path.abspath(out) if out else (described.folder if os.path.isdir(project) else os.getcwd())
-    packed = pack(described, folder, options, report=report)
+    passed_over: list[PassedOver] = []
+    packed = pack(described, folder, options, report=report, pass_over=passed_over.append)
     if as_json:
         variants = [variant.to_json() for variant in packed]
-        emit_json({"name": described.name, "version": str(described.version), "variants": variants})
+        value = {"name": described.name, "version": str(described.version), "variants": variants}
+        emit_json(value | {"not_built": dict(passed_over)})
         return
     rows = []
     for variant in packed:
-        checks = ", ".join(f"{check} {outcome}" for check, outcome in variant.checks.items())
+        outcomes = {*variant.checks.values()}
+        each = (f"{check} {outcome}" for check, outcome in variant.checks.items())
+        checks = ", ".join(outcomes if len(outcomes) == 1 else each)  # one reason for all is said once
         rows.append((variant.label, size_text(variant.size), variant.digest[:12], checks))
     show_table(("VARIANT", "SIZE", "DIGEST", "CHECKS"), rows, numbers=("SIZE",), optional="CHECKS")
+    for backend, reason in passed_over:
+        click.echo(f"not built: {backend}: {reason}", err=True)
     commit = packed[0].metadata.kernel if packed else None
     if commit and commit.dirty:
         click.echo("note: the sources differ from the commit: publish will refuse this package", err=True)

@@ -1,4 +1,4 @@
-"""`opforge publish`, `yank` and `unyank`: packages in a remote."""
+"""`opforge publish`: packages in a remote."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from opforge.cli import messages
 from opforge.cli.guard import Guarded, json_option
 from opforge.cli.output import emit_json, size_text
 
@@ -58,62 +57,3 @@ def publish(remote: str, folder: str, key: str, allow_dirty: bool, as_json: bool
     else:
         state = "published" if done.is_new else "is there already, unchanged:"
         click.echo(f"{state} {done.name} {done.version}, {size_text(done.size)}, release {done.digest[:12]}")
-
-
-@click.command("yank", cls=Guarded)
-@click.argument("remote")
-@click.argument("name")
-@click.argument("version")
-@click.option("--reason", required=True, help="Why nobody should choose it any more; shown to those who have it.")
-@key_option
-@json_option
-def yank(remote: str, name: str, version: str, reason: str, key: str, as_json: bool) -> None:
-    """Mark a release as withdrawn: nothing resolves to it, and lock files that name it go on working, with a warning.
-
-    \b
-    Example:
-      opforge yank s3://kernels/ops acme/relu 2.3 --reason "wrong for empty tensors"
-    """
-    _mark(remote, name, version, reason, key, as_json)
-
-
-@click.command("unyank", cls=Guarded)
-@click.argument("remote")
-@click.argument("name")
-@click.argument("version")
-@key_option
-@json_option
-def unyank(remote: str, name: str, version: str, key: str, as_json: bool) -> None:
-    """Take back a yank.
-
-    \b
-    Example:
-      opforge unyank s3://kernels/ops acme/relu 2.3
-    """
-    _mark(remote, name, version, None, key, as_json)
-
-
-def _mark(remote: str, name: str, version: str, reason: str | None, key: str, as_json: bool) -> None:
-    from opforge.packages.form import names
-    from opforge.packages.form import version as versions
-    from opforge.packages.registry import publish as registry
-    from opforge.remote.signatures import keys
-    from opforge.remote.tuf import roots
-
-    _parsed, store = _store(remote)
-    number = versions.parse(version, "VERSION")
-    # An index alone has no signature.
-    is_signed = roots.read(store.url) is not None
-    signer = keys.signer(key) if is_signed else None
-    if key and not is_signed:
-        messages.show("note", f"--key {key} is not used: {store.url} has no TUF metadata, which would be signed")
-    names.check(name, "NAME")
-    if reason is None:
-        changed = registry.unyank(store, name, number, signer)
-    else:
-        changed = registry.yank(store, name, number, reason, signer)
-    if as_json:
-        emit_json({"name": name, "version": str(number), "yanked": reason or "", "changed": changed})
-    else:
-        word = "unyanked" if reason is None else "yanked"
-        click.echo(f"{word} {name} {number}" if changed else f"{name} {number} was {word} already")

@@ -95,7 +95,6 @@ def info(name: str, urls: Sequence[str], as_json: bool) -> None:
                 "version": str(number),
                 "remote": str(source.remote),
                 "digest": entry.releases[number].digest,
-                "yanked": entry.releases[number].withdrawn,
             }
             for number in sorted(entry.releases if entry else (), reverse=True)
             if entry
@@ -106,16 +105,16 @@ def info(name: str, urls: Sequence[str], as_json: bool) -> None:
     else:
         here = {release["version"]: release["scope"] for release in installed}
         rows = [
-            (entry["version"], here.get(entry["version"], ""), entry["yanked"], entry["remote"], entry["digest"][:12])
+            (entry["version"], here.get(entry["version"], ""), "", entry["remote"], entry["digest"][:12])
             for entry in listed
         ]
         remote_versions = {entry["version"] for entry in listed}
         rows += [
-            (release["version"], release["scope"], release["yanked"], release["source"], release["digest"][:12])
+            (release["version"], release["scope"], release["withdrawn"], release["source"], release["digest"][:12])
             for release in installed
             if release["version"] not in remote_versions
         ]
-        show_table(("VERSION", "INSTALLED", "YANKED", "FROM", "RELEASE"), rows)
+        show_table(("VERSION", "INSTALLED", "WITHDRAWN", "FROM", "RELEASE"), rows)
         if not rows:
             show_error(f"no remote has {name}, and it is not installed: check the name, or name a remote with --remote")
     sys.exit(0 if listed or installed else FAILED)
@@ -263,7 +262,7 @@ def _damaged(names: Sequence[str]) -> list[dict[str, Any]]:
             "name": name,
             "version": str(number),
             "folder": root.path,
-            "problems": [f"{root.release(name, str(number))} cannot be read: install it again, or remove it"],
+            "problems": [f"{root.release(name, number.canonical)} cannot be read: install it again, or remove it"],
         }
         for root in layout.roots()
         for name in releases.names(root)

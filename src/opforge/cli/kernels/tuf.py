@@ -14,6 +14,7 @@ from opforge.errors import PublishError
 
 if TYPE_CHECKING:
     from opforge.remote.stores.protocol import ObjectStore
+    from opforge.remote.tuf.roots import Root
     from opforge.remote.tuf.state import Pairs
 
 root_key_option = click.option(
@@ -178,14 +179,14 @@ def _pairs(names: Sequence[str]) -> Pairs:
     return [(signing.public_of(keys.read(name)), keys.signer(name)) for name in names]
 
 
-def _trusted(store: ObjectStore) -> bytes:
+def _trusted(store: ObjectStore) -> Root:
     from opforge.remote.tuf import roots
 
-    data = roots.read(store.url)
-    if data is None:
+    root = roots.of_store(store)
+    if root is None:
         hint = "Trust it: opforge tuf trust URL FILE"
         raise PublishError("TUF metadata", store.url, "you trust no root metadata of it", hint)
-    return data
+    return root
 
 
 def _checked(function: Callable[..., bytes], *arguments: object) -> bytes:

@@ -1,4 +1,4 @@
-"""`opforge remote`: publishes to a remote, lists and verifies it, revokes offers, removes what nothing names."""
+"""`opforge remote`: publishes to a remote, lists and verifies it, removes what nothing names."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def push_command(url: str, names: Sequence[str], key: str, as_json: bool) -> Non
     from opforge.cli.cache.entries import matching_entries
     from opforge.cli.progress import reporter
     from opforge.errors import OpforgeError
-    from opforge.remote import publish, revocation
+    from opforge.remote import publish, withdrawals
     from opforge.remote.signatures import keys
 
     remote, store = opened(url)
@@ -76,7 +76,7 @@ def push_command(url: str, names: Sequence[str], key: str, as_json: bool) -> Non
     pushed, failed = list[publish.Pushed](), list[tuple[str, str]]()
     entries = matching_entries(layout, names)
     if signer:  # a store that is away, or a key that does not sign, is one error and not one for each entry
-        revocation.publish(store, signer, signer(b"").name)
+        withdrawals.publish(store, signer, signer(b"").name)
     with reporter(1, quiet=as_json or not is_terminal(sys.stderr)) as progress:
         progress.begin("push")
         for number, entry in enumerate(entries):
@@ -157,35 +157,6 @@ def verify_command(url: str, as_json: bool) -> None:
             click.echo(f"refused {item.kind} {item.name or item.topic} {item.label}: {item.problem}")
         click.echo(f"{counted(len(checked), 'statement', 'statements')} checked, {len(refused)} refused")
     sys.exit(FAILED if refused else OK)
-
-
-@group.command("revoke", cls=Guarded)
-@url_argument
-@click.argument("entries", nargs=-1, metavar="[ENTRY]...")
-@key_option
-@json_option
-def revoke_command(url: str, entries: Sequence[str], key: str, as_json: bool) -> None:
-    """Revoke the offers of entries that your key has signed, and give the list of revoked offers today's date.
-
-    Without ENTRY only the date is renewed. A list that is older than 30 days, or than the trust file of those who
-    fetch allows, stops them: renew it in time. `opforge remote push` does so too. If the store has lost what this
-    machine knows to be revoked, it is put back.
-
-    \b
-    Example:
-      opforge remote revoke file:///shared/ops 3f9c2a
-    """
-    from opforge.remote import revocation
-    from opforge.remote.signatures import keys
-
-    _remote, store = opened(url)
-    signer = keys.signer(key)
-    name, names = signer(b"").name, revocation.checked(entries)
-    listed = revocation.publish(store, signer, name, names, renew_after=0.0, restore=True)
-    if as_json:
-        return emit_json({"key": listed.key, "date": listed.date, "revoked": sorted({*listed.entries})})
-    click.echo(f"{counted(len({*listed.entries}), 'entry', 'entries')} revoked by {listed.key}")
-    return None
 
 
 @group.command("gc", cls=Guarded)

@@ -138,6 +138,26 @@ def test_outputs_may_be_the_inputs_memory(op, dtype):
     assert torch.equal(values, expected[0]) and torch.equal(residual, expected[1])
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("start", [0, 1])
+def test_large_results_are_those_of_their_rows(op, dtype, start):
+    """Results of 4 MiB are written past the caches; from `start` 1 on at addresses that are not aligned."""
+    rows, columns = 2100, 1025
+    values, residual, total, out = (
+        draw(start + rows * columns, dtype=dtype, seed=seed)[start:].view(rows, columns) for seed in range(4)
+    )
+    gamma, beta = draw(columns, dtype=dtype), draw(columns, dtype=dtype, seed=1)
+    op.pre_layer_norm(total, out, values, residual, gamma, beta, EPS)
+    expected, single = torch.empty_like(out[:3]), torch.empty_like(out[:3])
+    for first in (0, rows // 2, rows - 3):
+        part = slice(first, first + 3)
+        op.pre_layer_norm(single, expected, values[part].clone(), residual[part].clone(), gamma, beta, EPS)
+        assert torch.equal(out[part], expected) and torch.equal(total[part], single)
+    op.rms_norm(out, out, gamma, EPS)
+    op.rms_norm(expected, expected, gamma, EPS)
+    assert torch.equal(out[-3:], expected)
+
+
 def gelu(x):
     return functional.gelu(x, approximate="tanh")
 

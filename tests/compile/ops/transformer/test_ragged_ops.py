@@ -80,6 +80,21 @@ def test_tokens_go_to_experts_and_come_back(op, dtype, tokens, experts, top):
     assert bool((out[tokens:] == 5).all()) and not counts.any()
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_large_sums_of_experts_are_those_of_their_tokens(op, dtype):
+    """Results of 4 MiB are written past the caches. Tokens have two rows, one, or none."""
+    tokens, columns = 2100, 1025
+    rows, scores = draw(2 * tokens, columns, dtype=dtype), draw(tokens, 2, seed=1).abs()
+    slots = torch.arange(2 * tokens, dtype=torch.int32).flip(0).view(tokens, 2)
+    slots[::3, 1], slots[::6] = -1, -1
+    out, counts = torch.full((tokens, columns), 5.0).to(dtype), torch.zeros(1, dtype=torch.int32)
+    op.moe_gather(out, rows, scores, slots, counts, False)
+    weights = torch.where(slots < 0, 0.0, scores).double()
+    exact = (rows[slots.long().clamp(min=0)].double() * weights[..., None]).sum(1)
+    exact[::6] = 5.0
+    torch.testing.assert_close(out.double(), exact, rtol=torch.finfo(dtype).eps, atol=1e-6)
+
+
 def test_of_equal_logits_the_first_expert_is_chosen(op):
     counts, outs = integers(2, 0, 0), [torch.empty(3, 2, dtype=torch.int32) for _ in range(2)]
     op.top_k_gating(counts, torch.empty(3, 2), *outs, torch.zeros(3, 3), integers(3, 1))

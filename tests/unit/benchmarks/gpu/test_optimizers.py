@@ -1,4 +1,4 @@
-"""The benchmarks of the optimizers and of the quantizer, with ops that do nothing."""
+"""The benchmarks of the optimizers and of both quantizers, with ops that do nothing."""
 
 from __future__ import annotations
 
@@ -67,3 +67,27 @@ def test_the_quantizer_is_measured_in_both_directions(monkeypatch):
     assert [figure.contender for figure in figures][:3] == ["copy", "opforge", "opforge, stochastic"]
     assert figures[1].gigabytes_a_second == pytest.approx(3 * (1 << 16) / 100.0 / 1e3)
     assert figures[1].target == "0.9 of copy"
+
+
+def test_the_floating_point_quantizer_is_measured_in_each_format(monkeypatch):
+    from benchmarks.gpu import fp_quantizer
+
+    calls = []
+    op = SimpleNamespace(
+        fp_quantize_=lambda *arguments: calls.append(arguments[2:]),
+        fp_dequantize_=lambda *arguments: calls.append(arguments[2:]),
+        fp_selective_dequantize_=lambda *arguments: calls.append(arguments[3:]),
+    )
+    monkeypatch.setattr(fp_quantizer.FPQuantizerBuilder, "load", lambda _builder: op)
+    monkeypatch.setattr(fp_quantizer, "GROUPS", (512,))
+    gpu = fake_gpu.create()
+    figures = list(fp_quantizer.run(gpu))
+    assert not gpu.failed and len(figures) == 5 * (3 + 2 + 2)
+    assert set(calls) == {(512, *form, *rest) for form in fp_quantizer.FORMATS.values() for rest in ((), (True,))}
+    ours = [figure for figure in figures if figure.contender == "opforge"][:3]
+    assert [figure.task for figure in ours] == [
+        f"FP {way} 12 bits, groups of 512" for way in ("quantize", "dequantize", "dequantize 1 of 4 blocks")
+    ]
+    assert [figure.target for figure in ours] == ["0.9 of copy"] * 3
+    elements = [(1 << 16) * 3.5, (1 << 16) * 3.5, (1 << 14) * 3.5]
+    assert [figure.gigabytes_a_second for figure in ours] == pytest.approx([x / 100.0 / 1e3 for x in elements])

@@ -150,10 +150,13 @@ def test_names_cannot_write_to_the_terminal():
 @pytest.mark.parametrize(
     ("metadata", "problem"),
     [
-        (b"\x91\xc0", "its metadata is no map"),
+        (b"\x91\xc0", "its metadata is [None], expected a map"),
         (b"\x81\xaeamdhsa.kernels\x01", "its metadata has no list of kernels"),
         (b"\x81\xaeamdhsa.kernels\x91\x80", "a kernel of its metadata has no name"),
-        (b"\x81\xaeamdhsa.kernels\x91\x82\xa5.name\xa1k\xab.vgpr_count\xa1x", ".vgpr_count of a kernel is no number"),
+        (
+            b"\x81\xaeamdhsa.kernels\x91\x82\xa5.name\xa1k\xab.vgpr_count\xa1x",
+            ".vgpr_count of a kernel is 'x', expected a number",
+        ),
         (b"\x81\x90\x01", "a key of a map is an array or a map"),
         (b"\x91" * 100 + b"\x01", "its values are nested more than 32 times"),
         (b"\xdd\xff\xff\xff\xff", "a value would end at byte 6, beyond its 5 bytes"),

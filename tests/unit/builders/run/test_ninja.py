@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import threading
 import time
 
@@ -89,3 +90,17 @@ def test_a_compiler_that_hangs_makes_no_progress_however_long_it_is_watched(tmp_
     (tmp_path / "hanging" / "end").touch()
     hanging.join(60)
     assert ninja.progress() == before + 1 and not ninja._sessions
+
+
+def test_a_compiler_that_waits_for_another_machine_makes_progress_for_a_while(tmp_path, monkeypatch):
+    shutil.copy(shutil.which("sleep"), tmp_path / "distcc")
+    os.symlink(tmp_path / "distcc", tmp_path / "g++")  # as distcc is often found
+    waiting = running(tmp_path / "waiting", f"{tmp_path}/g++ 60 & while test ! -e end; do sleep 1; done; kill $!")
+    before = ninja.progress()
+    wait_for(lambda: ninja.progress() > before, 60, "a compiler of another machine makes no progress")
+    monkeypatch.setattr(ninja, "MAX_REMOTE_SECONDS", 0)
+    before = ninja.progress()
+    time.sleep(2)
+    assert ninja.progress() == before
+    (tmp_path / "waiting" / "end").touch()
+    waiting.join(60)

@@ -195,3 +195,20 @@ def test_only_files_that_exist_have_stamps(tree):
     provenance = Provenance(tree.roots, Disk())
     stamps = provenance.stamps([provenance.locate(tree.path(name)) for name in ("a.cpp", "gone.h")])
     assert list(stamps) == [("own", "a.cpp")]
+
+
+def test_a_library_asks_nothing_whatever_its_bytes_are(tree):
+    text = "#if __has_include(<x.h>)\n__DATE__\n#endif\n"
+    for start in ("", "\x7fELF\x02", "!<arch>\n", "!<thin>\n"):
+        tree.write("read", text=start + text)
+        queries = questions.in_files([tree.path("read")])
+        assert (queries.names, queries.dated) == ((frozenset(), False) if start else (frozenset({"x.h"}), True))
+
+
+def test_a_file_that_a_package_has_installed_since_is_located_anew_in_the_next_run(machine):
+    provenance = Provenance({"own": str(machine / "p"), "system": "/"}, Disk())
+    path = str(machine / "p" / "a.cpp")
+    assert provenance.locate(path) is provenance.locate(path)
+    before = provenance.locate(path)
+    provenance.surroundings(str(machine), 0, [], [])
+    assert provenance.locate(path) is not before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import time
 
 import pytest
@@ -28,7 +29,9 @@ class Machine:
     def dpkg(self, *names, diversions=""):
         os.makedirs(self.folder / "dpkg" / "info", exist_ok=True)
         text_files.write(self.folder, "dpkg/status", str(time.monotonic_ns()))
-        text_files.write(self.folder, "dpkg/info/x.list", "".join(f"{self.path(name)}\n" for name in names))
+        paths = [self.path(name) for name in names]
+        paths += {str(folder) for path in paths for folder in pathlib.Path(path).parents}
+        text_files.write(self.folder, "dpkg/info/x.list", "".join(f"{path}\n" for path in paths))
         text_files.write(self.folder, "dpkg/diversions", diversions)
 
     def listed(self, *names, kept=""):
@@ -98,7 +101,8 @@ def test_links_in_a_circle_lead_nowhere(machine):
 def test_both_spellings_of_a_merged_usr_are_the_same_file():
     files = PackageFiles(Disk())
     ends = f"/lib/{os.uname().machine}-linux-gnu/libc.so.6"
-    libc = next(path for path in packages._listed_paths(files.database) if path.removeprefix("/usr") == ends)
+    paths = map(os.fsdecode, packages._listed_paths(files.database))
+    libc = next(path for path in paths if path.removeprefix("/usr") == ends)
     below_usr = libc if libc.startswith("/usr") else "/usr" + libc
     assert files.find(below_usr) and files.find(below_usr.removeprefix("/usr"))
 
@@ -119,8 +123,9 @@ def test_a_file_where_no_package_has_any_is_answered_without_the_lists(machine, 
     """The sources of an op, which are new in each build: the lists have a hundred thousand lines."""
     machine.dpkg("inc/a.h")
     monkeypatch.setattr(packages, "_top", lambda path: path.rpartition("/")[0])
-    text_files.write(machine.folder, "other/new.h", "")
-    assert machine.listed("inc/a.h", kept="kept") == ["inc/a.h"]
+    for name in ("old.h", "new.h"):
+        text_files.write(machine.folder, f"other/{name}", "")
+    assert machine.listed("inc/a.h", "other/old.h", kept="kept") == ["inc/a.h"]
     read, listed_paths = [], packages._listed_paths
     monkeypatch.setattr(packages, "_listed_paths", lambda database: read.append(database) or listed_paths(database))
     assert machine.listed("other/new.h", kept="kept") == [] and not read
@@ -170,3 +175,10 @@ def test_a_file_of_a_wheel_that_is_a_link_is_nobodys(machine):
     os.unlink(machine.path("site/torch/t.h"))
     os.symlink(machine.path("inc/a.h"), machine.path("site/torch/t.h"))
     assert machine.listed("site/torch/t.h") == []
+
+
+def test_a_file_of_a_wheel_behind_a_linked_folder_is_nobodys(machine):
+    wheel(machine, "torch-2.13.0", "torch/inc/t.h", "torch/inc/u.h")
+    os.rename(machine.path("site/torch/inc"), machine.path("elsewhere"))
+    os.symlink(machine.path("elsewhere"), machine.path("site/torch/inc"))
+    assert machine.listed("site/torch/inc/t.h", "site/torch/inc/u.h") == []

@@ -13,10 +13,3 @@ def test_the_paths_are_as_documented():
     assert layout.description("d") == "/s/v2/descriptions/d"
     assert layout.path("locks", "p") == "/s/v2/locks/p"
     assert entry_name("0" * 32, "123456789") == "0" * 32 + "-12345678"
-
-
-def test_a_folder_with_an_older_store_alone_says_so(tmp_path):
-    (tmp_path / "v1").mkdir()
-    assert Layout(str(tmp_path)).is_of_older_opforge
-    (tmp_path / "v2").mkdir()
-    assert not Layout(str(tmp_path)).is_of_older_opforge

@@ -149,10 +149,3 @@ def test_a_missing_layer_is_reported(fake_op, tmp_path):
     rejected = []
     assert fake_op.match(user_store.layers, rejected) is None
     assert rejected == [store.Rejected(str(tmp_path / "typo"), "there is no such folder")]
-
-
-def test_a_layer_of_an_older_opforge_is_refused(fake_op, tmp_path):
-    (tmp_path / "old" / "v1" / "entries").mkdir(parents=True)
-    user_store, rejected = store.Store(str(tmp_path / "mine"), fake_op.store.owners, (str(tmp_path / "old"),)), []
-    assert fake_op.match(user_store.layers, rejected) is None
-    assert rejected == [store.Rejected(str(tmp_path / "old"), "it was made by an older opforge: build it again")]

@@ -34,6 +34,9 @@ def test_a_number_without_quotes_is_told_from_a_version(parse):
 @given(VERSIONS)
 def test_a_version_is_read_as_it_is_written(number):
     assert version.parse(str(number)) == number
+    exact = f"{number.interface}.{number.rebuild}"
+    assert version.parse(exact) == number and str(version.parse(exact)) == exact
+    assert version.parse(exact).canonical == number.canonical
 
 
 @given(VERSIONS, VERSIONS)

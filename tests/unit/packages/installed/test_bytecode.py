@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import py_compile
+import re
 import shutil
+import sys
 import time
 from importlib.machinery import SourceFileLoader
 from importlib.util import cache_from_source
@@ -15,6 +17,7 @@ from support import child_processes
 from support.text_files import write
 
 import opforge
+from opforge.errors import KernelIncompatibleError
 from opforge.packages.form import version
 from opforge.packages.installed import releases
 from opforge.packages.load import get_kernel as loading
@@ -118,6 +121,35 @@ def test_bytecode_of_another_level_of_optimization_is_not_used(registry, bytecod
     (release,) = releases.matching(registry.root, "acme/plain", version.ANY)
     (problem,) = verification.problems(release, deep=True)
     assert problem.endswith(f"bytecode that no installation has made: __pycache__/{os.path.basename(planted)}")
+
+
+@pytest.mark.parametrize("name", ["helper.pyc", "helper/__init__.pyc"])
+def test_bytecode_of_a_module_that_the_package_lacks_is_a_change(registry, tmp_path, name):
+    """Python imports such a file as a module of its own, and no digest covers it."""
+    registry.publish(text="try:\n    from .helper import VALUE\nexcept ImportError:\n    VALUE = 1\n")
+    (part,) = registry.install().variants
+    assert loaded().VALUE == 1
+    write(tmp_path, "other.py", "VALUE = 2\n")
+    planted = os.path.join(part.folder, name)
+    os.chmod(part.folder, 0o755)
+    py_compile.compile(str(tmp_path / "other.py"), planted)
+    with pytest.raises(KernelIncompatibleError, match=rf"Unknown file: {re.escape(name)}\): install it again"):
+        loaded()
+    for deep in (False, True):
+        (release,) = releases.matching(registry.root, "acme/plain", version.ANY)
+        (problem,) = verification.problems(release, deep)
+        assert problem.endswith(f"Unknown file: {name}")
+    registry.install()
+    assert loaded().VALUE == 1 and not os.path.exists(planted)
+
+
+def test_a_checkout_runs_no_bytecode_in_a_folder_without_sources(tmp_path, monkeypatch):
+    text = "try:\n    from .helper.inner import VALUE\nexcept ImportError:\n    VALUE = 1\n"
+    write(tmp_path / "tree", "__init__.py", text)
+    write(tmp_path, "other.py", "VALUE = 2\n")
+    py_compile.compile(str(tmp_path / "other.py"), str(tmp_path / "tree/helper/inner.pyc"))
+    assert loading.import_tree(str(tmp_path / "tree"), "tree_of_sources", bytecode=False).VALUE == 1
+    monkeypatch.delitem(sys.modules, "tree_of_sources")
 
 
 def test_a_source_without_bytecode_of_the_installation_runs_no_other(registry, bytecode, tmp_path):

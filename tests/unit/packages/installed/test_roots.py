@@ -17,7 +17,7 @@ from opforge.packages.form.version import Version
 from opforge.packages.installed import add, releases, remove
 from opforge.packages.pack.run import pack
 from opforge.packages.registry import install, publish, selection, verification
-from opforge.packages.sources import project
+from opforge.packages.sources import reading
 from opforge.remote import statements
 from opforge.remote.signatures import keys
 
@@ -43,7 +43,7 @@ def with_lie(registry):
     with open(os.path.join(folder, "kernel.toml"), "a") as file:
         file.write('backends = ["cpu", "cuda"]\n')
     shutil.rmtree(os.path.join(folder, "build"))
-    pack(project.read(folder), folder, QUICK)
+    pack(reading.read(folder), folder, QUICK)
     publish.publish(registry.store, folder, keys.signer("ci"))
     listed = registry.sources()[0].read_index("acme/plain")
     there = selection.fetch_release(registry.sources()[0], listed, Version(1)).release

@@ -11,7 +11,7 @@ from support.kernels.registries import QUICK
 from opforge.packages.form.version import Version
 from opforge.packages.pack.run import pack
 from opforge.packages.registry import publish, selection
-from opforge.packages.sources import project
+from opforge.packages.sources import reading
 from opforge.remote.signatures import keys
 
 
@@ -20,7 +20,7 @@ def packed(folder, backend):
     python_project(folder)
     with (folder / "kernel.toml").open("a") as file:
         file.write(f'backends = ["{backend}"]\n')
-    pack(project.read(str(folder)), str(folder), QUICK)
+    pack(reading.read(str(folder)), str(folder), QUICK)
 
 
 def test_the_outcome_of_the_checks_of_each_is_published(registry, tmp_path):

@@ -10,7 +10,7 @@ from support.text_files import write
 
 from opforge.accelerator.target import Target
 from opforge.errors import BuilderError
-from opforge.packages.sources import project
+from opforge.packages.sources import reading
 
 KERNEL = 'name = "acme/relu"\nversion = "2.3"\nlicense = "MIT"\n'
 BUILDER = 'from opforge import OpBuilder\nclass B(OpBuilder):\n    name, sources = "relu", names.SOURCES\n'
@@ -34,7 +34,7 @@ def test_a_module_of_the_project_imports_others_by_relative_names(tmp_path, modu
     write(tmp_path, "kernel.toml", f'builder = "{module}:B"\n' + KERNEL)
     for sources in (("first.cpp",), ("second.cpp",)):
         write(tmp_path, f"{place}/names.py", f"SOURCES = {sources}  {'#' * len(sources[0])}\n")
-        make = project.read(str(tmp_path)).builder
+        make = reading.read(str(tmp_path)).builder
         assert make and make(Target.parse("cpu"), False).sources == sources
 
 
@@ -59,7 +59,7 @@ def test_an_import_that_fails_in_a_project_says_why(tmp_path, line, text):
     write(tmp_path, "relu/other.py", "")
     write(tmp_path, "kernel.toml", 'builder = "relu.ops:B"\n' + KERNEL)
     with pytest.raises(BuilderError, match=text.replace("@", re.escape(str(tmp_path)))):
-        project.read(str(tmp_path))
+        reading.read(str(tmp_path))
 
 
 @pytest.mark.parametrize("in_project", [True, False], ids=["kernel.toml", "module:Class"])
@@ -78,5 +78,5 @@ def test_a_class_that_the_module_lacks_is_said_with_those_that_it_has(tmp_path, 
     write(tmp_path, "kernel.toml", f'builder = "{module}{name}"\n' + KERNEL)
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(BuilderError) as error:
-        project.read(str(tmp_path) if in_project else f"{module}{name}")
+        reading.read(str(tmp_path) if in_project else f"{module}{name}")
     assert str(error.value) == f"{module}{name}: {problem.replace('@', module)}"

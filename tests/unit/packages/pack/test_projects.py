@@ -14,7 +14,7 @@ from opforge.accelerator.target import Target
 from opforge.errors import BuilderError, KernelFormatError, OpforgeError
 from opforge.packages.form.version import Version
 from opforge.packages.pack.run import Options, pack
-from opforge.packages.sources import build_toml, project
+from opforge.packages.sources import build_toml, reading
 
 KERNEL = 'name = "acme/relu"\nversion = "2.3"\nlicense = "MIT"\n[op]\nsources = ["relu.cpp"]\n'
 HUB = {
@@ -49,7 +49,7 @@ class TestKernelToml:
     def test_it_is_read(self, tmp_path):
         write(tmp_path, "kernel.toml", 'targets = ["cpu:x86-64-v3"]\npython-depends = ["einops>=0.8"]\n' + KERNEL)
         write(tmp_path, "relu.cpp", "")
-        described = project.read(str(tmp_path))
+        described = reading.read(str(tmp_path))
         assert (described.name, described.version, described.targets) == (
             "acme/relu",
             Version(2, 3),
@@ -60,7 +60,7 @@ class TestKernelToml:
 
     def test_the_name_and_the_version_can_be_replaced(self, tmp_path):
         write(tmp_path, "kernel.toml", KERNEL)
-        described = project.read(str(tmp_path / "kernel.toml"), "other/relu", "4")
+        described = reading.read(str(tmp_path / "kernel.toml"), "other/relu", "4")
         assert (described.name, described.version) == ("other/relu", Version(4))
 
     @pytest.mark.parametrize(
@@ -73,6 +73,7 @@ class TestKernelToml:
             (KERNEL.replace('"MIT"', "3"), "'license' is 3, and no text"),
             ('builder = "ops:B"\n' + KERNEL, "it has both 'builder' and [op]"),
             ('targets = ["cpu:x86-64-v9"]\n' + KERNEL, "cpu:x86-64-v9"),
+            ('backends = ["cuda"]\n' + KERNEL, "'backends' is for a package without a library: name `targets`"),
             ('python = "../other"\n' + KERNEL, "'../other' does not stay inside the package"),
             ('python = "missing"\n' + KERNEL, "'missing' does not exist in"),
             ('python-depends = ["a b c"]\n' + KERNEL, "'a b c' is no requirement"),
@@ -87,7 +88,7 @@ class TestKernelToml:
     def test_a_wrong_file_is_refused(self, tmp_path, text, problem):
         write(tmp_path, "kernel.toml", text)
         with pytest.raises(OpforgeError) as error:
-            project.read(str(tmp_path))
+            reading.read(str(tmp_path))
         assert problem in str(error.value)
 
     @pytest.mark.parametrize("in_project", [True, False], ids=["kernel.toml", "module:Class"])
@@ -108,23 +109,23 @@ class TestKernelToml:
         write(tmp_path, "kernel.toml", f'builder = "{name}:B"\n' + KERNEL.partition("[op]")[0])
         monkeypatch.syspath_prepend(str(tmp_path))
         with pytest.raises(BuilderError, match=f"{name}:B: {problem}"):
-            project.read(str(tmp_path) if in_project else f"{name}:B")
+            reading.read(str(tmp_path) if in_project else f"{name}:B")
 
     @pytest.mark.parametrize("folder", ["python/", "./python", "python//", "tests/../python"])
     def test_a_folder_may_be_written_in_several_ways(self, tmp_path, folder):
         write(tmp_path, "kernel.toml", f'python = "{folder}"\n{KERNEL}')
         write(tmp_path, "python/__init__.py", "")
-        assert project.read(str(tmp_path)).python == str(tmp_path / "python")
+        assert reading.read(str(tmp_path)).python == str(tmp_path / "python")
 
     def test_a_folder_without_a_description_is_refused(self, tmp_path):
         with pytest.raises(KernelFormatError, match=r"Expected a folder with kernel\.toml or build"):
-            project.read(str(tmp_path))
+            reading.read(str(tmp_path))
 
 
 class TestBuildToml:
     def test_it_is_read_and_gives_a_builder_for_each_backend(self, hub):
         described = build_toml.parse(HUB, "build.toml", hub)
-        assert (described.name, described.version, described.targets) == ("acme/silu", Version(1), ("cpu", "cuda"))
+        assert (described.name, described.version, described.backends) == ("acme/silu", Version(1), ("cpu", "cuda"))
         assert Path(described.python).name == "silu" and str(described.kernel_depends["acme/base"]) == "1"
         builder = described.builder(Target.parse("cuda:sm_90"), False)
         (group,) = builder.groups
@@ -177,7 +178,7 @@ class TestBuildToml:
             table["general"]["universal"] = False
             table["kernel"] = {"silu": {"language": "cuda-hipify", "src": ["silu_cuda/silu.cu"]}}
         described = build_toml.parse(table, "build.toml", hub)
-        assert described.targets == (("hip",) if edition == 3 else ("cpu", "cuda"))
+        assert described.backends == (("rocm",) if edition == 3 else ("cpu", "cuda"))
 
     def test_a_kernel_without_a_library_is_for_its_backends(self, hub):
         table = {"general": HUB["general"], "torch-noarch": {}}

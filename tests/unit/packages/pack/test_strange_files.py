@@ -16,11 +16,11 @@ from opforge.packages.form import digests, metadata
 from opforge.packages.pack import run as packing
 from opforge.packages.pack import source_files
 from opforge.packages.pack.run import Options, pack
-from opforge.packages.sources import project
+from opforge.packages.sources import reading
 
 
 def packed(folder, **more):
-    return pack(project.read(str(folder)), str(folder), Options(tried=False, **more))
+    return pack(reading.read(str(folder)), str(folder), Options(tried=False, **more))
 
 
 @pytest.mark.timeout(60)
@@ -44,14 +44,14 @@ def test_a_pipe_among_the_sources_is_refused(tmp_path):
         file.write('[op]\nsources = ["pipe.cpp"]\n')
     os.mkfifo(tmp_path / "pipe.cpp")
     with pytest.raises(PackError, match=r"pipe\.cpp is no file"):
-        source_files.read(project.read(str(tmp_path)))
+        source_files.read(reading.read(str(tmp_path)))
 
 
 def test_no_environment_and_nothing_hidden_is_among_the_sources(tmp_path):
     write(tmp_path, "kernel.toml", 'name = "acme/x1"\nversion = "1"\nlicense = "MIT"\n[op]\nsources = ["x.cpp"]\n')
     for path in ("x.cpp", "include/x.h", ".venv/include/torch.h", ".cache/old.cpp", "env/pyvenv.cfg", "env/lib/a.h"):
         write(tmp_path / os.path.dirname(path), os.path.basename(path), "")
-    assert sorted(source_files.read(project.read(str(tmp_path)))) == ["include/x.h", "x.cpp"]
+    assert sorted(source_files.read(reading.read(str(tmp_path)))) == ["include/x.h", "x.cpp"]
 
 
 def test_names_that_differ_by_case_alone_are_refused(tmp_path):

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 from hypothesis import given, settings, strategies
+from support.remote.withdrawing import withdraw_release
 from support.text_files import write
 
-from opforge.errors import KernelFormatError, KernelInstallError, KernelLockError
-from opforge.packages.form.version import Version
+from opforge.errors import KernelFormatError, KernelLockError, StoreBehindError
 from opforge.packages.installed import releases
 from opforge.packages.project import lock_file, locking
 from opforge.packages.project.install import install_locked
@@ -77,8 +77,8 @@ class TestMake:
         registry.publish("acme/plain", "1.2")
         requires(project, plain="1")
         locked(registry, project)
-        publish.yank(registry.store, "acme/plain", Version(1, 2), "wrong")
-        expected = ["warning: acme/plain 1.2 was yanked: wrong"]
+        withdraw_release(registry.store, "acme/plain@1.2", "wrong")
+        expected = ["warning: acme/plain 1.2 was withdrawn: wrong"]
         assert locked(registry, project) == ({"acme/plain": "1.2"}, expected)
 
     def test_an_index_of_yesterday_is_refused(self, registry, project):
@@ -90,7 +90,7 @@ class TestMake:
         locked(registry, project)
         stored = registry.store.get(topics.name_of("package", "acme/plain"), topics.MAX_LISTING_BYTES)
         assert registry.store.put_if_unchanged(topics.name_of("package", "acme/plain"), yesterday, stored.version)
-        with pytest.raises(KernelInstallError, match=r"has an index of state 1, older than the lock's 2\. Somebody"):
+        with pytest.raises(StoreBehindError, match=r"its index is of state 1, older than the lock's 2\. Somebody"):
             locked(registry, project)
 
 
@@ -151,7 +151,7 @@ class TestInstall:
         registry.publish("acme/plain", "1")
         requires(project, plain="1")
         locked(registry, project)
-        publish.yank(registry.store, "acme/plain", Version(1), "wrong")
+        withdraw_release(registry.store, "acme/plain@1", "wrong")
         ((release, _is_new),) = install_locked(registry.root, str(project), True, False, [registry.url])
         assert str(release.version) == "1"
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 
 import pytest
+from support.remote.withdrawing import withdraw_release
 from support.text_files import write
 
-from opforge.packages.form.version import Version
 from opforge.packages.project import lock_file, locking
-from opforge.packages.registry import publish
 
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="reads its files with tomllib")
 
@@ -57,5 +56,5 @@ def test_it_changes_if_the_one_that_needs_it_cannot_be_used_with_it(newer, regis
 
 
 def test_one_that_was_yanked_stays_with_a_warning(newer, registry, locked):
-    publish.yank(registry.store, "acme/base", Version(1), "wrong")
-    assert locked() == ({"acme/base": "1", "acme/top": "1"}, ["warning: acme/base 1 was yanked: wrong"])
+    withdraw_release(registry.store, "acme/base@1", "wrong")
+    assert locked() == ({"acme/base": "1", "acme/top": "1"}, ["warning: acme/base 1 was withdrawn: wrong"])

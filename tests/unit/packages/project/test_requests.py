@@ -52,11 +52,11 @@ def kept():
     return [os.path.join(folder, name) for name in os.listdir(folder) if name.startswith("release-")]
 
 
-def test_a_package_takes_three(registry, requests):
+def test_a_package_takes_four(registry, requests):
     registry.publish()
     requests.clear()
     registry.install()
-    assert requests == ["topics", "statements", "blobs"]
+    assert requests == ["topics", "statements", "withdrawals", "blobs"]
 
 
 def test_with_a_lock_it_is_the_blob_alone(registry, project, requests):
@@ -67,7 +67,7 @@ def test_with_a_lock_it_is_the_blob_alone(registry, project, requests):
 def test_another_machine_fetches_the_release_too(registry, project, requests, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
     install(registry, project)
-    assert requests == ["statements", "blobs"]
+    assert requests == ["statements", "withdrawals", "blobs"]
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"3", b'"x"', b'"' + b"a" * 1000 + b'"'])

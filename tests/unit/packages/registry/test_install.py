@@ -9,24 +9,30 @@ import re
 import shutil
 
 import pytest
+from support.remote.withdrawing import withdraw_release
 from support.text_files import write
 
 import opforge
 from opforge import settings
+from opforge.cli.remote import withdraw
 from opforge.errors import (
     KernelFormatError,
     KernelIncompatibleError,
     KernelInstallError,
     KernelNotFoundError,
+    PublishError,
     SignatureError,
+    StoreBehindError,
     TrustFileError,
+    WithdrawnError,
 )
 from opforge.packages.form import version
 from opforge.packages.form.version import Version
 from opforge.packages.installed import add, releases, remove
 from opforge.packages.installed.layout import Root
 from opforge.packages.registry import index, install, selection, verification
-from opforge.remote import blobs, statements, topics
+from opforge.remote import blobs, maintenance, statements, topics
+from opforge.remote.withdrawals import LOADING
 
 
 def stored(registry, prefix):
@@ -52,6 +58,25 @@ class TestInstall:
         release_file = releases.read(registry.root, "acme/plain", Version(2, 3))
         assert (release_file.signer, release_file.source) == ("ci", registry.url)
         assert verification.problems(release_file, deep=True) == []
+
+    def test_a_version_is_shown_as_its_package_writes_it(self, registry):
+        published = registry.publish(number="1.0")
+        release = registry.install()
+        (number,) = index.read(registry.store, "acme/plain").releases
+        (listed,) = releases.matching(registry.root, "acme/plain", version.parse_range("1"))
+        assert [str(shown) for shown in (published.version, release.version, number, listed.version)] == ["1.0"] * 4
+        assert os.path.basename(registry.root.release("acme/plain", listed.version.canonical)) == "1.json"
+        with pytest.raises(PublishError, match=r"acme/plain 1 .*this version was published with other files"):
+            registry.publish(number="1", text="VALUE = 2\n")
+        subject = withdraw._subject(registry.store, "acme/plain@1.0")
+        assert subject == withdraw._subject(registry.store, "acme/plain@1") == "package:acme/plain@1"
+        withdraw_release(registry.store, "acme/plain@1", "wrong", LOADING)
+        with pytest.raises(WithdrawnError, match="the key ci has withdrawn it: wrong"):
+            registry.install(numbers="1.0")
+        (item,) = maintenance.items(registry.store)
+        assert item.label == "1.0" and "wrong" in item.withdrawn
+        remove.remove(registry.root, "acme/plain", version.parse_range("1"))
+        assert releases.versions(registry.root, "acme/plain") == []
 
     def test_the_newest_in_the_range_is_taken(self, registry):
         for number in ("1", "2.1", "2.2", "3"):
@@ -198,7 +223,7 @@ class TestRefused:
 
     def test_an_index_of_yesterday(self, registry):
         registry.publish()
-        with pytest.raises(KernelInstallError, match="has an index of state 1, older than the lock's 3"):
+        with pytest.raises(StoreBehindError, match="its index is of state 1, older than the lock's 3"):
             registry.install(at_least={"acme/plain": 3})
 
     def test_a_variant_for_another_machine(self, registry):

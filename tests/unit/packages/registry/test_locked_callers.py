@@ -14,7 +14,7 @@ from opforge.packages.installed import layout, releases
 from opforge.packages.pack.run import pack
 from opforge.packages.project import locking
 from opforge.packages.registry import publish
-from opforge.packages.sources import project
+from opforge.packages.sources import reading
 from opforge.remote.signatures import keys
 from opforge.remote.stores import open_store
 
@@ -60,7 +60,7 @@ def test_on_demand_the_locked_version_is_installed(registry, caller):
 def test_on_demand_other_files_of_the_locked_version_are_not_installed(registry, caller, monkeypatch):
     """Of another registry, which may sign the name, too."""
     folder = registry.packed(text="VALUE = 'other'\n")
-    pack(project.read(folder), folder, QUICK)
+    pack(reading.read(folder), folder, QUICK)
     (registry.scratch / "second").mkdir()
     url = f"file://{registry.scratch}/second"
     publish.publish(open_store(url), folder, keys.signer("ci"))

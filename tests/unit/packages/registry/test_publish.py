@@ -1,4 +1,4 @@
-"""Publishing: what is put in which order, what is refused, and yanking."""
+"""Publishing: what is put in which order, what is refused, and withdrawing."""
 
 from __future__ import annotations
 
@@ -6,21 +6,35 @@ import json
 import os
 
 import pytest
+from support.remote.withdrawing import take_back, withdraw_release
 from support.text_files import write
 
-from opforge.errors import KernelFormatError, PublishError, StoreError
+import opforge
+from opforge.errors import (
+    KernelFormatError,
+    KernelIncompatibleError,
+    PublishError,
+    StoreBehindError,
+    StoreError,
+    WithdrawnError,
+)
+from opforge.packages.choose import environment
 from opforge.packages.form import version
 from opforge.packages.form.version import Version
-from opforge.packages.registry import index, publish
+from opforge.packages.load import get_kernel
+from opforge.packages.registry import index, install, publish, selection
 from opforge.remote import statements, topics
+from opforge.remote.mirror import copy
 from opforge.remote.signatures import keys
+from opforge.remote.stores import open_store
+from opforge.remote.withdrawals import LOADING
 
 
 class TestPublish:
     def test_a_blob_a_release_and_an_index_are_there(self, registry):
         done = registry.publish(number="2.3")
         listed = index.read(registry.store, "acme/plain")
-        assert (done.is_new, listed.sequence, listed.releases) == (True, 1, {Version(2, 3): (done.digest, "")})
+        assert (done.is_new, listed.sequence, listed.releases) == (True, 1, {Version(2, 3): (done.digest,)})
         names = registry.files()
         assert "v1/topics/package/acme/plain.json" in names and statements.name_of(done.digest) in names
         assert len([name for name in names if name.startswith("v1/blobs/sha256/")]) == 1
@@ -47,7 +61,7 @@ class TestPublish:
 
     def test_the_same_version_with_other_files_is_refused_for_ever(self, registry):
         registry.publish(number="2.3")
-        publish.yank(registry.store, "acme/plain", Version(2, 3), "wrong")
+        withdraw_release(registry.store, "acme/plain@2.3", "wrong")
         for _attempt in range(2):
             with pytest.raises(PublishError) as error:
                 registry.publish(number="2.3", text="VALUE = 2\n")
@@ -125,22 +139,68 @@ class TestPublish:
             publish.publish(registry.store, str(tmp_path / "config"), keys.signer())
 
 
-class TestYank:
-    def test_a_yanked_release_is_not_chosen_and_an_exact_version_still_is(self, registry):
+class TestWithdrawing:
+    @pytest.fixture(autouse=True)
+    def two_releases(self, registry):
         registry.publish(number="1")
         registry.publish(number="2", text="VALUE = 2\n")
-        assert publish.yank(registry.store, "acme/plain", Version(2), "wrong for empty tensors")
+
+    def test_what_is_not_chosen_any_more_is_installed_by_its_exact_version(self, registry):
+        withdraw_release(registry.store, "acme/plain@2", "wrong for empty tensors")
         assert registry.install().version == Version(1)
         exact = registry.install(numbers="==2.0")
-        assert (exact.version, exact.yanked) == (Version(2), "wrong for empty tensors")
-        assert not publish.yank(registry.store, "acme/plain", Version(2), "wrong for empty tensors")
-        assert publish.unyank(registry.store, "acme/plain", Version(2))
+        assert (exact.version, exact.withdrawn, exact.refusal) == (Version(2), "wrong for empty tensors", "")
+        take_back(registry.store, "acme/plain@2")
         assert registry.install().version == Version(2)
 
-    def test_a_release_that_is_not_there_cannot_be_yanked(self, registry):
-        registry.publish(number="1")
-        with pytest.raises(PublishError, match=r"there is no such release\. There are: 1"):
-            publish.yank(registry.store, "acme/plain", Version(9), "x")
+    def test_what_is_not_loaded_any_more_is_not_installed_at_all(self, registry):
+        withdraw_release(registry.store, "acme/plain@2", "it leaks", LOADING)
+        assert registry.install().version == Version(1)
+        with pytest.raises(WithdrawnError, match=r"the key ci has withdrawn it: it leaks\. Use another version"):
+            registry.install(numbers="==2.0")
+
+    def test_what_was_installed_before_is_refused_once_the_list_was_read(self, registry):
+        """`get_kernel` reads no list: what one says is noted where the package is installed."""
+
+        def ask():
+            among = registry.sources()
+            selection.choose("acme/plain", version.ANY, among)
+            install.note_withdrawals(registry.root, among)
+            get_kernel.reset()
+
+        registry.install()
+        assert opforge.get_kernel("acme/plain", version="2").VALUE == 2
+        withdraw_release(registry.store, "acme/plain@2", "it leaks", LOADING)
+        ask()
+        with pytest.raises(KernelIncompatibleError, match="the key ci has withdrawn it: it leaks"):
+            opforge.get_kernel("acme/plain", version="2")
+        take_back(registry.store, "acme/plain@2")
+        ask()
+        assert opforge.get_kernel("acme/plain", version="2").VALUE == 2
+
+    def test_another_key_withdraws_nothing(self, registry):
+        keys.create("lab")
+        withdraw_release(registry.store, "acme/plain@2", "", LOADING, key="lab")
+        assert registry.install().version == Version(2)
+
+    @pytest.mark.parametrize("change", ["older", "gone"])
+    def test_a_store_that_is_behind_is_passed_over_and_an_error_if_none_is_current(self, registry, tmp_path, change):
+        (tmp_path / "mirror").mkdir()
+        mirror = open_store(f"file://{tmp_path}/mirror")
+        withdraw_release(registry.store, "acme/plain@1")
+        path = registry.path / "v1" / "withdrawals" / "ci.json"
+        older = path.read_bytes()
+        withdraw_release(registry.store, "acme/plain@2")
+        take_back(registry.store, "acme/plain@1")
+        list(copy(registry.store, mirror))
+        assert registry.install().version == Version(1)
+        path.write_bytes(older) if change == "older" else path.unlink()
+        with pytest.raises(StoreBehindError, match=r"the list of withdrawals of ci is not used: it is .*seen before"):
+            registry.install()
+        among, reasons = selection.sources([registry.url, mirror.url]), []
+        chosen = next(selection.fitting("acme/plain", version.ANY, among, environment.here, False, None, reasons))
+        assert (chosen.verified.release.version, chosen.verified.source.store.url) == (Version(1), mirror.url)
+        assert f"{registry.url}: it is passed over: the list of withdrawals of ci is not used" in reasons[0]
 
 
 class TestIndex:
@@ -150,7 +210,7 @@ class TestIndex:
         data = index.Index("acme/plain", 7, releases).listing().data()
         assert len(data) < topics.MAX_LISTING_BYTES
         parsed = index.parse(data, "acme/plain", "here")
-        assert parsed.usable(version.parse_range("3"))[0] == Version(3, 99)
+        assert parsed.within(version.parse_range("3"))[0] == Version(3, 99)
 
     @pytest.mark.parametrize(
         ("change", "text"),

@@ -19,7 +19,7 @@ from opforge.packages.load import get_kernel
 from opforge.packages.pack.run import Options, pack
 from opforge.packages.project import locking
 from opforge.packages.registry import index, install, publish, release, selection
-from opforge.packages.sources import project
+from opforge.packages.sources import reading
 from opforge.remote import statements, topics
 from opforge.remote.signatures import keys
 
@@ -29,7 +29,7 @@ def two_variants(registry):
     folder = registry.packed()
     with open(os.path.join(folder, "kernel.toml"), "a") as file:
         file.write('backends = ["cpu", "universal"]\n')
-    pack(project.read(folder), folder, Options(tried=False))
+    pack(reading.read(folder), folder, Options(tried=False))
     return folder
 
 
@@ -146,7 +146,9 @@ def test_resolving_and_publishing_ask_for_as_much_in_a_registry_of_any_size(regi
             selection.choose("acme/plain", version.ANY, registry.sources())
             counts.append((published, [*calls]))
             calls.clear()
-    assert counts[0][1] == counts[1][1] == ["get", "get"]
+    assert counts[0][1] == counts[1][1] == ["get", "get", "get"], (
+        "the index, the release, and what its signer has withdrawn"
+    )
     # The first time there is no index, so it is put as a new file.
     assert len(counts[0][0]) == len(counts[1][0]) and "list" not in counts[1][0]
 

@@ -9,21 +9,31 @@ import sys
 from datetime import datetime, timedelta, timezone
 
 import pytest
+from support.remote.withdrawing import withdraw_release
 from support.text_files import write
 
-from opforge.errors import ExtraNotInstalledError, PublishError, SignatureError
+from opforge import settings
+from opforge.errors import (
+    ExtraNotInstalledError,
+    KernelNotFoundError,
+    PublishError,
+    SignatureError,
+    StoreBehindError,
+)
+from opforge.packages.form import version
 from opforge.packages.form.version import Version
-from opforge.packages.registry import index, publish
+from opforge.packages.registry import index, selection
 from opforge.remote import topics
-from opforge.remote.signatures import keys
-from opforge.remote.tuf import FOLDER, TIMESTAMP, roots
+from opforge.remote.signatures import keys, trust
+from opforge.remote.stores import open_store
+from opforge.remote.tuf import FOLDER, TIMESTAMP, roots, target_path
 
 metadata = pytest.importorskip("opforge.remote.tuf.metadata", reason="needs pip install 'opforge[tuf]'")
 REFUSED = "its TUF metadata is refused"
 
 
 def trusted(registry):
-    return roots.read(registry.store.url)
+    return roots.of_store(registry.store)
 
 
 def snapshot_of(registry, folder):
@@ -61,14 +71,12 @@ def test_an_index_that_was_rolled_back_is_not_signed(tuf):
     tuf.publish(number="1")
     before = tuf.content(topics.name_of("package", "acme/plain"))
     tuf.publish(number="2", text="VALUE = 2\n")
-    publish.yank(tuf.store, "acme/plain", Version(1), "wrong", keys.signer("ci"))
     tuf.replace(topics.name_of("package", "acme/plain"), before)
     tuf.publish(number="3", text="VALUE = 3\n")
     (source,) = tuf.sources()
     listed = source.read_index("acme/plain")
-    reasons = {str(number): entry.withdrawn for number, entry in listed.releases.items()}
-    assert reasons == {"1": "wrong", "2": "", "3": ""}
-    assert listed.sequence == 4
+    assert [*map(str, listed.releases)] == ["1", "2", "3"]
+    assert listed.sequence == 3
 
 
 def test_what_was_published_before_there_was_metadata_is_signed_with_the_next_release(registry, key_pairs):
@@ -86,7 +94,7 @@ def test_a_publisher_does_not_extend_an_older_state(tuf, tmp_path, kind):
     tuf.publish(number="1")
     before = snapshot_of(tuf, tmp_path / "before")
     old = set(os.listdir(before / FOLDER))
-    publish.yank(tuf.store, "acme/plain", Version(1), "wrong", keys.signer("ci"))
+    tuf.publish(number="1.1", text="VALUE = 3\n")
     if kind == "timestamp":
         restore(tuf, before, TIMESTAMP)
     else:
@@ -97,12 +105,88 @@ def test_a_publisher_does_not_extend_an_older_state(tuf, tmp_path, kind):
         tuf.publish(number="2", text="VALUE = 2\n")
 
 
-def test_a_yank_is_signed_too(tuf):
-    tuf.publish(number="1")
-    tuf.publish(number="2", text="VALUE = 2\n")
-    assert publish.yank(tuf.store, "acme/plain", Version(2), "wrong", keys.signer("ci"))
-    assert str(tuf.install().version) == "1"
-    assert not publish.yank(tuf.store, "acme/plain", Version(2), "wrong", keys.signer("ci"))
+class TestAListOfWithdrawals:
+    @pytest.fixture(autouse=True)
+    def withdrawn(self, tuf, tmp_path):
+        tuf.publish(number="1")
+        tuf.publish(number="2", text="VALUE = 2\n")
+        self.before = snapshot_of(tuf, tmp_path / "before")
+        withdraw_release(tuf.store, "acme/plain@2", "wrong")
+
+    def test_it_is_signed_too(self, tuf):
+        assert str(tuf.install().version) == "1"
+
+    def test_the_one_beside_it_counts_for_nothing(self, tuf):
+        (tuf.path / "v1" / "withdrawals" / "ci.json").unlink()
+        assert str(tuf.install().version) == "1"
+
+    def test_a_state_without_it_is_refused(self, tuf):
+        assert str(tuf.install().version) == "1"
+        restore(tuf, self.before, TIMESTAMP)
+        with pytest.raises(StoreBehindError, match=rf"{REFUSED}: .*[Vv]ersion"):
+            tuf.install()
+
+    def test_what_was_withdrawn_stays_when_more_is(self, tuf):
+        """The list beside the signed one is gone, and this publisher knows none."""
+        (tuf.path / "v1" / "withdrawals" / "ci.json").unlink()
+        shutil.rmtree(os.path.join(settings.state_dir(), "withdrawals"))
+        withdraw_release(tuf.store, "acme/plain@1", "old")
+        with pytest.raises(KernelNotFoundError, match="acme/plain 2 was withdrawn: wrong"):
+            tuf.install()
+
+
+class TestAnotherUrlOfTheStore:
+    """A store is known by its root's keys: whoever trusts its root reads it by no URL without them."""
+
+    def test_a_link_is_read_with_the_root(self, tuf, tmp_path):
+        tuf.publish()
+        os.symlink(tuf.path, tmp_path / "link")
+        (source,) = selection.sources([f"file://{tmp_path}/link"])
+        assert source.tuf.root.folder == roots.by_url(tuf.url).folder
+
+    def test_a_copy_that_is_behind_is_noticed(self, tuf, tmp_path):
+        tuf.publish()
+        before = snapshot_of(tuf, tmp_path / "before")
+        tuf.publish(number="2", text="VALUE = 2\n")
+        tuf.install()
+        with pytest.raises(StoreBehindError, match=REFUSED):
+            selection.choose("acme/plain", version.ANY, selection.sources([f"file://{before}"]))
+
+    def test_a_url_that_once_led_to_the_root_is_not_read_without_it(self, tuf, tmp_path):
+        tuf.publish()
+        copy = snapshot_of(tuf, tmp_path / "copy")
+        url = f"file://{copy}"
+        assert selection.choose("acme/plain", version.ANY, selection.sources([url]))
+        shutil.rmtree(copy / FOLDER)
+        with pytest.raises(SignatureError, match=REFUSED):
+            selection.choose("acme/plain", version.ANY, selection.sources([url]))
+
+    def test_another_store_is_read_as_ever(self, tuf, tmp_path, key_pairs):
+        (tmp_path / "other").mkdir()
+        store = open_store(f"file://{tmp_path}/other")
+        key_pairs.pairs("elsewhere")
+        metadata.begin(store, key_pairs.pairs("elsewhere"), 1, key_pairs.pairs("ci"))
+        assert selection.sources([store.url])[0].tuf is None
+
+
+class TestAPolicyThatRequiresARoot:
+    @pytest.fixture(autouse=True)
+    def policy(self, registry):
+        self.change(("file:///*/registry",))
+
+    def change(self, stores):
+        trust.write(trust.read()._replace(stores_with_roots=stores))
+
+    def test_it_refuses_a_store_without_one(self, registry):
+        registry.publish()
+        with pytest.raises(SignatureError, match=r"trust\.json requires a root of it, and you trust none"):
+            registry.install()
+        self.change(("https://*",))
+        assert registry.install()
+
+    def test_it_takes_one_with_a_root(self, tuf):
+        tuf.publish()
+        assert tuf.install()
 
 
 def test_an_expired_timestamp_is_refused_until_it_is_renewed(tuf):
@@ -166,7 +250,9 @@ def test_metadata_that_another_key_signed_is_refused(tuf, key_pairs, name):
     with pytest.raises(SignatureError, match=REFUSED):
         tuf.install()
     with pytest.raises(SignatureError, match=REFUSED):
-        metadata.record(tuf.store, trusted(tuf), "package", "acme/plain", keys.signer("ci"), lambda _index: None)
+        metadata.record(
+            tuf.store, trusted(tuf), target_path("package", "acme/plain"), keys.signer("ci"), lambda _data: None
+        )
 
 
 def test_a_publisher_who_is_killed_before_the_timestamp_changes_nothing(tuf, monkeypatch):
@@ -195,7 +281,7 @@ def test_versions_that_many_killed_publishers_have_left_are_skipped(tuf):
 
 
 def test_a_publisher_who_trusts_no_root_is_refused_before_anything_is_stored(tuf):
-    shutil.rmtree(roots.folder_of(tuf.store.url))
+    shutil.rmtree(trusted(tuf).folder)
     before = tuf.files()
     with pytest.raises(PublishError, match=r"of which you trust no root.*opforge tuf trust URL FILE"):
         tuf.publish()

@@ -34,7 +34,7 @@ def copy_all(source, target, *names):
 def test_a_mirror_has_the_same_signatures_and_never_older_ones(tuf, target, monkeypatch):
     tuf.publish(number="1")
     copy_all(tuf.store, target)
-    roots.trust(target.url, roots.read(tuf.store.url))
+    roots.trust(target.url, roots.of_store(tuf.store).data)
     source = selection.sources([target.url])
     assert str(selection.choose("acme/plain", version.ANY, source).verified.release.version) == "1"
     tuf.publish(number="2", text="VALUE = 2\n")
@@ -63,7 +63,7 @@ def test_a_mirror_with_metadata_of_its_own_keeps_it(tuf, target, key_pairs):
 
 
 def test_a_registry_on_a_web_server_is_mirrored(tuf, target):
-    roots.trust(target.url, roots.read(tuf.store.url))
+    roots.trust(target.url, roots.of_store(tuf.store).data)
     with servers.http_server() as server:
         os.rmdir(server.root)
         os.symlink(tuf.path, server.root)

@@ -122,7 +122,7 @@ class TestPush:
     def test_an_empty_cache_is_published_to_a_folder_that_is_there(self, nodes):
         nodes.enter("empty")
         assert "0 entries pushed" in run(commands.group, "push", nodes.url, code=0)
-        assert os.listdir(nodes.folder / "remote" / "v1" / "revoked") == ["ci.json"]
+        assert os.listdir(nodes.folder / "remote" / "v1" / "withdrawals") == ["ci.json"]
         assert "the folder does not exist" in run(commands.group, "push", "file:///no/such/folder")
 
 

@@ -35,7 +35,8 @@ class TestCommands:
         assert self.run("remote", "verify", url) == {"checked": 1, "refused": []}
         assert self.run("mirror", url, nodes.url)["copied"][0]["statements"] == 1
         assert self.run("remote", "gc", url) == {"removed": [], "dry_run": False}
-        assert self.run("remote", "revoke", url, built_entry.key, "--key", "lab")["revoked"] == [built_entry.key]
+        withdrawn = self.run("withdraw", url, built_entry.key, "--stop-loading", "--key", "lab")["withdrawn"]
+        assert withdrawn == {f"op:{built_entry.key}": {"stops": "loading", "reason": ""}}
         assert self.run("key", "revoke", "lab")["revoked"]["revoked"]
         (refused,) = self.run("remote", "verify", url, code=1)["refused"]
         assert "the key lab was revoked" in refused["problem"]

@@ -1,4 +1,4 @@
-"""Whose offers a look-up takes: signatures, revoked keys and offers, and what was fetched before they were revoked."""
+"""Whose offers a look-up takes: signatures, revoked keys, withdrawn offers, and what was fetched before that."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import shutil
 import pytest
 from support import sample_ops
 from support.remote.nodes import reasons
+from support.remote.withdrawing import entries_of, withdraw
 
-from opforge.builders.lookup import finder
 from opforge.cache import current
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import listing
 from opforge.errors import PublishError
-from opforge.remote import fetch, revocation, statements, topics
-from opforge.remote.signatures import keys, own_lists, signing
+from opforge.remote import fetch, statements, topics, withdrawals
+from opforge.remote.signatures import keys, signing
 
 
 class TestSignatures:
@@ -74,116 +74,131 @@ class TestSignatures:
         assert nodes.fetch(builder)[0].key == entry.key
 
 
-class TestRevocation:
-    def test_a_revoked_offer_is_refused_and_what_was_fetched_is_no_longer_used(self, nodes, builder, entry):
+class TestWithdrawing:
+    def test_a_withdrawn_offer_is_refused_and_what_was_fetched_is_no_longer_used(self, nodes, builder, entry):
         assert nodes.fetch(builder)[0]
-        revocation.publish(nodes.store, keys.signer("ci"), "ci", [entry.key])
+        withdraw(nodes.store, entry.key)
         nodes.enter("other")
         match, rejected = nodes.fetch(builder, "other")
         assert match is None
-        assert "the key ci has revoked it" in reasons(rejected)
+        assert "the key ci has withdrawn it" in reasons(rejected)
         nodes.enter("node")  # which reads the list again when it next asks that remote, here for another op
-        store, request = current.current_store(), _request(builder)
-        judge = fetch._Judge(nodes.store, _remote(nodes), request, _trust(), is_fresh=True)
-        judge._list_of(_trust().keys[0])
-        assert finder.search(builder.spec(), store, False, None, []) is None or not os.listdir(
-            store.layout.fetched(entry.record["description"])
-        )
+        request = _request(builder)
+        fetch.candidates(nodes.store, _remote(nodes), request, True, [])
+        assert not os.listdir(request.store.layout.fetched(entry.record["description"]))
+
+    def test_what_is_not_chosen_any_more_stays_where_it_was_fetched(self, nodes, builder, entry):
+        assert nodes.fetch(builder)[0]
+        said = {f"op:{entry.key}": withdrawals.Withdrawal(withdrawals.CHOOSING, "slow")}
+        withdrawals.publish(nodes.store, keys.signer("ci"), "ci", said)
+        match, rejected = nodes.fetch(builder, "other")
+        assert match is None and "the key ci has withdrawn it: slow" in reasons(rejected)
+        nodes.enter("node")
+        request = _request(builder)
+        fetch.candidates(nodes.store, _remote(nodes), request, True, [])
+        assert os.listdir(request.store.layout.fetched(entry.record["description"])) == [entry.key]
+
+    def test_a_withdrawal_can_be_taken_back(self, nodes, builder, entry):
+        withdraw(nodes.store, entry.key)
+        said = {f"op:{entry.key}": withdrawals.Withdrawal(withdrawals.NOTHING)}
+        listed = withdrawals.publish(nodes.store, keys.signer("ci"), "ci", said)
+        assert listed.of(f"op:{entry.key}").stops == withdrawals.NOTHING
+        assert nodes.fetch(builder)[0].key == entry.key
 
     def test_a_list_that_is_too_old_stops_fetching(self, nodes, builder, entry, monkeypatch):
-        later = revocation.time.time() + 31 * 86400
+        later = withdrawals.time.time() + 31 * 86400
         with monkeypatch.context() as patch:
-            patch.setattr(revocation.time, "time", lambda: later)
+            patch.setattr(withdrawals.time, "time", lambda: later)
             match, rejected = nodes.fetch(builder)
         assert match is None
         assert "more than 30 days ago" in reasons(rejected)
 
     def test_a_list_from_the_future_is_refused(self, nodes, builder, entry, monkeypatch):
-        earlier = revocation.time.time() - 10 * 86400
+        earlier = withdrawals.time.time() - 10 * 86400
         with monkeypatch.context() as patch:
-            patch.setattr(revocation.time, "time", lambda: earlier)
+            patch.setattr(withdrawals.time, "time", lambda: earlier)
             match, rejected = nodes.fetch(builder)
         assert match is None
         assert "this machine's clock is behind that" in reasons(rejected)
 
     def test_without_a_list_nothing_is_fetched(self, nodes, builder, entry):
-        os.unlink(nodes.folder / "remote" / "v1" / "revoked" / "ci.json")
+        os.unlink(nodes.folder / "remote" / "v1" / "withdrawals" / "ci.json")
         match, rejected = nodes.fetch(builder)
         assert match is None
-        assert "there is no list of revoked offers of the key ci" in reasons(rejected)
+        assert "there is no list of withdrawals of the key ci" in reasons(rejected)
 
-    def test_an_older_list_does_not_take_back_what_was_revoked(self, nodes, builder, entry):
-        path = nodes.folder / "remote" / "v1" / "revoked" / "ci.json"
+    def test_an_older_list_does_not_take_back_what_was_withdrawn(self, nodes, builder, entry):
+        path = nodes.folder / "remote" / "v1" / "withdrawals" / "ci.json"
         older = path.read_bytes()
-        revocation.publish(nodes.store, keys.signer("ci"), "ci", [entry.key])
+        withdraw(nodes.store, entry.key)
         assert nodes.fetch(builder)[0] is None
         path.write_bytes(older)
-        judge = fetch._Judge(nodes.store, _remote(nodes), _request(builder), _trust(), is_fresh=True)
-        listed, problem = judge._list_of(_trust().keys[0])
-        assert listed is None and "was seen before" in problem
+        rejected = []
+        assert not fetch.candidates(nodes.store, _remote(nodes), _request(builder), True, rejected)
+        assert "was seen before" in reasons(rejected)
 
     def test_the_list_of_another_key_vouches_for_nothing(self, nodes, builder, entry):
         other = signing.new_secret("ci")
-        path = nodes.folder / "remote" / "v1" / "revoked" / "ci.json"
-        data = revocation.to_bytes(revocation.Revocations("ci", revocation.time.time()))
-        path.write_bytes(topics.frame([statements.Signed(data, (signing.sign(data, other),))]))
+        path = nodes.folder / "remote" / "v1" / "withdrawals" / "ci.json"
+        data = withdrawals.to_bytes(withdrawals.Withdrawals("ci", withdrawals.time.time()))
+        path.write_bytes(statements.Signed(data, (signing.sign(data, other),)).file())
         match, rejected = nodes.fetch(builder)
         assert match is None
         assert "is not signed by that key" in reasons(rejected)
 
     def test_a_publisher_does_not_sign_what_another_has_put_there(self, nodes, builder, entry):
         other = signing.new_secret("ci")
-        path = nodes.folder / "remote" / "v1" / "revoked" / "ci.json"
-        data = revocation.to_bytes(revocation.Revocations("ci", 0.0))
-        path.write_bytes(topics.frame([statements.Signed(data, (signing.sign(data, other),))]))
+        path = nodes.folder / "remote" / "v1" / "withdrawals" / "ci.json"
+        data = withdrawals.to_bytes(withdrawals.Withdrawals("ci", 0.0))
+        path.write_bytes(statements.Signed(data, (signing.sign(data, other),)).file())
         with pytest.raises(Exception, match="the one there is not signed by this key"):
-            revocation.publish(nodes.store, keys.signer("ci"), "ci")
+            withdraw(nodes.store)
 
     @pytest.mark.parametrize("put_back", ["older", "none"])
     def test_a_publisher_does_not_renew_an_older_list_than_it_has_signed(self, nodes, entry, put_back):
-        path = nodes.folder / "remote" / "v1" / "revoked" / "ci.json"
+        path = nodes.folder / "remote" / "v1" / "withdrawals" / "ci.json"
         older = path.read_bytes()
-        revocation.publish(nodes.store, keys.signer("ci"), "ci", [entry.key])
+        withdraw(nodes.store, entry.key)
         path.write_bytes(older) if put_back == "older" else path.unlink()
-        with pytest.raises(PublishError, match=r"and you know one of .* opforge remote revoke URL"):
+        with pytest.raises(PublishError, match=r"and you know one of .* opforge withdraw URL"):
             nodes.push(entry)
         assert not path.exists() or path.read_bytes() == older
-        listed = revocation.publish(nodes.store, keys.signer("ci"), "ci", restore=True)
-        assert listed.entries == (entry.key,)
+        listed = withdraw(nodes.store, restore=True)
+        assert entries_of(listed) == [entry.key]
         nodes.push(entry)
 
-    def test_a_folder_that_was_made_anew_gets_back_what_was_revoked(self, nodes, entry, caplog):
+    def test_a_folder_that_was_made_anew_gets_back_what_was_withdrawn(self, nodes, entry, caplog):
         other = "0" * 32 + "-" + "0" * 16
-        revocation.publish(nodes.store, keys.signer("ci"), "ci", [other])
+        withdraw(nodes.store, other)
         shutil.rmtree(nodes.folder / "remote")
         (nodes.folder / "remote").mkdir()
         with caplog.at_level(logging.WARNING, "opforge"):
             nodes.push(entry)
-        assert revocation.fetch(nodes.store, _trust().keys[0]).entries == (other,)
+        assert entries_of(withdrawals.unverified(nodes.store)["ci"]) == [other]
         assert caplog.messages == [
-            f"{nodes.url} is empty, and the key ci had revoked 1 offer in it: the list was put back."
-            " What other machines have revoked with this key since, they must revoke again."
+            f"{nodes.url} is empty, and the key ci had withdrawn 1 statement in it: the list was put back."
+            " What other machines have withdrawn with this key since, they must withdraw again."
         ]
         caplog.clear()
         nodes.push(entry)
         assert not caplog.messages
 
     def test_a_publisher_refuses_an_older_list_than_it_has_seen(self, nodes, entry, monkeypatch):
-        path = nodes.folder / "remote" / "v1" / "revoked" / "ci.json"
+        path = nodes.folder / "remote" / "v1" / "withdrawals" / "ci.json"
         older = path.read_bytes()
         with monkeypatch.context() as patch:  # another machine, with the same key
-            patch.setattr(own_lists, "note", lambda *_list: None)
-            later = revocation.time.time() + 60
-            patch.setattr(revocation.time, "time", lambda: later)
-            revocation.publish(nodes.store, keys.signer("ci"), "ci", [entry.key])
+            patch.setattr(withdrawals, "_note", lambda *_list: None)
+            later = withdrawals.time.time() + 60
+            patch.setattr(withdrawals.time, "time", lambda: later)
+            withdraw(nodes.store, entry.key)
         nodes.push(entry)
         path.write_bytes(older)
         with pytest.raises(PublishError, match="the one there was made"):
             nodes.push(entry)
 
     def test_a_config_folder_that_is_read_only_stops_no_publication(self, nodes, entry, monkeypatch):
-        monkeypatch.setattr(own_lists, "write_file", lambda *_file: (_ for _ in ()).throw(PermissionError()))
-        revocation.publish(nodes.store, keys.signer("ci"), "ci", [entry.key])
+        monkeypatch.setattr(withdrawals, "write_file", lambda *_file: (_ for _ in ()).throw(PermissionError()))
+        withdraw(nodes.store, entry.key)
         nodes.push(entry)
 
 

@@ -11,11 +11,12 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 from support.remote.nodes import reasons
+from support.remote.withdrawing import withdraw
 
 from opforge import settings
 from opforge.cache import machine_folder
-from opforge.remote import answers, revocation
-from opforge.remote.signatures import keys, seen, signing, trust
+from opforge.remote import answers, withdrawals
+from opforge.remote.signatures import seen, signing, trust
 from opforge.remote.signatures.seen import Seen
 
 URL = "https://cache.example/ops"
@@ -23,18 +24,18 @@ URL = "https://cache.example/ops"
 
 @pytest.fixture
 def older_list(nodes, builder, entry):
-    """Returns what puts a list back that revokes nothing, after this node has seen one that revokes the entry."""
-    path = nodes.folder / "remote" / "v1" / "revoked" / "ci.json"
+    """Returns what puts a list back that withdraws nothing, after this node has seen one that withdraws the entry."""
+    path = nodes.folder / "remote" / "v1" / "withdrawals" / "ci.json"
     older = path.read_bytes()
-    revocation.publish(nodes.store, keys.signer("ci"), "ci", [entry.key])
+    withdraw(nodes.store, entry.key)
     match, rejected = nodes.fetch(builder)
-    assert match is None and "the key ci has revoked it" in reasons(rejected)
+    assert match is None and "the key ci has withdrawn it" in reasons(rejected)
     return lambda: path.write_bytes(older)
 
 
 def is_refused(nodes, builder):
     match, rejected = nodes.fetch(builder)
-    return match is None and "the list of revoked offers of ci is not used: it is the one of " in reasons(rejected)
+    return match is None and "the list of withdrawals of ci is not used: it is the one of " in reasons(rejected)
 
 
 class TestNothingMakesALoadForget:
@@ -59,26 +60,27 @@ class TestNothingMakesALoadForget:
         assert is_refused(nodes, builder)
 
     def test_a_list_that_is_gone(self, nodes, builder, older_list):
-        (nodes.folder / "remote" / "v1" / "revoked" / "ci.json").unlink()
+        (nodes.folder / "remote" / "v1" / "withdrawals" / "ci.json").unlink()
         shutil.rmtree(nodes.folder / "node-caches")
         match, rejected = nodes.fetch(builder)
-        assert match is None and "there is no list of revoked offers of the key ci" in reasons(rejected)
+        assert match is None
+        assert "the list of withdrawals of ci is not used: it is gone, and the one of " in reasons(rejected)
 
     def test_the_holder_of_the_key_puts_it_right(self, nodes, builder, entry, older_list):
         older_list()
         shutil.rmtree(nodes.folder / "node-caches")
         assert is_refused(nodes, builder)
-        revocation.publish(nodes.store, keys.signer("ci"), "ci", renew_after=0, restore=True)
+        withdraw(nodes.store, renew_after=0, restore=True)
         shutil.rmtree(nodes.folder / "node-caches")
         match, rejected = nodes.fetch(builder)
-        assert match is None and "the key ci has revoked it" in reasons(rejected)
+        assert match is None and "the key ci has withdrawn it" in reasons(rejected)
 
 
 def test_two_lists_of_one_second_have_two_numbers(nodes, entry, monkeypatch):
     now = time.time()
-    monkeypatch.setattr(revocation.time, "time", lambda: now)
-    first = revocation.publish(nodes.store, keys.signer("ci"), "ci", ["0" * 32 + "-" + "0" * 16])
-    second = revocation.publish(nodes.store, keys.signer("ci"), "ci", ["1" * 32 + "-" + "1" * 16])
+    monkeypatch.setattr(withdrawals.time, "time", lambda: now)
+    first = withdraw(nodes.store, "0" * 32 + "-" + "0" * 16)
+    second = withdraw(nodes.store, "1" * 32 + "-" + "1" * 16)
     assert int(second.date) == int(first.date) + 1
 
 

@@ -115,7 +115,7 @@ def test_two_keys_of_one_name_while_one_replaces_the_other(secret):
 
 def test_the_file_reads_back(secret):
     content = trusted(secret, scopes=("op:a*", "package:b/c"), until="2027-06-30", revoked="2026-05-01")
-    written = content._replace(path=trust.read().path, revocation_days=7.0)
+    written = content._replace(path=trust.read().path, withdrawal_days=7.0)
     trust.write(written)
     assert trust.read() == written
 
@@ -143,19 +143,19 @@ HEAD = '{"format": 1,\n "keys": [\n'
         ('{"format": 1}', "line 1: the trust file has no 'keys': expected a list of keys"),
         ('{"format": 1, "keys": {}}', "line 1: 'keys' is an object: expected a list of keys"),
         (
-            '{"format": 1, "keys": [],\n"revocation_days": 0}',
-            "line 2: 'revocation_days' is 0: expected a number of days, more than 0",
+            '{"format": 1, "keys": [],\n"withdrawal_days": 0}',
+            "line 2: 'withdrawal_days' is 0: expected a number of days, more than 0",
         ),
         (
-            '{"format": 1, "keys": [], "revocation_days": "30"}',
-            "line 1: 'revocation_days' is \"30\": expected a number",
+            '{"format": 1, "keys": [], "withdrawal_days": "30"}',
+            "line 1: 'withdrawal_days' is \"30\": expected a number",
         ),
-        ('{"format": 1, "keys": [], "revocation_days": true}', "line 1: 'revocation_days' is true: expected a number"),
-        ('{"format": 1, "keys": [], "revocation_days": NaN}', "line 1: nan is no value of JSON"),
-        ('{"format": 1, "keys": [], "revocation_days": -Infinity}', "line 1: -inf is no value of JSON"),
+        ('{"format": 1, "keys": [], "withdrawal_days": true}', "line 1: 'withdrawal_days' is true: expected a number"),
+        ('{"format": 1, "keys": [], "withdrawal_days": NaN}', "line 1: nan is no value of JSON"),
+        ('{"format": 1, "keys": [], "withdrawal_days": -Infinity}', "line 1: -inf is no value of JSON"),
         (
-            '{"format": 1, "keys": [],\n\n"revocation_day": 7}',
-            "line 3: 'revocation_day' is no field of the trust file: did you mean 'revocation_days'?",
+            '{"format": 1, "keys": [],\n\n"withdrawal_day": 7}',
+            "line 3: 'withdrawal_day' is no field of the trust file: did you mean 'withdrawal_days'?",
         ),
         (HEAD + '{"key": "ci:AAAA", "for": ["op:*"]}]}', "line 3: 'key' is no public key: expected name:base64"),
         (HEAD + "4]}", "line 3: a key is 4, and no object"),

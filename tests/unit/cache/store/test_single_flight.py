@@ -12,9 +12,9 @@ from support.store.fake_op import LIBRARY, PLAN
 
 from opforge.cache import admit
 from opforge.cache.filesystem import lock
-from opforge.cache.publish import SharedFailure
 from opforge.cache.records import failures
 from opforge.cache.records.entry import Stamped
+from opforge.cache.single_flight import SharedFailure
 from opforge.cache.store import Match
 from opforge.errors import CacheDirError, CompileError
 

@@ -1,4 +1,4 @@
-"""Builds once, however many processes request the same, and keeps the result."""
+"""Builds a plan once, however many processes request it at the same time, and publishes the result."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SharedFailure(Exception):
         self.failure = failure
 
 
-def build(
+def build_once(
     store: Store,
     plan_key: str,
     description: str,

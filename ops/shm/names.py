@@ -1,0 +1,3 @@
+"""The name under which torch.distributed knows the backend."""
+
+BACKEND = "opforge_shm"

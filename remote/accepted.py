@@ -1,0 +1,170 @@
+"""Which signatures of a statement count: those of keys whose lists of withdrawals do not take it back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from opforge.errors import SignatureError, StoreBehindError, StoreError, WithdrawnError
+
+from . import answers, withdrawals
+from .remotes import Remote
+from .signatures import seen, trust
+from .stores.protocol import ObjectStore
+from .tuf import roots
+from .withdrawals import CHOOSING, LOADING, NOTHING, WHAT, Withdrawal, Withdrawals
+
+if TYPE_CHECKING:
+    from .tuf.client import Reader
+
+GONE = "Use another version, or ask the holder of the key"
+HINT = "The holder of the key renews the list with: opforge withdraw URL"
+DAMAGED = "Remove that file, and publish again"
+
+
+class Accepted(NamedTuple):
+    """A key whose signature counts, and what it has said of the statement since."""
+
+    key: str
+    withdrawal: Withdrawal = Withdrawal(NOTHING)
+
+    @property
+    def withdrawn(self) -> str:
+        """Why the statement is not chosen any more; empty if it may be."""
+        said = self.withdrawal
+        return "" if said.stops == NOTHING else said.reason or f"the key {self.key} has withdrawn it"
+
+
+class Lists:
+    """The lists of withdrawals of one store, each read once. Where this user trusts a root, TUF vouches for them."""
+
+    def __init__(self, store: ObjectStore, remote: Remote, trusted: trust.Trust, is_fresh: bool) -> None:
+        """Begins without a list; `is_fresh` uses none that was read before."""
+        self._store, self._remote, self._trust, self._is_fresh = store, remote, trusted, is_fresh
+        self._lists: dict[str, Withdrawals | None] = {}
+        self._behind: dict[str, StoreBehindError] = {}
+        self._reader: Reader | None = None
+        self._place = ""
+        self.new: list[Withdrawals] = []
+        """Those that were read from the store, and not remembered."""
+
+    @property
+    def read(self) -> list[Withdrawals]:
+        """Returns the lists that were read."""
+        return [listed for listed in self._lists.values() if listed]
+
+    def accepted(self, what: str, name: str, signers: Sequence[trust.TrustedKey], is_required: bool) -> Accepted:
+        """Returns a signer that still stands by a statement, at best one that has not withdrawn it at all.
+
+        `name` is what withdrawals call it; `is_required` says whether a recent list is. Raises SignatureError if
+        nobody stands by it, WithdrawnError if somebody did, StoreBehindError if an older list than was seen is the
+        reason, StoreError.
+        """
+        chosen, reasons, behind, is_withdrawn = list[Accepted](), list[str](), list[StoreBehindError](), False
+        for signer in signers:
+            try:
+                listed = self._list_of(signer)
+            except StoreBehindError as error:
+                behind.append(error)
+                continue
+            problem = self._problem(signer, listed) if is_required else ""
+            said = listed.of(name) if listed else Withdrawal(NOTHING)
+            is_withdrawn |= said.stops == LOADING
+            if problem or said.stops == LOADING:
+                because = f": {said.reason}" if said.reason else ""
+                reasons.append(problem or f"the key {signer.key.name} has withdrawn it{because}")
+            else:
+                chosen.append(Accepted(signer.key.name, said))
+        if chosen:
+            return min(chosen, key=lambda accepted: accepted.withdrawal.stops == CHOOSING)
+        if behind and not reasons:
+            raise StoreBehindError(what, "; ".join(error.reason for error in behind), HINT)
+        text = "; ".join([*reasons, *(error.reason for error in behind)])
+        raise WithdrawnError(what, text, GONE) if is_withdrawn else SignatureError(what, text, HINT)
+
+    def _problem(self, signer: trust.TrustedKey, listed: Withdrawals | None) -> str:
+        if listed is None:
+            return f"there is no list of withdrawals of the key {signer.key.name}"
+        return listed.age_problem(self._trust.withdrawal_days, time.time())
+
+    def _list_of(self, signer: trust.TrustedKey) -> Withdrawals | None:
+        """Returns the list of a key; None if there is none. Raises StoreBehindError, SignatureError, StoreError."""
+        name = signer.key.name
+        if name in self._behind:
+            raise self._behind[name]
+        if name not in self._lists:
+            try:
+                self._lists[name] = self._asked(signer)
+            except StoreBehindError as error:
+                self._behind[name] = error
+                raise
+        return self._lists[name]
+
+    def _asked(self, signer: trust.TrustedKey) -> Withdrawals | None:
+        remembered = answers.withdrawn(self._remote, signer)
+        is_used = remembered is not None and remembered.is_recent and not self._is_fresh
+        if remembered and is_used and not self._problem_of(signer, remembered.listed, remembered.store):
+            return remembered.listed
+        self._open()
+        listed = self._fetched(signer)
+        problem = self._problem_of(signer, listed, self._place)
+        before = remembered.listed.date if remembered and remembered.listed else 0.0
+        if not problem and before > (listed.date if listed else 0.0):  # where no state can be kept
+            problem = _older(listed, int(before))
+        if problem:
+            raise StoreBehindError(str(self._remote), f"{WHAT} of {signer.key.name} is not used: {problem}", HINT)
+        answers.note_withdrawn(self._remote, signer, answers.Noted(listed, self._place))
+        if listed is not None:
+            self.new.append(listed)
+        return listed
+
+    def _problem_of(self, signer: trust.TrustedKey, listed: Withdrawals | None, place: str) -> str:
+        """Returns why a list, or that there is none, must not be used: a newer one was seen. Keeps what is new."""
+        if listed is not None:
+            return seen.problem(place, signer.key, listed.seen, self._trust.requires_state, _shown)
+        known = seen.newest(place, signer.key).number
+        return _older(None, known) if known else ""
+
+    def _open(self) -> None:
+        """Learns what the store is known by, and how its lists are read."""
+        if not self._place:
+            root = required_root(self._store, self._remote, self._trust)
+            self._place = roots.identity(self._store, root)
+            if root is not None:
+                from .tuf import client
+
+                self._reader = client.reader(self._store, root)
+
+    def _fetched(self, signer: trust.TrustedKey) -> Withdrawals | None:
+        name = withdrawals.name_of(signer.key.name)
+        if self._reader is not None:
+            content = self._reader.content(withdrawals.path_of(signer.key.name))
+        else:
+            stored = self._store.get(name, withdrawals.MAX_BYTES)
+            content = stored.data if stored else None
+        try:
+            return None if content is None else withdrawals.verified(content, signer)
+        except ValueError as error:
+            raise StoreError(str(self._remote), f"reading {name}", str(error), DAMAGED) from error
+
+
+def required_root(store: ObjectStore, remote: Remote, trusted: trust.Trust) -> roots.Root | None:
+    """Returns the root that this user trusts of a store; None without one.
+
+    Raises SignatureError if the trust file requires one of it; TrustFileError, StoreError.
+    """
+    root = roots.of_store(store)
+    if root is None and trusted.requires_root(store.url):
+        hint = "Get its root metadata from its owner, and run: opforge tuf trust URL FILE"
+        raise SignatureError(str(remote), f"{trusted.path} requires a root of it, and you trust none", hint)
+    return root
+
+
+def _shown(number: int) -> str:
+    """Returns how messages name a list of withdrawals."""
+    return f"the one of {time.strftime(withdrawals.DATE, time.gmtime(number))}"
+
+
+def _older(listed: Withdrawals | None, known: int) -> str:
+    return f"it is {_shown(listed.seen.number) if listed else 'gone'}, and {_shown(known)} was seen before"

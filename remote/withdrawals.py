@@ -1,0 +1,324 @@
+"""Lists of withdrawals: each key has one in a store, signed by that key, of what it takes back, of every kind.
+
+    v1/withdrawals/NAME.json     NAME is the key's: the list, a line feed, and a list of signatures
+
+    {"date":DATE,"format":1,"key":"ci","kind":"withdrawals","withdrawn":{
+      "package:acme/relu@2.3":{"date":DATE,"reason":"wrong for empty tensors","stops":"choosing"}}}
+
+Withdrawing has two strengths. What is not *chosen* any more stays in use where it is; what is not *loaded* any more is
+refused everywhere. What is taken back stays in the list, so that an older list never passes for the newest. Another key
+cannot withdraw what a key has signed, and cannot vouch that nothing was withdrawn.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from types import MappingProxyType
+from typing import NamedTuple
+
+from opforge import formats, settings
+from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_file, write_file
+from opforge.cache.keys import bytes_digest, canonical, key_of, strict
+from opforge.errors import PublishError, StoreError
+from opforge.errors.base import damage, printable
+
+from . import statements, topics
+from .signatures.keys import Signer
+from .signatures.seen import Seen
+from .signatures.signing import is_signed
+from .signatures.trust import TrustedKey
+from .statements import Signed
+from .stores.protocol import ObjectStore
+from .tuf import changes, roots
+
+FOLDER = "v1/withdrawals/"
+CHOOSING, LOADING, NOTHING = "choosing", "loading", "nothing"
+"""What a withdrawal stops; "nothing" after it was taken back."""
+STRENGTHS = (CHOOSING, LOADING, NOTHING)
+MAX_BYTES, MAX_REASON, MAX_NAME = 8 << 20, 500, 400
+DATE = "%Y-%m-%dT%H:%M:%SZ"
+RENEW_SECONDS = 24 * 3600.0
+"""How old a list is before a publication renews it."""
+FUTURE_SECONDS = 24 * 3600.0
+"""How far ahead the date of a list may be: clocks differ."""
+WHAT = "the list of withdrawals"
+PUT_BACK = (
+    "%s is empty, and the key %s had withdrawn %d statement%s in it: the list was put back."
+    " What other machines have withdrawn with this key since, they must withdraw again."
+)
+log = logging.getLogger("opforge")
+
+
+class Withdrawal(NamedTuple):
+    """What a key has said of one of its statements last."""
+
+    stops: str
+    """CHOOSING, LOADING or NOTHING."""
+    reason: str = ""
+    date: float = 0.0
+    """When that was said; seconds since the epoch."""
+
+
+class Withdrawals(NamedTuple):
+    """The list of a key. Statements are named by their kind and by `Kind.title`: op:ENTRY, package:acme/relu@2.3."""
+
+    key: str
+    """The key's name."""
+    date: float
+    """When the list was made; seconds since the epoch. Each change gives it a later one."""
+    withdrawn: Mapping[str, Withdrawal] = MappingProxyType({})
+    digest: str = ""
+    """Of the signed bytes; empty for a list that was not read."""
+
+    @property
+    def seen(self) -> Seen:
+        """What is kept of it by those who have seen it."""
+        return Seen(int(self.date), self.digest)
+
+    def of(self, name: str) -> Withdrawal:
+        """Returns what was said of a statement."""
+        return self.withdrawn.get(name, Withdrawal(NOTHING))
+
+    def lacks(self, other: Withdrawals) -> bool:
+        """Returns whether it does not know all that another list of the key says."""
+        mine = self.withdrawn
+        return any(name not in mine or mine[name].date < said.date for name, said in other.withdrawn.items())
+
+    def merged(self, other: Withdrawals) -> Withdrawals:
+        """Returns the list with all that either says, the later of two."""
+        both = {**self.withdrawn}
+        both |= {name: said for name, said in other.withdrawn.items() if self.of(name).date <= said.date}
+        return self._replace(withdrawn=both, date=max(self.date, other.date))
+
+    def age_problem(self, days: float, now: float) -> str:
+        """Returns why the list cannot be relied on now, or an empty text."""
+        day = _day(self.date)
+        if now - self.date > days * 24 * 3600:
+            return f"{WHAT} of {self.key} was made {day}, more than {days:g} days ago"
+        if self.date - now > FUTURE_SECONDS:
+            return f"{WHAT} of {self.key} was made {day}, and this machine's clock is behind that"
+        return ""
+
+
+def name_of(key: str) -> str:
+    """Returns the name of a key's list in a store."""
+    return f"{FOLDER}{key}.json"
+
+
+def path_of(key: str) -> str:
+    """Returns the path of a key's list among the targets of TUF."""
+    return f"withdrawals/{key}.json"
+
+
+def _day(date: float) -> str:
+    return time.strftime(DATE, time.gmtime(date))
+
+
+def to_bytes(listed: Withdrawals) -> bytes:
+    """Returns the canonical bytes of a list, which are signed. Raises ValueError if they would not be read again."""
+    for said in listed.withdrawn.values():
+        check_reason(said.reason)
+    withdrawn = {name: {**said._asdict(), "date": _day(said.date)} for name, said in listed.withdrawn.items()}
+    value = {"kind": "withdrawals", "format": formats.WITHDRAWALS, "key": listed.key, "date": _day(listed.date)}
+    data = canonical({**value, "withdrawn": withdrawn})
+    if len(data) > MAX_BYTES // 2:
+        raise ValueError(f"{WHAT} would have {len(data)} bytes, more than {MAX_BYTES // 2}")
+    return data
+
+
+def check_reason(reason: str) -> None:
+    """Raises ValueError for a reason that cannot be shown in a line."""
+    if len(reason) > MAX_REASON or not reason.isprintable():
+        raise ValueError(f"the reason is {ascii(reason)[:60]}: expected one line of at most {MAX_REASON} characters")
+
+
+def parse(data: bytes) -> Withdrawals:
+    """Returns a list by its bytes, whose signature was verified before. Raises ValueError."""
+    try:
+        value = strict(data)
+        if value["kind"] != "withdrawals" or value["format"] != formats.WITHDRAWALS:
+            what = f"'kind' is {ascii(value['kind'])[:40]} and 'format' {ascii(value['format'])[:40]}"
+            raise ValueError(f"{what}, expected 'withdrawals' and {formats.WITHDRAWALS}")
+        if unknown := sorted(value.keys() - {"kind", "format", "key", "date", "withdrawn"}):
+            raise ValueError(f"its field {ascii(unknown[0])[:60]} is unknown in format {formats.WITHDRAWALS}")
+        withdrawn = {name: _said(name, said) for name, said in value["withdrawn"].items()}
+        return Withdrawals(str(value["key"]), _date(value["date"]), withdrawn, bytes_digest(data))
+    except UNREADABLE as error:
+        raise ValueError(f"{WHAT} is damaged: {damage(error)}") from error
+
+
+def _said(name: str, value: Mapping[str, str]) -> Withdrawal:
+    if value.keys() != {*Withdrawal._fields} or value["stops"] not in STRENGTHS or len(name) > MAX_NAME:
+        raise ValueError(f"what it says of {ascii(name)[:80]} is {ascii(value)[:100]}")
+    return Withdrawal(value["stops"], printable(str(value["reason"])[:MAX_REASON]), _date(value["date"]))
+
+
+def _date(text: str) -> float:
+    # Not strptime, whose import takes longer than all of this.
+    date = datetime.fromisoformat(text.removesuffix("Z")).replace(tzinfo=timezone.utc).timestamp()
+    if _day(date) != text:
+        raise ValueError(f"'date' is {text!a}, expected one such as 2026-11-30T12:00:00Z")
+    return date
+
+
+def signed(content: bytes) -> Signed:
+    """Returns the signed bytes in the file of a list. Nothing of them is parsed. Raises ValueError."""
+    data, _newline, rest = content.partition(b"\n")
+    try:
+        return Signed(data, statements.read_signatures(json.loads(rest)))
+    except UNREADABLE as error:
+        raise ValueError(f"{WHAT} is damaged: {damage(error)}") from error
+
+
+def verified(content: bytes, trusted: TrustedKey) -> Withdrawals:
+    """Returns the list of a key in a file. Raises ValueError if it is not signed by that key, or damaged."""
+    item = signed(content)
+    if any(is_signed(item.data, signature, trusted.key) for signature in item.signatures):
+        listed = parse(item.data)
+        if listed.key == trusted.key.name:
+            return listed
+    raise ValueError(f"{WHAT} of {trusted.key.name} is not signed by that key")
+
+
+def unverified(store: ObjectStore) -> dict[str, Withdrawals]:
+    """Returns the lists of a store by their keys, for listings: nothing is verified, and what is damaged left out."""
+    lists = {}
+    for file in store.list(FOLDER):
+        stored = store.get(file.name, MAX_BYTES)
+        try:
+            listed = parse(signed(stored.data).data) if stored else None
+        except ValueError:
+            continue
+        if listed is not None and file.name == name_of(listed.key):
+            lists[listed.key] = listed
+    return lists
+
+
+def publish(
+    store: ObjectStore,
+    signer: Signer,
+    key: str,
+    said: Mapping[str, Withdrawal] = MappingProxyType({}),
+    renew_after: float = RENEW_SECONDS,
+    restore: bool = False,
+) -> Withdrawals:
+    """Adds to a key's list in a store and gives it today's date; returns it. Where a root is trusted TUF signs it too.
+
+    A list that says all of it and is newer than `renew_after` seconds is left as it is. The store may hand out an
+    older list than this user's key has signed: it is refused, as today's date would make it pass for the newest; with
+    `restore`, and in a store that is empty, what the newer one says is put back.
+
+    Raises PublishError, StoreError, SignatureError, ValueError if the list there is damaged.
+    """
+    root = roots.of_store(store)
+    place = roots.identity(store, root)
+    newest = _known(key, place)
+    for _attempt in topics.attempts():
+        stored = store.get(name_of(key), MAX_BYTES)
+        before = _own(store, signer, stored.data) if stored else Withdrawals(key, 0.0)
+        if before.date < newest.date or before.lacks(newest):
+            if not restore and not (stored is None and _is_empty(store)):
+                raise _older(store, before, newest)
+            if not restore and newest.withdrawn:
+                count = len(newest.withdrawn)
+                log.warning(PUT_BACK, store.url, key, count, "" if count == 1 else "s")
+        _note(before, place)
+        is_known = all(before.of(name)[:2] == one[:2] for name, one in said.items()) and not before.lacks(newest)
+        if is_known and time.time() - before.date < renew_after:
+            return before
+        made = _made(before.merged(newest), said)
+        if changes.is_covered(store, root):  # first: the list beside it says that all is done
+            made = _record(store, root, made, said, signer)
+        content = file_of(made, signer)
+        if (
+            store.put_if_unchanged(name_of(key), content, stored.version)
+            if stored
+            else store.put_if_absent(name_of(key), content)
+        ):
+            _note(made, place)
+            return made
+    raise PublishError(WHAT, store.url, "others kept changing it", "Try again")
+
+
+def _made(before: Withdrawals, said: Mapping[str, Withdrawal]) -> Withdrawals:
+    """Returns a list of today that says more. Two must not have one date: readers tell the newer one by it."""
+    date = max(float(int(time.time())), before.date + 1)
+    new = {name: one._replace(date=date) for name, one in said.items() if before.of(name)[:2] != one[:2]}
+    return before._replace(date=date, withdrawn={**before.withdrawn, **new}, digest="")
+
+
+def file_of(listed: Withdrawals, signer: Signer) -> bytes:
+    """Returns the content of a list's file. Raises ValueError if it would not be read again."""
+    data = to_bytes(listed)
+    return Signed(data, (signer(data),)).file()
+
+
+def _record(
+    store: ObjectStore, root: roots.Root | None, made: Withdrawals, said: Mapping[str, Withdrawal], signer: Signer
+) -> Withdrawals:
+    """Makes TUF's keys sign a list; returns it, with what the one that they have signed says."""
+    written = [made]
+
+    def change(there: bytes | None) -> bytes:
+        before = Withdrawals(made.key, 0.0) if there is None else _own(store, signer, there)
+        written[:] = [_made(before, said).merged(made)]
+        return file_of(written[0], signer)
+
+    changes.record(store, root, path_of(made.key), signer, change)
+    return written[0]
+
+
+def _is_empty(store: ObjectStore) -> bool:
+    """Returns whether a store holds no statement: its folder was made anew. One that cannot list is not known to be."""
+    try:
+        return next(iter(store.list(topics.FOLDER)), None) is None
+    except StoreError:
+        return False
+
+
+def _older(store: ObjectStore, before: Withdrawals, newest: Withdrawals) -> PublishError:
+    """Returns the error for a list that is older than what this user knows of it."""
+    there = f"the one there was made {_day(before.date)}" if before.date else "there is none"
+    hint = "Who controls the store may hide what you have withdrawn. To put it back: opforge withdraw URL"
+    return PublishError(WHAT, store.url, f"{there}, and you know one of {_day(newest.date)}", hint)
+
+
+def _own(store: ObjectStore, signer: Signer, content: bytes) -> Withdrawals:
+    """Returns the list in a file, if it is signed by the signer's key: its signatures are deterministic.
+
+    Raises PublishError: to sign what another has put there could take back what was withdrawn. ValueError.
+    """
+    item = signed(content)
+    if len(item.signatures) == 1 and signer(item.data) == item.signatures[0]:
+        return parse(item.data)
+    hint = "Another key has its name, or the store was tampered with: remove the list, and withdraw again"
+    raise PublishError(WHAT, store.url, "the one there is not signed by this key", hint)
+
+
+def _path(key: str, place: str) -> str:
+    """Returns the file with the newest list of a key in a store that this user has signed or seen: no cache."""
+    return os.path.join(settings.state_dir(), "withdrawals", f"{key}-{key_of([place])[:16]}.json")
+
+
+def _known(key: str, place: str) -> Withdrawals:
+    try:
+        return parse(read_file(_path(key, place), MAX_BYTES))
+    except (OSError, ValueError):
+        return Withdrawals(key, 0.0)
+
+
+def _note(listed: Withdrawals, place: str) -> None:
+    """Keeps a list that was signed or seen, unless a newer one is known. A folder that is read-only keeps nothing."""
+    path, before = _path(listed.key, place), _known(listed.key, place)
+    if not listed.date or before.date >= listed.date:
+        return
+    try:
+        make_folder(os.path.dirname(path))
+        write_file(path, to_bytes(listed))
+    except OSError:
+        return  # in CI, where the key is a variable and nothing is kept between two jobs

@@ -1,0 +1,25 @@
+"""Builds of loads that are observed: they are published as always."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from opforge.observer import library, reader
+from opforge.observer.build import ObservedBuild
+
+
+def observed(execute: Callable[..., Any], on_build: Callable[[ObservedBuild], None]) -> Callable[..., Any]:
+    """Returns `executor.execute`, for builds that are observed: `on_build` gets each of them."""
+
+    def run(job: Any, folder: str, disk: Any) -> Any:
+        notes = os.path.join(folder, "notes")
+        os.mkdir(notes, 0o700)
+        with library.observing(library.library(job.layout), notes):
+            result = execute(job, folder, disk)
+        observation = reader.read_notes(notes)
+        on_build(ObservedBuild(job, result.inputs, folder, observation.steps(), tuple(observation.gaps())))
+        return result
+
+    return run
