@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, NamedTuple
 
 from opforge.errors import AcceleratorUnavailableError, UnknownAcceleratorError
 
@@ -37,6 +37,16 @@ _ACCELERATOR_OF_DEVICE = {"hip": "cuda"}
 """The accelerator's name for a target's device, if the two differ."""
 
 
+class Attempt(NamedTuple):
+    """An attempt to use an accelerator: the accelerator, or why it cannot be used."""
+
+    accelerator: Accelerator | None
+    reason: str = ""
+    """Empty if there is an accelerator."""
+    error: BaseException | None = None
+    """What was raised, if anything was."""
+
+
 def external() -> list[EntryPoint]:
     """Returns the accelerators that other packages add, sorted by name."""
     return sorted(entry_points(GROUP), key=lambda point: (point.name, point.value, point.source))
@@ -64,10 +74,10 @@ def make_accelerator(name: str, requested_by: str) -> Accelerator:
         AcceleratorUnavailableError: The package that adds it is broken.
     """
     point = find(name, requested_by)
-    accelerator, reason, error = make(point)
-    if accelerator is None:
-        raise AcceleratorUnavailableError(point.name, reason, requested_by) from error
-    return accelerator
+    attempt = make(point)
+    if attempt.accelerator is None:
+        raise AcceleratorUnavailableError(point.name, attempt.reason, requested_by) from attempt.error
+    return attempt.accelerator
 
 
 def accelerator_name(device: str) -> str:
@@ -83,50 +93,46 @@ def accelerator_named(device: str) -> Accelerator:
     return make_accelerator(accelerator_name(device), "the target")
 
 
-def make_if_available(point: EntryPoint) -> tuple[Accelerator | None, str, BaseException | None]:
-    """Makes the accelerator and probes its device.
-
-    Returns (accelerator, "", None), or (None, reason, error) if it cannot be used; `error` is what was raised, if
-    anything was. Nothing is raised here: another package's code may raise anything.
-    """
-    accelerator, reason, error = make(point)
-    return probed(accelerator, point) if accelerator is not None else (None, reason, error)
+def make_if_available(point: EntryPoint) -> Attempt:
+    """Makes the accelerator and probes its device. Nothing is raised: another package's code may raise anything."""
+    attempt = make(point)
+    return attempt if attempt.accelerator is None else probed(attempt.accelerator, point)
 
 
-def probed(accelerator: Accelerator, point: EntryPoint) -> tuple[Accelerator | None, str, BaseException | None]:
-    """Probes the device of an accelerator that was made; returns the same as `make_if_available`."""
+def probed(accelerator: Accelerator, point: EntryPoint) -> Attempt:
+    """Probes the device of an accelerator that was made. Nothing is raised."""
     try:
         if accelerator.is_available():
-            return accelerator, "", None
+            return Attempt(accelerator)
         reason = accelerator.unavailable_reason()
         no_reason = f"is_available() of {point.value} of {point.source} returns False and unavailable_reason() nothing"
-        return None, reason or no_reason, None
+        return Attempt(None, reason or no_reason)
     except Exception as raised:
-        return None, _failure(point, raised), raised
+        return Attempt(None, _failure(point, raised), raised)
 
 
-def make(point: EntryPoint) -> tuple[Accelerator | None, str, BaseException | None]:
-    """Makes the accelerator without probing its device; returns the same as `make_if_available`."""
+def make(point: EntryPoint) -> Attempt:
+    """Makes the accelerator without probing its device. Nothing is raised."""
     if BUILT_IN.get(point.name, point.value) != point.value:
-        return None, f"the name {point.name!r} is opforge's own: {point.source} must choose another", None
+        return Attempt(None, f"the name {point.name!r} is opforge's own: {point.source} must choose another")
     module, colon, attribute = point.value.partition("[")[0].strip().partition(":")
     if not colon:
-        return None, f"{point.value!r} of {point.source} names no class: it must be 'module:Class'", None
+        return Attempt(None, f"{point.value!r} of {point.source} names no class: it must be 'module:Class'")
     try:
         factory = getattr(importlib.import_module(module), attribute)
         version = _stated_version(factory)
         if version != INTERFACE_VERSION:
             has = "states no interface_version" if version is None else f"has interface_version {version}"
-            return None, f"{point.value} of {point.source} {has}: this opforge needs {INTERFACE_VERSION}", None
+            return Attempt(None, f"{point.value} of {point.source} {has}: this opforge needs {INTERFACE_VERSION}")
         accelerator = factory()
     except (Exception, SystemExit) as raised:  # a package may call sys.exit() when it is imported
-        return None, _failure(point, raised), raised
+        return Attempt(None, _failure(point, raised), raised)
     if not isinstance(accelerator, Accelerator):
-        return None, f"{point.value} of {point.source} is not a subclass of opforge.accelerator.Accelerator", None
+        return Attempt(None, f"{point.value} of {point.source} is not a subclass of opforge.accelerator.Accelerator")
     own_name = getattr(accelerator, "name", None)
     if own_name != point.name:
-        return None, f"{point.value} of {point.source} has the name {own_name!r}: its entry point needs the same", None
-    return accelerator, "", None
+        return Attempt(None, f"{point.value} of {point.source} has the name {own_name!r}: its entry point needs the same")
+    return Attempt(accelerator)
 
 
 def _stated_version(factory: Any) -> object:

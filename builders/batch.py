@@ -21,7 +21,7 @@ from .resources import exhausted_resource
 from .run import jobserver, timeline
 from .spec.build_plan import BuildPlan
 from .toolchains import find_toolchain
-from .waiting.build_notices import weights as weights
+from .waiting.expected_time import weights as weights
 
 if TYPE_CHECKING:
     from opforge.accelerator import Accelerator

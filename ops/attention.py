@@ -1,5 +1,7 @@
 """The attention core as a torch op with gradients, `opforge_attention::attention`, over the libraries of its builders.
 
+Tensors of the host are computed by C++, those of other devices by the Triton kernels of opforge.ops.triton.attention.
+
 It is what the front ends call: Evoformer attention and sparse attention. torch.compile traces it as one op.
 """
 
@@ -64,6 +66,11 @@ def attention(
     return result
 
 
+def on_host(tensor: Tensor) -> bool:
+    """Returns whether the host's kernels run: other devices have those of opforge.ops.triton."""
+    return tensor.device.type in ("cpu", "meta")
+
+
 def _calls(has_blocks: bool) -> tuple[Any, Any]:
     """Returns the functions of the library, forward and backward: with lists of blocks or without."""
     op = host_op("SparseAttnBuilder" if has_blocks else "EvoformerAttnBuilder")
@@ -98,6 +105,11 @@ def _forward(
     scale: float,
     causal: bool,
 ) -> tuple[Tensor, Tensor]:
+    if not on_host(q):
+        from .triton import attention as device
+
+        options = device.Options(biases, offsets, columns, block, multiplied, scale, causal)
+        return device.forward(q, k, v, options)
     forward, _ = _calls(offsets is not None)
     out, log_sums = _fake(q)
     lists = () if offsets is None else (offsets, columns, block)
@@ -107,6 +119,9 @@ def _forward(
 
 
 def _fake(q: Tensor, *_others: Any) -> tuple[Tensor, Tensor]:
+    if not on_host(q):
+        sums = [*q.shape[:2], q.shape[3], q.shape[2]] if q.dim() == 5 else [0]
+        return q.new_empty(q.shape), q.new_empty(sums, dtype=torch.float32)
     # Twice the queries: behind the logarithms is what float32 cannot hold of them.
     sums = [*q.shape[:2], q.shape[3], 2 * q.shape[2]] if q.dim() == 5 else [0]
     # q's order of dimensions: a transposed q has a result that is transposed back for nothing.
@@ -129,6 +144,12 @@ def _backward(
     scale: float,
     causal: bool,
 ) -> list[Tensor]:
+    if not on_host(q):
+        from .triton import attention as device
+
+        options = device.Options(biases, offsets, columns, block, multiplied, scale, causal)
+        results = device.backward(dout, q, k, v, out, log_sums, bias_needs, options)
+        return results[:3] + [total.to(q.dtype) for total in results[3:]]
     _, backward = _calls(offsets is not None)
     lists = () if offsets is None else (offsets, columns, block)
     gradients = [torch.empty_like(tensor) for tensor in _dense((q, k, v))]
@@ -156,7 +177,8 @@ def _fake_backward(
     bias_needs: list[bool],
     *_options: Any,
 ) -> list[Tensor]:
-    gradients = [torch.empty_like(tensor) for tensor in _dense((q, k, v))]
+    layout = torch.preserve_format if on_host(q) else torch.contiguous_format
+    gradients = [torch.empty_like(tensor, memory_format=layout) for tensor in _dense((q, k, v))]
     sums = _sums([bias.contiguous() for bias in biases], bias_needs)
     return gradients + [total.to(bias.dtype) for total, bias in zip(sums, biases, strict=True)]
 

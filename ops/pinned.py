@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor, dtype
 
 
-class Memory(NamedTuple):
+class LockedMemory(NamedTuple):
     """Locked memory of a tensor's storage."""
 
     number: int
@@ -34,9 +34,9 @@ class User(Protocol):
         """Lets go of memory, which is freed next."""
 
 
-NOT_LOCKED = Memory(0, 0, 0)
+NOT_LOCKED = LockedMemory(0, 0, 0)
 _numbers = itertools.count(1)
-_locked: dict[int, Memory] = {}
+_locked: dict[int, LockedMemory] = {}
 """What is locked, by address."""
 _users: weakref.WeakSet[User] = weakref.WeakSet()
 _kept: dict[int, list[mmap.mmap]] = {}
@@ -80,7 +80,7 @@ def new(op: Any, elements: int, kind: dtype) -> Tensor:
     view = memoryview(memory)  # the storage holds it, so that its end is the end of the last tensor
     tensor = torch.frombuffer(view, dtype=kind, count=max(1, elements))
     address = tensor.data_ptr()
-    locked = Memory(number, address, size)
+    locked = LockedMemory(number, address, size)
     weakref.finalize(view, _ended, op, locked, memory).atexit = False
     if not is_new:
         tensor.zero_()
@@ -119,7 +119,7 @@ def free(op: Any, address: int) -> bool:
     return True
 
 
-def memory_of(tensor: Tensor) -> Memory:
+def memory_of(tensor: Tensor) -> LockedMemory:
     """Returns the memory of the account that a CPU tensor is a part of, or `NOT_LOCKED`."""
     return _locked.get(tensor.untyped_storage().data_ptr(), NOT_LOCKED)
 
@@ -148,7 +148,7 @@ def locked_bytes() -> int:
         return sum(memory.size for memory in _locked.values())
 
 
-def _ended(op: Any, locked: Memory, memory: mmap.mmap) -> None:
+def _ended(op: Any, locked: LockedMemory, memory: mmap.mmap) -> None:
     """Unlocks memory that no tensor has any more, and keeps it if it is small."""
     free(op, locked.address)
     size = len(memory)

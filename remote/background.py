@@ -103,7 +103,7 @@ def wait(seconds: float = EXIT_SECONDS) -> None:
     """Waits until this process has published what it built, at most so long. Logs a warning if that is too short."""
     worker = _worker
     if worker is not None and worker.pid == os.getpid() and not worker.wait(seconds):
-        log.warning("This process ends before all that it built was published: opforge remote push publishes the rest")
+        log.warning("This process ends before all that it built was published: opforge publish publishes the rest")
 
 
 def _wait_at_exit() -> None:

@@ -25,7 +25,7 @@ from opforge.events import emit
 
 from . import answers, blobs, fetched_entries, op_statements, topics
 from .accepted import Lists
-from .op_statements import Offer, OpKind
+from .op_statements import OpKind, OpOffer
 from .remotes import Remote
 from .signatures import trust
 from .statements import Signed, UnreadableStatement
@@ -41,10 +41,10 @@ MAX_SECONDS = 60.0
 NOTHING = "it offers nothing for this description"
 
 
-class Candidate(NamedTuple):
+class FetchCandidate(NamedTuple):
     """An offer that can be used here."""
 
-    offer: Offer
+    offer: OpOffer
     item: Signed
     signer: str
     """The name of the key that was accepted; empty for an unsigned remote."""
@@ -53,7 +53,7 @@ class Candidate(NamedTuple):
 
 def candidates(
     store: ObjectStore, remote: Remote, request: Request, is_fresh: bool, rejected: list[Rejected]
-) -> list[Candidate]:
+) -> list[FetchCandidate]:
     """Returns the offers of a remote that can be used for a request, the best first. Fetches no blob.
 
     `is_fresh` reads the lists of withdrawals again. `rejected` gets every other offer, with the reason. Raises
@@ -71,7 +71,7 @@ def candidates(
     trusted = trust.Trust("") if remote.is_unsigned else trust.read()
     lists = Lists(store, remote, trusted, is_fresh)
     judge = _Judge(remote, request, trusted, lists)
-    usable, refused = list[Candidate](), list[SignatureError]()
+    usable, refused = list[FetchCandidate](), list[SignatureError]()
     for number, item in enumerate(items):
         where = f"{remote}, offer {number + 1}"
         try:
@@ -111,7 +111,7 @@ class _Judge:
         self._trust, self._lists = trusted, lists
         self._observed = Observation(request.root_paths, request.store.disk)
 
-    def candidate(self, item: Signed, where: str) -> Candidate:
+    def candidate(self, item: Signed, where: str) -> FetchCandidate:
         """Returns an offer that can be used. Raises SignatureError, _Unfit, StoreError."""
         what = f"{self._request.op}: an offer of {self._remote}"
         signers = [] if self._remote.is_unsigned else self._trust.signers(what, item.data, item.signatures)
@@ -125,13 +125,13 @@ class _Judge:
             signers = trust.allowed(signers, f"op:{self._request.op}", what)
         rank = self._rank(offer)
         if not signers:
-            return Candidate(offer, item, "", rank)
+            return FetchCandidate(offer, item, "", rank)
         accepted = self._lists.accepted(what, f"op:{offer.entry}", signers, OpKind.needs_withdrawals)
         if accepted.withdrawn:
             raise _Unfit(f"the key {accepted.key} has withdrawn it: {accepted.withdrawn}")
-        return Candidate(offer, item, accepted.key, rank)
+        return FetchCandidate(offer, item, accepted.key, rank)
 
-    def _rank(self, offer: Offer) -> int:
+    def _rank(self, offer: OpOffer) -> int:
         """Returns the rank of an offer. Raises _Unfit if it does not fit this machine and these files."""
         try:
             problem, rank = self._request.judge(offer.record)
@@ -162,7 +162,7 @@ def fetch_from(remote: Remote, request: Request, is_fresh: bool, rejected: list[
             reasons.append(Rejected(f"{remote}, {candidate.offer.entry}", problem))
             problems.append(problem)
             if time.perf_counter() - began > MAX_SECONDS:
-                hint = "Check the network, and the store with: opforge remote verify URL"
+                hint = "Check the network, and the store with: opforge verify URL"
                 raise StoreError(str(remote), "fetching", f"no offer was usable within {MAX_SECONDS:.0f} s", hint)
         answers.note_miss(remote, request, reasons[-1].reason if reasons else NOTHING)
         return False
@@ -172,7 +172,7 @@ def fetch_from(remote: Remote, request: Request, is_fresh: bool, rejected: list[
             log.warning("%s: what %s offers cannot be used: %s", request.op, remote, _counted(problems))
 
 
-def _take(store: ObjectStore, remote: Remote, request: Request, candidate: Candidate) -> str:
+def _take(store: ObjectStore, remote: Remote, request: Request, candidate: FetchCandidate) -> str:
     """Fetches and admits what a candidate offers; returns why it cannot be used, or "". Raises StoreError."""
     offer, layout = candidate.offer, request.store.layout
     folder = staging.new_folder(layout, request.description)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from .statements import Signed, Statement, UnreadableStatement
 from .stores.protocol import Listed, ObjectStore
 from .topics import Listing, Topic
 from .tuf import files as tuf_files
-from .withdrawals import CHOOSING, NOTHING, Withdrawal, Withdrawals
+from .withdrawals import CHOOSING, NOTHING, Unverified, Withdrawal
 
 BLOBS, CLAIMS = "v1/blobs/", "v1/claims/"
 MAX_STATEMENT_BYTES = statements.MAX_BYTES + (64 << 10)
@@ -77,15 +77,25 @@ def of_topic(store: ObjectStore, topic: Topic) -> Iterator[Placed]:
             yield Placed(label, Signed(b""), str(error))
 
 
-def items(store: ObjectStore) -> Iterator[Item]:
-    """Yields every statement of a store. Signatures are not verified. Raises StoreError."""
-    lists = withdrawals.unverified(store)
-    for topic in topics.in_store(store):
+def items(store: ObjectStore, kind: str = "") -> Iterator[Item]:
+    """Yields every statement of a store, or those of a kind. Signatures are not verified. Raises StoreError."""
+    lists = withdrawals.Unverified(store)
+    for topic in topics.in_store(store, kind):
         for placed in of_topic(store, topic):
             yield _item(topic, placed, lists)
 
 
-def _item(topic: Topic, placed: Placed, lists: Mapping[str, Withdrawals]) -> Item:
+def of_name(store: ObjectStore, kind: str, topic: str) -> Iterator[Item]:
+    """Yields the statements of one topic, as `items` does. The store need not be able to list what it holds."""
+    name, lists = topics.name_of(kind, topic), withdrawals.Unverified(store)
+    stored = store.get(name, topics.MAX_LISTING_BYTES)
+    if stored is not None:
+        read = topics.read(stored.data, kind, topic, Listed(name, len(stored.data), 0.0))
+        for placed in of_topic(store, read):
+            yield _item(read, placed, lists)
+
+
+def _item(topic: Topic, placed: Placed, lists: Unverified) -> Item:
     signers = tuple(signature.name for signature in placed.signed.signatures)
     item = Item(topic.kind, topic.topic, "", placed.label, "", 0, signers, topic.file.modified, problem=placed.problem)
     if placed.problem:
@@ -99,7 +109,7 @@ def _item(topic: Topic, placed: Placed, lists: Mapping[str, Withdrawals]) -> Ite
         stated = statements.parse_as(placed.signed.data, topic.kind, topic.topic)
         shown = kind.shown(stated)
         item = item._replace(name=shown.name, target=printable(shown.target))
-        said = [(name, lists[name].of(f"{topic.kind}:{kind.title(stated)}")) for name in signers if name in lists]
+        said = [(name, lists.of(name).of(f"{topic.kind}:{kind.title(stated)}")) for name in signers]
         item = item._replace(withdrawn="; ".join(_withdrawn(name, one) for name, one in said if one.stops != NOTHING))
         if placed.label not in ("", shown.label):
             return item._replace(problem=f"its topic names it {placed.label}, and it is {shown.label}")
@@ -118,7 +128,7 @@ def verify(store: ObjectStore, remote: Remote, on_progress: Callable[[int], None
 
     Raises TrustFileError, StoreError if the store cannot be listed.
     """
-    trusted, checked, lists = trust.read(), list[Item](), withdrawals.unverified(store)
+    trusted, checked, lists = trust.read(), list[Item](), withdrawals.Unverified(store)
     for topic in topics.in_store(store):
         for placed in of_topic(store, topic):
             item = _item(topic, placed, lists)

@@ -21,7 +21,7 @@ KIND = "op"
 FACTS = schema.record({"record": RECORD})
 
 
-class Offer(NamedTuple):
+class OpOffer(NamedTuple):
     """What a store says of one entry."""
 
     record: Mapping[str, Any]
@@ -43,7 +43,7 @@ def statement(record: Mapping[str, Any], description: str, tree: Tree) -> Statem
     return Statement(KIND, description, (tree,), {"record": dict(record)})
 
 
-def parse(data: bytes, description: str = "") -> Offer:
+def parse(data: bytes, description: str = "") -> OpOffer:
     """Returns what a statement says of an entry; its signature was verified before.
 
     Raises UnreadableStatement, also if it was made for another description than `description`, unless that is empty.
@@ -51,7 +51,7 @@ def parse(data: bytes, description: str = "") -> Offer:
     return offer_of(statements.parse_as(data, KIND, description))
 
 
-def offer_of(stated: Statement) -> Offer:
+def offer_of(stated: Statement) -> OpOffer:
     """Returns what a statement of this kind says of an entry. Raises UnreadableStatement."""
     try:
         schema.checked(stated.facts, FACTS)
@@ -67,7 +67,7 @@ def offer_of(stated: Statement) -> Offer:
         raise UnreadableStatement(f"{problem}, and its blob unpacks to {tree.blob.unpacked}")
     if tree.digest != tree_digest(record):
         raise UnreadableStatement("its tree is not the library of its record")
-    return Offer(record, tree)
+    return OpOffer(record, tree)
 
 
 def topic_of(description: str) -> str:

@@ -135,9 +135,11 @@ class Remotes:
         reason = answers.miss(remote, request)
         if not reason or settings.prebuilt() == "require":
             return ""
-        from opforge.builders.waiting import build_notices  # its import takes longer than a request to a folder
+        from opforge.builders.waiting.no_builds import (
+            are_builds_forbidden,  # its import takes longer than a request to a folder
+        )
 
-        return "" if build_notices.are_builds_forbidden() else reason
+        return "" if are_builds_forbidden() else reason
 
     def _fetch_once(self, remotes: list[Remote], request: Request, rejected: list[Rejected]) -> bool:
         """Asks the remotes under a lock, so that one process of a node fetches and the others wait for it."""
@@ -149,7 +151,9 @@ class Remotes:
 
         path = layout.path("locks", request.description)
         try:
-            with lock.hold(path, f"{request.op}, which is fetched", limit_settings.lock_timeout(), has_news) as result:
+            with lock.acquire(
+                path, f"{request.op}, which is fetched", limit_settings.lock_timeout(), has_news
+            ) as result:
                 # Since this process looked, another may have fetched it, even before this one waited for the lock.
                 if request.fetched():
                     return True

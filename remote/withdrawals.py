@@ -185,18 +185,22 @@ def verified(content: bytes, trusted: TrustedKey) -> Withdrawals:
     raise ValueError(f"{WHAT} of {trusted.key.name} is not signed by that key")
 
 
-def unverified(store: ObjectStore) -> dict[str, Withdrawals]:
-    """Returns the lists of a store by their keys, for listings: nothing is verified, and what is damaged left out."""
-    lists = {}
-    for file in store.list(FOLDER):
-        stored = store.get(file.name, MAX_BYTES)
-        try:
-            listed = parse(signed(stored.data).data) if stored else None
-        except ValueError:
-            continue
-        if listed is not None and file.name == name_of(listed.key):
-            lists[listed.key] = listed
-    return lists
+class Unverified:
+    """The lists of a store by their keys, for listings: nothing is verified, and what is damaged says nothing."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        """Begins without a list."""
+        self._store, self._read = store, dict[str, Withdrawals]()
+
+    def of(self, key: str) -> Withdrawals:
+        """Returns the list of a key. Raises StoreError."""
+        if key not in self._read:
+            stored = self._store.get(name_of(key), MAX_BYTES)
+            try:
+                self._read[key] = parse(signed(stored.data).data) if stored else Withdrawals(key, 0.0)
+            except ValueError:
+                self._read[key] = Withdrawals(key, 0.0)
+        return self._read[key]
 
 
 def publish(

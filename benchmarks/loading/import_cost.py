@@ -1,4 +1,4 @@
-"""What do `import opforge`, `opforge --help` and `opforge cache ls` cost as whole processes?"""
+"""What do `import opforge`, `opforge --help` and `opforge ls` cost as whole processes?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from opforge.bench.harness import Report, ratio, scaled
 ROUNDS, WARMUP = 15, 2
 SLOW_ROUNDS = 3
 """Rounds of the imports that take seconds."""
-CEILING, IMPORT, HELP, LIST = "python -c pass", "import opforge", "opforge --help", "opforge cache ls"
+CEILING, IMPORT, HELP, LIST = "python -c pass", "import opforge", "opforge --help", "opforge ls"
 UNWANTED = "torch filelock platformdirs click rich importlib.metadata"
 
 
@@ -25,7 +25,7 @@ def run(scratch: Scratch) -> Report:
         CEILING: [sys.executable, "-c", "pass"],
         IMPORT: [sys.executable, "-c", "import opforge"],
         HELP: [script, "--help"],
-        LIST: [script, "cache", "ls"],
+        LIST: [script, "ls"],
     }
     slow: dict[str, list[str]] = {}
     if problem := scratch.deepspeed_problem():

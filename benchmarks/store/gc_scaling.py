@@ -37,7 +37,7 @@ for entry in os.scandir(sys.argv[1]):
 def run(scratch: Scratch) -> Report:
     """Stores of several sizes, one after another. Few rounds, because what is removed is gone."""
     report = Report(
-        "the check after each build, `opforge cache ls`, choosing half of all entries, removing them",
+        "the check after each build, `opforge ls`, choosing half of all entries, removing them",
         "bare Python that gets each file's size; that parses every record, as a process and in this one; that "
         "removes as many entries",
     )
@@ -45,7 +45,7 @@ def run(scratch: Scratch) -> Report:
         report.left_out += [only_when_long(f"{size} entries") for size in LONG_SIZES]
     tables = [
         report.table("After a build, within the limits (`limits.enforce`)", "s"),
-        report.table("`opforge cache ls`, the whole process", "s"),
+        report.table("`opforge ls`, the whole process", "s"),
         report.table("Choosing what goes, down to half (`gc.over_limit`)", "s"),
         report.table("Removing it (`gc.remove`)", "s"),
     ]
@@ -76,7 +76,7 @@ def _measure(scratch: Scratch, report: Report, tables: list[Table], size: int, r
 
     # One warm-up round: the first check of a day looks at ages too.
     checks = _add(tables[0], size, check, lambda: _total_size(entries), WALKS, warmup=1)
-    ours = [scratch.script("opforge"), "cache", "ls"]
+    ours = [scratch.script("opforge"), "ls"]
     bare = [sys.executable, "-c", READ_ALL, entries]
     _add(
         tables[1],

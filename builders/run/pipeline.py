@@ -19,8 +19,9 @@ from opforge.builders.resources import raise_if_exhausted
 from opforge.builders.spec import abi
 from opforge.builders.spec.description import description_key
 from opforge.builders.spec.op_spec import root_paths
-from opforge.builders.waiting import build_notices as waiting
+from opforge.builders.waiting import expected_time
 from opforge.builders.waiting.build_line import BuildLine
+from opforge.builders.waiting.no_builds import check_builds_are_allowed
 from opforge.cache import machine_folder
 from opforge.cache.current import writable_store
 from opforge.cache.filesystem import lock
@@ -73,7 +74,7 @@ def build(
     even if another process has published an entry meanwhile. Without `announce` the remotes do not see the build: it
     is neither claimed nor published. Raises BuildError, CacheDirError, LockTimeoutError.
     """
-    waiting.check_builds_are_allowed(spec.name, rejected)
+    check_builds_are_allowed(spec.name, rejected)
     store = writable_store(store)
     if not (announce and settings.remotes()):
         return _build(spec, rejected, on_progress, force, jobs, store, None)
@@ -179,7 +180,7 @@ class _Run:
             reuse=not force,
             on_progress=self._progress,
         )
-        (expected,) = waiting.weights([planned.plan], layout)
+        (expected,) = expected_time.weights([planned.plan], layout)
         self._expected, self._line = expected, BuildLine(spec.name, expected)
         self._on_progress = on_progress
         self._requested, self._built = time.time(), 0.0
@@ -188,7 +189,7 @@ class _Run:
         """Returns the entry, built here or by another process. Raises what `build_once` raises."""
         spec, store, roots = self._planned.spec, self._planned.store, self._planned.roots
         sources = [os.path.join(roots[source.root], source.path) for source in self._planned.plan.sources]
-        waiting.warn_if_ranks_wait(spec.name, self._expected)
+        expected_time.warn_if_ranks_wait(spec.name, self._expected)
         with nullcontext() if self._on_progress else self._line:
             return build_once(
                 store,

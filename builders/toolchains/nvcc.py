@@ -36,8 +36,11 @@ HOMES = ("CUDA_HOME", "CUDA_PATH")
 INFO_SHAPE = {**SHAPE, "release": str, "compiler": str, "known": list, "refuses_host": str}
 PROFILE_VARIABLES = ("INCLUDES", "SYSTEM_INCLUDES", "CUDAFE_FLAGS", "NVVM_FLAGS", "OCG_FLAGS", "PTXAS_FLAGS")
 """What nvcc.profile adds to: nvcc takes the user's values of these too."""
-TOOL_VARIABLES = ("EDG_BASE", "EDG_MODULES_PATH", "USR_INCLUDE", "NVVMCCWIZ", "NVVM_IR_VER_CHK", "NV_NVVM_VERSION")
-"""What cudafe++ and cicc ask for besides: folders of headers and checks of their input."""
+TOOL_VARIABLES = (
+    *("EDG_BASE", "EDG_MODULES_PATH", "USR_INCLUDE"),
+    *("NVVMCCWIZ", "NVVM_IR_VER_CHK", "NV_NVVM_VERSION", "CAN_FINALIZE_DEBUG"),
+)
+"""What cudafe++, cicc and ptxas ask for besides: folders of headers, and how they treat their input."""
 STUB_HEADERS = (
     "crt/host_runtime.h",
     "crt/func_macro.h",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from opforge.builders.spec.build_plan import BuildPlan, Step
 from opforge.cache.records.inputs import RootedPath
-from opforge.errors import OpIncompatibleError
+from opforge.errors import BuilderError, OpIncompatibleError
 
 if TYPE_CHECKING:
     from opforge.builders.spec.op_spec import OpSpec
@@ -28,8 +29,8 @@ class DevicePart(NamedTuple):
     """What the binary needs on the machine that loads it, by name."""
 
 
-class Toolchain(Protocol):
-    """A compiler that was found on this machine. Subclass it: methods with a body here need not be overridden."""
+class Toolchain(ABC):
+    """A compiler that was found on this machine."""
 
     argv: tuple[str, ...]
     """The program and the arguments that always go with it."""
@@ -38,7 +39,11 @@ class Toolchain(Protocol):
 
     @classmethod
     def find(cls, spec: OpSpec, layout: Layout, disk: Disk) -> Toolchain:
-        """Returns the toolchain for this spec. Raises ToolchainNotFoundError, OpIncompatibleError."""
+        """Returns the toolchain for this spec. Raises ToolchainNotFoundError, OpIncompatibleError, BuilderError."""
+        missing = sorted(cls.__abstractmethods__)
+        if missing:
+            problem = f"its toolchain {cls.__name__} has no method {', '.join(missing)}"
+            raise BuilderError(spec.builder, problem, "Define them as its base class Toolchain describes them")
         if spec.portable:
             device = spec.target.device
             reason = f"portable libraries are built for the CPU; the compiler for {device} needs this system's own"
@@ -51,6 +56,7 @@ class Toolchain(Protocol):
         """Whether its steps may be changed to share a precompiled header: see builders/run/precompiled_header.py."""
         return False
 
+    @abstractmethod
     def identity(self) -> tuple[tuple[str, str], ...]:
         """Returns what identifies it, as (name, text) for the plan key: versions and digests, no paths.
 
@@ -61,21 +67,27 @@ class Toolchain(Protocol):
         """Returns the headers of the compiler that each source of its own may include, and that it does not list."""
         return []
 
+    @abstractmethod
     def programs(self) -> Mapping[str, list[int]]:
         """Returns the paths of the programs that it runs, with their stamps. While these hold, so does `identity`."""
 
+    @abstractmethod
     def target_problem(self, device: str, arch: Sequence[str]) -> str | None:
         """Returns why it cannot build for this target, or None if it can."""
 
+    @abstractmethod
     def environment(self) -> tuple[tuple[str, str], ...]:
         """Returns the environment variables that it reads and that are set, by name."""
 
+    @abstractmethod
     def flags(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Returns the user's compile flags and link flags, from the environment."""
 
+    @abstractmethod
     def target_flags(self, device: str, arch: Sequence[str]) -> tuple[str, ...]:
         """Returns the flags that select the target, for sources of the host."""
 
+    @abstractmethod
     def search_folders(self) -> tuple[str, ...]:
         """Returns the folders, in order, that it searches for headers by itself."""
 
@@ -87,6 +99,7 @@ class Toolchain(Protocol):
         """Returns the folders, in order, that it searches for libraries by itself."""
         return ()
 
+    @abstractmethod
     def steps(self, plan: BuildPlan, roots: Mapping[str, str], library: str) -> list[Step]:
         """Returns the commands that turn the plan into `library`, with paths relative to the build folder.
 

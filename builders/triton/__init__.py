@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 _MODULES = {"Kernel": "kernel", "TritonOpBuilder": "builder"}
 __all__ = ["TRITON_BUILDERS", "Kernel", "TritonOpBuilder"]
 TRITON_BUILDERS: dict[str, str] = {
+    "EvoformerAttnBuilder": "opforge.builders.triton.attention:EvoformerAttnBuilder",
+    "RaggedOpsBuilder": "opforge.builders.triton.attention:RaggedOpsBuilder",
+    "SparseAttnBuilder": "opforge.builders.triton.attention:SparseAttnBuilder",
     "TritonAdamBuilder": "opforge.builders.triton.optimizers:TritonAdamBuilder",
     "TritonGeluBuilder": "opforge.builders.triton.activations:TritonGeluBuilder",
     "TritonLambBuilder": "opforge.builders.triton.optimizers:TritonLambBuilder",

@@ -57,7 +57,7 @@ class StoredEntry(NamedTuple):
     """Why its record cannot be used, or empty. The library is not checked: see `verify.verify`."""
 
     def to_json(self) -> dict[str, object]:
-        """Returns what `opforge cache ls --json` prints of it: these names are public."""
+        """Returns what `opforge ls --json` prints of it: these names are public."""
         fields = self._asdict()
         return {"result": fields.pop("key"), **fields}
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-COMMANDS = ("build-ops PinMemory Utils", "build-ops PinMemory Utils", "opforge cache ls")
+COMMANDS = ("build-ops PinMemory Utils", "build-ops PinMemory Utils", "opforge ls")
 COLUMNS = 80
 
 

@@ -22,7 +22,7 @@ COUNTS = (1, 10, 100, 1000)
 FUSED, FOREACH, OPERATORS = "torch fused", "torch foreach", "torch operators"
 
 
-class Memory(NamedTuple):
+class StepMemory(NamedTuple):
     """Parameters with their gradients and float32 states. All contenders share them, so that all use the same pages."""
 
     place: Place
@@ -57,7 +57,7 @@ class Rule(NamedTuple):
         return elements * (2 * read + itemsize + (read if self.reads_twice else 0))
 
 
-def _memory(rule: Rule, place: Place, sizes: list[int]) -> Memory:
+def _memory(rule: Rule, place: Place, sizes: list[int]) -> StepMemory:
     import torch
 
     random = torch.Generator(place.device).manual_seed(0)
@@ -68,10 +68,10 @@ def _memory(rule: Rule, place: Place, sizes: list[int]) -> Memory:
         params.append(param)
     # As after some steps. Zeros would be faster to read: they share one page.
     states = {name: [torch.full((size,), 0.1, device=place.device) for size in sizes] for name in rule.states}
-    return Memory(place, params, states, rule.amount(sum(sizes), params[0].itemsize))
+    return StepMemory(place, params, states, rule.amount(sum(sizes), params[0].itemsize))
 
 
-def _step(optimizer: Any, memory: Memory, number: Callable[[], object], names: Mapping[str, str]) -> Call:
+def _step(optimizer: Any, memory: StepMemory, number: Callable[[], object], names: Mapping[str, str]) -> Call:
     """Makes an optimizer use the states of `memory`. Returns its step."""
     for index, param in enumerate(memory.params):
         states = {names.get(name, name): tensors[index] for name, tensors in memory.states.items()}
@@ -80,8 +80,8 @@ def _step(optimizer: Any, memory: Memory, number: Callable[[], object], names: M
     return step
 
 
-def _ours(rule: Rule) -> Callable[[Memory], Call]:
-    def prepare(memory: Memory) -> Call:
+def _ours(rule: Rule) -> Callable[[StepMemory], Call]:
+    def prepare(memory: StepMemory) -> Call:
         import opforge.ops
 
         optimizer = getattr(opforge.ops, rule.ours)(memory.params, **rule.options)
@@ -90,8 +90,8 @@ def _ours(rule: Rule) -> Callable[[Memory], Call]:
     return prepare
 
 
-def _torch(rule: Rule, **options: bool) -> Callable[[Memory], Call]:
-    def prepare(memory: Memory) -> Call:
+def _torch(rule: Rule, **options: bool) -> Callable[[StepMemory], Call]:
+    def prepare(memory: StepMemory) -> Call:
         import torch
 
         if memory.place.dtype != "float32":
@@ -102,8 +102,8 @@ def _torch(rule: Rule, **options: bool) -> Callable[[Memory], Call]:
     return prepare
 
 
-def _deepspeed(rule: Rule) -> Callable[[Memory], Call]:
-    def prepare(memory: Memory) -> Call:
+def _deepspeed(rule: Rule) -> Callable[[StepMemory], Call]:
+    def prepare(memory: StepMemory) -> Call:
         module, _, name = rule.rival.partition(":")
         kind = getattr(deepspeed(memory.place, module, f"{rule.ours}Builder"), name)
         with contextlib.redirect_stdout(sys.stderr):
@@ -112,7 +112,7 @@ def _deepspeed(rule: Rule) -> Callable[[Memory], Call]:
     return prepare
 
 
-def _lion(memory: Memory) -> Call:
+def _lion(memory: StepMemory) -> Call:
     """Returns a step of Lion by torch's operators: torch has no Lion of its own."""
     import torch
 
@@ -132,12 +132,12 @@ def _lion(memory: Memory) -> Call:
     return step
 
 
-def _copy(memory: Memory) -> Call:
+def _copy(memory: StepMemory) -> Call:
     return copy_of(memory.amount, memory.place.device)
 
 
 def _cases(rule: Rule) -> tuple[Case, ...]:
-    contenders: dict[str, Callable[[Memory], Call]] = {OURS: _ours(rule)}
+    contenders: dict[str, Callable[[StepMemory], Call]] = {OURS: _ours(rule)}
     if rule.torch:
         contenders |= {FUSED: _torch(rule, fused=True), FOREACH: _torch(rule, foreach=True)}
     if "Lion" in rule.ours:

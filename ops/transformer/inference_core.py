@@ -22,13 +22,12 @@ def blas_linear(op: Any, output: Tensor, hidden_states: Tensor, weights: Tensor)
         hidden_states: [..., in_features].
         weights: [out_features, in_features], of any strides.
     """
-    sizes = (*hidden_states.shape[:-1], weights.shape[0])
     if weights.dim() != 2 or hidden_states.dim() < 1 or weights.shape[1] != hidden_states.shape[-1]:
         raise ValueError(
             f"weights has shape {tuple(weights.shape)} and hidden_states {tuple(hidden_states.shape)}, expected"
             " [out_features, in_features] and [..., in_features]"
         )
-    _check_output(output, sizes, (hidden_states, weights))
+    _check_output(output, (*hidden_states.shape[:-1], weights.shape[0]), (hidden_states, weights))
     product = output.view(-1, weights.shape[0])
     torch.mm(hidden_states.reshape(-1, weights.shape[1]), weights.t(), out=product)
 

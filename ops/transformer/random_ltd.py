@@ -28,6 +28,12 @@ def token_gather(op: Any, activations: Tensor, sorted_indices: Tensor, batch_fir
         sorted_indices: int32 [batch, retained].
         batch_first: The order of the dimensions of the activations and of the result.
     """
+    if activations.dim() != 3 or sorted_indices.dim() != 2:
+        order = "[batch, tokens, channels]" if batch_first else "[tokens, batch, channels]"
+        raise ValueError(
+            f"activations has shape {tuple(activations.shape)} and sorted_indices {tuple(sorted_indices.shape)}, "
+            f"expected {order} and [batch, retained tokens]"
+        )
     retained = sorted_indices.shape[-1]
     shape = list(activations.shape)
     shape[1 if batch_first else 0] = retained
@@ -59,6 +65,10 @@ def mask_gather_bert(op: Any, dense_mask: Tensor, sorted_indices: Tensor) -> Ten
         [layers, batch, 1, retained, retained]. Each layer has its own indexes, as in `bert_sample_tokens`; the kernel
         of DeepSpeed uses those of the first layer for all.
     """
+    if sorted_indices.dim() != 3:
+        raise ValueError(
+            f"sorted_indices has shape {tuple(sorted_indices.shape)}, expected [layers, batch, retained tokens]"
+        )
     layers, batch, retained = sorted_indices.shape
     out = dense_mask.new_empty((layers, batch, 1, retained, retained))
     op.mask_gather_(out, dense_mask.contiguous(), sorted_indices.contiguous())

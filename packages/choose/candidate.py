@@ -52,7 +52,7 @@ SCHEMA = schema.record(
 """A variant, as statements and installed releases hold it."""
 
 
-class Candidate(NamedTuple):
+class VariantCandidate(NamedTuple):
     """A variant, wherever it is."""
 
     label: str
@@ -80,25 +80,25 @@ class Candidate(NamedTuple):
         }
 
 
-def parse(value: Mapping[str, Any]) -> Candidate:
+def parse(value: Mapping[str, Any]) -> VariantCandidate:
     """Returns the value that `to_json` gave, of a file that others wrote and SCHEMA has passed. Raises FormatError."""
     return _checked(from_json(value))
 
 
-def from_json(value: Mapping[str, Any]) -> Candidate:
+def from_json(value: Mapping[str, Any]) -> VariantCandidate:
     """Returns the value that `to_json` gave, if SCHEMA has passed it. Raises FormatError."""
     stated = {**value, "properties": form.from_json(value["properties"])}
-    return Candidate(**{**stated, "python_depends": tuple(value["python_depends"])})
+    return VariantCandidate(**{**stated, "python_depends": tuple(value["python_depends"])})
 
 
-def of_metadata(label: str, stated: Metadata, folder: str, where: str) -> Candidate:
+def of_metadata(label: str, stated: Metadata, folder: str, where: str) -> VariantCandidate:
     """Returns the variant in a folder; of one that opforge did not build the library is read. KernelFormatError."""
     properties = stated.properties(label, where)
     ours = stated.opforge
     depends = dict(ours.get("depends", {}))
     for needed in stated.kernel_depends:
         depends.setdefault(needed.name, needed.versions.text)
-    candidate = Candidate(label, properties, None, stated.python_depends, depends)
+    candidate = VariantCandidate(label, properties, None, stated.python_depends, depends)
     try:
         return _checked(_with_record(candidate, stated, folder))
     except FormatError as error:
@@ -107,7 +107,7 @@ def of_metadata(label: str, stated: Metadata, folder: str, where: str) -> Candid
         raise KernelFormatError(where, str(error), "metadata as opforge pack or kernel-builder writes it") from error
 
 
-def _with_record(candidate: Candidate, stated: Metadata, folder: str) -> Candidate:
+def _with_record(candidate: VariantCandidate, stated: Metadata, folder: str) -> VariantCandidate:
     properties, ours = candidate.properties, stated.opforge
     if properties.framework in WITHOUT_LIBRARY:
         return candidate
@@ -119,7 +119,7 @@ def _with_record(candidate: Candidate, stated: Metadata, folder: str) -> Candida
     return _foreign(candidate, stated, folder)
 
 
-def _checked(choice: Candidate) -> Candidate:
+def _checked(choice: VariantCandidate) -> VariantCandidate:
     """Returns the candidate. Raises FormatError for values that nothing could judge."""
     from opforge.accelerator.target import Target
     from opforge.packages.form import names, variant, version
@@ -148,7 +148,7 @@ def _lie(properties: Properties, record: Mapping[str, Any]) -> str:
     return f"its label is for {expected}, and its library for {device}" if device != expected else ""
 
 
-def _foreign(candidate: Candidate, stated: Metadata, folder: str) -> Candidate:
+def _foreign(candidate: VariantCandidate, stated: Metadata, folder: str) -> VariantCandidate:
     """Returns a variant with the record that its label, its metadata and its library's own file give."""
     from opforge.builders.inspection import elf
     from opforge.builders.spec import abi
@@ -201,7 +201,7 @@ def target_of(properties: Properties, capabilities: Sequence[str]) -> str:
     return f"{device}:{'+'.join(arch)}" if arch else device
 
 
-def read(folder: str, label: str = "") -> tuple[Candidate, Metadata]:
+def read(folder: str, label: str = "") -> tuple[VariantCandidate, Metadata]:
     """Returns the variant in a folder, and its metadata. Raises KernelFormatError, OSError."""
     from opforge.packages.form import metadata  # not on the path of what is installed
 

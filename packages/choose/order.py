@@ -23,7 +23,7 @@ from opforge.builders.spec.targets import LEVELS
 from opforge.packages.form.properties import FRAMEWORKS, PYTHON, SOURCE, TORCH, TVM, WITHOUT_LIBRARY, Properties
 from opforge.versions import version_of
 
-from .candidate import Candidate
+from .candidate import VariantCandidate
 from .environment import DEVICES, Environment, of_each_device
 
 EXACT, FAMILY, COMPILED, UNNAMED, HOST, BUILT_HERE = range(6)
@@ -33,14 +33,14 @@ Key = tuple[int, int, int, tuple[int, ...], tuple[int, ...], bool, str]
 class Decision(NamedTuple):
     """Whether a variant fits, and its place among those that do."""
 
-    candidate: Candidate
+    candidate: VariantCandidate
     problem: str
     """Why not; empty if it fits."""
     key: Key | None
     """The lowest is the best; None if it does not fit."""
 
 
-def decide(candidates: Iterable[Candidate], here: Environment) -> list[Decision]:
+def decide(candidates: Iterable[VariantCandidate], here: Environment) -> list[Decision]:
     """Returns a decision for each variant: those that fit first, the best one first of all."""
     decisions = []
     for candidate in candidates:
@@ -49,9 +49,9 @@ def decide(candidates: Iterable[Candidate], here: Environment) -> list[Decision]
     return sorted(decisions, key=lambda choice: (choice.key is None, choice.key or (), choice.candidate.label))
 
 
-def best(candidates: Sequence[Candidate], here: Environment) -> list[Candidate]:
+def best(candidates: Sequence[VariantCandidate], here: Environment) -> list[VariantCandidate]:
     """Returns the variant that fits best; several where devices of different architectures need them. Empty if none."""
-    chosen: list[Candidate] = []
+    chosen: list[VariantCandidate] = []
     for environment in of_each_device(here):
         for choice in decide(candidates, environment)[:1]:
             if not choice.problem and choice.candidate not in chosen:
@@ -59,7 +59,7 @@ def best(candidates: Sequence[Candidate], here: Environment) -> list[Candidate]:
     return chosen
 
 
-def unfit(candidate: Candidate, here: Environment) -> str:
+def unfit(candidate: VariantCandidate, here: Environment) -> str:
     """Returns why a variant cannot be used on the machine, or an empty text."""
     properties = candidate.properties
     problem = candidate.problem or _place_problem(candidate, here) or _backend_problem(properties, here)
@@ -74,7 +74,7 @@ def unfit(candidate: Candidate, here: Environment) -> str:
     return problem or fit.missing_function(candidate.record, machine) or ""
 
 
-def _device_problem(candidate: Candidate, machine: Machine) -> str:
+def _device_problem(candidate: VariantCandidate, machine: Machine) -> str:
     assert candidate.record is not None
     _device, _, arch = str(candidate.record["target"]).partition(":")
     if not arch:
@@ -84,7 +84,7 @@ def _device_problem(candidate: Candidate, machine: Machine) -> str:
     return device_requirements.device_problem(candidate.record, tuple(arch.split("+")), machine) or ""
 
 
-def _place_problem(candidate: Candidate, here: Environment) -> str:
+def _place_problem(candidate: VariantCandidate, here: Environment) -> str:
     """Returns why the system, the processor, Python or the framework refuses the variant, or an empty text."""
     properties = candidate.properties
     if properties.system and properties.system != here.system:
@@ -134,7 +134,7 @@ def _backend_problem(properties: Properties, here: Environment) -> str:
     return ""
 
 
-def _key(candidate: Candidate, here: Environment) -> Key:
+def _key(candidate: VariantCandidate, here: Environment) -> Key:
     properties = candidate.properties
     return (
         _code(candidate, here),
@@ -147,7 +147,7 @@ def _key(candidate: Candidate, here: Environment) -> Key:
     )
 
 
-def _code(candidate: Candidate, here: Environment) -> int:
+def _code(candidate: VariantCandidate, here: Environment) -> int:
     properties = candidate.properties
     if properties.framework == SOURCE:
         return BUILT_HERE
@@ -173,7 +173,7 @@ def _is_exact(device_arch: str, arch: tuple[str, ...]) -> bool:
     return any(word.split(":")[0] in (base, f"{base}a") for word in arch)
 
 
-def _level(candidate: Candidate) -> int:
+def _level(candidate: VariantCandidate) -> int:
     """Returns how high the CPU level of a variant is; 0 for the base."""
     names = {*candidate.properties.arch, *str((candidate.record or {}).get("target", "")).partition(":")[2].split("+")}
     return max((LEVELS.index(name) for name in names if name in LEVELS), default=0)

@@ -1,4 +1,4 @@
-"""JSON of packages: strict and bounded when it is read, canonical when it is written."""
+"""JSON of packages: strict and bounded when it is read."""
 
 from __future__ import annotations
 
@@ -24,11 +24,6 @@ def parse_object(data: bytes, where: str, max_bytes: int, expected: str) -> dict
     if not isinstance(value, dict):
         raise _error(where, f"it is a {type(value).__name__}, and no object", expected)
     return value
-
-
-def canonical(value: Any) -> bytes:
-    """Returns the one text of a value: sorted names, no spaces, UTF-8. What is signed and hashed is this text."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
 def readable(value: Any) -> bytes:

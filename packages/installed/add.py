@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 
 from opforge.cache import schema
 from opforge.cache.filesystem.files import is_temp_name, make_folder, temp_path, write_file
+from opforge.cache.keys import canonical
 from opforge.cache.layout import entry_name
 from opforge.cache.records import schemas
 from opforge.cache.records.entry import FULL_CHECK_BYTES, RECORD, Entry
@@ -22,7 +23,6 @@ from opforge.cache.transfer import layer
 from opforge.errors import CacheDirError, KernelInstallError
 from opforge.packages.choose import candidate
 from opforge.packages.form import digests, metadata
-from opforge.packages.form.json_text import canonical
 from opforge.packages.form.metadata import Metadata
 from opforge.trust import trusted_ids
 

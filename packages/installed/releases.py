@@ -11,7 +11,7 @@ from opforge.cache import schema
 from opforge.cache.records.schemas import STAMP
 from opforge.cache.schema import SHA256, TEXT, FormatError
 from opforge.packages.choose import candidate
-from opforge.packages.choose.candidate import Candidate
+from opforge.packages.choose.candidate import VariantCandidate
 from opforge.packages.form import version
 from opforge.packages.form.version import Range, Version
 
@@ -50,7 +50,7 @@ SCHEMA = schema.record(
 class InstalledVariant(NamedTuple):
     """A variant that is installed."""
 
-    candidate: Candidate
+    candidate: VariantCandidate
     digest: str
     folder: str
     id: str

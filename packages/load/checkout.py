@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from opforge import settings
 from opforge.packages.choose import candidate
-from opforge.packages.choose.candidate import Candidate
+from opforge.packages.choose.candidate import VariantCandidate
 from opforge.packages.form import metadata, names
 from opforge.packages.form.metadata import Metadata
 from opforge.packages.installed import receipt
@@ -18,7 +18,7 @@ PLACES = ("", "build")
 class Checkout(NamedTuple):
     """A variant in a folder that is not installed."""
 
-    candidate: Candidate
+    candidate: VariantCandidate
     folder: str
     metadata: Metadata
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from opforge.cache.filesystem.files import changed_path
 from opforge.errors import OpforgeError
-from opforge.packages.choose.candidate import Candidate
+from opforge.packages.choose.candidate import VariantCandidate
 from opforge.packages.form.properties import SOURCE
 from opforge.packages.installed import receipt
 from opforge.packages.installed.releases import InstalledVariant
@@ -38,7 +38,7 @@ class Attempt:
 class Loadable(NamedTuple):
     """A variant on disk."""
 
-    candidate: Candidate
+    candidate: VariantCandidate
     folder: str
     where: str
     """For messages: the label, and where it lies."""

@@ -11,10 +11,10 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from opforge import formats
+from opforge.cache.keys import canonical
 from opforge.cache.records.entry import with_record_key
 from opforge.errors import PackError
 from opforge.packages.form import digests, metadata, names
-from opforge.packages.form.json_text import canonical
 from opforge.packages.form.metadata import Metadata, Provenance
 from opforge.packages.form.properties import SOURCE, Properties
 from opforge.packages.form.variant import label_of

@@ -44,7 +44,7 @@ class LockedKernel(NamedTuple):
     """Why it is there: the project's own range, or the packages that need it."""
 
 
-class Lock(NamedTuple):
+class LockFile(NamedTuple):
     """The content of a lock file."""
 
     required: Mapping[str, str]
@@ -52,12 +52,12 @@ class Lock(NamedTuple):
     kernels: tuple[LockedKernel, ...]
 
 
-def read(path: str) -> Lock:
+def read(path: str) -> LockFile:
     """Returns the content of a lock file. Raises KernelFormatError, OSError."""
     return parse(toml_file.read(path, EXPECTED, MAX_BYTES), path)
 
 
-def parse(table: dict[str, Any], path: str) -> Lock:
+def parse(table: dict[str, Any], path: str) -> LockFile:
     """Returns the content of a lock file's table. Raises KernelFormatError."""
     try:
         schema.checked(table, SCHEMA)
@@ -72,7 +72,7 @@ def parse(table: dict[str, Any], path: str) -> Lock:
     twice = next((name for name in seen if seen.count(name) > 1), "")
     if twice:
         raise KernelFormatError(path, f"{twice} is in it twice", EXPECTED)
-    return Lock(required, kernels)
+    return LockFile(required, kernels)
 
 
 def _kernel(value: Mapping[str, Any], path: str) -> LockedKernel:
@@ -87,7 +87,7 @@ def _kernel(value: Mapping[str, Any], path: str) -> LockedKernel:
     )
 
 
-def text(lock: Lock) -> str:
+def text(lock: LockFile) -> str:
     """Returns the content of the file: sorted, the same for the same choice."""
     try:
         import tomlkit
@@ -112,7 +112,7 @@ def text(lock: Lock) -> str:
     return tomlkit.dumps(document)
 
 
-def write(folder: str, lock: Lock) -> bool:
+def write(folder: str, lock: LockFile) -> bool:
     """Writes a project's lock file by one rename; returns whether its content changed. Raises OSError."""
     path, content = os.path.join(folder, FILE), text(lock).encode()
     try:

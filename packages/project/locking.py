@@ -12,11 +12,11 @@ from opforge.packages.registry import dependencies, selection
 from opforge.packages.registry.selection import Choice, Source, Verified
 
 from . import lock_file, required
-from .lock_file import Lock, LockedKernel
+from .lock_file import LockedKernel, LockFile
 from .required import Required
 
 
-def current(folder: str) -> Lock | None:
+def current(folder: str) -> LockFile | None:
     """Returns the project's lock; None if there is none. Raises KernelFormatError, OSError."""
     try:
         return lock_file.read(os.path.join(folder, lock_file.FILE))
@@ -34,7 +34,7 @@ def silent(_chosen: Sequence[Verified]) -> None:
 
 def make(
     folder: str, among: Sequence[Source], upgrade: Collection[str] | None = None, say: Say = silent
-) -> tuple[Lock, list[str]]:
+) -> tuple[LockFile, list[str]]:
     """Returns the lock of a project, and what changed and what was withdrawn, a line each.
 
     What is locked stays as long as it is in the required range; `upgrade` names the packages that may change, all of
@@ -49,7 +49,7 @@ def make(
     versions = {name: kernel.version for name, kernel in kept.items()}
     choices = dependencies.resolve(wanted_ranges, among, all_platforms=True, at_least=known_states, kept=versions)
     say([choice.verified for choice in choices])
-    lock = Lock(_ranges(needed), tuple(_locked(choice, needed, choices) for choice in choices))
+    lock = LockFile(_ranges(needed), tuple(_locked(choice, needed, choices) for choice in choices))
     warnings = [
         f"warning: {verified.release.name} {verified.release.version} was withdrawn: {verified.withdrawn}"
         for verified in (choice.verified for choice in choices)
@@ -90,7 +90,7 @@ def _locked(choice: Choice, needed: Required, choices: Sequence[Choice]) -> Lock
     )
 
 
-def _changes(before: Lock | None, after: Lock) -> list[str]:
+def _changes(before: LockFile | None, after: LockFile) -> list[str]:
     old = {kernel.name: kernel for kernel in before.kernels} if before else {}
     new = {kernel.name: kernel for kernel in after.kernels}
     lines = [f"removed {name} {old[name].version}" for name in sorted(old.keys() - new.keys())]
@@ -125,7 +125,7 @@ def problems(folder: str) -> list[str]:
     return lines
 
 
-def check(folder: str) -> Lock:
+def check(folder: str) -> LockFile:
     """Returns a project's lock if it is what the project requires. Raises KernelLockError, KernelFormatError."""
     lines = problems(folder)
     path = os.path.join(folder, lock_file.FILE)

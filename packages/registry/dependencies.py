@@ -32,7 +32,7 @@ class Need(NamedTuple):
         return f"{self.needed_by} needs {self.name} {self.numbers}"
 
 
-class Offer:
+class ReleaseOffer:
     """A release that may be chosen."""
 
     def __init__(self, choice: Choice) -> None:
@@ -50,10 +50,10 @@ class Offer:
 class _Provider:
     """What resolvelib asks: names, the releases of a name that fit, and what a release needs."""
 
-    def __init__(self, offers: Callable[[str, Range], list[Offer]]) -> None:
+    def __init__(self, offers: Callable[[str, Range], list[ReleaseOffer]]) -> None:
         self._offers = offers
 
-    def identify(self, requirement_or_candidate: Need | Offer) -> str:
+    def identify(self, requirement_or_candidate: Need | ReleaseOffer) -> str:
         return requirement_or_candidate.name
 
     def get_preference(self, identifier: str, *_arguments: Any, **_keywords: Any) -> str:
@@ -66,8 +66,8 @@ class _Provider:
         self,
         identifier: str,
         requirements: Mapping[str, Iterator[Need]],
-        incompatibilities: Mapping[str, Iterator[Offer]],
-    ) -> list[Offer]:
+        incompatibilities: Mapping[str, Iterator[ReleaseOffer]],
+    ) -> list[ReleaseOffer]:
         needs = list(requirements[identifier])
         refused = {offer.version for offer in incompatibilities[identifier]}
         offers = self._offers(identifier, needs[0].numbers)
@@ -77,10 +77,10 @@ class _Provider:
             if offer.version not in refused and all(offer.version in need.numbers for need in needs)
         ]
 
-    def is_satisfied_by(self, requirement: Need, candidate: Offer) -> bool:
+    def is_satisfied_by(self, requirement: Need, candidate: ReleaseOffer) -> bool:
         return candidate.version in requirement.numbers
 
-    def get_dependencies(self, candidate: Offer) -> list[Need]:
+    def get_dependencies(self, candidate: ReleaseOffer) -> list[Need]:
         return candidate.needs
 
 
@@ -99,7 +99,7 @@ def resolve(
     Raises KernelDependencyError if no releases agree, or if they need each other in a circle; what `choose` raises.
     """
     chosen = [selection.choose(name, numbers, among, here, all_platforms, at_least) for name, numbers in requirements]
-    offers = {offer.name: offer for offer in map(Offer, chosen)}
+    offers = {offer.name: offer for offer in map(ReleaseOffer, chosen)}
     if any(offer.needs for offer in offers.values()) or len(offers) < len(chosen):
         offers = _backtrack(requirements, among, here, all_platforms, at_least, kept or {})
     _refuse_circles(offers)
@@ -113,19 +113,19 @@ def _backtrack(
     all_platforms: bool,
     at_least: Mapping[str, int] | None,
     kept: Mapping[str, Version],
-) -> dict[str, Offer]:
+) -> dict[str, ReleaseOffer]:
     resolvelib = _resolvelib()
-    listed: dict[tuple[str, Range], list[Offer]] = {}
+    listed: dict[tuple[str, Range], list[ReleaseOffer]] = {}
     notes: dict[str, list[str]] = {}
 
-    def offers(name: str, numbers: Range) -> list[Offer]:
+    def offers(name: str, numbers: Range) -> list[ReleaseOffer]:
         if (name, numbers) not in listed:
             reasons: list[str] = []
             ranges = [version.exactly(kept[name])] if name in kept and kept[name] in numbers else []
-            by_version: dict[Version, Offer] = {}  # the first is tried first
+            by_version: dict[Version, ReleaseOffer] = {}  # the first is tried first
             for part in (*ranges, numbers):
                 for choice in selection.fitting(name, part, among, here, all_platforms, at_least, reasons):
-                    by_version.setdefault(choice.verified.release.version, Offer(choice))
+                    by_version.setdefault(choice.verified.release.version, ReleaseOffer(choice))
             listed[name, numbers] = [*by_version.values()]
             notes[name] = [*dict.fromkeys(reasons)]
         return listed[name, numbers]
@@ -141,11 +141,11 @@ def _backtrack(
     except resolvelib.ResolutionTooDeep as error:
         problem = f"no releases were found that agree, after {MAX_ROUNDS} rounds"
         raise KernelDependencyError(", ".join(name for name, _numbers in requirements), [problem]) from error
-    mapping: dict[str, Offer] = result.mapping
+    mapping: dict[str, ReleaseOffer] = result.mapping
     return mapping
 
 
-def _refuse_circles(offers: Mapping[str, Offer]) -> None:
+def _refuse_circles(offers: Mapping[str, ReleaseOffer]) -> None:
     """Raises KernelDependencyError, which names the packages of a circle in their order."""
     state: dict[str, int] = {}
 

@@ -44,7 +44,9 @@ def install(root: Root, choice: Choice, report: Report = ignore) -> tuple[Instal
     try:
         make_root(root)
         make_folder(os.path.dirname(path))
-        with lock.hold(path, f"{name} {number}", limit_settings.lock_timeout(), lambda: bool(_complete(root, choice))):
+        with lock.acquire(
+            path, f"{name} {number}", limit_settings.lock_timeout(), lambda: bool(_complete(root, choice))
+        ):
             before = _complete(root, choice)
             if before is not None:
                 return before, False

@@ -14,7 +14,7 @@ from opforge.cache import schema
 from opforge.cache.schema import FLAG, SHA256, TEXT, FormatError
 from opforge.errors import KernelFormatError
 from opforge.packages.choose import candidate
-from opforge.packages.choose.candidate import Candidate
+from opforge.packages.choose.candidate import VariantCandidate
 from opforge.packages.form import names, version
 from opforge.packages.form.version import Version
 from opforge.remote import statements
@@ -47,7 +47,7 @@ FACTS = schema.record(
 class Variant(NamedTuple):
     """A variant of a release."""
 
-    candidate: Candidate
+    candidate: VariantCandidate
     tree: Tree
     """Its files; the digest is the name of their folder once it is installed."""
     checks: Mapping[str, str] = {}

@@ -133,7 +133,7 @@ def _keep(path: str, store: str, signer: Named, stated: Seen, is_damaged: bool =
     try:
         make_folder(folder())
         _require_own(folder())
-        with lock.hold(os.path.join(folder(), "lock"), "what was seen of remotes", limit_settings.lock_timeout()):
+        with lock.acquire(os.path.join(folder(), "lock"), "what was seen of remotes", limit_settings.lock_timeout()):
             if is_damaged or _read(path).number < stated.number:
                 write_file(path, json.dumps({"format": formats.SEEN, **parts}).encode())
     except LockTimeoutError as error:

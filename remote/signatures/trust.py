@@ -269,7 +269,7 @@ def held() -> Iterator[Trust]:
         raise _unwritable(path, str(error.strerror)) from error
     if not can_write(os.path.dirname(path)):
         raise _unwritable(path, "its folder is read-only")
-    with lock.hold(f"{path}.lock", f"the trust file {path}", limit_settings.lock_timeout()):
+    with lock.acquire(f"{path}.lock", f"the trust file {path}", limit_settings.lock_timeout()):
         yield read()
 
 

@@ -205,7 +205,7 @@ def held(root: Root) -> Iterator[None]:
     Raises LockTimeoutError, OSError.
     """
     path = os.path.join(root.folder, LOCK)
-    with lock.hold(path, f"the TUF metadata in {root.folder}", limit_settings.lock_timeout()):
+    with lock.acquire(path, f"the TUF metadata in {root.folder}", limit_settings.lock_timeout()):
         yield
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .builders.batch import prepare
     from .builders.jit import load, load_inline
     from .builders.spec.kernel_roots import kernel_root
-    from .builders.waiting.build_notices import no_builds
+    from .builders.waiting.no_builds import no_builds
     from .packages.load.get_kernel import get_kernel
 
 if sys.platform not in ("linux", "darwin"):
@@ -35,7 +35,7 @@ _MODULES = {
     "kernel_root": "opforge.builders.spec.kernel_roots",
     "load": "opforge.builders.jit",
     "load_inline": "opforge.builders.jit",
-    "no_builds": "opforge.builders.waiting.build_notices",
+    "no_builds": "opforge.builders.waiting.no_builds",
     "prepare": "opforge.builders.batch",
     "set_accelerator": "opforge.accelerator.select",
     "triton_cache": "opforge.ops.triton.caching",

@@ -49,11 +49,12 @@ NOT_TYPED = {
     "opforge fetch": "needs a remote with all ops; tests/unit/remote has one",
     "opforge install": "needs a remote with packages; tests/unit/packages has them",
     "opforge withdraw ": "needs a remote and a key; tests/unit/packages and tests/unit/remote have them",
-    "opforge remove ": "needs an installed package; tests/unit/packages has some",
-    "opforge resolve ": "needs a package; tests/unit/packages has them",
+    "opforge rm acme/relu": "needs an installed package; tests/unit/packages has some",
+    "opforge ls https": "needs a registry; tests/unit/packages has some",
     "opforge.get_kernel(": "needs an installed package; tests/compile/packages has some",
     "opforge pack": "needs a package's project; tests/compile/packages packs some",
-    "opforge publish": "needs a remote and a key; tests/unit/packages has them",
+    "opforge publish s3": "needs a bucket; tests/unit/packages has a folder",
+    "opforge publish file:///shared/kernels": "needs a package; tests/unit/packages has some",
     "opforge lock": "needs a remote with packages; tests/unit/packages/project has them",
     "opforge mirror ": "needs two remotes; tests/unit/remote has them",
     "opforge tuf": "needs a registry of packages; tests/unit/packages/registry/test_tuf.py has some",
@@ -69,12 +70,20 @@ NOT_TYPED = {
     "build-ops CPUAdam FusedAdam": "FusedAdam for the accelerator in use: takes long",
 }
 """Part of a command line -> why it is not typed."""
-PLACES = {"/shared/ops": "shared/ops", "[OP]...": "", "[OP]": "", "OP": "CPUAdam", "FILE": "moved.tar"}
-"""Words of the documents -> what the reader types in their place; ENTRY and KEY are those of `opforge cache ls`."""
-NEEDS_MORE = ("Missing argument", "nothing can be confirmed: expected --yes", "Commands:")
+PLACES = {
+    "/shared/ops": "shared/ops",
+    "[OP]...": "",
+    "[OP]": "",
+    "[NAME]...": "",
+    "[URL]": "",
+    "OP": "CPUAdam",
+    "FILE": "moved.tar",
+}
+"""Words of the documents -> what the reader types in their place; ENTRY and KEY are those of `opforge ls`."""
+NEEDS_MORE = ("Missing argument", "expected either names", "nothing can be confirmed: expected --yes", "Commands:")
 """What a command replies whose name alone is in a sentence."""
 
-REMOVES = re.compile(r" (rm|clear|gc)\b")
+REMOVES = re.compile(r" (rm|gc)\b")
 """Commands that are typed last, because they remove what the others need."""
 
 
@@ -146,7 +155,7 @@ def test_every_command_in_a_sentence_can_be_typed(reader: Path, monkeypatch: pyt
     typed("build-ops CPUAdam --out shared/ops", reader)
     remote = f"file://{reader}/remote"
     typed("mkdir remote && opforge key trust $(opforge key new ci) --for 'op:*'", reader)
-    typed(f"opforge remote push {remote} CPUAdam", reader)
+    typed(f"opforge publish {remote} CPUAdam", reader)
     key = os.listdir(reader / "cache" / "v2" / "entries")[0]
     problems = {}
     lines = {line for page in PAGES for line in inline(page) if not reason_not_to_type(line)}

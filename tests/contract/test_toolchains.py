@@ -22,8 +22,9 @@ from opforge.accelerator.target import Target
 from opforge.builders import toolchains
 from opforge.builders.planner import make_plan
 from opforge.builders.toolchains import find_toolchain, host, zig
+from opforge.builders.toolchains.toolchain import Toolchain
 from opforge.cache.current import current_store
-from opforge.errors import OpIncompatibleError
+from opforge.errors import BuilderError, OpIncompatibleError
 from opforge.testing import ToolchainContract
 
 pytestmark = pytest.mark.compile
@@ -130,6 +131,21 @@ def test_a_builder_may_name_a_toolchain_for_another_device(tmp_path):
     sys.modules[cls.__module__].Npu = Npu
     cls.toolchain = f"{cls.__module__}:Npu"
     assert cls(Target("npu", ("910b",))).load().one() == 1
+
+
+def test_a_toolchain_that_lacks_methods_is_refused_before_it_is_made(tmp_path):
+    text_files.write(tmp_path, "scale.cpp", "")
+
+    class Half(Toolchain):
+        def identity(self):
+            return ()
+
+    cls = sample_ops.builder_class(tmp_path, "scale", abi="c", sources=["scale.cpp"], devices=["npu"])
+    sys.modules[cls.__module__].Half = Half
+    cls.toolchain = f"{cls.__module__}:Half"
+    missing = "environment, flags, programs, search_folders, steps, target_flags, target_problem"
+    with pytest.raises(BuilderError, match=f"its toolchain Half has no method {missing}. Define them as"):
+        cls(Target("npu", ("910b",))).load()
 
 
 def test_the_path_of_a_sysroot_is_in_no_key(tmp_path, monkeypatch):

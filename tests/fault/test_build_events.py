@@ -41,7 +41,7 @@ def test_every_step_of_a_load_is_an_event_with_its_reasons(folder, own_store, lo
     assert [event["event"] for event in (miss, build, load)] == ["miss", "build", "load"]
     assert miss["op"] == "plain" and miss["reasons"] == [f"{own_store}: nothing was built from this plan yet"]
     assert build["op"] == "plain" and build["seconds"] > 0 and len(build["plan"]) == 32
-    assert build["result"] == os.path.basename(os.path.dirname(load["path"])), "the key that `opforge cache ls` shows"
+    assert build["result"] == os.path.basename(os.path.dirname(load["path"])), "the key that `opforge ls` shows"
     assert load["origin"] == "built" and load["path"].endswith(".so") and load["seconds"] >= 0
     sample_ops.set_value(folder, 6)
     cls().build()

@@ -47,8 +47,8 @@ def test_no_build_and_no_command_writes_through_a_link(thesis, tmp_path, own_sto
     monkeypatch.setenv("OPFORGE_CACHE_MAX_AGE", "30d")
     sample_ops.set_value(tmp_path / "op", 2)
     cls().build()
-    for words in (["ls"], ["stats"], ["gc"]):
-        assert child_processes.run_command("cache", *words).returncode == 0
+    for words in (["ls"], ["cache", "stats"], ["gc"]):
+        assert child_processes.run_command(*words).returncode == 0
     assert unchanged(thesis)
     assert not path.exists() or (path.stat().st_nlink == 1 and not path.is_symlink()), "a file of its own again"
 
@@ -91,7 +91,7 @@ def test_a_store_with_a_linked_folder_is_refused(tmp_path, own_store, name):
     current.reset()
     with pytest.raises(CacheDirError, match=r"is a symbolic link, and a store has none inside\. Run: rm "):
         cls().build()
-    done = child_processes.run_command("cache", "gc")
+    done = child_processes.run_command("gc")
     assert done.returncode == 1 and "is a symbolic link" in done.stderr
     assert os.listdir(tmp_path / "elsewhere") == []
 

@@ -183,7 +183,7 @@ def test_a_link_of_the_other_user_in_a_sticky_folder_is_refused(layer, shared, f
     assert answer.startswith("REFUSED LayerError") and "the link" in answer, answer
     done = fill(link)
     assert done.returncode == 1 and "the link" in done.stderr + done.stdout
-    done = child_processes.run_command("cache", "gc", OPFORGE_CACHE_DIR=link, **op_path)
+    done = child_processes.run_command("gc", OPFORGE_CACHE_DIR=link, **op_path)
     assert done.returncode == 1 and "the link" in done.stderr
     os.symlink(layer, os.path.join(shared, "own"))
     own = os.path.join(shared, "own")

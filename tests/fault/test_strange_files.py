@@ -20,7 +20,7 @@ import os
 from support import sample_ops
 print(sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")().load().value())
 """
-COMMANDS = (["cache", "ls"], ["cache", "stats"], ["cache", "gc", "--dry-run"], ["cache", "verify"], ["report"])
+COMMANDS = (["ls"], ["cache", "stats"], ["gc", "--dry-run"], ["verify"], ["report"])
 
 
 def pipe(path):
@@ -90,7 +90,7 @@ def run(*command, store):
 def test_no_load_waits_for_it_or_reads_it_whole(op_folder, own_store, tmp_path, replace):
     env = {"FOLDER": str(op_folder), "OPFORGE_CACHE_DIR": str(own_store)}
     assert child_processes.run_python(LOAD, env=env) == "5\n"
-    run("cache", "ls", store=own_store)
+    run("ls", store=own_store)
     for path in files_of(own_store):
         store = tmp_path / "damaged"
         shutil.copytree(own_store, store, symlinks=True)
@@ -105,7 +105,7 @@ def test_no_load_waits_for_it_or_reads_it_whole(op_folder, own_store, tmp_path, 
 @pytest.mark.parametrize("replace", KINDS)
 def test_every_command_says_so_or_works(op_folder, own_store, replace):
     sample_ops.builder_class(op_folder, "plain", abi="c")().build()
-    run("cache", "ls", store=own_store)
+    run("ls", store=own_store)
     for path in files_of(own_store):
         if path.endswith((".json", ".so", "bytes", "summaries", "peaks")) or "/peaks/" in path:
             (own_store / path).chmod(0o600)

@@ -25,7 +25,7 @@ from support.text_files import write
 from opforge.builders.spec.machine import Machine
 from opforge.errors import KernelFormatError, OpforgeError
 from opforge.packages.choose import candidate, order
-from opforge.packages.choose.candidate import Candidate
+from opforge.packages.choose.candidate import VariantCandidate
 from opforge.packages.choose.environment import Environment
 from opforge.packages.form import metadata, toml_file, variant
 from opforge.packages.form.version import Version
@@ -116,8 +116,8 @@ torch-target = "2.10"
 """
 
 
-def _candidate(label: str, record: dict[str, Any]) -> Candidate:
-    return Candidate(label, variant.parse(label), record, ("einops",), {"acme/base": ">=1"}, own=True)
+def _candidate(label: str, record: dict[str, Any]) -> VariantCandidate:
+    return VariantCandidate(label, variant.parse(label), record, ("einops",), {"acme/base": ">=1"}, own=True)
 
 
 CANDIDATES = (_candidate(CPU, RECORD), _candidate(CUDA, {**RECORD, "target": "cuda:sm_80+sm_90"}))
@@ -184,7 +184,7 @@ class PackageTarget:
             "metadata": stated.text().replace(b"\n", b" "),
             "release": signed.statement().data(),
             "index": index.Index(NAME, 3, listed).listing().data(),
-            "lock": lock_file.text(lock_file.Lock({NAME: ">=2"}, (locked,))).encode(),
+            "lock": lock_file.text(lock_file.LockFile({NAME: ">=2"}, (locked,))).encode(),
             "hub_lock": HUB_LOCK.encode(),
             "build_toml": BUILD.encode(),
             "kernel_toml": KERNEL.encode(),

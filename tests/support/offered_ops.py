@@ -6,7 +6,7 @@ from typing import Any
 
 from opforge.accelerator.target import Target
 from opforge.builders.lookup.compatibility import Compatibility
-from opforge.report.ops import Offer
+from opforge.report.ops import OfferedOp
 
 
 class OneOpAccelerator:
@@ -42,7 +42,7 @@ class CompatibleBuilder(IncompatibleBuilder):
     reasons = ()
 
 
-def offer(name: str, builder_class: Any) -> Offer:
+def offer(name: str, builder_class: Any) -> OfferedOp:
     """Returns the offer of an op with this builder class."""
     accelerator: Any = OneOpAccelerator(builder_class)
-    return Offer(name, accelerator)
+    return OfferedOp(name, accelerator)

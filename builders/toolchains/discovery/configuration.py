@@ -92,4 +92,6 @@ def missing_files(
         named = [flag.partition("=")[2] for flag in path_flags if re.match(r"--config-\w+-dir=", flag)]
         searched = (os.path.dirname(driver), *map(os.path.expanduser, CLANG_FOLDERS), *named)
         paths += [os.path.join(folder, f"{stem}.cfg") for folder in searched for stem in sorted(stems) if stem]
+        # It takes a linker beside itself, or beside the link by which it is started.
+        paths += [os.path.join(os.path.dirname(argv[0]), name) for name in programs if name.startswith("ld")]
     return [path for path in dict.fromkeys(map(os.path.normpath, paths)) if not os.path.exists(path)]

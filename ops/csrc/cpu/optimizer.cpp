@@ -107,7 +107,7 @@ DType check_dtype(const Operand& operand, const char* name, int64_t index, bool 
 void check_device(const char* device, const char* expected, const char* name, int64_t index) {
     if (equal(device, expected)) return;
     refuse(indexed(name, index) + " is on " + device + ", expected " + expected +
-           ": move it with .to(), or use an optimizer made for its device");
+           ": move it with .to(), or use the op of its device");
 }
 
 void check_length(const char* name, size_t length, size_t expected) {

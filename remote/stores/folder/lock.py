@@ -32,7 +32,7 @@ class LockWaitError(Exception):
     """Other processes held the lock for too long; the message says which one held it last."""
 
 
-class Lock(NamedTuple):
+class FolderLock(NamedTuple):
     """A lock that this process has taken."""
 
     parent: int
@@ -46,7 +46,7 @@ class Lock(NamedTuple):
 
 
 @contextmanager
-def hold(root: str, parent: int, name: str, void_seconds: float) -> Iterator[Lock]:
+def hold(root: str, parent: int, name: str, void_seconds: float) -> Iterator[FolderLock]:
     """Holds the lock of the object `name` in the folder `parent`. Raises LockWaitError or OSError."""
     lock_name = name + LOCK_SUFFIX
     owner = {"host": socket.gethostname(), "pid": os.getpid(), "token": os.urandom(16).hex()}
@@ -55,7 +55,7 @@ def hold(root: str, parent: int, name: str, void_seconds: float) -> Iterator[Loc
         # From here others count the seconds until the lock is void. Half of them are left as a margin.
         expires = time.monotonic() + void_seconds / 2
     state = _state(parent, lock_name)
-    lock = Lock(parent, lock_name, state or b"", expires)
+    lock = FolderLock(parent, lock_name, state or b"", expires)
     try:
         yield lock
     finally:

@@ -120,7 +120,9 @@ class FolderStore(ObjectStore):
             except FileNotFoundError:
                 return False
 
-    def _replace(self, held: lock.Lock, staging: tuple[int, str], leaf: str, data: bytes, version: str) -> bool | None:
+    def _replace(
+        self, held: lock.FolderLock, staging: tuple[int, str], leaf: str, data: bytes, version: str
+    ) -> bool | None:
         """Returns whether the object was replaced; None if the lock was lost before."""
         if _version_of(held.parent, leaf) != version:
             return False

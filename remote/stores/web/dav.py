@@ -27,7 +27,7 @@ _IDENTITY = re.compile(rb"<[^<>]*(?:getlastmodified|getetag)[^<>/]*>(?:W/)?([^<>
 """A lock's time and its ETag, which is weak only in the first second. A rename changes neither."""
 
 
-class Lock:
+class DavLock:
     """A lock that this process has taken. Others take it as void once they have seen no change for `void` seconds."""
 
     def __init__(self, expires: float) -> None:
@@ -39,10 +39,10 @@ class Lock:
 
 
 @contextmanager
-def hold(client: Client, name: str) -> Iterator[Lock]:
+def hold(client: Client, name: str) -> Iterator[DavLock]:
     """Holds the lock of an object. Raises StoreError if others hold it for too long."""
     lock_name = name + LOCK_SUFFIX
-    lock = Lock(_wait(client, lock_name) + client.timing.void / 2)
+    lock = DavLock(_wait(client, lock_name) + client.timing.void / 2)
     try:
         yield lock
     finally:

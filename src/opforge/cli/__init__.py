@@ -20,50 +20,67 @@ if TYPE_CHECKING:
 COMMANDS = {
     "bench": ("opforge.cli.bench:command", "Measure ops beside their rivals and a reference; compare runs."),
     "build-ops": ("opforge.cli.prebuild.command:command", "Build ops ahead of time. Also a command of its own."),
-    "cache": ("opforge.cli.cache.commands:group", "Show, check and limit the cache; explain a miss."),
+    "cache": ("opforge.cli.cache.commands:group", "Explain a miss; count hits; pin, export and import built ops."),
     "completion": ("opforge.cli.completion.shells:command", "Print the script that completes words in a shell."),
     "compile-commands": ("opforge.cli.compile_commands:command", "Write compile_commands.json, for clangd."),
     "config": ("opforge.cli.config:command", "Show every setting in force, and where it comes from."),
-    "list": ("opforge.cli.kernels.show:list_command", "List the installed kernel packages."),
+    "fetch": ("opforge.cli.remote.fetch:command", "Fetch ops from the remotes before a job starts."),
+    "gc": ("opforge.cli.removing:gc_command", "Remove what nothing needs, or what exceeds the limits."),
+    "inspect": ("opforge.cli.inspect:command", "Show what a built op contains: kernels, registers, sizes, needs."),
+    "install": ("opforge.cli.kernels.install:install", "Install kernel packages, or those of a lock file."),
+    "key": ("opforge.cli.remote.keys:group", "Make keys, and choose the keys whose ops are accepted."),
+    "launch": ("opforge.cli.launch:command", "Run a script in several processes, bound to cores and memory."),
     "lock": ("opforge.cli.kernels.lock:command", "Write or check the lock file of a project's kernel packages."),
+    "ls": ("opforge.cli.ls:command", "List built ops and packages, here or in a store."),
+    "mirror": ("opforge.cli.remote.mirror:command", "Copy a store to another one."),
+    "new": ("opforge.cli.new:command", "Create a project of an op or an accelerator."),
     "pack": ("opforge.cli.kernels.pack:command", "Make a package of a kernel, in the form of the Hugging Face hub."),
     "port": ("opforge.cli.port:command", "Make code for one vendor's device run on all devices."),
-    "install": ("opforge.cli.kernels.install:install", "Install kernel packages, or those of a lock file."),
-    "launch": ("opforge.cli.launch:command", "Run a script in several processes, bound to cores and memory."),
-    "fetch": ("opforge.cli.remote.fetch:command", "Fetch ops from the remotes before a job starts."),
-    "info": ("opforge.cli.kernels.show:info", "Show the releases of a kernel package, and which are installed."),
-    "inspect": ("opforge.cli.inspect:command", "Show what a built op contains: kernels, registers, sizes, needs."),
-    "key": ("opforge.cli.remote.keys:group", "Make keys, and choose the keys whose ops are accepted."),
-    "mirror": ("opforge.cli.remote.mirror:command", "Copy a remote to another store."),
-    "remote": ("opforge.cli.remote.commands:group", "Publish to a remote; list, verify and clean it."),
-    "new": ("opforge.cli.new:command", "Create a project of an op or an accelerator."),
-    "publish": ("opforge.cli.kernels.publish:publish", "Sign a kernel package and publish it to a remote."),
-    "remove": ("opforge.cli.kernels.install:remove", "Remove installed kernel packages."),
+    "publish": ("opforge.cli.publish:command", "Sign packages and built ops, and publish them to a store."),
     "report": (
         "opforge.cli.report:command",
         "Show what is on this machine, and whether each op is ready, cached, buildable or unusable.",
     ),
-    "resolve": ("opforge.cli.kernels.show:resolve", "Show which variant of a package is chosen here, and why."),
+    "rm": ("opforge.cli.removing:rm_command", "Remove built ops and installed packages from this machine."),
     "tuf": ("opforge.cli.kernels.tuf:group", "Protect a registry against indexes that are held back or rolled back."),
-    "verify": ("opforge.cli.kernels.show:verify", "Check that installed kernel packages are unchanged."),
+    "verify": ("opforge.cli.verify:command", "Check built ops and packages, here or in a store."),
     "withdraw": ("opforge.cli.remote.withdraw:command", "Take back ops and packages that your key has signed."),
 }
 """Name to "module:command" and the command's line in the help. `--help` imports none of the modules."""
 SECTIONS = {
-    "This machine": ("report", "config", "completion"),
-    "Ops": ("new", "build-ops", "cache", "inspect", "bench", "compile-commands"),
-    "Programs": ("launch", "port"),
-    "Remotes, from which ops are fetched": ("key", "remote", "fetch", "mirror"),
-    "Kernel packages": (
-        *("pack", "publish", "withdraw", "tuf"),
-        *("install", "remove", "lock", "list", "info", "resolve", "verify"),
+    "This machine": ("report", "config", "completion", "rm"),
+    "Ops and programs": (
+        "new",
+        "build-ops",
+        "fetch",
+        "cache",
+        "inspect",
+        "bench",
+        "compile-commands",
+        "launch",
+        "port",
     ),
+    "Kernel packages": ("pack", "install", "lock"),
+    "Here, and in a store by its URL": ("ls", "verify", "gc"),
+    "Stores": ("publish", "withdraw", "mirror", "key", "tuf"),
 }
 """Title of a section of the help -> its commands, in the order in which most users meet them."""
+MOVED = {
+    "info": "opforge ls URL NAME",
+    "list": "opforge ls",
+    "remote": "opforge publish, ls, verify, withdraw or gc, with its URL",
+    "remove": "opforge rm",
+    "resolve": "opforge install --dry-run",
+    "unyank": "opforge withdraw --undo",
+    "yank": "opforge withdraw",
+}
+"""Words that others use for these acts, and the ones to type here."""
 
 
 class LazyGroup(GuardedGroup):
     """A group that imports a command when it runs."""
+
+    moved = MOVED
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Returns the names of the commands."""

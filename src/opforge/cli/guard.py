@@ -6,6 +6,8 @@ import errno
 import io
 import os
 import sys
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import IO, Any, NoReturn
 
 import click
@@ -104,11 +106,16 @@ class Guarded(click.Command):
 class GuardedGroup(Guarded, click.Group):
     """A group of such commands. Its help does not shorten their summaries; a mistyped name brings the nearest one."""
 
+    moved: Mapping[str, str] = MappingProxyType({})
+    """Words that are no commands of it -> what to type instead."""
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Returns the name of the command, the command, and its arguments. Raises click.UsageError."""
         names = self.list_commands(ctx)
+        if args[0] in self.moved:
+            ctx.fail(f"No such command {args[0]!r}. It is: {self.moved[args[0]]}")
         if args[0] not in names:
             from difflib import get_close_matches
 

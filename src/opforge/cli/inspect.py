@@ -37,7 +37,7 @@ def command(what: str, targets: Sequence[Target], levels: Sequence[str], as_json
     For device code: the architectures, and for each kernel its registers, shared memory and spills. For host code:
     sizes, exports, libraries, and what the compilers printed.
 
-    ENTRY is a key or an op of `opforge cache ls`; of a key, any beginning that no other key has is enough. OP is as for
+    ENTRY is a key or an op of `opforge ls`; of a key, any beginning that no other key has is enough. OP is as for
     build-ops, and must have been built. PATH is a library, a cubin, an HSACO, a fatbin, a clang bundle, a PTX file, a
     folder of such files, or a layer: all of its entries are shown.
 
@@ -102,7 +102,7 @@ def _resolve(what: str, targets: Sequence[Target]) -> list[tuple[str, dict[str, 
         entry = find(op.builder().spec()).entry
         if entry is None:
             target = f" --target {op.target}" if targets else ""
-            advice = f"Build it first: build-ops {op.name}{target}. To see what is built: opforge cache ls"
+            advice = f"Build it first: build-ops {op.name}{target}. To see what is built: opforge ls"
             raise InspectionError(op.label, "no built entry fits it as it is declared now", advice)
         entries.append((entry.folder, _build_record(entry.folder)))
     return entries

@@ -17,7 +17,7 @@ from opforge.errors import BuilderError, OpIncompatibleError, SettingError, Unkn
 
 if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
-    from opforge.report.ops import Offer
+    from opforge.report.ops import OfferedOp
 
 OWN_CLASS = "A class of your own is named by package.module:Class."
 SANITIZERS = frozenset({"address", "leak", "thread", "undefined"})
@@ -129,7 +129,7 @@ def select(names: Sequence[str], targets: Sequence[Target] = ()) -> list[Selecte
     return list(selected.values())
 
 
-def offered(targets: Sequence[Target], own_devices: Container[str] = ()) -> list[Offer]:
+def offered(targets: Sequence[Target], own_devices: Container[str] = ()) -> list[OfferedOp]:
     """Returns the ops that the targets' accelerators offer; without targets, those of the one in use and the CPU.
 
     Raises click.UsageError for a target whose device has no accelerator, unless `own_devices` has it: these are the
@@ -148,7 +148,7 @@ def offered(targets: Sequence[Target], own_devices: Container[str] = ()) -> list
         raise click.UsageError(str(error)) from error
 
 
-def _by_name(name: str, targets: Sequence[Target], offers: Sequence[Offer]) -> list[Selected]:
+def _by_name(name: str, targets: Sequence[Target], offers: Sequence[OfferedOp]) -> list[Selected]:
     if ":" in name:
         own = _own_class(name)
         return [Selected(name, target, lambda: own, True) for target in _matching_targets(own, targets) or (None,)]
@@ -166,7 +166,7 @@ def _matching_targets(own: Any, targets: Sequence[Target]) -> Sequence[Target]:
     return [target for target in targets if target.device in devices] or targets
 
 
-def _from_offer(offer: Offer, targets: Sequence[Target], named: bool) -> list[Selected]:
+def _from_offer(offer: OfferedOp, targets: Sequence[Target], named: bool) -> list[Selected]:
     if not targets:
         return [Selected(offer.name, offer.accelerator.target(), offer.builder_class, named)]
     from opforge.accelerator.registry import accelerator_name

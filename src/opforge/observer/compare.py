@@ -3,39 +3,25 @@
 from __future__ import annotations
 
 import os
-import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from opforge.builders.run.dependencies import LIBRARY_VARIABLES
 from opforge.builders.spec.kernel_roots import OPFORGE_ABI
-from opforge.builders.toolchains import PASSED_ENV, PLAN_ENV, is_wrappers, triton_worker
+from opforge.builders.toolchains import PASSED_ENV, PLAN_ENV, is_wrappers
 from opforge.builders.toolchains.discovery import probe, programs
-from opforge.builders.toolchains.triton import TritonToolchain
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.records.inputs import Inputs
 from opforge.cache.records.validity import INCLUDE, VARIABLE, at, names_before, resolve
 
 from . import reasons
 from .build import ObservedBuild
+from .own_reasons import OwnReasons
 from .reader import ABSENT, FOLDER, plain
 from .reader import VARIABLE as ASKED
 
 INTERFACE = (OPFORGE_ABI.name,)
 """What is vouched for by a number: see abi.INTERFACE."""
 
-
-MULTILIB = re.compile(r"/(lib|[\w-]+-linux-gnu)(/\d+|/specs|/crt\w\.o)*")
-"""What gcc looks for in a folder of LIBRARY_PATH and in those of -B."""
-
-
-LIBRARIES_OF_CLANG = re.compile(r"/(lib(32|64|x32)?|[\w-]+-linux-gnu)(/.*)?")
-PYTHON = re.compile(
-    r"/lib/python[\d.]+(/|$)|/(python\d+\.zip|pybuilddir\.txt|Modules/Setup.*|pyvenv\.cfg|[\w.]+\._pth)$"
-)
-"""Python's own files, the packages beside them, and where it looks for both."""
-MODULE = re.compile(r"/site-packages/(?!triton/|_distutils_hack/).*\.pyc?$")
 LINKERS = ("ld.bfd", "ld.gold", "ld.lld", "ld.mold")
 
 
@@ -72,7 +58,7 @@ class Comparison(NamedTuple):
 
 def compare(build: ObservedBuild) -> Comparison:
     """Returns what a build asked for and opforge did not record."""
-    record = Known(build)
+    record, own = Known(build), OwnReasons(build)
     observation, excused, findings = build.observation, dict[str, str](), list[Finding]()
 
     def judge(kind: str, questions: Iterable[tuple[str, str]], is_known: Callable[[str], bool]) -> None:
@@ -81,7 +67,7 @@ def compare(build: ObservedBuild) -> Comparison:
                 name = _plain(name)
             if is_known(name):
                 continue
-            reason = reasons.reason(kind, name, program) or record.reason(kind, name, program)
+            reason = reasons.reason(kind, name, program) or own.reason(kind, name, program)
             if reason:
                 excused[name] = reason
             else:
@@ -123,17 +109,6 @@ class Known:
         self._answered = {os.path.normpath(path) for pair in places if (path := resolve(pair, self._roots))}
         # What may stand above a name that is looked for: the name cannot appear before it.
         self._above = {above for path in self._names for above in _folders_above(path)}
-        self._beside_driver = os.path.dirname(os.path.dirname(toolchain.argv[0]))
-        values = (os.environ.get(name, "") for name in LIBRARY_VARIABLES)
-        self._library_folders = [os.path.normpath(folder) for value in values for folder in value.split(":") if folder]
-        # The linker's own way to look for a library may be to list the folder.
-        self._libraries = {os.path.normpath(folder) for folder in toolchain.library_folders()}
-        self._packaged = {
-            os.path.dirname(path) for file in inputs.files if file.tree and (path := file.resolve(self._roots))
-        }
-        search = (folder.resolve(self._roots) for folder in (*inputs.searched, *inputs.compiler_folders))
-        self._search = {spelling for path in search if path for spelling in (os.path.normpath(path), _real(path))}
-        self._runs_triton = isinstance(toolchain, TritonToolchain)
         self._absent = {os.path.normpath(path) for path in _absent(toolchain)}
         # Each load looks for these on PATH again.
         self._on_path = {*programs.path_folders(), *os.environ.get("COMPILER_PATH", "").split(os.pathsep)}
@@ -179,44 +154,6 @@ class Known:
         above = os.path.dirname(folder)
         return above != folder and not os.path.exists(above) and self._is_folder_watched(above)
 
-    def reason(self, kind: str, path: str, program: str) -> str:
-        """Returns why something need not be known, as far as that depends on this build; empty if it must be."""
-        if self._runs_triton and os.path.basename(program).startswith("python"):
-            return self._of_triton(kind, path)
-        if kind != "variable" and os.path.basename(program) == "ccache" and _is_below(path, _folders_of_ccache()):
-            return "a result that ccache keeps, or its configuration"
-        if kind == "listed":
-            return "the compiler's own libraries" if path in self._libraries else ""
-        if kind == "looked for":
-            return self._beside_a_package(path) or self._beside_libraries(path)
-        return ""
-
-    def _of_triton(self, kind: str, path: str) -> str:
-        """Returns the reason for what the process asks for that runs Triton; empty for kernels and what they import."""
-        if kind == "variable":
-            return "" if path in triton_worker.OURS else "it is removed before Triton is imported"
-        is_pythons = PYTHON.search(path) or (kind == "listed" and path in sys.path) or path.endswith("/openssl.cnf")
-        # Kernels may import any other module, which is an input then.
-        is_module = MODULE.search(path) is not None
-        return "a part of Python or of Triton" if is_pythons and not is_module else ""
-
-    def _beside_a_package(self, path: str) -> str:
-        """Returns the reason for a name that a package's header looks for beside itself; empty for others."""
-        folder = os.path.dirname(path)
-        while not os.path.exists(folder):
-            folder = os.path.dirname(folder)
-        is_beside = folder in self._packaged and folder not in self._search and not os.path.exists(path)
-        return "a name beside a header of a package" if is_beside else ""
-
-    def _beside_libraries(self, path: str) -> str:
-        """Returns the reason for a folder of another kind of libraries; empty for other paths."""
-        if LIBRARIES_OF_CLANG.fullmatch(path.removeprefix(self._beside_driver)):
-            return "where clang looks for its own libraries"
-        for folder in self._library_folders:
-            if path == os.path.normpath(f"{folder}/../lib") or MULTILIB.fullmatch(path.removeprefix(folder)):
-                return "a folder of another kind of libraries, beside one of LIBRARY_PATH"
-        return ""
-
     def is_listed(self, path: str) -> bool:
         """Returns whether a load notices that something has appeared in a folder."""
         return self._is_own(path) or {path, _real(path)} & {*self._programs, *self._folders} != set()
@@ -229,17 +166,6 @@ class Known:
 def _folders_above(path: str) -> Iterator[str]:
     while (path := os.path.dirname(path)) != "/":
         yield path
-
-
-def _folders_of_ccache() -> list[str]:
-    """Returns where ccache keeps results, temporary files and settings."""
-    named = [os.environ.get(name, "") for name in ("CCACHE_DIR", "CCACHE_TEMPDIR", "CCACHE_CONFIGPATH")]
-    own = ("~/.ccache", "~/.cache/ccache", "~/.config/ccache", "/etc/ccache.conf")
-    return [*filter(None, named), *map(os.path.expanduser, own)]
-
-
-def _is_below(path: str, folders: Iterable[str]) -> bool:
-    return any(f"{path}/".startswith(f"{folder}/") for folder in folders)
 
 
 def _plain(path: str) -> str:

@@ -52,7 +52,7 @@ EXPORT int __lxstat64(int version, const char* path, void* to) { return __lxstat
 EXPORT int __fxstatat(int version, int base, const char* path, void* to, int flags) { (void)version; return (int)stated(base, path, to, flags); }
 EXPORT int __fxstatat64(int version, int base, const char* path, void* to, int flags) { return __fxstatat(version, base, path, to, flags); }
 
-/* Rust asks with a path of NULL whether there is such a call: it is variables_now on. */
+/* Rust asks with a path of NULL whether there is such a call: that is passed on. */
 EXPORT int statx(int base, const char* path, int flags, unsigned mask, struct statx* to) {
   return (int)with_absence(CALL(SYS_statx, base, path, flags, mask, to), base, path);
 }

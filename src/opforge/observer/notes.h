@@ -39,7 +39,7 @@ enum { TOKEN = 64 };
 struct notes {
     char magic[8];
     uint64_t used; /* bytes behind this head */
-    uint64_t lost; /* notes that find_program no space */
+    uint64_t lost; /* notes that found no space */
     char text[];
 };
 

@@ -23,7 +23,7 @@ from opforge.cache.store import Rejected
 from opforge.errors import OpforgeError
 
 
-class Offer(NamedTuple):
+class OfferedOp(NamedTuple):
     """An op that an accelerator offers, by its builder's class name."""
 
     name: str
@@ -65,10 +65,10 @@ class Planned(NamedTuple):
     """The remote and its offer that would be fetched instead of a build; empty if there is none."""
 
 
-def offers(devices: Iterable[str] = ()) -> list[Offer]:
+def offers(devices: Iterable[str] = ()) -> list[OfferedOp]:
     """Returns the ops that the accelerators of these devices offer; by default of the one in use, then of the CPU."""
     return [
-        Offer(name, accelerator)
+        OfferedOp(name, accelerator)
         for accelerator in _accelerators(devices)
         for name, owner in sorted(accelerator.op_builders().items())
         if owner == accelerator.name  # the CPU's ops are listed under the CPU
@@ -95,7 +95,7 @@ def _accelerators(devices: Iterable[str]) -> list[Accelerator]:
     return [active] if active.name == "cpu" else [active, accelerator_named("cpu")]
 
 
-def readiness(offer: Offer) -> Readiness:
+def readiness(offer: OfferedOp) -> Readiness:
     """Returns whether an op can be loaded here, and from where. Builds nothing and raises nothing."""
     result = Readiness(offer.name, offer.accelerator.name, "", "unusable")
     try:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from opforge.builders.waiting.build_notices import no_builds
+from opforge.builders.waiting.no_builds import no_builds
 
 USABLE = ("ready", "cached", "fetchable", "buildable")
 BUILT = ("ready", "cached")

@@ -45,7 +45,7 @@ def test_hits_misses_and_waits_are_counted_and_the_time_that_they_took(folder, o
     assert [process.communicate(timeout=60)[0] for process in (first, second)] == ["1\n", "1\n"]
     child_processes.run_python(LOAD), child_processes.run_python(LOAD)
     counts = stats("--json")["counts"]
-    (entry,) = json.loads(CliRunner().invoke(group, ["cache", "ls", "--json"]).stdout)
+    (entry,) = json.loads(CliRunner().invoke(group, ["ls", "--json"]).stdout)["ops"]
     shown = {name: counts["all"][name] for name in ("hits", "cached", "misses", "rate", "built", "waited", "failed")}
     assert shown == {"hits": 2, "cached": 2, "misses": 2, "rate": 0.5, "built": 1, "waited": 1, "failed": 0}
     assert counts["all"]["saved_seconds"] == pytest.approx(2 * entry["seconds"], abs=0.01)

@@ -105,7 +105,7 @@ def test_ops_and_keys_of_the_store_are_completed_without_torch_or_a_write(tmp_pa
     entry = sample_ops.plain_op(tmp_path / "op", name="my_own")().build()
     before = text_files.tree(os.path.join(os.environ["OPFORGE_CACHE_DIR"], "v2"))
     assert answers("opforge cache pin my") == (["my_own"], False)
-    assert answers(f"opforge cache rm {entry.key[:3]}") == ([os.path.basename(os.path.dirname(entry.library))], False)
+    assert answers(f"opforge rm {entry.key[:3]}") == ([os.path.basename(os.path.dirname(entry.library))], False)
     words, has_torch = answers("opforge inspect ", OPFORGE_CACHE_LAYERS="/opt/ops")
     assert {"CPUAdam", "my_own", "/opt/ops", "file,"} <= set(words) and not has_torch
     assert "my_own" in answers("opforge cache explain MY")[0], "letter case does not matter"
@@ -119,7 +119,7 @@ def test_what_cannot_be_read_is_not_completed_and_nothing_is_printed(tmp_path, w
         text_files.write(tmp_path, "opforge/config.toml", "jbos = 1")
         env["OPFORGE_CACHE_DIR"] = None
     for line, words in (
-        ("opforge cache rm ", []),
+        ("opforge rm ", []),
         ("opforge inspect ", ["file,"]),
         ("opforge cache expl", ["explain"]),
     ):

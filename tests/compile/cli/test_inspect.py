@@ -15,7 +15,7 @@ from support.store.fake_store import ME
 from opforge.builders.inspection.examine import examine
 from opforge.builders.spec.description import description_key
 from opforge.cache.transfer import layer
-from opforge.cli.cache.commands import group as cache_group
+from opforge.cli import group
 from opforge.cli.inspect import command
 
 KERNELS = """\
@@ -98,8 +98,8 @@ def test_all_entries_of_a_layer_are_inspected_and_listing_it_changes_nothing(tmp
         layer.add(str(folder), builder.build(), description_key(builder.spec()), ME)
         ops.append(builder.name)
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(folder))
-    for line in ("ls", "stats", "verify", "gc --dry-run", "path"):
-        done = CliRunner().invoke(cache_group, line.split())
+    for line in ("ls", "cache stats", "verify", "gc --dry-run", "cache path"):
+        done = CliRunner().invoke(group, line.split())
         assert done.exit_code == 0, done.output
     assert os.listdir(folder) == ["v2"] and sorted(os.listdir(folder / "v2")) == ["descriptions", "entries"]
     done = CliRunner().invoke(command, [f"{folder}/", "--json"])

@@ -21,7 +21,7 @@ def run(*arguments):
 
 
 def listed():
-    return json.loads(run("cache", "ls", "--json").stdout)
+    return json.loads(run("ls", "--json").stdout)["ops"]
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_an_inline_op_is_named_like_any_other():
     (entry,) = listed()
     assert run("cache", "pin", entry["result"][:4]).stdout == f"pinned inlined {entry['result'][:12]}\n"
     assert "op inlined for cpu:" in run("inspect", "inlined").stdout
-    assert run("cache", "rm", "inlined").exit_code == 0 and listed() == []
+    assert run("rm", "inlined").exit_code == 0 and listed() == []
 
 
 def test_a_name_near_a_stored_op_is_suggested(tmp_path):

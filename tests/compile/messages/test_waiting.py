@@ -16,8 +16,7 @@ import pytest
 from support import child_processes, sample_ops, text_files
 
 import opforge
-from opforge.builders.waiting import build_line
-from opforge.builders.waiting import build_notices as waiting
+from opforge.builders.waiting import build_line, expected_time
 from opforge.cache.layout import Layout
 from opforge.errors import BuildForbiddenError, OpNotFoundError, SettingError
 
@@ -131,7 +130,7 @@ def test_a_build_in_a_notebook_has_one_output_that_is_replaced_and_emptied(tmp_p
 @pytest.mark.parametrize(("abi", "seconds"), [("torch", 24), ("torch-stable", 3), ("c", 3)])
 def test_the_first_estimate_is_by_what_a_source_includes(tmp_path, abi, seconds):
     plan = SimpleNamespace(op="value", target="cpu:x86-64", sources=["value.cpp"], abi=abi)
-    assert waiting.weights([plan], Layout(str(tmp_path))) == [seconds]
+    assert expected_time.weights([plan], Layout(str(tmp_path))) == [seconds]
 
 
 def test_verbose_prints_why_an_op_is_built_and_its_steps_in_words(tmp_path, warnings_of_the_cache):
@@ -201,4 +200,4 @@ def test_a_build_while_other_ranks_wait_is_a_warning(tmp_path, caplog, monkeypat
         distributed.destroy_process_group()
     (text,) = caplog.messages
     assert text.startswith("plain: a build of about ") and "opforge.prepare or build-ops" in text
-    assert waiting.UNIT_SECONDS > 0
+    assert expected_time.UNIT_SECONDS > 0

@@ -13,9 +13,12 @@ from opforge.compat import cpp_extension
 from opforge.observer.compare import compare
 
 pytest.importorskip("torch", reason="pip install torch")
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("OPFORGE_LONG_TESTS"), reason="`make observe` runs all: set OPFORGE_LONG_TESTS=1"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        not os.environ.get("OPFORGE_LONG_TESTS"), reason="`make observe` runs all: set OPFORGE_LONG_TESTS=1"
+    ),
+    pytest.mark.timeout(900),  # pybind's and torch's headers take half a minute alone
+]
 PYBIND = """\
 #include <torch/extension.h>
 torch::Tensor twice(torch::Tensor x) { return 2 * x; }

@@ -73,7 +73,7 @@ def test_a_header_that_shadows_one_of_cuda_is_noticed(tmp_path):
     assert ctypes.CDLL(second.library).value() == 2
 
 
-@pytest.mark.parametrize("name", ["INCLUDES", "PTXAS_FLAGS", "CUDAFE_FLAGS"])
+@pytest.mark.parametrize("name", ["INCLUDES", "PTXAS_FLAGS", "EDG_BASE"])
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc (the CUDA toolkit)")
 def test_a_variable_that_nvcc_adds_to_its_commands_is_in_the_key(tmp_path, monkeypatch, name):
     text_files.write(tmp_path, "k.cu", CUDA)

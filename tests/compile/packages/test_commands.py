@@ -60,25 +60,29 @@ def test_from_a_project_to_a_loaded_kernel_and_back(user, tmp_path):
     import opforge
 
     assert opforge.get_kernel("acme/plain").value() == 7
-    assert user("list", "--json")[1]["kernels"][0]["source"] == remote
-    assert user("info", "acme/plain")[1].splitlines()[1].startswith("1\tfolder\t\t")
-    assert user("verify", "--deep") == (0, f"acme/plain 1 in {into}: intact, signed by ci, the index unsigned\n")
-    assert user("remove", "acme/plain", "--into", into) == (0, f"removed acme/plain 1 from {into}\n")
-    assert user("remove", "acme/plain", "--into", into)[0] == 1
-    assert user("list")[1] == "KERNEL\tVERSION\tVARIANTS\tSIZE\tWHERE\tSIGNATURE\tFROM\n"
+    assert user("ls", "--json")[1]["packages"][0]["source"] == remote
+    assert user("ls", remote, "acme/plain")[1].splitlines()[1].startswith("package\tacme/plain\ttorch-universal\t")
+    assert user("verify", "acme/plain", "--deep") == (
+        0,
+        f"acme/plain 1 in {into}: intact, signed by ci, the index unsigned\n",
+    )
+    assert user("rm", "acme/plain", "--into", into) == (0, f"removed acme/plain 1 from {into}\n")
+    assert user("rm", "acme/plain", "--into", into)[0] == 1
+    assert user("ls", "--kind", "package")[1] == "PACKAGE\tVERSION\tVARIANTS\tSIZE\tWHERE\tSIGNATURE\tFROM\n"
 
 
 def test_resolving_for_this_machine_and_for_another(user, tmp_path):
     user("pack", "--no-try")
-    code, table = user("resolve", "build")
+    code, table = user("install", "build", "--dry-run")
     assert (code, table.splitlines()[1].split("\t")[:2]) == (0, ["torch-universal", "chosen"])
     _code, machine = user("report", "--machine", "--json")
     machine["machines"]["cpu"]["torch"] = None
     path = write(tmp_path, "other.json", json.dumps(machine))
-    code, result = user("resolve", "build", "--for", path, "--json")
+    code, results = user("install", "build", "--dry-run", "--for", path, "--json")
+    (result,) = results["kernels"]
     assert (code, result["chosen"]) == (1, [])
     assert result["variants"][0]["problem"] == "it needs torch, and torch is not installed"
-    assert user("resolve", "build", "--for", write(tmp_path, "no.json", "{"))[0] == 1
+    assert user("install", "build", "--dry-run", "--for", write(tmp_path, "no.json", "{"))[0] == 1
 
 
 def test_a_project_is_locked_and_installed_by_its_lock(user, tmp_path, monkeypatch):
@@ -110,7 +114,7 @@ def test_listing_needs_no_torch(user):
     from support import child_processes
 
     code = (
-        "import sys; sys.argv = ['opforge', 'list'];"
+        "import sys; sys.argv = ['opforge', 'ls'];"
         " from opforge.cli import group; group(standalone_mode=False); print('torch' in sys.modules)"
     )
     began = time.monotonic()
@@ -144,6 +148,6 @@ def test_a_registry_is_begun_published_to_renewed_and_given_new_keys(user, tmp_p
     assert user("tuf", "refresh", remote, "--key", "ci2")[0] == user("tuf", "refresh", remote, "--key", "ci")[0] == 0
     assert user("tuf", "rotate", remote, *new, "--key", "ci2")[0] == 0
     assert user("tuf", "trust", remote, root) == (0, f"trusted for {remote}\n")
-    assert user("info", "acme/plain")[0] == 0
+    assert user("ls", remote, "acme/plain")[0] == 0
     code, output = user("tuf", "refresh", remote, "--key", "ci")
     assert code == 1 and "the key ci may not sign it. Sign with one of: ci2" in output

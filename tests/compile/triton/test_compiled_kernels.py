@@ -16,9 +16,23 @@ LONG_CHECKS = ("layer_norm", "rms_norm", "gelu", "lion", "lamb")
 NAMES = (*CHECKS, *LONG_CHECKS) if os.environ.get("OPFORGE_LONG_TESTS") else CHECKS
 
 
+ATTENTION = ("dense_32", "blocks_of_16", "pages_32", "traffic", "unfinished_copies_are_detected")
+LONG_ATTENTION = ("dense_64", "dense_128", "dense_256", "causal", "blocks_64", "blocks_128", "blocks_256", "pages_128")
+
+
 def test_compiled_kernels_agree_with_the_references(tmp_path):
     """One test for all kernels: two workers would each compile and execute every one of them."""
     code = f"from support.ptx import ptx_checks; ptx_checks.main({NAMES!r})"
     env = {"LD_LIBRARY_PATH": triton_parts.fake_driver(tmp_path), "OPFORGE_CACHE_DIR": str(tmp_path / "store")}
     errors = json.loads(child_processes.run_python(code, timeout=300, env=env))["errors"]
     assert errors == dict.fromkeys(NAMES, "")
+
+
+def test_compiled_attention_agrees_with_the_references(tmp_path):
+    """For sm_80: on sm_90 products of matrices are wgmma, which the interpreter does not know."""
+    names = (*ATTENTION, *LONG_ATTENTION) if os.environ.get("OPFORGE_LONG_TESTS") else ATTENTION
+    code = f"from support.ptx import attention_checks; attention_checks.main({names!r})"
+    env = {"LD_LIBRARY_PATH": triton_parts.fake_driver(tmp_path), "OPFORGE_CACHE_DIR": str(tmp_path / "store")}
+    env["FAKE_GPU_CAPABILITY"] = "80"
+    errors = json.loads(child_processes.run_python(code, timeout=300, env=env))["errors"]
+    assert errors == dict.fromkeys(names, "")

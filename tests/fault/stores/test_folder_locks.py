@@ -27,13 +27,13 @@ from opforge.remote.stores.folder import lock
 from opforge.remote.stores.folder.store import FolderStore
 store = FolderStore("file://test", os.environ["ROOT"], void_seconds=0.4)
 stored = store.get("v1/x", 100)
-is_held, stops = lock.Lock.is_held, [True]
+is_held, stops = lock.FolderLock.is_held, [True]
 def stop_first(held):
     if stops.pop() if stops else False:
         print("stopping", flush=True)
         os.kill(os.getpid(), signal.SIGSTOP)
     return is_held(held)
-lock.Lock.is_held = stop_first
+lock.FolderLock.is_held = stop_first
 print(store.put_if_unchanged("v1/x", b"of the stopped process", stored.version), flush=True)
 """
 

@@ -43,17 +43,17 @@ COMMANDS = {
     "load OP": 40,
     "build-ops torture_ops:OP": 8,
     "build-ops torture_ops:OP --out LAYER": 8,
-    "cache ls": 5,
-    "cache ls --json": 3,
+    "ls": 5,
+    "ls --json": 3,
     "cache stats": 5,
-    "cache gc": 6,
-    "cache verify": 6,
+    "gc": 6,
+    "verify": 6,
     "cache export ARCHIVE": 5,
     "cache import ARCHIVE": 5,
     "cache explain torture_ops:OP": 6,
     "cache pin op0": 2,
     "cache unpin op0": 2,
-    "cache clear OP --yes": 2,
+    "rm OP": 2,
     "inspect torture_ops:OP": 5,
     "report": 1,
 }
@@ -101,7 +101,7 @@ class Torture:
         out = [f"torture_ops:{op}" for op in OPS]
         for words in (["build-ops", *out], ["build-ops", *out[:2], "--out", f"{self.place}/layer"]):
             self.expect(words)
-        for text in sorted(COMMANDS, key=lambda text: "clear" in text):
+        for text in sorted(COMMANDS, key=lambda text: text.startswith("rm ")):
             self.expect(self.words(text, OPS[0]))
         for op in OPS:
             self.expect(["load", op])

@@ -11,6 +11,12 @@ class FakeToolchain(Toolchain):
     def identity(self):
         return (("version", "fake"),)
 
+    def programs(self):
+        return {}
+
+    def steps(self, plan, roots, library):
+        return []
+
     def target_problem(self, device, arch):
         return None
 

@@ -92,6 +92,11 @@ CASES: dict[str, Case] = {
     "clang": by("clang++", "clang++", is_quick=True)._replace(
         excused=("a program named for the machine, which clang prefers",)
     ),
+    "clang behind a link": Case(
+        variables={"CXX": "{0}/bin/g++"},
+        before=("mkdir {0}/bin", "ln -s /usr/bin/clang++ {0}/bin/g++"),
+        needs=("/usr/bin/clang++",),
+    ),
     "gcc and bfd": Case(variables={"LDFLAGS": "-fuse-ld=bfd"}, needs=("ld.bfd",), is_quick=True),
     "gcc and gold": Case(variables={"LDFLAGS": "-fuse-ld=gold"}, needs=("ld.gold",), is_quick=True),
     "gcc and lld": Case(variables={"LDFLAGS": "-fuse-ld=lld"}, needs=("ld.lld",), is_quick=True),

@@ -42,6 +42,14 @@ def narrow(value: Any, to: str) -> Any:
     return np.where(np.isnan(value), 0x7FFF, nearest).astype(np.uint16)
 
 
+def widened(bits: Any, kind: str) -> Any:
+    """Returns the float32 values of two float16 or bfloat16 numbers in each word, [..., 2]."""
+    halves = np.stack([bits & np.uint32(0xFFFF), bits >> np.uint32(16)], -1)
+    if kind == "bf16":
+        return (halves << np.uint32(16)).view(np.float32)
+    return halves.astype(np.uint16).view(np.float16).astype(np.float32)
+
+
 def _multiply(op: tuple[str, ...], a: Any, b: Any) -> Any:
     if "wide" in op:
         wide = np.dtype(f"{a.dtype.kind}{2 * a.dtype.itemsize}")
@@ -56,6 +64,10 @@ def _divide(op: tuple[str, ...], a: Any, b: Any) -> Any:
         return np.where(huge, a * np.float32(0), a / b) if "approx" in op else a / b
     quotient = a // np.where(b == 0, 1, b)
     return quotient + ((a % np.where(b == 0, 1, b) != 0) & ((a < 0) != (b < 0)))  # rounded towards zero
+
+
+def _remainder(op: tuple[str, ...], a: Any, b: Any) -> Any:
+    return a - _divide(op, a, b) * b
 
 
 def _fuse(op: tuple[str, ...], a: Any, b: Any, c: Any) -> Any:
@@ -114,6 +126,7 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {
     "mul": _multiply,
     "fma": _fuse,
     "div": _divide,
+    "rem": _remainder,
     "min": _extreme(np.fmin, np.minimum),
     "max": _extreme(np.fmax, np.maximum),
     "abs": lambda op, a: np.abs(a),

@@ -48,23 +48,32 @@ EXECUTOR = ctypes.CFUNCTYPE(
 
 
 class Device:
-    """Executes launches. `launches` are the names of the functions that ran, `images` the PTX that was parsed."""
+    """Executes launches.
+
+    `launches` are the names of the functions that ran, `images` the PTX that was parsed, `traffic` the bytes that each
+    launch read and wrote, by the address of the allocation. `override` is PTX that runs in place of every image.
+    """
 
     def __init__(self) -> None:
         self.launches: list[str] = []
         self.images: dict[bytes, ptx_machine.Kernel] = {}
+        self.traffic: list[dict[str, dict[int, int]]] = []
+        self.override = ""
         self._error: Exception | None = None
         self._executor = EXECUTOR(self._execute)
         ctypes.CDLL("libcuda.so.1").fake_gpu_executes(self._executor)
 
     def _execute(self, image: bytes, name: bytes, grid: Any, threads: int, shared: int, parameters: Any) -> None:
         try:
+            image = self.override.encode() or image
             kernel = self.images.get(image) or self.images.setdefault(image, ptx_machine.Kernel(image.decode()))
             self.launches.append(name.decode())
             assert (kernel.name, kernel.threads) == (name.decode(), threads)
             data = [ctypes.string_at(parameters[i], size) for i, size in enumerate(kernel.parameters)]
             values = [int.from_bytes(parameter, "little") for parameter in data]
-            ptx_machine.run(kernel, ptx_machine.Memory(allocations()), values, grid[:3], shared)
+            memory = ptx_machine.Memory(allocations())
+            self.traffic.append(memory.traffic)
+            ptx_machine.run(kernel, memory, values, grid[:3], shared)
         except Exception as error:  # ctypes would print it and go on
             self._error = self._error or error
 

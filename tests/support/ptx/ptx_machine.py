@@ -2,14 +2,16 @@
 
 The threads of many blocks are the elements of one array; those at the same instruction execute it together. Detected
 are: accesses outside of the allocations, unaligned accesses, shared memory that one warp writes and another accesses
-without a barrier in between, two threads that write different values to one place or read what the other wrote, and
-barriers and shuffles that not all threads reach.
+without a barrier in between, shared memory that is accessed before the asynchronous copy that writes it was waited for,
+two threads that write different values to one place or read what the other wrote, and barriers, shuffles and products
+that not all threads reach.
 
-Works for sm_80 and sm_90. From sm_100 on Triton uses arithmetic on pairs, which is not implemented.
+Works for sm_80, and for sm_90 without products of matrices (wgmma). From sm_100 on Triton uses arithmetic on pairs,
+which is not implemented.
 
-Not modelled: what ptxas does to the PTX (it may fuse `mul` and `add`); the last bits of approximate functions and of
-`fma` (computed in float64, then rounded); shuffles other than butterflies; blocks that wait for each other; caches,
-timing and streams.
+Not modelled: what ptxas does to the PTX (it may fuse `mul` and `add`); the last bits of approximate functions, of
+`fma` and of products of matrices (computed in float64, then rounded); when a copy reads its source; shuffles within a
+part of a warp; blocks that wait for each other; caches, timing and streams.
 """
 
 from __future__ import annotations
@@ -19,11 +21,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from support.ptx.ptx_arithmetic import ARITHMETIC, COMPARISONS, TYPES, constant, flushed, narrow
-from support.ptx.ptx_memory import MachineError, Memory, SharedMemory
+from support.ptx.ptx_arithmetic import ARITHMETIC, COMPARISONS, TYPES, constant, flushed, narrow, widened
+from support.ptx.ptx_memory import WARP, MachineError, Memory, SharedMemory
 from support.ptx.ptx_program import Instruction, Kernel, names
 
-WARP = 32
 THREADS_TOGETHER = 1 << 14
 """At most so many threads are executed together, but at least one block."""
 
@@ -169,12 +170,14 @@ class Launch:
         self.shared.barrier(self.mask)
 
     def _shfl(self, instruction: Instruction) -> None:
-        assert instruction.op[:3] == ("shfl", "sync", "bfly"), instruction.text
+        assert instruction.op[2] in ("bfly", "idx"), instruction.text
         target, source, distance, *rest = instruction.operands
         assert rest == ["31", "-1"], instruction.text
         self._check_together(WARP, "a shuffle")
-        lanes = np.arange(WARP) ^ int(distance)
-        self.write(target, self.read(source, "b32").reshape(-1, WARP)[:, lanes].reshape(-1))
+        lanes = np.broadcast_to(self.read(distance, "u32"), self.count).reshape(-1, WARP).astype(np.int64)
+        if instruction.op[2] == "bfly":
+            lanes = np.arange(WARP) ^ lanes
+        self.write(target, np.take_along_axis(self.read(source, "b32").reshape(-1, WARP), lanes % WARP, 1).reshape(-1))
 
     def _check_together(self, size: int, action: str) -> None:
         groups = self.mask.reshape(-1, size)
@@ -185,8 +188,59 @@ class Launch:
         self.write(instruction.operands[0], np.zeros((), np.uint64))
 
     def _ldmatrix(self, instruction: Instruction) -> None:
+        rows = self._address(instruction.operands[1]).reshape(-1, WARP)
         for addresses, name in self._matrices(instruction, instruction.operands[1], instruction.operands[0]):
-            self.write(name, self.shared.load(addresses, 4, self.mask).view("u4")[:, 0])
+            if "trans" not in instruction.op:
+                self.write(name, self.shared.load(addresses, 4, self.mask).view("u4")[:, 0])
+                continue
+            first, lane = names(instruction.operands[0]).index(name) * 8, np.arange(WARP)
+            halves = [
+                self.shared.load((rows[:, first + lane % 4 * 2 + half] + lane // 4 * 2).reshape(-1), 2, self.mask)
+                for half in (0, 1)
+            ]
+            self.write(name, np.concatenate(halves, 1).view("u4")[:, 0])
+
+    def _mma(self, instruction: Instruction) -> None:
+        """Computes D = A B + C for matrices of 16 x 16 and 16 x 8, spread over the threads of a warp."""
+        self._check_together(WARP, "a product of matrices")
+        assert instruction.op[1:6] == ("sync", "aligned", "m16n8k16", "row", "col"), instruction.text
+        assert instruction.op[6] == instruction.op[9] == "f32", instruction.text
+        row, pair = np.arange(WARP) // 4, np.arange(WARP) % 4 * 2
+        a, b, c = (
+            np.stack([self.read(name, kind).reshape(-1, WARP) for name in names(operand)])
+            for operand, kind in zip(instruction.operands[1:], ("b32", "b32", "f32"), strict=True)
+        )
+        left = np.zeros((a.shape[1], 16, 16), np.float64)
+        right = np.zeros((a.shape[1], 16, 8), np.float64)
+        sums = np.zeros((a.shape[1], 16, 8), np.float64)
+        for half in (0, 1):
+            for number in range(4):
+                values = widened(a[number], instruction.op[7])[..., half]
+                left[:, row + number % 2 * 8, pair + number // 2 * 8 + half] = values
+            for number in range(2):
+                right[:, pair + number * 8 + half, row] = widened(b[number], instruction.op[8])[..., half]
+                sums[:, row + number * 8, pair + half] = c[number * 2 + half]
+        sums = (left @ right + sums).astype(np.float32)
+        for number, name in enumerate(names(instruction.operands[0])):
+            self.write(name, sums[:, row + number // 2 * 8, pair + number % 2].reshape(-1))
+
+    def _cp(self, instruction: Instruction) -> None:
+        """Copies to shared memory asynchronously, with zeros behind the bytes of the source, or waits for that."""
+        assert instruction.op[1] == "async", instruction.text
+        if instruction.op[2] == "commit_group":
+            self.shared.commit(self.mask)
+        elif instruction.op[2] == "wait_group":
+            self.shared.wait(self.mask, int(instruction.operands[0]))
+        else:
+            assert instruction.op[3:] == ("shared", "global"), instruction.text
+            target, source, size, *given = instruction.operands
+            data = np.zeros((self.count, int(size, 0)), np.uint8)
+            wanted = np.broadcast_to(self.read(given[0], "u32") if given else np.uint32(int(size, 0)), self.count)
+            assert np.isin(wanted[self.mask], (0, data.shape[1])).all(), instruction.text
+            reads = self.mask & (wanted > 0)
+            addresses = self._address(source)[reads].astype(np.uint64)
+            data[reads] = self.memory.load(addresses, data.shape[1], "cp.async", self.thread_ids[reads])
+            self.shared.copy(self._address(target), data, self.mask)
 
     def _stmatrix(self, instruction: Instruction) -> None:
         for addresses, name in self._matrices(instruction, instruction.operands[0], instruction.operands[1]):
@@ -196,7 +250,7 @@ class Launch:
         """Returns, for each matrix of 8 x 8, the address of each thread's two values, and their register."""
         self._check_together(WARP, instruction.op[0])
         assert instruction.op[1:4] == ("sync", "aligned", "m8n8"), instruction.text
-        assert instruction.op[5:] == ("shared", "b16"), instruction.text
+        assert instruction.op[-2:] == ("shared", "b16"), instruction.text
         rows, lane = self._address(address).reshape(-1, WARP), np.arange(WARP)
         return [
             ((rows[:, number * 8 + lane // 4] + lane % 4 * 4).reshape(-1), name)

@@ -1,4 +1,4 @@
-"""`opforge cache`: what it prints, in a pipe and as JSON, and its exit codes."""
+"""`opforge cache`, and `ls`, `rm`, `verify` and `gc` without a URL: what they print, and their exit codes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def store(own_store, tmp_path):
 
 
 def run(*arguments, **options):
-    return CliRunner().invoke(group, ["cache", *arguments], **options)
+    words = arguments if arguments[0] in ("ls", "rm", "verify", "gc") else ("cache", *arguments)
+    return CliRunner().invoke(group, list(words), **options)
 
 
 def document(*arguments):
@@ -49,7 +50,7 @@ def test_ls_in_a_pipe_prints_tab_separated_lines(store):
 
 def test_ls_as_json(store):
     result = store.add()
-    (entry,) = document("ls")
+    (entry,) = document("ls")["ops"]
     assert entry["result"] == result and entry["op"] == "relu" and entry["path"] == store.library(result)
 
 
@@ -77,6 +78,26 @@ def test_verify_fails_if_an_entry_is_damaged(store):
         "1 entry checked, 1 damaged and set aside",
     ]
     assert run("verify").exit_code == 0
+
+
+def test_what_acts_on_a_store_takes_its_url_and_nothing_of_the_cache(store, tmp_path):
+    (tmp_path / "remote").mkdir()
+    url = f"file://{tmp_path}/remote"
+    for words, problem in (
+        (("gc", url, "--max-age", "1d"), "--max-size and --max-age limit the cache: leave out the URL"),
+        (("gc", "--unused-for", "1d"), "--unused-for is for a store: name its URL. For the cache: --max-age"),
+        (("gc", "relu"), "'relu' is no URL: expected one of a store, or nothing for the cache"),
+        (("gc", str(tmp_path)), f"expected a URL: write file://{tmp_path}"),
+        (("rm", url), "rm acts on this machine alone. In a store: opforge withdraw URL NAME, then opforge gc URL"),
+        (("verify", url, "--deep"), "a store is checked as a whole: leave out names and --deep"),
+        (("ls", url, "relu"), f"{url} has no relu: check the names, or name another store"),
+        (("cache", "ls"), "No such command 'ls'. It is: opforge ls"),
+    ):
+        done = CliRunner().invoke(group, list(words))
+        assert done.exit_code == 2 and problem in done.output, words
+    assert (
+        run("gc", url).output == "0 objects, 0 B\n" and run("verify", url).output == "0 statements checked, 0 refused\n"
+    )
 
 
 def test_verify_names_entries_that_it_could_not_set_aside(store, monkeypatch):
@@ -130,52 +151,59 @@ def test_a_limit_that_does_not_parse_is_wrong_usage(option, value, text):
     assert done.exit_code == 2 and f"Invalid value for '{option}': {text}" in done.output
 
 
-def test_clear_without_confirmation_removes_nothing(store):
+def test_rm_without_confirmation_removes_nothing(store):
     store.add()
-    done = run("clear")
+    done = run("rm", "--all")
     assert done.exit_code == 2
     assert "without a terminal, or with --json, nothing can be confirmed: expected --yes." in done.output
     assert len(store.entry_keys()) == 1
-    assert run("clear", "--yes").exit_code == 0 and store.entry_keys() == set()
+    assert run("rm", "--all", "--yes").exit_code == 0 and store.entry_keys() == set()
 
 
-def test_clear_accepts_an_op_name_in_any_form(store):
+def test_rm_accepts_an_op_name_in_any_form(store):
     store.add("cpu_adam")
     relu = store.add("relu")
-    assert run("clear", "--yes", "CPUAdamBuilder").exit_code == 0
+    assert run("rm", "CPUAdamBuilder").exit_code == 0
     assert store.entry_keys() == {relu}
 
 
-def test_clear_keeps_pinned_entries_and_says_how_many(store):
+def test_rm_keeps_pinned_entries_and_says_how_many(store):
     kept, cleared = store.add("relu"), store.add("adam")
     assert run("pin", "relu").exit_code == 0
-    done = run("clear", "--yes")
+    done = run("rm", "--all", "--yes")
     assert done.exit_code == 0 and store.entry_keys() == {kept} and cleared not in done.output.splitlines()[-1]
     assert done.output.splitlines()[-1] == "kept 1 pinned entry: to remove them, name them or use --pinned"
-    assert document("clear", "--yes") == {"dry_run": False, "bytes": 0, "removed": [], "kept_pinned": 1}
+    assert document("rm", "--all", "--yes") == {
+        "dry_run": False,
+        "bytes": 0,
+        "removed": [],
+        "kept_pinned": 1,
+        "packages": [],
+        "problems": [],
+    }
     assert run("unpin", "relu").exit_code == 0
-    assert "kept 1" not in run("clear", "--yes").output and store.entry_keys() == set()
+    assert "kept 1" not in run("rm", "--all", "--yes").output and store.entry_keys() == set()
 
 
-@pytest.mark.parametrize("arguments", [["relu"], ["--pinned"]])
-def test_clear_removes_pinned_entries_that_are_named_or_if_requested(store, arguments):
+@pytest.mark.parametrize("arguments", [["relu"], ["--all", "--pinned"]])
+def test_rm_removes_pinned_entries_that_are_named_or_if_requested(store, arguments):
     store.add("relu")
     run("pin", "relu")
-    done = run("clear", "--yes", *arguments)
+    done = run("rm", "--yes", *arguments)
     assert done.exit_code == 0 and store.entry_keys() == set() and "kept" not in done.output
     assert store.files("pins") == [], "an entry that is built again is not pinned"
 
 
-def test_clear_by_a_key_removes_a_pinned_entry(store):
+def test_rm_by_a_key_removes_a_pinned_entry(store):
     kept, cleared = store.add("relu"), store.add("relu", text="int b;")
     run("pin", "relu")
-    assert run("clear", "--yes", cleared[:12]).exit_code == 0
+    assert run("rm", cleared[:12]).exit_code == 0
     assert store.entry_keys() == {kept} and store.files("pins") == [kept]
 
 
-def test_clear_of_an_unknown_op_names_the_stored_ops(store):
+def test_rm_of_an_unknown_op_names_the_stored_ops(store):
     store.add("relu")
-    done = run("clear", "--yes", "gelu")
+    done = run("rm", "gelu")
     assert done.exit_code == 2 and "'gelu' is neither an op nor a key in the cache, which holds: relu." in done.output
 
 

@@ -16,7 +16,7 @@ from support import child_processes
 from support.paths import CHECKOUT
 
 import opforge
-from opforge.cli import COMMANDS, SECTIONS, group
+from opforge.cli import COMMANDS, MOVED, SECTIONS, group
 from opforge.cli.guard import Guarded, GuardedGroup, json_option
 from opforge.errors import OpforgeError
 
@@ -91,10 +91,10 @@ def test_an_unexpected_exception_is_not_caught():
     assert isinstance(done.exception, ZeroDivisionError)
 
 
-@pytest.mark.parametrize("name", [*COMMANDS, "cache ls", "cache explain", "cache gc"])
+@pytest.mark.parametrize("name", [*COMMANDS, "cache stats", "cache explain", "key list"])
 def test_every_command_has_help(name):
     done = CliRunner().invoke(group, [*name.split(), "--help"])
-    assert done.exit_code == 0 and ("--json" in done.output or name in ("cache", "completion", "key", "remote", "tuf"))
+    assert done.exit_code == 0 and ("--json" in done.output or name in ("cache", "completion", "key", "tuf"))
 
 
 def test_the_table_and_the_commands_agree():
@@ -118,22 +118,39 @@ def test_an_unknown_command_is_wrong_usage():
     assert done.exit_code == 2 and done.output.endswith("No such command 'frobnicate'.\n")
 
 
+def test_a_word_that_others_use_is_answered_by_ours():
+    for word, ours in MOVED.items():
+        done = CliRunner().invoke(group, [word, "acme/relu"])
+        assert done.exit_code == 2 and f"No such command {word!r}. It is: {ours}\n" in done.output
+    assert not MOVED.keys() & COMMANDS.keys()
+
+
+def test_there_are_24_commands_in_five_sections_each_with_an_example():
+    assert len(COMMANDS) == 24 and len(SECTIONS) == 5
+    assert sorted(name for names in SECTIONS.values() for name in names) == sorted(COMMANDS)
+    context = click.Context(group)
+    for name in COMMANDS:
+        command = group.get_command(context, name)
+        for part in command.commands.values() if isinstance(command, click.Group) else [command]:
+            assert f"  opforge {name}" in part.help or "  build-ops" in part.help, (name, part.name)
+
+
 def test_the_help_of_every_command_lists_its_exit_codes():
-    for name in [*COMMANDS, *(f"cache {command}" for command in ("ls", "gc", "clear", "pin", "verify"))]:
+    for name in [*COMMANDS, *(f"cache {command}" for command in ("path", "stats", "export", "pin", "explain"))]:
         output = CliRunner().invoke(group, [*name.split(), "--help"]).output
         assert "Exit codes: 0 success" in output
 
 
 def test_the_help_of_a_group_does_not_shorten_its_lines():
     listed = CliRunner().invoke(group, ["cache", "--help"]).output.partition("Commands:")[2]
-    assert "verify   Check every entry in full" in listed and "..." not in listed
+    assert "export   Write entries to an archive: all of them" in listed and "..." not in listed
 
 
 def test_the_version():
     assert CliRunner().invoke(group, ["--version"]).output == f"opforge, version {opforge.__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["cache", "ls"], ["cache", "path"], ["build-ops", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["ls"], ["cache", "path"], ["build-ops", "--help"]])
 def test_light_commands_import_nothing_heavy(arguments):
     code = f"""
 import atexit, sys
@@ -165,7 +182,7 @@ def test_a_name_that_the_output_encoding_lacks_is_escaped(tmp_path):
 
 
 def test_without_standard_output_nothing_is_printed():
-    command = ["sh", "-c", 'exec "$0" -m opforge cache ls >&-', sys.executable]
+    command = ["sh", "-c", 'exec "$0" -m opforge ls >&-', sys.executable]
     done = subprocess.run(command, env=child_processes.environment(), stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -20,7 +20,8 @@ def store(own_store, tmp_path):
 
 
 def run(*arguments):
-    return CliRunner().invoke(group, ["cache", *arguments])
+    words = arguments if arguments[0] in ("ls", "rm") else ("cache", *arguments)
+    return CliRunner().invoke(group, list(words))
 
 
 def stored(key, op, problem=""):
@@ -99,5 +100,5 @@ def test_rm_removes_an_entry_whose_record_cannot_be_read(store):
 
 def test_a_path_of_ls_is_taken(store):
     key = store.add("relu")
-    (entry,) = json.loads(run("ls", "--json").stdout)
+    (entry,) = json.loads(run("ls", "--json").stdout)["ops"]
     assert run("pin", entry["path"]).output == f"pinned relu {key[:12]}\n"

@@ -45,7 +45,7 @@ def offered(monkeypatch, tmp_path):
         if unknown:
             raise UnknownAcceleratorError(unknown[0], ["cpu", "cuda"], "the target")
         requested = [accelerator for accelerator in accelerators if accelerator.name in devices]
-        return [ops.Offer(name, accelerator) for accelerator in requested for name in accelerator.builders]
+        return [ops.OfferedOp(name, accelerator) for accelerator in requested for name in accelerator.builders]
 
     monkeypatch.setattr(ops, "offers", offers)
 

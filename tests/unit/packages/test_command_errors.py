@@ -27,8 +27,10 @@ def user(registry, monkeypatch):
 
 
 def test_a_package_that_is_nowhere_is_said(user):
-    code, output = user("info", "acme/plain")
-    assert code == 1 and "error: no remote has acme/plain, and it is not installed: check the name" in output
+    code, output = user("ls", "acme/plain")
+    assert code == 2 and "error: acme/plain is not installed: opforge ls shows what is" in output
+    code, output = user("install", "acme/plain", "--dry-run")
+    assert code == 1 and "it has no package acme/plain" in output
 
 
 def test_a_target_for_a_package_without_a_library_is_refused(user, registry):
@@ -72,7 +74,7 @@ def test_a_release_that_was_withdrawn_is_named_with_the_reason(user, registry):
     assert user(*withdraw, "--reason", "wrong")[0] == 0
     code, output = user("install", "acme/plain@==1.0", "--into", "new")
     assert code == 0 and "warning: acme/plain 1 was withdrawn: wrong" in output, "which is installed already"
-    code, output = user("resolve", "acme/plain@==1.0")
+    code, output = user("install", "acme/plain@==1.0", "--dry-run")
     assert code == 0 and "torch-universal" in output, "install takes it, too"
 
 
@@ -98,29 +100,41 @@ def test_what_is_not_loaded_any_more_is_refused_where_it_is_installed(user, regi
         (("withdraw", "URL", "--reason", "two\nlines"), "--reason: the reason is 'two\\nlines': expected one line"),
         (("withdraw", "URL", "--undo", "--stop-loading"), "--stop-loading and --undo exclude each other"),
         (("withdraw", "URL?unsigned=1"), "with unsigned=1 no list of withdrawals is read: leave it out"),
+        (
+            ("install", "acme/plain", "--for", "kernel.toml"),
+            "--for shows what another machine would get: add --dry-run",
+        ),
+        (("install", "--dry-run"), "--dry-run shows the variants of packages: name one"),
+        (("publish", "URL", "./none"), "'./none' is no folder: expected one that opforge pack has written, or an op"),
+        (("publish", "URL", "relu", "--all"), "--all publishes every op of the cache: leave out names"),
+        (("ls", "URL", "acme/other"), "URL has no acme/other: check the names, or name another store"),
         (("mirror", "URL", "URL", "../x"), "NAME: '../x' is not a name that can be used"),
         (("mirror", "URL", "URL", "Acme/plain"), "NAME: 'Acme/plain' is not a name that can be used"),
-        (("resolve", "acme/plain@7"), "URL: acme/plain has no release in 7; its newest are: 1"),
-        (("resolve", "empty"), "empty: there is no variant in it. Expected a folder that opforge pack has written"),
+        (("install", "--dry-run", "acme/plain@7"), "URL: acme/plain has no release in 7; its newest are: 1"),
+        (
+            ("install", "--dry-run", "empty"),
+            "empty: there is no variant in it. Expected a folder that opforge pack has written",
+        ),
     ],
 )
 def test_a_wrong_call_is_answered_by_its_reason(user, registry, words, problem):
     registry.publish()
     os.mkdir("empty")
+    write(registry.scratch, "kernel.toml", "")
     before = registry.files()
     code, output = user(*(word.replace("URL", registry.url) for word in words))
     assert code in (1, 2) and problem.replace("URL", registry.url) in output, output
     assert registry.files() == before
 
 
-@pytest.mark.parametrize("command", ["install", "resolve"])
+@pytest.mark.parametrize("command", [("install",), ("install", "--dry-run")])
 @pytest.mark.parametrize("path", ["./kernels/relu", "/nowhere/relu", "relu/", "~/relu", "../relu"])
 def test_a_path_that_leads_to_no_folder_is_not_taken_for_a_name(user, command, path):
-    code, output = user(command, path)
+    code, output = user(*command, path)
     assert code == 1 and f"error: {path}: there is no such folder. Expected one that opforge pack has" in output
 
 
-def test_resolve_shows_the_release_that_install_takes(user, registry):
+def test_a_dry_run_shows_the_release_that_install_takes(user, registry):
     """The newest may be for other machines alone."""
     registry.publish()
     folder = registry.packed(number="2")
@@ -129,9 +143,9 @@ def test_resolve_shows_the_release_that_install_takes(user, registry):
     assert user("pack", folder, "--no-try")[0] == 0
     os.rename(os.path.join(folder, "build", "torch-universal"), "elsewhere")
     assert user("publish", registry.url, folder, "--key", "ci")[0] == 0
-    code, output = user("resolve", "acme/plain")
+    code, output = user("install", "acme/plain", "--dry-run")
     assert code == 0 and "release 1 of" in output
-    code, output = user("resolve", "acme/plain@2")
+    code, output = user("install", "acme/plain@2", "--dry-run")
     assert code == 1 and "rejected" in output and "release 2 of" in output
 
 
@@ -182,9 +196,9 @@ def test_a_folder_of_a_packages_name_is_not_taken_for_the_package(user, registry
     os.makedirs(tmp_path / "acme")
     os.rename(registry.packed(), tmp_path / "acme" / "plain")
     monkeypatch.chdir(tmp_path)
-    for command in (("install", "acme/plain", "--into", "new"), ("info", "acme/plain")):
+    for command in (("install", "acme/plain", "--into", "new"), ("ls", "acme/plain")):
         code, output = user(*command)
-        assert code == 1 and "acme/plain" in output and "installed acme" not in output
+        assert code in (1, 2) and "acme/plain" in output and "installed acme" not in output
     assert user("install", "acme/plain", "--into", "new")[1].endswith(
         "For the folder of that name: opforge install ./acme/plain\n"
     )
@@ -206,6 +220,6 @@ def test_a_package_that_may_not_be_removed_is_an_error_that_says_who_may(user, r
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr("opforge.packages.installed.remove._forget", refuse)
-    code, output = user("remove", "acme/plain", "--into", "new")
+    code, output = user("rm", "acme/plain", "--into", "new")
     assert code == 1 and "error: acme/plain cannot be removed from" in output
     assert "(Permission denied): run this as the folder's owner" in output

@@ -36,11 +36,11 @@ def test_an_index_that_is_not_signed(user, registry):
     expected = INDEX.format(registry.url)
     assert user("lock")[1] == expected
     assert user("install", "acme/plain", "--into", registry.root.path)[1] == expected
-    assert "signed by ci, the index unsigned" in user("list")[0]
+    assert "signed by ci, the index unsigned" in user("ls")[0]
     assert user("verify")[0].endswith(": intact, signed by ci, the index unsigned\n")
-    (kernel,) = json.loads(user("list", "--json")[0])["kernels"]
+    (kernel,) = json.loads(user("ls", "--json")[0])["packages"]
     assert (kernel["signer"], kernel["index"]) == ("ci", "unsigned")
-    (kernel,) = json.loads(user("verify", "--json")[0])["kernels"]
+    (kernel,) = json.loads(user("verify", "--json")[0])["packages"]
     assert (kernel["signer"], kernel["index"]) == ("ci", "unsigned")
 
 
@@ -51,9 +51,9 @@ def test_a_package_that_nobody_has_signed(user, registry):
     assert user("lock", url=url)[1] == expected + INDEX.format(registry.url)
     done = user("install", "acme/plain", "--into", registry.root.path, url=url)
     assert done[1] == expected + INDEX.format(registry.url)
-    assert "\tunsigned, the index unsigned" in user("list")[0]
+    assert "\tunsigned, the index unsigned" in user("ls")[0]
     assert user("verify", "--deep")[0].endswith(": intact, unsigned, the index unsigned\n")
-    user("remove", "acme/plain", "--into", registry.root.path)
+    user("rm", "acme/plain", "--into", registry.root.path)
     assert user("install", "--frozen", "--into", registry.root.path, url=url)[1] == expected
     assert user("verify")[0].endswith(": intact, unsigned\n")
 

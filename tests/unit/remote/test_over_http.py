@@ -8,11 +8,13 @@ import logging
 import threading
 
 import pytest
+from click.testing import CliRunner
 from support import sample_ops
 from support.remote.nodes import reasons
 
 from opforge.cache.maintenance import listing
 from opforge.cache.records.entry import with_record_key
+from opforge.cli import group
 from opforge.remote import op_statements, topics
 
 
@@ -75,6 +77,23 @@ def test_a_miss_is_one_request(nodes, server, tmp_path):
     assert len(Handler.requests) == 1
     assert nodes.fetch(builder)[0] is None
     assert len(Handler.requests) == 1
+
+
+@pytest.mark.parametrize("words", [("ls", "URL"), ("verify", "URL"), ("gc", "URL"), ("mirror", "URL", "TARGET")])
+def test_what_needs_a_listing_says_that_a_server_has_none(server, tmp_path, words):
+    (tmp_path / "target").mkdir()
+    places = {"URL": server, "TARGET": f"file://{tmp_path}/target"}
+    done = CliRunner().invoke(group, [places.get(word, word) for word in words])
+    assert (
+        done.exit_code == 1
+        and "an HTTP server cannot list its objects. Use the server's folder (file://)" in done.output
+    )
+
+
+def test_a_package_can_be_listed_by_its_name(server):
+    done = CliRunner().invoke(group, ["ls", server, "acme/relu"])
+    assert done.exit_code == 2 and f"{server} has no acme/relu" in done.output
+    assert Handler.requests == ["/v1/topics/package/acme/relu.json"]
 
 
 def test_an_offer_that_does_not_fit_is_one_request(nodes, server, builder, entry):

@@ -139,7 +139,7 @@ def test_a_key_file_that_is_damaged_is_refused():
         keys.signer()
 
 
-@pytest.mark.parametrize("command", [("remote", "push"), ("withdraw",)])
+@pytest.mark.parametrize("command", [("publish", "--all"), ("withdraw",)])
 def test_a_command_that_signs_by_a_damaged_key_says_so(tmp_path, command):
     keys.create("ci")
     secret = keys.read("ci")

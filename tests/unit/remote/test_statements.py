@@ -89,7 +89,7 @@ def changed(**changes):
 def test_a_statement_reads_back():
     data = STATEMENT.data()
     assert statements.parse(data) == STATEMENT
-    assert op_statements.parse(data, DESCRIPTION) == op_statements.Offer(RECORD, TREE)
+    assert op_statements.parse(data, DESCRIPTION) == op_statements.OpOffer(RECORD, TREE)
     assert data == op_statements.statement(dict(reversed(RECORD.items())), DESCRIPTION, TREE).data()
     assert op_statements.parse(data).entry == "a" * 32 + "-" + "e" * 8
     assert TREE.blob.name == "v1/blobs/sha256/ff/" + "f" * 64
@@ -233,7 +233,7 @@ def test_statements_that_older_opforges_have_published_are_read():
     with open(os.path.join(os.path.dirname(nodes.__file__), "statements_1.json"), "rb") as file:
         (item,) = topics.read_frame(file.read())
     assert signing.is_signed(item.data, item.signatures[0], signing.Named("ci", public))
-    assert op_statements.parse(item.data, DESCRIPTION) == op_statements.Offer(RECORD, TREE)
+    assert op_statements.parse(item.data, DESCRIPTION) == op_statements.OpOffer(RECORD, TREE)
 
 
 def test_the_oldest_opforge_that_reads_a_statement_is_not_newer_than_this_one():

@@ -38,7 +38,7 @@ def command(
 ) -> None:
     """Show whether OP is stored as it is now. If not, show what has changed since the nearest entry was built.
 
-    OP is as for build-ops, or a key or an op of `opforge cache ls`, also one of opforge.load. Of a key, any beginning
+    OP is as for build-ops, or a key or an op of `opforge ls`, also one of opforge.load. Of a key, any beginning
     that no other key has is enough. No package declares such an op: what its entry was built from is compared with
     what is here, but not the arguments of the call. The exit code is 0 for a hit and 1 for a miss.
 

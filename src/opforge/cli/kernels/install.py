@@ -1,4 +1,4 @@
-"""`opforge install` and `remove`: packages in an environment, for a user, or in a folder."""
+"""`opforge install`: packages in an environment, for a user, or in a folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opforge.cli import messages
-from opforge.cli.guard import FAILED, Guarded, json_option
+from opforge.cli.guard import FAILED, OK, Guarded, json_option
 from opforge.cli.output import emit_json
 
 from .options import into_options, is_folder, remote_option, root_of, show_unsigned
@@ -29,6 +29,13 @@ if TYPE_CHECKING:
 @click.option("--frozen", is_flag=True, help="Install what the lock file says, and fail if it is out of date.")
 @click.option("--offline", is_flag=True, help="Use no network: only folders (file://), and what is installed.")
 @click.option("--all-platforms", is_flag=True, help="Install every variant, for an image that serves many machines.")
+@click.option("--dry-run", is_flag=True, help="Show which variant would be installed, and why each other would not.")
+@click.option(
+    "--for",
+    "machine",
+    type=click.Path(exists=True, dir_okay=False),
+    help="With --dry-run, for another machine: a file of opforge report --machine.",
+)
 @json_option
 def install(
     kernels: Sequence[str],
@@ -38,6 +45,8 @@ def install(
     frozen: bool,
     offline: bool,
     all_platforms: bool,
+    dry_run: bool,
+    machine: str | None,
     as_json: bool,
 ) -> None:
     """Install kernel packages; without KERNEL those of the project in this folder, by its lock file.
@@ -51,9 +60,18 @@ def install(
       opforge install "acme/relu>=2.1,<3" --user --remote https://kernels.example/ops
       opforge install --frozen
       opforge install ./kernels/relu --into /opt/kernels
+      opforge install acme/relu --dry-run --for cluster.json
     """
     if offline:
         os.environ["OPFORGE_OFFLINE"] = "1"
+    if machine and not dry_run:
+        raise click.UsageError("--for shows what another machine would get: add --dry-run.")
+    if dry_run:
+        if not kernels or frozen:
+            raise click.UsageError("--dry-run shows the variants of packages: name one, without --frozen.")
+        from .dry_run import show
+
+        sys.exit(OK if show(kernels, machine, urls, as_json) else FAILED)
     root = root_of(into, user)
     results: list[tuple[Installed, bool]] = []
     if not kernels:
@@ -135,43 +153,3 @@ def to_json(release: Installed) -> dict[str, Any]:
             for part in release.variants
         ],
     }
-
-
-@click.command("remove", cls=Guarded)
-@click.argument("kernels", nargs=-1, required=True, metavar="KERNEL...")
-@into_options
-@json_option
-def remove(kernels: Sequence[str], into: str | None, user: bool, as_json: bool) -> None:
-    """Remove installed packages: all versions of a name, or those of a version or a range.
-
-    \b
-    Examples:
-      opforge remove acme/relu
-      opforge remove acme/relu@2.3 --user
-    """
-    from opforge.packages.installed import remove as removal
-    from opforge.packages.registry.selection import parse_requirement
-
-    root = root_of(into, user)
-    removed, missing, problems = list[Any](), list[str](), list[str]()
-    for text in kernels:
-        requirement = parse_requirement(text)
-        try:
-            releases = removal.remove(root, *requirement)
-        except OSError as error:
-            problems.append(
-                f"{text} cannot be removed from {root.path} ({error.strerror}): run this as the folder's owner"
-            )
-            continue
-        removed += releases
-        if not releases:
-            missing.append(text)
-            problems.append(f"{text} is not installed in {root.path}")
-    if as_json:
-        emit_json({"removed": [to_json(release) for release in removed], "missing": missing, "problems": problems})
-    else:
-        for release in removed:
-            click.echo(f"removed {release.name} {release.version} from {root.path}")
-        for problem in problems:
-            messages.show_error(problem)
-    sys.exit(FAILED if problems else 0)

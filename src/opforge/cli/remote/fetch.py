@@ -16,7 +16,7 @@ from opforge.cli.output import emit_json
 from opforge.cli.selection import Selected, all_targets, mode_options, select, target_option
 from opforge.errors import OpIncompatibleError
 
-from .commands import parsed
+from .stores import parsed
 
 if TYPE_CHECKING:
     from opforge.builders.spec.op_spec import OpSpec

@@ -12,7 +12,7 @@ from opforge.cli.kernels.transfers import Transfers
 from opforge.cli.output import counted, emit_json, size_text
 from opforge.cli.selection import normalized
 
-from .commands import opened
+from .stores import opened
 
 
 @click.command("mirror", cls=Guarded)

@@ -12,7 +12,7 @@ from opforge.cli.guard import Guarded, json_option
 from opforge.cli.output import counted, emit_json
 from opforge.errors import PublishError
 
-from .commands import key_option, opened, url_argument
+from .stores import key_option, opened, url_argument
 
 if TYPE_CHECKING:
     from opforge.remote.stores.protocol import ObjectStore

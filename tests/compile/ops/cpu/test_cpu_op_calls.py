@@ -164,7 +164,7 @@ def replaced(position, value):
         (
             1,
             torch.ones(2, 3, device="meta"),
-            "params[0] is on cpu, expected meta: move it with .to(), or use an optimizer made for its device",
+            "params[0] is on cpu, expected meta: move it with .to(), or use the op of its device",
         ),
     ],
 )

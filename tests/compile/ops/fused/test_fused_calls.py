@@ -132,7 +132,7 @@ def test_torch_compile_traces_a_step_without_a_break(modules, dynamic):
         ),
         (
             {2: [torch.ones(3, 5, device="meta")]},
-            "params[0] is on cpu, expected meta: move it with .to(), or use an optimizer made for its device",
+            "params[0] is on cpu, expected meta: move it with .to(), or use the op of its device",
         ),
         ({"step": 0}, "step is 0, expected 1 at the first step: count it before the call"),
         (

@@ -246,6 +246,10 @@ ERRORS = [
         r"the residual has shape \[4\], expected \[2, 4\], that of input",
     ),
     (
+        lambda op: op.blas_linear(torch.ones(2, 4), torch.ones(2, 3), torch.tensor(1.0)),
+        r"weights has shape \(\) and hidden_states \(2, 3\), expected \[out_features, in_features\]",
+    ),
+    (
         lambda op: op.blas_linear(torch.ones(2, 4), torch.ones(2, 3), torch.ones(4, 2)),
         r"weights has shape \(4, 2\) and ",
     ),

@@ -165,6 +165,19 @@ def test_gradients(op, batch_first):
             r"dense_mask has shape \[1, 1, 4, 3\], expected \[1, 1, 3, 3\]: \[batch, 1, tokens, tokens\]",
         ),
         (
+            lambda op: op.mask_gather_bert(torch.ones(1, 1, 4, 4), torch.zeros(1, 1, dtype=torch.int32)),
+            r"sorted_indices has shape \(1, 1\), expected \[layers, batch, retained tokens\]",
+        ),
+        (
+            lambda op: op.token_gather(torch.ones(4, 2), torch.zeros(1, 1, dtype=torch.int32), False),
+            r"activations has shape \(4, 2\) and sorted_indices \(1, 1\), expected \[tokens, batch, channels\] and "
+            r"\[batch, retained tokens\]",
+        ),
+        (
+            lambda op: op.token_gather(torch.ones(1, 4, 2, device="meta"), torch.zeros(1, 1, dtype=torch.int32), True),
+            r"a tensor is on cpu, expected meta: move it with .to\(\), or use the op of its device",
+        ),
+        (
             lambda op: op.mask_gather_gpt(torch.ones(1, 1, 4, 4), 5),
             r"truncated_seq_len is 5 and dense_mask has shape \(1, 1, 4, 4\), expected a mask",
         ),

@@ -187,28 +187,67 @@ def test_a_folder_of_locks_that_disappears_during_a_wait_ends_the_wait(tmp_path)
         assert result_of(str(folder / "key"), 20, replace_folder) is LockResult.FREE
 
 
-@pytest.mark.parametrize(("first", "second"), [(lock.hold, lock.acquire), (lock.acquire, lock.hold)])
-def test_what_one_way_holds_the_other_waits_for(path, first, second):
-    with (
-        first(path, "relu", 0) as result,
-        pytest.raises(LockTimeoutError, match=f"process {os.getpid()} on "),
-        second(path, "gelu", 0.1),
-    ):
-        pass
+@pytest.mark.parametrize(("first", "second"), [(False, True), (True, False)])
+def test_what_one_way_holds_the_other_waits_for(path, monkeypatch, first, second):
+    """A lock is taken by filelock, or without it if nobody holds it."""
+    free = lock._free
+    monkeypatch.setattr(lock, "_free", lambda path: None if by_filelock else free(path))
+    by_filelock = first
+    with lock.acquire(path, "relu", 0) as result:
+        by_filelock = second
+        with pytest.raises(LockTimeoutError, match=f"process {os.getpid()} on "), lock.acquire(path, "gelu", 0.1):
+            pass
     assert result is LockResult.FREE
-    with second(path, "gelu", 0) as result:
-        assert result is LockResult.FREE
+    assert result_of(path, 0) is LockResult.FREE
+
+
+FORK = """
+import os, signal, sys, time, warnings
+from opforge.cache.filesystem import lock
+warnings.simplefilter("ignore")
+with lock.acquire(os.environ["LOCK"], "relu", 0):
+    child = os.fork()
+    if child:
+        print(child, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)
+"""
+
+
+def test_a_child_that_was_forked_does_not_hold_the_lock_of_its_killed_parent(path):
+    with child_processes.start_python(FORK, env={"LOCK": path}) as parent:
+        child = int(parent.stdout.readline())
+        try:
+            parent.wait(20)
+            assert result_of(path, 5) in (LockResult.FREE, LockResult.WAITED)
+        finally:
+            os.kill(child, 9)  # it still runs
+
+
+def test_a_lock_whose_file_was_removed_meanwhile_is_not_taken_to_be_held(path, monkeypatch):
+    real = os.open
+
+    def open_and_lose(name, *arguments):
+        handle = real(name, *arguments)
+        if name == path and os.path.exists(path):
+            monkeypatch.setattr(os, "open", real)
+            os.unlink(path)
+        return handle
+
+    monkeypatch.setattr(os, "open", open_and_lose)
+    with lock.acquire(path, "relu", 0) as result:
+        assert result is LockResult.FREE and os.path.exists(path) and lock.remove(path) is False
 
 
 def test_a_free_lock_is_held_without_the_code_that_waits(path):
     code = (
         "import sys; from opforge.cache.filesystem import lock\n"
-        f"with lock.hold({path!r}, 'relu', 0): print('filelock' in sys.modules)"
+        f"with lock.acquire({path!r}, 'relu', 0): print('filelock' in sys.modules)"
     )
     assert child_processes.run_python(code) == "False\n"
 
 
 def test_a_link_in_the_place_of_a_lock_is_not_followed(path, tmp_path):
     os.symlink(text_files.write(tmp_path, "other", "text"), path)
-    with lock.hold(path, "relu", 0) as result:
+    with lock.acquire(path, "relu", 0) as result:
         assert result is LockResult.FREE and not os.path.islink(path)

@@ -12,7 +12,7 @@ from opforge.builders.spec.abi import STABLE
 from opforge.builders.spec.machine import Machine
 from opforge.errors import KernelFormatError
 from opforge.packages.choose import environment, order
-from opforge.packages.choose.candidate import Candidate, target_of
+from opforge.packages.choose.candidate import VariantCandidate, target_of
 from opforge.packages.choose.environment import Environment
 from opforge.packages.form import properties, variant
 
@@ -43,7 +43,7 @@ def variant_of(label, arch="", needs=(), problem=""):
             "built_with_torch": "2.13",
             "user_flags": {},
         }
-    return Candidate(label, kind, record, problem=problem)
+    return VariantCandidate(label, kind, record, problem=problem)
 
 
 def labels(decisions):

@@ -73,7 +73,7 @@ class TestMake:
         assert locked(registry, project, ["acme/plain"])[1] == ["changed acme/plain 1 to 1.1"]
         assert locked(registry, project, ())[0] == {"acme/plain": "1.1", "acme/other": "1.1"}
 
-    def test_a_locked_release_that_was_yanked_stays_with_a_warning(self, registry, project):
+    def test_a_locked_release_that_was_withdrawn_stays_with_a_warning(self, registry, project):
         registry.publish("acme/plain", "1.2")
         requires(project, plain="1")
         locked(registry, project)
@@ -147,7 +147,7 @@ class TestInstall:
         ((release, is_new),) = install_locked(registry.root, str(project), True, False, [registry.url])
         assert (str(release.version), is_new) == ("1", True)
 
-    def test_a_release_that_was_yanked_is_still_installed_by_the_lock(self, registry, project):
+    def test_a_release_that_was_withdrawn_is_still_installed_by_the_lock(self, registry, project):
         registry.publish("acme/plain", "1")
         requires(project, plain="1")
         locked(registry, project)

@@ -55,6 +55,6 @@ def test_it_changes_if_the_one_that_needs_it_cannot_be_used_with_it(newer, regis
     assert locked(["acme/top"])[0] == {"acme/base": "2", "acme/top": "3"}
 
 
-def test_one_that_was_yanked_stays_with_a_warning(newer, registry, locked):
+def test_one_that_was_withdrawn_stays_with_a_warning(newer, registry, locked):
     withdraw_release(registry.store, "acme/base@1", "wrong")
     assert locked() == ({"acme/base": "1", "acme/top": "1"}, ["warning: acme/base 1 was withdrawn: wrong"])

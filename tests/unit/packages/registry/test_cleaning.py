@@ -1,4 +1,4 @@
-"""`remote gc` at a store of packages: it stops at a release that cannot be read, and keeps what is being published."""
+"""`opforge gc URL` at a store of packages: it stops at what cannot be read, and keeps what is being published."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from opforge.packages.registry import publish
 from opforge.remote import maintenance, mirror, removals, statements
 from opforge.remote.signatures import keys
 from opforge.remote.stores import open_store
+from opforge.remote.tuf import files as tuf_files
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_a_release_of_a_newer_format_stops_the_cleaning(registry):
 
 
 def test_in_any_order_of_their_requests_a_release_and_its_copy_have_their_blobs(registry, other, monkeypatch):
-    """The blob was there already, old, and named by nothing: `remote gc` is about to remove it."""
+    """The blob was there already, old, and named by nothing: `gc` is about to remove it."""
     monkeypatch.setattr(removals, "PAUSE_SECONDS", 0.0)
     registry.publish()
     folder = registry.packed()
@@ -83,6 +84,18 @@ def test_superseded_tuf_metadata_is_collected(tuf):
     assert str(tuf.install().version) == "3"
     tuf.publish(number="4", text="VALUE = 4\n")
     assert str(tuf.install().version) == "4"
+
+
+def test_metadata_stays_for_a_day_after_it_was_superseded_however_old_it_is(tuf):
+    """A client that has read the timestamp a moment before still asks for what that leads to."""
+    tuf.publish(number="1")
+    read = tuf_files.needed(tuf.store)
+    for name in filter(lambda name: name.startswith("v1/tuf/"), tuf.files()):
+        os.utime(tuf.path / name, (time.time() - 10 * 86400,) * 2)
+    tuf.publish(number="2", text="VALUE = 2\n")
+    assert list(maintenance.collect(tuf.store, time.time())) and read <= {*tuf.files()}
+    removed = {item.name for item in maintenance.collect(tuf.store, time.time() + 90_000)}
+    assert read & removed and str(tuf.install().version) == "2"
 
 
 def test_what_is_signed_is_kept_whatever_the_topic_beside_it_says(tuf):

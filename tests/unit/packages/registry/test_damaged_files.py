@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies
 
 from opforge.cache.keys import canonical
 from opforge.errors import KernelFormatError, OpforgeError
-from opforge.packages.choose.candidate import Candidate
+from opforge.packages.choose.candidate import VariantCandidate
 from opforge.packages.form import variant
 from opforge.packages.form.version import Version
 from opforge.packages.registry import index, release
@@ -30,7 +30,7 @@ RECORD = {
     "needs": ["libc.so.6"],
     "shims": [],
 }
-CANDIDATE = Candidate(LABEL, variant.parse(LABEL), RECORD, ("einops",), {"acme/base": ">=1"}, own=True)
+CANDIDATE = VariantCandidate(LABEL, variant.parse(LABEL), RECORD, ("einops",), {"acme/base": ">=1"}, own=True)
 TREE = Tree("a" * 64, Blob("b" * 64, 10, 20))
 RELEASE = Release("acme/relu", Version(2, 3), (Variant(CANDIDATE, TREE, {"import": "passed"}),), "MIT")
 DATA = RELEASE.statement().data()

@@ -46,7 +46,7 @@ class TestDependencies:
             self.resolved(registry, "acme/top")
         assert "acme/top 1 needs acme/gone 1" in str(error.value) and "it has no package acme/gone" in str(error.value)
 
-    def test_a_dependency_that_is_yanked_is_named_with_the_reason(self, registry):
+    def test_a_dependency_that_is_withdrawn_is_named_with_the_reason(self, registry):
         registry.publish("acme/base", "1")
 
         withdraw_release(registry.store, "acme/base@1", "crashes")

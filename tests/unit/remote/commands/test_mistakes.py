@@ -11,8 +11,9 @@ from support.remote import farm as farms
 from support.remote import servers
 from support.remote.scripted import response, serve
 
+from opforge.cli import publish
 from opforge.cli.prebuild import command
-from opforge.cli.remote import commands, fetch, keys, mirror
+from opforge.cli.remote import fetch, keys, mirror
 from opforge.remote import op_statements
 from opforge.remote.signatures import keys as own_keys
 from opforge.remote.signatures import signing
@@ -87,43 +88,43 @@ class TestKeys:
         assert "note: this key was revoked on " in shown
 
     def test_the_name_of_a_key_is_no_path(self, nodes):
-        shown = run(commands.group, "push", nodes.url, "--key", "../../ci")
+        shown = run(publish.command, nodes.url, "--all", "--key", "../../ci")
         assert "key name='../../ci' cannot be used" in shown
 
 
 class TestPush:
     def test_a_path_is_no_url_and_the_url_is_named(self, nodes):
-        assert "expected a URL: write file:///shared/ops." in run(commands.group, "push", "/shared/ops", code=2)
+        assert "expected a URL: write file:///shared/ops." in run(publish.command, "/shared/ops", "--all", code=2)
 
     def test_of_several_keys_one_must_be_named(self, nodes, built_entry):
         nodes.enter("builder")
         own_keys.create("lab")
-        shown = " ".join(run(commands.group, "push", nodes.url).split())
+        shown = " ".join(run(publish.command, nodes.url, "--all").split())
         assert shown.startswith(
             f"error: 2 secret keys are in {own_keys.folder()}, and nothing says which one signs: ci, lab."
             " Name it with --key, such as --key ci."
         )
         assert f'OPFORGE_SIGNING_KEY="$(cat {own_keys.path_of("ci")})"' in shown
-        assert "1 entry pushed" in run(commands.group, "push", nodes.url, "--key", "lab", code=0)
+        assert "1 entry published" in run(publish.command, nodes.url, "--all", "--key", "lab", code=0)
 
     def test_a_server_that_is_away_is_one_error(self, nodes, built_entry):
         nodes.enter("builder")
-        shown = run(commands.group, "push", DEAD)
+        shown = run(publish.command, DEAD, "--all")
         assert shown.count("Connection refused") == 1 and shown.startswith("error: ")
 
     def test_a_command_that_does_not_sign_is_one_error(self, nodes, built_entry, monkeypatch):
         nodes.enter("builder")
         monkeypatch.setenv("OPFORGE_SIGNING_COMMAND", "false")
         before = sorted((nodes.folder / "remote").rglob("*"))
-        shown = run(commands.group, "push", nodes.url)
+        shown = run(publish.command, nodes.url, "--all")
         assert shown.count("did not sign: it ended with exit code 1. Expected") == 1 and shown.startswith("error: ")
         assert sorted((nodes.folder / "remote").rglob("*")) == before
 
     def test_an_empty_cache_is_published_to_a_folder_that_is_there(self, nodes):
         nodes.enter("empty")
-        assert "0 entries pushed" in run(commands.group, "push", nodes.url, code=0)
+        assert "0 entries published" in run(publish.command, nodes.url, "--all", code=0)
         assert os.listdir(nodes.folder / "remote" / "v1" / "withdrawals") == ["ci.json"]
-        assert "the folder does not exist" in run(commands.group, "push", "file:///no/such/folder")
+        assert "the folder does not exist" in run(publish.command, "file:///no/such/folder", "--all")
 
 
 class TestFetch:

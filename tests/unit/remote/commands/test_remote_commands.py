@@ -1,4 +1,4 @@
-"""`opforge key`, `remote`, `mirror`: from a new key to a verified remote, and what their output never holds."""
+"""`opforge key`, `publish`, `ls`, `verify`, `mirror`, `gc`: from a new key to a verified store; no output holds it."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ class TestCommands:
         assert [key["scopes"] for key in listed["trusted"]] == [["op:*", "package:*/*"], ["op:pl*"]]
         assert [key["name"] for key in listed["secret"]] == ["ci", "lab"]
         assert listed["secret"][1]["public"] == public
-        (pushed,) = self.run("remote", "push", url, "plain", "--key", "lab")["pushed"]
+        (pushed,) = self.run("publish", url, "plain", "--key", "lab")["ops"]
         assert pushed["is_new"] and pushed["entry"] == built_entry.key
-        (offer,) = self.run("remote", "ls", url)
+        (offer,) = self.run("ls", url)
         assert (offer["kind"], offer["name"], offer["signers"], offer["problem"]) == ("op", "plain", ["lab"], "")
-        assert self.run("remote", "verify", url) == {"checked": 1, "refused": []}
+        assert self.run("verify", url) == {"checked": 1, "refused": []}
         assert self.run("mirror", url, nodes.url)["copied"][0]["statements"] == 1
-        assert self.run("remote", "gc", url) == {"removed": [], "dry_run": False}
+        assert self.run("gc", url) == {"removed": [], "dry_run": False}
         withdrawn = self.run("withdraw", url, built_entry.key, "--stop-loading", "--key", "lab")["withdrawn"]
         assert withdrawn == {f"op:{built_entry.key}": {"stops": "loading", "reason": ""}}
         assert self.run("key", "revoke", "lab")["revoked"]["revoked"]
-        (refused,) = self.run("remote", "verify", url, code=1)["refused"]
+        (refused,) = self.run("verify", url, code=1)["refused"]
         assert "the key lab was revoked" in refused["problem"]
 
     def test_wrong_usage_says_what_was_expected(self, nodes):
         for arguments, text in (
-            (("remote", "ls", "/shared"), "expected a URL"),
+            (("ls", "/shared"), "expected a URL"),
             (("key", "trust", "nonsense"), "is no public key: expected name:base64"),
             (("key", "revoke", "nobody"), "is not a key in"),
             (("key", "trust", str(nodes.public), "--until", "soon"), "is no day: expected one such as"),
@@ -55,7 +55,7 @@ class TestCommands:
             assert text in done.stderr
 
     def test_a_remote_that_does_not_exist_is_one_error(self, nodes):
-        done = run_command("remote", "ls", "file:///no/such/folder")
+        done = run_command("ls", "file:///no/such/folder")
         assert done.returncode == 1
         assert done.stderr.startswith("error: file:///no/such/folder")
 
@@ -64,7 +64,7 @@ class TestCommands:
         secret = signing.new_secret("hidden")
         log = nodes.folder / "log"
         done = run_command(
-            "remote", "push", nodes.url, OPFORGE_SIGNING_KEY=str(secret), OPFORGE_LOG=str(log), OPFORGE_REMOTES=None
+            "publish", nodes.url, "--all", OPFORGE_SIGNING_KEY=str(secret), OPFORGE_LOG=str(log), OPFORGE_REMOTES=None
         )
         assert done.returncode == 0, done.stderr
         shown = done.stdout + done.stderr + log.read_text()

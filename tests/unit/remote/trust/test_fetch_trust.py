@@ -17,6 +17,7 @@ from opforge.cache.maintenance import listing
 from opforge.errors import PublishError
 from opforge.remote import fetch, statements, topics, withdrawals
 from opforge.remote.signatures import keys, signing
+from opforge.remote.tuf import roots
 
 
 class TestSignatures:
@@ -121,6 +122,19 @@ class TestWithdrawing:
         assert match is None
         assert "this machine's clock is behind that" in reasons(rejected)
 
+    def test_where_a_root_is_trusted_tuf_vouches_for_the_list(self, nodes, builder, entry):
+        metadata = pytest.importorskip("opforge.remote.tuf.metadata", reason="needs pip install 'opforge[tuf]'")
+        pairs = [(nodes.public, keys.signer("ci"))]
+        roots.trust(nodes.url, metadata.begin(nodes.store, pairs, 1, pairs))
+        match, rejected = nodes.fetch(builder)
+        assert match is None and "there is no list of withdrawals of the key ci" in reasons(rejected)
+        path = nodes.folder / "remote" / "v1" / "withdrawals" / "ci.json"
+        older = path.read_bytes()
+        withdraw(nodes.store, entry.key)
+        path.write_bytes(older)  # beside it, where everybody can write who can write there
+        match, rejected = nodes.fetch(builder, "other")
+        assert match is None and "the key ci has withdrawn it" in reasons(rejected)
+
     def test_without_a_list_nothing_is_fetched(self, nodes, builder, entry):
         os.unlink(nodes.folder / "remote" / "v1" / "withdrawals" / "ci.json")
         match, rejected = nodes.fetch(builder)
@@ -174,7 +188,7 @@ class TestWithdrawing:
         (nodes.folder / "remote").mkdir()
         with caplog.at_level(logging.WARNING, "opforge"):
             nodes.push(entry)
-        assert entries_of(withdrawals.unverified(nodes.store)["ci"]) == [other]
+        assert entries_of(withdrawals.Unverified(nodes.store).of("ci")) == [other]
         assert caplog.messages == [
             f"{nodes.url} is empty, and the key ci had withdrawn 1 statement in it: the list was put back."
             " What other machines have withdrawn with this key since, they must withdraw again."

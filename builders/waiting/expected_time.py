@@ -1,15 +1,13 @@
-"""What a program notices of a build that it waits for: how long it takes, and whether it may begin."""
+"""How long a build that a program waits for will take."""
 
 from __future__ import annotations
 
 import logging
 import sys
 from collections.abc import Iterable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from opforge.cache.maintenance import listing
-from opforge.errors import BuildForbiddenError
 
 if TYPE_CHECKING:
     from opforge.builders.spec.build_plan import BuildPlan
@@ -20,35 +18,6 @@ UNIT_SECONDS = 3.0
 """How long one source takes for one architecture, if there was no earlier build."""
 TORCH_UNIT_SECONDS = 24.0
 """The same for a source with torch's whole C++ interface, for pybind or ATen: it compiles 5,400 headers."""
-_forbidding: list[object] = []
-"""The `no_builds` scopes that this process is in."""
-
-
-class no_builds:
-    """A scope in which an op that is not built yet is an error, in all threads: `with opforge.no_builds():`.
-
-    Entering it costs nothing. Raises BuildForbiddenError where a build would begin. Ops that are loaded, or stored,
-    are used as ever.
-    """
-
-    def __enter__(self) -> None:
-        _forbidding.append(self)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _forbidding.remove(self)
-
-
-def are_builds_forbidden() -> bool:
-    """Returns whether this process is in a `no_builds` scope."""
-    return bool(_forbidding)
-
-
-def check_builds_are_allowed(op: str, rejected: Iterable[object]) -> None:
-    """Raises BuildForbiddenError within a `no_builds` scope. `rejected` are the stored entries that do not fit."""
-    if _forbidding:
-        raise BuildForbiddenError(op, [*map(str, rejected)])
 
 
 def weights(plans: Iterable[BuildPlan], layout: Layout) -> list[float]:

@@ -1,0 +1,312 @@
+"""The attention core on a GPU: what `opforge.ops.attention` runs for tensors there, and DeepSpeed's functions.
+
+Head sizes and rows of biases are padded to multiples of 16, unless they are such multiples already. Nothing else is
+copied, if rows of `q`, `k` and `v` begin at multiples of 16 numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from opforge.builders.triton import attention as builders
+from opforge.builders.triton_op.launching import Kernels
+
+from . import registry
+
+EVOFORMER, SPARSE = builders.EvoformerAttnBuilder.name, builders.SparseAttnBuilder.name
+BUILDERS = {EVOFORMER: "EvoformerAttnBuilder", SPARSE: "SparseAttnBuilder"}
+MULTIPLE = 16
+
+
+class Options(NamedTuple):
+    """The arguments of a call of the core that are no tensors of its results."""
+
+    biases: Sequence[Tensor]
+    offsets: Tensor | None
+    columns: Tensor | None
+    block: int
+    multiplied: int
+    scale: float
+    causal: bool
+
+
+class Call:
+    """The checked and padded tensors of a call, and the numbers that all kernels take."""
+
+    def __init__(self, q: Tensor, k: Tensor, v: Tensor, options: Options) -> None:
+        self.form = "dense" if options.offsets is None else "blocks"
+        self.op = EVOFORMER if options.offsets is None else SPARSE
+        check_shapes(self.op, q, k, v, options)
+        self.shape, self.keys, self.options = q.shape, k.shape[2], options
+        self.dtype, self.kernel_size = kernel_size(self.op, self.form, q)
+        self.size = -(-q.shape[-1] // MULTIPLE) * MULTIPLE
+        self.q = self.laid_out(q)
+        self.k, self.v = self.laid_out(k), self.laid_out(v)
+        if strides(self.k) != strides(self.v):
+            self.k, self.v = self.k.contiguous(), self.v.contiguous()
+        self.biases = [self._bias(number, bias) for number, bias in enumerate(options.biases)]
+
+    @property
+    def length(self) -> int:
+        """The number of queries."""
+        return int(self.shape[2])
+
+    @property
+    def matrices(self) -> int:
+        """The number of matrices of scores."""
+        return int(self.shape[0] * self.shape[1] * self.shape[3])
+
+    def tile(self, function: str) -> builders.Tile:
+        """Returns the tile of the kernel of a function."""
+        return builders.tile_of(self.form, function, self.kernel_size, self.options.block)
+
+    def laid_out(self, tensor: Tensor) -> Tensor:
+        """Returns a tensor of heads with the padded size, whose rows begin at multiples of 16 numbers."""
+        if self.size != tensor.shape[-1]:
+            return pad(tensor, (0, self.size - tensor.shape[-1]))
+        return tensor if _is_aligned(tensor) else tensor.clone(memory_format=torch.contiguous_format)
+
+    def packed(self, tensor: Tensor) -> Tensor:
+        """Returns a tensor of heads with the padded size and without gaps."""
+        tensor = self.laid_out(tensor).contiguous()
+        return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+
+    def _bias(self, number: int, bias: Tensor) -> Tensor:
+        if self.options.multiplied >> number & 1:
+            bias = torch.where(bias == 0, float("-inf"), 0.0).to(bias.dtype)
+        padded = pad(bias, (0, -bias.shape[-1] % MULTIPLE)).contiguous()
+        return padded if padded.data_ptr() % 16 == 0 else padded.clone()
+
+    def launch(
+        self,
+        function: str,
+        programs: int,
+        *tensors: Tensor,
+        lists: Sequence[Tensor] = (),
+        sizes: Sequence[int] = (),
+    ) -> None:
+        """Launches a kernel of the core. `tensors` are those before the biases, `sizes` the integers after them."""
+        count = builders.BIASES[self.form]
+        absent = [self.q] * (count - len(self.biases))  # is not read
+        numbers: list[float] = [*sizes, self.shape[0], self.shape[3], self.shape[1], self.length, self.keys, self.size]
+        present, causal = (1 << len(self.biases)) - 1, int(self.options.causal)
+        numbers += [self.options.block or 1, present, causal, self.options.scale, *strides(self.q), *strides(self.k)]
+        for bias in (*self.biases, *[None] * len(absent)):
+            outer, inner, head, query = strides(bias) if bias is not None else (0, 0, 0, 0)
+            numbers += [outer, inner, head, query]
+        name = builders.kernel_name(function, self.form, self.dtype, self.kernel_size, self.tile(function).own)
+        kernels = registry.kernels_of(self.op, BUILDERS[self.op])
+        kernels.launch(name, (programs, 1, 1), *tensors, *self.biases, *absent, *lists, *numbers)
+
+    def lists(self) -> list[Tensor]:
+        """Returns the lists of the blocks of keys that queries see; nothing without lists."""
+        if self.options.offsets is None or self.options.columns is None:
+            return []
+        return [self.options.offsets.contiguous(), self.options.columns.contiguous()]
+
+    def transposed_lists(self) -> list[Tensor]:
+        """Returns the lists of the blocks of queries that see a block of keys; nothing without lists."""
+        if self.options.offsets is None or self.options.columns is None:
+            return []
+        offsets, columns = self.options.offsets.long(), self.options.columns.long()
+        rows, key_blocks = self.length // self.options.block, self.keys // self.options.block
+        every = torch.arange(offsets.numel() - 1, device=columns.device)
+        numbers = every.repeat_interleave(offsets.diff(), output_size=columns.numel())
+        ordered, order = (numbers // max(rows, 1) * key_blocks + columns).sort(stable=True)
+        begins = torch.arange(self.shape[3] * key_blocks + 1, device=columns.device)
+        members = (numbers % max(rows, 1))[order].to(torch.int32)
+        return [torch.searchsorted(ordered, begins).to(torch.int32), members]
+
+
+def strides(tensor: Tensor) -> list[int]:
+    """Returns the strides of all dimensions but the last; 0 for those of one element."""
+    return [stride if size > 1 else 0 for size, stride in zip(tensor.shape[:-1], tensor.stride()[:-1], strict=True)]
+
+
+def _is_aligned(tensor: Tensor) -> bool:
+    if tensor.data_ptr() % 16 or (tensor.stride(-1) != 1 and tensor.shape[-1] > 1):
+        return False
+    return not any(stride % MULTIPLE for stride in strides(tensor))
+
+
+def kernel_size(op: str, form: str, q: Tensor) -> tuple[str, int]:
+    """Returns the dtype and the head size of the kernel for these queries. Raises TypeError and ValueError."""
+    dtype, sizes = registry.DTYPE_NAMES.get(q.dtype, ""), builders.SIZES[form]
+    if q.dtype not in DTYPES:
+        offered = " or ".join(map(str, DTYPES))
+        raise TypeError(f"{op}: q is {q.dtype} on {q.device}, expected {offered}: convert it with .half()")
+    size = next((size for size in sizes if 0 < q.shape[-1] <= size), None)
+    if size is None:
+        raise ValueError(f"{op}: q has heads of size {q.shape[-1]}, expected 1 to {builders.MOST_SIZE}")
+    return dtype, size
+
+
+DTYPES = (torch.float16, torch.bfloat16)
+
+
+def check_shapes(op: str, q: Tensor, k: Tensor, v: Tensor, options: Options) -> None:
+    """Raises ValueError or TypeError if the tensors of a call do not fit together."""
+    if q.dim() != 5 or k.dim() != q.dim():
+        expected = "[outer, inner, length, heads, size]"
+        raise ValueError(f"{op}: q and k have shapes {tuple(q.shape)} and {tuple(k.shape)}, expected {expected}")
+    outer, inner, length, heads, size = q.shape
+    keys = k.shape[2]
+    for name, tensor in (("k", k), ("v", v)):
+        if tensor.shape != (outer, inner, keys, heads, size):
+            expected = f"[{outer}, {inner}, {keys if name == 'v' else 'keys'}, {heads}, {size}]"
+            raise ValueError(f"{op}: {name} has shape {tuple(tensor.shape)}, expected {expected}")
+    most = builders.BIASES["dense" if options.offsets is None else "blocks"]
+    if len(options.biases) > most:
+        raise ValueError(f"{op}: there are {len(options.biases)} biases, expected at most {most}: add some of them up")
+    for number, bias in enumerate(options.biases):
+        full = (outer, inner, heads, length)
+        fits = bias.dim() == q.dim() and bias.shape[-1] == keys
+        if not fits or any(has not in (1, scores) for has, scores in zip(bias.shape, full, strict=False)):
+            text = f"biases[{number}] has shape {tuple(bias.shape)}, expected {(*full, keys)}"
+            raise ValueError(f"{op}: {text}; each size but the last may be 1")
+    for name, tensor in [("k", k), ("v", v), *((f"biases[{i}]", bias) for i, bias in enumerate(options.biases))]:
+        if tensor.dtype != q.dtype:
+            raise TypeError(f"{op}: {name} is {tensor.dtype}, expected q's dtype, {q.dtype}: convert it with .to()")
+    if options.offsets is not None:
+        _check_lists(op, length, keys, heads, options)
+
+
+def _check_lists(op: str, length: int, keys: int, heads: int, options: Options) -> None:
+    block, offsets, columns = options.block, options.offsets, options.columns
+    if block not in (16, 32, 64, 128):
+        raise ValueError(f"{op}: block is {block}, expected 16, 32, 64 or 128")
+    for name, count in (("q", length), ("k", keys)):
+        if count % block:
+            raise ValueError(f"{op}: {name} has {count} tokens, expected a multiple of the block, {block}: pad it")
+    expected = heads * (length // block) + 1
+    if offsets is None or columns is None or offsets.numel() != expected:
+        raise ValueError(
+            f"{op}: offsets has {offsets.numel() if offsets is not None else 0} numbers, expected "
+            f"{expected}: one for each row of blocks of each head, and the end"
+        )
+    for name, tensor in (("offsets", offsets), ("columns", columns)):
+        if tensor.dtype != torch.int32:
+            raise TypeError(f"{op}: {name} is {tensor.dtype}, expected torch.int32")
+
+
+def forward(q: Tensor, k: Tensor, v: Tensor, options: Options) -> tuple[Tensor, Tensor]:
+    """Returns the result, without gaps, and the logarithms of the sums, float32 [outer, inner, heads, length]."""
+    call = Call(q, k, v, options)
+    outer, inner, length, heads, _ = q.shape
+    out = q.new_empty((outer, inner, length, heads, call.size))
+    log_sums = q.new_empty((outer, inner, heads, length), dtype=torch.float32)
+    if log_sums.numel():
+        programs = -(-length // call.tile("forward").own) * call.matrices
+        call.launch("forward", programs, call.q, call.k, call.v, out, log_sums, lists=call.lists())
+    return out[..., : q.shape[-1]].contiguous(), log_sums
+
+
+def backward(
+    dout: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    log_sums: Tensor,
+    needs: Sequence[bool],
+    options: Options,
+) -> list[Tensor]:
+    """Returns the gradients of q, k and v, and of each bias in float32: without elements if it is not needed."""
+    call = Call(q, k, v, options)
+    if any(needs) and options.offsets is not None:
+        raise ValueError(
+            f"{call.op}: biases[{list(needs).index(True)}] requires a gradient, which lists of blocks do not give on a "
+            "GPU: detach it, or use attention without lists"
+        )
+    empty = [
+        torch.empty((*shape[:-1], call.size), dtype=q.dtype, device=q.device) for shape in (q.shape, *[k.shape] * 2)
+    ]
+    dq, dk, dv = empty
+    totals = [
+        torch.zeros(bias.shape if needed else (0,), dtype=torch.float32, device=q.device)
+        for bias, needed in zip(options.biases, needs, strict=True)
+    ]
+    if not call.matrices * call.length or not call.keys:
+        return [gradient[..., : q.shape[-1]].zero_() for gradient in empty] + totals
+    dout, out, log_sums = call.packed(dout), call.packed(out), log_sums.contiguous()
+    deltas = torch.empty_like(log_sums)
+    tiles = -(-call.length // call.tile("backward_queries").own)
+    key_tiles = -(-call.keys // call.tile("backward_keys").own)
+    tensors = (call.q, call.k, call.v)
+    reading = (*tensors, out, dout, log_sums, deltas)
+    call.launch("backward_queries", tiles * call.matrices, *reading, dq, lists=call.lists())
+    inputs = (*tensors, dout, log_sums, deltas)
+    call.launch("backward_keys", key_tiles * call.matrices, *inputs, dk, dv, lists=call.transposed_lists())
+    for total in totals:
+        if total.numel():
+            outers, inners, heads, queries = sizes = total.shape[:4]
+            tile = call.tile("backward_bias")
+            own_tiles = 1 if queries == 1 else -(-call.length // tile.own)
+            programs = outers * inners * heads * own_tiles * -(-call.keys // tile.others)
+            call.launch("backward_bias", programs, *inputs, total, sizes=sizes)
+    return [gradient[..., : q.shape[-1]].contiguous() for gradient in empty] + totals
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, bias1: Tensor, bias2: Tensor, o: Tensor, lse: Tensor) -> None:
+    """Writes the result to `o`, and the logarithms of the sums to `lse`, float32 [batch * rows, heads, length or more].
+
+    A bias without elements is none.
+    """
+    biases = [bias for bias in (bias1, bias2) if bias.numel()]
+    out, log_sums = forward(q, k, v, _evoformer(q, biases))
+    o.copy_(out)
+    lse[..., : q.shape[2]].copy_(log_sums.flatten(0, 1))
+
+
+def attention_bwd(
+    go: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    o: Tensor,
+    lse: Tensor,
+    delta: Tensor,
+    bias1: Tensor,
+    bias2: Tensor,
+    gq: Tensor,
+    gk: Tensor,
+    gv: Tensor,
+    gb1: Tensor,
+    gb2: Tensor,
+) -> None:
+    """Writes the gradients to `gq`, `gk` and `gv`, and to `gb1` and `gb2`, float32, unless they have no elements.
+
+    `o` and `lse` are what `attention` has written; `delta` is not used.
+    """
+    pairs = [(bias, gradient) for bias, gradient in ((bias1, gb1), (bias2, gb2)) if bias.numel()]
+    needs = [gradient.numel() > 0 for _, gradient in pairs]
+    outer, inner, length, heads, _ = q.shape
+    log_sums = lse[..., :length].reshape(outer, inner, heads, length)
+    options = _evoformer(q, [bias for bias, _ in pairs])
+    results = backward(go, q, k, v, o, log_sums, needs, options)
+    for to, gradient in zip((gq, gk, gv, *(gradient for _, gradient in pairs)), results, strict=True):
+        to.copy_(gradient)
+
+
+def _evoformer(q: Tensor, biases: list[Tensor]) -> Options:
+    scale = float(q.shape[-1]) ** -0.5 if q.dim() and q.shape[-1] else 1.0
+    return Options(biases, None, None, 0, 0, scale, False)
+
+
+def bind_evoformer(kernels: Kernels) -> dict[str, Any]:
+    """Makes the op's functions launch these kernels from now on, and returns the functions by name."""
+    registry.bind(kernels)
+    return {"attention": attention, "attention_bwd": attention_bwd}
+
+
+def bind_sparse(kernels: Kernels) -> dict[str, Any]:
+    """Makes the op's functions launch these kernels from now on, and returns the functions by name."""
+    from opforge.ops.attention import host_op
+
+    registry.bind(kernels)
+    return {"sdd_segment": lambda layout, start_width: host_op("SparseAttnBuilder").sdd_segment(layout, start_width)}

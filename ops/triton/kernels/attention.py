@@ -1,0 +1,560 @@
+"""Attention over tiles of queries and keys: softmax(q k^T * scale + biases) v, and its gradients.
+
+The matrix of scores is never in memory, sums are in float32, and each number is summed up by one program in one order.
+A query that sees no key, or whose scores are all -inf, has the result 0 and a log-sum of -inf.
+
+Tensors are [outer, inner, length, heads, size]. `size` and all strides are multiples of 16: the compiler then copies
+rows asynchronously. `q` has strides of its own (`q_outer`, ...), `k` and `v` share theirs, and `out`, `dout` and all
+gradients have no gaps. Log-sums are [outer, inner, heads, length]. A bias broadcasts to the scores by strides
+of 0; bit i of `present` says whether there is a bias i. Arithmetic on scores is in base 2.
+
+If BLOCKS, a block of `block` queries sees the blocks of keys of a list: that of block r of head h is members[lists[n]]
+to members[lists[n + 1] - 1] with n = h * blocks + r. `backward_keys` has lists of the queries that see a block of keys.
+"""
+
+import triton
+import triton.language as tl
+
+LOG2E = tl.constexpr(1.4426950408889634)
+LN2 = tl.constexpr(0.6931471805599453)
+
+
+@triton.jit
+def _place(number, heads, inner):
+    """Returns outer, inner and head of the matrix of scores with this number."""
+    rest = number // heads
+    return (rest // inner).to(tl.int64), (rest % inner).to(tl.int64), (number % heads).to(tl.int64)
+
+
+@triton.jit
+def _packed(o, i, h, length, inner, heads, size):
+    """Returns where a head's rows begin in a tensor without gaps, and their stride."""
+    return (((o * inner + i) * length) * heads + h) * size, (heads * size).to(tl.int64)
+
+
+@triton.jit
+def _rows(base, start, stride, count, size, ROWS: tl.constexpr, SIZE: tl.constexpr):
+    """Returns ROWS rows of a head; zeros behind the last row and the last column."""
+    row, column = start + tl.arange(0, ROWS), tl.arange(0, SIZE)
+    inside = (row < count)[:, None] & (column < size)[None, :]
+    return tl.load(base + row.to(tl.int64)[:, None] * stride + column[None, :], mask=inside, other=0.0)
+
+
+@triton.jit
+def _store_rows(base, start, stride, count, size, values, ROWS: tl.constexpr, SIZE: tl.constexpr):
+    row, column = start + tl.arange(0, ROWS), tl.arange(0, SIZE)
+    inside = (row < count)[:, None] & (column < size)[None, :]
+    rounded = values.to(base.dtype.element_ty)
+    tl.store(base + row.to(tl.int64)[:, None] * stride + column[None, :], rounded, mask=inside)
+
+
+@triton.jit
+def _bias(base, stride, query, key, queries, keys, present, ROWS: tl.constexpr, KEYS: tl.constexpr):
+    """Returns the tile of a bias at this query and key, in base 2; zeros if it is not present."""
+    row, column = tl.arange(0, ROWS), tl.arange(0, KEYS)
+    base += query.to(tl.int64) * stride + key
+    inside = (row < tl.where(present, queries - query, 0))[:, None] & (column < keys - key)[None, :]
+    values = tl.load(base + row[:, None] * stride.to(tl.int32) + column[None, :], mask=inside, other=0.0)
+    return values.to(tl.float32) * LOG2E
+
+
+@triton.jit
+def _visible(scores, query, key, keys, causal, ROWS: tl.constexpr, KEYS: tl.constexpr):
+    """Returns scores [ROWS, KEYS] with -inf for the keys that a query does not see."""
+    rows = query + tl.arange(0, ROWS)
+    last = tl.where(causal != 0, tl.minimum(rows, keys - 1), keys - 1)
+    return tl.where((key + tl.arange(0, KEYS))[None, :] <= last[:, None], scores, float("-inf"))
+
+
+@triton.jit
+def _list(lists, row, block, BLOCKS: tl.constexpr, STEP: tl.constexpr, otherwise):
+    """Returns where a row's list begins, and its number of tiles of STEP; `otherwise` tiles without lists."""
+    first = 0
+    count = otherwise
+    if BLOCKS:
+        first = tl.load(lists + row)
+        count = (tl.load(lists + row + 1) - first) * (block // STEP)
+    return first, count
+
+
+@triton.jit
+def _member(members, first, step, block, BLOCKS: tl.constexpr, STEP: tl.constexpr):
+    """Returns where the tile of this step begins."""
+    start = step * STEP
+    if BLOCKS:
+        tiles = block // STEP
+        start = tl.load(members + first + step // tiles) * block + step % tiles * STEP
+    return start
+
+
+@triton.jit
+def _softmax_step(scores, highest, weight, sums, values):
+    """Returns each row's highest score, weight and weighted sum of values, with one more tile of scores."""
+    new = tl.maximum(highest, tl.max(scores, 1))
+    shift = tl.where(new == float("-inf"), 0.0, new)  # -inf - -inf would be NaN
+    before = tl.exp2(highest - shift)
+    shares = tl.exp2(scores - shift[:, None])
+    weight = weight * before + tl.sum(shares, 1)
+    sums = tl.dot(shares.to(values.dtype), values, sums * before[:, None], input_precision="ieee")
+    return new, weight, sums
+
+
+@triton.jit
+def _quotient(sums, weight):
+    return tl.where((weight == 0.0)[:, None], 0.0, sums / weight[:, None])
+
+
+@triton.jit
+def forward(
+    q,
+    k,
+    v,
+    out,
+    log_sums,
+    bias0,
+    bias1,
+    bias2,
+    lists,
+    members,
+    outer,
+    heads,
+    inner,
+    queries,
+    keys,
+    size,
+    block,
+    present,
+    causal,
+    scale,
+    q_outer,
+    q_inner,
+    q_row,
+    q_head,
+    k_outer,
+    k_inner,
+    k_row,
+    k_head,
+    b0_outer,
+    b0_inner,
+    b0_head,
+    b0_query,
+    b1_outer,
+    b1_inner,
+    b1_head,
+    b1_query,
+    b2_outer,
+    b2_inner,
+    b2_head,
+    b2_query,
+    THIRD: tl.constexpr,
+    BLOCKS: tl.constexpr,
+    ROWS: tl.constexpr,
+    KEYS: tl.constexpr,
+    SIZE: tl.constexpr,
+):
+    """Writes `out` and the log-sums. A program has ROWS queries of a head, and reads KEYS keys at a time."""
+    tiles = tl.cdiv(queries, ROWS)
+    query = tl.program_id(0) % tiles * ROWS
+    number = tl.program_id(0) // tiles
+    o, i, h = _place(number, heads, inner)
+    q += o * q_outer + i * q_inner + h * q_head
+    rows = _rows(q, query, q_row, queries, size, ROWS, SIZE)
+    k += o * k_outer + i * k_inner + h * k_head
+    v += o * k_outer + i * k_inner + h * k_head
+    bias_at0 = bias0 + o * b0_outer + i * b0_inner + h * b0_head
+    bias_at1 = bias1 + o * b1_outer + i * b1_inner + h * b1_head
+    if THIRD:
+        bias_at2 = bias2 + o * b2_outer + i * b2_inner + h * b2_head
+    seen = tl.where(causal != 0, tl.minimum(query + ROWS, keys), keys)
+    row = h * (queries // block) + query // block
+    first, count = _list(lists, row, block, BLOCKS, KEYS, tl.cdiv(seen, KEYS))
+    highest = tl.full((ROWS,), float("-inf"), tl.float32)
+    weight = tl.zeros((ROWS,), tl.float32)
+    sums = tl.zeros((ROWS, SIZE), tl.float32)
+    for step in range(count):
+        key = _member(members, first, step, block, BLOCKS, KEYS)
+        block_rows = _rows(k, key, k_row, keys, size, KEYS, SIZE)
+        values = _rows(v, key, k_row, keys, size, KEYS, SIZE)
+        scores = tl.dot(rows, tl.trans(block_rows), input_precision="ieee") * (scale * LOG2E)
+        scores += _bias(bias_at0, b0_query, query, key, queries, keys, (present & 1) != 0, ROWS, KEYS)
+        scores += _bias(bias_at1, b1_query, query, key, queries, keys, (present & 2) != 0, ROWS, KEYS)
+        if THIRD:
+            scores += _bias(bias_at2, b2_query, query, key, queries, keys, (present & 4) != 0, ROWS, KEYS)
+        scores = _visible(scores, query, key, keys, causal, ROWS, KEYS)
+        highest, weight, sums = _softmax_step(scores, highest, weight, sums, values)
+    start, stride = _packed(o, i, h, queries, inner, heads, size)
+    _store_rows(out + start, query, stride, queries, size, _quotient(sums, weight), ROWS, SIZE)
+    at = query + tl.arange(0, ROWS)
+    logs = (highest + tl.log2(weight)) * LN2
+    tl.store(log_sums + number.to(tl.int64) * queries + at, logs, mask=at < queries)
+
+
+@triton.jit
+def _shares(scores, log_sums, at, queries):
+    """Returns the shares of keys that a forward had, from its log-sums."""
+    logs = tl.load(log_sums + at, mask=at < queries, other=0.0) * LOG2E
+    return tl.exp2(scores - tl.where(logs == float("-inf"), 0.0, logs)[:, None])
+
+
+@triton.jit
+def backward_queries(
+    q,
+    k,
+    v,
+    out,
+    dout,
+    log_sums,
+    deltas,
+    dq,
+    bias0,
+    bias1,
+    bias2,
+    lists,
+    members,
+    outer,
+    heads,
+    inner,
+    queries,
+    keys,
+    size,
+    block,
+    present,
+    causal,
+    scale,
+    q_outer,
+    q_inner,
+    q_row,
+    q_head,
+    k_outer,
+    k_inner,
+    k_row,
+    k_head,
+    b0_outer,
+    b0_inner,
+    b0_head,
+    b0_query,
+    b1_outer,
+    b1_inner,
+    b1_head,
+    b1_query,
+    b2_outer,
+    b2_inner,
+    b2_head,
+    b2_query,
+    THIRD: tl.constexpr,
+    BLOCKS: tl.constexpr,
+    ROWS: tl.constexpr,
+    KEYS: tl.constexpr,
+    SIZE: tl.constexpr,
+):
+    """Writes `dq`, and `deltas`: sum(out * dout) of each query, which the other kernels read. Programs: see forward."""
+    tiles = tl.cdiv(queries, ROWS)
+    query = tl.program_id(0) % tiles * ROWS
+    number = tl.program_id(0) // tiles
+    o, i, h = _place(number, heads, inner)
+    q += o * q_outer + i * q_inner + h * q_head
+    rows = _rows(q, query, q_row, queries, size, ROWS, SIZE)
+    start, stride = _packed(o, i, h, queries, inner, heads, size)
+    slopes = _rows(dout + start, query, stride, queries, size, ROWS, SIZE)
+    results = _rows(out + start, query, stride, queries, size, ROWS, SIZE)
+    delta = tl.sum(results.to(tl.float32) * slopes.to(tl.float32), 1)
+    at = query + tl.arange(0, ROWS)
+    log_sums += number.to(tl.int64) * queries
+    tl.store(deltas + number.to(tl.int64) * queries + at, delta, mask=at < queries)
+    k += o * k_outer + i * k_inner + h * k_head
+    v += o * k_outer + i * k_inner + h * k_head
+    bias_at0 = bias0 + o * b0_outer + i * b0_inner + h * b0_head
+    bias_at1 = bias1 + o * b1_outer + i * b1_inner + h * b1_head
+    if THIRD:
+        bias_at2 = bias2 + o * b2_outer + i * b2_inner + h * b2_head
+    seen = tl.where(causal != 0, tl.minimum(query + ROWS, keys), keys)
+    row = h * (queries // block) + query // block
+    first, count = _list(lists, row, block, BLOCKS, KEYS, tl.cdiv(seen, KEYS))
+    sums = tl.zeros((ROWS, SIZE), tl.float32)
+    for step in range(count):
+        key = _member(members, first, step, block, BLOCKS, KEYS)
+        block_rows = _rows(k, key, k_row, keys, size, KEYS, SIZE)
+        values = _rows(v, key, k_row, keys, size, KEYS, SIZE)
+        scores = tl.dot(rows, tl.trans(block_rows), input_precision="ieee") * (scale * LOG2E)
+        scores += _bias(bias_at0, b0_query, query, key, queries, keys, (present & 1) != 0, ROWS, KEYS)
+        scores += _bias(bias_at1, b1_query, query, key, queries, keys, (present & 2) != 0, ROWS, KEYS)
+        if THIRD:
+            scores += _bias(bias_at2, b2_query, query, key, queries, keys, (present & 4) != 0, ROWS, KEYS)
+        shares = _shares(_visible(scores, query, key, keys, causal, ROWS, KEYS), log_sums, at, queries)
+        products = tl.dot(slopes, tl.trans(values), input_precision="ieee")
+        gradient = shares * (products - delta[:, None])
+        sums = tl.dot(gradient.to(block_rows.dtype), block_rows, sums, input_precision="ieee")
+    _store_rows(dq + start, query, stride, queries, size, sums * scale, ROWS, SIZE)
+
+
+@triton.jit
+def backward_keys(
+    q,
+    k,
+    v,
+    dout,
+    log_sums,
+    deltas,
+    dk,
+    dv,
+    bias0,
+    bias1,
+    bias2,
+    lists,
+    members,
+    outer,
+    heads,
+    inner,
+    queries,
+    keys,
+    size,
+    block,
+    present,
+    causal,
+    scale,
+    q_outer,
+    q_inner,
+    q_row,
+    q_head,
+    k_outer,
+    k_inner,
+    k_row,
+    k_head,
+    b0_outer,
+    b0_inner,
+    b0_head,
+    b0_query,
+    b1_outer,
+    b1_inner,
+    b1_head,
+    b1_query,
+    b2_outer,
+    b2_inner,
+    b2_head,
+    b2_query,
+    THIRD: tl.constexpr,
+    BLOCKS: tl.constexpr,
+    ROWS: tl.constexpr,
+    KEYS: tl.constexpr,
+    SIZE: tl.constexpr,
+):
+    """Writes `dk` and `dv`. A program has KEYS keys of a head, and reads ROWS queries at a time."""
+    tiles = tl.cdiv(keys, KEYS)
+    key = tl.program_id(0) % tiles * KEYS
+    number = tl.program_id(0) // tiles
+    o, i, h = _place(number, heads, inner)
+    k += o * k_outer + i * k_inner + h * k_head
+    v += o * k_outer + i * k_inner + h * k_head
+    block_rows = _rows(k, key, k_row, keys, size, KEYS, SIZE)
+    values = _rows(v, key, k_row, keys, size, KEYS, SIZE)
+    q += o * q_outer + i * q_inner + h * q_head
+    start, stride = _packed(o, i, h, queries, inner, heads, size)
+    dout += start
+    log_sums += number.to(tl.int64) * queries
+    deltas += number.to(tl.int64) * queries
+    bias_at0 = bias0 + o * b0_outer + i * b0_inner + h * b0_head
+    bias_at1 = bias1 + o * b1_outer + i * b1_inner + h * b1_head
+    if THIRD:
+        bias_at2 = bias2 + o * b2_outer + i * b2_inner + h * b2_head
+    unseeing = tl.where(causal != 0, key // ROWS, 0)
+    row = h * (keys // block) + key // block
+    first, count = _list(lists, row, block, BLOCKS, ROWS, tl.maximum(tl.cdiv(queries, ROWS) - unseeing, 0))
+    key_sums = tl.zeros((KEYS, SIZE), tl.float32)
+    value_sums = tl.zeros((KEYS, SIZE), tl.float32)
+    for step in range(count):
+        query = _member(members, first, step, block, BLOCKS, ROWS)
+        if not BLOCKS:
+            query += unseeing * ROWS
+        rows = _rows(q, query, q_row, queries, size, ROWS, SIZE)
+        slopes = _rows(dout, query, stride, queries, size, ROWS, SIZE)
+        at = query + tl.arange(0, ROWS)
+        scores = tl.dot(rows, tl.trans(block_rows), input_precision="ieee") * (scale * LOG2E)
+        scores += _bias(bias_at0, b0_query, query, key, queries, keys, (present & 1) != 0, ROWS, KEYS)
+        scores += _bias(bias_at1, b1_query, query, key, queries, keys, (present & 2) != 0, ROWS, KEYS)
+        if THIRD:
+            scores += _bias(bias_at2, b2_query, query, key, queries, keys, (present & 4) != 0, ROWS, KEYS)
+        shares = _shares(_visible(scores, query, key, keys, causal, ROWS, KEYS), log_sums, at, queries)
+        products = tl.dot(slopes, tl.trans(values), input_precision="ieee")
+        delta = tl.load(deltas + at, mask=at < queries, other=0.0)
+        gradient = shares * (products - delta[:, None])
+        value_sums = tl.dot(tl.trans(shares.to(slopes.dtype)), slopes, value_sums, input_precision="ieee")
+        key_sums = tl.dot(tl.trans(gradient.to(rows.dtype)), rows, key_sums, input_precision="ieee")
+    start, stride = _packed(o, i, h, keys, inner, heads, size)
+    _store_rows(dk + start, key, stride, keys, size, key_sums * scale, KEYS, SIZE)
+    _store_rows(dv + start, key, stride, keys, size, value_sums, KEYS, SIZE)
+
+
+@triton.jit
+def backward_bias(
+    q,
+    k,
+    v,
+    dout,
+    log_sums,
+    deltas,
+    total,
+    bias0,
+    bias1,
+    bias2,
+    total_outer,
+    total_inner,
+    total_heads,
+    total_queries,
+    outer,
+    heads,
+    inner,
+    queries,
+    keys,
+    size,
+    block,
+    present,
+    causal,
+    scale,
+    q_outer,
+    q_inner,
+    q_row,
+    q_head,
+    k_outer,
+    k_inner,
+    k_row,
+    k_head,
+    b0_outer,
+    b0_inner,
+    b0_head,
+    b0_query,
+    b1_outer,
+    b1_inner,
+    b1_head,
+    b1_query,
+    b2_outer,
+    b2_inner,
+    b2_head,
+    b2_query,
+    THIRD: tl.constexpr,
+    ROWS: tl.constexpr,
+    KEYS: tl.constexpr,
+    SIZE: tl.constexpr,
+):
+    """Writes the gradient of a bias [total_outer, total_inner, total_heads, queries or 1, keys].
+
+    Its sizes are those of the scores, or 1. It has one row for all queries if `total_queries` is 1. A program has ROWS
+    x KEYS numbers of one matrix, and sums them up over all matrices of scores that they were added to.
+    """
+    tiles, key_tiles = tl.cdiv(queries, ROWS), tl.cdiv(keys, KEYS)
+    shared_row = (total_queries == 1) & (queries > 1)
+    own_tiles = tl.where(shared_row, 1, tiles)
+    key = tl.program_id(0) % key_tiles * KEYS
+    rest = tl.program_id(0) // key_tiles
+    own_query = rest % own_tiles * ROWS
+    own = rest // own_tiles
+    own_h, own_i, own_o = own % total_heads, own // total_heads % total_inner, own // total_heads // total_inner
+    each_heads, each_inner = heads // total_heads, inner // total_inner
+    each_tiles = tl.where(shared_row, tiles, 1)
+    column = tl.arange(0, KEYS)
+    sums = tl.zeros((ROWS, KEYS), tl.float32)
+    for step in range(outer // total_outer * each_inner * each_heads * each_tiles):
+        query = own_query + step % each_tiles * ROWS
+        matrix = step // each_tiles
+        # A size of the bias is the scores' or 1: one of the two terms is always 0.
+        h = own_h + matrix % each_heads
+        i = own_i + matrix // each_heads % each_inner
+        o = own_o + matrix // each_heads // each_inner
+        number = (o * inner + i).to(tl.int64) * heads + h
+        o, i, h = o.to(tl.int64), i.to(tl.int64), h.to(tl.int64)
+        of_queries = o * q_outer + i * q_inner + h * q_head
+        start, stride = _packed(o, i, h, queries, inner, heads, size)
+        of_keys = o * k_outer + i * k_inner + h * k_head
+        rows = _rows(q + of_queries, query, q_row, queries, size, ROWS, SIZE)
+        slopes = _rows(dout + start, query, stride, queries, size, ROWS, SIZE)
+        block_rows = _rows(k + of_keys, key, k_row, keys, size, KEYS, SIZE)
+        values = _rows(v + of_keys, key, k_row, keys, size, KEYS, SIZE)
+        at = query + tl.arange(0, ROWS)
+        scores = tl.dot(rows, tl.trans(block_rows), input_precision="ieee") * (scale * LOG2E)
+        bias_at0 = bias0 + o * b0_outer + i * b0_inner + h * b0_head
+        bias_at1 = bias1 + o * b1_outer + i * b1_inner + h * b1_head
+        if THIRD:
+            bias_at2 = bias2 + o * b2_outer + i * b2_inner + h * b2_head
+        scores += _bias(bias_at0, b0_query, query, key, queries, keys, (present & 1) != 0, ROWS, KEYS)
+        scores += _bias(bias_at1, b1_query, query, key, queries, keys, (present & 2) != 0, ROWS, KEYS)
+        if THIRD:
+            scores += _bias(bias_at2, b2_query, query, key, queries, keys, (present & 4) != 0, ROWS, KEYS)
+        shares = _shares(
+            _visible(scores, query, key, keys, causal, ROWS, KEYS), log_sums + number * queries, at, queries
+        )
+        products = tl.dot(slopes, tl.trans(values), input_precision="ieee")
+        delta = tl.load(deltas + number * queries + at, mask=at < queries, other=0.0)
+        sums += tl.where((at < queries)[:, None], shares * (products - delta[:, None]), 0.0)
+    if shared_row:
+        tl.store(total + own.to(tl.int64) * keys + key + column, tl.sum(sums, 0), mask=key + column < keys)
+    else:
+        at = own_query + tl.arange(0, ROWS)
+        place = (own.to(tl.int64) * queries + at)[:, None] * keys + (key + column)[None, :]
+        tl.store(total + place, sums, mask=(at < queries)[:, None] & (key + column < keys)[None, :])
+
+
+@triton.jit
+def _rows_at(base, place, inside, size, SIZE: tl.constexpr):
+    column = tl.arange(0, SIZE)
+    mask = inside[:, None] & (column < size)[None, :]
+    return tl.load(base + place[:, None] + column[None, :], mask=mask, other=0.0)
+
+
+@triton.jit
+def paged(
+    q,
+    k,
+    v,
+    out,
+    atoms,
+    heads,
+    group,
+    length,
+    size,
+    causal,
+    scale,
+    q_row,
+    out_row,
+    page,
+    token,
+    ROWS: tl.constexpr,
+    KEYS: tl.constexpr,
+    SIZE: tl.constexpr,
+):
+    """Writes the attention of atoms over pages of a cache of keys and values, [pages, length, heads, size].
+
+    An atom is a row of eight int32: the address of its list of pages, its first query, queries, pages, keys, and the
+    position of its first query. A program has tiles of ROWS rows of an atom and a head of keys: of each query `group`
+    rows, the heads that share those keys.
+    """
+    head = (tl.program_id(0) % heads).to(tl.int64)
+    atom = atoms + (tl.program_id(0) // heads).to(tl.int64) * 8
+    pages = tl.load(atom.to(tl.pointer_type(tl.int64))).to(tl.pointer_type(tl.int32))
+    first = tl.load(atom + 2)
+    count = tl.load(atom + 3) * group
+    keys = tl.load(atom + 5)
+    position = tl.load(atom + 6)
+    k += head * size
+    v += head * size
+    column = tl.arange(0, SIZE)
+    for begin in range(tl.program_id(1) * ROWS, count, tl.num_programs(1) * ROWS):
+        row = begin + tl.arange(0, ROWS)
+        query = (first + row // group).to(tl.int64)
+        inside = (row < count)[:, None] & (column < size)[None, :]
+        offset = ((head * group + row % group) * size)[:, None] + column[None, :]
+        rows = tl.load(q + query[:, None] * q_row + offset, mask=inside, other=0.0)
+        last = tl.where(causal != 0, tl.minimum(position + row // group, keys - 1), keys - 1)
+        end = tl.where(causal != 0, tl.minimum(position + (begin + ROWS - 1) // group + 1, keys), keys)
+        highest = tl.full((ROWS,), float("-inf"), tl.float32)
+        weight = tl.zeros((ROWS,), tl.float32)
+        sums = tl.zeros((ROWS, SIZE), tl.float32)
+        for start in range(0, end, KEYS):
+            key = start + tl.arange(0, KEYS)
+            number = tl.load(pages + key // length, mask=key < keys, other=0)
+            place = number.to(tl.int64) * page + (key % length).to(tl.int64) * token
+            block = _rows_at(k, place, key < keys, size, SIZE)
+            values = _rows_at(v, place, key < keys, size, SIZE)
+            scores = tl.dot(rows, tl.trans(block), input_precision="ieee") * (scale * LOG2E)
+            scores = tl.where(key[None, :] <= last[:, None], scores, float("-inf"))
+            highest, weight, sums = _softmax_step(scores, highest, weight, sums, values)
+        results = _quotient(sums, weight).to(out.dtype.element_ty)
+        tl.store(out + query[:, None] * out_row + offset, results, mask=inside)

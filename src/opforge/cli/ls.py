@@ -1,0 +1,149 @@
+"""`opforge ls`: what is on this machine, or in a store."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from opforge.cli.completion import names as completed_names
+from opforge.cli.guard import Guarded, json_option
+from opforge.cli.output import age_text, emit_json, is_terminal, show_table, size_text
+
+from .remote.stores import opened, split
+
+if TYPE_CHECKING:
+    from opforge.cache.maintenance.listing import StoredEntry
+    from opforge.packages.installed.releases import Installed
+    from opforge.remote.maintenance import Item
+
+
+@click.command("ls", cls=Guarded)
+@click.argument("words", nargs=-1, metavar="[URL] [NAME]...", shell_complete=completed_names.stored)
+@click.option("--kind", type=click.Choice(("op", "package")), help="List these alone.")
+@json_option
+def command(words: tuple[str, ...], kind: str | None, as_json: bool) -> None:
+    """List the built ops in the cache and the installed packages; with a URL, what that store holds.
+
+    NAME is an op, a key of the cache, or a package as ORG/NAME. Signatures in a store are not verified: see
+    `opforge verify URL`. A server that cannot list what it has is asked for packages by their names.
+
+    \b
+    Examples:
+      opforge ls
+      opforge ls CPUAdam
+      opforge ls s3://kernels/ops acme/relu
+    """
+    url, names = split(words)
+    if url:
+        return _print_store(_in_store(url, names, kind), as_json)
+    wants_ops = kind != "package" and (not names or any("/" not in name for name in names))
+    wants_packages = kind != "op" and (not names or any("/" in name for name in names))
+    entries = _entries([name for name in names if "/" not in name]) if wants_ops else []
+    releases = _installed([name for name in names if "/" in name]) if wants_packages else []
+    if as_json:
+        from .kernels.install import to_json
+
+        packages = [to_json(release) for release in releases]
+        return emit_json({"ops": [entry.to_json() for entry in entries], "packages": packages})
+    if not entries and not releases and is_terminal():
+        return click.echo("the cache is empty, and no package is installed")
+    if wants_ops and (entries or not releases):
+        _print_entries(entries)
+    if releases or not wants_ops:
+        click.echo() if wants_ops and entries else None
+        _print_releases(releases)
+    return None
+
+
+def _entries(names: Sequence[str]) -> list[StoredEntry]:
+    from opforge.cache.current import own_store
+
+    from .cache.entries import matching_entries
+
+    return matching_entries(own_store().layout, names, readable=False)
+
+
+def _print_entries(entries: Sequence[StoredEntry]) -> None:
+    now = time.time()
+    rows = [
+        (
+            *(entry.op or f"({entry.problem})", entry.target, entry.abi, size_text(entry.size)),
+            *(age_text(now - entry.built), age_text(now - entry.used), entry.key[:12], entry.path),
+        )
+        for entry in entries
+    ]
+    columns = ("OP", "TARGET", "ABI", "SIZE", "AGE", "USED", "KEY", "PATH")
+    show_table(columns, rows, numbers=("SIZE", "AGE", "USED"), optional="PATH")
+
+
+def _installed(names: Sequence[str]) -> list[Installed]:
+    """Returns the installed releases, or those of these packages. Raises click.UsageError for one that is not there."""
+    from opforge import settings
+
+    folders = [os.path.join(root, "kernels", "names") for root, _scope in settings.kernel_folders()]
+    if not names and not any(map(os.path.isdir, folders)):
+        return []
+    from .kernels.installed import releases_of
+
+    return releases_of(names)
+
+
+def _print_releases(releases: Sequence[Installed]) -> None:
+    rows = [
+        (
+            release.name,
+            release.version,
+            ", ".join(part.candidate.label for part in release.variants),
+            size_text(sum(part.size for part in release.variants)),
+            release.root.scope,
+            f"{release.assurance}, withdrawn: {release.withdrawn}" if release.withdrawn else release.assurance,
+            release.source,
+        )
+        for release in releases
+    ]
+    columns = ("PACKAGE", "VERSION", "VARIANTS", "SIZE", "WHERE", "SIGNATURE", "FROM")
+    show_table(columns, rows, numbers=("SIZE",), optional="FROM")
+
+
+def _in_store(url: str, names: Sequence[str], kind: str | None) -> list[Item]:
+    """Returns what a store holds, or what it has of these names. Raises StoreError, click.UsageError."""
+    from opforge.packages.form.names import check
+    from opforge.remote import maintenance
+
+    from .selection import normalized
+
+    remote, store = opened(url)
+    packages = [check(name, "NAME") for name in names if "/" in name]
+    ops = {normalized(name): name for name in names if "/" not in name}
+    listed = [item for name in packages for item in maintenance.of_name(store, "package", name)]
+    absent = {*packages} - {item.topic for item in listed}
+    if ops or not names:
+        kinds = kind or ("op" if ops else "")
+        held = list(maintenance.items(store, kinds))
+        listed += [item for item in held if not ops or normalized(item.name) in ops]
+        absent |= {name for form, name in ops.items() if not any(normalized(item.name) == form for item in held)}
+    if absent:
+        raise click.UsageError(f"{remote} has no {', '.join(sorted(absent))}: check the names, or name another store.")
+    return listed
+
+
+def _print_store(listed: Sequence[Item], as_json: bool) -> None:
+    if as_json:
+        return emit_json([item.to_json() for item in listed])
+    rows = [
+        (
+            item.kind,
+            item.name or f"({item.problem})",
+            item.target,
+            size_text(item.size),
+            " ".join(item.signers) or "-",
+            f"{item.label} ({item.withdrawn})" if item.withdrawn else item.label,
+        )
+        for item in listed
+    ]
+    columns = ("KIND", "NAME", "TARGET", "SIZE", "SIGNED BY", "ENTRY OR VERSION")
+    return show_table(columns, rows, numbers=("SIZE",), optional="ENTRY OR VERSION")

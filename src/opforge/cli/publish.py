@@ -1,0 +1,122 @@
+"""`opforge publish`: signs packages and built ops, and publishes them to a store."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opforge.cli.completion import names as completed_names
+from opforge.cli.guard import FAILED, OK, Guarded, error_text, json_option
+from opforge.cli.output import counted, emit_json, is_terminal, size_text
+
+from .kernels.transfers import Transfers
+from .remote.stores import key_option, opened, url_argument
+
+if TYPE_CHECKING:
+    from opforge.packages.registry.publish import Published
+    from opforge.remote.publish import Pushed
+    from opforge.remote.remotes import Remote
+    from opforge.remote.signatures.keys import Signer
+    from opforge.remote.stores.protocol import ObjectStore
+
+
+@click.command("publish", cls=Guarded)
+@url_argument
+@click.argument("names", nargs=-1, metavar="[FOLDER|OP|KEY]...", shell_complete=completed_names.stored)
+@click.option("--all", "takes_all", is_flag=True, help="Publish every op of the cache.")
+@key_option
+@click.option("--allow-dirty", is_flag=True, help="Publish a package although its sources differed from their commit.")
+@json_option
+def command(url: str, names: Sequence[str], takes_all: bool, key: str, allow_dirty: bool, as_json: bool) -> None:
+    """Publish packages that `opforge pack` wrote into these folders, and ops of the cache, to the store of a URL.
+
+    Without a name the package in this folder is published. Files are put before what names them, so one that is
+    interrupted leaves nothing visible. The same package again changes nothing; a version that has other files is
+    refused. Ops that were built with your own CXXFLAGS, CPPFLAGS or LDFLAGS need ?flags=1 in the URL.
+
+    \b
+    Examples:
+      opforge publish s3://kernels/ops
+      opforge publish file:///shared/kernels ./kernels/relu --key ci
+      opforge publish file:///shared/ops CPUAdam
+      opforge publish https://cache.example/ops --all
+    """
+    if takes_all and names:
+        raise click.UsageError("--all publishes every op of the cache: leave out names.")
+    from opforge.remote.signatures import keys
+
+    folders = [name for name in names if _is_folder(name)] if names or takes_all else ["."]
+    ops = [name for name in names if name not in folders]
+    remote, store = opened(url)
+    signer = None if remote.is_unsigned else keys.signer(key)
+    packages = _packages(store, folders, signer, allow_dirty, as_json)
+    pushed, failed = _ops(store, remote, ops, signer, as_json) if ops or takes_all else ([], [])
+    if as_json:
+        problems = [{"entry": entry, "reason": reason} for entry, reason in failed]
+        records: list[dict[str, Any]] = [{**done._asdict(), "version": str(done.version)} for done in packages]
+        emit_json({"packages": records, "ops": [entry._asdict() for entry in pushed], "failed": problems})
+    else:
+        for name, reason in failed:
+            click.echo(f"error: {name}: {reason}", err=True)
+        if ops or takes_all:
+            click.echo(f"{counted(sum(result.is_new for result in pushed), 'entry', 'entries')} published to {remote}")
+    sys.exit(FAILED if failed else OK)
+
+
+def _is_folder(name: str) -> bool:
+    """Returns whether a word names the folder of a package, and not an op or a key. Raises click.UsageError."""
+    if os.path.isdir(name):
+        return True
+    if "/" in name or name in (".", ".."):
+        raise click.UsageError(f"{name!r} is no folder: expected one that opforge pack has written, or an op or a key.")
+    return False
+
+
+def _packages(
+    store: ObjectStore, folders: Sequence[str], signer: Signer | None, allow_dirty: bool, as_json: bool
+) -> list[Published]:
+    from opforge.packages.registry.publish import publish
+
+    published = []
+    for folder in folders:
+        with Transfers(as_json) as transfers:
+            done = publish(store, folder, signer, allow_dirty, transfers)
+        published.append(done)
+        if not as_json:
+            state = "published" if done.is_new else "is there already, unchanged:"
+            click.echo(f"{state} {done.name} {done.version}, {size_text(done.size)}, release {done.digest[:12]}")
+    return published
+
+
+def _ops(
+    store: ObjectStore, remote: Remote, names: Sequence[str], signer: Signer | None, as_json: bool
+) -> tuple[list[Pushed], list[tuple[str, str]]]:
+    """Publishes entries of the cache; returns the results, and the name and the reason of each that failed."""
+    from opforge.cache.current import own_store
+    from opforge.cli.cache.entries import matching_entries
+    from opforge.cli.progress import reporter
+    from opforge.errors import OpforgeError
+    from opforge.remote import publish, withdrawals
+
+    layout = own_store().layout
+    entries = matching_entries(layout, names)
+    pushed, failed = list[publish.Pushed](), list[tuple[str, str]]()
+    if signer:  # a store that is away, or a key that does not sign, is one error and not one for each entry
+        withdrawals.publish(store, signer, signer(b"").name)
+    with reporter(1, quiet=as_json or not is_terminal(sys.stderr)) as progress:
+        progress.begin("publish")
+        for number, entry in enumerate(entries):
+            progress.step("publish", number, len(entries), entry.op)
+            try:
+                folder = layout.entry(entry.key)
+                pushed.append(publish.push(store, remote, folder, publish.description_of(folder), signer))
+            except (OpforgeError, OSError) as error:
+                failed.append((f"{entry.op} {entry.key[:12]}", error_text(error)))
+    for result in () if as_json else pushed:
+        state = "published" if result.is_new else "is there already:"
+        click.echo(f"{state} {result.op} {result.entry[:12]}, {size_text(result.size)}")
+    return pushed, failed

@@ -1,0 +1,70 @@
+"""Static figures of the attention kernels' machine code: registers, spills, shared memory, asynchronous copies."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from support import child_processes
+from support.gpu import triton_parts
+
+pytestmark = [pytest.mark.compile, triton_parts.needs_triton]
+LONG = os.environ.get("OPFORGE_LONG_TESTS")
+SHARED = {"sm_80": 163 << 10, "sm_90": 227 << 10}
+"""The shared memory of a block, by the data sheets."""
+COMPILE = """
+import importlib.util, json, os, re, subprocess, sys
+from opforge.builders.toolchains.triton import WORKER
+from opforge.builders.triton import attention
+import opforge.ops.triton
+
+spec = importlib.util.spec_from_file_location("triton_worker", WORKER)
+worker = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(worker)
+import triton
+from triton.backends.nvidia import compiler
+
+folder = os.path.dirname(opforge.ops.triton.__file__)
+module = worker._import(os.path.join(folder, "kernels", "attention.py"))
+kept, make_cubin = {}, compiler.CUDABackend.make_cubin
+
+def with_ptx(self, ptx, *rest):
+    kept["ptx"] = ptx
+    return make_cubin(self, ptx, *rest)
+
+compiler.CUDABackend.make_cubin = with_ptx
+dump = os.path.join(os.path.dirname(compiler.__file__), "bin", "cuobjdump")
+figures = {}
+for builder in (attention.EvoformerAttnBuilder, attention.SparseAttnBuilder, attention.RaggedOpsBuilder):
+    for kernel in builder.kernels:
+        if not re.search(sys.argv[1], kernel.name):
+            continue
+        declared = json.loads(kernel.text())
+        for arch in ("sm_80", "sm_90"):
+            image = worker._compile(worker._function(module, declared), declared, "cuda", arch)
+            with open("image.cubin", "wb") as file:
+                file.write(image["content"])
+            argv = [dump, "-res-usage", "image.cubin"]
+            used = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+            registers, stack, local = re.search(r"REG:(\\d+) STACK:(\\d+) .*?LOCAL:(\\d+)", used).groups()
+            loop = kept["ptx"].partition("$L__BB0_")[2]
+            figures[f"{kernel.name} {arch}"] = {
+                "registers": int(registers), "stack": int(stack) + int(local), "shared": image["shared"],
+                "copies": len(re.findall(r"cp\\.async\\.c[ag]\\.", loop)), "waits": loop.count("cp.async.wait_group"),
+                "products": len(re.findall(r"mma\\.sync|wgmma\\.mma_async", loop)),
+            }
+print(json.dumps(figures))
+"""
+SOME = r"(forward|backward_keys)_dense_bf16_256|backward_queries_blocks_bf16_64_64|paged_pages_bf16_128"
+
+
+def test_no_kernel_spills_or_exceeds_shared_memory(tmp_path):
+    """A few of the largest kernels; with OPFORGE_LONG_TESTS all of them."""
+    arguments = f"import sys; sys.argv[1:] = [{'' if LONG else SOME!r}]\n"
+    figures = json.loads(child_processes.run_python(arguments + COMPILE, timeout=600, cwd=str(tmp_path)))
+    assert len(figures) == (2 * (32 + 36 + 8) if LONG else 8)
+    for name, figure in figures.items():
+        assert figure["stack"] == 0 and figure["registers"] <= 255, (name, figure)
+        assert figure["shared"] <= SHARED[name.rpartition(" ")[2]], (name, figure)
+        assert figure["copies"] and figure["waits"] and figure["products"], (name, figure)
