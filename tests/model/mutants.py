@@ -149,7 +149,7 @@ def what_the_assembler_reads_does_not_count() -> None:
 
 @mutant
 def a_record_lacks_what_the_assembler_reads_and_no_one_compares() -> None:
-    """Only a change of what the observer saw shows it, or a rule that knows of such files."""
+    """Shows only by a change of what the observer saw, or by a rule that knows of such files."""
     from opforge.builders.run import dependencies
     from opforge.observer import compare
 
