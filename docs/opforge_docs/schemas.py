@@ -16,7 +16,7 @@ from opforge.packages.form import metadata, properties
 from opforge.packages.installed import releases
 from opforge.packages.project import lock_file
 from opforge.packages.registry import release
-from opforge.remote import claims, op_statements, removals, statements, topics
+from opforge.remote import claims, op_statements, removals, statements, topics, withdrawals
 from opforge.remote.signatures import seen
 
 FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "reference", "schemas")
@@ -38,6 +38,7 @@ PUBLISHED: Mapping[str, Schema] = {
     "installed": releases.SCHEMA,
     "installed-variant": releases.VARIANT,
     "seen": seen.SCHEMA,
+    "withdrawals": withdrawals.SCHEMA,
 }
 """By the name of the file, which formats.md links above the table of its fields."""
 
