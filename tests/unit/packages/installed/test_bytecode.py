@@ -149,7 +149,7 @@ def test_a_checkout_runs_no_bytecode_in_a_folder_without_sources(tmp_path, monke
     write(tmp_path / "tree", "__init__.py", text)
     write(tmp_path, "other.py", "VALUE = 2\n")
     py_compile.compile(str(tmp_path / "other.py"), str(tmp_path / "tree/helper/inner.pyc"))
-    assert loading.import_tree(str(tmp_path / "tree"), "tree_of_sources", bytecode=False).VALUE == 1
+    assert tree.import_tree(str(tmp_path / "tree"), "tree_of_sources", bytecode=False).VALUE == 1
     monkeypatch.delitem(sys.modules, "tree_of_sources")
 
 
