@@ -9,9 +9,10 @@ import pytest
 from support import sample_ops, text_files
 from support.store.fake_store import ME
 
+from opforge.builders.lookup import finder
 from opforge.builders.lookup.finder import find
 from opforge.builders.run import pipeline
-from opforge.builders.spec import description, machine
+from opforge.builders.spec import machine
 from opforge.builders.spec.description import description_key
 from opforge.builders.spec.kernel_roots import KernelRoot
 from opforge.cache.filesystem.disk import RACY_NS, Disk
@@ -121,7 +122,7 @@ def test_a_source_that_appears_while_an_op_is_looked_up_is_used_at_the_next_load
         return key
 
     with monkeypatch.context() as during:
-        for module in (description, pipeline):
+        for module in (finder, pipeline):
             during.setattr(module, "description_key", describe_and_add)
         cls().load()
     assert (tmp_path / "first/op.cpp").exists()
