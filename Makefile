@@ -46,12 +46,14 @@ bench: $(call EXTRA,bench test)
 	$(BIN)/python -m opforge bench
 	$(BIN)/python -m benchmarks
 
-# Long runs of the tests that kill builders, that put anything in the place of a store's files, and that change files in
-# the middle of a load. `make test` includes short ones.
+# Long runs of the tests that kill builders, that put anything in the place of a store's files, that change files in the
+# middle of a load, and of what is proved of stores for each kind. `make test` includes short ones.
 torture: $(call EXTRA,test)
 	$(BIN)/python tests/fault/torture/kills.py --kills 1000 --processes 16
 	$(BIN)/python tests/fault/torture/damages.py --rounds 1000 --processes 8
 	$(BIN)/python tests/fault/torture/changes.py --cases 2000
+	OPFORGE_LONG_TESTS=1 $(BIN)/python -m pytest -q tests/fault/stores/test_flips.py \
+		tests/fault/stores/test_hostile_answers.py tests/fault/stores/test_killed_commands.py tests/unit/remote/test_histories.py
 
 # Random changes of all that a load depends on; after each the load must give what a build without a cache gives.
 # `make test` includes a short run.

@@ -8,17 +8,17 @@ from collections.abc import Collection
 from typing import Any
 
 from opforge.errors import CacheDirError
-from opforge.errors.base import damage
 
-from . import staging
+from . import schema, staging
 from .filesystem.disk import digest_of
-from .filesystem.files import UNREADABLE, make_folder, read_json, write_file
+from .filesystem.files import make_folder, write_file
 from .keys import key_of
 from .layout import Layout, entry_name
-from .records.entry import BUILD, RECORD, RECORD_KEY, Entry, integrity_problem
+from .records import schemas
+from .records.entry import BUILD, RECORD, RECORD_KEY, Entry, integrity_problem, is_intact
 from .records.inputs import Inputs
 from .records.pins import pinned
-from .records.record_fields import record_problem
+from .schema import FormatError, Schema
 
 OF_ONE_BUILD = ("seconds", "description", "built_with_torch", "user_flags", RECORD_KEY)
 """The fields of a record in which two builds of one entry may differ."""
@@ -94,44 +94,29 @@ def checked_record(folder: str, owners: Collection[int], name: str = "") -> dict
 
     Raises ValueError, OSError.
     """
-    try:
-        record = _read(folder, RECORD)
-        if problem := record_problem(record):
-            raise ValueError(problem)
-        names = set(os.listdir(folder))
-        if names - {BUILD} != {RECORD, record["file"]}:
-            raise ValueError("it does not hold a record and its library alone")
-        for field in ("plan", "description", "key"):
-            if not _is_key(record[field]):
-                raise ValueError(f"{field!r} of its record is {ascii(record[field])[:100]}, expected 32 hex digits")
-        if name and name != entry_name(record["key"], record["sha256"]):
-            own = entry_name(record["key"], record["sha256"])
-            raise ValueError(f"its record describes another entry: {ascii(own)[:100]}, expected {name}")
-        Inputs.from_json(record["inputs"])
-        if BUILD in names:
-            _check_build(record, _read(folder, BUILD))
-    except ValueError:
-        raise
-    except UNREADABLE as error:
-        if isinstance(error, OSError):
-            raise
-        raise ValueError(f"its record is damaged: {damage(error)}") from error
-    library = _library_problem(os.path.join(folder, record["file"]), record, owners)
-    if library:
-        raise ValueError(library)
+    record = _read(folder, RECORD, schemas.RECORD)
+    if not is_intact(record):
+        raise ValueError("its record is damaged")
+    names = set(os.listdir(folder))
+    if names - {BUILD} != {RECORD, record["file"]}:
+        raise ValueError("it does not hold a record and its library alone")
+    if name and name != entry_name(record["key"], record["sha256"]):
+        own = entry_name(record["key"], record["sha256"])
+        raise ValueError(f"its record describes another entry: {own}, expected {name}")
+    if BUILD in names:
+        _check_build(record, _read(folder, BUILD, schemas.BUILD))
+    problem = _library_problem(os.path.join(folder, record["file"]), record, owners)
+    if problem:
+        raise ValueError(problem)
     return dict(record)
 
 
-def _read(folder: str, name: str) -> Any:
-    """Returns the value in a file of an entry. Raises OSError, or ValueError that names the file."""
+def _read(folder: str, name: str, declared: Schema) -> Any:
+    """Returns the value in a file of an entry. Raises OSError, or FormatError that names the file."""
     try:
-        return read_json(os.path.join(folder, name))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"its {name} cannot be read") from error
-
-
-def _is_key(text: str) -> bool:
-    return len(text) == 32 and not text.strip("0123456789abcdef")
+        return schema.read(os.path.join(folder, name), declared)
+    except FormatError as error:
+        raise FormatError(f"its {name} cannot be used: {error}") from error
 
 
 def _check_build(record: dict[str, Any], build: Any) -> None:

@@ -20,8 +20,9 @@ import time
 from typing import Any
 
 from opforge.builders.run import ninja
-from opforge.cache.filesystem.files import UNREADABLE
+from opforge.cache import schema
 from opforge.cache.keys import key_of
+from opforge.cache.schema import TEXT, FormatError
 from opforge.errors import RemoteError
 from opforge.errors.base import printable
 
@@ -39,6 +40,10 @@ FIRST_PAUSE, MAX_PAUSE, GROWTH = 1.0, 10.0, 1.3
 """Seconds between two looks at another's claim. They grow, and each is shortened at random by up to a third: a thousand
 nodes must not be a thousand requests a second."""
 NOTICE_SECONDS = 2.0
+CLAIM = schema.record(
+    {"who": TEXT, "count": schema.whole(), "state": schema.choice("building", "failed"), "progress": schema.whole()}
+)
+"""A claim, as its file holds it."""
 MAX_BYTES = 4096
 
 
@@ -104,9 +109,9 @@ class Claim:
     @staticmethod
     def _fields(stored: Stored) -> dict[str, Any]:
         try:
-            fields = json.loads(stored.data)
-            return fields if isinstance(fields, dict) else {}
-        except UNREADABLE:
+            fields: dict[str, Any] = schema.parse(stored.data, CLAIM)
+            return fields
+        except FormatError:
             return {}
 
     def wait(self, op: str, limit: float) -> Claim | None:

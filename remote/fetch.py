@@ -14,7 +14,6 @@ from opforge import settings
 from opforge.builders.lookup.remotes import Request
 from opforge.cache import staging
 from opforge.cache.admit import admit
-from opforge.cache.filesystem.files import UNREADABLE
 from opforge.cache.keys import canonical
 from opforge.cache.maintenance import limits
 from opforge.cache.records.entry import FULL_CHECK_BYTES, RECORD
@@ -137,7 +136,7 @@ class _Judge:
         try:
             problem, rank = self._request.judge(offer.record)
             problem = problem or self._observed.problem(offer.record["inputs"]) or ""
-        except UNREADABLE:
+        except (OSError, ValueError):  # such as a version that is none
             problem, rank = NO_RECORD, 0
         if problem:
             raise _Unfit(problem)

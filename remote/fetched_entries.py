@@ -6,7 +6,7 @@ import logging
 import os
 
 from opforge.builders.lookup.remotes import Request
-from opforge.cache.filesystem.files import UNREADABLE, write_file
+from opforge.cache.filesystem.files import write_file
 from opforge.cache.layout import FETCHED, Layout
 from opforge.cache.records import fetched
 from opforge.cache.store import Rejected
@@ -60,7 +60,7 @@ def verify_again(request: Request, rejected: list[Rejected]) -> bool:
             _drop(path)
             rejected.append(Rejected(layout.entry(name), error.reason))
             log.warning("%s: what was fetched before is no longer used: %s", request.op, error)
-        except UNREADABLE:
+        except (OSError, ValueError):
             _drop(path)
     return accepted
 
@@ -89,7 +89,7 @@ def drop_withdrawn(layout: Layout, listed: Withdrawals) -> None:
             path = os.path.join(layout.fetched(description), name)
             try:
                 is_withdrawn = fetched.read(path).signer == listed.key
-            except UNREADABLE:
+            except (OSError, ValueError):
                 is_withdrawn = True
             if is_withdrawn:
                 _drop(path)

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from opforge.cache.filesystem.files import UNREADABLE
+from opforge.cache import schema
 from opforge.cache.layout import entry_name
-from opforge.cache.records.inputs import Inputs
-from opforge.cache.records.record_fields import record_problem
+from opforge.cache.records.entry import is_intact
+from opforge.cache.records.schemas import RECORD
+from opforge.cache.schema import FormatError
 from opforge.cache.trees import digest_of_hashes
-from opforge.errors.base import damage
 
 from . import statements, topics
 from .blobs import Tree
 from .kinds import Kind, Shown
-from .statements import DIGEST, Statement, UnreadableStatement
+from .statements import Statement, UnreadableStatement
 
 KIND = "op"
-_KEY = re.compile(r"[0-9a-f]{32}")
+FACTS = schema.record({"record": RECORD})
 
 
 class OpOffer(NamedTuple):
@@ -55,32 +54,19 @@ def parse(data: bytes, description: str = "") -> OpOffer:
 def offer_of(stated: Statement) -> OpOffer:
     """Returns what a statement of this kind says of an entry. Raises UnreadableStatement."""
     try:
-        return _offer(stated)
-    except UnreadableStatement:
-        raise
-    except UNREADABLE as error:
-        raise UnreadableStatement(f"its facts are damaged: {damage(error)}") from error
-
-
-def _offer(stated: Statement) -> OpOffer:
-    if stated.facts.keys() != {"record"} or len(stated.trees) != 1:
-        raise UnreadableStatement("it does not hold one record and one tree")
+        schema.checked(stated.facts, FACTS)
+    except FormatError as error:
+        raise UnreadableStatement(f"in its facts {error}") from error
+    if len(stated.trees) != 1:
+        raise UnreadableStatement(f"it names {len(stated.trees)} trees, and an op has one")
     record, tree = stated.facts["record"], stated.trees[0]
-    if problem := record_problem(record):
-        raise UnreadableStatement(problem)
-    if not record["op"].isidentifier():
-        raise UnreadableStatement(f"'op' of its record is {record['op']!r:.60}, expected an identifier")
-    for name in ("plan", "description", "key"):
-        if not _KEY.fullmatch(record[name]):
-            raise UnreadableStatement(f"the {name} in its record is {record[name]!r:.60}: expected 32 hex digits")
-    if not DIGEST.fullmatch(record["sha256"]):
-        raise UnreadableStatement(f"the sha256 in its record is {record['sha256']!r:.80}: expected 64 hex digits")
-    if type(record["size"]) is not int or not 0 < record["size"] <= tree.blob.unpacked:
-        limit = tree.blob.unpacked
-        raise UnreadableStatement(f"the size in its record is {record['size']!r:.40}: expected 1 to {limit}")
+    if not is_intact(record):
+        raise UnreadableStatement("its record is damaged: the key of its fields is another")
+    if record["size"] > tree.blob.unpacked:
+        problem = f"the size in its record is {record['size']}"
+        raise UnreadableStatement(f"{problem}, and its blob unpacks to {tree.blob.unpacked}")
     if tree.digest != tree_digest(record):
         raise UnreadableStatement("its tree is not the library of its record")
-    Inputs.from_json(record["inputs"])
     return OpOffer(record, tree)
 
 

@@ -12,7 +12,6 @@ import time
 from collections.abc import Mapping
 from typing import IO, Any, BinaryIO, NamedTuple, cast
 
-from opforge.cache.filesystem.files import UNREADABLE
 from opforge.cache.layout import entry_name
 from opforge.cache.records.entry import read_record
 from opforge.errors import PublishError
@@ -77,7 +76,7 @@ def description_of(folder: str) -> str:
     """Returns the description by which a stored entry was built, for `push`; empty if its record cannot be read."""
     try:
         return str((read_record(folder) or {}).get("description", ""))
-    except UNREADABLE:
+    except (OSError, ValueError):
         return ""
 
 
@@ -85,7 +84,7 @@ def _record(remote: Remote, folder: str) -> Mapping[str, Any]:
     """Returns the record of the entry in a folder. Raises PublishError if it must not be published."""
     try:
         record = read_record(folder)
-    except UNREADABLE:
+    except (OSError, ValueError):
         record = None
     if record is None:
         raise PublishError(folder, str(remote), "its record cannot be read", "Build the op again")

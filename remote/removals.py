@@ -20,13 +20,15 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-from opforge.cache.filesystem.files import UNREADABLE
+from opforge.cache import schema
+from opforge.cache.schema import TEXT, FormatError
 from opforge.errors import StoreError
 
 from .stores.protocol import Listed, ObjectStore, Stored
 
 PREFIX = "v1/removals/"
 ANNOUNCED, REMOVING, NEEDED = "announced", "removing", "needed"
+NOTE = schema.record({"state": schema.choice(ANNOUNCED, REMOVING, NEEDED), "token": TEXT})
 MAX_BYTES = 4096
 STALE_SECONDS = 3600.0
 """How old a note is whose `remote gc` has ended before it removed it."""
@@ -48,8 +50,8 @@ def _note(state: str) -> bytes:
 
 def _state(stored: Stored) -> str:
     try:
-        return str(json.loads(stored.data)["state"])
-    except UNREADABLE:
+        return str(schema.parse(stored.data, NOTE)["state"])
+    except FormatError:
         return ""
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from opforge import limit_settings, settings
 from opforge.builders.lookup.remotes import Request
+from opforge.builders.waiting.no_builds import are_builds_forbidden
 from opforge.cache.filesystem import lock
 from opforge.cache.store import Rejected
 from opforge.errors import ExtraNotInstalledError, LockTimeoutError, RemoteError, SettingError
@@ -135,10 +136,6 @@ class Remotes:
         reason = answers.miss(remote, request)
         if not reason or settings.prebuilt() == "require":
             return ""
-        from opforge.builders.waiting.no_builds import (
-            are_builds_forbidden,  # its import takes longer than a request to a folder
-        )
-
         return "" if are_builds_forbidden() else reason
 
     def _fetch_once(self, remotes: list[Remote], request: Request, rejected: list[Rejected]) -> bool:

@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import opforge
 from opforge import formats
-from opforge.cache.filesystem.files import UNREADABLE
-from opforge.cache.keys import canonical, strict
-from opforge.errors.base import damage
+from opforge.cache import schema
+from opforge.cache.keys import canonical
+from opforge.cache.schema import SHA256, TEXT, FormatError, items, record, text, whole
 from opforge.versions import version_of
 
 from .blobs import MAX_BLOB_BYTES, MAX_UNPACKED_BYTES, Blob, Tree
@@ -29,11 +28,25 @@ from .signatures import signing
 OLDEST_OPFORGE = "0.1.0"
 """The oldest opforge that reads the facts that are written. An older one skips them, and says so."""
 MAX_BYTES, MAX_TREES, MAX_SIGNATURES = 8 << 20, 1000, 8
-FIELDS = {"statement": int, "opforge": str, "kind": str, "topic": str, "trees": list, "facts": dict}
+SIGNATURES = items(TEXT, MAX_SIGNATURES)
 FOLDER = "v1/statements/"
-VERSION = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){1,3}")
-KIND = re.compile(r"[a-z][a-z0-9-]{0,31}")
-DIGEST = re.compile(r"[0-9a-f]{64}")
+KIND = text(r"[a-z][a-z0-9-]{0,31}", "lower-case letters, digits and '-'")
+TREE = record(
+    {
+        "digest": SHA256,
+        "blob": record({"sha256": SHA256, "size": whole(1, MAX_BLOB_BYTES), "unpacked": whole(1, MAX_UNPACKED_BYTES)}),
+    }
+)
+SCHEMA = record(
+    {
+        "statement": schema.version(formats.STATEMENT),
+        "opforge": text(r"[0-9]{1,6}(\.[0-9]{1,6}){1,3}", "a version such as 0.1.0"),
+        "kind": KIND,
+        "topic": TEXT,
+        "trees": items(TREE, MAX_TREES),
+        "facts": schema.OBJECT,
+    }
+)
 
 
 class Signed(NamedTuple):
@@ -71,7 +84,7 @@ class Statement(NamedTuple):
         return data
 
 
-class UnreadableStatement(ValueError):
+class UnreadableStatement(FormatError):
     """A statement cannot be used; the text says why."""
 
 
@@ -81,11 +94,13 @@ def parse(data: bytes) -> Statement:
     Raises UnreadableStatement.
     """
     try:
-        return _parse(data)
-    except UnreadableStatement:
-        raise
-    except UNREADABLE as error:
-        raise UnreadableStatement(f"it is damaged: {damage(error)}") from error
+        value = schema.parse(data, SCHEMA, MAX_BYTES)
+    except FormatError as error:
+        raise UnreadableStatement(str(error)) from error
+    if canonical(value) != data:
+        raise UnreadableStatement("it is not in the canonical form")
+    trees = tuple(Tree(tree["digest"], Blob(**tree["blob"])) for tree in value["trees"])
+    return Statement(value["kind"], value["topic"], trees, value["facts"], value["opforge"])
 
 
 def parse_as(data: bytes, kind: str, topic: str = "") -> Statement:
@@ -104,44 +119,6 @@ def parse_as(data: bytes, kind: str, topic: str = "") -> Statement:
     return statement
 
 
-def _parse(data: bytes) -> Statement:
-    if len(data) > MAX_BYTES:
-        raise UnreadableStatement(f"it has {len(data)} bytes, and at most {MAX_BYTES} are read")
-    value = strict(data)
-    if not isinstance(value, dict) or type(value.get("statement")) is not int:
-        raise UnreadableStatement("it is not a statement")
-    if value["statement"] != formats.STATEMENT:
-        raise UnreadableStatement(f"its format {value['statement']} is not read by this opforge: update opforge")
-    for field, expected in FIELDS.items():
-        if type(value.get(field)) is not expected:
-            raise UnreadableStatement(f"its field {field!r} is {value.get(field)!r:.60}, not {expected.__name__}")
-    if unknown := sorted(value.keys() - FIELDS.keys()):
-        raise UnreadableStatement(f"its field {unknown[0]!r:.60} is unknown in format {formats.STATEMENT}")
-    if not VERSION.fullmatch(value["opforge"]):
-        raise UnreadableStatement(f"its oldest opforge is {value['opforge']!r:.60}: expected a version such as 0.1.0")
-    if not KIND.fullmatch(value["kind"]):
-        raise UnreadableStatement(f"its kind is {value['kind']!r:.60}: expected lower-case letters, digits and '-'")
-    if len(value["trees"]) > MAX_TREES:
-        raise UnreadableStatement(f"it names {len(value['trees'])} trees, and at most {MAX_TREES} are read")
-    trees = tuple(_tree(tree) for tree in value["trees"])
-    if canonical(value) != data:
-        raise UnreadableStatement("it is not in the canonical form")
-    return Statement(value["kind"], value["topic"], trees, value["facts"], value["opforge"])
-
-
-def _tree(value: Any) -> Tree:
-    blob = value["blob"]
-    if value.keys() != {"digest", "blob"} or blob.keys() != {*Blob._fields}:
-        raise UnreadableStatement("a tree in it has other fields than digest and blob, with sha256, size and unpacked")
-    for name, digest in (("tree", value["digest"]), ("blob", blob["sha256"])):
-        if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
-            raise UnreadableStatement(f"the digest of a {name} in it is {digest!r:.80}: expected 64 hex digits")
-    for field, limit in (("size", MAX_BLOB_BYTES), ("unpacked", MAX_UNPACKED_BYTES)):
-        if type(blob[field]) is not int or not 0 < blob[field] <= limit:
-            raise UnreadableStatement(f"the {field} of a blob in it is {blob[field]!r:.40}: expected 1 to {limit}")
-    return Tree(value["digest"], Blob(**blob))
-
-
 def name_of(digest: str) -> str:
     """Returns the name of a statement's own file in a store."""
     return f"{FOLDER}sha256/{digest[:2]}/{digest}"
@@ -153,15 +130,13 @@ def read_file(content: bytes, digest: str) -> Signed:
     if not newline or hashlib.sha256(data).hexdigest() != digest:
         raise UnreadableStatement("its bytes are not those that its topic names")
     try:
-        return Signed(data, read_signatures(json.loads(rest)))
-    except (ValueError, AttributeError, RecursionError) as error:
+        return Signed(data, read_signatures(schema.parse(rest, SIGNATURES)))
+    except ValueError as error:
         raise UnreadableStatement(f"its signatures cannot be read ({error})") from error
 
 
-def read_signatures(texts: Any) -> tuple[signing.Named, ...]:
+def read_signatures(texts: Sequence[str]) -> tuple[signing.Named, ...]:
     """Returns the signatures in a list of texts. Raises ValueError."""
-    if not isinstance(texts, list) or len(texts) > MAX_SIGNATURES:
-        raise ValueError(f"expected a list of at most {MAX_SIGNATURES} signatures")
     return tuple(signing.parse(text, signing.SIGNATURE_BYTES) for text in texts)
 
 

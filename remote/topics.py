@@ -23,15 +23,16 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from opforge import formats
-from opforge.cache.filesystem.files import UNREADABLE
-from opforge.cache.keys import canonical, strict
+from opforge.cache import schema
+from opforge.cache.keys import canonical
+from opforge.cache.schema import SHA256, TEXT, record, table, text, whole
 from opforge.errors import PublishError, StoreError
 
 from .signatures import signing
-from .statements import DIGEST, KIND, MAX_SIGNATURES, Signed
+from .statements import KIND, MAX_SIGNATURES, Signed
 from .stores.protocol import Listed as StoredFile
 from .stores.protocol import ObjectStore, is_name
 
@@ -39,6 +40,21 @@ FOLDER = "v1/topics/"
 MAX_ITEMS, MAX_ITEM_BYTES, MAX_FRAME_BYTES = 256, 128 << 10, 4 << 20
 MAX_LISTING_BYTES, MAX_LISTED = 16 << 20, 60_000
 MAX_LABEL = 100
+LABEL = text(f"[ -~]{{0,{MAX_LABEL}}}", f"at most {MAX_LABEL} printable characters")
+LISTED = record({"digest": SHA256})
+SCHEMA = record(
+    {
+        "format": schema.version(formats.TOPIC),
+        "kind": KIND,
+        "topic": TEXT,
+        "sequence": whole(),
+        # Nobody signs a label, and it is shown.
+        "statements": table(
+            LISTED, text(f"[ -~]{{0,{MAX_LABEL}}}", f"at most {MAX_LABEL} printable characters"), MAX_LISTED
+        ),
+    }
+)
+"""A topic that names its statements."""
 ATTEMPTS, FIRST_PAUSE, GROWTH, MAX_PAUSE = 40, 0.05, 1.5, 2.0
 """How often a file is written again after another publisher was quicker, and the pauses between, in seconds."""
 _NAME = re.compile(r"v1/topics/([a-z][a-z0-9-]{0,31})/([A-Za-z0-9_-][A-Za-z0-9._/-]*)\.json")
@@ -183,44 +199,10 @@ def read_listing(data: bytes, kind: str, topic: str) -> Listing:
 
 
 def any_listing(data: bytes) -> Listing:
-    """Returns the topic that names its statements in some bytes, whichever it is. Raises ValueError."""
-    if len(data) > MAX_LISTING_BYTES:
-        raise ValueError(f"it has {len(data)} bytes, more than {MAX_LISTING_BYTES}")
-    try:
-        value = strict(data)
-        return _listing(value)
-    except UNREADABLE as error:
-        problem = str(error) if type(error) is ValueError else f"it is not the file of a topic ({error})"
-        raise ValueError(problem) from error
-
-
-def _listing(value: Any) -> Listing:
-    if not isinstance(value, dict) or type(value.get("format")) is not int:
-        raise ValueError("it is not the file of a topic")
-    if value["format"] != formats.TOPIC:
-        raise ValueError(f"its format is {value['format']}, and this opforge reads {formats.TOPIC}: update opforge")
-    if unknown := sorted(value.keys() - {"format", *Listing._fields}):
-        raise ValueError(f"its field {unknown[0]!r:.60} is unknown in format {formats.TOPIC}")
-    kind, topic, sequence, listed = (value.get(name) for name in Listing._fields)
-    if not isinstance(kind, str) or not KIND.fullmatch(kind) or not isinstance(topic, str):
-        raise ValueError(f"its 'kind' is {kind!r:.60} and its 'topic' {topic!r:.60}: expected names")
-    if type(sequence) is not int or not 0 <= sequence < 1 << 62:
-        raise ValueError(f"its 'sequence' is {sequence!r:.40}: expected a whole number")
-    if not isinstance(listed, dict) or len(listed) > MAX_LISTED:
-        held = f"{len(listed)} labels" if isinstance(listed, dict) else f"{listed!r:.60}"
-        raise ValueError(f"its 'statements' are {held}: expected an object with at most {MAX_LISTED} labels")
-    return Listing(kind, topic, sequence, {label: _entry(label, entry) for label, entry in listed.items()})
-
-
-def _entry(label: str, value: Any) -> Listed:
-    if len(label) > MAX_LABEL or not label.isascii() or not label.isprintable():  # nobody signs it, and it is shown
-        raise ValueError(f"{ascii(label)[:110]} is not a label: expected at most {MAX_LABEL} printable characters")
-    if not isinstance(value, dict) or not value.keys() <= {*Listed._fields}:
-        raise ValueError(f"{ascii(label)[:40]} is {value!r:.100}: expected an object of {', '.join(Listed._fields)}")
-    digest = value.get("digest")
-    if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
-        raise ValueError(f"the digest of {ascii(label)[:40]} is {digest!r:.80}: expected 64 hex digits")
-    return Listed(digest)
+    """Returns the topic that names its statements in some bytes, whichever it is. Raises FormatError."""
+    value = schema.parse(data, SCHEMA, MAX_LISTING_BYTES)
+    listed = {label: Listed(entry["digest"]) for label, entry in value["statements"].items()}
+    return Listing(value["kind"], value["topic"], value["sequence"], listed)
 
 
 def read_named(store: ObjectStore, kind: str, topic: str) -> Listing | None:

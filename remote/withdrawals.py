@@ -22,8 +22,10 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from opforge import formats, settings
+from opforge.cache import schema
 from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_file, write_file
-from opforge.cache.keys import bytes_digest, canonical, key_of, strict
+from opforge.cache.keys import bytes_digest, canonical, key_of
+from opforge.cache.schema import TEXT, choice, record, table, text
 from opforge.errors import PublishError, StoreError
 from opforge.errors.base import damage, printable
 
@@ -50,6 +52,17 @@ WHAT = "the list of withdrawals"
 PUT_BACK = (
     "%s is empty, and the key %s had withdrawn %d statement%s in it: the list was put back."
     " What other machines have withdrawn with this key since, they must withdraw again."
+)
+SCHEMA = record(
+    {
+        "kind": choice("withdrawals"),
+        "format": schema.version(formats.WITHDRAWALS),
+        "key": TEXT,
+        "date": TEXT,
+        "withdrawn": table(
+            record({"stops": choice(*STRENGTHS), "reason": text(most=MAX_REASON), "date": TEXT}), text(most=MAX_NAME)
+        ),
+    }
 )
 log = logging.getLogger("opforge")
 
@@ -140,22 +153,15 @@ def check_reason(reason: str) -> None:
 def parse(data: bytes) -> Withdrawals:
     """Returns a list by its bytes, whose signature was verified before. Raises ValueError."""
     try:
-        value = strict(data)
-        if value["kind"] != "withdrawals" or value["format"] != formats.WITHDRAWALS:
-            what = f"'kind' is {ascii(value['kind'])[:40]} and 'format' {ascii(value['format'])[:40]}"
-            raise ValueError(f"{what}, expected 'withdrawals' and {formats.WITHDRAWALS}")
-        if unknown := sorted(value.keys() - {"kind", "format", "key", "date", "withdrawn"}):
-            raise ValueError(f"its field {ascii(unknown[0])[:60]} is unknown in format {formats.WITHDRAWALS}")
-        withdrawn = {name: _said(name, said) for name, said in value["withdrawn"].items()}
-        return Withdrawals(str(value["key"]), _date(value["date"]), withdrawn, bytes_digest(data))
-    except UNREADABLE as error:
-        raise ValueError(f"{WHAT} is damaged: {damage(error)}") from error
+        value = schema.parse(data, SCHEMA, MAX_BYTES)
+        withdrawn = {name: _said(said) for name, said in value["withdrawn"].items()}
+        return Withdrawals(value["key"], _date(value["date"]), withdrawn, bytes_digest(data))
+    except ValueError as error:
+        raise ValueError(f"{WHAT} is damaged: {error}") from error
 
 
-def _said(name: str, value: Mapping[str, str]) -> Withdrawal:
-    if value.keys() != {*Withdrawal._fields} or value["stops"] not in STRENGTHS or len(name) > MAX_NAME:
-        raise ValueError(f"what it says of {ascii(name)[:80]} is {ascii(value)[:100]}")
-    return Withdrawal(value["stops"], printable(str(value["reason"])[:MAX_REASON]), _date(value["date"]))
+def _said(value: Mapping[str, str]) -> Withdrawal:
+    return Withdrawal(value["stops"], printable(value["reason"]), _date(value["date"]))
 
 
 def _date(text: str) -> float:

@@ -62,6 +62,64 @@ def load() -> dict[str, Any]:
     return {"load": seconds, **memory, "origin": origin, "end": time.time()}
 
 
+def floor(url: str) -> dict[str, Any]:
+    """Gets a library as it is by one bare request, hashes it, and opens it: what no loader can do without."""
+    import ctypes
+    import hashlib
+    import http.client
+    import tempfile
+    from urllib.parse import urlsplit
+
+    import torch  # noqa: F401  # before the clock starts
+
+    parts = urlsplit(url)
+    began = time.perf_counter()
+    connection = http.client.HTTPConnection(parts.netloc)
+    connection.request("GET", parts.path)
+    data = connection.getresponse().read()
+    hashlib.sha256(data).hexdigest()
+    with tempfile.NamedTemporaryFile(suffix=".so") as file:
+        file.write(data)
+        file.flush()
+        ctypes.CDLL(file.name)
+    return {"load": time.perf_counter() - began, "memory": 0, "resident": 0}
+
+
+def parts() -> dict[str, Any]:
+    """Loads the op, and says where the time goes: in imports, in requests, and in the rest."""
+    import builtins
+
+    import torch  # noqa: F401  # before the clock starts
+
+    import opforge
+
+    spent, depth, real = {"imports": 0.0, "requests": 0.0}, {"imports": 0, "requests": 0}, builtins.__import__
+
+    def timed(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*arguments: Any, **options: Any) -> Any:
+            depth[name] += 1
+            began = time.perf_counter()
+            try:
+                return call(*arguments, **options)
+            finally:
+                depth[name] -= 1
+                if not depth[name]:
+                    spent[name] += time.perf_counter() - began
+
+        return wrapped
+
+    op = builder()
+    builtins.__import__ = timed("imports", real)
+    from opforge.remote.stores.web.client import Client
+
+    Client.exchange = timed("requests", Client.exchange)  # type: ignore[method-assign]
+    began = time.perf_counter()
+    op.load()
+    seconds = time.perf_counter() - began
+    assert opforge
+    return {"load": seconds, **spent}
+
+
 def miss() -> dict[str, Any]:
     """Asks the remote for an op that it does not have, after another one: without imports and a new connection."""
     from opforge.builders.lookup import remotes
@@ -98,5 +156,12 @@ def _memory() -> int:
 if __name__ == "__main__":
     gc.disable()  # `import torch` leaves a full collection, of 75 ms, to whatever allocates next
     step, *arguments = sys.argv[1:]
-    steps: dict[str, Callable[..., Any]] = {"key": key, "push": push, "fetch": load, "miss": miss}
+    steps: dict[str, Callable[..., Any]] = {
+        "key": key,
+        "push": push,
+        "fetch": load,
+        "miss": miss,
+        "floor": floor,
+        "parts": parts,
+    }
     print(json.dumps(steps[step](*arguments)))

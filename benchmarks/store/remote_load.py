@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import os
+import shutil
 import statistics
 import subprocess
 from functools import partial
@@ -10,8 +12,10 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
 from benchmarks.scratch import Scratch, parse_output
-from opforge.bench.harness import Report, scaled
+from opforge.bench.harness import Report, ratio, scaled
 
+RAW = "floor.so"
+"""The library as it is, in the folder that is served."""
 ROUNDS, NODES, RANKS, LONG_RANKS = 7, 4, 8, 64
 CHILD = "store.child_remote"
 SOURCE = """
@@ -37,7 +41,8 @@ def run(scratch: Scratch) -> Report:
     report = Report(
         "one `.load()` in a fresh process with an empty cache, after `import torch` and opforge's own import: the op"
         " of 1 MB is fetched from a server on this machine, verified, unpacked and loaded",
-        "miss: one further question for an op that the remote does not have, in a process that has asked before",
+        "floor: one bare GET of the library, its SHA-256, and dlopen, in a fresh process; miss: one further question"
+        " for an op that the remote does not have, in a process that has asked before",
     )
     folder, base = scratch.new_folder("remote"), scratch.new_folder("remote-op")
     with open(os.path.join(base, "noise.bin"), "wb") as file:
@@ -48,6 +53,8 @@ def run(scratch: Scratch) -> Report:
     settings |= {name: scratch.new_folder(name) for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME")}
     scratch.run_child(CHILD, "key", **settings)
     scratch.run_child(CHILD, "push", f"file://{folder}", **settings, OPFORGE_CACHE_DIR=scratch.new_folder("builder"))
+    (library,) = glob.glob(os.path.join(scratch.folder, "**", "v2", "entries", "*", "plain*.so"), recursive=True)
+    shutil.copyfile(library, os.path.join(folder, RAW))
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=folder)) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         remote = f"http://127.0.0.1:{server.server_address[1]}"
@@ -58,12 +65,13 @@ def run(scratch: Scratch) -> Report:
 
 
 def _measure(scratch: Scratch, report: Report, settings: dict[str, str]) -> None:
-    samples: dict[str, list[float]] = {"fetch": [], "miss": []}
+    samples: dict[str, list[float]] = {"floor": [], "fetch": [], "miss": []}
     memory, resident = [], []
     for turn in range(-1, ROUNDS):
         for kind, times in samples.items():
             fresh = {"OPFORGE_CACHE_DIR": scratch.new_folder(kind), "XDG_CACHE_HOME": scratch.new_folder("memory")}
-            load = scratch.run_child(CHILD, kind, **settings, **fresh)
+            arguments = [f"{settings['OPFORGE_REMOTES']}/{RAW}"] if kind == "floor" else []
+            load = scratch.run_child(CHILD, kind, *arguments, **settings, **fresh)
             if turn >= 0:
                 times.append(load["load"])
                 memory.append(load["memory"])
@@ -71,6 +79,12 @@ def _measure(scratch: Scratch, report: Report, settings: dict[str, str]) -> None
     table = report.table("Load", "ms")
     for kind, times in samples.items():
         table.add(kind, scaled(times, 1e3))
+    report.figure("fetch, verify, unpack, load 1 MB", ratio(samples["fetch"], samples["floor"]), "times the floor", 3)
+    fresh = {"OPFORGE_CACHE_DIR": scratch.new_folder("parts"), "XDG_CACHE_HOME": scratch.new_folder("memory")}
+    where = scratch.run_child(CHILD, "parts", **settings, **fresh)
+    for part in ("imports", "requests"):
+        report.figure(f"{part} of such a load", where[part] * 1e3, "ms")
+    report.figure("the rest of it", (where["load"] - where["imports"] - where["requests"]) * 1e3, "ms")
     report.figure("fetch, verify, unpack, load 1 MB", statistics.median(samples["fetch"]) * 1e3, "ms", 50)
     report.figure("miss", statistics.median(samples["miss"]) * 1e3, "ms", 5)
     report.figure("memory of that above the library's size", max(memory) / 2**20 - 1, "MB", 4)

@@ -6,10 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from opforge.cache import schema
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import canonical
 from opforge.cache.layout import Layout
 from opforge.cache.records.inputs import Inputs
+from opforge.cache.records.schemas import INPUTS
 
 from . import listing
 
@@ -99,10 +101,9 @@ def file_differences(inputs: Any, root_paths: Mapping[str, str], disk: Disk) -> 
 
     Hashes every file. `inputs` is the field of the record or of build.json.
     """
-    try:
-        recorded = Inputs.from_json(inputs)
-    except (KeyError, TypeError, ValueError):
+    if schema.problem(inputs, INPUTS):
         return [ChangedFile("", "its record does not say what it was built from")]
+    recorded = Inputs.from_json(inputs)
     changed = []
     for dependency in recorded.files:
         path = dependency.resolve(root_paths)

@@ -6,9 +6,11 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from opforge.cache.filesystem.files import UNREADABLE, read_json
+from opforge.cache import schema
 from opforge.cache.layout import VERSION, Layout
+from opforge.cache.records import schemas
 from opforge.cache.records.entry import BUILD, RECORD, read_record
+from opforge.cache.schema import FormatError
 
 from . import pointers
 from .summaries import Summaries
@@ -99,16 +101,16 @@ def record_of(layout: Layout, key: str) -> dict[str, Any] | None:
     """Returns an entry's record, or None if it is missing or is no record."""
     try:
         return read_record(layout.entry(key))
-    except UNREADABLE:
+    except (OSError, ValueError):
         return None
 
 
 def build_of(layout: Layout, key: str) -> dict[str, Any] | None:
     """Returns how an entry was built, or None if that is not known."""
     try:
-        build = read_json(os.path.join(layout.entry(key), BUILD))
-        return build if isinstance(build, dict) else None
-    except UNREADABLE:
+        build: dict[str, Any] = schema.read(os.path.join(layout.entry(key), BUILD), schemas.BUILD)
+        return build
+    except (OSError, FormatError):
         return None
 
 

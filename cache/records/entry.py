@@ -65,10 +65,13 @@ def is_systems(folder: str) -> bool:
 def read_record(folder: str) -> dict[str, Any] | None:
     """Returns the record in an entry's folder, or None if there is no valid one.
 
-    A record names its entry: one that lies in another entry's folder is not valid there. Raises one of UNREADABLE.
+    A record names its entry: one that lies in another entry's folder is not valid there. Raises OSError, ValueError.
     """
     text = read_file(os.path.join(folder, RECORD), MAX_RECORD_BYTES)
-    record = json.loads(text)
+    try:
+        record = json.loads(text)
+    except RecursionError as error:
+        raise ValueError(f"{RECORD} is nested too deeply") from error
     is_own = is_record(record) and entry_name(record["key"], record["sha256"]) == os.path.basename(folder)
     return record if is_own and (_is_as_written(text, record) or is_intact(record)) else None
 

@@ -11,8 +11,12 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from opforge.cache.filesystem.files import UNREADABLE, read_json, write_file
+from opforge.cache import schema
+from opforge.cache.filesystem.files import write_file
 from opforge.cache.layout import Layout
+from opforge.cache.schema import FormatError
+
+from .schemas import FAILURE
 
 
 class Failure(NamedTuple):
@@ -41,22 +45,23 @@ def note(layout: Layout, plan_key: str, failure: Failure) -> None:
 
 def latest_id(layout: Layout, plan_key: str) -> str:
     """Returns the id of the latest failure of a plan; empty if there is none."""
+    data = _read(layout, plan_key)
+    return str(data["id"]) if data else ""
+
+
+def _read(layout: Layout, plan_key: str) -> Any:
+    """Returns the latest failure of a plan; None if there is none that can be read."""
     try:
-        return str(read_json(path(layout, plan_key))["id"])
-    except UNREADABLE:
-        return ""
+        return schema.read(path(layout, plan_key), FAILURE)
+    except (OSError, FormatError):
+        return None
 
 
 def after(layout: Layout, plan_key: str, earlier_id: str, state: str) -> Failure | None:
     """Returns the latest failure if it is of the same sources and its id is not `earlier_id`; otherwise None."""
-    try:
-        data = read_json(path(layout, plan_key))
-        kind, attributes = data["kind"], data["attributes"]
-        is_error = isinstance(kind, str) and isinstance(attributes["message"], str)
-        if is_error and str(data["id"]) != earlier_id and data["state"] == state:
-            return Failure(kind, attributes, state)
-    except UNREADABLE:
-        return None
+    data = _read(layout, plan_key)
+    if data and data["id"] != earlier_id and data["state"] == state:
+        return Failure(data["kind"], data["attributes"], state)
     return None
 
 

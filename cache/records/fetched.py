@@ -8,11 +8,10 @@ The trust file decides that. If it has changed since the signatures were verifie
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from opforge import formats, settings
 from opforge.cache.filesystem.disk import ABSENT, Disk
-from opforge.cache.filesystem.files import read_json
 from opforge.cache.layout import UNSIGNED
 
 TRUST_CHANGED = "the trust file has changed since its signature was verified"
@@ -51,11 +50,11 @@ def trust_stamp(disk: Disk) -> tuple[int, ...]:
 
 
 def read(path: str) -> Fetched:
-    """Returns what is kept of an offer. Raises one of UNREADABLE."""
-    value: Any = read_json(path)
-    if value["format"] != formats.FETCHED:
-        raise ValueError("of a format that is not read")
-    texts = [value[name] for name in ("remote", "offer", "signer")]
-    if not all(isinstance(text, str) for text in (*texts, *value["signatures"])):
-        raise TypeError("not a text")
-    return Fetched(texts[0], texts[1], tuple(value["signatures"]), texts[2], tuple(value["trust"]))
+    """Returns what is kept of an offer. Raises OSError, FormatError."""
+    from opforge.cache import schema
+
+    from .schemas import FETCHED  # a hit on what was built here reads no such file
+
+    value = schema.read(path, FETCHED)
+    texts = value["remote"], value["offer"], tuple(value["signatures"]), value["signer"]
+    return Fetched(*texts, tuple(value["trust"]))

@@ -93,18 +93,18 @@ class Inputs(NamedTuple):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Inputs:
-        """Reads the form that `to_json` returns. Raises KeyError, TypeError or ValueError for any other."""
+        """Reads the form that `to_json` returns, and that `schemas.INPUTS` has passed."""
         return cls(
-            files=tuple(Dependency(*_texts(fields)) for fields in data["files"]),
-            names=tuple(_texts(data["names"])),
-            searched=tuple(RootedPath(*_texts(fields)) for fields in data["searched"]),
-            present=tuple(RootedPath(*_texts(fields)) for fields in data["present"]),
-            folders=tuple(RootedPath(*_texts(fields)) for fields in data["folders"]),
-            trusted_trees=tuple(
-                (tree, RootedPath(root, path)) for tree, root, path in map(_texts, data["trusted_trees"])
+            files=tuple(Dependency(*fields) for fields in data["files"]),
+            names=tuple(data["names"]),
+            searched=tuple(RootedPath(*fields) for fields in data["searched"]),
+            present=tuple(RootedPath(*fields) for fields in data["present"]),
+            folders=tuple(RootedPath(*fields) for fields in data["folders"]),
+            trusted_trees=tuple((tree, RootedPath(root, path)) for tree, root, path in data["trusted_trees"]),
+            compiler_folders=tuple(RootedPath(*fields) for fields in data["compiler_folders"]),
+            answers=tuple(
+                Answer(text, tuple((root, path) for root, path in values)) for text, values in data["answers"]
             ),
-            compiler_folders=tuple(RootedPath(*_texts(fields)) for fields in data["compiler_folders"]),
-            answers=tuple(_answer(*fields) for fields in data["answers"]),
         )
 
     def checked_singly(self) -> Inputs:
@@ -150,18 +150,6 @@ class Inputs(NamedTuple):
         """Returns the names that sources ask for by __has_include and __has_embed."""
         questions = [answer.question for answer in self.answers]
         return [question[len(INCLUDE) :] for question in questions if question.startswith(INCLUDE)]
-
-
-def _texts(fields: Any) -> list[str]:
-    """Returns a list of texts as it is. Raises TypeError for anything else: a damaged field would fail much later."""
-    if not isinstance(fields, list) or not all(isinstance(field, str) for field in fields):
-        raise TypeError(f"{fields!r} is not a list of texts")
-    return fields
-
-
-def _answer(question: str, values: Any) -> Answer:
-    (text,) = _texts([question])
-    return Answer(text, tuple((root, path) for root, path in map(_texts, values)))
 
 
 def _shortest_absent(name: str, folders: Collection[str], disk: Disk) -> str:

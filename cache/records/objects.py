@@ -12,12 +12,14 @@ import json
 import os
 import shutil
 
-from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_file, read_json, renew, write_file
+from opforge.cache import schema
+from opforge.cache.filesystem.files import make_folder, read_file, renew, write_file
 from opforge.cache.keys import bytes_digest, key_of
 from opforge.cache.layout import Layout
 
 from . import size_log, validity
 from .inputs import Inputs
+from .schemas import OBJECT_FILE
 
 MAX_OBJECT_BYTES = 2 << 30
 """A larger object is compiled again."""
@@ -39,14 +41,14 @@ def reuse(layout: Layout, unit: str, seen: validity.Observation, target: str) ->
         return None
     for name in names:
         try:
-            record = read_json(os.path.join(folder, name))
+            record = schema.read(os.path.join(folder, name), OBJECT_FILE)
             if record["key"] != key_of([unit, name[:-5], record["inputs"]]):
                 continue  # another object's record in this one's place would give the object for other sources
             inputs = Inputs.from_json(record["inputs"])
             if seen.problem(record["inputs"]) or not inputs.files:  # a record that names no file would hold for ever
                 continue
             content = read_file(os.path.join(folder, name[:-5] + ".o"), MAX_OBJECT_BYTES)
-        except UNREADABLE:
+        except (OSError, ValueError):
             continue
         if bytes_digest(content) == name[:-5]:
             with open(target, "wb") as file:

@@ -16,8 +16,12 @@ import re
 from collections.abc import Collection
 from typing import NamedTuple
 
-from opforge.cache.filesystem.files import UNREADABLE, is_temp_name, make_folder, read_json, renew, write_file
+from opforge.cache import schema
+from opforge.cache.filesystem.files import is_temp_name, make_folder, renew, write_file
 from opforge.cache.layout import Layout
+from opforge.cache.schema import FormatError
+
+from .schemas import ROOT
 
 AREA = "pins"
 MAX_MISSING_SECONDS = 30 * 24 * 3600.0
@@ -77,14 +81,11 @@ def roots(layout: Layout) -> list[Root]:
     readable = []
     for name in _names(layout):
         try:
-            data = read_json(layout.path(AREA, name))
-            entries, owner = data["entries"], data["owner"]
-            if not isinstance(owner, str) or not all(isinstance(entry, str) for entry in entries):
-                raise ValueError("not a root")
-            readable.append(Root(name, frozenset(entries), owner))
+            data = schema.read(layout.path(AREA, name), ROOT)
+            readable.append(Root(name, frozenset(data["entries"]), data["owner"]))
         except FileNotFoundError:
             continue  # another process has just removed it
-        except UNREADABLE:
+        except (OSError, FormatError):
             log.warning(
                 "%s cannot be read: the entries that it keeps are evicted as others are. Pin them again.",
                 layout.path(AREA, name),

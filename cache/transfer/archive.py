@@ -190,8 +190,6 @@ def _publish(layout: Layout, key: str, folder: str, sizes: Mapping[str, int], ow
         raise ValueError(f"entry {key} does not hold a record and its library")
     try:
         record = checked_record(finished, owners, key)
-        if not record["op"].isidentifier():
-            raise ValueError(f"it names the op {record['op']!r}, which is no identifier")
         entry, is_new = admit(layout, finished, owners)
         point_to_fetched(layout, entry, record["description"], IMPORTED)
     except ValueError as error:

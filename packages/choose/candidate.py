@@ -6,8 +6,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from opforge.cache import schema
+from opforge.cache.records.schemas import RECORD_FIELDS
+from opforge.cache.schema import FLAG, TEXT, TEXTS, FormatError
+from opforge.packages.form import properties as form
 from opforge.packages.form.properties import STABLE, WITHOUT_LIBRARY, Properties
-from opforge.packages.form.properties import from_json as properties_from_json
 
 from .environment import DEVICES
 
@@ -29,6 +32,24 @@ JUDGED = (
     "user_flags",
 )
 """The fields of a record that decide whether it fits."""
+OFTEN = ("built_with_torch", "interface", "portable", "user_flags")
+"""Those of them that a library which opforge did not build may lack."""
+RECORD = schema.record(
+    {name: RECORD_FIELDS[name] for name in JUDGED if name not in OFTEN},
+    optional={name: RECORD_FIELDS[name] for name in OFTEN},
+)
+SCHEMA = schema.record(
+    {
+        "label": TEXT,
+        "properties": form.SCHEMA,
+        "record": schema.maybe(RECORD),
+        "python_depends": TEXTS,
+        "depends": schema.table(TEXT),
+        "own": FLAG,
+        "problem": TEXT,
+    }
+)
+"""A variant, as statements and installed releases hold it."""
 
 
 class VariantCandidate(NamedTuple):
@@ -60,87 +81,59 @@ class VariantCandidate(NamedTuple):
 
 
 def parse(value: Mapping[str, Any]) -> VariantCandidate:
-    """Returns the value that `to_json` gave, of a file that others wrote. Raises KeyError, TypeError or ValueError."""
+    """Returns the value that `to_json` gave, of a file that others wrote and SCHEMA has passed. Raises FormatError."""
     return _checked(from_json(value))
 
 
 def from_json(value: Mapping[str, Any]) -> VariantCandidate:
-    """Returns the value that `to_json` gave. Raises KeyError, TypeError or ValueError for anything else."""
-    return VariantCandidate(
-        str(value["label"]),
-        properties_from_json(value["properties"]),
-        value["record"],
-        tuple(value["python_depends"]),
-        value["depends"],
-        value["own"] is True,
-        str(value["problem"]),
-    )
+    """Returns the value that `to_json` gave, if SCHEMA has passed it. Raises FormatError."""
+    stated = {**value, "properties": form.from_json(value["properties"])}
+    return VariantCandidate(**{**stated, "python_depends": tuple(value["python_depends"])})
 
 
 def of_metadata(label: str, stated: Metadata, folder: str, where: str) -> VariantCandidate:
     """Returns the variant in a folder; of one that opforge did not build the library is read. KernelFormatError."""
     properties = stated.properties(label, where)
     ours = stated.opforge
-    depends = ours.get("depends") or {}
-    depends = dict(depends) if isinstance(depends, dict) else {"depends": ""}
+    depends = dict(ours.get("depends", {}))
     for needed in stated.kernel_depends:
         depends.setdefault(needed.name, needed.versions.text)
     candidate = VariantCandidate(label, properties, None, stated.python_depends, depends)
     try:
         return _checked(_with_record(candidate, stated, folder))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _format_error(where, error) from error
+    except FormatError as error:
+        from opforge.errors import KernelFormatError
 
-
-def _format_error(where: str, error: Exception) -> Exception:
-    from opforge.errors import KernelFormatError
-    from opforge.errors.base import damage
-
-    if isinstance(error, KernelFormatError):
-        return error
-    return KernelFormatError(where, damage(error), "metadata as opforge pack or kernel-builder writes it")
+        raise KernelFormatError(where, str(error), "metadata as opforge pack or kernel-builder writes it") from error
 
 
 def _with_record(candidate: VariantCandidate, stated: Metadata, folder: str) -> VariantCandidate:
     properties, ours = candidate.properties, stated.opforge
     if properties.framework in WITHOUT_LIBRARY:
         return candidate
-    if isinstance(ours.get("record"), dict):
+    if "record" in ours:
         record = {name: ours["record"][name] for name in JUDGED if name in ours["record"]}
+        if problem := schema.problem(record, RECORD):
+            raise FormatError(f"in its record {problem}")
         return candidate._replace(record=record, own=True, problem=_lie(properties, record))
     return _foreign(candidate, stated, folder)
 
 
-def _expect(record: Mapping[str, Any], field: str, is_met: bool, what: str) -> None:
-    if not is_met:
-        raise ValueError(f"{field!r} of its record is {ascii(record[field])[:100]}, expected {what}")
-
-
 def _checked(choice: VariantCandidate) -> VariantCandidate:
-    """Returns the candidate. Raises KeyError, TypeError or ValueError for values that nothing could judge."""
+    """Returns the candidate. Raises FormatError for values that nothing could judge."""
     from opforge.accelerator.target import Target
     from opforge.packages.form import names, variant, version
 
     variant.check_label(choice.label, choice.properties)
-    if not all(isinstance(text, str) for text in choice.python_depends) or not isinstance(choice.depends, dict):
-        stated = f"'python_depends' is {ascii(choice.python_depends)[:60]} and 'depends' {ascii(choice.depends)[:60]}"
-        raise ValueError(f"{stated}, expected texts, and an object of ranges")
     for name, text in choice.depends.items():
         names.check(name, "a dependency")
         version.parse_range(text or None, "a dependency")
     record = choice.record
     if record is None:
         return choice
-    for field in ("abi", "machine", "target", "torch_target"):
-        _expect(record, field, isinstance(record[field], str), "a text")
-    for field in ("floors", "requires"):
-        table = record[field]
-        is_table = isinstance(table, dict) and all(isinstance(value, str) for value in table.values())
-        _expect(record, field, is_table, "an object of texts")
-    for field in ("needs", "shims"):
-        _expect(record, field, all(isinstance(part, str) for part in record[field]), "texts")
     cuda = record["requires"].get("cuda", "0")
-    _expect(record, "requires", all(map(str.isdecimal, cuda.split("."))), "a version of cuda such as 13.0")
+    if not all(map(str.isdecimal, cuda.split("."))):
+        raise FormatError(f"its record requires CUDA {ascii(cuda)[:40]}, which is no version")
     Target.parse(record["target"])
     return choice
 
@@ -224,8 +217,5 @@ def _label(name: str, stated: Metadata) -> str:
     from opforge.packages.form import variant
 
     if "properties" in stated.opforge:
-        try:
-            return variant.label_of(properties_from_json(stated.opforge["properties"]))
-        except ValueError:
-            return name
+        return variant.label_of(form.from_json(stated.opforge["properties"]))
     return name

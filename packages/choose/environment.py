@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from opforge import formats
@@ -16,6 +16,9 @@ DEVICES = {"cuda": "cuda", "rocm": "hip", "xpu": "xpu"}
 """Backend of a variant -> device of a target."""
 STATED = {"cuda": "cuda", "hip": "rocm", "xpu": "xpu"}
 """Name in torch's version.py -> the backend that torch was built for."""
+
+
+EXPECTED = "what `opforge report --machine` writes"
 
 
 class Environment(NamedTuple):
@@ -116,46 +119,40 @@ def _tvm_ffi() -> str:
     return ""
 
 
+def _schema() -> Mapping[str, Any]:
+    """Returns the schema of what `to_json` writes. Not on the path of a load: another machine's report is read here."""
+    from opforge.cache.schema import FLAG, TEXT, TEXTS, maybe, record, row, table, version, whole
+
+    pair = maybe(row(whole(), whole()))
+    stated = {"glibc": TEXT, "libstdcxx": TEXT, "python": TEXT, "torch": maybe(TEXT), "device": TEXT, "devices": TEXTS}
+    one = record({"processor": TEXT, "level": TEXT}, optional={**stated, "driver": pair, "torch_libraries": TEXTS})
+    return record(
+        {
+            "format": version(formats.MACHINE),
+            "system": TEXT,
+            "machines": {**table(one), "required": ["cpu"]},
+            "backend": TEXT,
+        },
+        optional={"backend_version": pair, "free_threaded": FLAG, "tvm_ffi": TEXT},
+    )
+
+
 def from_json(value: Any, where: str) -> Environment:
     """Returns the environment that `to_json` gave. Raises KernelFormatError."""
-    from opforge.packages.form.json_text import Fields
+    from opforge.cache import schema
+    from opforge.errors import KernelFormatError
 
-    expected = "what `opforge report --machine` writes"
-    fields = Fields(value, where, expected)
-    if fields.whole("format") != formats.MACHINE:
-        raise fields.error(f"its format is {fields.whole('format')}, and this opforge reads {formats.MACHINE}")
-    machines = {
-        device: _machine(Fields(part, f"{where}: {device}", expected))
-        for device, part in fields.table("machines").items()
-    }
-    if "cpu" not in machines:
-        raise fields.error("'machines' has no 'cpu'")
-    version = fields.get("backend_version", list, "list of two numbers", None)
-    if version is not None and not (len(version) == 2 and all(type(number) is int for number in version)):
-        raise fields.error(f"'backend_version' is {version!r}, and no list of two numbers")
-    return Environment(
-        system=fields.text("system"),
-        machines=machines,
-        backend=fields.text("backend"),
-        backend_version=(version[0], version[1]) if version else None,
-        free_threaded=fields.flag("free_threaded", False),
-        tvm_ffi=fields.text("tvm_ffi", ""),
-    )
+    if problem := schema.problem(value, _schema()):
+        raise KernelFormatError(where, problem, EXPECTED)
+    fields = {name: part for name, part in value.items() if name != "format"}
+    fields["machines"] = {device: _machine(part) for device, part in value["machines"].items()}
+    return Environment(**{**fields, "backend_version": _pair(value.get("backend_version"))})
 
 
-def _machine(fields: Any) -> Machine:
-    driver = fields.get("driver", list, "list of two numbers", None)
-    if driver is not None and not (len(driver) == 2 and all(type(number) is int for number in driver)):
-        raise fields.error(f"'driver' is {driver!r}, and no list of two numbers")
-    return Machine(
-        processor=fields.text("processor"),
-        level=fields.text("level"),
-        glibc=fields.text("glibc", ""),
-        libstdcxx=fields.text("libstdcxx", ""),
-        python=fields.text("python", ""),
-        torch=fields.text("torch", None),
-        device=fields.text("device", "cpu"),
-        devices=fields.texts("devices", ()),
-        driver=(driver[0], driver[1]) if driver else None,
-        torch_libraries=frozenset(fields.texts("torch_libraries", ())),
-    )
+def _machine(value: Mapping[str, Any]) -> Machine:
+    lists = {"devices": tuple(value.get("devices", ())), "torch_libraries": frozenset(value.get("torch_libraries", ()))}
+    return Machine(**{**value, **lists, "driver": _pair(value.get("driver"))})
+
+
+def _pair(numbers: Sequence[int] | None) -> tuple[int, int] | None:
+    return (numbers[0], numbers[1]) if numbers else None

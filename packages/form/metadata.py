@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from opforge import formats
+from opforge.cache import schema
 from opforge.cache.filesystem.files import read_file
+from opforge.cache.schema import OBJECT, TEXT
 
-from . import names, version
+from . import names, properties, version
 from .json_text import Fields, parse_object, readable
 from .properties import Properties
 from .version import Version
@@ -18,6 +20,21 @@ from .version import Version
 FILE, SIGSTORE = "metadata.json", "metadata.json.sigstore"
 MAX_BYTES = 4 << 20
 OURS = "x-opforge"
+OURS_SCHEMA = schema.record(
+    {"format": schema.version(formats.VARIANT)},
+    optional={
+        "name": TEXT,
+        "release": TEXT,
+        "properties": properties.SCHEMA,
+        "library": TEXT,
+        # Another opforge may have built it: it is loaded, and not offered to `.load()`.
+        "record": schema.maybe(OBJECT),
+        "measured": OBJECT,
+        "source": OBJECT,
+        "depends": schema.table(TEXT),
+    },
+)
+"""What opforge adds to the hub's fields."""
 SOURCES = "_source"
 """The folder of a variant with the sources of its library."""
 TYPES = ("cann", "cpu", "cuda", "metal", "neuron", "rocm", "tpu", "xpu")
@@ -214,11 +231,8 @@ def _provenance(value: Any, where: str) -> Provenance | None:
 
 def _ours(fields: Fields, where: str) -> Mapping[str, Any]:
     ours = fields.table(OURS, {})
-    number = ours.get("format", formats.VARIANT)
-    if ours and number != formats.VARIANT:
-        raise fields.error(
-            f"{OURS!r} has the format {ascii(number)[:40]}, and this opforge reads {formats.VARIANT}: update opforge"
-        )
+    if ours and (problem := schema.problem(ours, OURS_SCHEMA)):
+        raise fields.error(f"in {OURS!r} {problem}")
     if "release" in ours:
         version.parse(ours["release"], where)
     if "name" in ours:

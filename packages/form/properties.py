@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
+
+from opforge.cache.schema import FormatError, choice, items, record, text
 
 STABLE, TORCH, TVM, PYTHON, SOURCE = FRAMEWORKS = ("torch-stable-abi", "torch", "tvm-ffi", "python", "source")
 """Kinds of variants. `python` has no library, and `source` what it is built from."""
@@ -13,10 +16,23 @@ BACKENDS = {"cu": "cuda", "rocm": "rocm", "xpu": "xpu", "cann": "cann"}
 PREFIXES = {backend: prefix for prefix, backend in BACKENDS.items()}
 PLAIN_BACKENDS = ("cpu", "metal", "neuron", "tpu")
 PROCESSORS, SYSTEMS = ("x86_64", "aarch64"), ("linux", "darwin", "windows")
-ARCHITECTURE = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_:+-")
+NUMBERS = text(r"([0-9]{1,6}\.[0-9]{1,6})?", "a version such as 2.10, or an empty text")
+SCHEMA = record(
+    {
+        "framework": choice(*FRAMEWORKS),
+        "framework_version": NUMBERS,
+        "backend": choice(*sorted({*NOARCH, *PLAIN_BACKENDS, *PREFIXES, "cann"})),
+        "backend_version": NUMBERS,
+        "processor": choice(*PROCESSORS, ""),
+        "system": choice(*SYSTEMS, ""),
+        "cxx": choice("cxx11", "cxx98", ""),
+        "arch": items(text("[a-z0-9_:+-]{1,64}", "an architecture")),
+    }
+)
+"""What a variant is for, as statements, metadata and installed releases hold it."""
 
 
-class LabelError(ValueError):
+class LabelError(FormatError):
     """A text is no label; the message says what is wrong."""
 
 
@@ -45,43 +61,16 @@ class Properties(NamedTuple):
         return values
 
 
-def from_json(value: Any) -> Properties:
-    """Returns the properties that `to_json` gave. Raises LabelError."""
-    try:
-        texts = {name: value[name] for name in ("framework", "backend", "processor", "system", "cxx")}
-        versions = [_version(value[name]) for name in ("framework_version", "backend_version")]
-        arch = tuple(value["arch"])
-        properties = Properties(
-            texts["framework"],
-            versions[0],
-            texts["backend"],
-            versions[1],
-            texts["processor"],
-            texts["system"],
-            texts["cxx"],
-            arch,
-        )
-        is_compiled = texts["framework"] not in WITHOUT_LIBRARY
-        backends = {*PLAIN_BACKENDS, *PREFIXES} if is_compiled else {*NOARCH, *PLAIN_BACKENDS, "cann"}
-        is_valid = (
-            texts["framework"] in FRAMEWORKS
-            and texts["backend"] in backends
-            and texts["processor"] in (*PROCESSORS, "")
-            and texts["system"] in (*SYSTEMS, "")
-            and texts["cxx"] in ("cxx11", "cxx98", "")
-            and all(isinstance(word, str) and 0 < len(word) <= 64 and ARCHITECTURE.issuperset(word) for word in arch)
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise LabelError("the properties of the variant are incomplete") from error
-    if not is_valid:
-        raise LabelError("the properties of the variant have values that are not known")
+def from_json(value: Mapping[str, Any]) -> Properties:
+    """Returns the properties that `to_json` gave, of a value that SCHEMA has passed. Raises LabelError."""
+    versions = {name: _version(value[name]) for name in ("framework_version", "backend_version")}
+    properties = Properties(**{**value, **versions, "arch": tuple(value["arch"])})
+    is_compiled = properties.framework not in WITHOUT_LIBRARY
+    if properties.backend not in ({*PLAIN_BACKENDS, *PREFIXES} if is_compiled else {*NOARCH, *PLAIN_BACKENDS, "cann"}):
+        raise LabelError(f"a variant of {properties.framework} for {properties.backend} is not known")
     return properties
 
 
 def _version(text: str) -> tuple[int, int] | None:
-    if text == "":
-        return None
-    major, dot, minor = text.partition(".")
-    if not (dot and text.isascii() and major.isdecimal() and minor.isdecimal() and len(text) <= 13):
-        raise ValueError(text)
-    return int(major), int(minor)
+    major, _, minor = text.partition(".")
+    return (int(major), int(minor)) if text else None

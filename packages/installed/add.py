@@ -13,10 +13,12 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
+from opforge.cache import schema
 from opforge.cache.filesystem.files import is_temp_name, make_folder, temp_path, write_file
 from opforge.cache.keys import canonical
 from opforge.cache.layout import entry_name
-from opforge.cache.records.entry import FULL_CHECK_BYTES, RECORD, Entry, is_record
+from opforge.cache.records import schemas
+from opforge.cache.records.entry import FULL_CHECK_BYTES, RECORD, Entry
 from opforge.cache.transfer import layer
 from opforge.errors import CacheDirError, KernelInstallError
 from opforge.packages.choose import candidate
@@ -188,7 +190,7 @@ def _offer(root: Root, tree: str, stated: Metadata) -> None:
     What another opforge has built in a form that is not read here is not offered; get_kernel loads it nevertheless.
     """
     record, file = stated.opforge.get("record"), stated.opforge.get("library")
-    if not isinstance(record, dict) or not isinstance(file, str) or not is_record(record):
+    if record is None or file is None or schema.problem(record, schemas.RECORD):
         return
     folder = temp_path(os.path.join(root.join("staging"), "entry"))
     os.mkdir(folder, 0o700)

@@ -7,15 +7,44 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from opforge import formats
-from opforge.cache.filesystem.files import UNREADABLE, read_json
-from opforge.packages.choose.candidate import VariantCandidate, from_json
+from opforge.cache import schema
+from opforge.cache.records.schemas import STAMP
+from opforge.cache.schema import SHA256, TEXT, FormatError
+from opforge.packages.choose import candidate
+from opforge.packages.choose.candidate import VariantCandidate
 from opforge.packages.form import version
-from opforge.packages.form.json_text import is_sha256
 from opforge.packages.form.version import Range, Version
 
 from .layout import Root
 
 SIGNED, UNSIGNED = "signed", "unsigned"
+VARIANT = schema.record(
+    {
+        "candidate": candidate.SCHEMA,
+        "digest": SHA256,  # it becomes a part of a path
+        "id": TEXT,
+        "files": schema.table(TEXT),
+        "metadata": SHA256,
+        "receipt": schema.table(STAMP),
+        "size": schema.whole(),
+    },
+    optional={"bytecode": schema.table(TEXT)},
+)
+SCHEMA = schema.record(
+    {
+        "format": schema.version(formats.INSTALLED),
+        "name": TEXT,
+        "version": TEXT,
+        "digest": schema.text("([0-9a-f]{64})?", "64 hex digits, or an empty text"),
+        "signer": TEXT,
+        "source": TEXT,
+        "withdrawn": TEXT,
+        "stops": TEXT,
+        "index": schema.choice(SIGNED, UNSIGNED, ""),
+        "variants": schema.items(VARIANT),
+    }
+)
+"""The file of an installed release."""
 
 
 class InstalledVariant(NamedTuple):
@@ -82,45 +111,32 @@ def versions(root: Root, name: str) -> list[Version]:
 def read(root: Root, name: str, number: Version) -> Installed | None:
     """Returns an installed release; None if it is not there, or its file cannot be read."""
     try:
-        value = read_json(root.release(name, number.canonical))
-        if value["format"] != formats.INSTALLED or value["name"] != name or version.read(value["version"]) is None:
-            return None
-        written = version.parse(value["version"])
-        if written != number:
-            return None
-        # They become parts of paths.
-        if not all(map(is_sha256, [part["digest"] for part in value["variants"]])):
-            return None
-        if value["digest"] != "" and not is_sha256(value["digest"]):
-            return None
-        variants = tuple(
-            InstalledVariant(
-                from_json(part["candidate"]),
-                part["digest"],
-                root.tree(part["digest"]),
-                part["id"],
-                part["files"],
-                part["metadata"],
-                part["receipt"],
-                part["size"],
-                dict(part.get("bytecode", {})),
-            )
-            for part in value["variants"]
-        )
-        return Installed(
-            name,
-            written,
-            root,
-            value["digest"],
-            value["signer"],
-            value["source"],
-            value["withdrawn"],
-            variants,
-            value["index"],
-            value["stops"],
-        )
-    except UNREADABLE:
+        value = schema.read(root.release(name, number.canonical), SCHEMA)
+        variants = tuple(_variant(root, part) for part in value["variants"])
+    except (OSError, FormatError):
         return None
+    if value["name"] != name or version.read(value["version"]) is None:
+        return None
+    written = version.parse(value["version"])
+    if written != number:
+        return None
+    texts = {field: value[field] for field in ("digest", "signer", "source", "withdrawn", "stops")}
+    return Installed(name, written, root, variants=variants, index_kind=value["index"], **texts)
+
+
+def _variant(root: Root, part: Mapping[str, Any]) -> InstalledVariant:
+    """Returns a variant in the file of a release. Raises FormatError."""
+    return InstalledVariant(
+        candidate.from_json(part["candidate"]),
+        part["digest"],
+        root.tree(part["digest"]),
+        part["id"],
+        part["files"],
+        part["metadata"],
+        part["receipt"],
+        part["size"],
+        part.get("bytecode", {}),
+    )
 
 
 def to_json(release: Installed) -> dict[str, Any]:

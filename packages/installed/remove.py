@@ -6,8 +6,11 @@ import os
 from collections.abc import Collection
 from contextlib import suppress
 
+from opforge.cache import schema
 from opforge.cache.filesystem.files import is_temp_name
 from opforge.cache.layout import Layout, entry_name
+from opforge.cache.records.schemas import RECORD
+from opforge.errors import KernelFormatError
 from opforge.packages.form import metadata
 from opforge.packages.form.json_text import is_sha256
 from opforge.packages.form.version import Range
@@ -85,13 +88,13 @@ def _library_paths(root: Root, digest: str) -> tuple[str, ...]:
     """Returns the paths below which a variant's library is an entry of the root's layer; none if it has no library."""
     layout = Layout(root.path)
     try:
-        record = metadata.read(root.tree(digest)).opforge["record"]
-        name, description = entry_name(record["key"], record["sha256"]), record["description"]
-        if os.path.basename(name) != name or os.path.basename(description) != description:
-            return ()  # what leads elsewhere is not ours
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        record = metadata.read(root.tree(digest)).opforge.get("record")
+    except (OSError, KernelFormatError):
         return ()
-    return layout.entry(name), os.path.join(layout.description(description), name)
+    if record is None or schema.problem(record, RECORD):
+        return ()  # it was never an entry
+    name = entry_name(record["key"], record["sha256"])
+    return layout.entry(name), os.path.join(layout.description(record["description"]), name)
 
 
 def _withdraw(paths: tuple[str, ...]) -> None:

@@ -7,16 +7,27 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from opforge import formats
+from opforge.cache import schema
 from opforge.cache.filesystem.files import write_file
+from opforge.cache.schema import SHA256, TEXT, TEXTS, FormatError
 from opforge.errors import ExtraNotInstalledError, KernelFormatError
 from opforge.packages.form import names, toml_file, version
-from opforge.packages.form.json_text import Fields, is_sha256
 from opforge.packages.form.version import Version
 from opforge.packages.project import LOCK_FILE
 
 FILE = LOCK_FILE
 MAX_BYTES = 32 << 20
 EXPECTED = "a file that `opforge lock` has written; to write it anew, remove it and run: opforge lock"
+# A URL with a query would be read as one with options of the user's own: `?unsigned=1` installs what nobody signed.
+SOURCE = schema.text("[^?#]*", "a URL without a query: options count from your own settings alone")
+KERNEL = schema.record(
+    {"name": TEXT, "version": TEXT, "digest": SHA256},
+    optional={"source": SOURCE, "state": schema.whole(), "requires": TEXTS},
+)
+SCHEMA = schema.record(
+    {"format": schema.version(formats.LOCK)},
+    optional={"required": schema.table(TEXT), "kernel": schema.items(KERNEL)},
+)
 HEAD = "Written by `opforge lock`. Do not edit it."
 
 
@@ -48,43 +59,31 @@ def read(path: str) -> LockFile:
 
 def parse(table: dict[str, Any], path: str) -> LockFile:
     """Returns the content of a lock file's table. Raises KernelFormatError."""
-    fields = Fields(table, path, EXPECTED)
-    if fields.whole("format") != formats.LOCK:
-        raise fields.error(
-            f"its format is {fields.whole('format')}, and this opforge reads {formats.LOCK}: update opforge"
-        )
-    fields.only(("format", "required", "kernel"))
-    required = fields.table("required", {})
+    try:
+        schema.checked(table, SCHEMA)
+    except FormatError as error:
+        raise KernelFormatError(path, str(error), EXPECTED) from error
+    required = table.get("required", {})
     for name, text in required.items():
         names.check(name, path)
         version.parse_range(text if text != "*" else None, f"{path}: {name}")
-    kernels = tuple(_kernel(value, path) for value in fields.get("kernel", list, "list of kernels", []))
+    kernels = tuple(_kernel(value, path) for value in table.get("kernel", []))
     seen = [kernel.name for kernel in kernels]
     twice = next((name for name in seen if seen.count(name) > 1), "")
     if twice:
-        raise fields.error(f"{twice} is in it twice")
+        raise KernelFormatError(path, f"{twice} is in it twice", EXPECTED)
     return LockFile(required, kernels)
 
 
-def _kernel(value: Any, path: str) -> LockedKernel:
-    fields = Fields(value, f"{path}: kernel", EXPECTED)
-    name = names.check(fields.text("name"), path)
-    fields.where = f"{path}: {name}"
-    fields.only(LockedKernel._fields)
-    if not is_sha256(fields.text("digest")):
-        raise fields.error(f"its 'digest' is {fields.text('digest')[:80]!a}, expected a SHA-256 of 64 hex digits")
-    source = fields.text("source", "")
-    if "?" in source or "#" in source:
-        # It would be read as an option of the user's own: `?unsigned=1` installs what nobody signed.
-        options = "options count from your own settings alone, OPFORGE_REMOTES and --remote"
-        raise fields.error(f"its 'source' is {ascii(source)[:200]}, and a URL without a query is read: {options}")
+def _kernel(value: Mapping[str, Any], path: str) -> LockedKernel:
+    name = names.check(value["name"], path)
     return LockedKernel(
         name,
-        version.parse(fields.text("version"), fields.where),
-        fields.text("digest"),
-        source,
-        fields.whole("state", 0),
-        fields.texts("requires", ()),
+        version.parse(value["version"], f"{path}: {name}"),
+        value["digest"],
+        value.get("source", ""),
+        value.get("state", 0),
+        tuple(value.get("requires", ())),
     )
 
 

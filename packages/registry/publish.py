@@ -107,7 +107,10 @@ def publish(
         raise PublishError(what, store.url, reason, "Commit them and pack again, or add --allow-dirty")
     record = _recorder(store, name, signer)
     current = index.read(store, name)
-    if current and number in current.releases:
+    listed = current.releases.get(number) if current else None
+    # A release that the store has lost is put back, as its blobs are: `gc` may have removed it just now, before the one
+    # who has named it again puts it back.
+    if current and listed and store.exists(statements.name_of(listed.digest)):
         done = _same(store, current, packed, what, number)
         record(_listing(store, number, done.digest, what))
         return done

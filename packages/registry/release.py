@@ -10,12 +10,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from opforge.cache import schema
+from opforge.cache.schema import FLAG, SHA256, TEXT, FormatError
 from opforge.errors import KernelFormatError
-from opforge.errors.base import damage
 from opforge.packages.choose import candidate
 from opforge.packages.choose.candidate import VariantCandidate
 from opforge.packages.form import names, version
-from opforge.packages.form.json_text import Fields, is_sha256
 from opforge.packages.form.version import Version
 from opforge.remote import statements
 from opforge.remote.blobs import Blob, Tree
@@ -27,7 +27,21 @@ MAX_BYTES = statements.MAX_BYTES + (64 << 10)
 """Of a file: the statement and its signatures."""
 EXPECTED = "a release as opforge publish writes it"
 LABEL = re.compile(r"[a-z0-9][a-z0-9._+-]{0,299}")
-FACTS = ("version", "variants", "license", "source", "upstream", "commit", "dirty")
+VARIANT = schema.record(
+    {"candidate": candidate.SCHEMA, "digest": SHA256, "checks": schema.table(TEXT)},
+)
+FACTS = schema.record(
+    {
+        "version": TEXT,
+        "variants": schema.items(VARIANT, statements.MAX_TREES, 1),
+        "license": TEXT,
+        "source": TEXT,
+        "upstream": TEXT,
+        "commit": TEXT,
+        "dirty": FLAG,
+    }
+)
+"""What a statement of this kind says."""
 
 
 class Variant(NamedTuple):
@@ -75,7 +89,7 @@ class Release(NamedTuple):
         """Returns what is signed."""
         parts = sorted(self.variants, key=lambda part: part.label)
         trees = {part.digest: part.tree for part in parts}
-        facts = {name: value for name, value in self._asdict().items() if name in FACTS}
+        facts = {name: value for name, value in self._asdict().items() if name in FACTS["properties"]}
         facts["version"] = str(self.version)
         facts["variants"] = [
             {"candidate": part.candidate.to_json(), "digest": part.digest, "checks": dict(part.checks)}
@@ -105,44 +119,31 @@ def parse(data: bytes, where: str, name: str = "", number: Version | None = None
 
 def of_statement(stated: Statement, where: str) -> Release:
     """Returns the release that a statement of this kind is of. Raises KernelFormatError."""
-    fields = Fields(stated.facts, where, EXPECTED)
-    fields.only(FACTS)
-    parts = fields.get("variants", list, "list")
-    if not parts:
-        raise fields.error("it has no variants")
+    try:
+        return _release(stated, schema.checked(stated.facts, FACTS), where)
+    except FormatError as error:
+        raise KernelFormatError(where, f"in its facts {error}", EXPECTED) from error
+
+
+def _release(stated: Statement, facts: Mapping[str, Any], where: str) -> Release:
     trees = {tree.digest: tree for tree in stated.trees}
-    variants = tuple(sorted((_variant(part, trees, where) for part in parts), key=lambda part: part.label))
+    variants = tuple(sorted((_variant(part, trees) for part in facts["variants"]), key=lambda part: part.label))
     labels = [part.label for part in variants]
     if len(set(labels)) != len(labels):
-        raise fields.error("two of its variants have the same label")
+        raise FormatError("two of the variants have the same label")
     if {part.digest for part in variants} != trees.keys():
-        raise fields.error("its trees are not those of its variants")
-    return Release(
-        names.check(stated.topic, where),
-        version.parse(fields.text("version"), where),
-        variants,
-        fields.text("license", ""),
-        fields.text("source", ""),
-        fields.text("upstream", ""),
-        fields.text("commit", ""),
-        fields.flag("dirty", False),
-    )
+        raise FormatError("the trees of the variants are not those that it names")
+    number = version.parse(facts["version"], where)
+    return Release(names.check(stated.topic, where), **{**facts, "version": number, "variants": variants})
 
 
-def _variant(value: Any, trees: Mapping[str, Tree], where: str) -> Variant:
-    fields = Fields(value, f"{where}: variant", EXPECTED)
-    fields.only(("candidate", "digest", "checks"))
-    digest = fields.text("digest")
-    if not is_sha256(digest) or digest not in trees:
-        raise fields.error(f"its tree {ascii(digest)[:80]} is not in the list of trees")
-    try:
-        choice = candidate.parse(fields.table("candidate"))
-        if not LABEL.fullmatch(choice.label):
-            raise ValueError(f"'label' is {ascii(choice.label)[:100]}, and no label of a variant")
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise fields.error(f"what it says of a variant is incomplete: {damage(error)}") from error
-    checks = {str(check): str(outcome) for check, outcome in fields.table("checks", {}).items()}
-    return Variant(choice, trees[digest], checks)
+def _variant(value: Mapping[str, Any], trees: Mapping[str, Tree]) -> Variant:
+    if value["digest"] not in trees:
+        raise FormatError(f"the tree {value['digest']} of a variant is not in the list of trees")
+    choice = candidate.parse(value["candidate"])
+    if not LABEL.fullmatch(choice.label):
+        raise FormatError(f"{ascii(choice.label)[:100]} is no label of a variant")
+    return Variant(choice, trees[value["digest"]], value["checks"])
 
 
 def tree_of(parts: Sequence[Variant]) -> dict[str, str]:

@@ -21,7 +21,7 @@ def library(folder: str) -> tuple[str, str]:
     """
     stated = metadata.read(folder)
     declared, where = stated.opforge.get("source"), os.path.join(folder, metadata.FILE)
-    if not isinstance(declared, dict):
+    if declared is None:
         raise KernelFormatError(where, "it has no sources", "a variant that opforge pack --with-source has written")
     builder = reading.builder_of(declared, os.path.join(folder, SOURCES), where)(None, False)
     verdict = builder.is_compatible()

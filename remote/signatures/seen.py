@@ -13,13 +13,15 @@ import json
 import logging
 import os
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from opforge import formats, limit_settings, settings
 from opforge import trust as owners
+from opforge.cache import schema
 from opforge.cache.filesystem import lock
-from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_json, write_file
+from opforge.cache.filesystem.files import make_folder, write_file
 from opforge.cache.keys import key_of
+from opforge.cache.schema import TEXT, FormatError
 from opforge.errors import LockTimeoutError
 from opforge.remote.stores.urls import spelled, without_credentials
 
@@ -27,6 +29,9 @@ from .signing import Named
 
 log = logging.getLogger("opforge")
 FOLDER = "seen"
+SCHEMA = schema.record(
+    {"format": schema.version(formats.SEEN), "store": TEXT, "signer": TEXT, "number": schema.whole(), "digest": TEXT}
+)
 LOSS = "a revocation may be hidden from this machine later"
 HINT = "Set XDG_STATE_HOME to a folder of your own that stays"
 _warned = set[str]()
@@ -106,18 +111,13 @@ def _read(path: str) -> Seen:
     """Returns what a file says; nothing if there is none. Raises _Unkept."""
     _require_own(os.path.dirname(path))
     try:
-        value: Any = read_json(path)
-        newest_kept = Seen(value["number"], value["digest"])
-        if value["format"] != formats.SEEN or type(newest_kept.number) is not int or newest_kept.number < 0:
-            raise ValueError("of another format")
-        if not isinstance(newest_kept.digest, str):
-            raise TypeError("'digest' is no text")
-        return newest_kept
+        value = schema.read(path, SCHEMA)
+        return Seen(value["number"], value["digest"])
     except FileNotFoundError:
         return Seen()
     except OSError as error:
         raise _Unkept(error.strerror) from error
-    except UNREADABLE as error:
+    except FormatError as error:
         raise _Unkept(f"{path} is damaged") from error
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from opforge.remote import blobs, statements, topics, withdrawals
 from opforge.remote.kind_table import KINDS, Entry
 from opforge.remote.kinds import Kind, Shown
+from opforge.remote.removals import Uploads
 from opforge.remote.statements import Statement
 from opforge.remote.topics import Listed
 
@@ -48,12 +49,16 @@ def publish(store: Any, title: str, number: int, text: bytes, signer: Any) -> st
         with open(os.path.join(folder, "note.txt"), "wb") as note:
             note.write(text)
         tree, _hashes = blobs.pack(folder, ["note.txt"], file)
-        store.put_if_absent(tree.blob.name, file)
+        blob = file.read()
+    uploads = Uploads(store)  # what is in the store already may be collected at this moment
+    uploads.send(tree.blob.name, lambda: store.put_if_absent(tree.blob.name, blob))
     stated = Statement(NAME, title, (tree,), {"number": number, "language": "en"})
     signed = statements.signed(stated, [signer])
-    store.put_if_absent(statements.name_of(signed.digest), signed.file())
+    name = statements.name_of(signed.digest)
+    uploads.send(name, lambda: store.put_if_absent(name, signed.file()))
     listed = {str(number): Listed(signed.digest)}
     topics.edit_listing(store, NAME, title, lambda there: there._replace(statements={**there.statements, **listed}))
+    uploads.keep()
     return signed.digest
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import socket
 import time
+import weakref
 from typing import Any
 
 from .timing import Timing
@@ -28,6 +29,9 @@ class PacedSocket:
     def __init__(self, sock: socket.socket, timing: Timing) -> None:
         self._sock, self._timing = sock, timing
         self._readers, self._is_closing = 0, False
+        # In a thread that ended, or in a forked child, nobody else closes the socket. Not by __del__: if this is a part
+        # of a cycle, the socket may go first, with a warning.
+        weakref.finalize(self, sock.close).atexit = False
         self.begin()
 
     def begin(self, end: float = float("inf")) -> None:
@@ -40,8 +44,11 @@ class PacedSocket:
         self._received, self._allowed = 0, HEADER_BYTES
 
     def allow(self, size: int) -> None:
-        """Lets the answer have a body of `size` bytes. If it is sent in small chunks, their lengths count too."""
-        self._allowed = self._received + HEADER_BYTES + 8 * size
+        """Lets the answer have a body of `size` bytes. If it is sent in chunks, their lengths count too.
+
+        Not many times the size: in chunks of one byte each, a large answer would keep the processor busy for minutes.
+        """
+        self._allowed = self._received + HEADER_BYTES + 2 * size
 
     def sendall(self, data: Any) -> None:
         """Sends bytes; each 64 KiB may take the time-out for a byte, and no request more than all of its time."""
@@ -88,13 +95,6 @@ class PacedSocket:
         self._is_closing = True
         if self._readers <= 0:
             self._sock.close()
-
-    def __del__(self) -> None:
-        # In a thread that ended, or in a forked child: nobody else closes the socket.
-        try:
-            self._sock.close()
-        except OSError:
-            pass
 
 
 class _Reader(io.RawIOBase):

@@ -27,6 +27,10 @@ LOADABLE = {
     "torch_target": "",
     "user_flags": {},
     "interface": 1,
+    "built_with_torch": "",
+    "machine": os.uname().machine,
+    "portable": False,
+    "shims": [],
 }
 """The fields of a record that a look-up requires."""
 

@@ -112,21 +112,21 @@ def test_what_is_no_topic_has_no_name(name):
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"format": 2}, "its format is 2, and this opforge reads 1: update opforge"),
-        ({"format": True}, "it is not the file of a topic"),
+        ({"format": 2}, "'format' is 2, and this opforge reads 1: update opforge"),
+        ({"format": True}, "'format' is True, and this opforge reads 1"),
         ({"topic": "acme/other"}, "it is the topic package 'acme/other', and not package acme/relu"),
         ({"kind": "op"}, "it is the topic op 'acme/relu', and not package acme/relu"),
-        ({"kind": "Op"}, "its 'kind' is 'Op' and its 'topic' 'acme/relu': expected names"),
-        ({"more": 1}, "its field 'more' is unknown in format 1"),
-        ({"sequence": -1}, "its 'sequence' is -1: expected a whole number"),
-        ({"sequence": True}, "its 'sequence' is True"),
-        ({"statements": []}, "its 'statements' are []: expected an object with at most"),
-        ({"statements": {"1": "a"}}, "'1' is 'a': expected an object of digest"),
-        ({"statements": {"1": {"digest": "x"}}}, "the digest of '1' is 'x': expected 64 hex digits"),
-        ({"statements": {"1": {"digest": "a", "more": 1}}}, "'1' is {'digest': 'a', 'more': 1}: expected an object"),
-        ({"statements": {"1" * 101: {"digest": "a" * 64}}}, "is not a label: expected at most 100 printable"),
-        ({"statements": {"1\x1b[2J": {"digest": "a" * 64}}}, r"'1\x1b[2J' is not a label"),
-        ({"statements": {"\u0661": {"digest": "a" * 64}}}, r"'\u0661' is not a label"),
+        ({"kind": "Op"}, "'kind' is 'Op': expected lower-case letters, digits and '-'"),
+        ({"more": 1}, "'more' is not a field that is read"),
+        ({"sequence": -1}, "'sequence' is -1: expected a whole number"),
+        ({"sequence": True}, "'sequence' is True"),
+        ({"statements": []}, "'statements' is a list of 0 items: expected an object"),
+        ({"statements": {"1": "a" * 64}}, "'statements.1' is 'aaa"),
+        ({"statements": {"1": {"digest": "x"}}}, "'statements.1.digest' is 'x': expected 64 hex digits"),
+        ({"statements": {"1": {"digest": "a" * 64, "more": 1}}}, "'statements.1.more' is not a field that is read"),
+        ({"statements": {"1" * 101: {"digest": "a" * 64}}}, "expected at most 100 printable characters"),
+        ({"statements": {"1\x1b[2J": {"digest": "a" * 64}}}, r"'statements (a name in it)' is '1\x1b[2J'"),
+        ({"statements": {"\u0661": {"digest": "a" * 64}}}, r"'statements (a name in it)' is '\u0661'"),
     ],
 )
 def test_a_damaged_listing_says_why(changes, problem):
@@ -204,9 +204,9 @@ def test_a_listing_is_edited_and_its_sequence_rises(store):
     )
     assert topics.edit_listing(store, "note", "x", lambda _listing: None) is None
     store.put_if_absent("v1/topics/note/y.json", b"garbage")
-    with pytest.raises(StoreError, match=r"reading v1/topics/note/y.json failed: it is not the file of a topic"):
+    with pytest.raises(StoreError, match=r"reading v1/topics/note/y.json failed: it is no JSON"):
         topics.read_named(store, "note", "y")
-    with pytest.raises(ValueError, match="it is not the file of a topic"):
+    with pytest.raises(ValueError, match="it is no JSON"):
         topics.edit_listing(store, "note", "y", add("1"))
 
 

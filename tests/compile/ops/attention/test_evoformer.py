@@ -24,7 +24,7 @@ SHAPES = (
 )
 
 
-@pytest.fixture(scope="module", params=["", "x86-64", "x86-64-v3", "x86-64-v4"])
+@pytest.fixture(scope="module", params=["", "x86-64", "x86-64-v3"])
 def op(request):
     """The op for each level of the CPU."""
     if request.param and platform.machine() != "x86_64":
@@ -156,7 +156,8 @@ def test_deepspeeds_functions_take_its_arguments(op):
         assert (gradient - double).abs().max() < 1e-2
 
 
-def test_opcheck_and_torch_compile_accept_the_ops(op):
+def test_opcheck_and_torch_compile_accept_the_ops():
+    op = EvoformerAttnBuilder().load()
     tensors = [tensor.detach() for tensor in inputs((1, 2, 17, 2, 8), torch.float32)]
     q, k, v, *biases = tensors
     out, log_sums = torch.empty_like(q), torch.empty(1, 2, 2, 34)

@@ -157,9 +157,12 @@ def test_a_damaged_entry_that_cannot_be_set_aside_is_an_error_with_the_fix(fake_
     with pytest.raises(CacheDirError) as caught:
         fake_op.build()
     root = fake_op.store.layout.root
-    assert str(caught.value) == (
-        f"The cache folder {root} cannot be used: {built.folder} cannot be changed (its record.json cannot be read)."
-        " Set OPFORGE_CACHE_DIR to a folder of your own: files of another user cannot be trusted"
+    problem = "its record.json cannot be used: it is no JSON"
+    assert str(caught.value).startswith(
+        f"The cache folder {root} cannot be used: {built.folder} cannot be changed ({problem}"
+    )
+    assert str(caught.value).endswith(
+        ". Set OPFORGE_CACHE_DIR to a folder of your own: files of another user cannot be trusted"
     )
     assert fake_op.staging_folders() == []
 

@@ -64,7 +64,8 @@ def test_pin_and_unpin_accept_names_and_keys(users_store):
         f"pinned adam {adam[:12]}",
     }
     assert json.loads(run("unpin", "relu", "--json").stdout) == {"unpinned": [relu]}
-    removed = json.loads(run("gc", "--max-size", "0", "--json").stdout)["removed"]
+    collected = CliRunner().invoke(group, ["gc", "--max-size", "0", "--json"])
+    removed = json.loads(collected.stdout)["removed"]
     assert removed == [], "adam is pinned, and relu was published just now"
     assert run("pin").exit_code == 2
 

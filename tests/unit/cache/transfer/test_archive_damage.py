@@ -86,34 +86,34 @@ RECORDS = {
     "another key": (lambda r: r.update(key="0" * 32), "describes another entry"),
     "another plan": (lambda r: r.update(plan="0" * 32), "has the record of another"),
     "another key of its inputs": (lambda r: r.update(inputs_key="0" * 32), "are not those of its record"),
-    "no inputs": (lambda r: r.pop("inputs"), "its record is damaged: 'inputs' is missing"),
-    "inputs of another form": (lambda r: r["inputs"].update(files=[["own"]]), "its record is damaged: "),
-    "no format": (lambda r: r.pop("format"), "its record has no 'format'"),
-    "a format of the future": (lambda r: r.update(format=1000), "'format' of its record is 1000, expected one of 1"),
-    "no op": (lambda r: r.pop("op"), "its record has no 'op'"),
-    "an op that is no name": (lambda r: r.update(op="\x1b[2J"), "names the op '\\x1b[2J', which is no identifier"),
-    "an op that is no text": (lambda r: r.update(op="\ud800"), "which is no identifier"),
-    "no library": (lambda r: r.update(file="other.so"), "does not hold a record and its library alone"),
-    "a file elsewhere": (
-        lambda r: r.update(file="../x.so"),
-        "'file' of its record is '../x.so', expected the name of a file in its folder",
+    "no inputs": (lambda r: r.pop("inputs"), "its record.json cannot be used: 'inputs' is missing"),
+    "inputs of another form": (
+        lambda r: r["inputs"].update(files=[["own"]]),
+        "'inputs.files[0]' is a list of 1 item: expected",
     ),
+    "no format": (lambda r: r.pop("format"), "'format' is missing"),
+    "a format of the future": (lambda r: r.update(format=1000), "'format' is 1000, and this opforge reads 1: update"),
+    "no op": (lambda r: r.pop("op"), "'op' is missing"),
+    "an op that is no name": (lambda r: r.update(op="\x1b[2J"), "'op' is '\\x1b[2J': expected a name"),
+    "an op that is no text": (lambda r: r.update(op="\ud800"), "surrogates not allowed"),
+    "no library": (lambda r: r.update(file="other.so"), "does not hold a record and its library alone"),
+    "a file elsewhere": (lambda r: r.update(file="../x.so"), "'file' is '../x.so': expected the name of a library"),
     "a description elsewhere": (
         lambda r: r.update(description="../../x"),
-        "'description' of its record is '../../x', expected 32 hex digits",
+        "'description' is '../../x': expected 32 hex digits",
     ),
     "a plan elsewhere": (
         lambda r: r.update(plan="../../x"),
-        "'plan' of its record is '../../x', expected 32 hex digits",
+        "'plan' is '../../x': expected 32 hex digits",
     ),
-    "nothing": (lambda r: r.clear(), "its record has no 'format'"),
+    "nothing": (lambda r: r.clear(), "is missing"),
 }
 """Changes of record.json, and what the error says."""
 BUILDS = {
     "another input": (lambda b: b["inputs"]["files"][0].__setitem__(2, "0" * 64), "are not those of its record"),
     "another name that was looked for": (lambda b: b["inputs"]["names"].append("x.h"), "are not those of its record"),
-    "no inputs": (lambda b: b.pop("inputs"), "its record is damaged: 'inputs' is missing"),
-    "nothing": (lambda b: b.clear(), "its record is damaged: 'inputs' is missing"),
+    "no inputs": (lambda b: b.pop("inputs"), "its build.json cannot be used: 'inputs' is missing"),
+    "nothing": (lambda b: b.clear(), "'inputs' is missing"),
 }
 """The same for build.json."""
 
@@ -163,7 +163,7 @@ def test_deeply_nested_json_is_refused(packed, empty_store, name):
     path, _keys = packed
     parts = members(path)
     rewrite(path, [(member, b"[" * 200_000 if member.name.endswith(name) else body) for member, body in parts])
-    assert f"its {name} cannot be read" in str(refusal_of(empty_store, path))
+    assert f"its {name} cannot be used: it is nested too deeply" in str(refusal_of(empty_store, path))
 
 
 def test_a_store_that_cannot_be_written_is_an_archive_error(packed, empty_store, monkeypatch):

@@ -171,11 +171,11 @@ class TestEnvironment:
     @pytest.mark.parametrize(
         ("change", "text"),
         [
-            ({"format": 2}, "its format is 2, and this opforge reads 1"),
-            ({"machines": {}}, "'machines' has no 'cpu'"),
-            ({"machines": {"cpu": {}}}, "'processor' is missing"),
-            ({"backend_version": [13]}, "'backend_version' is [13], and no list of two numbers"),
-            ({"backend": 3}, "'backend' is 3, and no text"),
+            ({"format": 2}, "'format' is 2, and this opforge reads 1"),
+            ({"machines": {}}, "'machines.cpu' is missing"),
+            ({"machines": {"cpu": {}}}, "'machines.cpu.level' is missing"),
+            ({"backend_version": [13]}, "'backend_version' is a list of 1 item: expected a list of 2"),
+            ({"backend": 3}, "'backend' is 3: expected a text"),
         ],
     )
     def test_another_file_is_refused(self, change, text):

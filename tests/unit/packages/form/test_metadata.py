@@ -98,7 +98,10 @@ def test_the_older_name_of_the_commit_is_read():
         ({"digest": {"algorithm": "sha256", "files": {"x": NOT_CANONICAL}}}, "is no sha256 in base64"),
         ({"provenance": {"kernel": {"commit": "12", "dirty": False}}}, "'commit' is '12', and not 40 or 64 hex digits"),
         ({"provenance": {"kernel": {"commit": COMMIT}}}, "'dirty' is missing"),
-        ({"x-opforge": {"format": 2}}, "has the format 2, and this opforge reads 1: update opforge"),
+        ({"x-opforge": {"format": 2}}, "in 'x-opforge' 'format' is 2, and this opforge reads 1: update opforge"),
+        ({"x-opforge": {"format": 1, "properties": {"framework": "torch"}}}, "'properties.arch' is missing"),
+        ({"x-opforge": {"format": 1, "properties": 3}}, "'properties' is 3: expected an object"),
+        ({"x-opforge": {"format": 1, "depend": {}}}, "'depend' is not a field that is read; did you mean 'depends'?"),
         ({"x-opforge": {"format": 1, "release": "x"}}, "'x' cannot be used"),
     ],
 )

@@ -93,8 +93,6 @@ def test_the_metadata_decides_which_reading_is_meant():
             "cpu",
             "belongs to another variant than its metadata (torch213-cpu-aarch64-linux)",
         ),
-        ("torch-cuda", {"properties": {"framework": "torch"}}, "cuda", "the properties of the variant are incomplete"),
-        ("torch-cuda", {"properties": 3}, "cuda", "the properties of the variant are incomplete"),
     ],
 )
 def test_a_label_that_contradicts_the_metadata_is_refused(label, opforge, backend, text):

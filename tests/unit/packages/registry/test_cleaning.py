@@ -45,7 +45,7 @@ def test_a_release_of_a_newer_format_stops_the_cleaning(registry):
     text = b'{"statement":2,"trees":[{"blob":"elsewhere"}]}'
     digest = hashlib.sha256(text).hexdigest()
     registry.store.put_if_absent(statements.name_of(digest), text + b"\n[]\n")
-    with pytest.raises(StoreError, match="its format 2 is not read by this opforge"):
+    with pytest.raises(StoreError, match="'statement' is 2, and this opforge reads 1: update opforge"):
         list(maintenance.unused(registry.store, 0.0))
 
 

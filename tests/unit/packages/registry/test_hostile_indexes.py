@@ -67,11 +67,15 @@ def test_publishing_what_another_has_just_published_is_nothing(registry, monkeyp
     assert (again.digest, again.is_new) == (first.digest, False)
 
 
-def test_a_release_that_the_store_has_lost_is_named(registry):
+def test_a_release_that_the_store_has_lost_is_put_back_and_no_other_in_its_place(registry):
     done = registry.publish()
-    os.unlink(os.path.join(registry.path, f"v1/statements/sha256/{done.digest[:2]}/{done.digest}"))
+    name = f"v1/statements/sha256/{done.digest[:2]}/{done.digest}"
+    content = registry.content(name)
+    os.unlink(os.path.join(registry.path, name))
     with pytest.raises(PublishError, match="its index names this version, and its release is missing"):
-        registry.publish()
+        registry.publish(text="VALUE = 2\n")
+    again = registry.publish()
+    assert (again.digest, again.is_new, registry.content(name)) == (done.digest, False, content)
 
 
 def test_files_that_change_while_they_are_published_are_refused(registry, monkeypatch):

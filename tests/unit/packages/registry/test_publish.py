@@ -216,12 +216,15 @@ class TestIndex:
         ("change", "text"),
         [
             ({"topic": "acme/other"}, "it is the topic package 'acme/other', and not package acme/plain"),
-            ({"format": 2}, "its format is 2, and this opforge reads 1: update opforge"),
+            ({"format": 2}, "'format' is 2, and this opforge reads 1: update opforge"),
             ({"sequence": -1}, "'sequence' is -1: expected a whole number"),
-            ({"statements": []}, "its 'statements' are []: expected an object"),
+            ({"statements": []}, "'statements' is a list of 0 items: expected an object"),
             ({"statements": {"x": {"digest": "a" * 64}}}, "'x' cannot be used"),
-            ({"statements": {"1": {"digest": "../x"}}}, "the digest of '1' is '../x': expected 64 hex digits"),
-            ({"statements": {"1": {"digest": "a" * 64, "more": 3}}}, "'more': 3}: expected an object of digest"),
+            ({"statements": {"1": {"digest": "../x"}}}, "'statements.1.digest' is '../x': expected 64 hex digits"),
+            (
+                {"statements": {"1": {"digest": "a" * 64, "withdrawn": 3}}},
+                "'statements.1.withdrawn' is not a field that is read",
+            ),
         ],
     )
     def test_another_index_is_refused(self, registry, change, text):

@@ -29,7 +29,7 @@ class TestClaim:
     def test_its_owner_controls_no_terminal(self, nodes, quick, caplog):
         name = claims.name_of("description", "cpu")
         who = "process 7 on \x1b[2Jhost\n\u202e" + "x" * 1000
-        assert nodes.store.put_if_absent(name, canonical({"who": who, "count": 3, "state": "building"}))
+        assert nodes.store.put_if_absent(name, canonical({"who": who, "count": 3, "state": "building", "progress": 0}))
         assert claims.Claim(nodes.store, name).wait("relu", 0.3) is None
         (record,) = caplog.records
         assert "it is built here too: process 7 on  [2Jhost  xxx" in record.getMessage()
@@ -45,7 +45,7 @@ class TestClaim:
 
     def test_one_that_is_not_renewed_is_taken_over(self, nodes, quick):
         name = claims.name_of("description", "cpu")
-        nodes.store.put_if_absent(name, canonical({"who": "another", "count": 3, "state": "building"}))
+        nodes.store.put_if_absent(name, canonical({"who": "another", "count": 3, "state": "building", "progress": 0}))
         began = time.monotonic()
         claim = claims.Claim(nodes.store, name).wait("relu", float("inf"))
         assert claim and time.monotonic() - began >= 0.5
@@ -93,7 +93,7 @@ class TestClaim:
         name = claims.name_of("description", "cpu")
         owner = claims.Claim(nodes.store, name)
         assert owner.wait("relu", float("inf")) is owner
-        taken_over = canonical({"who": "another", "count": 3, "state": "building"})
+        taken_over = canonical({"who": "another", "count": 3, "state": "building", "progress": 0})
         assert nodes.store.put_if_unchanged(name, taken_over, nodes.store.get(name, 4096).version)
         owner.end(is_published=False)
         assert nodes.store.get(name, 4096).data == taken_over

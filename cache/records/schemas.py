@@ -1,0 +1,88 @@
+"""The schemas of what lies in an entry and beside it: `record.json`, `build.json`, and the offer of a fetched one."""
+
+from __future__ import annotations
+
+from opforge import formats
+from opforge.cache.schema import (
+    FLAG,
+    KEY,
+    NUMBER,
+    SHA256,
+    TEXT,
+    TEXTS,
+    Schema,
+    choice,
+    items,
+    record,
+    row,
+    table,
+    text,
+    version,
+    whole,
+)
+
+NAMED = table(TEXT)
+PATHS = items(row(TEXT, TEXT))
+INPUTS = record(
+    {
+        "files": items(row(TEXT, TEXT, TEXT, TEXT)),
+        "names": TEXTS,
+        "searched": PATHS,
+        "present": PATHS,
+        "folders": PATHS,
+        "trusted_trees": items(row(TEXT, TEXT, TEXT)),
+        "compiler_folders": PATHS,
+        "answers": items(row(TEXT, PATHS)),
+    }
+)
+"""What a build read, and what it looked for: `Inputs.to_json`."""
+RECORD_FIELDS: dict[str, Schema] = {
+    "format": version(formats.RECORD),
+    "op": text(r"[^\W\d]\w*", "a name"),
+    "abi": choice("torch-stable", "torch", "c"),
+    "target": text(r"[a-z0-9_]+(:.+)?", "a device, or a device and its architectures"),
+    "file": text(r"[^/\0]+\.so", "the name of a library"),
+    "size": whole(1),
+    "sha256": SHA256,
+    "key": KEY,
+    "plan": KEY,
+    "description": KEY,
+    "inputs_key": KEY,
+    "record_key": KEY,
+    "torch_target": TEXT,
+    "built_with_torch": TEXT,
+    "requires": NAMED,
+    "interface": whole(),
+    "portable": FLAG,
+    "user_flags": NAMED,
+    "python_module": FLAG,
+    "machine": TEXT,
+    "exports": TEXTS,
+    "needs": TEXTS,
+    "shims": TEXTS,
+    "floors": table(text(r"[0-9.]+", "a version such as 2.28")),
+    "seconds": NUMBER,
+    "inputs": INPUTS,
+}
+RECORD = record(RECORD_FIELDS)
+"""What a library is and needs. Every field is always there."""
+BUILD = record({"inputs": INPUTS}, is_open=True)
+"""How an entry was built. The other fields are shown, and decide nothing."""
+STAMP = items(whole(-(1 << 63), (1 << 63) - 1), 16)
+FETCHED = record(
+    {
+        "format": version(formats.FETCHED),
+        "remote": TEXT,
+        "offer": TEXT,
+        "signatures": TEXTS,
+        "signer": TEXT,
+        "trust": STAMP,
+    }
+)
+"""What is kept of the offer of an entry that came from elsewhere."""
+OBJECT_FILE = record({"key": KEY, "inputs": INPUTS})
+"""What an object file was compiled from."""
+FAILURE = record({"kind": TEXT, "attributes": record({"message": TEXT}, is_open=True), "state": TEXT, "id": TEXT})
+"""A build's error, for the processes that wait for it."""
+ROOT = record({"entries": TEXTS, "owner": TEXT})
+"""A list of entries that are kept, whatever the limits."""
