@@ -65,7 +65,7 @@ def test_no_kernel_spills_or_exceeds_shared_memory(tmp_path):
     own = {
         "cwd": str(tmp_path),
         "env": {"TRITON_CACHE_DIR": str(tmp_path / "triton")},
-    }  # what is cached is not compiled
+    }  # the cache would not compile
     figures = json.loads(child_processes.run_python(arguments + COMPILE, timeout=600, **own))
     assert len(figures) == (2 * (32 + 36 + 8) if LONG else 8)
     for name, figure in figures.items():
