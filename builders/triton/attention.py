@@ -50,12 +50,14 @@ TILES = {
 sm_90, and whose shared memory both have."""
 SMALL_BLOCK = 16
 """The tile of blocks of 16 and 32 queries and keys."""
+SMALL_WARPS = {("forward", 128): 4, ("backward_queries", 256): 4, ("backward_keys", 256): 4}
+"""(function, head size) -> the warps of such a tile, if not 2. With others registers are spilled."""
 
 
 def tile_of(form: str, function: str, size: int, block: int = 0) -> Tile:
     """Returns the tile of a kernel; `block` is that of the lists of blocks."""
     if 0 < block < USUAL.own:
-        return Tile(SMALL_BLOCK, SMALL_BLOCK, size // 64, 2)
+        return Tile(SMALL_BLOCK, SMALL_BLOCK, SMALL_WARPS.get((function, size), 2), 2)
     return TILES.get((form, function, size), USUAL)
 
 

@@ -12,7 +12,7 @@ from support.ragged.batches import RaggedBatch
 
 from opforge.builders.triton import attention as builders
 from opforge.ops import attention as core
-from opforge.ops import evoformer_attention, reference
+from opforge.ops import evoformer_attention, host_op, reference
 from opforge.ops.sparse_attention import sparse_attention
 from opforge.ops.triton import attention, paged_attention
 
@@ -44,7 +44,8 @@ class Ragged(builders.RaggedOpsBuilder):
 @pytest.fixture(autouse=True)
 def on_device(interpreted, monkeypatch):
     """Makes tensors of the host use the kernels of a GPU, in new memory that holds NaN."""
-    monkeypatch.setattr(core, "on_host", lambda tensor: False)
+    for module in (core, host_op):
+        monkeypatch.setattr(module, "on_host", lambda tensor: False)
     monkeypatch.setattr(attention, "DTYPES", (FP32, FP16))
     monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", True)
     for builder in (Evoformer, Sparse, Ragged):

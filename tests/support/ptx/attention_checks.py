@@ -18,12 +18,13 @@ from support.ragged.batches import RaggedBatch
 
 from opforge.builders.triton import attention as builders
 from opforge.ops import attention as core
-from opforge.ops import evoformer_attention, reference
+from opforge.ops import evoformer_attention, host_op, reference
 from opforge.ops.sparse_attention import sparse_attention
 
 BF16 = torch.bfloat16
 device = ptx_device.present()
-core.on_host = lambda tensor: False  # type: ignore[assignment]
+for module in (core, host_op):
+    module.on_host = lambda tensor: False  # type: ignore[attr-defined]
 
 
 def fresh(*shape: int) -> torch.Tensor:
@@ -140,6 +141,7 @@ def paged(size: int, heads: int, group: int, kernel: int) -> None:
         keys, values = cache[:, :, 0], cache[:, :, 1]
         paged_attention.flash_attn_by_atoms(out, q, keys, values, atoms, size**-0.5, causal)
         device.check()
+        assert device.launches[-1] == "paged"
         start = 0
         for number, (tokens, seen) in enumerate(batch.sequences):
             keys, values = cache.double()[batch.lists[number].long()].flatten(0, 1)[: seen + tokens].unbind(1)
