@@ -11,7 +11,7 @@ from opforge.errors import CacheDirError, LayerError
 from opforge.warm import lookup
 
 from .filesystem.files import make_folder, write_file
-from .layout import INDEX, MACHINE, TAG, TAG_NAME, VERSION, Layout
+from .layout import MACHINE, TAG, TAG_NAME, VERSION, Layout
 from .store import Store
 
 PLACEHOLDER_ROOT = os.path.join(os.devnull, "no-cache-folder")
@@ -166,7 +166,7 @@ def _other_names(root: str) -> list[str]:
         return []  # missing, which is well, or unreadable, which the next step reports
     if TAG_NAME in names or VERSION in names:
         return []
-    ours = (INDEX, MACHINE, "lost+found")  # the latter is in every new ext4 volume
+    ours = (MACHINE, "lost+found")  # the latter is in every new ext4 volume
     return [name for name in names if name not in ours]
 
 

@@ -16,7 +16,6 @@ v2/locks/ staging/ failures/ logs/ quarantine/
 v2/bytes                            the running sum of sizes
 v2/summaries                        what listings show of each entry
 v2/swept                            its modification time: when the store was last swept
-index/                              entry points of other packages
 machine/ID/                         remembered look-ups, in the user's default folder alone: see machine_folder.py
 """
 
@@ -31,8 +30,6 @@ from opforge.warm.lookup import UNSIGNED as UNSIGNED
 from opforge.warm.memory import MACHINE as MACHINE
 
 VERSION = formats.STORE
-INDEX = "index"
-"""The entry points of other packages; see accelerator/entry_points.py."""
 TAG_NAME = "CACHEDIR.TAG"
 TAG = (
     "Signature: 8a477f597d28d172789f06886806bc55\n"

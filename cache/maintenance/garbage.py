@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from opforge.cache import staging
 from opforge.cache.filesystem.files import is_temp_name
-from opforge.cache.layout import INDEX, TAG_NAME, Layout
+from opforge.cache.layout import TAG_NAME, Layout
 from opforge.cache.records import pins
 
 from . import listing, pointers
@@ -30,11 +29,8 @@ MAX_AGE_SECONDS = {
 }
 """How long the contents of each area are kept, from their last use on as far as it is noted. What is needed again is
 made again."""
-INDEX_SECONDS = 90 * DAY
-"""How long the index of entry points of an environment is kept. Then its folders are scanned again."""
 KEPT_DESCRIPTIONS = 16
 """How many descriptions find an entry without a compiler. Each name of an op's folder may give it another one."""
-_INDEX_NAME = re.compile(r"entry_points-[0-9a-f]{8}\.json|\.entry_points-\w+")
 TEMP_FILE_SECONDS = 3600.0
 """A temporary file that is older was left by a process that was killed."""
 
@@ -60,8 +56,6 @@ def find(layout: Layout, named: pointers.Pointers, now: float) -> Iterator[Garba
         yield Garbage("staging", path, "its builder is gone")
     for area, seconds in MAX_AGE_SECONDS.items():
         yield from _old(area, listing.children(layout.path(area)), seconds, now)
-    indexes = [file for file in listing.children(os.path.join(layout.root, INDEX)) if _INDEX_NAME.fullmatch(file.name)]
-    yield from _old(INDEX, indexes, INDEX_SECONDS, now)
     for root in pins.roots(layout):
         path = layout.path(pins.AREA, root.name)
         if root.is_orphan and _age(path, now) > pins.MAX_MISSING_SECONDS:
@@ -112,9 +106,9 @@ def _temp_files(layout: Layout) -> Iterator[str]:
     """
     files = [child.path for child in listing.children(layout.root) if child.name.startswith(f"{TAG_NAME}.")]
     skipped = ("entries", "quarantine", "staging", *pointers.AREAS)
-    for top in (layout.path(), os.path.join(layout.root, INDEX)):
-        for parent, folders, names in os.walk(top) if not os.path.islink(top) else ():
-            if parent == layout.path():
-                folders[:] = [name for name in folders if name not in skipped]
-            files += [os.path.join(parent, name) for name in names]
+    top = layout.path()
+    for parent, folders, names in os.walk(top) if not os.path.islink(top) else ():
+        if parent == top:
+            folders[:] = [name for name in folders if name not in skipped]
+        files += [os.path.join(parent, name) for name in names]
     yield from (path for path in files if is_temp_name(os.path.basename(path)))

@@ -36,7 +36,6 @@ KINDS = {
     "descriptions": "description",
     "failures": "failure",
     "fetched": "pointer to a fetched entry",
-    "index": "index of entry points",
     "locks": "lock",
     "logs": "log",
     "objects": "object",

@@ -60,7 +60,7 @@ TOOLCHAIN = 13
 PACKAGE_LISTS = 3
 """What the system's package managers own: `cache/filesystem/packages.py`."""
 ENTRY_POINTS = 3
-"""The index of entry points: `accelerator/entry_points.py`."""
+"""Remembered entry points: `accelerator/entry_points.py`."""
 SETTINGS_FILES = 1
 """What the settings files hold: `config_files.py`."""
 COUNTS = 1

@@ -33,7 +33,7 @@ def of_status(status, **headers):
 
 
 def of_bytes(make):
-    """A behaviour whose answer is well-formed and has another body."""
+    """Returns a behaviour whose answer is well-formed and has another body."""
     return lambda body, others: response(body=make(body, others))
 
 
@@ -44,13 +44,13 @@ def dripped(body, _others):
 
 
 def spliced(body, others):
-    """The first half of this file and the second half of another."""
+    """Returns the first half of this file and the second half of another."""
     other = others[0] if others else b""
     return body[: len(body) // 2] + other[len(other) // 2 :]
 
 
 def edited(change):
-    """A behaviour that changes the JSON of a body, or the first line of it; anything else is cut."""
+    """Returns a behaviour that changes the JSON of a body, or the first line of it; anything else is cut."""
 
     def make(body, _others):
         line, newline, rest = body.partition(b"\n")

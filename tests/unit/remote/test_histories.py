@@ -152,7 +152,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(choice=st.integers(0, 20), who=WHO)
     def copy(self, choice, who):
-        """The mirror has all files of one state; 0 is the newest."""
+        """Copies all files of one state to the mirror; 0 is the newest."""
         shutil.rmtree(self.mirror_path)
         number = len(self.states) - 1 - choice % len(self.states)
         shutil.copytree(self.states[number].folder, self.mirror_path)
@@ -161,7 +161,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(choice=st.integers(0, 20), group=st.sampled_from(GROUPS), is_added=st.booleans(), who=WHO)
     def mix(self, choice, group, is_added, who):
-        """The mirror takes one group of files from another state, beside those that it has or in place of them."""
+        """Copies one group of files of another state to the mirror, beside those that it has or in place of them."""
         target = self.mirror_path / "v1" / group
         if not is_added:
             shutil.rmtree(target, ignore_errors=True)
@@ -173,7 +173,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(label=st.integers(1, VERSIONS + 2), choice=st.integers(0, 20), sequence=st.integers(0, 99), who=WHO)
     def forge(self, label, choice, sequence, who):
-        """Who can write in the mirror names a release by another version, in a state of his own."""
+        """Names a release by another version, in a state of the mirror alone, as whoever can write there may."""
         listed = json.loads((self.states[choice % len(self.states)].folder / INDEX).read_bytes())["statements"]
         digest = sorted(listed.values(), key=str)[choice % len(listed)]["digest"]
         releases = {Version(label): topics.Listed(digest)}

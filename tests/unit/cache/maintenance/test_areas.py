@@ -62,16 +62,6 @@ def test_the_quarantine_counts_and_is_emptied_before_entries(fake_store, monkeyp
     assert size_log.total(fake_store.layout) == size_log.count(fake_store.layout)
 
 
-def test_the_index_of_an_environment_that_is_gone_is_removed_and_nothing_else_is(fake_store, monkeypatch):
-    folder = os.path.join(fake_store.layout.root, "index")
-    os.mkdir(folder)
-    for name in ("entry_points-0a1b2c3d.json", ".entry_points-ab_12x", "entry_points-mine.json", "thesis.txt"):
-        text_files.write(folder, name, "{}")
-    assert enforce_in(89, fake_store, monkeypatch) == 0
-    assert enforce_in(91, fake_store, monkeypatch) == 2
-    assert sorted(os.listdir(folder)) == ["entry_points-mine.json", "thesis.txt"]
-
-
 def test_the_memory_of_a_machine_that_is_gone_is_removed(fake_store, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert machine_folder.keep("look-up", b"{}")
