@@ -122,7 +122,7 @@ def _remembered_paths(key: str) -> Iterable[set[str]]:
         for name in os.listdir(folder):
             try:
                 memory: Any = read_json(f"{folder}/{name}")
-                if memory["key"] == key:
+                if memory["value"]["key"] == key:
                     yield set(memory["paths"])
             except UNREADABLE:
                 continue

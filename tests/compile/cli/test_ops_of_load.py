@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import time
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -36,7 +36,11 @@ def plain(tmp_path):
     for _attempt in range(5):
         time.sleep(RACY_NS / 1e9 + 0.1)
         opforge.load("of_load", str(tmp_path / "plain.cpp"))
-        if any(os.listdir(folder) for folder in machine_folder.kept_folders()):
+        if any(
+            "/value.h" in path.read_text()
+            for folder in machine_folder.kept_folders()
+            for path in Path(folder).iterdir()
+        ):
             break
     return tmp_path
 
