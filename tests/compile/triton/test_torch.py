@@ -53,7 +53,8 @@ def test_a_model_with_the_functions_compiles_without_a_break(dynamic):
 
 def test_every_function_is_offered_by_a_builders_op(monkeypatch):
     offered = set()
-    for name in TRITON_BUILDERS:
+    # The functions of attention are in opforge.ops, for tensors of any device: test_attention.py.
+    for name in (name for name, place in TRITON_BUILDERS.items() if "attention" not in place):
         op = builder_of(name)().load()
         assert op.origin == "jit"
         offered |= {
