@@ -15,6 +15,8 @@ import hashlib
 import os
 import stat
 import sys
+from functools import cache
+from typing import Any
 
 SECOND_NS = 1_000_000_000
 """A time of change that is a whole second is an image's, or that of a file system with coarse times."""
@@ -59,15 +61,21 @@ def written_mount(path: str) -> int:
     try:
         if os.statvfs(path).f_flag & os.ST_RDONLY:
             return 0
-        with open(BOOT_ID, "rb") as file:
-            boot = file.read().strip()
-        known = ctypes.CDLL(None).statx(AT_FDCWD, os.fsencode(path), AT_NOFOLLOW, MOUNT_ID_UNIQUE, buffer) == 0
+        boot, statx = _boot()
+        known = statx(AT_FDCWD, os.fsencode(path), AT_NOFOLLOW, MOUNT_ID_UNIQUE, buffer) == 0
     except (OSError, AttributeError, ValueError):  # AttributeError: a C library without statx
         return 0
     mask = int.from_bytes(buffer.raw[:4], sys.byteorder)
     if not (known and boot and mask & MOUNT_ID_UNIQUE):
         return 0
     return int.from_bytes(hashlib.sha256(boot + buffer.raw[_MOUNT_ID : _MOUNT_ID + 8]).digest()[:7], "big")
+
+
+@cache
+def _boot() -> tuple[bytes, Any]:
+    """Returns what identifies this start of the system, and the C library's statx. Raises OSError, AttributeError."""
+    with open(BOOT_ID, "rb") as file:
+        return file.read().strip(), ctypes.CDLL(None).statx
 
 
 def is_image(path: str, status: os.stat_result) -> bool:
