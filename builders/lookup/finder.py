@@ -10,16 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opforge import events, settings, tracebacks, variables
 from opforge.builders import toolchains
-from opforge.builders.planner import make_plan
 from opforge.builders.spec import abi
 from opforge.builders.spec.description import description_key
 from opforge.builders.spec.machine import this_machine
 from opforge.builders.spec.op_spec import root_paths
-from opforge.builders.waiting.steps import Steps
 from opforge.cache.current import current_store
 from opforge.cache.filesystem.files import can_write
 from opforge.cache.layout import FETCHED, UNSIGNED, Layout
-from opforge.cache.maintenance.explain import rejected_entries
 from opforge.cache.store import Rejected, Source
 from opforge.errors import OpIncompatibleError, PrebuiltRequiredError, ToolchainError, ToolchainNotFoundError
 from opforge.warm import lookup as warm
@@ -29,6 +26,7 @@ from . import memory
 from .fit import fit_of
 
 if TYPE_CHECKING:
+    from opforge.builders.spec.build_plan import BuildPlan
     from opforge.builders.spec.op_spec import OpSpec
     from opforge.builders.toolchains.toolchain import Toolchain
     from opforge.cache.records.entry import Entry
@@ -266,6 +264,13 @@ class LookUp:
         return memory.with_compiler(match, {}, snapshot).entry
 
 
+def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
+    """Returns the build plan. Raises what `planner.make_plan` raises."""
+    from opforge.builders import planner  # 14 ms that what is remembered does not need
+
+    return planner.make_plan(spec, toolchain)
+
+
 def _is_read_only(store: Store) -> bool:
     return settings.prebuilt() != "ignore" and not can_write(store.layout.path())
 
@@ -298,6 +303,8 @@ def _source(place: warm.Place) -> Source:
 
 def add_other_descriptions(spec: OpSpec, store: Store, rejected: list[Rejected]) -> None:
     """Appends to `rejected` the prebuilt entries of this op that have another description, with what differs."""
+    from opforge.cache.maintenance.explain import rejected_entries  # for an error alone
+
     paths, seen = root_paths(spec), {entry.where for entry in rejected}
     for source in sources_of(spec, store):
         if source.area == FETCHED:
@@ -308,6 +315,8 @@ def add_other_descriptions(spec: OpSpec, store: Store, rejected: list[Rejected])
 
 def printed_steps(spec: OpSpec, rejected: Callable[[], Sequence[Rejected]]) -> Callable[[int, int, str], None]:
     """Returns what prints the steps of a build in words. `rejected` returns the stored entries that do not fit."""
+    from opforge.builders.waiting.steps import Steps  # for load(verbose=True) alone
+
     return Steps(spec.name, str(spec.target), rejected)
 
 
