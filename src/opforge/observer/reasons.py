@@ -70,7 +70,7 @@ REASONS = (
     Reason("looked for,listed", r"/usr/lib(32|64|x32)?(/gcc(-cross)?(/.*)?|x32)?", CLANG, "where clang looks for gcc"),
     Reason(
         "looked for",
-        r"/usr/libx32|/etc/env\.d/gcc|/include|/usr/lib/clang/.*|/opt/rh(/[\w-]+/root/usr)?",
+        r"/usr/libx32|/etc/env\.d/gcc|/include|/usr/lib/clang/.*|/opt/rh(/[\w-]+/\w+/usr)?",
         CLANG,
         "where clang looks for gcc",
     ),
