@@ -91,7 +91,7 @@ def _is_package(text: str) -> bool:
 
 
 def _evictions(names: Sequence[str], takes_all: bool, pinned: bool) -> tuple[list[Eviction], int]:
-    """Returns what is to be removed from the cache, and how many pinned entries stay."""
+    """Returns what will be removed from the cache, and how many pinned entries stay."""
     from opforge.cache.current import own_store
     from opforge.cache.maintenance import gc
     from opforge.cache.records import pins

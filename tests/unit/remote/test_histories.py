@@ -68,7 +68,7 @@ class State(NamedTuple):
 
     @property
     def newest(self):
-        """The version that is to be chosen; None if there is none."""
+        """The version to choose; None if there is none."""
         return max((number for number, is_withdrawn in self.withdrawn.items() if not is_withdrawn), default=None)
 
 
