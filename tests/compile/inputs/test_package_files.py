@@ -31,8 +31,10 @@ def system(tmp_path, monkeypatch):
 
 
 def lists(folder, *names):
-    """Installs a package with these files."""
-    text_files.write(folder, "dpkg/info/x.list", "".join(f"{folder}/{name}\n" for name in names))
+    """Installs a package with these files. As dpkg's, its list has the folders above them too."""
+    paths = [folder / name for name in names]
+    listed = dict.fromkeys([*(parent for path in paths for parent in path.parents), *paths])
+    text_files.write(folder, "dpkg/info/x.list", "".join(f"{path}\n" for path in listed))
     text_files.write(folder, "dpkg/status", " ".join(names))
 
 
