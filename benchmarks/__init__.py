@@ -14,6 +14,7 @@ BENCHMARKS = {
     "gc_scaling": "store",
     "remote_load": "store",
     "remote_get": "store",
+    "many_topics": "store",
     "rebuild_one_of_ten": "building",
     "cold_all_ops": "building",
     "precompiled_header": "building",

@@ -20,6 +20,11 @@ MAX_FILES = 10_000
 MAX_BLOB_BYTES, MAX_UNPACKED_BYTES = 2 << 30, 4 << 30
 
 
+def name_of_blob(sha256: str) -> str:
+    """Returns the name of a blob in a store."""
+    return f"v1/blobs/sha256/{sha256[:2]}/{sha256}"
+
+
 class Blob(NamedTuple):
     """What a statement says of a blob."""
 
@@ -32,7 +37,7 @@ class Blob(NamedTuple):
     @property
     def name(self) -> str:
         """Its name in a store."""
-        return f"v1/blobs/sha256/{self.sha256[:2]}/{self.sha256}"
+        return name_of_blob(self.sha256)
 
 
 class Tree(NamedTuple):

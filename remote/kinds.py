@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 from typing import NamedTuple
 
@@ -44,9 +45,8 @@ class Kind(ABC):
         """Returns a label in the form that is the same for all labels of one thing."""
         return label
 
-    def title(self, statement: Statement) -> str:
-        """Returns what withdrawals call a statement, after its kind. Raises ValueError."""
-        shown = self.shown(statement)
+    def title(self, shown: Shown) -> str:
+        """Returns what withdrawals call a statement, after its kind."""
         return f"{shown.name}@{self.canonical(shown.label)}"
 
     def problem(self, statement: Statement, folders: Mapping[str, str]) -> str:
@@ -59,8 +59,11 @@ class Kind(ABC):
 
 def of(name: str) -> Kind | None:
     """Returns the kind of this name; None if it is unknown here."""
-    if name not in KINDS:
-        return None
-    module, _, attribute = KINDS[name].path.partition(":")
+    return _kind_at(KINDS[name].path) if name in KINDS else None
+
+
+@cache
+def _kind_at(path: str) -> Kind:
+    module, _, attribute = path.partition(":")
     kind: Kind = getattr(import_module(module), attribute)()
     return kind

@@ -14,7 +14,7 @@ from opforge.errors.base import printable
 from . import blobs, kinds, removals, statements, topics, tuf, withdrawals
 from .remotes import Remote
 from .signatures import trust
-from .statements import Signed, Statement, UnreadableStatement
+from .statements import Signed, UnreadableStatement
 from .stores.protocol import Listed, ObjectStore
 from .topics import Listing, Topic
 from .tuf import files as tuf_files
@@ -106,10 +106,9 @@ def _item(topic: Topic, placed: Placed, lists: Unverified) -> Item:
         kind = kinds.of(topic.kind)
         if kind is None:
             return item._replace(problem=f"the kind {topic.kind!r} is unknown to this opforge")
-        stated = statements.parse_as(placed.signed.data, topic.kind, topic.topic)
-        shown = kind.shown(stated)
+        shown = kind.shown(statements.readable(stated, topic.kind, topic.topic))
         item = item._replace(name=shown.name, target=printable(shown.target))
-        said = [(name, lists.of(name).of(f"{topic.kind}:{kind.title(stated)}")) for name in signers]
+        said = [(name, lists.of(name).of(f"{topic.kind}:{kind.title(shown)}")) for name in signers]
         item = item._replace(withdrawn="; ".join(_withdrawn(name, one) for name, one in said if one.stops != NOTHING))
         if placed.label not in ("", shown.label):
             return item._replace(problem=f"its topic names it {placed.label}, and it is {shown.label}")
@@ -171,35 +170,49 @@ class Unused(NamedTuple):
     reason: str
 
 
-def _named(store: ObjectStore, now: float, unused_for: float | None = None) -> set[str]:
-    """Returns the names of the blobs and statements that are needed, but for what old topics hold: see `unused`.
+class _Needs(NamedTuple):
+    """What the topics of a store need, and the topics themselves that are collected."""
+
+    names: set[str]
+    """Of blobs, statements and TUF's metadata."""
+    unused: list[Listed]
+
+
+def _needs(store: ObjectStore, now: float, unused_for: float | None = None) -> _Needs:
+    """Returns what is needed, but for what old topics hold: see `unused`.
 
     Raises StoreError, also for a topic or a statement that cannot be read: it may name any blob.
     """
-    files = list(store.list(statements.FOLDER))  # before the topics: what is published meanwhile is younger
-    named = set[str]()
-    for topic in topics.in_store(store):
-        if topic.problem:
-            raise _stopped(store, topic.file.name, topic.problem, DAMAGED.format(topic.file.name))
-        for item in () if _is_unused(topic, now, unused_for) else topic.items:
-            named |= _blobs(store, topic.file.name, item.data)
-        named |= _listed(topic.listing) if topic.listing else set()
+    own = list(store.list(statements.FOLDER))  # before the topics: what is published meanwhile is younger
+    needs = _Needs(set(), [])
+    # The names of all topics first: one that is replaced while a folder is listed could be missing in the listing.
+    listed = [file for file in store.list(topics.FOLDER) if topics.parse_name(file.name)]
+    for file, data in store.read_each(listed, topics.MAX_LISTING_BYTES):
+        try:
+            names, is_inline = topics.needed_by(data, *(topics.parse_name(file.name) or ("", "")))
+        except UnreadableStatement as error:
+            raise _stopped(store, file.name, str(error), NEWER) from error
+        except ValueError as error:
+            raise _stopped(store, file.name, str(error), DAMAGED.format(file.name)) from error
+        if is_inline and unused_for is not None and now - file.modified > unused_for and names:
+            needs.unused.append(file)
+        else:
+            needs.names.update(names)
     signed = tuf_files.needed(store, now - UNUSED_SECONDS)
+    needs.names.update(signed)
     for name in filter(tuf_files.is_topic, signed):  # what was signed may name what the topic beside it names no more
         stored = store.get(name, topics.MAX_LISTING_BYTES)
         try:
-            named |= _listed(topics.any_listing(stored.data)) if stored else set()
+            needs.names.update(_listed(topics.any_listing(stored.data)) if stored else ())
         except ValueError as error:
             raise _stopped(store, name, str(error), DAMAGED.format(name)) from error
-    for file in files:
-        stored = store.get(file.name, MAX_STATEMENT_BYTES) if file.name in named or not _is_old(file, now) else None
-        if stored is not None:
-            try:
-                data = statements.read_file(stored.data, file.name.rpartition("/")[2]).data
-            except UnreadableStatement as error:
-                raise _stopped(store, file.name, str(error), DAMAGED.format(file.name)) from error
-            named |= _blobs(store, file.name, data)
-    return named | signed
+    own = [file for file in own if file.name in needs.names or not _is_old(file, now)]
+    for file, data in store.read_each(own, MAX_STATEMENT_BYTES):
+        try:
+            needs.names.update(statements.blobs_in_file(data, file.name.rpartition("/")[2]))
+        except UnreadableStatement as error:
+            raise _stopped(store, file.name, str(error), f"{DAMAGED.format(file.name)}; {NEWER}") from error
+    return needs
 
 
 def _listed(listing: Listing) -> set[str]:
@@ -215,19 +228,17 @@ def unused(store: ObjectStore, now: float, unused_for: float | None = None) -> I
     their trees. Raises StoreError, and stops at a topic or a statement that cannot be read: it may name any blob.
     """
     # First: what is published meanwhile names older ones.
-    files = [*store.list(BLOBS), *store.list(statements.FOLDER)]
     superseded = [file for file in store.list(f"{tuf.FOLDER}/") if not tuf_files.is_root(file.name)]
-    named = _named(store, now, unused_for)
-    for topic in topics.in_store(store) if unused_for is not None else ():
-        if _is_unused(topic, now, unused_for):
-            days = (now - topic.file.modified) / 86400
-            yield Unused(topic.file.name, topic.file.size, f"nothing was published for it for {days:.0f} d")
-    for file in files:
-        if file.name not in named and _is_old(file, now):
-            by = "statement" if file.name.startswith(BLOBS) else "topic"
-            yield Unused(file.name, file.size, f"no {by} names it")
+    needs = _needs(store, now, unused_for)
+    for file in needs.unused:
+        yield Unused(file.name, file.size, f"nothing was published for it for {(now - file.modified) / 86400:.0f} d")
+    # A publisher may have begun to need one of these meanwhile: `collect` announces each, and reads the topics again.
+    for folder, by in ((BLOBS, "statement"), (statements.FOLDER, "topic")):
+        for file in store.list(folder, needs.names):
+            if _is_old(file, now):
+                yield Unused(file.name, file.size, f"no {by} names it")
     for file in superseded:
-        if file.name not in named and _is_old(file, now):
+        if file.name not in needs.names and _is_old(file, now):
             yield Unused(file.name, file.size, "newer TUF metadata has replaced it")
     for claim in store.list(CLAIMS):
         if _is_old(claim, now):
@@ -248,25 +259,12 @@ def collect(store: ObjectStore, now: float, unused_for: float | None = None) -> 
         if item.name not in files and item.name not in new:
             store.delete(item.name)
             yield item
-    for name in removals.remove(store, files, lambda: _named(store, now), now):
+    for name in removals.remove(store, files, lambda: _needs(store, now).names, now):
         yield files[name]
-
-
-def _is_unused(topic: Topic, now: float, unused_for: float | None) -> bool:
-    return unused_for is not None and bool(topic.items) and now - topic.file.modified > unused_for
 
 
 def _is_old(file: Listed, now: float) -> bool:
     return now - file.modified > UNUSED_SECONDS
-
-
-def _blobs(store: ObjectStore, where: str, data: bytes) -> set[str]:
-    """Returns the names of the blobs of a statement. Raises StoreError if it cannot be read."""
-    try:
-        stated: Statement = statements.parse(data)
-    except UnreadableStatement as error:
-        raise _stopped(store, where, str(error), NEWER) from error
-    return {tree.blob.name for tree in stated.trees}
 
 
 def _stopped(store: ObjectStore, where: str, problem: str, hint: str) -> StoreError:

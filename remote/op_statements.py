@@ -89,6 +89,6 @@ class OpKind(Kind):
         offer = offer_of(statement)
         return Shown(offer.record["op"], offer.entry, offer.record["target"])
 
-    def title(self, statement: Statement) -> str:
+    def title(self, shown: Shown) -> str:
         """Returns the entry: its name holds the digest of its library."""
-        return offer_of(statement).entry
+        return shown.label

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from opforge.cache.keys import canonical
 from opforge.cache.schema import SHA256, TEXT, FormatError, items, record, text, whole
 from opforge.versions import version_of
 
-from .blobs import MAX_BLOB_BYTES, MAX_UNPACKED_BYTES, Blob, Tree
+from .blobs import MAX_BLOB_BYTES, MAX_UNPACKED_BYTES, Blob, Tree, name_of_blob
 from .signatures import signing
 
 OLDEST_OPFORGE = "0.1.0"
@@ -84,6 +85,12 @@ class Statement(NamedTuple):
         return data
 
 
+_BEGIN, _LAST_FIELDS = b'{"facts":{', b',"statement":%d,"topic":"' % formats.STATEMENT
+_TREE = rb'\{"blob":\{"sha256":"[0-9a-f]{64}","size":[0-9]+,"unpacked":[0-9]+\},"digest":"[0-9a-f]{64}"\}'
+_END = re.compile(_LAST_FIELDS + rb'(?:[^"\\]|\\.)*","trees":\[((?:' + _TREE + rb"(?:," + _TREE + rb")*)?)\]\}")
+_SHA256 = re.compile(rb'"sha256":"([0-9a-f]{64})"')
+
+
 class UnreadableStatement(FormatError):
     """A statement cannot be used; the text says why."""
 
@@ -103,12 +110,28 @@ def parse(data: bytes) -> Statement:
     return Statement(value["kind"], value["topic"], trees, value["facts"], value["opforge"])
 
 
+def blobs_in(data: bytes) -> list[str]:
+    """Returns the names of the blobs that a statement of any kind needs. Raises UnreadableStatement.
+
+    The list of trees ends a statement in its canonical form, so that the facts need not be parsed. The end is what a
+    reader would find if the fields before the list stand in the bytes once: they are not those of another statement.
+    """
+    end = _END.fullmatch(data, max(0, data.rfind(_LAST_FIELDS)))
+    if end is None or not data.startswith(_BEGIN) or data.count(_LAST_FIELDS) > 1:
+        return [tree.blob.name for tree in parse(data).trees]
+    return [name_of_blob(digest.decode()) for digest in _SHA256.findall(end[1])]
+
+
 def parse_as(data: bytes, kind: str, topic: str = "") -> Statement:
     """Returns the statement in some bytes, whose signature was verified before, if its facts are read here.
 
     Raises UnreadableStatement, also for another kind, or another topic than `topic`, unless that is empty.
     """
-    statement = parse(data)
+    return readable(parse(data), kind, topic)
+
+
+def readable(statement: Statement, kind: str, topic: str = "") -> Statement:
+    """Returns a statement whose facts are read here. Raises UnreadableStatement, as `parse_as` does."""
     if statement.kind != kind:
         raise UnreadableStatement(f"it is a statement of the kind {statement.kind!r}, and not {kind!r}")
     if version_of(opforge.__version__) < version_of(statement.opforge):
@@ -126,13 +149,23 @@ def name_of(digest: str) -> str:
 
 def read_file(content: bytes, digest: str) -> Signed:
     """Returns the signed bytes in a statement's own file. Nothing of them is parsed. Raises UnreadableStatement."""
-    data, newline, rest = content.partition(b"\n")
-    if not newline or hashlib.sha256(data).hexdigest() != digest:
-        raise UnreadableStatement("its bytes are not those that its topic names")
+    data, rest = _split(content, digest)
     try:
         return Signed(data, read_signatures(schema.parse(rest, SIGNATURES)))
     except ValueError as error:
         raise UnreadableStatement(f"its signatures cannot be read ({error})") from error
+
+
+def blobs_in_file(content: bytes, digest: str) -> list[str]:
+    """Returns the names of the blobs that a statement's own file needs. Raises UnreadableStatement."""
+    return blobs_in(_split(content, digest)[0])
+
+
+def _split(content: bytes, digest: str) -> tuple[bytes, bytes]:
+    data, newline, rest = content.partition(b"\n")
+    if not newline or hashlib.sha256(data).hexdigest() != digest:
+        raise UnreadableStatement("its bytes are not those that its topic names")
+    return data, rest
 
 
 def read_signatures(texts: Sequence[str]) -> tuple[signing.Named, ...]:

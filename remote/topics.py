@@ -31,7 +31,7 @@ from opforge.cache.keys import canonical
 from opforge.cache.schema import SHA256, TEXT, record, table, text, whole
 from opforge.errors import PublishError, StoreError
 
-from .signatures import signing
+from . import statements
 from .statements import KIND, MAX_SIGNATURES, Signed
 from .stores.protocol import Listed as StoredFile
 from .stores.protocol import ObjectStore, is_name
@@ -142,6 +142,16 @@ def read_frame(data: bytes) -> list[Signed]:
 
     Raises ValueError for what `frame` would not write.
     """
+    return [_signed(*parts) for parts in _lines(data)]
+
+
+def signed_bytes(data: bytes) -> list[bytes]:
+    """Returns the signed bytes in a file that holds items, as `read_frame` does, without their signatures."""
+    return [item for item, _signatures in _lines(data)]
+
+
+def _lines(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yields the signed bytes of each item, and the text of its signatures."""
     if len(data) > MAX_FRAME_BYTES:
         raise ValueError(f"it has {len(data)} bytes, and at most {MAX_FRAME_BYTES} are read")
     head, *lines = data.removesuffix(b"\n").split(b"\n", MAX_ITEMS + 3)
@@ -155,22 +165,23 @@ def read_frame(data: bytes) -> list[Signed]:
         raise ValueError(f"it is cut short, or holds more than {MAX_ITEMS} statements")
     if len(lines) - 1 > MAX_ITEMS:
         raise ValueError(f"it holds more than {MAX_ITEMS} statements")
-    return [_signed(line, is_last=at == len(lines) - 2) for at, line in enumerate(lines[:-1])]
+    for at, line in enumerate(lines[:-1]):
+        line = line if at == len(lines) - 2 else line.removesuffix(b",")
+        item, middle, rest = line.removesuffix(b"]}").rpartition(_MIDDLE)
+        if not line.startswith(_BEGIN) or not line.endswith(b"]}") or not middle or not _SIGNATURES.fullmatch(rest):
+            shown = ascii(line.decode("utf-8", "replace"))[:100]
+            raise ValueError(f"a line in it is not a statement with signatures: {shown}")
+        item = item[len(_BEGIN) :]
+        if len(item) > MAX_ITEM_BYTES:
+            raise ValueError(f"a statement in it has more than {MAX_ITEM_BYTES} bytes")
+        yield item, rest
 
 
-def _signed(line: bytes, is_last: bool) -> Signed:
-    line = line if is_last else line.removesuffix(b",")
-    data, middle, rest = line.removesuffix(b"]}").rpartition(_MIDDLE)
-    if not line.startswith(_BEGIN) or not line.endswith(b"]}") or not middle or not _SIGNATURES.fullmatch(rest):
-        shown = ascii(line.decode("utf-8", "replace"))[:100]
-        raise ValueError(f"a line in it is not a statement with signatures: {shown}")
-    data = data[len(_BEGIN) :]
-    if len(data) > MAX_ITEM_BYTES:
-        raise ValueError(f"a statement in it has more than {MAX_ITEM_BYTES} bytes")
+def _signed(data: bytes, rest: bytes) -> Signed:
     texts = [text.strip('"') for text in rest.decode("ascii").split(",") if text]
     if len(texts) > MAX_SIGNATURES:
         raise ValueError(f"a statement in it has more than {MAX_SIGNATURES} signatures")
-    return Signed(data, tuple(signing.parse(text, signing.SIGNATURE_BYTES) for text in texts))
+    return Signed(data, statements.read_signatures(texts))
 
 
 def frame(items: Sequence[Signed]) -> bytes:
@@ -237,6 +248,19 @@ def edit_listing(store: ObjectStore, kind: str, topic: str, change: ListingEdit)
     return written[0] if is_changed else None
 
 
+def needed_by(data: bytes, kind: str, topic: str) -> tuple[list[str], bool]:
+    """Returns the names of the files that a topic in some bytes needs, and whether it holds its statements.
+
+    These files are blobs, or the statements that it names. Signatures are not read. Raises ValueError, and
+    UnreadableStatement for a statement in it.
+    """
+    if not is_frame(data):
+        return [
+            statements.name_of(entry.digest) for entry in read_listing(data, kind, topic).statements.values()
+        ], False
+    return [name for item in signed_bytes(data) for name in statements.blobs_in(item)], True
+
+
 class Topic(NamedTuple):
     """A topic as a store holds it: its statements, or what names them."""
 
@@ -260,10 +284,10 @@ def read(data: bytes, kind: str, topic: str, file: StoredFile) -> Topic:
 
 
 def in_store(store: ObjectStore, kind: str = "") -> Iterator[Topic]:
-    """Yields the topics of a store, or those of a kind, in the order of their names. Raises StoreError."""
-    prefix = f"{FOLDER}{kind}/" if kind else FOLDER
-    for file in sorted(store.list(prefix), key=lambda file: file.name):
-        parts = parse_name(file.name)
-        stored = store.get(file.name, MAX_LISTING_BYTES) if parts else None
-        if parts and stored is not None:
-            yield read(stored.data, *parts, file)
+    """Yields the topics of a store, or those of a kind, as they are found. Raises StoreError.
+
+    In a folder they are in the order of their names, for up to 1000 of them at a time.
+    """
+    files = (file for file in store.list(f"{FOLDER}{kind}/" if kind else FOLDER) if parse_name(file.name))
+    for file, data in store.read_each(files, MAX_LISTING_BYTES):
+        yield read(data, *(parse_name(file.name) or ("", "")), file)

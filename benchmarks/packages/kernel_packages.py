@@ -42,7 +42,8 @@ def run(scratch: Scratch) -> Report:
         " it from a server on this machine, to the first call",
         "import: Python's import of the same files, which opens the library and checks nothing",
     )
-    project = _project(scratch)
+    project = scratch.new_folder("project")
+    write_project(project)
     registry, installed = scratch.new_folder("registry"), scratch.new_folder("installed")
     _command(scratch, "pack", project, "--no-try")
     _command(scratch, "publish", f"file://{registry}?unsigned=1", project)
@@ -72,12 +73,12 @@ def run(scratch: Scratch) -> Report:
     return report
 
 
-def _project(scratch: Scratch) -> str:
-    folder = scratch.new_folder("project")
+def write_project(folder: str, size: int = FILLER_BYTES) -> None:
+    """Writes the project of a package with an op, and a table of so many bytes."""
     os.mkdir(os.path.join(folder, "python"))
     # Random bytes do not compress: the blob has about this size.
     with open(os.path.join(folder, "python", "table.bin"), "wb") as table:
-        table.write(os.urandom(FILLER_BYTES))
+        table.write(os.urandom(size))
     files = {
         "kernel.toml": PROJECT,
         "scale.cpp": SOURCE,
@@ -86,7 +87,6 @@ def _project(scratch: Scratch) -> str:
     for name, text in files.items():
         with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
             file.write(text)
-    return folder
 
 
 def _command(scratch: Scratch, *words: str) -> None:

@@ -1,1 +1,1 @@
-"""What a large store costs: hits and garbage collection."""
+"""What a large store costs: hits, finding, listing, and garbage collection."""

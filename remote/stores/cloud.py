@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, BinaryIO
@@ -125,7 +125,7 @@ class CloudStore(ObjectStore):
         self._prove()
         return self._replace(name, data, version)
 
-    def list(self, prefix: str) -> Iterator[Listed]:
+    def list(self, prefix: str, but: Container[str] = ()) -> Iterator[Listed]:
         import obstore
 
         # A prefix of obstore is a path of whole parts.
@@ -134,7 +134,7 @@ class CloudStore(ObjectStore):
             for batch in obstore.list(self._store, prefix=folder or None, chunk_size=1000):
                 for meta in batch:
                     name = meta["path"]
-                    if name.startswith(prefix) and is_name(name):
+                    if name.startswith(prefix) and name not in but and is_name(name):
                         yield Listed(name, meta["size"], meta["last_modified"].timestamp())
 
     def delete(self, name: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import BinaryIO, NamedTuple, Protocol
 
 from opforge.errors import StoreError
@@ -12,7 +12,8 @@ MAX_NAME_CHARACTERS = 240
 """S3 allows 1024 for bucket prefix and name, and a path of a folder about 4000."""
 LOCK_SUFFIX = ".lock"
 """The lock of an object has its name and this suffix, so no object may end with it."""
-_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
+_PART = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
+_NAME = re.compile(rf"{_PART.pattern}(/{_PART.pattern})*")
 _PREFIX = re.compile(rf"({_NAME.pattern}/?)?")
 
 
@@ -59,9 +60,22 @@ class ObjectStore(Protocol):
         """Replaces an object. Returns False, and changes nothing, if its version is no longer `version`."""
         ...
 
-    def list(self, prefix: str) -> Iterator[Listed]:
-        """Yields the objects whose names begin with `prefix`, in any order."""
+    def list(self, prefix: str, but: Container[str] = ()) -> Iterator[Listed]:
+        """Yields the objects whose names begin with `prefix`, in any order, as they are found; none of those in `but`.
+
+        A folder does not look at what is in `but`.
+        """
         ...
+
+    def read_each(self, files: Iterable[Listed], limit: int) -> Iterator[tuple[Listed, bytes]]:
+        """Yields objects of a listing, each with its bytes, without those that are gone meanwhile.
+
+        StoreError if one has more than `limit` bytes.
+        """
+        for file in files:
+            stored = self.get(file.name, limit)
+            if stored is not None:
+                yield file, stored.data
 
     def delete(self, name: str) -> None:
         """Removes an object. Nothing happens if there is none."""
@@ -92,6 +106,11 @@ def check_prefix(url: str, prefix: str) -> str:
 def is_name(name: str) -> bool:
     """Returns whether an object can have this name: stores leave out of listings what others have put there."""
     return len(name) <= MAX_NAME_CHARACTERS and bool(_NAME.fullmatch(name)) and f"{LOCK_SUFFIX}/" not in f"{name}/"
+
+
+def is_part(part: str) -> bool:
+    """Returns whether a part of an object's name, between two "/", can be this."""
+    return bool(_PART.fullmatch(part)) and not part.endswith(LOCK_SUFFIX)
 
 
 _RULE = (

@@ -6,19 +6,31 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Container, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import islice
+from operator import attrgetter
 from typing import BinaryIO
 
 from opforge.cache.filesystem.files import fsync
 from opforge.errors import StoreError
-from opforge.remote.stores.protocol import Listed, ObjectStore, Stored, check_name, check_prefix, is_name
+from opforge.remote.stores.protocol import (
+    MAX_NAME_CHARACTERS,
+    Listed,
+    ObjectStore,
+    Stored,
+    check_name,
+    check_prefix,
+    is_part,
+)
 from opforge.remote.stores.urls import OPENING, split
 
 from . import lock, tree
 
 MAX_LISTED = 5_000_000
 MAX_DEPTH = 16
+PORTION = 1000
+"""So many names of a folder are sorted at a time: a listing of any length begins at once."""
 _REASONS = {
     errno.ENOSPC: ("the disk is full", "Free some space"),
     errno.EDQUOT: ("the quota is used up", "Free some space"),
@@ -67,12 +79,24 @@ class FolderStore(ObjectStore):
                     handle, status = tree.open_file(parent, leaf)
             except FileNotFoundError:
                 return None
-            with os.fdopen(handle, "rb") as file:
-                data = file.read(limit + 1) if status.st_size <= limit else b""
+            data = self._read(handle, status, name, limit)
+        return Stored(data, _version(data))
+
+    def _read(self, handle: int, status: os.stat_result, name: str, limit: int) -> bytes:
+        """Returns what a file holds, and closes it. Raises StoreError if that is too much, OSError."""
+        try:
+            data = os.read(handle, status.st_size + 1) if status.st_size <= limit else b""
+            while status.st_size < len(data) <= limit or 0 < len(data) < status.st_size:
+                chunk = os.read(handle, tree.CHUNK)  # it grew meanwhile, or it has more than one call returns
+                data += chunk
+                if not chunk:
+                    break
+        finally:
+            os.close(handle)
         if status.st_size > limit or len(data) > limit:
             reason = f"it has {status.st_size} bytes, more than the {limit} that are allowed"
             raise StoreError(self.url, f"get {name}", reason, "Remove it: opforge has not written it")
-        return Stored(data, _version(data))
+        return data
 
     def exists(self, name: str) -> bool:
         folders, leaf = _split(check_name(self.url, name))
@@ -133,19 +157,37 @@ class FolderStore(ObjectStore):
         fsync(held.parent)
         return _version_of(held.parent, leaf) == _version(data)
 
-    def list(self, prefix: str) -> Iterator[Listed]:
+    def list(self, prefix: str, but: Container[str] = ()) -> Iterator[Listed]:
         folders, start = _split(check_prefix(self.url, prefix))
         with self._errors(f"list {prefix}"):
             count = 0
             try:
                 with tree.folder(self.path, folders) as parent:
-                    for listed in _walk(parent, "".join(f"{part}/" for part in folders), start, MAX_DEPTH):
+                    for listed in _walk(parent, "".join(f"{part}/" for part in folders), start, but):
                         count += 1
                         if count > MAX_LISTED:
                             raise OSError(errno.EOVERFLOW, f"there are more than {MAX_LISTED} objects")
                         yield listed
             except FileNotFoundError:
                 return
+
+    def read_each(self, files: Iterable[Listed], limit: int) -> Iterator[tuple[Listed, bytes]]:
+        with ExitStack() as stack:
+            parents = dict[str, int]()  # that of the last file: a path is not resolved for each file of a folder
+            for file in files:
+                path, _slash, leaf = check_name(self.url, file.name).rpartition("/")
+                try:
+                    if path not in parents:
+                        parents.clear()
+                        stack.close()
+                        parents[path] = stack.enter_context(tree.folder(self.path, path.split("/") if path else ()))
+                    data = self._read(*tree.open_file(parents[path], leaf), file.name, limit)
+                except FileNotFoundError:
+                    continue
+                except (OSError, tree.NoRootError):
+                    with self._errors(f"get {file.name}"):
+                        raise
+                yield file, data
 
     def delete(self, name: str) -> None:
         folders, leaf = _split(check_name(self.url, name))
@@ -210,22 +252,26 @@ def _exists(parent: int, leaf: str) -> bool:
     return True
 
 
-def _walk(parent: int, path: str, start: str, depth: int) -> Iterator[Listed]:
+def _walk(parent: int, path: str, start: str, but: Container[str], depth: int = MAX_DEPTH) -> Iterator[Listed]:
     """Yields the files below a folder whose first part begins with `start`. Links are left out."""
     with os.scandir(parent) as entries:
-        for entry in entries:
-            name = path + entry.name
-            if not entry.name.startswith(start) or not is_name(name):
-                continue
-            try:
-                status = entry.stat(follow_symlinks=False)
-                if stat.S_ISREG(status.st_mode):
-                    yield Listed(name, status.st_size, status.st_mtime)
-                elif stat.S_ISDIR(status.st_mode) and depth:
-                    child = os.open(entry.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
-                    try:
-                        yield from _walk(child, name + "/", "", depth - 1)
-                    finally:
-                        os.close(child)
-            except FileNotFoundError:
-                continue  # it was deleted meanwhile
+        while portion := sorted(islice(entries, PORTION), key=_name_of):
+            for entry in portion:
+                name = path + entry.name
+                if name in but or not entry.name.startswith(start) or not is_part(entry.name):
+                    continue
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                    if stat.S_ISREG(status.st_mode) and len(name) <= MAX_NAME_CHARACTERS:
+                        yield Listed(name, status.st_size, status.st_mtime)
+                    elif stat.S_ISDIR(status.st_mode) and depth:
+                        child = os.open(entry.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+                        try:
+                            yield from _walk(child, name + "/", "", but, depth - 1)
+                        finally:
+                            os.close(child)
+                except FileNotFoundError:
+                    continue  # it was deleted meanwhile
+
+
+_name_of = attrgetter("name")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import BinaryIO
 
 from opforge.errors import StoreError
@@ -153,7 +153,7 @@ class WebStore(ObjectStore):
                     # A weak ETag never matches: under the lock it need not.
                     return self._replace(name, data, "" if etag.startswith("W/") else etag)
 
-    def list(self, prefix: str) -> Iterator[Listed]:
+    def list(self, prefix: str, but: Container[str] = ()) -> Iterator[Listed]:
         check_prefix(self.url, prefix)
         hint = "Use the server's folder (file://) or an S3 store for what needs a listing"
         raise self._error(f"list {prefix}", "an HTTP server cannot list its objects", hint)

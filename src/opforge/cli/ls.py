@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import click
 
 from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import Guarded, json_option
-from opforge.cli.output import age_text, emit_json, is_terminal, show_table, size_text
+from opforge.cli.output import age_text, emit_json, emit_json_list, is_terminal, show_table, size_text
 
 from .remote.stores import opened, split
 
@@ -39,7 +40,9 @@ def command(words: tuple[str, ...], kind: str | None, as_json: bool) -> None:
     """
     url, names = split(words)
     if url:
-        return _print_store(_in_store(url, names, kind), as_json)
+        found = _in_store(url, names, kind)
+        # A name that the store lacks is an error, without a line: so these are looked for first.
+        return _print_store(iter(list(found)) if names else found, as_json)
     wants_ops = kind != "package" and (not names or any("/" not in name for name in names))
     wants_packages = kind != "op" and (not names or any("/" in name for name in names))
     entries = _entries([name for name in names if "/" not in name]) if wants_ops else []
@@ -109,8 +112,8 @@ def _print_releases(releases: Sequence[Installed]) -> None:
     show_table(columns, rows, numbers=("SIZE",), optional="FROM")
 
 
-def _in_store(url: str, names: Sequence[str], kind: str | None) -> list[Item]:
-    """Returns what a store holds, or what it has of these names. Raises StoreError, click.UsageError."""
+def _in_store(url: str, names: Sequence[str], kind: str | None) -> Iterator[Item]:
+    """Yields what a store holds, or what it has of these names. Raises StoreError; click.UsageError at the end."""
     from opforge.packages.form.names import check
     from opforge.remote import maintenance
 
@@ -119,22 +122,29 @@ def _in_store(url: str, names: Sequence[str], kind: str | None) -> list[Item]:
     remote, store = opened(url)
     packages = [check(name, "NAME") for name in names if "/" in name]
     ops = {normalized(name): name for name in names if "/" not in name}
-    listed = [item for name in packages for item in maintenance.of_name(store, "package", name)]
-    absent = {*packages} - {item.topic for item in listed}
-    if ops or not names:
-        kinds = kind or ("op" if ops else "")
-        held = list(maintenance.items(store, kinds))
-        listed += [item for item in held if not ops or normalized(item.name) in ops]
-        absent |= {name for form, name in ops.items() if not any(normalized(item.name) == form for item in held)}
+    if not names:
+        yield from maintenance.items(store, kind or "")
+        return
+    absent = {*packages, *ops.values()}
+    for name in packages:
+        for item in maintenance.of_name(store, "package", name):
+            absent.discard(item.topic)
+            yield item
+    for item in maintenance.items(store, kind or "op") if ops else ():
+        if (form := normalized(item.name)) in ops:
+            absent.discard(ops[form])
+            yield item
     if absent:
         raise click.UsageError(f"{remote} has no {', '.join(sorted(absent))}: check the names, or name another store.")
-    return listed
 
 
-def _print_store(listed: Sequence[Item], as_json: bool) -> None:
+def _print_store(listed: Iterator[Item], as_json: bool) -> None:
+    """Prints the statements of a store, each as soon as it is read: there may be any number of them."""
+    first = list(islice(listed, 1))  # a store that cannot be read is an error, without a line
+    listed = chain(first, listed)
     if as_json:
-        return emit_json([item.to_json() for item in listed])
-    rows = [
+        return emit_json_list(item.to_json() for item in listed)
+    rows = (
         (
             item.kind,
             item.name or f"({item.problem})",
@@ -144,6 +154,6 @@ def _print_store(listed: Sequence[Item], as_json: bool) -> None:
             f"{item.label} ({item.withdrawn})" if item.withdrawn else item.label,
         )
         for item in listed
-    ]
+    )
     columns = ("KIND", "NAME", "TARGET", "SIZE", "SIGNED BY", "ENTRY OR VERSION")
     return show_table(columns, rows, numbers=("SIZE",), optional="ENTRY OR VERSION")

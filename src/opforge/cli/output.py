@@ -6,7 +6,9 @@ import json
 import math
 import os
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
@@ -14,6 +16,7 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
+ROWS_OF_A_TABLE = 500
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 STATES = {
     "green": ("built", "cached", "chosen", "fits", "in use", "prebuilt", "ready", "trusted", "yes"),
@@ -45,6 +48,15 @@ def emit_json(value: object) -> None:
     click.echo(json.dumps(value, indent=2))
 
 
+def emit_json_list(values: Iterable[object]) -> None:
+    """Prints a JSON document that is a list, each value as soon as it is known."""
+    before = "["
+    for value in values:
+        click.echo(f"{before}\n{textwrap.indent(json.dumps(value, indent=2), '  ')}", nl=False)
+        before = ","
+    click.echo("\n]" if before == "," else "[]")
+
+
 def is_terminal(stream: TextIO | None = None) -> bool:
     """Returns whether a stream is a terminal; by default standard output."""
     stream = stream or sys.stdout
@@ -56,6 +68,8 @@ def show_table(
 ) -> None:
     """Prints rows below their column names: as a table on a terminal, else as tab-separated lines.
 
+    Each line is printed as soon as its row is known; on a terminal, so is a table of every ROWS_OF_A_TABLE rows.
+
     Args:
         columns: The column names.
         rows: One cell a column.
@@ -63,16 +77,26 @@ def show_table(
         optional: The last column, if it may be left out on a terminal that is too narrow for it.
     """
     if not is_terminal():
-        for row in (columns, *rows):
+        for row in chain((columns,), rows):
             click.echo("\t".join(" ".join(str(cell).split()) for cell in row))
         return
+    left = iter(rows)
+    some = list(islice(left, ROWS_OF_A_TABLE))
+    _show_on_terminal(columns, some, numbers, optional)
+    while some := list(islice(left, ROWS_OF_A_TABLE)):
+        _show_on_terminal(columns, some, numbers, optional)
+
+
+def _show_on_terminal(
+    columns: Sequence[str], cells: Sequence[Sequence[object]], numbers: Sequence[str], optional: str
+) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
     from . import messages
 
-    cells, console = list(rows), console_of(sys.stdout)
+    console = console_of(sys.stdout)
 
     def table(names: Sequence[str]) -> Table:
         grid = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from opforge.remote.stores.protocol import ObjectStore
+
 METHODS = ("get", "exists", "download", "put_if_absent", "put_if_unchanged", "list", "delete")
 
 
@@ -16,6 +18,10 @@ class Turns:
     def __init__(self, store: Any) -> None:
         self._store, self.url = store, store.url
         self.arrived, self.gate = threading.Semaphore(0), threading.Semaphore(0)
+
+    def read_each(self, files: Any, limit: int) -> Any:
+        """Reads each file in a turn of its own."""
+        return ObjectStore.read_each(self, files, limit)  # type: ignore[arg-type]
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._store, name)

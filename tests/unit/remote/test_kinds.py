@@ -48,11 +48,11 @@ def test_a_note_is_listed_and_withdrawn(store):
 def test_a_note_is_verified(store, nodes):
     remote = remotes.parse(nodes.url)
     assert not [item.problem for item in maintenance.verify(store, remote) if item.problem]
+    good = [blob.name for blob in store.list("v1/blobs/")]
     note_kind.publish(store, "greetings", 3, b"\xff", keys.signer("ci"))
     (bad,) = [item for item in maintenance.verify(store, remote) if item.problem]
     assert (bad.label, bad.problem) == ("3", "it is not ASCII")
-    for blob in [*store.list("v1/blobs/")][:1]:
-        store.delete(blob.name)
+    store.delete(good[0])
     assert len([item for item in maintenance.verify(store, remote) if item.problem]) == 2
 
 
@@ -125,3 +125,18 @@ class TestAnUnknownKind:
         store.put_if_absent(name, b"garbage\n[]\n")
         with pytest.raises(StoreError, match=f"{name}: its bytes are not those"):
             list(maintenance.unused(store, time.time() + LATER))
+
+
+def test_a_listing_begins_before_the_store_is_read_to_its_end(store, monkeypatch):
+    """A store may hold any number of topics."""
+    listed, real = [], type(store).list
+
+    def counted(self, *arguments):
+        for file in real(self, *arguments):
+            listed.append(file.name)
+            yield file
+
+    monkeypatch.setattr(type(store), "list", counted)
+    assert next(topics.in_store(store)).topic == "greetings" and len(listed) == 1
+    note_kind.publish(store, "other", 1, b"more", keys.signer("ci"))
+    assert [topic.topic for topic in topics.in_store(store)] == ["greetings", "other"]

@@ -238,3 +238,23 @@ def test_statements_that_older_opforges_have_published_are_read():
 
 def test_the_oldest_opforge_that_reads_a_statement_is_not_newer_than_this_one():
     assert version_of(statements.OLDEST_OPFORGE) <= version_of(opforge.__version__)
+
+
+def test_the_blobs_of_a_statement_are_those_of_its_list_of_trees():
+    data = STATEMENT.data()
+    expected = [tree.blob.name for tree in STATEMENT.trees]
+    assert expected and statements.blobs_in(data) == expected
+    assert statements.blobs_in(STATEMENT._replace(trees=()).data()) == []
+    nested = STATEMENT._replace(facts={"x": {"statement": 1, "topic": "t", "trees": []}})
+    assert statements.blobs_in(nested.data()) == expected
+
+
+def test_the_blobs_of_two_statements_that_a_flipped_byte_has_joined_are_not_those_of_the_last():
+    with pytest.raises(UnreadableStatement, match="it is no JSON"):
+        statements.blobs_in(STATEMENT.data() + b"," + STATEMENT.data())
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: data.replace(b'"trees":', b'"treez":')])
+def test_the_blobs_of_a_statement_that_cannot_be_read_are_not_none(damage):
+    with pytest.raises(UnreadableStatement):
+        statements.blobs_in(damage(STATEMENT.data()))
