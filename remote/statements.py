@@ -14,6 +14,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import opforge
@@ -87,8 +88,7 @@ class Statement(NamedTuple):
 
 _BEGIN, _LAST_FIELDS = b'{"facts":{', b',"statement":%d,"topic":"' % formats.STATEMENT
 _TREE = rb'\{"blob":\{"sha256":"[0-9a-f]{64}","size":[0-9]+,"unpacked":[0-9]+\},"digest":"[0-9a-f]{64}"\}'
-_END = re.compile(_LAST_FIELDS + rb'(?:[^"\\]|\\.)*","trees":\[((?:' + _TREE + rb"(?:," + _TREE + rb")*)?)\]\}")
-_SHA256 = re.compile(rb'"sha256":"([0-9a-f]{64})"')
+_SHA256 = rb'"sha256":"([0-9a-f]{64})"'
 
 
 class UnreadableStatement(FormatError):
@@ -110,16 +110,22 @@ def parse(data: bytes) -> Statement:
     return Statement(value["kind"], value["topic"], trees, value["facts"], value["opforge"])
 
 
+@cache
+def _end() -> re.Pattern[bytes]:
+    # Not compiled by a fetch, which parses what it uses.
+    return re.compile(_LAST_FIELDS + rb'(?:[^"\\]|\\.)*","trees":\[((?:' + _TREE + rb"(?:," + _TREE + rb")*)?)\]\}")
+
+
 def blobs_in(data: bytes) -> list[str]:
     """Returns the names of the blobs that a statement of any kind needs. Raises UnreadableStatement.
 
     The list of trees ends a statement in its canonical form, so that the facts need not be parsed. The end is what a
     reader would find if the fields before the list stand in the bytes once: they are not those of another statement.
     """
-    end = _END.fullmatch(data, max(0, data.rfind(_LAST_FIELDS)))
+    end = _end().fullmatch(data, max(0, data.rfind(_LAST_FIELDS)))
     if end is None or not data.startswith(_BEGIN) or data.count(_LAST_FIELDS) > 1:
         return [tree.blob.name for tree in parse(data).trees]
-    return [name_of_blob(digest.decode()) for digest in _SHA256.findall(end[1])]
+    return [name_of_blob(digest.decode()) for digest in re.findall(_SHA256, end[1])]
 
 
 def parse_as(data: bytes, kind: str, topic: str = "") -> Statement:
