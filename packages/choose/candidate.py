@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge.cache import schema
@@ -78,6 +78,14 @@ class VariantCandidate(NamedTuple):
             "own": self.own,
             "problem": self.problem,
         }
+
+
+def asked_for(candidates: Iterable[VariantCandidate]) -> set[str]:
+    """Returns what `environment.here` is asked for to judge these: their backends, and tvm-ffi if one needs it."""
+    kinds = [candidate.properties for candidate in candidates]
+    return {kind.backend for kind in kinds} | (
+        {form.TVM} if any(kind.framework == form.TVM for kind in kinds) else set()
+    )
 
 
 def parse(value: Mapping[str, Any]) -> VariantCandidate:

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Sequence
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from opforge import settings
 from opforge.packages.form import names, version
@@ -18,6 +19,9 @@ from . import callers_lock, memory, variants
 from .callers_lock import Locked
 from .tree import root_problem
 from .variants import Attempt, Loadable
+
+if TYPE_CHECKING:
+    from opforge.packages.form.metadata import Dependency
 
 CHECKOUT = "checkout"
 
@@ -58,7 +62,8 @@ def load(
     attempt: Attempt,
 ) -> ModuleType:
     """Returns the module of the package, as `get_kernel` does; `attempt` gets what was learned on the way."""
-    names.check(name)
+    name = names.of_repository(name, "the kernel's name") if isinstance(name, str) else names.check(name)
+    attempt.load_needed = _needed
     text = str(name if wanted_version is None else f"{name} {wanted_version}")
     numbers = version.parse_range(wanted_version, f"the version of {name}")
     searched: list[str] = []
@@ -94,6 +99,29 @@ def load(
     from opforge.errors import KernelNotFoundError
 
     raise KernelNotFoundError(text, searched, f"Install it with: {command}")
+
+
+def _needed(dependency: Dependency) -> ModuleType:
+    """Returns the module of a package that another one asks for while it is imported. Raises what `load` raises."""
+    if not dependency.revision or _checkout_folder(dependency.name) is not None:
+        return load(dependency.name, dependency.versions.text or None, None, None, "", Attempt())
+    from opforge.errors import KernelNotFoundError
+
+    from .needed import is_revision
+
+    attempt, searched = Attempt(), []
+    attempt.load_needed = _needed
+    for root in layout.roots():
+        for release in () if _root_problem(root) else releases.matching(root, dependency.name, version.ANY):
+            searched.append(f"{release.version} in {root.path}, which is {release.source or 'of no revision'}")
+            if is_revision(release.source, dependency) and not release.refusal:
+                if (module := _from_release(release, None, attempt)) is not None:
+                    return module
+    text = f"{dependency.name} of the revision {dependency.revision}"
+    if attempt.reasons:
+        raise _nothing_fits(text, attempt.reasons, "")
+    advice = "Lock it and install it: kernels lock, kernels download, opforge install"
+    raise KernelNotFoundError(text, searched or ["the folders of installed packages"], advice)
 
 
 def _root_problem(root: layout.Root) -> str:

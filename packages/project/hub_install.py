@@ -10,7 +10,8 @@ from opforge import settings
 from opforge.cache.filesystem.files import read_file
 from opforge.errors import KernelLockError, KernelNotFoundError, OpforgeError
 from opforge.packages.choose import candidate, environment, order
-from opforge.packages.form import digests, names, variant
+from opforge.packages.form import digests, metadata, names, variant
+from opforge.packages.form.version import Version
 from opforge.packages.installed import add
 from opforge.packages.installed.layout import Root
 from opforge.packages.installed.releases import Installed
@@ -46,11 +47,23 @@ def install(root: Root, folder: str, all_platforms: bool) -> list[tuple[Installe
             missing.append(f"{kernel.repository} {kernel.commit[:12]}: {error}".replace("\n", "\n    "))
     if missing:
         raise KernelLockError(path, missing, f"Get everything with: kernels download {shlex.quote(folder)}")
+    _refuse_one_version_twice(chosen, path)
     results = []
     for kernel, folders in chosen:
-        source = f"{kernel.repository}@{kernel.commit}"
+        source = f"{kernel.repository}@{kernel.commit}" + (f"#{kernel.revision}" if kernel.revision else "")
         results.append((add.from_folders(root, _name(kernel), folders, source, follow_links=True), True))
     return results
+
+
+def _refuse_one_version_twice(chosen: list[tuple[HubLocked, list[str]]], path: str) -> None:
+    """Raises KernelLockError if two revisions of a repository state one version: one folder holds a release."""
+    by_release: dict[tuple[str, Version | None], HubLocked] = {}
+    for kernel, folders in chosen:
+        release = (_name(kernel), metadata.read(folders[0]).release)
+        other = by_release.setdefault(release, kernel)
+        if other is not kernel:
+            what = f"{kernel.repository} {release[1]} is locked at {other.commit[:12]} and at {kernel.commit[:12]}"
+            raise KernelLockError(path, [what], "Lock one revision of each version: kernels lock")
 
 
 def _name(kernel: HubLocked) -> str:
@@ -67,7 +80,7 @@ def _variants(kernel: HubLocked, path: str, all_platforms: bool) -> list[str]:
     folders = [folder for folder in folders if folder not in unknown]
     read = {folder: candidate.read(folder)[0] for folder in folders}
     if not all_platforms:
-        here = environment.here({choice.properties.backend for choice in read.values()})
+        here = environment.here(candidate.asked_for(read.values()))
         best = order.best(list(read.values()), here)
         read = {folder: choice for folder, choice in read.items() if choice in best}
     if not read:
@@ -87,12 +100,19 @@ def _is_label(name: str) -> bool:
         return False
 
 
+def is_cached(repository: str) -> bool:
+    """Returns whether the cache has any state of a repository."""
+    return any(map(os.path.isdir, _repositories(repository)))
+
+
+def _repositories(repository: str) -> list[str]:
+    """Returns the folders of a repository in the cache: kernels were models on the hub before they had a kind."""
+    return [f"{_cache()}/{kind}--{repository.replace('/', '--')}" for kind in ("kernels", "models")]
+
+
 def _snapshot(kernel: HubLocked) -> str:
     """Returns the folder of a kernel's variants in the cache. Raises KernelNotFoundError."""
-    cache = _cache()
-    repository = kernel.repository.replace("/", "--")
-    # Kernels were models on the hub before they had a kind of their own.
-    folders = [f"{cache}/{kind}--{repository}/snapshots/{kernel.commit}/build" for kind in ("kernels", "models")]
+    folders = [f"{folder}/snapshots/{kernel.commit}/build" for folder in _repositories(kernel.repository)]
     for folder in folders:
         if os.path.isdir(folder):
             return folder

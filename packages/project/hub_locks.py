@@ -37,10 +37,11 @@ def parse(data: bytes, where: str) -> list[HubLocked]:
     if not isinstance(value, list) or len(value) > 10_000:
         raise KernelFormatError(where, f"it is {ascii(value)[:60]}, and no list of at most 10,000 kernels", EXPECTED)
     kernels = [_new(part, where) if isinstance(part, dict) and "lock" in part else _old(part, where) for part in value]
-    repositories = [kernel.repository for kernel in kernels]
-    twice = next((name for name in repositories if repositories.count(name) > 1), "")
+    # Two versions of a repository are two kernels: one that needs the older one is locked with it.
+    stated = [(kernel.repository.lower(), kernel.numbers, kernel.revision) for kernel in kernels]
+    twice = next((part for part in stated if stated.count(part) > 1), None)
     if twice:
-        raise KernelFormatError(where, f"{twice} is in it twice", EXPECTED)
+        raise KernelFormatError(where, f"{' '.join(filter(None, map(str, twice)))} is in it twice", EXPECTED)
     return kernels
 
 
