@@ -121,7 +121,7 @@ class Metadata(NamedTuple):
     def to_json(self) -> dict[str, Any]:
         """Returns the object that is written."""
         backend: dict[str, Any] = {"type": self.backend} | ({"archs": list(self.archs)} if self.archs else {})
-        needed = [_dependency_json(dependency) for dependency in self.kernel_depends if dependency.is_hubs]
+        needed = [_dependency_json(dependency) for dependency in self.kernel_depends]
         value: dict[str, Any] = {
             **self.rest,
             "name": self.name,
@@ -149,7 +149,8 @@ def _dependency_json(dependency: Dependency) -> dict[str, Any]:
     repository = {"repo-id": dependency.repository or dependency.name}
     if dependency.revision:
         return {**repository, "revision": dependency.revision}
-    return {**repository, "version": int(dependency.versions.text)}
+    text = dependency.versions.text
+    return {**repository, "version": int(text) if text.isdecimal() else text} if text else repository
 
 
 def read(folder: str) -> Metadata:

@@ -76,7 +76,7 @@ def write(
         backend=backend,
         archs=library.arch if library else project.archs.get(properties.backend, ()),
         python_depends=needs.python,
-        kernel_depends=needs.kernels,
+        kernel_depends=tuple(needed for needed in needs.kernels if needed.is_hubs),
         files=digests.of_folder(folder),
         kernel=commit,
         opforge={
