@@ -65,6 +65,32 @@ def get_kernel(
     return module
 
 
+def get_local_kernel(path: str | os.PathLike[str], variant: str | None = None) -> ModuleType:
+    """Returns the Python module of a kernel package in a folder, with its ops loaded.
+
+    Args:
+        path: A variant, a folder of variants, or one whose build/ has them: what `opforge pack` and the hub's own builder
+            write. The variant that fits best is taken.
+        variant: The label of a variant, in place of that.
+
+    Every file is compared with the digests that the variant states, before anything is opened. The same files give the
+    same module. Raises KernelIncompatibleError with the reason of each variant, KernelLoadError, KernelFormatError for
+    a folder that has one variant twice.
+    """
+    from . import search
+
+    folder = os.path.abspath(os.fspath(path))
+    key = ("", folder, variant)
+    try:
+        module = _answers.get(key) or search.local(key, _answers, folder, variant)
+    except BaseException as error:
+        from opforge import tracebacks
+
+        tracebacks.shorten(error)
+        raise
+    return module
+
+
 def _look_up(
     key: tuple[object, ...],
     name: str,

@@ -53,6 +53,23 @@ def find(
     return module
 
 
+def local(
+    key: tuple[object, ...], answers: dict[tuple[object, ...], ModuleType], folder: str, label: str | None
+) -> ModuleType:
+    """Returns the module of the best variant in a folder, and puts it into `answers` if no device decides.
+
+    Raises what `get_local_kernel` raises.
+    """
+    attempt = Attempt()
+    attempt.load_needed = _needed
+    module = _from_checkout(folder, folder, version.ANY, label, attempt)
+    if module is None:
+        raise _nothing_fits(f"in {folder}", attempt.reasons, "")
+    if not attempt.is_per_device:
+        answers[key] = module
+    return module
+
+
 def load(
     name: str,
     wanted_version: str | int | None,
@@ -149,6 +166,7 @@ def _from_checkout(name: str, folder: str, numbers: Range, label: str | None, at
     if not choices and not problems:
         attempt.reasons.append(f"{folder}: there is no variant in it: run opforge pack there")
     loadable = []
+    _refuse_twice(folder, [(choice.candidate.label, choice.folder) for choice in choices])
     for choice in choices:
         number = choice.metadata.release
         if number is not None and number not in numbers:
@@ -162,8 +180,30 @@ def _from_checkout(name: str, folder: str, numbers: Range, label: str | None, at
         # The same name in every process: what is remembered has it.
         path = hashlib.sha256(os.fsencode(os.path.realpath(choice.folder))).hexdigest()
         unique = f"{choice.metadata.id}__{path[:16]}"
-        loadable.append(Loadable(choice.candidate, choice.folder, choice.folder, unique, receipt=stamps))
+        inner = _inner(choice.folder, choice.metadata.name)
+        # What is remembered names the variant's own folder.
+        stamps = {} if inner else stamps
+        loadable.append(Loadable(choice.candidate, choice.folder, choice.folder, unique, receipt=stamps, inner=inner))
     return variants.best(name, loadable, label, attempt)
+
+
+def _inner(folder: str, short: str) -> str:
+    """Returns the folder in a variant that has its Python: older builders wrote `NAME/`; empty if it is the variant."""
+    inner = names.python_name(short)
+    if os.path.isfile(os.path.join(folder, "__init__.py")):
+        return ""
+    return inner if os.path.isfile(os.path.join(folder, inner, "__init__.py")) else ""
+
+
+def _refuse_twice(folder: str, variants_there: Sequence[tuple[str, str]]) -> None:
+    """Raises KernelFormatError if a variant is in a folder twice: nothing says which of the two is meant."""
+    places: dict[str, str] = {}
+    for label, path in variants_there:
+        other = places.setdefault(label, path)
+        if other != path:
+            from opforge.errors import KernelFormatError
+
+            raise KernelFormatError(folder, f"{other} and {path} are both the variant {label}", "each variant once")
 
 
 def _checkout_problem(folder: str, files: object, algorithm: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -55,6 +56,8 @@ class Loadable(NamedTuple):
     installed: InstalledVariant | None = None
     receipt: Mapping[str, Any] = {}
     """The stamps of its files; empty if they are not known."""
+    inner: str = ""
+    """The folder in it that is imported; empty if it is imported itself."""
     has_bytecode: bool = False
     """Whether its bytecode is what the installation has made. Otherwise its sources are compiled."""
 
@@ -82,7 +85,8 @@ def best(name: str, variants: Sequence[Loadable], label: str | None, attempt: At
             reasons.append(f"{choice.where}: {problem}")
             continue
         try:
-            module = import_tree(choice.folder, choice.module, choice.has_bytecode, _with_needed(name, choice, attempt))
+            folder = os.path.join(choice.folder, choice.inner) if choice.inner else choice.folder
+            module = import_tree(folder, choice.module, choice.has_bytecode, _with_needed(name, choice, attempt))
         except OSError as error:  # dlopen's, for one: the next variant may load
             reasons.append(f"{choice.where}: {error}")
             continue

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .builders.spec.kernel_roots import kernel_root
     from .builders.waiting.no_builds import no_builds
     from .models.scope import explain_kernels, kernels_for
-    from .packages.load.get_kernel import get_kernel
+    from .packages.load.get_kernel import get_kernel, get_local_kernel
 
 if sys.platform not in ("linux", "darwin"):
     raise ImportError(f"opforge runs on Linux, and on macOS without building, not on {sys.platform}")
@@ -33,6 +33,7 @@ _MODULES = {
     "explain_kernels": "opforge.models.scope",
     "get_accelerator": "opforge.accelerator.select",
     "get_kernel": "opforge.packages.load.get_kernel",
+    "get_local_kernel": "opforge.packages.load.get_kernel",
     "kernel_root": "opforge.builders.spec.kernel_roots",
     "kernels_for": "opforge.models.scope",
     "load": "opforge.builders.jit",
@@ -49,6 +50,7 @@ __all__ = [
     "explain_kernels",
     "get_accelerator",
     "get_kernel",
+    "get_local_kernel",
     "kernel_root",
     "kernels_for",
     "load",
