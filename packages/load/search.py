@@ -70,6 +70,22 @@ def local(
     return module
 
 
+def in_hub_cache(
+    key: tuple[object, ...],
+    answers: dict[tuple[object, ...], ModuleType],
+    name: str,
+    revision: str | int | None,
+    label: str | None,
+) -> ModuleType:
+    """Returns the module of a package in the cache of the hub's own loader. Raises what `get_kernel` raises."""
+    folder = _checkout_folder(names.of_repository(name, "the kernel's name"))
+    if folder is None:
+        from opforge.packages.project import hub_cache
+
+        folder, _commit = hub_cache.snapshot(name, revision)
+    return local(key, answers, folder, label)
+
+
 def load(
     name: str,
     wanted_version: str | int | None,

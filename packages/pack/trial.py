@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from opforge.packages.form.metadata import Metadata
-from opforge.packages.project import hub_install
+from opforge.packages.project import hub_cache
 from opforge.packages.sources.project import Project
 
 from . import properties
@@ -91,7 +91,7 @@ def _other_kernels(project: Project) -> list[str]:
     names_in_tests: dict[str, None] = {}
     for path in sorted(Path(project.tests).rglob("*.py")):
         for name in LOADED.findall(path.read_text("utf-8", "replace")):
-            if name.lower() not in local and not hub_install.is_cached(name):
+            if name.lower() not in local and not hub_cache.is_cached(name):
                 names_in_tests[name] = None
     return [*names_in_tests]
 

@@ -6,7 +6,6 @@ import hashlib
 import os
 import shlex
 
-from opforge import settings
 from opforge.cache.filesystem.files import read_file
 from opforge.errors import KernelLockError, KernelNotFoundError, OpforgeError
 from opforge.packages.choose import candidate, environment, order
@@ -16,7 +15,7 @@ from opforge.packages.installed import add
 from opforge.packages.installed.layout import Root
 from opforge.packages.installed.releases import Installed
 
-from . import LOCK_FILE, hub_locks, required
+from . import LOCK_FILE, hub_cache, hub_locks, required
 from .hub_locks import HubLocked
 
 FILE = "kernels.lock"
@@ -100,30 +99,13 @@ def _is_label(name: str) -> bool:
         return False
 
 
-def is_cached(repository: str) -> bool:
-    """Returns whether the cache has any state of a repository."""
-    return any(map(os.path.isdir, _repositories(repository)))
-
-
-def _repositories(repository: str) -> list[str]:
-    """Returns the folders of a repository in the cache: kernels were models on the hub before they had a kind."""
-    return [f"{_cache()}/{kind}--{repository.replace('/', '--')}" for kind in ("kernels", "models")]
-
-
 def _snapshot(kernel: HubLocked) -> str:
     """Returns the folder of a kernel's variants in the cache. Raises KernelNotFoundError."""
-    folders = [f"{folder}/snapshots/{kernel.commit}/build" for folder in _repositories(kernel.repository)]
+    folders = [f"{folder}/snapshots/{kernel.commit}/build" for folder in hub_cache.repositories(kernel.repository)]
     for folder in folders:
         if os.path.isdir(folder):
             return folder
     raise KernelNotFoundError(kernel.repository, folders, "")
-
-
-def _cache() -> str:
-    """Returns the folder in which the hub's own loader keeps what it has downloaded."""
-    named = settings.first("KERNELS_CACHE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")[0]
-    home = settings.variable("HF_HOME") or f"{settings.user_folder('XDG_CACHE_HOME', '.cache')}/huggingface"
-    return named or f"{home}/hub"
 
 
 def _hash(folder: str) -> str:

@@ -13,6 +13,7 @@ from opforge.packages.form.version import Range
 
 EXPECTED = "a kernels.lock of the hub"
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 HASH = re.compile(r"sha256-[0-9a-f]{64}|sha256-[A-Za-z0-9+/]{43}=")
 
 
@@ -76,7 +77,7 @@ def _new(value: Any, where: str) -> HubLocked:
 
 def _repository(fields: Fields, name: str) -> str:
     text = fields.text(name)
-    if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", text, re.ASCII) or ".." in text:
+    if not REPOSITORY.fullmatch(text) or ".." in text:
         raise fields.error(f"{name!r} is {ascii(text)[:100]}, and no name of a repository such as acme/relu")
     return text
 
