@@ -48,7 +48,7 @@ def get_kernel(
         install: Whether to download the package if it is not installed; by default OPFORGE_INSTALL. Without it the
             network is never used.
         hub: Whether to take it from the cache in which the hub's own loader keeps what it has downloaded. `version` is
-            a number, or a branch, a tag or a commit; by default the branch main. What is in OPFORGE_KERNELS comes first.
+            a number, a branch, a tag or a commit; by default the branch main. What is in OPFORGE_KERNELS comes first.
 
     The same release gives the same module, in every thread. Two versions can be loaded side by side: each has its own
     module, and its own namespace in torch.ops. On a machine with devices of several architectures the variant is
@@ -76,9 +76,7 @@ def get_kernel(
     return module
 
 
-def _in_hub_cache(
-    key: tuple[object, ...], name: str, version: str | int | None, variant: str | None
-) -> ModuleType:
+def _in_hub_cache(key: tuple[object, ...], name: str, version: str | int | None, variant: str | None) -> ModuleType:
     from . import search
 
     return search.in_hub_cache(key, _answers, name, version, variant)
@@ -88,8 +86,8 @@ def get_local_kernel(path: str | os.PathLike[str], variant: str | None = None) -
     """Returns the Python module of a kernel package in a folder, with its ops loaded.
 
     Args:
-        path: A variant, a folder of variants, or one whose build/ has them: what `opforge pack` and the hub's own builder
-            write. The variant that fits best is taken.
+        path: A variant, a folder of variants, or one whose build/ has them: what `opforge pack` and the hub's own
+            builder write. The variant that fits best is taken.
         variant: The label of a variant, in place of that.
 
     Every file is compared with the digests that the variant states, before anything is opened. The same files give the

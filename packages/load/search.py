@@ -147,9 +147,11 @@ def _needed(dependency: Dependency) -> ModuleType:
     for root in layout.roots():
         for release in () if _root_problem(root) else releases.matching(root, dependency.name, version.ANY):
             searched.append(f"{release.version} in {root.path}, which is {release.source or 'of no revision'}")
-            if is_revision(release.source, dependency) and not release.refusal:
-                if (module := _from_release(release, None, attempt)) is not None:
-                    return module
+            if not is_revision(release.source, dependency) or release.refusal:
+                continue
+            module = _from_release(release, None, attempt)
+            if module is not None:
+                return module
     text = f"{dependency.name} of the revision {dependency.revision}"
     if attempt.reasons:
         raise _nothing_fits(text, attempt.reasons, "")

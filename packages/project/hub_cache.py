@@ -62,7 +62,9 @@ def snapshot(repository: str, version: str | int | None) -> tuple[str, str]:
 
 def _state(repository: str, revision: str) -> tuple[str, str]:
     if not REPOSITORY.fullmatch(repository) or ".." in repository or ".." in revision or not revision.isprintable():
-        raise KernelFormatError(ascii(repository)[:100], f"{ascii(revision)[:100]} of it is no state", "acme/relu and v3")
+        raise KernelFormatError(
+            ascii(repository)[:100], f"{ascii(revision)[:100]} of it is no state", "acme/relu and v3"
+        )
     searched = []
     for folder in repositories(repository):
         commit = revision if COMMIT.fullmatch(revision) else _ref(os.path.join(folder, "refs", revision))

@@ -269,7 +269,7 @@ def _group(kernel: Fields, folder: str, backend: str) -> dict[str, Any]:
 
 
 def _sources(part: Fields, folder: str) -> list[str]:
-    """Returns the files that are compiled. Raises KernelFormatError for one that is missing or outside of the folder."""
+    """Returns the files that are compiled. Raises KernelFormatError for one that is not in the folder."""
     paths: list[str] = []
     for pattern in part.texts("src", ()):
         if not glob.has_magic(pattern) or os.path.exists(os.path.join(folder, pattern)):

@@ -65,7 +65,7 @@ def roots(name: str, path: str) -> list[KernelRoot]:
 
 
 def tvm_ffi() -> tuple[str, str]:
-    """Returns the folder of the installed tvm-ffi and its version, which is not imported; two empty texts if none is."""
+    """Returns the folder of the installed tvm-ffi, and its version; two empty texts if there is none. No import."""
     from importlib import metadata, util
 
     found = util.find_spec("tvm_ffi")
@@ -97,7 +97,7 @@ def _tops(folder: str) -> Iterator[str]:
 
 @cache
 def _unpacked(path: str) -> str:
-    """Returns a folder with the content of a wheel, which this process removes when it ends. Raises KernelFormatError."""
+    """Returns a folder with a wheel's content, which is removed when the process ends. Raises KernelFormatError."""
     folder = tempfile.mkdtemp(prefix="opforge-depend-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     try:

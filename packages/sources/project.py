@@ -55,7 +55,7 @@ class Project(NamedTuple):
     backend_needs: Mapping[str, Needs] = {}
     """What the variants of a backend need besides, by backend."""
     toolkits: Mapping[str, tuple[str, str]] = {}
-    """Backend -> the oldest and the newest version of its toolkit that the library may be built with, or empty texts."""
+    """Backend -> the oldest and the newest version of its toolkit that the library may be built with, or empty."""
     archs: Mapping[str, tuple[str, ...]] = {}
     """Backend -> the architectures that Python alone is for, as the hub's metadata has them."""
     tvm_ffi: str = ""
