@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge.cache import schema
@@ -11,12 +11,15 @@ from opforge.cache.records.schemas import RECORD_FIELDS
 from opforge.cache.schema import FLAG, TEXT, TEXTS, FormatError
 from opforge.packages.form import properties as form
 from opforge.packages.form.properties import STABLE, WITHOUT_LIBRARY, Properties
+from opforge.versions import version_of
 
 from .environment import DEVICES
 
 if TYPE_CHECKING:
     from opforge.packages.form.metadata import Metadata
 
+LOADER = "0.17.2"
+"""The version of the hub's own loader whose packages are read here: what a newer one needs is not known."""
 JUDGED = (
     "abi",
     "built_with_torch",
@@ -80,6 +83,14 @@ class VariantCandidate(NamedTuple):
         }
 
 
+def asked_for(candidates: Iterable[VariantCandidate]) -> set[str]:
+    """Returns what `environment.here` is asked for to judge these: their backends, and tvm-ffi if one needs it."""
+    kinds = [candidate.properties for candidate in candidates]
+    return {kind.backend for kind in kinds} | (
+        {form.TVM} if any(kind.framework == form.TVM for kind in kinds) else set()
+    )
+
+
 def parse(value: Mapping[str, Any]) -> VariantCandidate:
     """Returns the value that `to_json` gave, of a file that others wrote and SCHEMA has passed. Raises FormatError."""
     return _checked(from_json(value))
@@ -99,12 +110,19 @@ def of_metadata(label: str, stated: Metadata, folder: str, where: str) -> Varian
     for needed in stated.kernel_depends:
         depends.setdefault(needed.name, needed.versions.text)
     candidate = VariantCandidate(label, properties, None, stated.python_depends, depends)
+    if _is_newer(stated.kernels_minver):
+        newer = f"it needs the hub's loader {stated.kernels_minver} or newer"
+        return candidate._replace(problem=f"{newer}, and this opforge does what {LOADER} does: install a newer one")
     try:
         return _checked(_with_record(candidate, stated, folder))
     except FormatError as error:
         from opforge.errors import KernelFormatError
 
         raise KernelFormatError(where, str(error), "metadata as opforge pack or kernel-builder writes it") from error
+
+
+def _is_newer(minver: str) -> bool:
+    return bool(minver) and version_of(minver) > version_of(LOADER)
 
 
 def _with_record(candidate: VariantCandidate, stated: Metadata, folder: str) -> VariantCandidate:

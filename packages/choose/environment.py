@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from opforge import formats
 from opforge.builders.spec import machine
 from opforge.builders.spec.machine import Machine
+from opforge.packages.form.properties import TVM
 from opforge.versions import version_of
 
 DEVICES = {"cuda": "cuda", "rocm": "hip", "xpu": "xpu"}
@@ -66,7 +67,7 @@ def here(backends: Collection[str] = ()) -> Environment:
         backend=backend,
         backend_version=version,
         free_threaded=not getattr(sys, "_is_gil_enabled", lambda: True)(),
-        tvm_ffi=_tvm_ffi() if "tvm-ffi" in backends or "all" in backends else "",
+        tvm_ffi=_tvm_ffi() if TVM in backends or "all" in backends else "",
     )
 
 

@@ -153,7 +153,7 @@ def _code(candidate: VariantCandidate, here: Environment) -> int:
         return BUILT_HERE
     if properties.backend == "cpu":
         has_library = properties.framework != PYTHON
-        return HOST if here.backend not in ("cpu", "metal") else (EXACT if has_library else UNNAMED)
+        return HOST if here.backend != "cpu" else (EXACT if has_library else UNNAMED)
     device = DEVICES.get(properties.backend, properties.backend)
     machine = here.machines.get(device)
     _device, _, text = str((candidate.record or {}).get("target", "")).partition(":")

@@ -72,6 +72,14 @@ class Dependency(NamedTuple):
     name: str
     versions: version.Range
     revision: str = ""
+    """A branch, a tag or a commit of the repository; empty if a version is stated."""
+    repository: str = ""
+    """The name as the hub writes it, which may have capital letters; empty if it is not the hub's."""
+
+    @property
+    def is_hubs(self) -> bool:
+        """Whether the hub can state it: it knows revisions, and versions that are whole numbers."""
+        return bool(self.revision) or self.versions.text.isdecimal()
 
 
 class Metadata(NamedTuple):
@@ -138,10 +146,11 @@ class Metadata(NamedTuple):
 
 
 def _dependency_json(dependency: Dependency) -> dict[str, Any]:
+    repository = {"repo-id": dependency.repository or dependency.name}
     if dependency.revision:
-        return {"repo-id": dependency.name, "revision": dependency.revision}
+        return {**repository, "revision": dependency.revision}
     text = dependency.versions.text
-    return {"repo-id": dependency.name, "version": int(text) if text.isdecimal() else text}
+    return {**repository, "version": int(text) if text.isdecimal() else text} if text else repository
 
 
 def read(folder: str) -> Metadata:
@@ -181,7 +190,7 @@ def parse(data: bytes, where: str = FILE) -> Metadata:
         backend=kind,
         archs=backend.texts("archs", ()),
         python_depends=fields.texts("python-depends"),
-        kernel_depends=tuple(_dependency(value, where) for value in fields.get("kernel-depends", list, "list", ())),
+        kernel_depends=tuple(dependency(value, where) for value in fields.get("kernel-depends", list, "list", ())),
         algorithm=algorithm,
         files=files,
         kernel=_provenance(provenance.get("kernel"), where),
@@ -211,12 +220,19 @@ def _digests(fields: Fields, where: str) -> tuple[str, dict[str, str] | None]:
     return algorithm, files
 
 
-def _dependency(value: Any, where: str) -> Dependency:
-    fields = Fields(value, f"{where}: kernel-depends", EXPECTED)
-    name = names.check(fields.text("repo-id").lower(), f"{where}: kernel-depends")
-    if fields.values.get("revision") is not None:
-        return Dependency(name, version.ANY, fields.text("revision"))
-    return Dependency(name, version.parse_range(fields.values.get("version"), f"{where}: kernel-depends"))
+def dependency(value: Any, where: str, expected: str = EXPECTED) -> Dependency:
+    """Returns what an entry of `kernel-depends` states, in metadata or in build.toml. Raises KernelFormatError."""
+    fields = Fields(value, f"{where}: kernel-depends", expected)
+    repository = fields.text("repo-id")
+    name = names.of_repository(repository, fields.where)
+    if fields.values.get("revision") is None:
+        return Dependency(name, version.parse_range(fields.values.get("version"), fields.where), "", repository)
+    if fields.values.get("version") is not None:
+        raise fields.error(f"{repository} has both 'version' and 'revision'")
+    revision = fields.text("revision")
+    if not revision.strip() or not revision.isprintable():
+        raise fields.error(f"'revision' is {ascii(revision)[:100]}, and no branch, tag or commit")
+    return Dependency(name, version.ANY, revision, repository)
 
 
 def _provenance(value: Any, where: str) -> Provenance | None:

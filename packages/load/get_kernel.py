@@ -31,7 +31,12 @@ def reset() -> None:
 
 
 def get_kernel(
-    name: str, version: str | int | None = None, variant: str | None = None, *, install: bool | None = None
+    name: str,
+    version: str | int | None = None,
+    variant: str | None = None,
+    *,
+    install: bool | None = None,
+    hub: bool = False,
 ) -> ModuleType:
     """Returns the Python module of a kernel package, with its ops loaded.
 
@@ -42,6 +47,8 @@ def get_kernel(
         variant: The label of a variant, in place of the one that fits best.
         install: Whether to download the package if it is not installed; by default OPFORGE_INSTALL. Without it the
             network is never used.
+        hub: Whether to take it from the cache in which the hub's own loader keeps what it has downloaded. `version` is
+            a number, a branch, a tag or a commit; by default the branch main. What is in OPFORGE_KERNELS comes first.
 
     The same release gives the same module, in every thread. Two versions can be loaded side by side: each has its own
     module, and its own namespace in torch.ops. On a machine with devices of several architectures the variant is
@@ -52,16 +59,52 @@ def get_kernel(
     """
     caller = sys._getframe(1).f_globals.get("__package__") or ""
     environment = os.environ
-    key = (name, version, variant, caller, *[environment.get(variable) for variable in VARIABLES])
+    key = (name, version, variant, caller, hub, *[environment.get(variable) for variable in VARIABLES])
     module = _answers.get(key)
     if module is None:
         try:
-            module = _look_up(key, name, version, variant, install, caller)
+            module = (
+                _in_hub_cache(key, name, version, variant)
+                if hub
+                else _look_up(key, name, version, variant, install, caller)
+            )
         except BaseException as error:
             from opforge import tracebacks
 
             tracebacks.shorten(error)
             raise
+    return module
+
+
+def _in_hub_cache(key: tuple[object, ...], name: str, version: str | int | None, variant: str | None) -> ModuleType:
+    from . import search
+
+    return search.in_hub_cache(key, _answers, name, version, variant)
+
+
+def get_local_kernel(path: str | os.PathLike[str], variant: str | None = None) -> ModuleType:
+    """Returns the Python module of a kernel package in a folder, with its ops loaded.
+
+    Args:
+        path: A variant, a folder of variants, or one whose build/ has them: what `opforge pack` and the hub's own
+            builder write. The variant that fits best is taken.
+        variant: The label of a variant, in place of that.
+
+    Every file is compared with the digests that the variant states, before anything is opened. The same files give the
+    same module. Raises KernelIncompatibleError with the reason of each variant, KernelLoadError, KernelFormatError for
+    a folder that has one variant twice.
+    """
+    from . import search
+
+    folder = os.path.abspath(os.fspath(path))
+    key = ("", folder, variant)
+    try:
+        module = _answers.get(key) or search.local(key, _answers, folder, variant)
+    except BaseException as error:
+        from opforge import tracebacks
+
+        tracebacks.shorten(error)
+        raise
     return module
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+HUBS = {"tvm-ffi": "apache-tvm-ffi", "onednn": "onednn-devel"}
+"""The names that the hub has for distributions of another name."""
+
 
 def problem(requirements: Sequence[str]) -> str:
     """Returns which of these requirements is not met, or an empty text. Each is a text of PEP 508."""
@@ -16,6 +19,9 @@ def problem(requirements: Sequence[str]) -> str:
             requirement = Requirement(text)
         except InvalidRequirement:
             return f"it needs {text!r}, which is no requirement that can be read"
+        if requirement.name in HUBS:
+            requirement.name = HUBS[requirement.name]
+            text = str(requirement)
         if requirement.marker and not requirement.marker.evaluate():
             continue
         try:

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Sequence
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from opforge import settings
 from opforge.packages.form import names, version
@@ -18,6 +19,9 @@ from . import callers_lock, memory, variants
 from .callers_lock import Locked
 from .tree import root_problem
 from .variants import Attempt, Loadable
+
+if TYPE_CHECKING:
+    from opforge.packages.form.metadata import Dependency
 
 CHECKOUT = "checkout"
 
@@ -49,6 +53,39 @@ def find(
     return module
 
 
+def local(
+    key: tuple[object, ...], answers: dict[tuple[object, ...], ModuleType], folder: str, label: str | None
+) -> ModuleType:
+    """Returns the module of the best variant in a folder, and puts it into `answers` if no device decides.
+
+    Raises what `get_local_kernel` raises.
+    """
+    attempt = Attempt()
+    attempt.load_needed = _needed
+    module = _from_checkout(folder, folder, version.ANY, label, attempt)
+    if module is None:
+        raise _nothing_fits(f"in {folder}", attempt.reasons, "")
+    if not attempt.is_per_device:
+        answers[key] = module
+    return module
+
+
+def in_hub_cache(
+    key: tuple[object, ...],
+    answers: dict[tuple[object, ...], ModuleType],
+    name: str,
+    revision: str | int | None,
+    label: str | None,
+) -> ModuleType:
+    """Returns the module of a package in the cache of the hub's own loader. Raises what `get_kernel` raises."""
+    folder = _checkout_folder(names.of_repository(name, "the kernel's name"))
+    if folder is None:
+        from opforge.packages.project import hub_cache
+
+        folder, _commit = hub_cache.snapshot(name, revision)
+    return local(key, answers, folder, label)
+
+
 def load(
     name: str,
     wanted_version: str | int | None,
@@ -58,7 +95,8 @@ def load(
     attempt: Attempt,
 ) -> ModuleType:
     """Returns the module of the package, as `get_kernel` does; `attempt` gets what was learned on the way."""
-    names.check(name)
+    name = names.of_repository(name, "the kernel's name") if isinstance(name, str) else names.check(name)
+    attempt.load_needed = _needed
     text = str(name if wanted_version is None else f"{name} {wanted_version}")
     numbers = version.parse_range(wanted_version, f"the version of {name}")
     searched: list[str] = []
@@ -96,6 +134,31 @@ def load(
     raise KernelNotFoundError(text, searched, f"Install it with: {command}")
 
 
+def _needed(dependency: Dependency) -> ModuleType:
+    """Returns the module of a package that another one asks for while it is imported. Raises what `load` raises."""
+    if not dependency.revision or _checkout_folder(dependency.name) is not None:
+        return load(dependency.name, dependency.versions.text or None, None, None, "", Attempt())
+    from opforge.errors import KernelNotFoundError
+
+    from .needed import is_revision
+
+    attempt, searched = Attempt(), []
+    attempt.load_needed = _needed
+    for root in layout.roots():
+        for release in () if _root_problem(root) else releases.matching(root, dependency.name, version.ANY):
+            searched.append(f"{release.version} in {root.path}, which is {release.source or 'of no revision'}")
+            if not is_revision(release.source, dependency) or release.refusal:
+                continue
+            module = _from_release(release, None, attempt)
+            if module is not None:
+                return module
+    text = f"{dependency.name} of the revision {dependency.revision}"
+    if attempt.reasons:
+        raise _nothing_fits(text, attempt.reasons, "")
+    advice = "Lock it and install it: kernels lock, kernels download, opforge install"
+    raise KernelNotFoundError(text, searched or ["the folders of installed packages"], advice)
+
+
 def _root_problem(root: layout.Root) -> str:
     """Returns why a folder of installed packages cannot be trusted, or an empty text.
 
@@ -121,6 +184,7 @@ def _from_checkout(name: str, folder: str, numbers: Range, label: str | None, at
     if not choices and not problems:
         attempt.reasons.append(f"{folder}: there is no variant in it: run opforge pack there")
     loadable = []
+    _refuse_twice(folder, [(choice.candidate.label, choice.folder) for choice in choices])
     for choice in choices:
         number = choice.metadata.release
         if number is not None and number not in numbers:
@@ -134,8 +198,30 @@ def _from_checkout(name: str, folder: str, numbers: Range, label: str | None, at
         # The same name in every process: what is remembered has it.
         path = hashlib.sha256(os.fsencode(os.path.realpath(choice.folder))).hexdigest()
         unique = f"{choice.metadata.id}__{path[:16]}"
-        loadable.append(Loadable(choice.candidate, choice.folder, choice.folder, unique, receipt=stamps))
+        inner = _inner(choice.folder, choice.metadata.name)
+        # What is remembered names the variant's own folder.
+        stamps = {} if inner else stamps
+        loadable.append(Loadable(choice.candidate, choice.folder, choice.folder, unique, receipt=stamps, inner=inner))
     return variants.best(name, loadable, label, attempt)
+
+
+def _inner(folder: str, short: str) -> str:
+    """Returns the folder in a variant that has its Python: older builders wrote `NAME/`; empty if it is the variant."""
+    inner = names.python_name(short)
+    if os.path.isfile(os.path.join(folder, "__init__.py")):
+        return ""
+    return inner if os.path.isfile(os.path.join(folder, inner, "__init__.py")) else ""
+
+
+def _refuse_twice(folder: str, variants_there: Sequence[tuple[str, str]]) -> None:
+    """Raises KernelFormatError if a variant is in a folder twice: nothing says which of the two is meant."""
+    places: dict[str, str] = {}
+    for label, path in variants_there:
+        other = places.setdefault(label, path)
+        if other != path:
+            from opforge.errors import KernelFormatError
+
+            raise KernelFormatError(folder, f"{other} and {path} are both the variant {label}", "each variant once")
 
 
 def _checkout_problem(folder: str, files: object, algorithm: str) -> str:

@@ -9,8 +9,12 @@ from collections.abc import Container, Iterable
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import cache_from_source, module_from_spec
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from opforge import settings, trust
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
 
 _lock = threading.RLock()
 """Held while a package is imported. Reentrant: a package's Python may load another package."""
@@ -43,11 +47,14 @@ def _replace_lock() -> None:
 os.register_at_fork(after_in_child=_replace_lock)
 
 
-def import_tree(folder: str, name: str, bytecode: bool = True) -> ModuleType:
+def import_tree(
+    folder: str, name: str, bytecode: bool = True, around: AbstractContextManager[None] | None = None
+) -> ModuleType:
     """Returns the module of a variant's folder under a name of its own; imports it if this process has not yet.
 
     Without `bytecode` Python neither reads nor writes any below the folder: one that is not installed may have some
-    that no digest covers. Raises whatever importing raises; then nothing stays in sys.modules.
+    that no digest covers. `around` is entered while the module is executed, by one thread at a time. Raises whatever
+    importing raises; then nothing stays in sys.modules.
     """
     module = _modules.get(name)
     if module is not None:
@@ -70,7 +77,11 @@ def import_tree(folder: str, name: str, bytecode: bool = True) -> ModuleType:
         module = module_from_spec(spec)
         sys.modules[name] = module
         try:
-            loader.exec_module(module)
+            if around is None:
+                loader.exec_module(module)
+            else:
+                with around:
+                    loader.exec_module(module)
         except BaseException:
             _forget(name)
             raise

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge.cache.filesystem.files import changed_path
-from opforge.errors import OpforgeError
+from opforge.errors import KernelDependencyError, OpforgeError
+from opforge.packages.choose import candidate
 from opforge.packages.choose.candidate import VariantCandidate
 from opforge.packages.form.properties import SOURCE
 from opforge.packages.installed import receipt
 from opforge.packages.installed.releases import InstalledVariant
 
 from .tree import has_bytecode, import_tree
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from opforge.packages.form.metadata import Dependency
 
 log = logging.getLogger("opforge.kernels")
 
@@ -31,6 +38,8 @@ class Attempt:
         """Whether more than the machine's processor and torch decided: devices, or other Python packages."""
         self.place = ("", "")
         """The folder in which the release that was tried last is installed, and what it is for; or a checkout."""
+        self.load_needed: Callable[[Dependency], ModuleType] | None = None
+        """Loads a package that another one needs."""
         self.choice: Loadable | None = None
         """The variant that was loaded, with the stamps that its files had when its digests were right."""
 
@@ -47,6 +56,8 @@ class Loadable(NamedTuple):
     installed: InstalledVariant | None = None
     receipt: Mapping[str, Any] = {}
     """The stamps of its files; empty if they are not known."""
+    inner: str = ""
+    """The folder in it that is imported; empty if it is imported itself."""
     has_bytecode: bool = False
     """Whether its bytecode is what the installation has made. Otherwise its sources are compiled."""
 
@@ -59,9 +70,7 @@ def best(name: str, variants: Sequence[Loadable], label: str | None, attempt: At
     if label is not None:
         reasons += [f"{choice.where}: {label} is requested" for choice in variants if choice.candidate.label != label]
         variants = [choice for choice in variants if choice.candidate.label == label]
-    backends = {choice.candidate.properties.backend for choice in variants}
-    if any(choice.candidate.properties.framework == "tvm-ffi" for choice in variants):
-        backends.add("tvm-ffi")
+    backends = candidate.asked_for(choice.candidate for choice in variants)
     by_candidate = {id(choice.candidate): choice for choice in variants}
     attempt.needs_more |= not backends <= {"cpu", "universal"}
     whole = environment.here(backends)
@@ -76,10 +85,13 @@ def best(name: str, variants: Sequence[Loadable], label: str | None, attempt: At
             reasons.append(f"{choice.where}: {problem}")
             continue
         try:
-            module = import_tree(choice.folder, choice.module, choice.has_bytecode)
+            folder = os.path.join(choice.folder, choice.inner) if choice.inner else choice.folder
+            module = import_tree(folder, choice.module, choice.has_bytecode, _with_needed(name, choice, attempt))
         except OSError as error:  # dlopen's, for one: the next variant may load
             reasons.append(f"{choice.where}: {error}")
             continue
+        except KernelDependencyError:
+            raise
         except Exception as error:
             if choice.candidate.properties.framework == SOURCE and isinstance(error, OpforgeError):
                 reasons.append(f"{choice.where}: it cannot be built here: {error}")
@@ -89,8 +101,19 @@ def best(name: str, variants: Sequence[Loadable], label: str | None, attempt: At
         attempt.choice = choice
         # Sources are built by whatever compiler is here.
         attempt.needs_more |= bool(choice.candidate.python_depends) or choice.candidate.properties.framework == SOURCE
+        attempt.needs_more |= bool(choice.candidate.depends)
         return module
     return None
+
+
+def _with_needed(name: str, choice: Loadable, attempt: Attempt) -> AbstractContextManager[None] | None:
+    """Returns what offers other packages to a variant while it is imported; None if it asks for none."""
+    if not choice.candidate.depends or attempt.load_needed is None:
+        return None
+    from . import needed
+
+    asked = needed.asks(choice.folder)
+    return needed.offered(name, asked, attempt.load_needed) if asked else None
 
 
 def _compared(choice: Loadable) -> tuple[Loadable, str]:

@@ -65,6 +65,29 @@ def add_op_namespace_prefix(op_name: str) -> str:
     return f"{_NAMESPACE}::{op_name}"
 '''
 
+OF_TVM_FFI = '''\
+"""Opens the library. Written by `opforge pack`; needs tvm-ffi alone."""
+
+import importlib.util
+import os
+
+import tvm_ffi
+
+_NAMESPACE = @NAMESPACE@
+ops = tvm_ffi.load_module(os.path.join(os.path.dirname(os.path.abspath(__file__)), @FILE@))
+has_jax = all(importlib.util.find_spec(name) is not None for name in ("jax", "jax_tvm_ffi"))
+
+
+def add_op_namespace_prefix(op_name: str) -> str:
+    """Returns the name of an op with its namespace, as torch.library takes it."""
+    return f"{_NAMESPACE}::{op_name}"
+
+
+def jax_add_ffi_target_name_prefix(target_name: str) -> str:
+    """Returns the name of a target of JAX that only this build has."""
+    return f"{_NAMESPACE}::{target_name}"
+'''
+
 INIT = '''\
 """The functions of @NAME@. Written by `opforge pack`."""
 
@@ -99,6 +122,11 @@ def _library(text: str, needed: str) -> str:
 def python_only(namespace: str) -> str:
     """Returns `_ops.py` for a variant without a library."""
     return PYTHON_ONLY.replace("@NAMESPACE@", f'"{namespace}"')
+
+
+def of_tvm_ffi(file: str, namespace: str) -> str:
+    """Returns `_ops.py` for a variant whose library `file` has functions of tvm-ffi."""
+    return OF_TVM_FFI.replace("@NAMESPACE@", f'"{namespace}"').replace("@FILE@", f'"{file}"')
 
 
 def init(name: str) -> str:

@@ -11,27 +11,32 @@ from opforge.builders.spec.targets import LEVELS
 from opforge.errors import PackError
 from opforge.packages.form.properties import STABLE as STABLE_VARIANT
 from opforge.packages.form.properties import TORCH as TORCH_VARIANT
+from opforge.packages.form.properties import TVM as TVM_VARIANT
 from opforge.packages.form.properties import Properties
 from opforge.versions import version_of
 
 BACKENDS = {"cpu": "cpu", "cuda": "cuda", "hip": "rocm", "xpu": "xpu"}
 """Device of a target -> backend of a variant."""
 DEVICES = {backend: device for device, backend in BACKENDS.items()}
+TVM_LIBRARY = "libtvm_ffi.so"
 REQUIRED = {"cuda": "cuda", "hip": "hip", "xpu": "sycl"}
 """Device -> the name in a record's `requires` of the toolkit that the library was built with."""
 
 
-def of_record(name: str, record: Mapping[str, Any], by_architecture: bool = False) -> Properties:
+def of_record(name: str, record: Mapping[str, Any], by_architecture: bool = False, tvm_ffi: str = "") -> Properties:
     """Returns the properties of a library with this record. Raises PackError if no variant can hold it.
 
-    `by_architecture` makes the device's architectures a part of them: then another variant may have others.
+    `by_architecture` makes the device's architectures a part of them: then another variant may have others. `tvm_ffi`
+    is the version whose functions the library has, in place of ops of torch.
     """
     target = Target.parse(record["target"])
     backend = BACKENDS.get(target.device)
     if backend is None:
         advice = f"Packages are for {', '.join(BACKENDS)}."
         raise PackError(name, [f"its target is {target}, and no package can be for {target.device}"], advice)
-    if record["abi"] == STABLE:
+    if tvm_ffi:
+        framework, number, cxx = TVM_VARIANT, tvm_ffi, ""
+    elif record["abi"] == STABLE:
         framework, number, cxx = STABLE_VARIANT, record["torch_target"], ""
     elif record["abi"] == TORCH:
         framework, number, cxx = TORCH_VARIANT, record["requires"]["torch"], "cxx11"
@@ -57,6 +62,20 @@ def of_record(name: str, record: Mapping[str, Any], by_architecture: bool = Fals
 def _backend_version(device: str, requires: Mapping[str, str]) -> tuple[int, int] | None:
     text = requires.get(REQUIRED.get(device, ""))
     return _pair(text) if text else None
+
+
+def toolkit_problem(backend: str, requires: Mapping[str, str], versions: tuple[str, str]) -> str:
+    """Returns why a library may not be built with the toolkit that it requires, or an empty text.
+
+    `versions` are the oldest and the newest that may be used; an empty text is no limit.
+    """
+    oldest, newest = versions
+    used = requires.get(REQUIRED.get(DEVICES.get(backend, ""), ""), "")
+    if not used or not (oldest or newest):
+        return ""
+    is_inside = (not oldest or _pair(used) >= _pair(oldest)) and (not newest or _pair(used) <= _pair(newest))
+    text = f"{oldest} or newer" if not newest else f"{oldest} to {newest}" if oldest else f"{newest} or older"
+    return "" if is_inside else f"it is for {backend} {text}, and the toolkit here is {used}"
 
 
 def _pair(text: str) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from opforge.cache.filesystem.files import UNREADABLE, read_json, write_file
 from opforge.errors import OpforgeError, OpIncompatibleError, PackError
 from opforge.packages.audit import library as library_audit
 from opforge.packages.audit import measure, python_code
-from opforge.packages.form import digests, names
+from opforge.packages.form import digests
 from opforge.packages.form.json_text import readable
 from opforge.packages.form.metadata import FILE, Metadata, Provenance
 from opforge.packages.form.properties import PYTHON, SOURCE, Properties
@@ -204,7 +204,7 @@ def _builders(
             ours = [_builder(project, target, options) for target in _targets(project, options, (device,))]
             if not options.on:
                 for builder in ours:
-                    _check_here(builder, store or current_store())
+                    _check_here(project, builder, store or current_store())
             builders += ours
         except OpforgeError as error:
             problems.append(PassedOver(backend, _reason(error)))
@@ -221,7 +221,7 @@ def _reason(error: OpforgeError) -> str:
     return "; ".join(error.reasons) if isinstance(error, OpIncompatibleError) else str(error).splitlines()[0]
 
 
-def _check_here(builder: OpBuilder, store: Store) -> None:
+def _check_here(project: Project, builder: OpBuilder, store: Store) -> None:
     """Raises what planning the build raises, and OpIncompatibleError if torch here lacks the device's headers."""
     from opforge.builders import toolchains
     from opforge.builders.planner import make_plan
@@ -232,7 +232,10 @@ def _check_here(builder: OpBuilder, store: Store) -> None:
     if spec.abi == TORCH and library and here.torch and library not in here.torch_libraries:
         reason = f"its sources include torch's headers for {device}, and torch {here.torch} is not built for it"
         raise OpIncompatibleError(spec.name, str(spec.target), [reason])
-    make_plan(spec, toolchains.find_toolchain(spec, store))
+    plan = make_plan(spec, toolchains.find_toolchain(spec, store))
+    backend = properties.BACKENDS[device]
+    if problem := properties.toolkit_problem(backend, dict(plan.requires), project.toolkits.get(backend, ("", ""))):
+        raise OpIncompatibleError(spec.name, str(spec.target), [problem])
 
 
 def _backend(name: str) -> str:
@@ -305,16 +308,20 @@ def _built(
 def _variant(project: Project, entry: Entry, target: Target, options: Options) -> tuple[Properties, write.Library]:
     measured = measure.of_library(entry.library, device_requirements.driver_floor(entry.record))
     arch = properties.capabilities(target.device, tuple(measured["archs"]) or target.arch)
-    kind = properties.of_record(project.name, entry.record, by_architecture=options.split)
+    kind = properties.of_record(project.name, entry.record, by_architecture=options.split, tvm_ffi=project.tvm_ffi)
     return kind, write.Library(entry.library, entry.record, arch, measured)
 
 
 def _audit(folder: str, project: Project, library: write.Library | None) -> None:
     """Raises PackError with everything that is wrong with a variant."""
-    problems = python_code.problems(folder, names.python_name(project.name))
+    problems = python_code.problems(folder, project.python_name)
     if library:
         record: Mapping[str, Any] = library.record
-        problems += library_audit.problems(library.path, record["abi"], record["torch_target"], project.allow_libraries)
+        allowed = (*project.allow_libraries, *([properties.TVM_LIBRARY] if project.tvm_ffi else ()))
+        problems += library_audit.problems(library.path, record["abi"], record["torch_target"], allowed)
+        backend = properties.BACKENDS[Target.parse(record["target"]).device]
+        limits = project.toolkits.get(backend, ("", ""))
+        problems += filter(None, [properties.toolkit_problem(backend, record["requires"], limits)])
         problems += measure.problems(library.measured, Target.parse(record["target"]))
     if problems:
         raise PackError(project.name, problems, AUDIT_ADVICE)

@@ -12,8 +12,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from opforge.packages.form import names
 from opforge.packages.form.metadata import Metadata
+from opforge.packages.project import hub_cache
 from opforge.packages.sources.project import Project
 
 from . import properties
@@ -23,6 +23,9 @@ TIMEOUT = 1800.0
 PASSED = "passed"
 CLIENT = "kernels"
 """The distribution, and the module, of the hub's own loader."""
+OURS, HUBS = "OPFORGE_KERNELS", "LOCAL_KERNELS"
+"""The variables that name folders of kernels for opforge, and for the hub's own loader."""
+LOADED = re.compile(r"""\bget_kernel\(\s*["']([\w./-]+/[\w.-]+)["']""", re.ASCII)
 
 
 def not_run(reason: str) -> dict[str, str]:
@@ -38,14 +41,14 @@ def run(folder: str, project: Project, stated: Metadata) -> dict[str, str]:
     with tempfile.TemporaryDirectory(prefix="opforge-try-") as scratch:
         outcome = os.path.join(scratch, "outcome.json")
         # The tests of a hub kernel import it by its Python name.
-        os.symlink(folder, os.path.join(scratch, names.python_name(project.name)))
+        os.symlink(folder, os.path.join(scratch, project.python_name))
         path = os.pathsep.join((scratch, project.folder, *filter(None, [os.environ.get("PYTHONPATH")])))
         environment = {
             **os.environ,
             "PYTHONPATH": path,
             "PYTHONDONTWRITEBYTECODE": "1",
-            "OPFORGE_KERNELS": f"{project.name}={folder}",
-            "LOCAL_KERNELS": f"{project.name}={folder}",  # where the hub's own loader looks, which its tests call
+            # Where the hub's own loader looks, which its tests call. Others that the user has named stay named.
+            **{name: os.pathsep.join(_named(name, project.name, folder)) for name in (OURS, HUBS)},
         }
         command = [sys.executable, "-m", "opforge.packages.pack.tried", folder, project.samples, outcome]
         done = _child(command, environment, scratch)
@@ -58,8 +61,12 @@ def run(folder: str, project: Project, stated: Metadata) -> dict[str, str]:
         tests = "not run: the package has none"
         if project.tests and _lack_client(project.tests):
             tests = f"not run: they import {CLIENT}, the hub's own loader: pip install {CLIENT}"
+        elif project.tests and (others := _other_kernels(project)):
+            advice = f"name its folder, {HUBS}={others[0]}=FOLDER"
+            tests = f"not run: they load {', '.join(others)}, which is not here: {advice}"
         elif project.tests and checks["import"] == PASSED:
-            command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", project.tests]
+            plugins = ("-p", "no:cacheprovider", "-p", "opforge.packages.pack.device_tests")
+            command = [sys.executable, "-m", "pytest", "-q", *plugins, project.tests]
             tests = _tests_outcome(_child(command, environment, scratch))
         return {**checks, "tests": tests}
 
@@ -70,6 +77,23 @@ def _lack_client(tests: str) -> bool:
         return False
     pattern = re.compile(rf"^\s*(?:import|from)\s+{CLIENT}\b", re.MULTILINE)
     return any(pattern.search(path.read_text("utf-8", "replace")) for path in Path(tests).rglob("*.py"))
+
+
+def _named(variable: str, name: str, folder: str) -> list[str]:
+    """Returns what a variable names, NAME=FOLDER each; the package that is tried replaces its name's."""
+    before = [part for part in os.environ.get(variable, "").split(os.pathsep) if part]
+    return [f"{name}={folder}", *(part for part in before if part.partition("=")[0].strip() != name)]
+
+
+def _other_kernels(project: Project) -> list[str]:
+    """Returns the kernels that a package's tests load by the hub's loader, and that it would have to download."""
+    local = {part.partition("=")[0].strip().lower() for part in _named(HUBS, project.name, "")}
+    names_in_tests: dict[str, None] = {}
+    for path in sorted(Path(project.tests).rglob("*.py")):
+        for name in LOADED.findall(path.read_text("utf-8", "replace")):
+            if name.lower() not in local and not hub_cache.is_cached(name):
+                names_in_tests[name] = None
+    return [*names_in_tests]
 
 
 def unfit(stated: Metadata) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from opforge.errors import KernelSchemaError
 from opforge.packages.form import metadata
+from opforge.packages.form.properties import TVM
 from opforge.packages.sources import library
 
 WRITES = frozenset({"os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink", "os.truncate", "shutil.rmtree"})
@@ -54,6 +55,8 @@ def schemas(folder: str) -> str:
             file = library.library(folder)[0]
         elif not stated.opforge.get("library"):
             return "not run: it has no library"
+        elif str(stated.opforge["properties"]["framework"]) == TVM:
+            return "not run: its functions are not ops of torch"
         import torch  # noqa: F401 - the library needs it
 
         from opforge.builders.registration import kernel_types

@@ -14,9 +14,9 @@ from opforge import formats
 from opforge.cache.keys import canonical
 from opforge.cache.records.entry import with_record_key
 from opforge.errors import PackError
-from opforge.packages.form import digests, metadata, names
+from opforge.packages.form import digests, metadata
 from opforge.packages.form.metadata import Metadata, Provenance
-from opforge.packages.form.properties import SOURCE, Properties
+from opforge.packages.form.properties import SOURCE, TVM, Properties
 from opforge.packages.form.variant import label_of
 from opforge.packages.sources.project import Project
 
@@ -52,7 +52,7 @@ def write(
     is_source = properties.framework == SOURCE
     if is_source:
         python |= _copy_sources(project, folder)
-    short = names.python_name(project.name)
+    short = project.python_name
     digits = _digits(project, properties, python, library)
     backend = "cuda" if properties.backend == "universal" else properties.backend
     identifier = f"_{short}_{backend}_{digits}"
@@ -60,7 +60,8 @@ def write(
     if library:
         file = f"{identifier}.abi3.so"
         shutil.copyfile(library.path, os.path.join(folder, file))
-        _write(folder, ops_module.FILE, ops_module.with_library(file, f"_{digits}"))
+        text = ops_module.of_tvm_ffi(file, identifier) if properties.framework == TVM else ""
+        _write(folder, ops_module.FILE, text or ops_module.with_library(file, f"_{digits}"))
     else:
         _write(folder, ops_module.FILE, ops_module.from_source() if is_source else ops_module.python_only(identifier))
     if "__init__.py" not in python:
@@ -68,14 +69,14 @@ def write(
     for path in digests.files_of(folder):
         os.chmod(os.path.join(folder, path), 0o644)
     return Metadata(
-        name=project.name.rpartition("/")[2],
+        name=project.short_name,
         id=identifier,
         version=project.version.interface,
         license=project.license,
         backend=backend,
-        archs=library.arch if library else (),
+        archs=library.arch if library else project.archs.get(properties.backend, ()),
         python_depends=needs.python,
-        kernel_depends=(),
+        kernel_depends=tuple(needed for needed in needs.kernels if needed.is_hubs),
         files=digests.of_folder(folder),
         kernel=commit,
         opforge={
@@ -88,7 +89,7 @@ def write(
             "record": with_record_key({**library.record, "seconds": 0.0}) if library else None,
             "measured": dict(library.measured) if library else {},
             **({"source": dict(project.declared)} if is_source else {}),
-            "depends": {name: versions.text for name, versions in sorted(needs.kernels.items())},
+            "depends": {needed.name: needed.versions.text for needed in needs.kernels},
         },
         upstream=project.upstream,
         source=project.source,
@@ -119,7 +120,7 @@ def _copy_python(project: Project, folder: str) -> dict[str, bytes]:
         for name in sorted([*file_names, *links]):
             path = os.path.join(parent, name)
             relative = os.path.relpath(path, project.python)
-            if digests.is_bytecode(relative) or name.startswith("."):
+            if digests.is_bytecode(relative) or name.startswith(".") or not _is_shipped(project, name):
                 continue
             if os.path.islink(path):
                 problems.append(f"{relative} is a link: put a file in its place")
@@ -141,6 +142,10 @@ def _copy_python(project: Project, folder: str) -> dict[str, bytes]:
         raise PackError(project.name, problems, "Correct the package's Python.")
     _write_files(folder, files)
     return files
+
+
+def _is_shipped(project: Project, name: str) -> bool:
+    return not project.python_files or name.rpartition(".")[2] in project.python_files
 
 
 def _digits(project: Project, properties: Properties, python: Mapping[str, bytes], library: Library | None) -> str:

@@ -6,16 +6,16 @@ import hashlib
 import os
 import shlex
 
-from opforge import settings
 from opforge.cache.filesystem.files import read_file
 from opforge.errors import KernelLockError, KernelNotFoundError, OpforgeError
 from opforge.packages.choose import candidate, environment, order
-from opforge.packages.form import digests, names, variant
+from opforge.packages.form import digests, metadata, names, variant
+from opforge.packages.form.version import Version
 from opforge.packages.installed import add
 from opforge.packages.installed.layout import Root
 from opforge.packages.installed.releases import Installed
 
-from . import LOCK_FILE, hub_locks, required
+from . import LOCK_FILE, hub_cache, hub_locks, required
 from .hub_locks import HubLocked
 
 FILE = "kernels.lock"
@@ -46,11 +46,23 @@ def install(root: Root, folder: str, all_platforms: bool) -> list[tuple[Installe
             missing.append(f"{kernel.repository} {kernel.commit[:12]}: {error}".replace("\n", "\n    "))
     if missing:
         raise KernelLockError(path, missing, f"Get everything with: kernels download {shlex.quote(folder)}")
+    _refuse_one_version_twice(chosen, path)
     results = []
     for kernel, folders in chosen:
-        source = f"{kernel.repository}@{kernel.commit}"
+        source = f"{kernel.repository}@{kernel.commit}" + (f"#{kernel.revision}" if kernel.revision else "")
         results.append((add.from_folders(root, _name(kernel), folders, source, follow_links=True), True))
     return results
+
+
+def _refuse_one_version_twice(chosen: list[tuple[HubLocked, list[str]]], path: str) -> None:
+    """Raises KernelLockError if two revisions of a repository state one version: one folder holds a release."""
+    by_release: dict[tuple[str, Version | None], HubLocked] = {}
+    for kernel, folders in chosen:
+        release = (_name(kernel), metadata.read(folders[0]).release)
+        other = by_release.setdefault(release, kernel)
+        if other is not kernel:
+            what = f"{kernel.repository} {release[1]} is locked at {other.commit[:12]} and at {kernel.commit[:12]}"
+            raise KernelLockError(path, [what], "Lock one revision of each version: kernels lock")
 
 
 def _name(kernel: HubLocked) -> str:
@@ -67,7 +79,7 @@ def _variants(kernel: HubLocked, path: str, all_platforms: bool) -> list[str]:
     folders = [folder for folder in folders if folder not in unknown]
     read = {folder: candidate.read(folder)[0] for folder in folders}
     if not all_platforms:
-        here = environment.here({choice.properties.backend for choice in read.values()})
+        here = environment.here(candidate.asked_for(read.values()))
         best = order.best(list(read.values()), here)
         read = {folder: choice for folder, choice in read.items() if choice in best}
     if not read:
@@ -89,21 +101,11 @@ def _is_label(name: str) -> bool:
 
 def _snapshot(kernel: HubLocked) -> str:
     """Returns the folder of a kernel's variants in the cache. Raises KernelNotFoundError."""
-    cache = _cache()
-    repository = kernel.repository.replace("/", "--")
-    # Kernels were models on the hub before they had a kind of their own.
-    folders = [f"{cache}/{kind}--{repository}/snapshots/{kernel.commit}/build" for kind in ("kernels", "models")]
+    folders = [f"{folder}/snapshots/{kernel.commit}/build" for folder in hub_cache.repositories(kernel.repository)]
     for folder in folders:
         if os.path.isdir(folder):
             return folder
     raise KernelNotFoundError(kernel.repository, folders, "")
-
-
-def _cache() -> str:
-    """Returns the folder in which the hub's own loader keeps what it has downloaded."""
-    named = settings.first("KERNELS_CACHE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")[0]
-    home = settings.variable("HF_HOME") or f"{settings.user_folder('XDG_CACHE_HOME', '.cache')}/huggingface"
-    return named or f"{home}/hub"
 
 
 def _hash(folder: str) -> str:

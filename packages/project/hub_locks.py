@@ -13,6 +13,7 @@ from opforge.packages.form.version import Range
 
 EXPECTED = "a kernels.lock of the hub"
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 HASH = re.compile(r"sha256-[0-9a-f]{64}|sha256-[A-Za-z0-9+/]{43}=")
 
 
@@ -37,10 +38,11 @@ def parse(data: bytes, where: str) -> list[HubLocked]:
     if not isinstance(value, list) or len(value) > 10_000:
         raise KernelFormatError(where, f"it is {ascii(value)[:60]}, and no list of at most 10,000 kernels", EXPECTED)
     kernels = [_new(part, where) if isinstance(part, dict) and "lock" in part else _old(part, where) for part in value]
-    repositories = [kernel.repository for kernel in kernels]
-    twice = next((name for name in repositories if repositories.count(name) > 1), "")
+    # Two versions of a repository are two kernels: one that needs the older one is locked with it.
+    stated = [(kernel.repository.lower(), kernel.numbers, kernel.revision) for kernel in kernels]
+    twice = next((part for part in stated if stated.count(part) > 1), None)
     if twice:
-        raise KernelFormatError(where, f"{twice} is in it twice", EXPECTED)
+        raise KernelFormatError(where, f"{' '.join(filter(None, map(str, twice)))} is in it twice", EXPECTED)
     return kernels
 
 
@@ -75,7 +77,7 @@ def _new(value: Any, where: str) -> HubLocked:
 
 def _repository(fields: Fields, name: str) -> str:
     text = fields.text(name)
-    if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", text, re.ASCII) or ".." in text:
+    if not REPOSITORY.fullmatch(text) or ".." in text:
         raise fields.error(f"{name!r} is {ascii(text)[:100]}, and no name of a repository such as acme/relu")
     return text
 

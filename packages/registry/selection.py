@@ -13,7 +13,7 @@ from opforge.errors import (
     StoreBehindError,
     WithdrawnError,
 )
-from opforge.packages.choose import environment, order
+from opforge.packages.choose import candidate, environment, order
 from opforge.packages.choose.environment import Environment
 from opforge.packages.form import version
 from opforge.packages.form.version import Range, Version
@@ -257,7 +257,8 @@ def variants_for(
     """Returns the variants to install: the best for each device, or all; if none fits, why not, a line for each."""
     if all_platforms:
         return tuple(parts), []
-    candidates, environment = [part.candidate for part in parts], here(_backends(parts))
+    candidates = [part.candidate for part in parts]
+    environment = here(candidate.asked_for(candidates))
     chosen = order.best(candidates, environment)
     if chosen:
         return tuple(part for part in parts if part.candidate in chosen), []
@@ -283,12 +284,6 @@ def refuse_older(listed: Index, source: Source, known_sequence: int) -> None:
 
 def _is_exact(numbers: Range) -> bool:
     return len(numbers.bounds) == 1 and numbers.bounds[0][0] == numbers.bounds[0][1] and not numbers.bounds[0][2]
-
-
-def _backends(parts: Sequence[Variant]) -> set[str]:
-    backends = {part.candidate.properties.backend for part in parts}
-    frameworks = {part.candidate.properties.framework for part in parts}
-    return backends | ({"tvm-ffi"} if "tvm-ffi" in frameworks else set())
 
 
 def parse_requirement(text: str) -> tuple[str, Range]:

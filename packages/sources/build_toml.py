@@ -2,95 +2,65 @@
 
 from __future__ import annotations
 
+import glob
 import os
-import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from opforge.errors import KernelFormatError
-from opforge.packages.form import names, toml_file, version
+from opforge.errors import KernelFormatError, OpIncompatibleError
+from opforge.packages.form import metadata, names, toml_file
 from opforge.packages.form.json_text import Fields
 from opforge.packages.form.version import Version
+from opforge.versions import version_of
 
+from . import build_keys, depends
+from .build_keys import EXPECTED
 from .project import BUILD_TOML, LOCAL, MakeBuilder, Needs, Project, inside
 
 if TYPE_CHECKING:
     from opforge.accelerator.target import Target
     from opforge.builders.base import OpBuilder
 
-EXPECTED = "a build.toml of edition 5, 4 or 3, as kernel-builder reads it"
-EDITIONS = (3, 4, 5)
-GENERAL = (
-    "backends",
-    "cuda",
-    "edition",
-    "hub",
-    "kernel-depends",
-    "license",
-    "name",
-    "neuron",
-    "python-depends",
-    "source",
-    "tpu",
-    "universal",
-    "upstream",
-    "version",
-    "xpu",
-)
-TORCH = ("cxx-flags", "include", "maxver", "minver", "pyext", "pyroot", "src", "stable-abi")
-KERNEL = (
-    "backend",
-    "cuda-capabilities",
-    "cuda-flags",
-    "cuda-minver",
-    "cxx-flags",
-    "depends",
-    "hip-flags",
-    "include",
-    "language",
-    "rocm-archs",
-    "src",
-    "sycl-flags",
-)
 DEVICES = {"cpu": "cpu", "cuda": "cuda", "rocm": "hip", "xpu": "xpu"}
 """The backends that opforge builds, with its own name of each."""
 DEFINES = {"cpu": "CPU_KERNEL", "cuda": "CUDA_KERNEL", "rocm": "ROCM_KERNEL", "xpu": "XPU_KERNEL"}
 USES = {"cuda": "USE_CUDA", "rocm": "USE_ROCM", "xpu": "USE_XPU"}
 COMPILED = (".cpp", ".cc", ".cxx", ".c", ".cu", ".hip", ".sycl")
-DEVICE_FLAGS = {"cuda": ("cuda-flags", "cuda-capabilities"), "rocm": ("hip-flags", "rocm-archs")}
+DEVICE_FLAGS = {
+    "cuda": ("cuda-flags", "cuda-capabilities"),
+    "rocm": ("hip-flags", "rocm-archs"),
+    "xpu": ("sycl-flags", ""),
+}
 """Backend -> the fields with the flags of its compiler, and with the architectures of a kernel."""
-OWN_NEEDS = ("cuda", "neuron", "tpu", "xpu")
-"""The backends that have a table of their own in [general]."""
 DEFAULT_STABLE = "2.10"
-MINOR = re.compile(r"\d{1,3}\.\d{1,3}", re.ASCII)
+PYTHON_FILES = ("py", "pyi")
+"""The kinds of files of a package's Python where `pyext` names none."""
 
 
-def read_folder(folder: str) -> Project:
-    """Returns the project that a folder's build.toml describes. Raises KernelFormatError, OSError."""
+def read_folder(folder: str, provided: Mapping[str, str] | None = None) -> Project:
+    """Returns the project that a folder's build.toml describes. Raises KernelFormatError, OSError.
+
+    `provided` are the folders or wheels of further dependencies, by name.
+    """
     path = os.path.join(folder, BUILD_TOML)
-    return parse(toml_file.read(path, EXPECTED), path, folder)
+    return parse(toml_file.read(path, EXPECTED), path, folder, provided)
 
 
-def parse(table: dict[str, Any], path: str, folder: str) -> Project:
+def parse(table: dict[str, Any], path: str, folder: str, provided: Mapping[str, str] | None = None) -> Project:
     """Returns the project of a table. Raises KernelFormatError."""
     fields = Fields(table, path, EXPECTED)
-    fields.only(("general", "kernel", "torch", "torch-noarch", "tvm-ffi"))
-    general = Fields(fields.table("general"), f"{path}: general", EXPECTED)
-    general.only(GENERAL)
-    edition = general.whole("edition", 0)
-    if edition and edition not in EDITIONS:
-        raise general.error(f"'edition' is {edition}, and opforge reads {', '.join(map(str, EDITIONS))}")
-    kinds = [kind for kind in ("torch", "torch-noarch", "tvm-ffi") if kind in fields.values]
-    if kinds == ["tvm-ffi"]:
-        raise fields.error("it describes a kernel for tvm-ffi, which opforge loads and does not build")
+    fields.only(("general", "kernel", *build_keys.KINDS))
+    general = build_keys.general(fields.table("general"), path)
+    kinds = [kind for kind in build_keys.KINDS if kind in fields.values]
     if len(kinds) != 1:
         raise fields.error(f"it has {len(kinds)} of [torch], [torch-noarch] and [tvm-ffi], and not exactly one")
-    hub = Fields(general.table("hub", {}), f"{path}: general.hub", EXPECTED)
-    short = names.check_short(general.text("name"), f"{path}: general: name")
-    name = hub.text("repo-id", f"{LOCAL}/{short}").lower()
+    part = build_keys.part(kinds[0], fields.table(kinds[0]), path)
+    hub = general.table("hub", {})
+    short = general.text("name")
     needs = _needs(general)
-    own = {backend: Fields(general.table(backend, {}), f"{general.where}.{backend}", EXPECTED) for backend in OWN_NEEDS}
+    tests = os.path.join(folder, "tests")
     project = Project(
-        name=names.check(name, f"{path}: general.hub: repo-id"),
+        name=names.of_repository(hub.get("repo-id", f"{LOCAL}/{short}"), f"{path}: general.hub: repo-id"),
         version=Version(general.whole("version", 1)),
         folder=folder,
         builder=None,
@@ -98,33 +68,49 @@ def parse(table: dict[str, Any], path: str, folder: str) -> Project:
         upstream=general.text("upstream", ""),
         source=general.text("source", ""),
         python=_python(folder, short, path),
+        python_files=part.texts("pyext", PYTHON_FILES),
+        short=short,
         python_depends=needs.python,
         kernel_depends=needs.kernels,
-        backend_needs={backend: _needs(part) for backend, part in own.items()},
-        tests=os.path.join(folder, "tests") if os.path.isdir(os.path.join(folder, "tests")) else "",
+        backend_needs={
+            backend: _needs(Fields(general.table(backend, {}), f"{general.where}.{backend}", EXPECTED))
+            for backend in build_keys.OF_BACKEND
+        },
+        tests=tests if os.path.isdir(tests) else "",
     )
-    if kinds == ["torch-noarch"]:
-        backends = general.texts("backends", ()) or ("universal",)
-        return project._replace(backends=backends)
-    declared = {part: table[part] for part in ("torch", "kernel") if part in table} | {"name": short}
-    builder = builder_of(declared, path, folder)
-    return project._replace(builder=builder, backends=_backends(fields, general), declared={BUILD_TOML: declared})
+    if kinds == ["torch-noarch"] or general.values.get("universal"):
+        of_kernels = Fields(table.get("kernel", {}), path, EXPECTED).values
+        if of_kernels:
+            raise fields.error(
+                f"it has kernel.{next(iter(of_kernels))}, and its Python alone is packed: it has no library"
+            )
+        archs = {"cuda": part.texts("cuda_capabilities", ()), "rocm": part.texts("rocm_archs", ())}
+        return project._replace(backends=general.texts("backends", ()) or ("universal",), archs=archs)
+    kernels = _kernels(fields, general.whole("edition", 0))
+    backends = _backends(general, kernels)
+    for checked in (part, *kernels):
+        _sources(checked, folder)
+        _folders(checked, folder)
+    declared = {kind: table[kind] for kind in (*kinds, "kernel") if kind in table}
+    declared |= {"name": short, "backends": list(backends), "edition": general.whole("edition", 0)}
+    builder = builder_of(declared, path, folder, provided)
+    toolkits = {"cuda": _cuda_versions(general, kernels)}
+    tvm_ffi = depends.tvm_ffi()[1] if kinds == ["tvm-ffi"] else ""
+    return project._replace(
+        builder=builder, backends=backends, declared={BUILD_TOML: declared}, toolkits=toolkits, tvm_ffi=tvm_ffi
+    )
 
 
 def _needs(fields: Fields) -> Needs:
     """Returns what the variants of all backends need, or those of one. Raises KernelFormatError."""
-    where = f"{fields.where}: kernel-depends"
-    entries = [Fields(value, where, EXPECTED) for value in fields.get("kernel-depends", list, "list", [])]
-    kernels = {
-        names.check(entry.text("repo-id").lower(), where): version.parse_range(entry.values.get("version"), where)
-        for entry in entries
-    }
+    entries = fields.get("kernel-depends", list, "list", [])
+    kernels = tuple(metadata.dependency(value, fields.where, EXPECTED) for value in entries)
     return Needs(fields.texts("python-depends", ()), kernels)
 
 
-def _backends(fields: Fields, general: Fields) -> tuple[str, ...]:
+def _backends(general: Fields, kernels: list[Fields]) -> tuple[str, ...]:
     """Returns the backends that the library is for: those of [general], or of its kernels. Raises KernelFormatError."""
-    of_kernels = tuple(dict.fromkeys(kernel.text("backend") for kernel in _kernels(fields)))
+    of_kernels = tuple(dict.fromkeys(kernel.text("backend") for kernel in kernels))
     backends = general.texts("backends", ()) or of_kernels or ("cpu",)
     for backend in of_kernels:
         if backend not in backends:
@@ -132,28 +118,31 @@ def _backends(fields: Fields, general: Fields) -> tuple[str, ...]:
     return backends
 
 
-def _buildable(fields: Fields) -> list[str]:
-    """Returns the backends of the kernels that opforge builds; `cpu` without a kernel. Raises KernelFormatError."""
-    backends = tuple(dict.fromkeys(kernel.text("backend") for kernel in _kernels(fields))) or ("cpu",)
-    buildable = [backend for backend in backends if backend in DEVICES]
-    if not buildable:
-        raise fields.error(f"its kernels are for {', '.join(backends)}, and opforge builds for {', '.join(DEVICES)}")
-    return buildable
+def _cuda_versions(general: Fields, kernels: list[Fields]) -> tuple[str, str]:
+    """Returns the oldest and the newest CUDA that the library may be built with; empty texts for any."""
+    table = general.table("cuda", {})
+    oldest = [table.get("minver", ""), *(kernel.text("cuda-minver", "") for kernel in kernels)]
+    return max(oldest, key=version_of), table.get("maxver", "")
 
 
-def _kernels(fields: Fields) -> list[Fields]:
+def _kernels(fields: Fields, edition: int) -> list[Fields]:
     table = fields.table("kernel", {})
-    return [_kernel(value, f"{fields.where}: kernel.{name}") for name, value in table.items()]
+    return [build_keys.kernel(value, f"{fields.where}: kernel.{name}", edition) for name, value in table.items()]
 
 
-def builder_of(table: dict[str, Any], path: str, folder: str) -> MakeBuilder:
-    """Returns the builder of [torch] and every [kernel.NAME]; `name` is the package's. Raises KernelFormatError."""
+def builder_of(table: dict[str, Any], path: str, folder: str, provided: Mapping[str, str] | None = None) -> MakeBuilder:
+    """Returns the builder of [torch] or [tvm-ffi] and every [kernel.NAME]; `name` is the package's.
+
+    Raises KernelFormatError.
+    """
     fields = Fields(table, path, EXPECTED)
-    torch = Fields(fields.table("torch"), f"{path}: torch", EXPECTED)
-    torch.only(TORCH)
-    torch.texts("src", ())
-    buildable, kernels = _buildable(fields), _kernels(fields)
-    python_name = names.python_name(fields.text("name"))
+    kind = "tvm-ffi" if "tvm-ffi" in table else "torch"
+    part, kernels = build_keys.part(kind, fields.table(kind), path), _kernels(fields, fields.whole("edition", 0))
+    backends = fields.texts("backends", ()) or tuple(dict.fromkeys(kernel.text("backend") for kernel in kernels))
+    buildable = [backend for backend in backends or ("cpu",) if backend in DEVICES]
+    if not buildable:
+        raise fields.error(f"it is for {', '.join(backends)}, and opforge builds for {', '.join(DEVICES)}")
+    python_name, paths = names.python_name(fields.text("name")), dict(provided or {})
 
     def builder(target: Target | None, portable: bool) -> OpBuilder:
         device = target.device if target else DEVICES[buildable[0]]
@@ -161,14 +150,37 @@ def builder_of(table: dict[str, Any], path: str, folder: str) -> MakeBuilder:
         if not backend:
             raise KernelFormatError(path, f"it has no kernel for {device}", f"a target for {', '.join(buildable)}")
         mine = [kernel for kernel in kernels if kernel.text("backend") == backend]
-        for kernel in mine:
-            if unknown := [name for name in kernel.texts("depends", ()) if name != "torch"]:
-                problem = f"'depends' names {unknown[0]!r}, which opforge does not provide"
-                raise KernelFormatError(kernel.where, problem, 'depends = ["torch"] alone')
-        kind = _builder_class(python_name, folder, backend, torch, mine)
-        return kind(target, portable=True) if portable else kind(target)
+        attributes = _attributes(python_name, folder, backend, part, mine)
+        roots = [root for name in _needed(mine, paths) for root in depends.roots(name, paths[name])]
+        if kind == "tvm-ffi":
+            attributes |= _of_tvm_ffi(python_name, device)
+        else:
+            attributes |= _of_torch(part, backend)
+        attributes["extra_compile_args"]["cxx"] += part.texts("cxx-flags", ())
+        attributes["kernel_roots"] = (*attributes["kernel_roots"], *roots)
+        return _made(attributes, target, portable)
 
     return builder
+
+
+def _made(attributes: dict[str, Any], target: Target | None, portable: bool) -> OpBuilder:
+    from opforge.builders.base import OpBuilder
+
+    kind = type("HubKernelBuilder", (OpBuilder,), {**attributes, "__module__": __name__})
+    made: OpBuilder = kind(target, portable=True) if portable else kind(target)
+    return made
+
+
+def _needed(kernels: list[Fields], provided: Mapping[str, str]) -> list[str]:
+    """Returns the dependencies of kernels that the user has named. Raises KernelFormatError for one that is missing."""
+    needed: dict[str, None] = {}
+    for kernel in kernels:
+        for name in kernel.texts("depends", ()):
+            if problem := depends.problem(name, provided):
+                raise KernelFormatError(kernel.where, problem, 'depends = ["torch"], or what --depend names')
+            if name != depends.TORCH:
+                needed[name] = None
+    return [*needed]
 
 
 def _python(folder: str, short: str, where: str) -> str:
@@ -179,57 +191,62 @@ def _python(folder: str, short: str, where: str) -> str:
     raise KernelFormatError(where, f"there is no folder torch-ext/{names.python_name(short)} beside it", EXPECTED)
 
 
-def _kernel(value: Any, where: str) -> Fields:
-    fields = Fields(value, where, EXPECTED)
-    fields.only(KERNEL)
-    if "backend" not in fields.values and "language" in fields.values:
-        # Edition 3 names a language; one that is not named otherwise is CUDA.
-        fields.values = {**fields.values, "backend": {"cuda-hipify": "rocm"}.get(fields.text("language"), "cuda")}
-    fields.text("backend", None) or fields.values.setdefault("backend", "cuda")
-    fields.texts("src")
-    fields.texts("depends", ())
-    return fields
+def _attributes(name: str, folder: str, backend: str, part: Fields, kernels: list[Fields]) -> dict[str, Any]:
+    """Returns what the builder of all kernels of one backend has, whichever framework it is for."""
+    uses = [(USES[backend], "1")] if backend in USES else []
+    own = ("torch-ext", "tvm-ffi-ext")
+    return {
+        "name": name,
+        "folder": folder,
+        "sources": _sources(part, folder),
+        "include_dirs": (*(path for path in own if os.path.isdir(os.path.join(folder, path))), *_folders(part, folder)),
+        "define_macros": [(DEFINES[backend], "1"), *uses],
+        # Each kernel has flags, include folders and architectures of its own.
+        "groups": [_group(kernel, folder, backend) for kernel in kernels if _sources(kernel, folder)],
+        "devices": (DEVICES[backend],),
+    }
 
 
-def _builder_class(name: str, folder: str, backend: str, torch: Fields, kernels: list[Fields]) -> type[OpBuilder]:
-    """Returns the builder of all kernels of one backend with torch's part."""
-    from opforge.builders.base import OpBuilder
+def _of_torch(torch: Fields, backend: str) -> dict[str, Any]:
+    """Returns what a library of torch's ops has."""
     from opforge.builders.spec import abi
     from opforge.builders.spec.kernel_roots import OPFORGE, KernelRoot
 
-    sources = _sources(torch, folder)
     stable = torch.values.get("stable-abi")
     if isinstance(stable, dict):
         stable = stable.get(backend)
-    device = DEVICES[backend]
     # The hub's builder keeps pybind11 out of torch's headers: a library with it fits one Python alone.
     own_flags = () if stable else ("-UTORCH_API_INCLUDE_EXTENSION_H", "-DPy_LIMITED_API=0x03090000")
-    uses = [(USES[backend], "1")] if backend in USES else []
-    attributes = {
-        "name": name,
-        "folder": folder,
-        "sources": sources,
-        "include_dirs": _folders([torch], folder, "torch-ext"),
-        "define_macros": [(DEFINES[backend], "1"), *uses],
-        "extra_compile_args": {"cxx": [*own_flags, *_flags([torch], "cxx-flags")]},
-        # Each kernel has flags, include folders and architectures of its own.
-        "groups": [_group(kernel, folder, backend) for kernel in kernels if _sources(kernel, folder)],
-        "devices": (device,),
+    return {
         "abi": abi.STABLE if stable else abi.TORCH,
-        "torch_target": stable if isinstance(stable, str) and stable else DEFAULT_STABLE,
+        "torch_target": stable or DEFAULT_STABLE,
         "requires_torch": _requires_torch(torch),
+        "extra_compile_args": {"cxx": [*own_flags]},
         "kernel_roots": (KernelRoot("opforge_hub", os.path.join(OPFORGE.path, "hub")),),
-        "__module__": __name__,
     }
-    return type("HubKernelBuilder", (OpBuilder,), attributes)
+
+
+def _of_tvm_ffi(name: str, device: str) -> dict[str, Any]:
+    """Returns what a library of tvm-ffi's functions has. Raises OpIncompatibleError if tvm-ffi is not installed."""
+    from opforge.builders.spec import abi
+    from opforge.builders.spec.kernel_roots import KernelRoot
+
+    folder, _version = depends.tvm_ffi()
+    if not folder:
+        reason = "its sources include tvm-ffi, which is not installed: pip install apache-tvm-ffi"
+        raise OpIncompatibleError(name, device, [reason])
+    return {
+        "abi": abi.PLAIN,
+        "extra_compile_args": {"cxx": []},
+        "extra_link_args": [f"-L{folder}/lib"],
+        "libraries": ["tvm_ffi"],
+        "kernel_roots": (KernelRoot("tvm_ffi", folder),),
+    }
 
 
 def _requires_torch(torch: Fields) -> str:
     """Returns the range of torch's versions: `minver` and `maxver` are both inside it."""
     lower, upper = torch.text("minver", ""), torch.text("maxver", "")
-    for text in filter(None, (lower, upper)):
-        if not MINOR.fullmatch(text):
-            raise torch.error(f"{ascii(text)[:40]} is no version of torch such as 2.11")
     conditions = [f">={lower}"] if lower else []
     if upper:
         major, minor = upper.split(".")
@@ -240,29 +257,37 @@ def _requires_torch(torch: Fields) -> str:
 def _group(kernel: Fields, folder: str, backend: str) -> dict[str, Any]:
     group: dict[str, Any] = {
         "sources": _sources(kernel, folder),
-        "include_dirs": _folders([kernel], folder, "torch-ext"),
-        "extra_compile_args": {"cxx": _flags([kernel], "cxx-flags")},
+        "include_dirs": _folders(kernel, folder),
+        "extra_compile_args": {"cxx": list(kernel.texts("cxx-flags", ()))},
     }
     if backend in DEVICE_FLAGS:
         flags, architectures = DEVICE_FLAGS[backend]
-        group["extra_compile_args"][DEVICES[backend]] = _flags([kernel], flags)
-        if kernel.texts(architectures, ()):
+        group["extra_compile_args"][DEVICES[backend]] = list(kernel.texts(flags, ()))
+        if architectures and kernel.texts(architectures, ()):
             group["architectures"] = list(kernel.texts(architectures))
     return group
 
 
 def _sources(part: Fields, folder: str) -> list[str]:
-    paths = [path for path in part.texts("src", ()) if path.endswith(COMPILED)]
-    for path in paths:
+    """Returns the files that are compiled. Raises KernelFormatError for one that is not in the folder."""
+    paths: list[str] = []
+    for pattern in part.texts("src", ()):
+        if not glob.has_magic(pattern) or os.path.exists(os.path.join(folder, pattern)):
+            inside(folder, pattern, part.where, EXPECTED)
+            paths.append(pattern)
+            continue
+        if pattern.startswith("/") or ".." in pattern.split("/"):
+            raise part.error(f"'src' holds {ascii(pattern)[:100]}, which does not stay inside the package")
+        matches = sorted(glob.glob(pattern, root_dir=folder, recursive=True))
+        if not matches:
+            raise part.error(f"'src' holds {ascii(pattern)[:100]}, which matches no file in {folder}")
+        paths += matches
+    return list(dict.fromkeys(path for path in paths if path.endswith(COMPILED)))
+
+
+def _folders(part: Fields, folder: str) -> tuple[str, ...]:
+    """Returns the include folders. Raises KernelFormatError for one that is missing or outside of the folder."""
+    paths = tuple(dict.fromkeys(part.texts("include", ())))
+    for path in filter(lambda path: os.path.normpath(path) != ".", paths):
         inside(folder, path, part.where, EXPECTED)
-    return list(dict.fromkeys(paths))
-
-
-def _folders(parts: list[Fields], folder: str, *others: str) -> tuple[str, ...]:
-    """Returns the include folders that exist."""
-    paths = [*others, *(path for part in parts for path in part.texts("include", ()))]
-    return tuple(path for path in dict.fromkeys(paths) if os.path.isdir(os.path.join(folder, path)))
-
-
-def _flags(parts: list[Fields], name: str) -> list[str]:
-    return [flag for part in parts for flag in part.texts(name, ())]
+    return paths

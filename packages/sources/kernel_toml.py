@@ -10,6 +10,7 @@ from opforge import working_folder
 from opforge.errors import BuilderError
 from opforge.packages.form import names, toml_file, version
 from opforge.packages.form.json_text import Fields
+from opforge.packages.form.metadata import Dependency
 
 from . import modules
 from .project import KERNEL_TOML, LOCAL, MakeBuilder, Project, inside
@@ -58,6 +59,7 @@ def read_folder(folder: str) -> Project:
     fields = Fields(toml_file.read(path, EXPECTED), path, EXPECTED)
     fields.only(FIELDS)
     name = names.check(fields.text("name"), f"{path}: name")
+    names.check_short(name.rpartition("/")[2], f"{path}: name")
     check = Fields(fields.table("check", {}), f"{path}: check", EXPECTED)
     check.only(("samples", "tests"))
     project = Project(
@@ -72,10 +74,10 @@ def read_folder(folder: str) -> Project:
         targets=_targets(fields),
         backends=fields.texts("backends", ()),
         python_depends=requirements(fields.texts("python-depends", ()), f"{path}: python-depends"),
-        kernel_depends={
-            names.check(needed, f"{path}: depends"): version.parse_range(text, f"{path}: depends")
+        kernel_depends=tuple(
+            Dependency(names.check(needed, f"{path}: depends"), version.parse_range(text, f"{path}: depends"))
             for needed, text in fields.table("depends", {}).items()
-        },
+        ),
         allow_libraries=fields.texts("allow-libraries", ()),
         portable=fields.flag("portable", False),
         samples=check.text("samples", ""),

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge.errors import KernelFormatError
-from opforge.packages.form.version import Range, Version
+from opforge.packages.form import names
+from opforge.packages.form.metadata import Dependency
+from opforge.packages.form.version import Version
 
 if TYPE_CHECKING:
     from opforge.accelerator.target import Target
@@ -26,7 +28,7 @@ class Needs(NamedTuple):
     """What variants need that is not in them."""
 
     python: tuple[str, ...] = ()
-    kernels: Mapping[str, Range] = {}
+    kernels: tuple[Dependency, ...] = ()
 
 
 class Project(NamedTuple):
@@ -43,13 +45,21 @@ class Project(NamedTuple):
     source: str = ""
     python: str = ""
     """The folder of the package's Python; empty: an `__init__.py` is generated."""
+    python_files: tuple[str, ...] = ()
+    """The kinds of its files that are shipped, such as py and json; empty: all."""
     targets: tuple[str, ...] = ()
     backends: tuple[str, ...] = ()
     """The backends that a package without a library is for, and those that a hub kernel's file names."""
     python_depends: tuple[str, ...] = ()
-    kernel_depends: Mapping[str, Range] = {}
+    kernel_depends: tuple[Dependency, ...] = ()
     backend_needs: Mapping[str, Needs] = {}
     """What the variants of a backend need besides, by backend."""
+    toolkits: Mapping[str, tuple[str, str]] = {}
+    """Backend -> the oldest and the newest version of its toolkit that the library may be built with, or empty."""
+    archs: Mapping[str, tuple[str, ...]] = {}
+    """Backend -> the architectures that Python alone is for, as the hub's metadata has them."""
+    tvm_ffi: str = ""
+    """The version of tvm-ffi that the library is built with; empty if its functions are ops of torch."""
     allow_libraries: tuple[str, ...] = ()
     portable: bool = False
     samples: str = ""
@@ -60,13 +70,26 @@ class Project(NamedTuple):
     """What was read: a folder, or "module:Builder"."""
     declared: Mapping[str, Any] = {}
     """What the builder is made from: KERNEL_TOML or BUILD_TOML -> the part of that file. JSON-able."""
+    short: str = ""
+    """The name that its metadata has, if that is not the name's last part."""
     with_source: bool = False
     """Whether a variant holds the sources, for machines that no other variant fits."""
 
     def needs_of(self, backend: str) -> Needs:
         """Returns what the variants of a backend need."""
         more = self.backend_needs.get(backend, Needs())
-        return Needs((*self.python_depends, *more.python), {**self.kernel_depends, **more.kernels})
+        kernels = {needed.name: needed for needed in (*self.kernel_depends, *more.kernels)}
+        return Needs((*self.python_depends, *more.python), tuple(kernels[name] for name in sorted(kernels)))
+
+    @property
+    def short_name(self) -> str:
+        """Returns the name as the hub's metadata has it: without the organization, and with '-' alone inside."""
+        return self.short or names.python_name(self.name).replace("_", "-")
+
+    @property
+    def python_name(self) -> str:
+        """Returns the name of the package's Python module."""
+        return names.python_name(self.short_name)
 
 
 def inside(folder: str, path: str, where: str, expected: str) -> str:

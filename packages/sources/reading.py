@@ -14,11 +14,11 @@ from . import build_toml, kernel_toml
 from .project import BUILD_TOML, KERNEL_TOML, MakeBuilder, Project
 
 
-def read(path: str, name: str = "", version: str = "") -> Project:
+def read(path: str, name: str = "", version: str = "", provided: Mapping[str, str] | None = None) -> Project:
     """Returns the project in a folder with kernel.toml or build.toml, or of `module:Builder`.
 
-    `name` and `version` are for a builder, which states neither; they replace what a file states. Raises
-    KernelFormatError, BuilderError.
+    `name` and `version` are for a builder, which states neither; they replace what a file states. `provided` are the
+    folders or wheels of what a hub kernel depends on, by name. Raises KernelFormatError, BuilderError.
     """
     if ":" in path and not os.path.exists(path):
         return kernel_toml.of_builder(path, name, version)._replace(reference=path)
@@ -26,7 +26,7 @@ def read(path: str, name: str = "", version: str = "") -> Project:
     if os.path.isfile(os.path.join(folder, KERNEL_TOML)):
         project = kernel_toml.read_folder(folder)
     elif os.path.isfile(os.path.join(folder, BUILD_TOML)):
-        project = build_toml.read_folder(folder)
+        project = build_toml.read_folder(folder, provided)
     else:
         expected = f"a folder with {KERNEL_TOML} or {BUILD_TOML}, or module:Builder"
         raise KernelFormatError(folder, "there is no description of a package in it", expected)

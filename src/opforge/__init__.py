@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from .builders.jit import load, load_inline
     from .builders.spec.kernel_roots import kernel_root
     from .builders.waiting.no_builds import no_builds
-    from .packages.load.get_kernel import get_kernel
+    from .models.scope import explain_kernels, kernels_for
+    from .packages.load.get_kernel import get_kernel, get_local_kernel
 
 if sys.platform not in ("linux", "darwin"):
     raise ImportError(f"opforge runs on Linux, and on macOS without building, not on {sys.platform}")
@@ -29,9 +30,12 @@ if sys.platform not in ("linux", "darwin"):
 __version__ = "0.1.0"
 _MODULES = {
     "OpBuilder": "opforge.builders.base",
+    "explain_kernels": "opforge.models.scope",
     "get_accelerator": "opforge.accelerator.select",
     "get_kernel": "opforge.packages.load.get_kernel",
+    "get_local_kernel": "opforge.packages.load.get_kernel",
     "kernel_root": "opforge.builders.spec.kernel_roots",
+    "kernels_for": "opforge.models.scope",
     "load": "opforge.builders.jit",
     "load_inline": "opforge.builders.jit",
     "no_builds": "opforge.builders.waiting.no_builds",
@@ -43,9 +47,12 @@ _MODULES = {
 _SUBPACKAGES = ("accelerator", "builders", "errors", "ops")
 __all__ = [
     "OpBuilder",
+    "explain_kernels",
     "get_accelerator",
     "get_kernel",
+    "get_local_kernel",
     "kernel_root",
+    "kernels_for",
     "load",
     "load_inline",
     "no_builds",

@@ -77,3 +77,19 @@ class PackError(OpforgeError, RuntimeError):
     def __init__(self, name: str, problems: Sequence[str], advice: str) -> None:
         super().__init__(f"The package {name} cannot be made:{bullet_list(problems)}\n{advice}")
         self.name, self.problems, self.advice = name, tuple(problems), advice
+
+
+class KernelMappingError(OpforgeError, ValueError):
+    """What is said of the kernels for a model's layers cannot be used; `where` is the entry."""
+
+    def __init__(self, where: str, problem: str, expected: str) -> None:
+        super().__init__(f"{where}: {problem}. Expected {expected}.")
+        self.where, self.problem, self.expected = where, problem, expected
+
+
+class KernelScopeError(OpforgeError, RuntimeError):
+    """A model whose layers have kernels was used in a way that would lose the layers' own methods."""
+
+    def __init__(self, model: str, problem: str, advice: str) -> None:
+        super().__init__(f"The model {model}: {problem}. {advice}.")
+        self.model, self.problem, self.advice = model, problem, advice

@@ -128,8 +128,8 @@ def test_backends_that_cannot_be_built_here_are_passed_over_with_the_reason(out)
         "metal": "opforge builds for cpu, cuda, rocm, xpu",
         "rocm": "target='hip' cannot be used: expected its architecture, such as hip:gfx942, "
         "by --target or PYTORCH_ROCM_ARCH.",
-        "xpu": f"{folder}/build.toml: kernel.negate_xpu: 'depends' names 'sycl_tla', which opforge does not provide. "
-        'Expected depends = ["torch"] alone.',
+        "xpu": f"{folder}/build.toml: kernel.negate_xpu: it depends on sycl_tla: name a folder or a wheel with its "
+        'headers, --depend sycl_tla=PATH. Expected depends = ["torch"], or what --depend names.',
     }
     with pytest.raises(SettingError, match="expected its architecture"):
         pack(reading.read(str(folder)), str(folder), Options(targets=(Target.parse("hip"),)))

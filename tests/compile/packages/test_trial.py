@@ -113,3 +113,25 @@ def test_tests_without_pytest_are_an_error_that_says_what_to_install(folder, tmp
     monkeypatch.setattr(sys, "executable", str(python))
     text = outcome(folder, tmp_path / "out")
     assert "tests: failed: pytest is missing, which runs the package's tests: pip install pytest" in text, text
+
+
+def test_a_test_for_a_device_that_is_not_here_is_skipped_and_the_others_are_run(folder, tmp_path):
+    python_project(folder)
+    with (folder / "kernel.toml").open("a") as file:
+        file.write('[check]\ntests = "tests"\n')
+    names = '"cpu", "npu", torch.device("xpu"), "other"'
+    marked = f'import pytest, torch\n\n\n@pytest.mark.parametrize("device", [{names}])\n'
+    write(folder, "tests/test_it.py", f'{marked}def test_it(device):\n    assert str(device) in ("cpu", "other")\n')
+    assert outcome(folder, tmp_path / "out")["tests"] == "passed: 2 passed, 2 skipped"
+
+
+def test_tests_that_load_another_kernel_are_run_if_it_is_named(folder, tmp_path, monkeypatch):
+    python_project(folder)
+    with (folder / "kernel.toml").open("a") as file:
+        file.write('[check]\ntests = "tests"\n')
+    loads = 'def load():\n    return kernels.get_kernel("acme/other", version=1)\n\n\ndef test_it():\n    assert True\n'
+    write(folder, "tests/test_it.py", loads)
+    expected = "not run: they load acme/other, which is not here: name its folder, LOCAL_KERNELS=acme/other=FOLDER"
+    assert outcome(folder, tmp_path / "out")["tests"] == expected
+    monkeypatch.setenv("LOCAL_KERNELS", f"acme/other={tmp_path}")
+    assert outcome(folder, tmp_path / "out")["tests"] == "passed: 1 passed"

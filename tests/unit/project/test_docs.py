@@ -38,6 +38,7 @@ READERS_FILES = {
     "ops.py",
     "scale.cu",
     "mine.h",
+    "kernel-status.toml",
     "kernel.toml",
     "build.toml",
     "kernels.toml",

@@ -24,6 +24,13 @@ from opforge.cli.selection import all_targets, target_option
 @click.option("--portable", is_flag=True, help="Build with zig, for glibc 2.28 and newer.")
 @click.option("--split-arch", is_flag=True, help="Write a variant for each architecture of a device.")
 @click.option("--with-source", is_flag=True, help="Add a variant with the sources, for machines that no other fits.")
+@click.option(
+    "--depend",
+    "depend",
+    multiple=True,
+    metavar="NAME=PATH",
+    help="A folder or a wheel with the headers of what a hub kernel depends on, such as cutlass_4_0.",
+)
 @click.option("--jobs", "-j", type=click.IntRange(min=1), help="Run at most this many compilers at once.")
 @click.option("--no-try", is_flag=True, help="Do not import and test the variants that run here.")
 @click.option(
@@ -41,6 +48,7 @@ def command(
     portable: bool,
     split_arch: bool,
     with_source: bool,
+    depend: Sequence[str],
     jobs: int | None,
     no_try: bool,
     on: str,
@@ -60,12 +68,15 @@ def command(
       opforge pack --check
     """
     from opforge.packages.pack.run import Options, PassedOver, pack
-    from opforge.packages.sources import reading
+    from opforge.packages.sources import depends, reading
 
+    provided = dict(map(depends.parse, depend))
+    if provided and (check or on):
+        raise click.UsageError("--depend is for a build here: a copy of the project, and a worker, do not have it.")
     if check and on:
         raise click.UsageError("--check packs copies of the project, which the workers of --on URL do not have.")
     with contextlib.redirect_stdout(sys.stderr):  # the module of the builder may print
-        described = reading.read(project, name, text)
+        described = reading.read(project, name, text, provided)
     options = Options(all_targets(targets, levels), portable, split_arch, with_source, jobs, not no_try, on)
     report = _report if is_terminal() and not as_json else lambda _text: None
     if check:

@@ -182,3 +182,11 @@ class TestEnvironment:
         with pytest.raises(KernelFormatError) as error:
             environment.from_json({**json.loads(json.dumps(CPU.to_json())), **change}, "m.json")
         assert text in str(error.value)
+
+
+def test_a_mac_with_metal_gets_the_variant_for_metal():
+    mac = HOST._replace(processor="aarch64", torch="2.13.0")
+    here = Environment("darwin", {"cpu": mac}, "metal")
+    labels_here = [f"torch-stable-abi210-{backend}-aarch64-darwin" for backend in ("cpu", "metal")]
+    assert best_first([variant_of(label) for label in labels_here], here) == labels_here[::-1]
+    assert best_first([variant_of(labels_here[0])], here) == labels_here[:1]

@@ -12,7 +12,7 @@ from opforge.packages.form import names
 
 
 @pytest.mark.parametrize(
-    "name", ["acme/relu", "a/b2", "kernels-community/activation", "0x/f-1", f"{'a' * 64}/{'b' * 64}"]
+    "name", ["acme/relu", "a/b2", "kernels-community/flash_attn.2", "0x/f-1", f"{'a' * 64}/{'b' * 64}"]
 )
 def test_a_name_is_accepted(name):
     assert names.check(name) == name
@@ -30,7 +30,10 @@ def test_a_name_is_accepted(name):
         ("acme/relu\n", "is not a name that can be used"),
         ("Acme/relu", "is not a name that can be used"),
         ("acme/1relu", "is not a name that can be used"),
-        ("acme/re_lu", "is not a name that can be used"),
+        ("acme/re_lu_", "is not a name that can be used"),
+        ("acme/.relu", "is not a name that can be used"),
+        ("acme/re..lu", "is not a name that can be used"),
+        ("acme/con.v1", "holds 'con', which names a device on Windows"),
         ("acme/relu-", "is not a name that can be used"),
         ("con/relu", "holds 'con', which names a device on Windows"),
         ("acme/lpt1", "holds 'lpt1', which names a device on Windows"),
@@ -45,7 +48,9 @@ def test_a_name_is_refused_with_its_reason(name, text):
     with pytest.raises(KernelFormatError) as error:
         names.check(name)
     assert text in str(error.value)
-    assert "Expected ORG/NAME in lower-case ASCII letters, digits and '-', such as acme/fast-relu" in str(error.value)
+    assert "Expected ORG/NAME in lower-case ASCII letters, digits, '-', '_' and '.', such as acme/fast-relu" in str(
+        error.value
+    )
 
 
 def test_a_long_name_is_shortened_in_the_message():
@@ -54,16 +59,29 @@ def test_a_long_name_is_shortened_in_the_message():
     assert len(str(error.value)) < 400
 
 
-@given(strategies.text(alphabet=string.printable + "\u0430\u2024/..-", max_size=12))
+@given(strategies.text(alphabet=string.printable + "\u0430\u2024/..-_", max_size=12))
 def test_what_is_accepted_is_safe_as_a_path(name):
     try:
         names.check(name)
     except KernelFormatError:
         return
     organization, last = name.split("/")
-    assert all(
-        part.isascii() and part.replace("-", "a").isalnum() and part == part.lower() for part in (organization, last)
-    )
+    for part in (organization, last):
+        letters = part.translate({ord(char): "a" for char in "-_."})
+        assert part.isascii() and letters.isalnum() and part == part.lower()
+        assert part[0] not in "-_." and part[-1] not in "-_." and ".." not in part
+
+
+def test_a_repository_is_known_by_small_letters():
+    assert names.of_repository("Kernels-Community/Flash_Attn", "x") == "kernels-community/flash_attn"
+    with pytest.raises(KernelFormatError, match="which is no ASCII letter"):
+        names.of_repository("acme/rel\u212a", "x")  # the sign of Kelvin, whose small letter is an ASCII one
+
+
+@pytest.mark.parametrize("name", ["re_lu", "re.lu", "1relu", "r"])
+def test_the_name_of_a_module_has_no_other_sign_than_a_hyphen(name):
+    with pytest.raises(KernelFormatError, match=r"Expected a name in lower-case ASCII letters, digits and '-'"):
+        names.check_short(name, "x")
 
 
 def test_the_python_name_is_an_identifier():

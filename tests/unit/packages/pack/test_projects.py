@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -11,10 +13,11 @@ from support import sample_ops
 from support.text_files import write
 
 from opforge.accelerator.target import Target
-from opforge.errors import BuilderError, KernelFormatError, OpforgeError
+from opforge.errors import BuilderError, KernelFormatError, OpforgeError, OpIncompatibleError
 from opforge.packages.form.version import Version
+from opforge.packages.pack import properties
 from opforge.packages.pack.run import Options, pack
-from opforge.packages.sources import build_toml, reading
+from opforge.packages.sources import build_toml, depends, reading
 
 KERNEL = 'name = "acme/relu"\nversion = "2.3"\nlicense = "MIT"\n[op]\nsources = ["relu.cpp"]\n'
 HUB = {
@@ -126,11 +129,11 @@ class TestBuildToml:
     def test_it_is_read_and_gives_a_builder_for_each_backend(self, hub):
         described = build_toml.parse(HUB, "build.toml", hub)
         assert (described.name, described.version, described.backends) == ("acme/silu", Version(1), ("cpu", "cuda"))
-        assert Path(described.python).name == "silu" and str(described.kernel_depends["acme/base"]) == "1"
+        assert Path(described.python).name == "silu" and described.kernel_depends[0].versions.text == "1"
         builder = described.builder(Target.parse("cuda:sm_90"), False)
         (group,) = builder.groups
         assert (builder.sources, group["sources"]) == (["torch-ext/torch_binding.cpp"], ["silu_cuda/silu.cu"])
-        assert group["include_dirs"] == ("torch-ext", "silu_cuda")
+        assert (builder.include_dirs, group["include_dirs"]) == (("torch-ext",), ("silu_cuda",))
         assert ("CUDA_KERNEL", "1") in builder.define_macros and builder.abi == "torch"
         (group,) = described.builder(Target.parse("cpu"), False).groups
         assert (group["sources"], group["extra_compile_args"]) == (["silu_cpu/silu.cpp"], {"cxx": ["-O2"]})
@@ -140,7 +143,12 @@ class TestBuildToml:
         table["general"]["hub"] = {"repo-id": "Acme-Labs/Silu"}
         table["general"]["kernel-depends"] = [{"repo-id": "Acme-Labs/Base", "version": 2}]
         described = build_toml.parse(table, "build.toml", hub)
-        assert (described.name, [*described.kernel_depends]) == ("acme-labs/silu", ["acme-labs/base"])
+        (needed,) = described.kernel_depends
+        assert (described.name, needed.name, needed.repository) == (
+            "acme-labs/silu",
+            "acme-labs/base",
+            "Acme-Labs/Base",
+        )
 
     def test_what_one_backend_needs_is_in_its_variants_alone(self, hub, tmp_path):
         cuda = {"python-depends": ["nvidia-cutlass-dsl"], "kernel-depends": [{"repo-id": "acme/gemm", "version": 3}]}
@@ -159,7 +167,7 @@ class TestBuildToml:
         builder = build_toml.parse(table, "build.toml", hub).builder(Target.parse("cpu"), False)
         assert builder.requires_torch == ">=2.11,<2.14"
         table["torch"]["minver"] = "new"
-        with pytest.raises(KernelFormatError, match="'new' is no version of torch such as 2"):
+        with pytest.raises(KernelFormatError, match="'minver' is 'new', and no version such as 2"):
             build_toml.parse(table, "build.toml", hub).builder(Target.parse("cpu"), False)
 
     def test_the_stable_abi_of_a_backend_is_used(self, hub):
@@ -192,17 +200,48 @@ class TestBuildToml:
             ("general/nme", "x", "'nme' is not a field that is read; did you mean 'name'?"),
             ("general/name", "CON", "'CON' is not a name that can be used"),
             ("general/hub/repo-id", "x", "'x' is not two parts with one '/'"),
-            ("torch/src", ["/etc/passwd"], None),
+            ("torch/src", ["/etc/passwd"], "'/etc/passwd' does not stay inside the package"),
+            ("torch/src", ["../*.cpp"], "'../*.cpp', which does not stay inside the package"),
+            ("torch/src", ["csrc/*.cpp"], "'csrc/*.cpp', which matches no file"),
+            ("torch/src", ["*/torch_binding.cpp"], None),
+            ("torch/include", ["../include"], "'../include' does not stay inside the package"),
+            ("torch/include", ["missing"], "'missing' does not exist"),
+            ("torch/include", ["."], None),
+            ("torch/pyext", "py", "'pyext' is 'py', and no list of texts"),
+            ("torch/pyroot", "x", "'pyroot' is not a field that is read"),
+            ("torch/stable-abi", True, "'stable-abi' is True, and no text"),
+            ("torch/stable-abi", 2.11, "'stable-abi' is 2.11, and no text"),
+            ("torch/stable-abi", {"cpu": True}, "'cpu' is True, and no text"),
+            ("torch/stable-abi", {"hip": "2.11"}, "'hip' is not a field that is read"),
+            ("general/version", None, "'version' is missing"),
+            ("general/license", None, "'license' is missing"),
+            ("general/backends", None, "'backends' is missing"),
+            ("general/backends", ["cpu", "cuda", "cpu"], "'backends' holds 'cpu' twice"),
+            ("general/backends", ["cpu", "cuda", "vulkan"], "'backends' holds 'vulkan', and not one of cpu, cuda"),
+            ("general/hub", {"repo-id": "a/silu", "branch": 1}, "'branch' is 1, and no text"),
+            ("general/hub", {"repo": "a/silu"}, "'repo' is not a field that is read"),
+            ("general/cuda", {"minver": 12}, "'minver' is 12, and no text"),
+            ("general/xpu", {"minver": "1.2"}, "'minver' is not a field that is read"),
+            ("general/kernel-depends", [{"repo-id": "a/bc"}], "it has not exactly one of 'version' and 'revision'"),
+            (
+                "general/kernel-depends",
+                [{"repo-id": "a/bc", "version": ">=2"}],
+                "'version' is '>=2', and no whole number",
+            ),
+            ("kernel/silu_cpu/cuda-flags", ["-O2"], "'cuda-flags' is not a field that is read"),
+            ("kernel/silu_cpu/language", "cuda", "'language' is not a field of edition 5"),
             ("torch/src", ["../x.cpp"], "'../x.cpp' does not stay inside the package"),
             ("torch/src", ["missing.cpp"], "'missing.cpp' does not exist"),
             ("torch-noarch", {}, "it has 2 of [torch], [torch-noarch] and [tvm-ffi], and not exactly one"),
             (
                 "kernel/silu_cpu/depends",
                 ["cutlass_4_0"],
-                "'depends' names 'cutlass_4_0', which opforge does not provide",
+                "it depends on cutlass_4_0: name a folder or a wheel with its headers, --depend cutlass_4_0=PATH",
             ),
+            ("kernel/silu_cpu/depends", ["metal-cpp"], "'depends' names 'metal-cpp': it is Apple's"),
+            ("kernel/silu_cpu/depends", ["boost"], "'depends' names 'boost', which opforge does not know"),
             ("kernel/silu_cpu/src", None, "'src' is missing"),
-            ("kernel", {"x": {"backend": "metal", "src": []}}, "its kernels are for metal, and opforge builds for cpu"),
+            ("kernel", {"x": {"backend": "metal", "src": []}}, "'backends' lacks 'metal', which a kernel is for"),
         ],
     )
     def test_a_wrong_field_is_refused(self, hub, path, value, problem):
@@ -219,9 +258,82 @@ class TestBuildToml:
             build_toml.parse(table, "build.toml", hub).builder(Target.parse("cpu"), False)
         assert problem in str(error.value)
 
-    def test_a_kernel_for_tvm_ffi_is_refused(self, hub):
-        with pytest.raises(KernelFormatError, match="which opforge loads and does not build"):
-            build_toml.parse({"general": HUB["general"], "tvm-ffi": {}}, "build.toml", hub)
+    def test_a_kernel_for_tvm_ffi_needs_tvm_ffi(self, hub, monkeypatch):
+        monkeypatch.setattr(depends, "tvm_ffi", lambda: ("", ""))
+        table = {"general": HUB["general"], "tvm-ffi": {}}
+        described = build_toml.parse(table, "build.toml", hub)
+        with pytest.raises(OpIncompatibleError, match="tvm-ffi, which is not installed: pip install apache-tvm-ffi"):
+            described.builder(Target.parse("cpu"), False)
+
+    def test_what_the_user_names_is_a_folder_of_headers(self, hub, tmp_path):
+        table = copy.deepcopy(HUB)
+        table["kernel"]["silu_cpu"]["depends"] = ["torch", "cutlass_4_0"]
+        write(tmp_path, "tree/include/cutlass/cutlass.h", "")
+        write(tmp_path, "tree/tools/util/include/cutlass/util.h", "")
+        with zipfile.ZipFile(tmp_path / "cutlass.whl", "w") as archive:
+            archive.write(tmp_path / "tree/include/cutlass/cutlass.h", "pkg/source/include/cutlass/cutlass.h")
+        for path, count in (("tree", 2), ("tree/include", 2), ("cutlass.whl", 1)):
+            provided = dict([depends.parse(f"cutlass_4_0={tmp_path}/{path}")])
+            builder = build_toml.parse(table, "build.toml", hub, provided).builder(Target.parse("cpu"), False)
+            roots = [root for root in builder.kernel_roots if root.name.startswith("cutlass_4_0")]
+            assert len(roots) == count and (Path(roots[0].path) / "include/cutlass/cutlass.h").is_file()
+
+    @pytest.mark.parametrize(
+        ("text", "problem"),
+        [
+            ("boost=/", "'boost' is no dependency of a hub kernel"),
+            ("cutlass_4_0=/missing", "/missing does not exist"),
+            ("cutlass_4_0", "Expected --depend NAME=PATH"),
+        ],
+    )
+    def test_a_dependency_that_is_not_there_is_refused(self, text, problem):
+        with pytest.raises(KernelFormatError) as error:
+            depends.parse(text)
+        assert problem in str(error.value)
+
+    def test_what_is_no_tree_of_headers_is_refused(self, tmp_path):
+        write(tmp_path, "x.whl", "text")
+        for path in (tmp_path, tmp_path / "x.whl"):
+            with pytest.raises(KernelFormatError, match=r"--depend NAME=PATH, with a folder that has include/"):
+                depends.roots("cutlass_4_0", str(path))
+
+    def test_the_versions_of_cuda_are_a_range_with_both_ends(self, hub):
+        table = copy.deepcopy(HUB)
+        table["general"]["cuda"] = {"minver": "12.4", "maxver": "13.0"}
+        table["kernel"]["silu_cuda"]["cuda-minver"] = "12.8"
+        limits = build_toml.parse(table, "build.toml", hub).toolkits["cuda"]
+        assert limits == ("12.8", "13.0")
+        problems = [
+            properties.toolkit_problem("cuda", {"cuda": used}, limits) for used in ("12.6", "12.8", "13.0", "13.2")
+        ]
+        assert problems[1:3] == ["", ""] and problems[0] == "it is for cuda 12.8 to 13.0, and the toolkit here is 12.6"
+        assert properties.toolkit_problem("cuda", {"cuda": "12.10"}, ("12.8", "")) == "", "no text is compared"
+
+    def test_a_backend_without_a_kernel_is_built_from_the_binding_alone(self, hub):
+        table = copy.deepcopy(HUB)
+        del table["kernel"]["silu_cpu"]
+        builder = build_toml.parse(table, "build.toml", hub).builder(Target.parse("cpu"), False)
+        assert (builder.sources, [*builder.groups]) == (["torch-ext/torch_binding.cpp"], [])
+
+    def test_the_kinds_of_files_that_are_shipped_are_those_of_pyext(self, hub, tmp_path):
+        for kind in ("json", "py", "txt"):
+            write(hub, f"torch-ext/silu/data.{kind}", "1\n")
+        table = {"general": HUB["general"], "torch-noarch": {"pyext": ["json", "py"], "cuda_capabilities": ["12.1"]}}
+        packed = pack(build_toml.parse(table, "build.toml", hub), str(tmp_path / "out"), Options(tried=False))
+        assert "data.json" in packed[0].metadata.files and "data.txt" not in packed[0].metadata.files
+        assert [variant.metadata.archs for variant in packed] == [(), ("12.1",)]
+
+    def test_a_revision_is_stated_in_the_hubs_metadata(self, hub, tmp_path):
+        table = {"general": copy.deepcopy(HUB["general"]), "torch-noarch": {}}
+        table["general"]["kernel-depends"] = [
+            {"repo-id": "Acme/Base", "revision": "main"},
+            {"repo-id": "acme/gemm", "version": 3},
+        ]
+        (packed, _cuda) = pack(build_toml.parse(table, "build.toml", hub), str(tmp_path / "out"), Options(tried=False))
+        with open(Path(packed.folder) / "metadata.json") as file:
+            stated = json.load(file)
+        assert stated["kernel-depends"] == table["general"]["kernel-depends"]
+        assert stated["x-opforge"]["depends"] == {"acme/base": "", "acme/gemm": "3"}
 
 
 VALUES = strategies.recursive(

@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 
 import pytest
 from support.text_files import write
 
 import opforge
 from opforge.errors import KernelFormatError, KernelLockError
+from opforge.packages.choose import environment
 from opforge.packages.form.version import Version
 from opforge.packages.installed import releases
 from opforge.packages.load import get_kernel as loading
-from opforge.packages.project import hub_install
+from opforge.packages.load import requirements
+from opforge.packages.project import hub_install, hub_locks
 from opforge.packages.project.install import install_locked
 
 COMMIT = "ab" * 20
@@ -118,3 +121,57 @@ def test_the_projects_own_kernels_come_first(registry):
     os.unlink(registry.scratch / "opforge.lock")
     write(registry.scratch, "pyproject.toml", '[tool.opforge.kernels]\n"acme/plain" = 1\n')
     assert not hub_install.is_used(str(registry.scratch))
+
+
+def test_two_versions_of_a_repository_are_two_kernels():
+    lock = [
+        {"dependency": {"repo-id": "Acme/plain", "version": number}, "lock": {"commit": COMMIT}} for number in (1, 2)
+    ]
+    assert [str(kernel.numbers) for kernel in hub_locks.parse(json.dumps(lock).encode(), "kernels.lock")] == ["1", "2"]
+
+
+def test_two_revisions_that_state_one_version_are_refused(registry, cache):
+    folder, _digest = cache()
+    other = "cd" * 20
+    shutil.copytree(folder, folder.parents[2] / other / "build" / "torch-universal", symlinks=True)
+    revisions = [(COMMIT, "main"), (other, "next")]
+    lock = [
+        {"dependency": {"repo-id": "Acme/plain", "revision": name}, "lock": {"commit": at}} for at, name in revisions
+    ]
+    with pytest.raises(KernelLockError, match="Acme/plain 1 is locked at abababababab and at cdcdcdcdcdcd"):
+        install(registry, lock)
+    ((release, _is_new),) = install(registry, lock[:1])
+    assert release.source == f"Acme/plain@{COMMIT}#main"
+
+
+def test_a_name_with_every_sign_that_the_hub_allows_is_installed(registry, cache):
+    folder, _digest = cache("Acme/Plain_v1.5")
+    stated = json.loads((folder / "metadata.json").read_text())
+    del stated["x-opforge"]
+    os.unlink(folder / "metadata.json")
+    write(folder, "metadata.json", json.dumps(stated))
+    lock = [{"dependency": {"repo-id": "Acme/Plain_v1.5", "version": 1}, "lock": {"commit": COMMIT}}]
+    ((release, _is_new),) = install(registry, lock)
+    assert release.name == "acme/plain_v1.5"
+    loading.reset()
+    assert opforge.get_kernel("Acme/Plain_v1.5", 1).VALUE == 1
+
+
+def test_a_variant_of_tvm_ffi_is_judged_by_the_version_that_is_installed(registry, cache, monkeypatch):
+    folder, _digest = cache()
+    label = f"tvm-ffi01-cpu-{os.uname().machine}-linux"
+    stated = json.loads((folder / "metadata.json").read_text())
+    del stated["x-opforge"]
+    stated["backend"] = {"type": "cpu"}
+    shutil.copytree(folder, folder.parent / label)
+    (folder.parent / label / "metadata.json").write_text(json.dumps(stated))
+    for version, expected in (("0.1.15", [label]), ("", ["torch-universal"]), ("0.2.0", ["torch-universal"])):
+        monkeypatch.setattr(environment, "_tvm_ffi", lambda version=version: version)
+        path = str(registry.scratch / "kernels.lock")
+        (kernel,) = hub_locks.parse(json.dumps(NEW).encode(), path)
+        assert [os.path.basename(part) for part in hub_install._variants(kernel, path, False)] == expected
+
+
+def test_the_hubs_name_of_tvm_ffi_is_that_of_its_distribution():
+    problem = requirements.problem(["tvm-ffi>=99"])
+    assert "it needs apache-tvm-ffi>=99" in problem and "pip install 'apache-tvm-ffi>=99'" in problem

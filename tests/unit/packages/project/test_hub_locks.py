@@ -34,7 +34,7 @@ class TestHubLocks:
         [
             ({}, "it is {}, and no list of at most 10,000 kernels"),
             ([3], "3 is no object"),
-            ([*NEW, *NEW], "org/relu is in it twice"),
+            ([*NEW, *NEW], "org/relu 2 is in it twice"),
             ([{**NEW[0], "more": 1}], "'more' is not a field that is read"),
             ([{"dependency": {"repo-id": "org/relu"}, "lock": {"commit": COMMIT}}], "not exactly one of 'version' and"),
             (

@@ -1,0 +1,91 @@
+"""The download cache of the hub's own loader: where a state of a repository lies on this machine."""
+
+from __future__ import annotations
+
+import os
+
+from opforge import settings
+from opforge.errors import KernelFormatError, KernelNotFoundError
+from opforge.packages.form import toml_file
+from opforge.packages.form.json_text import Fields
+
+from .hub_locks import COMMIT, REPOSITORY
+
+STATUS = "kernel-status.toml"
+EXPECTED = 'a kernel-status.toml of the hub: kind = "redirect", and a destination'
+MAX_REDIRECTS = 4
+ADVICE = "Nothing is downloaded: get it with the hub's own tool, kernels download"
+
+
+def repositories(repository: str) -> list[str]:
+    """Returns the folders of a repository in the cache: kernels were models on the hub before they had a kind."""
+    return [f"{_cache()}/{kind}--{repository.replace('/', '--')}" for kind in ("kernels", "models")]
+
+
+def is_cached(repository: str) -> bool:
+    """Returns whether the cache has any state of a repository."""
+    return any(map(os.path.isdir, repositories(repository)))
+
+
+def _cache() -> str:
+    """Returns the folder in which the hub's own loader keeps what it has downloaded."""
+    named = settings.first("KERNELS_CACHE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")[0]
+    home = settings.variable("HF_HOME") or f"{settings.user_folder('XDG_CACHE_HOME', '.cache')}/huggingface"
+    return named or f"{home}/hub"
+
+
+def revision_of(version: str | int | None) -> str:
+    """Returns the branch of a version, `v3` of 3; what is no number is a branch, a tag or a commit itself."""
+    return "main" if version is None else f"v{version}" if str(version).isdecimal() else str(version)
+
+
+def snapshot(repository: str, version: str | int | None) -> tuple[str, str]:
+    """Returns the folder of a repository's state in the cache, and its commit, after following redirects.
+
+    Raises KernelNotFoundError if it was not downloaded; KernelFormatError for a redirect that cannot be read, leads in
+    a circle, or is one of more than four.
+    """
+    revision = revision_of(version)
+    path = [(repository, revision)]
+    while True:
+        folder, commit = _state(repository, revision)
+        status = os.path.join(folder, STATUS)
+        if not os.path.isfile(status):
+            return folder, commit
+        repository, revision = _destination(status)
+        if (repository, revision) in path or len(path) > MAX_REDIRECTS:
+            steps = " to ".join(f"{name}@{at}" for name, at in [*path, (repository, revision)])
+            problem = "in a circle" if (repository, revision) in path else f"more than {MAX_REDIRECTS} times"
+            raise KernelFormatError(status, f"it is redirected {problem}: {steps}", "a redirect to a kernel")
+        path.append((repository, revision))
+
+
+def _state(repository: str, revision: str) -> tuple[str, str]:
+    if not REPOSITORY.fullmatch(repository) or ".." in repository or ".." in revision or not revision.isprintable():
+        raise KernelFormatError(
+            ascii(repository)[:100], f"{ascii(revision)[:100]} of it is no state", "acme/relu and v3"
+        )
+    searched = []
+    for folder in repositories(repository):
+        commit = revision if COMMIT.fullmatch(revision) else _ref(os.path.join(folder, "refs", revision))
+        searched.append(os.path.join(folder, "snapshots", commit) if commit else os.path.join(folder, "refs", revision))
+        if commit and os.path.isdir(searched[-1]):
+            return searched[-1], commit
+    raise KernelNotFoundError(f"{repository} {revision}", searched, ADVICE)
+
+
+def _ref(path: str) -> str:
+    """Returns the commit that a branch or tag had when it was downloaded; an empty text if it was not."""
+    try:
+        with open(path, encoding="ascii") as file:
+            commit = file.read(100).strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return commit if COMMIT.fullmatch(commit) else ""
+
+
+def _destination(status: str) -> tuple[str, str]:
+    fields = Fields(toml_file.read(status, EXPECTED), status, EXPECTED)
+    if fields.text("kind") != "redirect":
+        raise fields.error(f"'kind' is {ascii(fields.text('kind'))[:100]}")
+    return fields.text("destination"), fields.text("revision", "main")

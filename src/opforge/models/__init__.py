@@ -1,0 +1,8 @@
+"""Kernels for the layers of a model: which one is used where, and for how long."""
+
+from __future__ import annotations
+
+from .mapping import LayerKernel
+from .scope import explain_kernels, kernels_for
+
+__all__ = ["LayerKernel", "explain_kernels", "kernels_for"]

@@ -1,0 +1,57 @@
+"""The hub's rules for a kernel's layer: it is a `forward` for modules whose parameters and state stay their own."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+ALLOWED = ("forward", "has_backward", "can_torch_compile")
+KINDS = "its parameters must be as many and of the same kinds"
+
+
+def problem(layer: type, original: type) -> str:
+    """Returns why a kernel's layer cannot take the place of a class's `forward`, or an empty text."""
+    from torch import nn
+
+    if not issubclass(layer, nn.Module):
+        return "it is no subclass of torch.nn.Module"
+    own = [kind for kind in layer.__mro__ if kind not in nn.Module.__mro__]
+    members = {name: value for kind in own for name, value in vars(kind).items()}
+    if "__init__" in members or "__new__" in members:
+        return "it has a constructor: its state would not be the model's"
+    state = sorted(name for name in members if name not in ALLOWED and not _is_pythons(name))
+    if state:
+        return f"it has {', '.join(state)}: a layer has {', '.join(ALLOWED)} alone"
+    if "forward" not in members:
+        return "it has no forward"
+    for name in ALLOWED[1:]:
+        if not isinstance(getattr(layer, name, True), bool):
+            return f"its {name} is {getattr(layer, name)!r}, and neither True nor False"
+    mine, theirs = _parameters(members["forward"]), _parameters(getattr(original, "forward"))  # noqa: B009
+    if mine == theirs:
+        return ""
+    return f"its forward has the parameters {_shown(mine)}, and the original's {_shown(theirs)}: {KINDS}"
+
+
+def has_backward(layer: type) -> bool:
+    """Returns whether gradients pass through a kernel's layer."""
+    return bool(getattr(layer, "has_backward", True))
+
+
+def can_compile(layer: type) -> bool:
+    """Returns whether torch.compile traces a kernel's layer."""
+    return bool(getattr(layer, "can_torch_compile", False))
+
+
+def _is_pythons(name: str) -> bool:
+    return (name.startswith("__") and name.endswith("__")) or name in ("_abc_impl",)
+
+
+def _parameters(function: Any) -> list[tuple[str, str]]:
+    """Returns the kind of each parameter but the module, and "=" for one with a default."""
+    parameters = list(inspect.signature(function).parameters.values())[1:]
+    return [(part.kind.description, "" if part.default is part.empty else "=") for part in parameters]
+
+
+def _shown(parameters: list[tuple[str, str]]) -> str:
+    return f"({', '.join(kind + mark for kind, mark in parameters)})"

@@ -1,0 +1,122 @@
+"""Which kernel a layer gets: entries with conditions, of which the most specific one that fits is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from opforge.errors import KernelMappingError
+
+MODES = frozenset({"inference", "training", "compiled"})
+EXPECTED = '"ORG/NAME:Layer", "ORG/NAME@VERSION:Layer", a LayerKernel, or a list of these'
+
+
+@dataclass(frozen=True)
+class LayerKernel:
+    """A kernel for a layer, and where it may be used. What is left out holds everywhere.
+
+    `layer` is a class of the package `package`, among its `layers` or beside them, or a class itself. `device` is a
+    type of torch's devices; `architectures` are names such as "sm_90"; `mode` joins some of inference, training and
+    compiled by "+"; `condition` gets the module.
+    """
+
+    layer: str | type
+    package: str = ""
+    version: str | int | None = None
+    device: str = ""
+    architectures: tuple[str, ...] = ()
+    mode: str = ""
+    condition: Callable[[Any], bool] | None = None
+
+    def __str__(self) -> str:
+        """Returns the package with the layer's name."""
+        name = self.layer if isinstance(self.layer, str) else self.layer.__qualname__
+        version = "" if self.version is None else f"@{self.version}"
+        return f"{self.package}{version}:{name}" if self.package else name
+
+    @property
+    def modes(self) -> frozenset[str]:
+        """Returns the modes that it is for; empty for all."""
+        return modes_of(self.mode, str(self)) if self.mode else frozenset()
+
+    @property
+    def rank(self) -> tuple[bool, bool, bool, int]:
+        """Returns how specific it is: a condition first, then architectures, the device, the modes."""
+        return self.condition is not None, bool(self.architectures), bool(self.device), len(self.modes)
+
+    def load(self) -> type:
+        """Returns the layer's class. Raises KernelMappingError if there is none, and what `get_kernel` raises."""
+        if not isinstance(self.layer, str):
+            return self.layer
+        from opforge.packages.load.get_kernel import get_kernel
+
+        module = get_kernel(self.package, self.version)
+        for place in (getattr(module, "layers", None), module):
+            found = getattr(place, self.layer, None)
+            if isinstance(found, type):
+                return found
+        raise KernelMappingError(str(self), f"the package {self.package} has no layer {self.layer!r}", EXPECTED)
+
+
+Entries = str | LayerKernel | Sequence["str | LayerKernel"]
+
+
+def modes_of(text: str, where: str) -> frozenset[str]:
+    """Returns the modes that a text joins by "+". Raises KernelMappingError for another word, or two that exclude."""
+    modes = frozenset(text.split("+")) if isinstance(text, str) else frozenset({text})
+    if not modes <= MODES or {"inference", "training"} <= modes:
+        raise KernelMappingError(where, f"mode={text!r}", 'inference, training or compiled, as in "training+compiled"')
+    return modes
+
+
+def parse(mapping: Mapping[str, Entries]) -> dict[str, list[LayerKernel]]:
+    """Returns the entries of each class, the most specific one first.
+
+    Raises KernelMappingError for an entry that is none, or two that are equally specific where both fit.
+    """
+    parsed = {}
+    for name, value in mapping.items():
+        values = [value] if isinstance(value, (str, LayerKernel)) else value
+        entries = [_entry(part, name) for part in values]
+        for one, other in combinations(entries, 2):
+            if _is_tie(one, other):
+                raise KernelMappingError(name, f"{one} and {other} fit the same layers", "one that is more specific")
+        parsed[name] = sorted(entries, key=lambda entry: entry.rank, reverse=True)
+    return parsed
+
+
+def _entry(value: object, name: str) -> LayerKernel:
+    if isinstance(value, LayerKernel):
+        value.modes  # noqa: B018 - a wrong one is an error now
+        if isinstance(value.layer, str) and not value.package:
+            raise KernelMappingError(name, f"{value.layer!r} is of no package", EXPECTED)
+        return value
+    package, colon, layer = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    if not colon or not layer.isidentifier():
+        raise KernelMappingError(name, f"{ascii(value)[:100]} is no kernel of a layer", EXPECTED)
+    package, _, version = package.partition("@")
+    return LayerKernel(layer, package, version or None)
+
+
+def _is_tie(one: LayerKernel, other: LayerKernel) -> bool:
+    """Returns whether both may fit a layer and neither is more specific."""
+    if one.rank != other.rank or one.device != other.device:
+        return False
+    is_apart = one.architectures and not {*one.architectures} & {*other.architectures}
+    return not is_apart and not {"inference", "training"} <= one.modes | other.modes
+
+
+def problem(entry: LayerKernel, module: Any, device: str, architectures: Sequence[str], modes: frozenset[str]) -> str:
+    """Returns why an entry is not for a module, or an empty text."""
+    if entry.device and entry.device != device:
+        return f"it is for {entry.device}, and the layer is on {device}"
+    if entry.architectures and not {*entry.architectures} & {*architectures}:
+        here = ", ".join(architectures) or "none"
+        return f"it is for {', '.join(entry.architectures)}, and the machine has {here}"
+    if not entry.modes <= modes:
+        return f"it is for {entry.mode}, and the scope for {'+'.join(sorted(modes))}"
+    if entry.condition is not None and not entry.condition(module):
+        return "its condition does not hold"
+    return ""

@@ -1,0 +1,206 @@
+"""The forward of a layer that has a kernel: the kernel's, with what is done when it fails or is compared."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from opforge.errors import KernelScopeError
+
+from .layers import has_backward
+
+if TYPE_CHECKING:
+    import torch
+
+log = logging.getLogger("opforge.kernels")
+Forward = Callable[..., Any]
+
+
+class Record:
+    """What became of a layer in a scope."""
+
+    def __init__(self, name: str, layer: str, kernel: str = "", reason: str = "") -> None:
+        self.name, self.layer, self.kernel, self.reason = name, layer, kernel, reason
+        self.reset()
+
+    def reset(self) -> None:
+        """Begins to count anew."""
+        self.reason = "" if self.kernel else self.reason
+        self.originals, self.failed, self.checked = 0, 0, 0
+        """Calls that the original answered: for gradients, or after an error; and calls that were compared."""
+        self.difference = 0.0
+        """The greatest difference from the original in the calls that were compared."""
+
+    def __str__(self) -> str:
+        """Returns one line."""
+        if not self.kernel:
+            return f"{self.name} ({self.layer}): {self.reason}"
+        parts = [f"{self.name} ({self.layer}): {self.kernel}"]
+        parts += [f"original in {self.originals} calls: {self.reason}"] if self.originals else []
+        parts += [f"original after {self.failed} errors: {self.reason}"] if self.failed else []
+        parts += [f"{self.checked} calls compared, greatest difference {self.difference:.3g}"] if self.checked else []
+        return "; ".join(parts)
+
+
+class Rules:
+    """How a scope uses its kernels."""
+
+    def __init__(self, on_error: str, check: int, bound: float, on_difference: str) -> None:
+        self.on_error, self.check, self.bound, self.on_difference = on_error, check, bound, on_difference
+
+
+def forward_of(layer: type, original: Forward, record: Record, rules: Rules) -> Forward:
+    """Returns the method for a module whose class has `original`: it gets the module as its first argument."""
+    kernel: Forward = layer.forward  # type: ignore[attr-defined]
+
+    def plain(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        try:
+            return kernel(self, *arguments, **keywords)
+        except Exception as error:
+            _name(error, record)
+            raise
+
+    def guarded(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        if needs_gradient(self, arguments, keywords):
+            record.originals += 1
+            record.reason = "it has no backward, and gradients are needed"
+            return original(self, *arguments, **keywords)
+        return plain(self, *arguments, **keywords)
+
+    def or_original(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        versions = _versions(arguments, keywords)
+        try:
+            return chosen(self, *arguments, **keywords)
+        except Exception as error:
+            if versions is None or _versions(arguments, keywords) != versions:
+                raise  # the original would get what the kernel has changed
+            if not record.failed:
+                log.warning("%s: %s failed, the original is used: %s", record.name, record.kernel, error)
+            record.failed += 1
+            record.reason = f"{type(error).__name__}: {error}"
+            return original(self, *arguments, **keywords)
+
+    chosen = plain if has_backward(layer) else guarded
+    answer = or_original if rules.on_error == "original" else chosen
+    if not rules.check:
+        return answer
+
+    def compared(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        if record.checked >= rules.check:
+            over = rules.on_difference == "original" and record.difference > rules.bound
+            return (original if over else answer)(self, *arguments, **keywords)
+        record.checked += 1
+        return _compared(self, arguments, keywords, original, answer, record, rules)
+
+    return compared
+
+
+def _name(error: Exception, record: Record) -> None:
+    """Adds the layer and the package to an error, which stays the kernel's own."""
+    text = f"in the kernel {record.kernel} of the layer {record.name} ({record.layer})"
+    if hasattr(error, "add_note"):
+        error.add_note(text)
+    else:  # Python 3.10 shows no notes: the error has one nevertheless
+        error.__notes__ = [*getattr(error, "__notes__", []), text]  # type: ignore[attr-defined]
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return [value]
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return [tensor for part in parts for tensor in _tensors(part)]
+
+
+def needs_gradient(module: Any, arguments: Any, keywords: Any) -> bool:
+    """Returns whether a call of a module is recorded by autograd."""
+    import torch
+
+    if not torch.is_grad_enabled():
+        return False
+    return any(tensor.requires_grad for tensor in (*_tensors((arguments, keywords)), *module.parameters()))
+
+
+def _versions(arguments: Any, keywords: Any) -> list[int] | None:
+    """Returns a number for each tensor that rises when it is changed; None if one of them has none."""
+    tensors = _tensors((arguments, keywords))
+    if any(tensor.is_inference() for tensor in tensors):
+        return None
+    return [tensor._version for tensor in tensors]
+
+
+def _copies(value: Any) -> Any:
+    """Returns arguments whose tensors are copies, for a call that leaves the real ones alone."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone().requires_grad_(value.requires_grad)
+    if isinstance(value, dict):
+        return {name: _copies(part) for name, part in value.items()}
+    return type(value)(map(_copies, value)) if type(value) in (list, tuple) else value
+
+
+def _compared(
+    module: Any, arguments: Any, keywords: Any, original: Forward, kernel: Forward, record: Record, rules: Rules
+) -> Any:
+    """Returns what the kernel gives, or the original if they differ by more than the bound and that is requested.
+
+    Gradients of the inputs and parameters are compared too, where they are needed. Raises KernelScopeError.
+    """
+    import torch
+
+    expected, wanted = _run(original, module, _copies(arguments), _copies(keywords))
+    other, own = _copies(arguments), _copies(keywords)
+    before = [tensor.detach().clone() for tensor in _tensors((other, own))]
+    actual, got = _run(kernel, module, other, own)
+    if not all(torch.equal(old, new) for old, new in zip(before, _tensors((other, own)), strict=True)):
+        problem = f"{record.kernel} changed the inputs of the layer {record.name}"
+        raise KernelScopeError(record.layer, problem, "Correct the kernel, or leave it out of the mapping")
+    difference = _difference([*expected, *wanted], [*actual, *got])
+    record.difference = max(record.difference, difference)
+    if difference <= rules.bound:
+        return kernel(module, *arguments, **keywords)
+    text = f"{record.kernel} differs from the original by {difference:.3g} in the layer {record.name}"
+    if rules.on_difference == "error":
+        raise KernelScopeError(
+            record.layer, f"{text}, more than {rules.bound:.3g}", "Correct the kernel, or raise bound="
+        )
+    log.warning("%s: the original is used", text)
+    record.reason = f"it differs by {difference:.3g}, more than {rules.bound:.3g}"
+    return original(module, *arguments, **keywords)
+
+
+def _run(forward: Forward, module: Any, arguments: Any, keywords: Any) -> tuple[list[Any], list[Any]]:
+    """Returns the tensors that a call gives, and the gradients of its inputs and of the module's parameters."""
+    import torch
+
+    outputs = _tensors((forward(module, *arguments, **keywords),))
+    leaves = [*_tensors((arguments, keywords)), *module.parameters()]
+    leaves = [leaf for leaf in leaves if leaf.requires_grad]
+    roots = [output for output in outputs if output.requires_grad]
+    if not (torch.is_grad_enabled() and leaves and roots):
+        return [output.detach() for output in outputs], []
+    ones = [torch.ones_like(root) for root in roots]
+    gradients = torch.autograd.grad(roots, leaves, ones, allow_unused=True)
+    zeros = [torch.zeros_like(leaf) if part is None else part for leaf, part in zip(leaves, gradients, strict=True)]
+    return [output.detach() for output in outputs], zeros
+
+
+def _difference(expected: list[torch.Tensor], actual: list[torch.Tensor]) -> float:
+    """Returns the greatest difference of two lists of tensors; infinite if their shapes or dtypes differ."""
+    import torch
+
+    if [(part.shape, part.dtype) for part in expected] != [(part.shape, part.dtype) for part in actual]:
+        return float("inf")
+    greatest = 0.0
+    for one, other in zip(expected, actual, strict=True):
+        if not one.numel():
+            continue
+        if not torch.equal(one.isnan(), other.isnan()):
+            return float("inf")
+        difference = (one.double() - other.double()).abs().nan_to_num(0.0, float("inf"))
+        difference[one == other] = 0.0  # the same infinities
+        greatest = max(greatest, float(difference.max()))
+    return greatest

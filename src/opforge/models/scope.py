@@ -1,0 +1,286 @@
+"""`kernels_for`: a scope in which layers of a model run kernels, and `explain_kernels`, which says which and why not.
+
+A layer's kernel is an attribute `forward` of the module: its class, parameters, hooks and state stay the model's.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from types import MethodType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from opforge.errors import KernelMappingError, KernelScopeError
+
+from . import layers
+from .mapping import Entries, LayerKernel, modes_of, parse
+from .mapping import problem as entry_problem
+from .replaced import Record, Rules, forward_of
+
+NO_BACKWARD = "it has no backward, and the scope is for training"
+NOT_COMPILED = "it does not say that torch.compile traces it"
+LEAVE = "Leave the scope of kernels_for first"
+ORDER, AGAIN = "Leave scopes in their order", "Make a scope for each `with`"
+CALLS = ("_call_impl", "_wrapped_call_impl")
+"""The functions of a module that is being called."""
+_scopes: WeakKeyDictionary[Any, list[kernels_for]] = WeakKeyDictionary()
+_records: WeakKeyDictionary[Any, list[Record]] = WeakKeyDictionary()
+_methods: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
+"""The methods that modules had: a scope that is entered again uses the same, so that nothing is compiled again."""
+_lock = threading.RLock()
+
+
+class kernels_for:
+    """A scope in which layers of a model run the kernels of a mapping.
+
+        with kernels_for(model, {"RMSNorm": "org/norms:RMSNorm"}, mode="training"):
+            ...
+
+    Args:
+        model: A torch.nn.Module.
+        mapping: The name of a class, alone or with its module, to "ORG/NAME:Layer", a `LayerKernel`, or a list of them,
+            of which the most specific one that fits is taken.
+        mode: "inference" or "training", joined by "+" with "compiled" if torch.compile compiles the model.
+        on_error: "raise", or "original": then a call whose kernel fails is answered by the original, unless the kernel
+            has changed its inputs. The first such call is logged, and `explain_kernels` counts them.
+        check: How many calls of each layer are compared with the original, gradients too.
+        bound: The greatest difference that such a call may have.
+        on_difference: "error", or "original": then the original takes over.
+
+    Leaving restores every method, after an exception too. Raises KernelMappingError for a mapping, or a kernel that
+    breaks the rules for layers, before anything is replaced; KernelScopeError for a model that is in a scope of another
+    thread, or is being run; and what `opforge.get_kernel` raises.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        mapping: Mapping[str, Entries],
+        *,
+        mode: str = "inference",
+        on_error: str = "raise",
+        check: int = 0,
+        bound: float = 1e-3,
+        on_difference: str = "error",
+    ) -> None:
+        for name, value, allowed in (
+            ("on_error", on_error, ("raise", "original")),
+            ("on_difference", on_difference, ("error", "original")),
+        ):
+            if value not in allowed:
+                raise KernelMappingError(name, f"{value!r} is no way to go on", " or ".join(map(repr, allowed)))
+        self._model, self._mapping, self._modes = model, parse(mapping), modes_of(mode, "mode")
+        self._rules, self._thread = Rules(on_error, check, bound, on_difference), 0
+        self._key = (on_error, check, bound, on_difference)
+        self._loaded: dict[tuple[int, type], type] = {}
+        self._before: list[tuple[dict[str, Any], str, Any]] = []
+
+    def __enter__(self) -> Any:
+        """Replaces the methods, and returns the model."""
+        with _lock:
+            self._refuse()
+            chosen, records = self._choose()
+            self._thread = threading.get_ident()
+            for module, method in chosen:
+                self._set(module, "forward", method)
+            for module in {self._model, *(module for module, _method in chosen)}:
+                for name in GUARDED:
+                    self._set(module, name, _Guard(_name_of(self._model), GUARDED[name]))
+            _scopes.setdefault(self._model, []).append(self)
+            _records[self._model] = records
+        return self._model
+
+    def __exit__(self, *error: object) -> None:
+        """Restores the methods."""
+        with _lock:
+            scopes = _scopes.get(self._model, [])
+            if not scopes or scopes[-1] is not self:
+                raise KernelScopeError(
+                    _name_of(self._model), "an outer scope is left first", "Leave scopes in their order"
+                )
+            if error[0] is None:
+                self._refuse_running()
+            for attributes, name, value in reversed(self._before):
+                if value is self:
+                    attributes.pop(name, None)
+                else:
+                    attributes[name] = value
+            self._before.clear()
+            scopes.pop()
+            if not scopes:
+                del _scopes[self._model]
+
+    def _set(self, module: Any, name: str, value: Any) -> None:
+        attributes = module.__dict__
+        self._before.append((attributes, name, attributes.get(name, self)))
+        attributes[name] = value
+
+    def _refuse(self) -> None:
+        """Raises KernelScopeError if the model, or a part of it, is in a scope of another thread or is being run."""
+        if self._before:
+            raise KernelScopeError(
+                _name_of(self._model), "this scope is entered already", "Make a scope for each `with`"
+            )
+        parts = {*self._model.modules()}
+        for other, scopes in _scopes.items():
+            if not parts.isdisjoint(other.modules()) and scopes[-1]._thread != threading.get_ident():
+                raise KernelScopeError(_name_of(self._model), "another thread has a scope on it", "Use one at a time")
+            if other is not self._model and not parts.isdisjoint(other.modules()):
+                raise KernelScopeError(_name_of(self._model), "it shares layers with a model in a scope", LEAVE)
+        self._refuse_running()
+
+    def _refuse_running(self) -> None:
+        parts, own = {*self._model.modules()}, threading.get_ident()
+        for thread, frame in sys._current_frames().items():
+            if thread != own and any(_runs(part, parts) for part in _callers(frame)):
+                advice = "Wait until its calls have ended, then enter or leave the scope"
+                raise KernelScopeError(_name_of(self._model), "another thread runs it", advice)
+
+    def _choose(self) -> tuple[list[tuple[Any, MethodType]], list[Record]]:
+        """Returns the modules with their methods, and what became of each layer that the mapping names."""
+        named = self._named_classes()
+        chosen, records = [], []
+        device = _device(self._model, "cpu")
+        for name, module in self._model.named_modules():
+            entries = self._mapping.get(named.get(type(module), ""))
+            if entries is None:
+                continue
+            record = Record(name, type(module).__qualname__)
+            records.append(record)
+            entry = self._fitting(entries, module, _device(module, device), record)
+            if entry is not None:
+                method, records[-1] = self._method(module, entry, record)
+                chosen.append((module, method))
+        return chosen, records
+
+    def _fitting(self, entries: list[LayerKernel], module: Any, device: str, record: Record) -> LayerKernel | None:
+        """Returns the entry for a module; None if the original stays. Raises KernelMappingError for a wrong layer."""
+        reasons = []
+        for entry in entries:
+            reason = entry_problem(entry, module, device, _architectures(entry, device), self._modes)
+            layer = None if reason else self._layer(entry, type(module))
+            if layer is not None and "training" in self._modes and not layers.has_backward(layer):
+                reason = NO_BACKWARD
+            elif layer is not None and "compiled" in self._modes and not layers.can_compile(layer):
+                reason = NOT_COMPILED
+            if not reason:
+                record.kernel = str(entry)
+                return entry
+            reasons.append(f"{entry}: {reason}")
+        record.reason = "; ".join(reasons)
+        return None
+
+    def _method(self, module: Any, entry: LayerKernel, record: Record) -> tuple[MethodType, Record]:
+        """Returns the module's method, and its record: the same as the last time, if it had this kernel then."""
+        layer = self._layer(entry, type(module))
+        made = _methods.setdefault(module, {})
+        key = (layer, self._key, record.kernel, record.name)
+        if key not in made:
+            # A method that refers to its module from here would keep it alive.
+            made[key] = forward_of(layer, type(module).forward, record, self._rules), record
+        function, kept = made[key]
+        kept.reset()
+        return MethodType(function, module), kept
+
+    def _layer(self, entry: LayerKernel, original: type) -> type:
+        """Returns the layer of an entry. Raises KernelMappingError if it cannot take the place of a class's forward."""
+        layer = self._loaded.get((id(entry), original))
+        if layer is None:
+            layer = entry.load()
+            if broken := layers.problem(layer, original):
+                raise KernelMappingError(f"{entry} for {original.__qualname__}", broken, "a layer as the hub has them")
+            self._loaded[id(entry), original] = layer
+        return layer
+
+    def _named_classes(self) -> dict[type, str]:
+        """Returns the key of the mapping for each class of the model. Raises KernelMappingError for one named twice."""
+        found: dict[type, str] = {}
+        for kind in dict.fromkeys(type(module) for module in self._model.modules()):
+            own = (getattr(kind, "kernel_layer_name", ""), kind.__name__, f"{kind.__module__}.{kind.__qualname__}")
+            keys = [key for key in dict.fromkeys(own) if key in self._mapping]
+            if len(keys) > 1:
+                raise KernelMappingError(
+                    keys[0], f"the class is named by {' and by '.join(keys)}", "one name of a class"
+                )
+            found |= dict.fromkeys([kind], keys[0]) if keys else {}
+        twice = next((key for key, count in Counter(found.values()).items() if count > 1), "")
+        if twice:
+            kinds = [f"{kind.__module__}.{kind.__qualname__}" for kind, key in found.items() if key == twice]
+            if not any(hasattr(kind, "kernel_layer_name") for kind in found):
+                raise KernelMappingError(twice, f"the model has {' and '.join(kinds)}", "the name with its module")
+        return found
+
+
+GUARDED = {
+    "_opforge_scope": "it is copied or saved with its kernels",
+    "__prepare_scriptable__": "it is scripted with its kernels",
+    "_apply": "it is moved or converted, and its kernels were chosen for what it is",
+}
+"""Attributes of a module in a scope -> what uses them, which would take the kernels along without a word."""
+
+
+class _Guard:
+    """Stands in a module's attributes: whatever copies, pickles or calls it gets the error."""
+
+    def __init__(self, model: str, problem: str) -> None:
+        self._model, self._problem = model, problem
+
+    def __call__(self, *_arguments: Any, **_keywords: Any) -> Any:
+        raise KernelScopeError(self._model, self._problem, LEAVE)
+
+    def __reduce_ex__(self, _protocol: Any) -> Any:
+        raise KernelScopeError(self._model, GUARDED["_opforge_scope"], LEAVE)
+
+
+def explain_kernels(model: Any) -> Explanation:
+    """Returns a line for each layer that the last scope's mapping named: the kernel that it has, or why it has none.
+
+    A line has `name`, `layer`, `kernel`, `reason`, `failed`, `originals`, `checked` and `difference` as attributes.
+    Raises KernelScopeError for a model that had no scope.
+    """
+    records = _records.get(model)
+    if records is None:
+        raise KernelScopeError(_name_of(model), "no scope was entered on it", "Use kernels_for(model, mapping)")
+    return Explanation(records)
+
+
+class Explanation(list[Record]):
+    """The lines of `explain_kernels`; printed, one below the other."""
+
+    def __str__(self) -> str:
+        """Returns the lines."""
+        return "\n".join(map(str, self))
+
+
+def _name_of(model: Any) -> str:
+    return type(model).__qualname__
+
+
+def _device(module: Any, default: str) -> str:
+    tensor = next(module.parameters(), None)
+    tensor = next(module.buffers(), None) if tensor is None else tensor
+    return default if tensor is None else str(tensor.device.type)
+
+
+def _architectures(entry: LayerKernel, device: str) -> tuple[str, ...]:
+    if not entry.architectures:
+        return ()
+    from opforge.builders.spec.machine import this_machine
+
+    return tuple(this_machine(device).devices)
+
+
+def _callers(frame: Any) -> Iterator[Any]:
+    """Yields the modules that a thread is calling, by its frames."""
+    while frame is not None:
+        if frame.f_code.co_name in CALLS:
+            yield frame.f_locals.get("self")
+        frame = frame.f_back
+
+
+def _runs(module: Any, parts: set[Any]) -> bool:
+    """Returns whether a module that is called is one of these, or a compiled form of one."""
+    return module in parts or getattr(module, "_orig_mod", None) in parts

@@ -1,0 +1,105 @@
+"""`get_kernel(..., hub=True)`: a state of a repository in the cache of the hub's own loader, without a lock file."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from support.kernels.projects import python_project
+from support.text_files import write
+
+import opforge
+from opforge.errors import KernelFormatError, KernelIncompatibleError, KernelNotFoundError
+from opforge.packages.load import get_kernel as loading
+from opforge.packages.pack.run import Options, pack
+from opforge.packages.sources import reading
+
+COMMIT = "ab" * 20
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """Fills a download cache as the hub's tool does: files are links to blobs, branches files with a commit."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    python_project(tmp_path / "plain", text="VALUE = 5\n")
+    pack(reading.read(str(tmp_path / "plain")), str(tmp_path / "plain"), Options(tried=False))
+    loading.reset()
+    variant = tmp_path / "plain" / "build" / "torch-universal"
+
+    def fill(repository="Acme/Plain", branch="v1", redirect="", kind="kernels"):
+        top = tmp_path / "hub" / f"{kind}--{repository.replace('/', '--')}"
+        write(top, f"refs/{branch}", COMMIT)
+        snapshot = top / "snapshots" / COMMIT
+        if redirect:
+            write(snapshot, "kernel-status.toml", redirect)
+            return snapshot
+        folder = snapshot / "build" / "torch-universal"
+        os.makedirs(folder)
+        os.makedirs(top / "blobs")
+        for name in os.listdir(variant):
+            (top / "blobs" / name).write_bytes((variant / name).read_bytes())
+            os.symlink(top / "blobs" / name, folder / name)
+        return snapshot
+
+    return fill
+
+
+@pytest.mark.parametrize("kind", ["kernels", "models"])
+@pytest.mark.parametrize(("branch", "version"), [("v1", 1), ("main", None), ("next", "next"), ("v1", COMMIT)])
+def test_a_state_is_found_by_its_version_branch_or_commit(cache, kind, branch, version):
+    cache(branch=branch, kind=kind)
+    module = opforge.get_kernel("Acme/Plain", version, hub=True)
+    assert module.VALUE == 5 and opforge.get_kernel("Acme/Plain", version, hub=True) is module
+
+
+def test_what_was_not_downloaded_is_named(cache):
+    cache()
+    with pytest.raises(KernelNotFoundError, match=r"Acme/Plain v2 was not found(.|\n)*refs/v2(.|\n)*kernels download"):
+        opforge.get_kernel("Acme/Plain", 2, hub=True)
+
+
+def test_files_that_differ_from_their_digests_are_not_imported(cache):
+    snapshot = cache()
+    path = os.path.realpath(snapshot / "build" / "torch-universal" / "__init__.py")
+    with open(path, "a") as file:
+        file.write("VALUE = 6\n")
+    with pytest.raises(KernelIncompatibleError, match=r"File hash mismatch for __init__\.py"):
+        opforge.get_kernel("Acme/Plain", 1, hub=True)
+
+
+def test_a_redirect_is_followed(cache):
+    cache()
+    cache("Acme/Old", redirect='kind = "redirect"\ndestination = "Acme/Plain"\nrevision = "v1"\n')
+    assert opforge.get_kernel("Acme/Old", 1, hub=True).VALUE == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            'kind = "redirect"\ndestination = "Acme/Old"\nrevision = "v1"\n',
+            "redirected in a circle: Acme/Old@v1",
+        ),
+        ('kind = "gone"\n', "'kind' is 'gone'. Expected a kernel-status.toml of the hub"),
+        ('kind = "redirect"\n', "'destination' is missing"),
+        ('kind = "redirect"\ndestination = "../x/y"\n', "of it is no state"),
+        ('kind = "redirect"\ndestination = "Acme/Old"\nrevision = "../x"\n', "of it is no state"),
+    ],
+)
+def test_a_redirect_that_cannot_be_followed_is_an_error(cache, text, problem):
+    cache("Acme/Old", redirect=text)
+    with pytest.raises(KernelFormatError) as error:
+        opforge.get_kernel("Acme/Old", 1, hub=True)
+    assert problem in str(error.value)
+
+
+def test_five_redirects_are_too_many(cache):
+    for number in range(6):
+        cache(f"Acme/N{number}", redirect=f'kind = "redirect"\ndestination = "Acme/N{number + 1}"\nrevision = "v1"\n')
+    with pytest.raises(KernelFormatError, match="redirected more than 4 times"):
+        opforge.get_kernel("Acme/N0", 1, hub=True)
+
+
+def test_a_checkout_comes_first(cache, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPFORGE_KERNELS", f"acme/plain={tmp_path}/plain")
+    assert opforge.get_kernel("Acme/Plain", 1, hub=True).VALUE == 5
