@@ -1,5 +1,7 @@
 """Evoformer attention: DeepSpeed's functions, and `evoformer_attention`, over opforge's attention core.
 
+The first argument of DeepSpeed's functions is the op of the host, or that of GPUs; the op's module binds it.
+
 softmax(q k^T / sqrt(size) + biases) v for each row of an alignment and each head, without the matrix of scores. Tensors
 are [batch, rows, length, heads, size]. docs/attention.md has the details.
 """
