@@ -82,3 +82,12 @@ def _scale(q: Tensor) -> float:
 def functions(op: Any) -> dict[str, Any]:
     """Returns the Python functions of the loaded op evoformer_attn."""
     return {function.__name__: partial(function, op) for function in (attention, attention_bwd)}
+
+
+def bind(kernels: Any) -> dict[str, Any]:
+    """Makes the functions for GPUs launch these kernels from now on, and returns the functions by name."""
+    from .triton import registry
+    from .triton.attention import Evoformer
+
+    registry.bind(kernels)
+    return functions(Evoformer())

@@ -146,3 +146,12 @@ def functions(op: Any) -> dict[str, Any]:
     """Returns the Python functions of the loaded op random_ltd."""
     bound = (token_sort_, token_gather, token_scatter_, mask_gather_bert, mask_gather_gpt)
     return {function.__name__: partial(function, op) for function in bound}
+
+
+def bind(kernels: Any) -> dict[str, Any]:
+    """Makes the functions for GPUs launch these kernels from now on, and returns the functions by name."""
+    from opforge.ops.triton import registry
+    from opforge.ops.triton.transformer.tokens import Tokens
+
+    registry.bind(kernels)
+    return functions(Tokens())

@@ -298,14 +298,6 @@ class Evoformer:
             to.copy_(gradient)
 
 
-def bind_evoformer(kernels: Kernels) -> dict[str, Any]:
-    """Makes the op's functions launch these kernels from now on, and returns the functions by name."""
-    from opforge.ops import evoformer
-
-    registry.bind(kernels)
-    return evoformer.functions(Evoformer())
-
-
 def bind_sparse(kernels: Kernels) -> dict[str, Any]:
     """Makes the op's functions launch these kernels from now on, and returns the functions by name."""
     from opforge.ops.host_op import host_op

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from opforge.builders.triton import transformer as builders
-from opforge.builders.triton_op.launching import Kernels
 from opforge.ops.triton import registry
 
 from .checks import check_like, form
@@ -33,11 +30,3 @@ class Channels:
             kernel = f"{name}_{dtype}_{form(input.shape[-1], tensors)}"
             kernels = registry.kernels_of(OP, "SpatialInferenceBuilder")
             kernels.launch(kernel, grid, *tensors, input.numel(), input.shape[-1])
-
-
-def bind(kernels: Kernels) -> dict[str, Any]:
-    """Makes the op's functions launch these kernels from now on, and returns the functions by name."""
-    from opforge.ops.transformer import spatial
-
-    registry.bind(kernels)
-    return spatial.functions(Channels())

@@ -6,12 +6,9 @@ and of one dtype: float32, bfloat16 or float16. Functions raise ValueError, Type
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from opforge.builders.triton import transformer as builders
-from opforge.builders.triton_op.launching import Kernels
 from opforge.builders.triton_op.rows import HEAVY
 from opforge.ops.triton import registry
 
@@ -120,10 +117,5 @@ def _norm(name: str, first: str, rows: dict[str, Tensor], columns: dict[str, Ten
         kernels.launch(f"{name}_{dtype}_{size.name}", grid, *rows.values(), *columns.values(), like.shape[-1], eps)
 
 
-def bind(kernels: Kernels) -> dict[str, Any]:
-    """Makes the op's functions launch these kernels from now on, and returns the functions by name."""
-    from opforge.ops.transformer import inference_core
-
-    registry.bind(kernels)
-    own = (layer_norm, pre_layer_norm, post_layer_norm, rms_norm, rms_pre_norm, bias_activation, gated_activation)
-    return {function.__name__: function for function in own} | inference_core.functions(None)
+FUNCTIONS = (layer_norm, pre_layer_norm, post_layer_norm, rms_norm, rms_pre_norm, bias_activation, gated_activation)
+"""The functions of the op that have kernels."""

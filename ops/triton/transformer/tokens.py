@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from opforge.builders.triton import transformer as builders
-from opforge.builders.triton_op.launching import Kernels
 from opforge.ops.triton import registry
 
 OP = builders.RandomLTDBuilder.name
@@ -89,11 +86,3 @@ def _move(name: str, whole: Tensor, part: Tensor, numbers: Tensor, batch_first: 
     sizes = (whole.shape[token], numbers.shape[1], columns)
     kernels = registry.kernels_of(OP, "RandomLTDBuilder")
     kernels.launch(f"{name}_{form}", grid, *bits, numbers, *sizes, *strides)
-
-
-def bind(kernels: Kernels) -> dict[str, Any]:
-    """Makes the op's functions launch these kernels from now on, and returns the functions by name."""
-    from opforge.ops.transformer import random_ltd
-
-    registry.bind(kernels)
-    return random_ltd.functions(Tokens())

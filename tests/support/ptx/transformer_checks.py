@@ -39,6 +39,13 @@ def check_moved(*tensors: torch.Tensor) -> None:
     assert moved <= MOST * least, f"{moved} bytes were moved, {least} are the least"
 
 
+def check_once(tensors: dict[str, tuple[torch.Tensor, ...]]) -> None:
+    """Checks that the last launch read and wrote each element of these tensors once; the others come from caches."""
+    for way, each in tensors.items():
+        for tensor in each:
+            assert device.traffic[-1][way][tensor.data_ptr()] == tensor.numel() * tensor.element_size()
+
+
 def check_channels() -> None:
     op = ptx_device.load(builders.SpatialInferenceBuilder, ["bf16"])
     for channels, rows in ((48, 60), (17, 90)):
@@ -75,6 +82,8 @@ def check_core() -> None:
         out, total, wide = torch.empty_like(x), torch.empty_like(x), x.double() + residual.double()
         op.rms_pre_norm(out, total, x, residual, gamma, 1e-3)
         device.check()
+        if columns == 1024:  # a row that fits a block of an aligned kernel
+            check_once({"read": (x, residual), "written": (out, total)})
         assert torch.equal(total, x + residual)
         close(out, F.rms_norm(wide, (columns,), gamma.double(), 1e-3))
         op.pre_layer_norm(total, out, x, residual, gamma, beta, 1e-3)
