@@ -1,5 +1,7 @@
 """Evoformer attention: DeepSpeed's functions, and `evoformer_attention`, over opforge's attention core.
 
+The first argument of DeepSpeed's functions is the op of the host, or that of GPUs; the op's module binds it.
+
 softmax(q k^T / sqrt(size) + biases) v for each row of an alignment and each head, without the matrix of scores. Tensors
 are [batch, rows, length, heads, size]. docs/attention.md has the details.
 """
@@ -80,3 +82,12 @@ def _scale(q: Tensor) -> float:
 def functions(op: Any) -> dict[str, Any]:
     """Returns the Python functions of the loaded op evoformer_attn."""
     return {function.__name__: partial(function, op) for function in (attention, attention_bwd)}
+
+
+def bind(kernels: Any) -> dict[str, Any]:
+    """Makes the functions for GPUs launch these kernels from now on, and returns the functions by name."""
+    from .triton import registry
+    from .triton.attention import Evoformer
+
+    registry.bind(kernels)
+    return functions(Evoformer())

@@ -17,8 +17,13 @@ SHARES = {
     ("softmax", "forward"): 0.9,
     ("quantize", "forward"): 0.9,
     ("dequantize", "forward"): 0.9,
+    ("decode", "forward"): 0.8,
+    ("gather", "forward"): 0.8,
 }
 """(function, way) -> the share of the copy's bandwidth. Other functions must only be no slower than their rivals."""
+SPEEDS = {"evoformer": 1.5, "dense": 0.6, "sparse": 1 / 1.25}
+"""Attention -> how many times as fast as its rival it must be: masked SDPA; flash attention; all keys, times the share
+of the blocks."""
 NOISE = 1.02
 """Medians of one kernel measured twice may differ by this much: a rival is faster only beyond it."""
 FIRST_LAUNCH = 10.0
@@ -57,3 +62,25 @@ def _judged(ours: Figure, share: float | None, fastest: Figure | None, repeats: 
         met = met and repeats
         note += "" if repeats else "; TWO CALLS GAVE DIFFERENT BITS"
     return replace(ours, target=", ".join(targets), met=met if targets else None, note=note)
+
+
+def against(figures: Sequence[Figure], rival: str, goal: str, fewer: float = 1.0) -> list[Figure]:
+    """Returns one task's figures. Ours is compared with one rival.
+
+    Args:
+        figures: The figures of all contenders.
+        rival: The contender whose speed counts.
+        goal: The name of the goal in SPEEDS.
+        fewer: How many times as much work the rival does.
+    """
+    times = {figure.contender: figure.microseconds for figure in figures}
+    wanted, target = SPEEDS[goal] * fewer, f"{SPEEDS[goal] * fewer:.2f} times as fast as {rival}"
+    if rival not in times:
+        return [
+            replace(figure, note=f"{rival} took no part") if figure.contender == OURS else figure for figure in figures
+        ]
+    reached = times[rival] / times[OURS]
+    met, note = reached >= wanted, f"{reached:.2f} times as fast"
+    return [
+        replace(figure, target=target, met=met, note=note) if figure.contender == OURS else figure for figure in figures
+    ]

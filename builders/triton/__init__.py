@@ -14,8 +14,11 @@ _MODULES = {"Kernel": "kernel", "TritonOpBuilder": "builder"}
 __all__ = ["TRITON_BUILDERS", "Kernel", "TritonOpBuilder"]
 TRITON_BUILDERS: dict[str, str] = {
     "EvoformerAttnBuilder": "opforge.builders.triton.attention:EvoformerAttnBuilder",
+    "InferenceCoreBuilder": "opforge.builders.triton.transformer:InferenceCoreBuilder",
     "RaggedOpsBuilder": "opforge.builders.triton.attention:RaggedOpsBuilder",
+    "RandomLTDBuilder": "opforge.builders.triton.transformer:RandomLTDBuilder",
     "SparseAttnBuilder": "opforge.builders.triton.attention:SparseAttnBuilder",
+    "SpatialInferenceBuilder": "opforge.builders.triton.transformer:SpatialInferenceBuilder",
     "TritonAdamBuilder": "opforge.builders.triton.optimizers:TritonAdamBuilder",
     "TritonGeluBuilder": "opforge.builders.triton.activations:TritonGeluBuilder",
     "TritonLambBuilder": "opforge.builders.triton.optimizers:TritonLambBuilder",

@@ -143,7 +143,7 @@ class EvoformerAttnBuilder(TritonOpBuilder):
     """Attention with up to two biases that are broadcast, on a GPU; see opforge.ops.evoformer_attention."""
 
     name = "triton_evoformer_attn"
-    python_functions = "opforge.ops.triton.attention:bind_evoformer"
+    python_functions = "opforge.ops.evoformer:bind"
     kernels = list(dense_kernels())
 
 

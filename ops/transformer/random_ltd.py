@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opforge.ops.host_op import host_op
+from opforge.ops.host_op import host_op, on_host
 
 
 def token_sort_(op: Any, unsorted_token_ids: Tensor, original_tokens: int) -> Tensor:
@@ -87,18 +87,27 @@ def mask_gather_gpt(op: Any, dense_mask: Tensor, truncated_seq_len: int) -> Tens
     return dense_mask[:, :, :truncated_seq_len, :truncated_seq_len].clone(memory_format=torch.contiguous_format)
 
 
+def _op(tensor: Tensor) -> Any:
+    """Returns the op of the host, or that of GPUs."""
+    if on_host(tensor):
+        return host_op("RandomLTDBuilder")
+    from opforge.ops.triton.transformer.tokens import Tokens
+
+    return Tokens()
+
+
 class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, activations: Tensor, indices: Tensor, batch_first: bool) -> Tensor:
         ctx.save_for_backward(indices)
         ctx.shape, ctx.batch_first = activations.shape, batch_first
-        return token_gather(host_op("RandomLTDBuilder"), activations, indices, batch_first)
+        return token_gather(_op(activations), activations, indices, batch_first)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         (indices,) = ctx.saved_tensors
         whole = gradients[0].new_zeros(ctx.shape)
-        return token_scatter_(host_op("RandomLTDBuilder"), whole, gradients[0], indices, ctx.batch_first), None, None
+        return token_scatter_(_op(whole), whole, gradients[0], indices, ctx.batch_first), None, None
 
 
 class _Scatter(torch.autograd.Function):
@@ -107,14 +116,14 @@ class _Scatter(torch.autograd.Function):
         ctx.save_for_backward(indices)
         ctx.batch_first = batch_first
         whole = activations.clone(memory_format=torch.contiguous_format)
-        return token_scatter_(host_op("RandomLTDBuilder"), whole, part, indices, batch_first)
+        return token_scatter_(_op(part), whole, part, indices, batch_first)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
         (indices,) = ctx.saved_tensors
-        part = token_gather(host_op("RandomLTDBuilder"), gradients[0], indices, ctx.batch_first)
+        part = token_gather(_op(gradients[0]), gradients[0], indices, ctx.batch_first)
         whole = gradients[0].clone(memory_format=torch.contiguous_format)
-        token_scatter_(host_op("RandomLTDBuilder"), whole, torch.zeros_like(part), indices, ctx.batch_first)
+        token_scatter_(_op(whole), whole, torch.zeros_like(part), indices, ctx.batch_first)
         return whole, part, None, None
 
 
@@ -137,3 +146,12 @@ def functions(op: Any) -> dict[str, Any]:
     """Returns the Python functions of the loaded op random_ltd."""
     bound = (token_sort_, token_gather, token_scatter_, mask_gather_bert, mask_gather_gpt)
     return {function.__name__: partial(function, op) for function in bound}
+
+
+def bind(kernels: Any) -> dict[str, Any]:
+    """Makes the functions for GPUs launch these kernels from now on, and returns the functions by name."""
+    from opforge.ops.triton import registry
+    from opforge.ops.triton.transformer.tokens import Tokens
+
+    registry.bind(kernels)
+    return functions(Tokens())

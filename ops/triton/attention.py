@@ -252,56 +252,50 @@ def backward(
     return [gradient[..., : q.shape[-1]].contiguous() for gradient in empty] + totals
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, bias1: Tensor, bias2: Tensor, o: Tensor, lse: Tensor) -> None:
-    """Writes the result to `o`, and the logarithms of the sums to `lse`, float32 [batch * rows, heads, length or more].
+class Evoformer:
+    """The kernels by the names and schemas of the host's op, which DeepSpeed's functions call."""
 
-    A bias without elements is none.
-    """
-    biases = [bias for bias in (bias1, bias2) if bias.numel()]
-    out, log_sums = forward(q, k, v, _evoformer(q, biases))
-    o.copy_(out)
-    lse[..., : q.shape[2]].copy_(log_sums.flatten(0, 1))
+    @staticmethod
+    def evoformer_attention_(
+        out: Tensor,
+        log_sums: Tensor,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        biases: Sequence[Tensor],
+        multiplied: int,
+        scale: float,
+    ) -> None:
+        """Writes the result to `out`, and the logarithms of the sums to the first of `log_sums`."""
+        result, sums = forward(q, k, v, Options(biases, None, None, 0, multiplied, scale, False))
+        out.copy_(result)
+        log_sums[..., : q.shape[2]].copy_(sums.flatten(0, 1))
 
-
-def attention_bwd(
-    go: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    o: Tensor,
-    lse: Tensor,
-    delta: Tensor,
-    bias1: Tensor,
-    bias2: Tensor,
-    gq: Tensor,
-    gk: Tensor,
-    gv: Tensor,
-    gb1: Tensor,
-    gb2: Tensor,
-) -> None:
-    """Writes the gradients to `gq`, `gk` and `gv`, and to `gb1` and `gb2`, float32, unless they have no elements.
-
-    `o` and `lse` are what `attention` has written; `delta` is not used.
-    """
-    pairs = [(bias, gradient) for bias, gradient in ((bias1, gb1), (bias2, gb2)) if bias.numel()]
-    needs = [gradient.numel() > 0 for _, gradient in pairs]
-    outer, inner, length, heads, _ = q.shape
-    log_sums = lse[..., :length].reshape(outer, inner, heads, length)
-    options = _evoformer(q, [bias for bias, _ in pairs])
-    results = backward(go, q, k, v, o, log_sums, needs, options)
-    for to, gradient in zip((gq, gk, gv, *(gradient for _, gradient in pairs)), results, strict=True):
-        to.copy_(gradient)
-
-
-def _evoformer(q: Tensor, biases: list[Tensor]) -> Options:
-    scale = float(q.shape[-1]) ** -0.5 if q.dim() and q.shape[-1] else 1.0
-    return Options(biases, None, None, 0, 0, scale, False)
-
-
-def bind_evoformer(kernels: Kernels) -> dict[str, Any]:
-    """Makes the op's functions launch these kernels from now on, and returns the functions by name."""
-    registry.bind(kernels)
-    return {"attention": attention, "attention_bwd": attention_bwd}
+    @staticmethod
+    def evoformer_attention_backward_(
+        dq: Tensor,
+        dk: Tensor,
+        dv: Tensor,
+        dbiases: Sequence[Tensor],
+        dout: Tensor,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        out: Tensor,
+        log_sums: Tensor,
+        deltas: Tensor,
+        biases: Sequence[Tensor],
+        multiplied: int,
+        scale: float,
+    ) -> None:
+        """Writes the gradients, of a bias unless it has no elements. `deltas` is not used."""
+        outer, inner, length, heads, _ = q.shape
+        sums = log_sums[..., :length].reshape(outer, inner, heads, length)
+        options = Options(biases, None, None, 0, multiplied, scale, False)
+        needs = [gradient.numel() > 0 for gradient in dbiases]
+        results = backward(dout, q, k, v, out, sums, needs, options)
+        for to, gradient in zip((dq, dk, dv, *dbiases), results, strict=True):
+            to.copy_(gradient)
 
 
 def bind_sparse(kernels: Kernels) -> dict[str, Any]:

@@ -16,6 +16,7 @@ class RaggedOpsBuilder(OpBuilder):
     name = "ragged_device_ops"
     sources = [
         *(f"cpu/transformer/{unit}.cpp" for unit in ("ragged_tokens", "ragged_attention", "ragged_moe")),
+        "cpu/attention/paged_kernel.cpp",
         "cpu/optimizer.cpp",
     ]
     extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]

@@ -27,6 +27,21 @@ def _place(number, heads, inner):
 
 
 @triton.jit
+def _program(count, heads, inner, OWN: tl.constexpr):
+    """Returns the first query or key of this program, and the number, outer, inner and head of its matrix of scores."""
+    tiles = tl.cdiv(count, OWN)
+    number = tl.program_id(0) // tiles
+    o, i, h = _place(number, heads, inner)
+    return tl.program_id(0) % tiles * OWN, number, o, i, h
+
+
+@triton.jit
+def _head(base, o, i, h, outer, inner, head):
+    """Returns where a head's rows, or a matrix of a bias, begin in a tensor of these strides."""
+    return base + o * outer + i * inner + h * head
+
+
+@triton.jit
 def _packed(o, i, h, length, inner, heads, size):
     """Returns where a head's rows begin in a tensor without gaps, and their stride."""
     return (((o * inner + i) * length) * heads + h) * size, (heads * size).to(tl.int64)
@@ -67,6 +82,21 @@ def _visible(scores, query, key, keys, causal, ROWS: tl.constexpr, KEYS: tl.cons
 
 
 @triton.jit
+def _scores(
+    rows, block_rows, scale, bias0, bias1, bias2, b0_query, b1_query, b2_query,
+    query, key, queries, keys, present, causal,
+    THIRD: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    """Returns the scores of a tile, in base 2, with biases; -inf for the keys that a query does not see."""
+    scores = tl.dot(rows, tl.trans(block_rows), input_precision="ieee") * (scale * LOG2E)
+    scores += _bias(bias0, b0_query, query, key, queries, keys, (present & 1) != 0, ROWS, KEYS)
+    scores += _bias(bias1, b1_query, query, key, queries, keys, (present & 2) != 0, ROWS, KEYS)
+    if THIRD:
+        scores += _bias(bias2, b2_query, query, key, queries, keys, (present & 4) != 0, ROWS, KEYS)
+    return _visible(scores, query, key, keys, causal, ROWS, KEYS)
+
+
+@triton.jit
 def _list(lists, row, block, BLOCKS: tl.constexpr, STEP: tl.constexpr, otherwise):
     """Returns where a row's list begins, and its number of tiles of STEP; `otherwise` tiles without lists."""
     first = 0
@@ -75,6 +105,17 @@ def _list(lists, row, block, BLOCKS: tl.constexpr, STEP: tl.constexpr, otherwise
         first = tl.load(lists + row)
         count = (tl.load(lists + row + 1) - first) * (block // STEP)
     return first, count
+
+
+@triton.jit
+def _key_list(
+    lists, h, query, queries, keys, block, causal,
+    BLOCKS: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    """Returns where the list of the keys that ROWS queries see begins, and its number of tiles of KEYS."""
+    seen = tl.where(causal != 0, tl.minimum(query + ROWS, keys), keys)
+    row = h * (queries // block) + query // block
+    return _list(lists, row, block, BLOCKS, KEYS, tl.cdiv(seen, KEYS))
 
 
 @triton.jit
@@ -106,68 +147,24 @@ def _quotient(sums, weight):
 
 @triton.jit
 def forward(
-    q,
-    k,
-    v,
-    out,
-    log_sums,
-    bias0,
-    bias1,
-    bias2,
-    lists,
-    members,
-    outer,
-    heads,
-    inner,
-    queries,
-    keys,
-    size,
-    block,
-    present,
-    causal,
-    scale,
-    q_outer,
-    q_inner,
-    q_row,
-    q_head,
-    k_outer,
-    k_inner,
-    k_row,
-    k_head,
-    b0_outer,
-    b0_inner,
-    b0_head,
-    b0_query,
-    b1_outer,
-    b1_inner,
-    b1_head,
-    b1_query,
-    b2_outer,
-    b2_inner,
-    b2_head,
-    b2_query,
-    THIRD: tl.constexpr,
-    BLOCKS: tl.constexpr,
-    ROWS: tl.constexpr,
-    KEYS: tl.constexpr,
-    SIZE: tl.constexpr,
-):
+    q, k, v, out, log_sums,
+    bias0, bias1, bias2, lists, members,
+    outer, heads, inner, queries, keys, size, block, present, causal, scale,
+    q_outer, q_inner, q_row, q_head, k_outer, k_inner, k_row, k_head,
+    b0_outer, b0_inner, b0_head, b0_query, b1_outer, b1_inner, b1_head, b1_query,
+    b2_outer, b2_inner, b2_head, b2_query,
+    THIRD: tl.constexpr, BLOCKS: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
     """Writes `out` and the log-sums. A program has ROWS queries of a head, and reads KEYS keys at a time."""
-    tiles = tl.cdiv(queries, ROWS)
-    query = tl.program_id(0) % tiles * ROWS
-    number = tl.program_id(0) // tiles
-    o, i, h = _place(number, heads, inner)
-    q += o * q_outer + i * q_inner + h * q_head
-    rows = _rows(q, query, q_row, queries, size, ROWS, SIZE)
-    k += o * k_outer + i * k_inner + h * k_head
-    v += o * k_outer + i * k_inner + h * k_head
-    bias_at0 = bias0 + o * b0_outer + i * b0_inner + h * b0_head
-    bias_at1 = bias1 + o * b1_outer + i * b1_inner + h * b1_head
+    query, number, o, i, h = _program(queries, heads, inner, ROWS)
+    rows = _rows(_head(q, o, i, h, q_outer, q_inner, q_head), query, q_row, queries, size, ROWS, SIZE)
+    k = _head(k, o, i, h, k_outer, k_inner, k_head)
+    v = _head(v, o, i, h, k_outer, k_inner, k_head)
+    bias0 = _head(bias0, o, i, h, b0_outer, b0_inner, b0_head)
+    bias1 = _head(bias1, o, i, h, b1_outer, b1_inner, b1_head)
     if THIRD:
-        bias_at2 = bias2 + o * b2_outer + i * b2_inner + h * b2_head
-    seen = tl.where(causal != 0, tl.minimum(query + ROWS, keys), keys)
-    row = h * (queries // block) + query // block
-    first, count = _list(lists, row, block, BLOCKS, KEYS, tl.cdiv(seen, KEYS))
+        bias2 = _head(bias2, o, i, h, b2_outer, b2_inner, b2_head)
+    first, count = _key_list(lists, h, query, queries, keys, block, causal, BLOCKS, ROWS, KEYS)
     highest = tl.full((ROWS,), float("-inf"), tl.float32)
     weight = tl.zeros((ROWS,), tl.float32)
     sums = tl.zeros((ROWS, SIZE), tl.float32)
@@ -175,12 +172,10 @@ def forward(
         key = _member(members, first, step, block, BLOCKS, KEYS)
         block_rows = _rows(k, key, k_row, keys, size, KEYS, SIZE)
         values = _rows(v, key, k_row, keys, size, KEYS, SIZE)
-        scores = tl.dot(rows, tl.trans(block_rows), input_precision="ieee") * (scale * LOG2E)
-        scores += _bias(bias_at0, b0_query, query, key, queries, keys, (present & 1) != 0, ROWS, KEYS)
-        scores += _bias(bias_at1, b1_query, query, key, queries, keys, (present & 2) != 0, ROWS, KEYS)
-        if THIRD:
-            scores += _bias(bias_at2, b2_query, query, key, queries, keys, (present & 4) != 0, ROWS, KEYS)
-        scores = _visible(scores, query, key, keys, causal, ROWS, KEYS)
+        scores = _scores(
+            rows, block_rows, scale, bias0, bias1, bias2, b0_query, b1_query, b2_query,
+            query, key, queries, keys, present, causal, THIRD, ROWS, KEYS,
+        )  # fmt: skip
         highest, weight, sums = _softmax_step(scores, highest, weight, sums, values)
     start, stride = _packed(o, i, h, queries, inner, heads, size)
     _store_rows(out + start, query, stride, queries, size, _quotient(sums, weight), ROWS, SIZE)
@@ -190,70 +185,26 @@ def forward(
 
 
 @triton.jit
-def _shares(scores, log_sums, at, queries):
-    """Returns the shares of keys that a forward had, from its log-sums."""
+def _shares(scores, slopes, values, log_sums, at, queries):
+    """Returns the shares of keys that a forward had, by its log-sums, and their gradients."""
     logs = tl.load(log_sums + at, mask=at < queries, other=0.0) * LOG2E
-    return tl.exp2(scores - tl.where(logs == float("-inf"), 0.0, logs)[:, None])
+    shares = tl.exp2(scores - tl.where(logs == float("-inf"), 0.0, logs)[:, None])
+    return shares, tl.dot(slopes, tl.trans(values), input_precision="ieee")
 
 
 @triton.jit
 def backward_queries(
-    q,
-    k,
-    v,
-    out,
-    dout,
-    log_sums,
-    deltas,
-    dq,
-    bias0,
-    bias1,
-    bias2,
-    lists,
-    members,
-    outer,
-    heads,
-    inner,
-    queries,
-    keys,
-    size,
-    block,
-    present,
-    causal,
-    scale,
-    q_outer,
-    q_inner,
-    q_row,
-    q_head,
-    k_outer,
-    k_inner,
-    k_row,
-    k_head,
-    b0_outer,
-    b0_inner,
-    b0_head,
-    b0_query,
-    b1_outer,
-    b1_inner,
-    b1_head,
-    b1_query,
-    b2_outer,
-    b2_inner,
-    b2_head,
-    b2_query,
-    THIRD: tl.constexpr,
-    BLOCKS: tl.constexpr,
-    ROWS: tl.constexpr,
-    KEYS: tl.constexpr,
-    SIZE: tl.constexpr,
-):
+    q, k, v, out, dout, log_sums, deltas, dq,
+    bias0, bias1, bias2, lists, members,
+    outer, heads, inner, queries, keys, size, block, present, causal, scale,
+    q_outer, q_inner, q_row, q_head, k_outer, k_inner, k_row, k_head,
+    b0_outer, b0_inner, b0_head, b0_query, b1_outer, b1_inner, b1_head, b1_query,
+    b2_outer, b2_inner, b2_head, b2_query,
+    THIRD: tl.constexpr, BLOCKS: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
     """Writes `dq`, and `deltas`: sum(out * dout) of each query, which the other kernels read. Programs: see forward."""
-    tiles = tl.cdiv(queries, ROWS)
-    query = tl.program_id(0) % tiles * ROWS
-    number = tl.program_id(0) // tiles
-    o, i, h = _place(number, heads, inner)
-    q += o * q_outer + i * q_inner + h * q_head
-    rows = _rows(q, query, q_row, queries, size, ROWS, SIZE)
+    query, number, o, i, h = _program(queries, heads, inner, ROWS)
+    rows = _rows(_head(q, o, i, h, q_outer, q_inner, q_head), query, q_row, queries, size, ROWS, SIZE)
     start, stride = _packed(o, i, h, queries, inner, heads, size)
     slopes = _rows(dout + start, query, stride, queries, size, ROWS, SIZE)
     results = _rows(out + start, query, stride, queries, size, ROWS, SIZE)
@@ -261,27 +212,23 @@ def backward_queries(
     at = query + tl.arange(0, ROWS)
     log_sums += number.to(tl.int64) * queries
     tl.store(deltas + number.to(tl.int64) * queries + at, delta, mask=at < queries)
-    k += o * k_outer + i * k_inner + h * k_head
-    v += o * k_outer + i * k_inner + h * k_head
-    bias_at0 = bias0 + o * b0_outer + i * b0_inner + h * b0_head
-    bias_at1 = bias1 + o * b1_outer + i * b1_inner + h * b1_head
+    k = _head(k, o, i, h, k_outer, k_inner, k_head)
+    v = _head(v, o, i, h, k_outer, k_inner, k_head)
+    bias0 = _head(bias0, o, i, h, b0_outer, b0_inner, b0_head)
+    bias1 = _head(bias1, o, i, h, b1_outer, b1_inner, b1_head)
     if THIRD:
-        bias_at2 = bias2 + o * b2_outer + i * b2_inner + h * b2_head
-    seen = tl.where(causal != 0, tl.minimum(query + ROWS, keys), keys)
-    row = h * (queries // block) + query // block
-    first, count = _list(lists, row, block, BLOCKS, KEYS, tl.cdiv(seen, KEYS))
+        bias2 = _head(bias2, o, i, h, b2_outer, b2_inner, b2_head)
+    first, count = _key_list(lists, h, query, queries, keys, block, causal, BLOCKS, ROWS, KEYS)
     sums = tl.zeros((ROWS, SIZE), tl.float32)
     for step in range(count):
         key = _member(members, first, step, block, BLOCKS, KEYS)
         block_rows = _rows(k, key, k_row, keys, size, KEYS, SIZE)
         values = _rows(v, key, k_row, keys, size, KEYS, SIZE)
-        scores = tl.dot(rows, tl.trans(block_rows), input_precision="ieee") * (scale * LOG2E)
-        scores += _bias(bias_at0, b0_query, query, key, queries, keys, (present & 1) != 0, ROWS, KEYS)
-        scores += _bias(bias_at1, b1_query, query, key, queries, keys, (present & 2) != 0, ROWS, KEYS)
-        if THIRD:
-            scores += _bias(bias_at2, b2_query, query, key, queries, keys, (present & 4) != 0, ROWS, KEYS)
-        shares = _shares(_visible(scores, query, key, keys, causal, ROWS, KEYS), log_sums, at, queries)
-        products = tl.dot(slopes, tl.trans(values), input_precision="ieee")
+        scores = _scores(
+            rows, block_rows, scale, bias0, bias1, bias2, b0_query, b1_query, b2_query,
+            query, key, queries, keys, present, causal, THIRD, ROWS, KEYS,
+        )  # fmt: skip
+        shares, products = _shares(scores, slopes, values, log_sums, at, queries)
         gradient = shares * (products - delta[:, None])
         sums = tl.dot(gradient.to(block_rows.dtype), block_rows, sums, input_precision="ieee")
     _store_rows(dq + start, query, stride, queries, size, sums * scale, ROWS, SIZE)
@@ -289,73 +236,29 @@ def backward_queries(
 
 @triton.jit
 def backward_keys(
-    q,
-    k,
-    v,
-    dout,
-    log_sums,
-    deltas,
-    dk,
-    dv,
-    bias0,
-    bias1,
-    bias2,
-    lists,
-    members,
-    outer,
-    heads,
-    inner,
-    queries,
-    keys,
-    size,
-    block,
-    present,
-    causal,
-    scale,
-    q_outer,
-    q_inner,
-    q_row,
-    q_head,
-    k_outer,
-    k_inner,
-    k_row,
-    k_head,
-    b0_outer,
-    b0_inner,
-    b0_head,
-    b0_query,
-    b1_outer,
-    b1_inner,
-    b1_head,
-    b1_query,
-    b2_outer,
-    b2_inner,
-    b2_head,
-    b2_query,
-    THIRD: tl.constexpr,
-    BLOCKS: tl.constexpr,
-    ROWS: tl.constexpr,
-    KEYS: tl.constexpr,
-    SIZE: tl.constexpr,
-):
+    q, k, v, dout, log_sums, deltas, dk, dv,
+    bias0, bias1, bias2, lists, members,
+    outer, heads, inner, queries, keys, size, block, present, causal, scale,
+    q_outer, q_inner, q_row, q_head, k_outer, k_inner, k_row, k_head,
+    b0_outer, b0_inner, b0_head, b0_query, b1_outer, b1_inner, b1_head, b1_query,
+    b2_outer, b2_inner, b2_head, b2_query,
+    THIRD: tl.constexpr, BLOCKS: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
     """Writes `dk` and `dv`. A program has KEYS keys of a head, and reads ROWS queries at a time."""
-    tiles = tl.cdiv(keys, KEYS)
-    key = tl.program_id(0) % tiles * KEYS
-    number = tl.program_id(0) // tiles
-    o, i, h = _place(number, heads, inner)
-    k += o * k_outer + i * k_inner + h * k_head
-    v += o * k_outer + i * k_inner + h * k_head
+    key, number, o, i, h = _program(keys, heads, inner, KEYS)
+    k = _head(k, o, i, h, k_outer, k_inner, k_head)
+    v = _head(v, o, i, h, k_outer, k_inner, k_head)
     block_rows = _rows(k, key, k_row, keys, size, KEYS, SIZE)
     values = _rows(v, key, k_row, keys, size, KEYS, SIZE)
-    q += o * q_outer + i * q_inner + h * q_head
+    q = _head(q, o, i, h, q_outer, q_inner, q_head)
     start, stride = _packed(o, i, h, queries, inner, heads, size)
     dout += start
     log_sums += number.to(tl.int64) * queries
     deltas += number.to(tl.int64) * queries
-    bias_at0 = bias0 + o * b0_outer + i * b0_inner + h * b0_head
-    bias_at1 = bias1 + o * b1_outer + i * b1_inner + h * b1_head
+    bias0 = _head(bias0, o, i, h, b0_outer, b0_inner, b0_head)
+    bias1 = _head(bias1, o, i, h, b1_outer, b1_inner, b1_head)
     if THIRD:
-        bias_at2 = bias2 + o * b2_outer + i * b2_inner + h * b2_head
+        bias2 = _head(bias2, o, i, h, b2_outer, b2_inner, b2_head)
     unseeing = tl.where(causal != 0, key // ROWS, 0)
     row = h * (keys // block) + key // block
     first, count = _list(lists, row, block, BLOCKS, ROWS, tl.maximum(tl.cdiv(queries, ROWS) - unseeing, 0))
@@ -368,13 +271,11 @@ def backward_keys(
         rows = _rows(q, query, q_row, queries, size, ROWS, SIZE)
         slopes = _rows(dout, query, stride, queries, size, ROWS, SIZE)
         at = query + tl.arange(0, ROWS)
-        scores = tl.dot(rows, tl.trans(block_rows), input_precision="ieee") * (scale * LOG2E)
-        scores += _bias(bias_at0, b0_query, query, key, queries, keys, (present & 1) != 0, ROWS, KEYS)
-        scores += _bias(bias_at1, b1_query, query, key, queries, keys, (present & 2) != 0, ROWS, KEYS)
-        if THIRD:
-            scores += _bias(bias_at2, b2_query, query, key, queries, keys, (present & 4) != 0, ROWS, KEYS)
-        shares = _shares(_visible(scores, query, key, keys, causal, ROWS, KEYS), log_sums, at, queries)
-        products = tl.dot(slopes, tl.trans(values), input_precision="ieee")
+        scores = _scores(
+            rows, block_rows, scale, bias0, bias1, bias2, b0_query, b1_query, b2_query,
+            query, key, queries, keys, present, causal, THIRD, ROWS, KEYS,
+        )  # fmt: skip
+        shares, products = _shares(scores, slopes, values, log_sums, at, queries)
         delta = tl.load(deltas + at, mask=at < queries, other=0.0)
         gradient = shares * (products - delta[:, None])
         value_sums = tl.dot(tl.trans(shares.to(slopes.dtype)), slopes, value_sums, input_precision="ieee")
@@ -386,55 +287,15 @@ def backward_keys(
 
 @triton.jit
 def backward_bias(
-    q,
-    k,
-    v,
-    dout,
-    log_sums,
-    deltas,
-    total,
-    bias0,
-    bias1,
-    bias2,
-    total_outer,
-    total_inner,
-    total_heads,
-    total_queries,
-    outer,
-    heads,
-    inner,
-    queries,
-    keys,
-    size,
-    block,
-    present,
-    causal,
-    scale,
-    q_outer,
-    q_inner,
-    q_row,
-    q_head,
-    k_outer,
-    k_inner,
-    k_row,
-    k_head,
-    b0_outer,
-    b0_inner,
-    b0_head,
-    b0_query,
-    b1_outer,
-    b1_inner,
-    b1_head,
-    b1_query,
-    b2_outer,
-    b2_inner,
-    b2_head,
-    b2_query,
-    THIRD: tl.constexpr,
-    ROWS: tl.constexpr,
-    KEYS: tl.constexpr,
-    SIZE: tl.constexpr,
-):
+    q, k, v, dout, log_sums, deltas, total,
+    bias0, bias1, bias2,
+    total_outer, total_inner, total_heads, total_queries,
+    outer, heads, inner, queries, keys, size, block, present, causal, scale,
+    q_outer, q_inner, q_row, q_head, k_outer, k_inner, k_row, k_head,
+    b0_outer, b0_inner, b0_head, b0_query, b1_outer, b1_inner, b1_head, b1_query,
+    b2_outer, b2_inner, b2_head, b2_query,
+    THIRD: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
     """Writes the gradient of a bias [total_outer, total_inner, total_heads, queries or 1, keys].
 
     Its sizes are those of the scores, or 1. It has one row for all queries if `total_queries` is 1. A program has ROWS
@@ -461,27 +322,22 @@ def backward_bias(
         o = own_o + matrix // each_heads // each_inner
         number = (o * inner + i).to(tl.int64) * heads + h
         o, i, h = o.to(tl.int64), i.to(tl.int64), h.to(tl.int64)
-        of_queries = o * q_outer + i * q_inner + h * q_head
         start, stride = _packed(o, i, h, queries, inner, heads, size)
-        of_keys = o * k_outer + i * k_inner + h * k_head
-        rows = _rows(q + of_queries, query, q_row, queries, size, ROWS, SIZE)
+        rows = _rows(_head(q, o, i, h, q_outer, q_inner, q_head), query, q_row, queries, size, ROWS, SIZE)
         slopes = _rows(dout + start, query, stride, queries, size, ROWS, SIZE)
-        block_rows = _rows(k + of_keys, key, k_row, keys, size, KEYS, SIZE)
-        values = _rows(v + of_keys, key, k_row, keys, size, KEYS, SIZE)
+        block_rows = _rows(_head(k, o, i, h, k_outer, k_inner, k_head), key, k_row, keys, size, KEYS, SIZE)
+        values = _rows(_head(v, o, i, h, k_outer, k_inner, k_head), key, k_row, keys, size, KEYS, SIZE)
         at = query + tl.arange(0, ROWS)
-        scores = tl.dot(rows, tl.trans(block_rows), input_precision="ieee") * (scale * LOG2E)
-        bias_at0 = bias0 + o * b0_outer + i * b0_inner + h * b0_head
-        bias_at1 = bias1 + o * b1_outer + i * b1_inner + h * b1_head
+        bias_at0 = _head(bias0, o, i, h, b0_outer, b0_inner, b0_head)
+        bias_at1 = _head(bias1, o, i, h, b1_outer, b1_inner, b1_head)
+        bias_at2 = bias2
         if THIRD:
-            bias_at2 = bias2 + o * b2_outer + i * b2_inner + h * b2_head
-        scores += _bias(bias_at0, b0_query, query, key, queries, keys, (present & 1) != 0, ROWS, KEYS)
-        scores += _bias(bias_at1, b1_query, query, key, queries, keys, (present & 2) != 0, ROWS, KEYS)
-        if THIRD:
-            scores += _bias(bias_at2, b2_query, query, key, queries, keys, (present & 4) != 0, ROWS, KEYS)
-        shares = _shares(
-            _visible(scores, query, key, keys, causal, ROWS, KEYS), log_sums + number * queries, at, queries
-        )
-        products = tl.dot(slopes, tl.trans(values), input_precision="ieee")
+            bias_at2 = _head(bias2, o, i, h, b2_outer, b2_inner, b2_head)
+        scores = _scores(
+            rows, block_rows, scale, bias_at0, bias_at1, bias_at2, b0_query, b1_query, b2_query,
+            query, key, queries, keys, present, causal, THIRD, ROWS, KEYS,
+        )  # fmt: skip
+        shares, products = _shares(scores, slopes, values, log_sums + number * queries, at, queries)
         delta = tl.load(deltas + number * queries + at, mask=at < queries, other=0.0)
         sums += tl.where((at < queries)[:, None], shares * (products - delta[:, None]), 0.0)
     if shared_row:
@@ -501,25 +357,11 @@ def _rows_at(base, place, inside, size, SIZE: tl.constexpr):
 
 @triton.jit
 def paged(
-    q,
-    k,
-    v,
-    out,
-    atoms,
-    heads,
-    group,
-    length,
-    size,
-    causal,
-    scale,
-    q_row,
-    out_row,
-    page,
-    token,
-    ROWS: tl.constexpr,
-    KEYS: tl.constexpr,
-    SIZE: tl.constexpr,
-):
+    q, k, v, out, atoms,
+    heads, group, length, size, causal, scale,
+    q_row, out_row, page, token,
+    ROWS: tl.constexpr, KEYS: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
     """Writes the attention of atoms over pages of a cache of keys and values, [pages, length, heads, size].
 
     An atom is a row of eight int32: the address of its list of pages, its first query, queries, pages, keys, and the

@@ -195,17 +195,18 @@ def test_deepspeeds_functions_take_its_arguments():
     q, k, v = (torch.randn(1, 3, 33, 2, 16).half() for _ in range(3))
     keys, rows, none = torch.randn(1, 3, 1, 1, 33).half(), torch.randn(1, 1, 2, 33, 33).half(), q.new_empty(0)
     out, log_sums = torch.empty_like(q), torch.empty(3, 2, 64)
-    attention.attention(q, k, v, keys, rows, out, log_sums)
+    op = Evoformer("cuda:sm_90").load()
+    op.attention(q, k, v, keys, rows, out, log_sums)
     expected, sums = reference.attention(*(tensor.double() for tensor in (q, k, v)), (keys.double(), rows.double()))
     torch.testing.assert_close(out.double(), expected, rtol=2e-3, atol=2e-3)
     torch.testing.assert_close(log_sums[..., :33].double(), sums[0], rtol=1e-5, atol=1e-5)
     gradients = [torch.empty_like(tensor) for tensor in (q, k, v)] + [torch.empty(bias.shape) for bias in (keys, rows)]
     arguments = (torch.ones_like(q), q, k, v, out, log_sums, torch.empty_like(log_sums))
-    attention.attention_bwd(*arguments, keys, rows, *gradients)
+    op.attention_bwd(*arguments, keys, rows, *gradients)
     doubles = [tensor.double().requires_grad_() for tensor in (q, k, v, keys, rows)]
     for gradient, double in zip(gradients, torch.autograd.grad(exact(*doubles).sum(), doubles), strict=True):
         torch.testing.assert_close(gradient.double(), double, rtol=1e-2, atol=1e-2)
-    attention.attention_bwd(*arguments, none, rows, *gradients[:3], none.float(), none.float())
+    op.attention_bwd(*arguments, none, rows, *gradients[:3], none.float(), none.float())
 
 
 Q = torch.ones(1, 2, 32, 2, 16)

@@ -36,3 +36,27 @@ def test_compiled_attention_agrees_with_the_references(tmp_path):
     env["FAKE_GPU_CAPABILITY"] = "80"
     errors = json.loads(child_processes.run_python(code, timeout=300, env=env))["errors"]
     assert errors == dict.fromkeys(names, "")
+
+
+def test_compiled_ops_for_transformers_agree_with_the_references_and_move_the_least_bytes(tmp_path):
+    code = "from support.ptx import transformer_checks; transformer_checks.main()"
+    env = {"LD_LIBRARY_PATH": triton_parts.fake_driver(tmp_path), "OPFORGE_CACHE_DIR": str(tmp_path / "store")}
+    errors = json.loads(child_processes.run_python(code, timeout=300, env=env))["errors"]
+    assert errors == dict.fromkeys(("channels", "tokens", "core"), "")
+
+
+def test_no_kernel_for_transformers_spills(tmp_path, monkeypatch):
+    """For both architectures; those of norms with OPFORGE_LONG_TESTS, since they take half a minute."""
+    from opforge.builders.inspection.examine import examine, inspectable_files
+    from opforge.builders.triton import transformer
+
+    monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "store"))
+    counts = {transformer.SpatialInferenceBuilder: 18, transformer.RandomLTDBuilder: 8}
+    if os.environ.get("OPFORGE_LONG_TESTS"):
+        counts[transformer.InferenceCoreBuilder] = 99
+    for builder, count in counts.items():
+        entry = builder("cuda:sm_80+sm_90").build()
+        kernels = [kernel for file in inspectable_files(entry.folder) for kernel in examine(file)["kernels"]]
+        assert len(kernels) == 2 * count
+        assert not any(kernel["spills"] or kernel["stack"] for kernel in kernels)
+        assert max(kernel["registers"] for kernel in kernels) <= 64

@@ -44,6 +44,7 @@ def narrow(value: Any, to: str) -> Any:
 
 def widened(bits: Any, kind: str) -> Any:
     """Returns the float32 values of two float16 or bfloat16 numbers in each word, [..., 2]."""
+    bits = np.asarray(bits).astype(np.uint32)
     halves = np.stack([bits & np.uint32(0xFFFF), bits >> np.uint32(16)], -1)
     if kind == "bf16":
         return (halves << np.uint32(16)).view(np.float32)

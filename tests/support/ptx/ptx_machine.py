@@ -88,6 +88,14 @@ class Launch:
         if compute is None:
             raise MachineError("an instruction that this machine does not know")
         kind = instruction.op[-1]
+        if kind in ("bf16", "bf16x2"):
+            words = [self.read(operand, "b16" if kind == "bf16" else "b32") for operand in instruction.operands[1:]]
+            halves = narrow(compute(instruction.op, *(widened(word, "bf16") for word in words)), "bf16")
+            both = halves[..., 0] if kind == "bf16" else halves[..., 0] | halves[..., 1].astype(np.uint32) << 16
+            self.write(instruction.operands[0], both)
+            return
+        if kind not in TYPES:
+            raise MachineError("an instruction that this machine does not know")
         flush = "ftz" in instruction.op
         # mad.wide adds a third operand that is twice as wide.
         kinds = [kind, kind, f"{kind[0]}{2 * int(kind[1:])}" if "wide" in instruction.op else kind]

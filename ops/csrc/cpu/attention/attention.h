@@ -66,4 +66,30 @@ void attention_forward(const Attention& call, const HeadRows& out);
 // on the shapes alone, so two runs give the same bits.
 void attention_backward(const Attention& call, const AttentionGradient& gradient);
 
+// Some queries of a sequence, whose keys and values are in pages of a cache: a row of DeepSpeed's tensor of atoms.
+struct Atom {
+    const int32_t* pages;
+    int32_t first_query, queries, page_count, extent, position, unused;  // `extent` keys; position of the first query
+};
+static_assert(sizeof(Atom) == 32, "an atom is a row of eight int32");
+
+// Rows [token][head][element] without gaps between heads and elements. Strides count elements.
+struct TokenRows {
+    void* data;
+    int64_t token, page;  // from a token to the next, from a page to the next
+};
+
+struct PagedAttention {
+    const Atom* atoms;
+    DType dtype;
+    int64_t heads, group, size;  // heads of keys, heads of queries that share one, the size of a head
+    int64_t length;              // tokens of a page
+    TokenRows q, out, k, v;
+    bool causal;  // a query sees the keys up to its own position
+    float scale;
+};
+
+// Writes the results of the pairs [begin, end) of atoms and heads of keys: pair i is atom i / heads and head i % heads.
+void attention_over_pages(const PagedAttention& call, int64_t begin, int64_t end);
+
 }  // namespace opforge::cpu

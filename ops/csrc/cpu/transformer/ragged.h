@@ -59,7 +59,7 @@ inline const int32_t* sequence_of_tokens(AtenTensorHandle handle, const Batch& b
 }
 
 // Rows that may lie apart: elements of a row are together.
-struct Rows : Dense {
+struct SpacedRows : Dense {
     int64_t stride = 0;  // elements from a row to the next
     template <typename T>
     T* row(int64_t i) const {
@@ -67,10 +67,10 @@ struct Rows : Dense {
     }
 };
 
-[[gnu::noinline]] inline Rows spaced_rows(AtenTensorHandle handle, const char* name, bool written) {
+[[gnu::noinline]] inline SpacedRows spaced_rows(AtenTensorHandle handle, const char* name, bool written) {
     check_device(device_name(handle), "cpu", name, -1);
     const Operand in = operand(handle, written);
-    Rows out;
+    SpacedRows out;
     if (!in.strided || in.dim != 2 || (in.sizes[1] > 1 && in.strides[1] != 1) || in.strides[0] < 0) {
         refuse(std::string(name) + " has shape " + text(in.sizes, in.dim) +
                ", expected rows [tokens, channels] whose channels are contiguous");

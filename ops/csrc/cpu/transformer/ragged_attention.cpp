@@ -2,20 +2,11 @@
 
 #include <torch/csrc/stable/library.h>
 
-#include <cmath>
-#include <vector>
-
+#include "../attention/attention.h"
 #include "ragged.h"
 
 namespace opforge::cpu {
 namespace {
-
-// A row of the atoms' tensor, int32 [atoms, 8], as DeepSpeed lays it out.
-struct Atom {
-    const int32_t* pages;
-    int32_t first_query, queries, page_count, extent, position, unused;
-};
-static_assert(sizeof(Atom) == 32, "an atom is a row of eight int32");
 
 void build_atoms(StableIValue* stack, uint64_t, uint64_t) {
     Arguments arguments(stack);
@@ -72,85 +63,13 @@ Pages pages_of(AtenTensorHandle handle, const char* name) {
     return out;
 }
 
-float dot(const float* a, const float* b, int64_t count) {
-    Vec sum(0.0f);
-    for (int64_t i = 0; i < count; i += Vec::kWidth) sum = fma(load(a + i), load(b + i), sum);
-    return sum_of(sum);
-}
-
-// The queries of one atom in a group of heads that share a head of keys. Each page is read once, and converted to
-// floats; the sums of a row are those of a softmax over the keys so far.
-template <typename T>
-class Tile {
-public:
-    Tile(const Pages& k, const Pages& v, int64_t group, float scale, bool causal)
-        : k_(k), v_(v), group_(group), scale_(scale), causal_(causal), size_(k.size(3)) {
-        padded_ = (size_ + Vec::kWidth - 1) / Vec::kWidth * Vec::kWidth;
-    }
-
-    void run(const Atom& atom, const Rows& q, const Rows& out, int64_t head) {
-        const int64_t rows = atom.queries * group_, block = k_.size(1);
-        queries_.assign(rows * padded_, 0.0f), sums_.assign(rows * padded_, 0.0f);
-        highest_.assign(rows, -INFINITY), weights_.assign(rows, 0.0f);
-        keys_.assign(block * padded_, 0.0f), values_.assign(block * padded_, 0.0f), scores_.resize(block);
-        const auto place = [&](const Rows& x, int64_t row) {
-            return x.template row<T>(atom.first_query + row / group_) + (head * group_ + row % group_) * size_;
-        };
-        for (int64_t row = 0; row < rows; ++row) {
-            for (int64_t i = 0; i < size_; ++i) queries_[row * padded_ + i] = to_float(place(q, row)[i]) * scale_;
-        }
-        for (int64_t page = 0; page < atom.page_count; ++page) {
-            const int64_t first = page * block, count = std::min<int64_t>(block, atom.extent - first);
-            for (int64_t j = 0; j < count; ++j) {
-                to_floats(k_.template at<const T>(atom.pages[page], j, head), size_, &keys_[j * padded_]);
-                to_floats(v_.template at<const T>(atom.pages[page], j, head), size_, &values_[j * padded_]);
-            }
-            for (int64_t row = 0; row < rows; ++row) {
-                const int64_t seen = causal_ ? atom.position + row / group_ + 1 - first : count;
-                add(row, std::min(count, seen));
-            }
-        }
-        for (int64_t row = 0; row < rows; ++row) {
-            const float weight = weights_[row] > 0.0f ? 1.0f / weights_[row] : 0.0f;
-            for (int64_t i = 0; i < size_; ++i) from_float(sums_[row * padded_ + i] * weight, place(out, row)[i]);
-        }
-    }
-
-private:
-    void add(int64_t row, int64_t count) {
-        if (count <= 0) return;
-        float highest = highest_[row];
-        for (int64_t j = 0; j < count; ++j) {
-            scores_[j] = dot(&queries_[row * padded_], &keys_[j * padded_], padded_);
-            highest = std::max(highest, scores_[j]);
-        }
-        const float before = exp_of(highest_[row] - highest);
-        for (int64_t j = 0; j < count; ++j) scores_[j] = exp_of(scores_[j] - highest);
-        float weight = weights_[row] * before;
-        for (int64_t j = 0; j < count; ++j) weight += scores_[j];
-        highest_[row] = highest, weights_[row] = weight;
-        for (int64_t i = 0; i < padded_; i += Vec::kWidth) {
-            Vec sum = load(&sums_[row * padded_ + i]) * Vec(before);
-            for (int64_t j = 0; j < count; ++j) sum = fma(Vec(scores_[j]), load(&values_[j * padded_ + i]), sum);
-            store(&sums_[row * padded_ + i], sum);
-        }
-    }
-
-    const Pages &k_, &v_;
-    int64_t group_;
-    float scale_;
-    bool causal_;
-    int64_t size_, padded_;
-    std::vector<float> queries_, sums_, highest_, weights_, keys_, values_, scores_;
-};
-
 void flash_attn_by_atoms(StableIValue* stack, uint64_t, uint64_t) {
     Arguments arguments(stack);
     for (int i = 0; i < 5; ++i) arguments.tensor();
     const auto& handles = arguments.handles();
     const auto scale = static_cast<float>(arguments.real());
     const bool causal = arguments.flag();
-    const Rows out = spaced_rows(handles[0], "out", true), q = spaced_rows(handles[1], "q", false);
+    const SpacedRows out = spaced_rows(handles[0], "out", true), q = spaced_rows(handles[1], "q", false);
     const Pages k = pages_of(handles[2], "k"), v = pages_of(handles[3], "v");
     const Dense atoms = numbers(handles[4], "attention_atoms", false);
     check_same_sizes(out, "out", q, "q");
@@ -183,13 +102,20 @@ void flash_attn_by_atoms(StableIValue* stack, uint64_t, uint64_t) {
         }
         work = std::max<int64_t>(work, int64_t{each.extent} * each.queries);
     }
-    with_dtype(q.kind, [&](auto type) {
-        using T = typename decltype(type)::type;
-        each_row(atoms.size(0) * heads, work * size, [&](int64_t begin, int64_t end) {
-            Tile<T> tile(k, v, q.size(1) / (heads * size), scale, causal);
-            for (int64_t i = begin; i < end; ++i) tile.run(atom[i / heads], q, out, i % heads);
-        });
-    });
+    const PagedAttention call{atom,
+                              q.kind,
+                              heads,
+                              q.size(1) / (heads * size),
+                              size,
+                              k.size(1),
+                              {q.data, q.stride, 0},
+                              {out.data, out.stride, 0},
+                              {k.data, k.token, k.page},
+                              {v.data, v.token, v.page},
+                              causal,
+                              scale};
+    each_row(atoms.size(0) * heads, work * size,
+             [&](int64_t begin, int64_t end) { attention_over_pages(call, begin, end); });
 }
 
 constexpr char kFive[] = "ttttt";

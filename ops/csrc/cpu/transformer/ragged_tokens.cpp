@@ -116,8 +116,8 @@ struct Rotation {
 void fill_cache(Arguments& arguments, size_t first, const Rotation* shared) {
     const auto& handles = arguments.handles();
     const Dense cache = values(handles[0], "kv_cache", true);
-    const Rows q = spaced_rows(handles[1], "q", shared != nullptr), k = spaced_rows(handles[2], "k", false);
-    const Rows v = spaced_rows(handles[3], "v", false);
+    const SpacedRows q = spaced_rows(handles[1], "q", shared != nullptr), k = spaced_rows(handles[2], "k", false);
+    const SpacedRows v = spaced_rows(handles[3], "v", false);
     check_dim(cache, "kv_cache", 5, 5, "[pages, tokens of a page, 2, heads, head size]");
     const int64_t block = cache.size(1), heads = cache.size(3), size = cache.size(4), rows = q.size(0);
     check_sizes(cache, "kv_cache", {cache.size(0), block, 2, heads, size}, "a key and a value for each token");
@@ -127,7 +127,7 @@ void fill_cache(Arguments& arguments, size_t first, const Rotation* shared) {
         refuse("q has shape " + text(q) + ", expected as many heads as a multiple of the " + std::to_string(heads) +
                " heads of size " + std::to_string(size) + " of kv_cache");
     }
-    for (const Rows* other : {&q, &k, &v}) check_same_dtype(*other, "q, k or v", cache, "kv_cache");
+    for (const SpacedRows* other : {&q, &k, &v}) check_same_dtype(*other, "q, k or v", cache, "kv_cache");
     if (shared && 2 * shared->half > size) {
         refuse("rotary_dim is " + std::to_string(2 * shared->half) + ", expected at most " + std::to_string(size) +
                ", the head size");

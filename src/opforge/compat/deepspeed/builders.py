@@ -43,6 +43,8 @@ HOST_BUILDERS = (
     "UtilsBuilder",
 )
 """The builders whose ops work on the host, whatever the accelerator is."""
+ON_HOST_ONLY = ("InferenceCoreBuilder", "RaggedOpsBuilder")
+"""Builders whose ops have fewer functions for tensors of a GPU than DeepSpeed's own ops there."""
 DROP_IN = (*HOST_BUILDERS, *DEVICE_BUILDERS)
 """The builders whose ops have the functions that DeepSpeed calls, with the same arguments."""
 
@@ -62,6 +64,8 @@ def replacement_builders(ours: Accelerator, theirs: Any, names: Collection[str])
             log.warning("%s is DeepSpeed's, not opforge's: %s", name, error)
             continue
         # Every accelerator offers the host's ops too, and these cannot use a device's tensors.
+        if name in ON_HOST_ONLY and ours.name != "cpu":
+            continue
         if kind is not None and (name not in DEVICE_BUILDERS or _runs_on(ours, kind)):
             builders[name] = _joint_class(kind, deepspeeds_class(name, theirs), ours)
     return builders

@@ -15,7 +15,8 @@ def test_every_target_belongs_to_something_that_is_measured():
 
     measured = {(function.name, way) for function in FUNCTIONS for way in function.moved}
     measured |= {(name, "forward") for name in ("quantize", "dequantize")}
-    assert set(SHARES) <= {*measured, ("adamw", "large")}
+    paged = {("decode", "forward"), ("gather", "forward")}
+    assert set(SHARES) <= {*measured, *paged, ("adamw", "large")}
     assert {name for name, _way in measured} == {name for name in ops.__all__ if not name.startswith("fused_")}
     assert max(max(function.lengths) for function in FUNCTIONS) == 128 * 1024
 

@@ -1,0 +1,1 @@
+"""DeepSpeed's smaller ops for transformers, over kernels for GPUs."""

@@ -1,0 +1,118 @@
+"""Runs the smaller ops for transformers as compiled for sm_90 on the emulated GPU of ptx_device.py, in bfloat16.
+
+It is a program of its own, as ptx_checks.py is. It prints JSON: the error of each check by its name, or "". Each check
+also counts the bytes that the kernels read and write.
+"""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from support.ptx import ptx_device
+
+from opforge.builders.triton import transformer as builders
+
+BF16 = torch.bfloat16
+device = ptx_device.present()
+MOST = 1.05
+"""The most bytes that a kernel may move, as a share of the least possible."""
+
+
+def fresh(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape).to(BF16)
+
+
+def close(actual: torch.Tensor, expected: torch.Tensor) -> None:
+    torch.testing.assert_close(actual.double(), expected.double(), rtol=1.6e-2, atol=1.6e-2)
+
+
+def check_moved(*tensors: torch.Tensor) -> None:
+    """Checks that the last launch moved at most MOST of the bytes of these tensors."""
+    device.check()
+    traffic = device.traffic[-1]
+    moved = sum(traffic["read"].values()) + sum(traffic["written"].values())
+    least = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    assert moved <= MOST * least, f"{moved} bytes were moved, {least} are the least"
+
+
+def check_once(tensors: dict[str, tuple[torch.Tensor, ...]]) -> None:
+    """Checks that the last launch read and wrote each element of these tensors once; the others come from caches."""
+    for way, each in tensors.items():
+        for tensor in each:
+            assert device.traffic[-1][way][tensor.data_ptr()] == tensor.numel() * tensor.element_size()
+
+
+def check_channels() -> None:
+    op = ptx_device.load(builders.SpatialInferenceBuilder, ["bf16"])
+    for channels, rows in ((48, 60), (17, 90)):
+        x, other, bias, second = fresh(1, rows, channels), fresh(1, rows, channels), fresh(channels), fresh(channels)
+        out = op.nhwc_bias_add_bias_add(x, bias, other, second)
+        device.check()
+        assert torch.equal(out, (x + bias) + (other + second))
+        assert torch.equal(op.nhwc_bias_add(x, bias), x + bias)
+        assert torch.equal(op.nhwc_bias_add_add(x, bias, other), (x + bias) + other)
+
+
+def check_tokens() -> None:
+    op = ptx_device.load(builders.RandomLTDBuilder)
+    whole, numbers = fresh(2, 9, 1024), torch.tensor([[0, 4, 8], [1, 2, 3]], dtype=torch.int32)
+    part = op.token_gather(whole, numbers, True)
+    check_moved(part, part, numbers)
+    assert all(torch.equal(part[i], whole[i, numbers[i].long()]) for i in range(2))
+    back = torch.zeros_like(whole)
+    op.token_scatter_(back, part, numbers, True)
+    check_moved(part, part, numbers)
+    assert torch.equal(back[1, 1:4], whole[1, 1:4]) and not back[1, 4:].any()
+    odd = fresh(2, 9, 33)
+    assert torch.equal(op.token_gather(odd, numbers, True)[0], odd[0, numbers[0].long()])
+    mask = torch.randn(2, 1, 9, 9) > 0
+    out = op.mask_gather_bert(mask, numbers[None])
+    device.check()
+    assert torch.equal(out[0, 1, 0], mask[1, 0, 1:4, 1:4])
+
+
+def check_core() -> None:
+    op = ptx_device.load(builders.InferenceCoreBuilder, ["norm_bf16", "bf16_aligned"])
+    for columns, rows in ((1024, 32), (77, 5), (9008, 2)):
+        x, residual, gamma, beta = fresh(rows, columns), fresh(rows, columns), fresh(columns), fresh(columns)
+        out, total, wide = torch.empty_like(x), torch.empty_like(x), x.double() + residual.double()
+        op.rms_pre_norm(out, total, x, residual, gamma, 1e-3)
+        device.check()
+        if columns == 1024:  # a row that fits a block of an aligned kernel
+            check_once({"read": (x, residual), "written": (out, total)})
+        assert torch.equal(total, x + residual)
+        close(out, F.rms_norm(wide, (columns,), gamma.double(), 1e-3))
+        op.pre_layer_norm(total, out, x, residual, gamma, beta, 1e-3)
+        device.check()
+        close(out, F.layer_norm(wide, (columns,), gamma.double(), beta.double(), 1e-3))
+        op.rms_norm(out, x, gamma, 1e-3)
+        device.check()
+        close(out, F.rms_norm(x.double(), (columns,), gamma.double(), 1e-3))
+    x, bias = fresh(3, 1024), fresh(1024)
+    out, wide = torch.empty(3, 512, dtype=BF16), x.double() + bias.double()
+    op.gated_activation(out, x, bias, 5)
+    device.check()
+    close(out, F.silu(wide[:, ::2]) * wide[:, 1::2])
+    op.bias_activation(x, bias, 0)
+    device.check()
+    close(x, F.gelu(wide, approximate="tanh"))
+
+
+CHECKS = {name.removeprefix("check_"): globals()[f"check_{name}"] for name in ("channels", "tokens", "core")}
+
+
+def main(names: Sequence[str] = ()) -> None:
+    """Runs these checks, or all, and prints the errors."""
+    errors = {}
+    for name in names or CHECKS:
+        torch.manual_seed(0)
+        try:
+            CHECKS[name]()
+            errors[name] = ""
+        except Exception:
+            errors[name] = traceback.format_exc()
+    print(json.dumps({"errors": errors}))
