@@ -27,10 +27,12 @@ CANDIDATES = ("g++", "clang++")
 PATH_FLAGS = (
     *("-B", "--gcc-toolchain=", "-specs=", "--specs=", "--sysroot=", "--config"),
     *("-isysroot", "-iprefix", "-iwithprefix", "-iwithprefixbefore", "-iwithsysroot", "-I=", "-isystem=", "-iquote="),
-    *("-cxx-isystem", "-stdlib++-isystem"),
+    *("-cxx-isystem", "-stdlib++-isystem", "-flto"),
     *probe.LINKER_FLAGS,
 )
 """Prefixes of flags that select other programs, folders of headers or files of flags than the compiler's own.
+
+-flto makes gcc read specs from more folders.
 
 The folders are not those that the flags name by themselves: the compiler prints them.
 """

@@ -54,6 +54,17 @@ def _included(path: str, seen: set[str]) -> list[str]:
     return paths
 
 
+def specs_of_lto(words: Iterable[str], library_folders: Iterable[str]) -> list[str]:
+    """Returns the paths at which gcc would read specs when it compiles again in a link.
+
+    The linker's plugin starts gcc with LIBRARY_PATH, which collect2 has set to all folders of libraries: in these gcc
+    looks for specs. Empty if nothing in the words asks for link-time optimization.
+    """
+    if not any(re.search(r"(^|[\s\"'])-flto", word) for word in words):
+        return []
+    return [os.path.join(folder, "specs") for folder in library_folders]
+
+
 def _words(line: str) -> list[str]:
     try:
         return shlex.split(line)

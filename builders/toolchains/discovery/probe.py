@@ -223,9 +223,14 @@ def _probe_host(argv: Sequence[str], disk: Disk, path_flags: Sequence[str]) -> C
     linker = files.get(os.path.basename(linkers[-1])) if linkers else files.get("ld")
     distribution, listed, without = configuration.surroundings(report)
     files |= {os.path.basename(path): path for path in distribution}
+    commands = _commands(argv, path_flags) if programs.is_wrapper(argv) else []
+    libraries = search.library_folders(try_run([*argv, *path_flags], "-print-search-dirs")[1])
+    libraries = [*dict.fromkeys([*search.linked_folders(commands), *libraries])]
+    specs = configuration.specs_of_lto([*argv, *path_flags, *commands], libraries)
+    files |= {f"specs {number}": path for number, path in enumerate(filter(os.path.isfile, specs))}
     files = {name: os.path.realpath(path) for name, path in files.items()}
     missing = configuration.missing_files(argv, machine, path_flags, folders, (*PROGRAMS, *linkers))
-    missing += [*search.missing_folders(report), *without]
+    missing += [*search.missing_folders(report), *without, *(path for path in specs if not os.path.exists(path))]
     flags = [flag for flag in path_flags if flag.startswith(LINKER_FLAGS)]  # in the order in which the linker gets them
     lists = _accepts(argv, *flags, f"-Wl,--dependency-file={os.devnull}", "-Wl,--version")
     started = programs.behind(argv)
@@ -234,7 +239,7 @@ def _probe_host(argv: Sequence[str], disk: Disk, path_flags: Sequence[str]) -> C
         "machine": machine,
         "arguments": " ".join(argv[1:]),
         "search": key_of(folders),
-        **({"commands": _commands(argv, path_flags)} if programs.is_wrapper(argv) else {}),
+        **({"commands": key_of(commands)} if programs.is_wrapper(argv) else {}),
         **{f"{name} sha256": disk.digest(path) or "" for name, path in files.items()},
     }
     return {
@@ -246,7 +251,7 @@ def _probe_host(argv: Sequence[str], disk: Disk, path_flags: Sequence[str]) -> C
         "linker": linker or "",
         "tells_archives": lists,
         "lists_assembled": _accepts(argv, f"-Wa,--MD,{os.devnull}", *NOTHING),
-        "libraries": search.library_folders(try_run([*argv, *path_flags], "-print-search-dirs")[1]),
+        "libraries": libraries,
         "stamps": {
             path: list(disk.stamp(path) or ()) for path in (*files.values(), *map(os.path.realpath, started), *listed)
         },
@@ -254,14 +259,14 @@ def _probe_host(argv: Sequence[str], disk: Disk, path_flags: Sequence[str]) -> C
     }
 
 
-def _commands(argv: Sequence[str], path_flags: Sequence[str]) -> str:
-    """Returns the digest of the commands that a wrapper starts: its own variables and files are in them."""
+def _commands(argv: Sequence[str], path_flags: Sequence[str]) -> list[str]:
+    """Returns the commands that a wrapper starts, a line each: its own variables and files are in them."""
     outputs = [
         try_run([*argv, *path_flags], "-###", *options, "-x", "c++", os.devnull, "-o", os.devnull)
         for options in (("-c",), ("-shared",))
     ]
     lines = [line for _status, out, err in outputs for line in (out + err).split("\n")]
-    return key_of([VARYING.sub("", line) for line in lines if line.startswith(" ")])
+    return [VARYING.sub("", line) for line in lines if line.startswith(" ")]
 
 
 def _last_line(output: str) -> str:

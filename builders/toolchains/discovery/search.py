@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+from collections.abc import Iterable
+from contextlib import suppress
 
 MARK = os.path.dirname(os.path.realpath(__file__))
 """A folder that is passed as -isystem when a compiler prints its folders: it is searched after those of -I."""
@@ -46,6 +49,22 @@ def library_folders(report: str) -> list[str]:
     Each is there as the linker names what it finds in it, and without links: a merged /usr has two spellings.
     """
     line = next((line for line in report.split("\n") if line.startswith("libraries: =")), "")
-    folders = filter(os.path.isdir, line.partition("=")[2].split(os.pathsep))
+    return _spellings(filter(os.path.isdir, line.partition("=")[2].split(os.pathsep)))
+
+
+def linked_folders(commands: Iterable[str]) -> list[str]:
+    """Returns the folders of libraries that the commands of a wrapper name, in order.
+
+    `mpicxx` adds MPI's folder before the compiler's own, and -print-search-dirs does not tell. Those that are not
+    there are returned too: one that appears is searched.
+    """
+    words = list[str]()
+    for command in commands:
+        with suppress(ValueError):  # an open quote: none of the compilers that print commands so
+            words += shlex.split(command)
+    return _spellings(word[2:] for word in words if word.startswith("-L/"))
+
+
+def _spellings(folders: Iterable[str]) -> list[str]:
     spellings = [(os.path.abspath(folder), os.path.realpath(folder)) for folder in folders]
     return list(dict.fromkeys(path for pair in spellings for path in pair))

@@ -16,6 +16,8 @@ from .build import ObservedBuild
 MULTILIB = re.compile(r"/(lib|[\w-]+-linux-gnu)(/\d+|/specs|/crt\w\.o)*")
 """What gcc looks for in a folder of LIBRARY_PATH and in those of -B."""
 LIBRARIES_OF_CLANG = re.compile(r"/(lib(32|64|x32)?|[\w-]+-linux-gnu)(/.*)?")
+CLANGS = ("clang", "zig")
+"""How the names of programs begin that hold clang. zig's looks for the folders, and zig links libraries of its own."""
 PYTHON = re.compile(
     r"/lib/python[\d.]+(/|$)|/(python\d+\.zip|pybuilddir\.txt|Modules/Setup.*|pyvenv\.cfg|[\w.]+\._pth)$"
 )
@@ -72,7 +74,7 @@ class OwnReasons:
 
     def _beside_libraries(self, path: str, program: str) -> str:
         """Returns the reason for a folder of another kind of libraries; empty for other paths."""
-        is_clangs = program.startswith("clang") and _is_below(path, [self._beside_driver])
+        is_clangs = program.startswith(CLANGS) and _is_below(path, [self._beside_driver])
         if is_clangs and LIBRARIES_OF_CLANG.fullmatch(path.removeprefix(self._beside_driver)):
             return "where clang looks for its own libraries"
         for folder in self._library_folders:

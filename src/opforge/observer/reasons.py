@@ -35,7 +35,7 @@ REASONS = (
     # Places of compilers themselves
     Reason(
         "read",
-        r".*/(cc1|collect2|lto-wrapper|lto1|liblto_plugin\.so)",
+        r".*/(cc1|collect2|lto-wrapper|lto1|liblto_plugin\.so|lib(gomp|sanitizer)\.spec)",
         GCC + "|" + LINKER,
         "a part of gcc, as cc1plus is",
     ),

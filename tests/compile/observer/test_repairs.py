@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import shutil
+import subprocess
 
 import pytest
 from support import sample_ops, text_files
@@ -58,6 +59,48 @@ def test_a_shared_library_that_appears_beside_an_archive_is_looked_for():
         (("system", "first"), {"libx.a", "libx.so"}),
         (("system", "second"), {"libx.so"}),
     ]
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_library_in_a_folder_that_a_wrapper_names_first_is_noticed(tmp_path, monkeypatch, is_there):
+    folders = [tmp_path / name for name in ("first", "second")]
+    for number, folder in enumerate(folders, 1):
+        text_files.write(folder, "part.c", f"int part() {{ return {number}; }}\n")
+        command = ["cc", "-c", "-fPIC", str(folder / "part.c"), "-o", str(folder / "part.o")]
+        subprocess.run(command, check=True, capture_output=True)
+    archives = [folder / "libpart.a" for folder in folders]
+    subprocess.run(["ar", "rcs", archives[1], folders[1] / "part.o"], check=True)
+    if not is_there:
+        folders[0].rename(tmp_path / "later")
+    names = " ".join(f"-L{folder}" for folder in folders)
+    text_files.write(tmp_path, "wrap", f'#!/bin/sh\nexec g++ "$@" {names} -lpart\n')
+    (tmp_path / "wrap").chmod(0o700)
+    monkeypatch.setenv("CXX", str(tmp_path / "wrap"))
+    builder = sample_ops.builder_class(tmp_path, "plain", abi="c")
+    text_files.write(
+        tmp_path, "plain.cpp", f'extern "C" int part();\n{sample_ops.EXPORT} int value() {{ return part(); }}\n'
+    )
+    assert call(builder()) == (2, "built")
+    assert call(builder()) == (2, "cache")
+    if not is_there:
+        (tmp_path / "later").rename(folders[0])
+    subprocess.run(["ar", "rcs", archives[0], folders[0] / "part.o"], check=True)
+    assert call(builder()) == (1, "built")
+
+
+@pytest.mark.skipif(not shutil.which("ld.bfd"), reason="needs ld.bfd (apt install binutils)")
+def test_specs_that_gcc_reads_when_it_compiles_in_the_link_are_noticed(tmp_path):
+    body = 'int value; asm(".ifdef MARK\\nmov $2, %0\\n.else\\nmov $1, %0\\n.endif" : "=r"(value)); return value;'
+    text_files.write(tmp_path, "plain.cpp", f"{sample_ops.EXPORT} int value() {{ {body} }}\n")
+    folder = tmp_path / "system" / "usr" / "lib"
+    folder.mkdir(parents=True)
+    flags = ["-flto", f"--sysroot={tmp_path / 'system'}", "-nostdlib", "-fuse-ld=bfd"]
+    attributes = {"extra_compile_args": flags[:2], "extra_link_args": flags}
+    builder = sample_ops.builder_class(tmp_path, "plain", abi="c", **attributes)
+    assert call(builder()) == (1, "built")
+    assert call(builder()) == (1, "cache")
+    text_files.write(folder, "specs", "*asm:\n+ --defsym MARK=1\n\n")
+    assert call(builder()) == (2, "built")
 
 
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc (the CUDA toolkit)")

@@ -25,6 +25,12 @@ PART = {
     "plain.cpp": f'extern "C" int part();\n{EXPORT} int value() {{ return part(); }}\n',
     "part.c": "int part() { return 1; }\n",
 }
+NEEDED = (
+    "mkdir {0}/needed",
+    "cc -shared -x c /dev/null -o {0}/needed/libneeded.so",
+    "cc -shared -fPIC {0}/part.c -o {0}/libpart.so -Wl,--no-as-needed -L{0}/needed -lneeded",
+)
+"""A shared library that needs one in another folder."""
 WRAPPER = '#!/bin/sh\nexec g++ "$@"\n'
 PLUGIN = "int plugin_is_GPL_compatible;\nint plugin_init(void* info, void* version) { return 0; }\n"
 
@@ -122,6 +128,15 @@ CASES: dict[str, Case] = {
         variables={"CXX": "{0}/wrap", "LDFLAGS": "-L{0}"},
         before=("chmod 700 {0}/wrap",),
     ),
+    "a wrapper with a folder of libraries": Case(
+        files={**PART, "wrap": '#!/bin/sh\nexec g++ "$@" -L{0}/f -L{0} -L{0}/g -lpart\n'},
+        variables={"CXX": "{0}/wrap"},
+        before=("chmod 700 {0}/wrap", *ARCHIVE, "mkdir {0}/f"),
+    ),
+    "a compiler named for its machine": Case(
+        variables={"CXX": "x86_64-linux-gnu-g++"}, needs=("x86_64-linux-gnu-g++",)
+    ),
+    "env as CXX": Case(variables={"CXX": "env -u LANG g++"}),
     "a wrapper that reads a file": Case(
         files={**PLAIN, "wrap": '#!/bin/sh\nexec g++ $(cat {0}/flags) "$@"\n', "flags": "-O1\n"},
         variables={"CXX": "{0}/wrap"},
@@ -339,6 +354,23 @@ CASES: dict[str, Case] = {
     ),
     "a library of the system": linked("-lm", "-ldl", "-lz", files=PLAIN, before=()),
     "a shared library": linked("-L{0}", "-lpart", before=("cc -shared -fPIC {0}/part.c -o {0}/libpart.so",)),
+    "a shared library that needs another": linked(
+        "-L{0}", "-lpart", before=NEEDED, variables={"LDFLAGS": "-fuse-ld=bfd"}, needs=("ld.bfd",)
+    ),
+    "a shared library that needs another, by lld": linked(
+        "-L{0}", "-lpart", before=NEEDED, variables={"LDFLAGS": "-fuse-ld=lld"}, needs=("ld.lld",)
+    ),
+    "a shared library that needs another, with -rpath-link": linked(
+        *("-L{0}", "-lpart", "-Wl,-rpath-link,{0}/f:{0}/needed"),
+        before=NEEDED,
+        variables={"LDFLAGS": "-fuse-ld=bfd"},
+        needs=("ld.bfd",),
+    ),
+    "OpenMP": Case(attributes={"extra_compile_args": ["-fopenmp"], "extra_link_args": ["-fopenmp"]}),
+    "a sanitizer": Case(
+        attributes={"extra_compile_args": ["-fsanitize=address"], "extra_link_args": ["-fsanitize=address"]}
+    ),
+    "coverage": Case(attributes={"extra_compile_args": ["--coverage"], "extra_link_args": ["--coverage"]}),
     "a static C++ library": linked("-static-libstdc++", "-static-libgcc", files=PLAIN, before=()),
 }
 
