@@ -133,7 +133,9 @@ def label_of(properties: Properties) -> str:
 def check_label(label: str, properties: Properties) -> None:
     """Raises LabelError if a label is not that of a variant with these properties."""
     if label_of(properties) != label and properties not in readings(label):
-        raise LabelError(f"the label {label!r} belongs to another variant than its metadata ({label_of(properties)})")
+        raise LabelError(
+            f"the label is {label!r}, and the properties in its metadata are those of {label_of(properties)!r}"
+        )
 
 
 def stated(label: str, opforge: Mapping[str, Any], backend: str, where: str) -> Properties:

@@ -191,7 +191,7 @@ def is_running(process):
     try:
         with open(f"/proc/{process}/cmdline", "rb") as file:
             return file.read() != b""
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter if it ends between opening and reading
         return False
 
 

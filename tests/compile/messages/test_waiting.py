@@ -76,7 +76,7 @@ def test_a_build_in_a_pipe_adds_a_line_now_and_then_and_one_at_its_end(tmp_path)
 
 
 def test_a_build_in_a_pipe_that_fails_or_is_silenced(tmp_path):
-    text_files.write(tmp_path, "value.cpp", "#error no\n")
+    text_files.write(tmp_path, "value.cpp", "#include <regex>\n#error no\n")  # it fails after the first line is due
     reader, writer = os.pipe()
     printed, _output, status = printed_by(tmp_path, SLOW, writer, reader)
     assert status == 1 and re.search(r"^opforge: value was not built, after \d+ s$", printed, re.MULTILINE), printed

@@ -91,7 +91,7 @@ def test_the_metadata_decides_which_reading_is_meant():
             "torch213-cpu-x86_64-linux",
             {"properties": variant.parse("torch213-cpu-aarch64-linux").to_json()},
             "cpu",
-            "belongs to another variant than its metadata (torch213-cpu-aarch64-linux)",
+            "the properties in its metadata are those of 'torch213-cpu-aarch64-linux'",
         ),
     ],
 )

@@ -49,7 +49,7 @@ def test_whole_folders_that_were_swapped_are_not_published(registry):
     os.rename(os.path.join(build, "torch-cpu"), os.path.join(build, "x"))
     os.rename(os.path.join(build, "torch-universal"), os.path.join(build, "torch-cpu"))
     os.rename(os.path.join(build, "x"), os.path.join(build, "torch-universal"))
-    with pytest.raises(ValueError, match="belongs to another variant than its metadata"):
+    with pytest.raises(ValueError, match="the properties in its metadata are those of"):
         publish.publish(registry.store, os.path.dirname(build), keys.signer("ci"))
 
 
