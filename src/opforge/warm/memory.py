@@ -139,7 +139,7 @@ _AT_FDCWD, _AT_NOFOLLOW, _AT_NO_AUTOMOUNT = -100, 0x100, 0x800
 _mounts: dict[bytes, int] = {}
 """By a mount's id: what `mount_of` returns for its files."""
 _system: list[Any] = []
-"""What identifies this start of the system, statx, and the class of its buffer."""
+"""What identifies this start of the system, how statx is called, and the class of its buffer."""
 
 
 def mount_of(path: str, status: os.stat_result, follows: bool) -> int:
@@ -150,7 +150,7 @@ def mount_of(path: str, status: os.stat_result, follows: bool) -> int:
     """
     try:
         mount = mount_id(path, follows)
-    except (OSError, AttributeError, ValueError):  # AttributeError: a C library without statx
+    except (OSError, ImportError, ValueError):  # OSError: also a C library without statx
         mount = b""
     if mount and mount in _mounts:
         return _mounts[mount]
@@ -177,23 +177,23 @@ def is_writable(path: str) -> bool:
 def mount_id(path: str, follows: bool = True) -> bytes:
     """Returns the id of the mount on which a file is; empty if the system has none that is unique.
 
-    Raises OSError, AttributeError, ValueError.
+    Raises OSError, ImportError, ValueError.
     """
     if not _system:
         import ctypes
-        from _ctypes import dlopen, dlsym
+        from _ctypes import call_cdeclfunction, dlopen, dlsym
 
-        types = ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, ctypes.c_void_p
-        statx = ctypes.CFUNCTYPE(*types)(dlsym(dlopen(None, os.RTLD_NOW), "statx"))  # type: ignore[arg-type]
+        # No CFUNCTYPE: making its class takes longer than all else here.
+        statx = dlsym(dlopen(None, os.RTLD_NOW), "statx")  # type: ignore[arg-type]
         handle = os.open(BOOT_ID, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            _system[:] = os.read(handle, 64), statx, ctypes.c_char * _STATX_BYTES
+            _system[:] = os.read(handle, 64), call_cdeclfunction, statx, ctypes.c_char * _STATX_BYTES
         finally:
             os.close(handle)
-    _boot, statx, buffer_type = _system
+    _boot, call, statx, buffer_type = _system
     buffer = buffer_type()
     flags = _AT_NO_AUTOMOUNT if follows else _AT_NO_AUTOMOUNT | _AT_NOFOLLOW
-    if statx(_AT_FDCWD, os.fsencode(path), flags, _UNIQUE_ID, buffer):
+    if call(statx, (_AT_FDCWD, os.fsencode(path), flags, _UNIQUE_ID, buffer)):
         return b""
     is_unique = int.from_bytes(buffer[:4], sys.byteorder) & _UNIQUE_ID
     return buffer[_ID_AT : _ID_AT + 8] if is_unique else b""

@@ -118,7 +118,7 @@ def test_without_statx_a_file_that_may_be_an_images_is_known_by_its_content(file
     path = file_on(5_000_000_000, 5_000_000_000, 7, False, EXT4, b"one")
 
     def missing(*_arguments):
-        raise AttributeError("statx")
+        raise OSError("statx")
 
     by_mount = Disk().stamp(path)
     monkeypatch.setattr(memory, "mount_id", missing)
