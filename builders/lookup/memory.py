@@ -13,12 +13,13 @@ from opforge import settings
 from opforge.accelerator.host.cpuid import cpu_level
 from opforge.builders import toolchains
 from opforge.builders.spec import abi, kernel_roots, machine
-from opforge.cache.filesystem.disk import ABSENT, FlatStamps, PathStamp
 from opforge.cache.layout import FETCHED
 from opforge.cache.maintenance import limits
-from opforge.cache.records.entry import Entry, is_systems
+from opforge.cache.records.entry import is_systems
 from opforge.warm import lookup as warm
 from opforge.warm import machine_folder
+from opforge.warm.library import Entry
+from opforge.warm.memory import ABSENT, FlatStamps, PathStamp
 
 from .own_code import Code
 

@@ -10,10 +10,6 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from opforge.warm import memory
-from opforge.warm.memory import ABSENT as ABSENT
-from opforge.warm.memory import RACY_NS as RACY_NS
-from opforge.warm.memory import FlatStamps as FlatStamps
-from opforge.warm.memory import PathStamp as PathStamp
 
 MAX_LINKS = 40
 """As many links as Linux follows on the way to a file."""

@@ -10,14 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from opforge.warm import memory
-from opforge.warm.machine_folder import can_write as can_write
-from opforge.warm.machine_folder import is_shared as is_shared
-from opforge.warm.machine_folder import make_folder as make_folder
-from opforge.warm.machine_folder import now_in as now_in
-from opforge.warm.machine_folder import open_to_append as open_to_append
-from opforge.warm.machine_folder import temp_path as temp_path
-from opforge.warm.machine_folder import write_file as write_file
-from opforge.warm.memory import UNREADABLE as UNREADABLE
+from opforge.warm.machine_folder import is_shared
 
 MAX_FILE_BYTES = 64 << 20
 """No other file of the store is larger."""
