@@ -8,7 +8,6 @@ import time
 from typing import Any
 
 from opforge import formats
-from opforge.file_systems import images
 from opforge.warm import machine_folder, memory
 
 GROUPS = ("opforge.accelerators", "opforge.op_builders", "opforge.sources")
@@ -54,7 +53,7 @@ def watched(folder: str) -> list[str]:
 
     The files of the latter are rewritten in place. In an image the files of all: the folder is known by its names.
     """
-    ends = METADATA if images.is_known_by_content(folder) else ".egg-info"
+    ends = METADATA if memory.is_known_by_content(folder) else ".egg-info"
     names = [name for name in _names(folder) if name.endswith(ends)]
     return [folder, *(os.path.join(folder, name, "entry_points.txt") for name in names)]
 

@@ -15,8 +15,8 @@ from opforge.warm import library, lookup, memory
 if TYPE_CHECKING:
     from opforge.accelerator.capabilities import Capabilities
     from opforge.accelerator.target import Target
-    from opforge.cache.records.entry import Entry
     from opforge.cache.store import Rejected, Store
+    from opforge.warm.library import Entry
 
     from .lookup.compatibility import Compatibility
     from .run.ninja import Progress

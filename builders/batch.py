@@ -10,9 +10,9 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from opforge.cache.current import current_store
-from opforge.cache.records.entry import Entry
 from opforge.cache.store import Rejected
 from opforge.errors import OpIncompatibleError, OpNotFoundError, SettingError, ToolchainNotFoundError
+from opforge.warm.library import Entry
 
 from .base import OpBuilder
 from .in_full import gate_problems

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import limits
-from opforge.cache.records.entry import Entry
 from opforge.cache.store import Store
 from opforge.errors import LoadError, OpIncompatibleError
+from opforge.warm.library import Entry
 
 from . import loader
 from .lookup import compatibility, finder

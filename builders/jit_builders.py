@@ -8,8 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from opforge.cache.current import open_store, writable_store
-from opforge.cache.filesystem.files import make_folder, read_file, renew, temp_path, write_file
+from opforge.cache.filesystem.files import read_file, renew
 from opforge.errors import BuilderError, SourceNotFoundError
+from opforge.warm.machine_folder import make_folder, temp_path, write_file
 
 from .base import OpBuilder
 from .jit_devices import after, detected_abi, each, files_of, frozen, is_by_device, known_devices, listed_groups

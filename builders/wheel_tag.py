@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from opforge.cache.filesystem.files import read_json
 from opforge.cache.layout import Layout
-from opforge.cache.records.entry import RECORD
 from opforge.versions import version_of
+from opforge.warm.library import RECORD
 
 from .spec.abi import TORCH
 

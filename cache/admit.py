@@ -8,14 +8,15 @@ from collections.abc import Collection
 from typing import Any
 
 from opforge.errors import CacheDirError
+from opforge.warm.library import BUILD, RECORD, Entry, integrity_problem
+from opforge.warm.machine_folder import make_folder, write_file
 
 from . import schema, staging
 from .filesystem.disk import digest_of
-from .filesystem.files import make_folder, write_file
 from .keys import key_of
 from .layout import Layout, entry_name
 from .records import schemas
-from .records.entry import BUILD, RECORD, RECORD_KEY, Entry, integrity_problem, is_intact
+from .records.entry import RECORD_KEY, is_intact
 from .records.inputs import Inputs
 from .records.pins import pinned
 from .schema import FormatError, Schema

@@ -11,15 +11,16 @@ from typing import Any, NamedTuple
 
 from opforge import formats
 from opforge.errors import BuildError
+from opforge.warm.library import BUILD, RECORD
+from opforge.warm.machine_folder import write_file
 
 from . import staging
 from .admit import admit
 from .filesystem import lock
 from .filesystem.disk import Stamp
-from .filesystem.files import write_file
 from .keys import key_of
 from .records import failures
-from .records.entry import BUILD, RECORD, record_text
+from .records.entry import record_text
 from .records.inputs import Inputs
 from .records.validity import Observation
 from .store import Match, Store

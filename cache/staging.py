@@ -9,8 +9,9 @@ import shutil
 
 from opforge.events import emit
 from opforge.trust import link_problem
+from opforge.warm.machine_folder import make_folder, now_in
 
-from .filesystem.files import fsync, make_folder, now_in, size_of
+from .filesystem.files import fsync, size_of
 from .layout import Layout
 from .records import size_log
 

@@ -7,10 +7,12 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from opforge.warm.library import Entry, integrity_problem
+from opforge.warm.memory import UNREADABLE
+
 from .filesystem.disk import Disk
-from .filesystem.files import UNREADABLE
 from .layout import FETCHED, Layout
-from .records.entry import Entry, Stamped, integrity_problem, read_record
+from .records.entry import Stamped, read_record
 
 if TYPE_CHECKING:
     from .records.validity import Observation

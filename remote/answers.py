@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from opforge import settings
 from opforge.builders.lookup.remotes import Request
-from opforge.cache.filesystem.disk import ABSENT, Disk
-from opforge.cache.filesystem.files import UNREADABLE
+from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 from opforge.warm import machine_folder
+from opforge.warm.memory import ABSENT, UNREADABLE
 
 from . import withdrawals
 from .remotes import Remote

@@ -13,8 +13,8 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from opforge import settings
-from opforge.cache.records.entry import Entry
 from opforge.errors import PublishError
+from opforge.warm.library import Entry
 
 from . import answers
 from .claims import Claim

@@ -16,12 +16,12 @@ from opforge.cache import staging
 from opforge.cache.admit import admit
 from opforge.cache.keys import canonical
 from opforge.cache.maintenance import limits
-from opforge.cache.records.entry import FULL_CHECK_BYTES, RECORD
 from opforge.cache.records.fetched import Fetched, trust_stamp
 from opforge.cache.records.validity import Observation
 from opforge.cache.store import NO_RECORD, Rejected
 from opforge.errors import SignatureError, StoreError
 from opforge.events import emit
+from opforge.warm.library import FULL_CHECK_BYTES, RECORD
 
 from . import answers, blobs, fetched_entries, op_statements, topics
 from .accepted import Lists

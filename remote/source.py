@@ -19,7 +19,7 @@ from .signatures import trust
 from .stores import open_store
 
 if TYPE_CHECKING:
-    from opforge.cache.records.entry import Entry
+    from opforge.warm.library import Entry
 
     from .claims import Claim
 

@@ -23,11 +23,13 @@ from typing import NamedTuple
 
 from opforge import formats, settings
 from opforge.cache import schema
-from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_file, write_file
+from opforge.cache.filesystem.files import read_file
 from opforge.cache.keys import bytes_digest, canonical, key_of
 from opforge.cache.schema import TEXT, choice, record, table, text
 from opforge.errors import PublishError, StoreError
 from opforge.errors.base import damage, printable
+from opforge.warm.machine_folder import make_folder, write_file
+from opforge.warm.memory import UNREADABLE
 
 from . import statements, topics
 from .signatures.keys import Signer

@@ -15,12 +15,12 @@ from opforge.builders.spec.description import description_key
 from opforge.builders.spec.machine import this_machine
 from opforge.builders.spec.op_spec import root_paths
 from opforge.cache.current import current_store
-from opforge.cache.filesystem.files import can_write
 from opforge.cache.layout import FETCHED, UNSIGNED, Layout
 from opforge.cache.store import Rejected, Source
 from opforge.errors import OpIncompatibleError, PrebuiltRequiredError, ToolchainError, ToolchainNotFoundError
 from opforge.warm import lookup as warm
 from opforge.warm import machine_folder
+from opforge.warm.machine_folder import can_write
 
 from . import memory
 from .fit import fit_of
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from opforge.builders.spec.build_plan import BuildPlan
     from opforge.builders.spec.op_spec import OpSpec
     from opforge.builders.toolchains.toolchain import Toolchain
-    from opforge.cache.records.entry import Entry
     from opforge.cache.store import Match, Store
+    from opforge.warm.library import Entry
 
 log = logging.getLogger("opforge")
 FindToolchain = Callable[["OpSpec", "Store"], "Toolchain"]

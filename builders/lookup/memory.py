@@ -13,12 +13,15 @@ from opforge import settings
 from opforge.accelerator.host.cpuid import cpu_level
 from opforge.builders import toolchains
 from opforge.builders.spec import abi, kernel_roots, machine
-from opforge.cache.filesystem.disk import ABSENT, Disk, FlatStamps, PathStamp
 from opforge.cache.layout import FETCHED
 from opforge.cache.maintenance import limits
-from opforge.cache.records.entry import Entry, is_systems
+from opforge.cache.records.entry import is_systems
 from opforge.warm import lookup as warm
 from opforge.warm import machine_folder
+from opforge.warm.library import Entry
+from opforge.warm.memory import ABSENT, FlatStamps, PathStamp
+
+from .own_code import Code
 
 if TYPE_CHECKING:
     from opforge.builders.spec.op_spec import OpSpec
@@ -184,20 +187,17 @@ def _program_folders() -> list[str]:
     return list(dict.fromkeys([*_folders("PATH", os.defpath), *_folders("COMPILER_PATH")]))
 
 
-def _stamps_of(files: Sequence[str]) -> list[PathStamp]:
-    return FlatStamps(files, Disk().flat_stamps(files)).pairs()
-
-
-_code = {toolchains.HOST_CODE: _stamps_of(toolchains.HOST_CODE)}
-"""The host's are taken when this module is imported: that is the code that runs."""
+_PACKAGE = os.path.dirname(os.path.dirname(toolchains.__path__[0]))
+_code = {toolchains.HOST_CODE: Code(toolchains.HOST_CODE, _PACKAGE)}
+"""The stamps of the host's are taken when this module is imported: that is the code that runs."""
 
 
 def _code_stamps(spec: OpSpec) -> list[PathStamp]:
     """Returns the stamps of opforge's files that shape plans for this spec, as this process first saw them."""
     files = toolchains.plan_code(spec)
     if files not in _code:
-        _code[files] = _stamps_of(files)
-    return _code[files]
+        _code[files] = Code(files, _PACKAGE)
+    return _code[files].stamps()
 
 
 def absent_paths(spec: OpSpec) -> list[str]:

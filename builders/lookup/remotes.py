@@ -22,7 +22,7 @@ from .fit import fit_of
 
 if TYPE_CHECKING:
     from opforge.builders.spec.op_spec import OpSpec
-    from opforge.cache.records.entry import Entry
+    from opforge.warm.library import Entry
 
 log = logging.getLogger("opforge")
 GROUP = "opforge.sources"

@@ -12,11 +12,11 @@ from typing import NamedTuple
 from opforge.builders.spec.build_plan import Step
 from opforge.builders.spec.kernel_roots import OPFORGE_ABI, TRUSTED_ROOTS
 from opforge.cache.filesystem.disk import Disk, Stamp
-from opforge.cache.filesystem.files import write_file
 from opforge.cache.filesystem.packages import KEPT_ANSWERS, PackageFiles
 from opforge.cache.records.inputs import Inputs
 from opforge.cache.single_flight import BuildResult
 from opforge.errors import CompileError, UnstableInputError
+from opforge.warm.machine_folder import write_file
 
 from . import diagnostics, library_record, ninja, object_reuse, precompiled_header, timeline
 from .dependencies import arguments, compiler_folders, reads_of_step, search_folders, source_folders

@@ -10,9 +10,9 @@ from opforge.accelerator.host.process_limit import processes_left
 from opforge.accelerator.host.topology import Topology
 from opforge.builders.spec import abi
 from opforge.builders.spec.build_plan import BuildPlan
-from opforge.cache.filesystem.files import make_folder, write_file
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
+from opforge.warm.machine_folder import make_folder, write_file
 
 from . import jobserver, ninja
 

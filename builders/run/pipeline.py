@@ -27,7 +27,6 @@ from opforge.cache.filesystem import lock
 from opforge.cache.keys import key_of
 from opforge.cache.layout import entry_name
 from opforge.cache.maintenance import limits as bounds
-from opforge.cache.records.entry import Entry
 from opforge.cache.single_flight import BuildResult, SharedFailure, build_once
 from opforge.cache.store import Match, Rejected, Store
 from opforge.errors import (
@@ -41,6 +40,7 @@ from opforge.errors import (
 )
 from opforge.events import emit
 from opforge.warm import machine_folder
+from opforge.warm.library import Entry
 from opforge.warm.lookup import count
 
 from . import timeline

@@ -6,11 +6,6 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from opforge.warm import lookup
-from opforge.warm.lookup import PASSED_ENV as PASSED_ENV
-from opforge.warm.lookup import PLAN_ENV as PLAN_ENV
-from opforge.warm.lookup import WRAPPER_ENV as WRAPPER_ENV
-from opforge.warm.lookup import is_wrappers as is_wrappers
-from opforge.warm.lookup import wrapper_variables as wrapper_variables
 
 if TYPE_CHECKING:
     from opforge.builders.spec.op_spec import OpSpec

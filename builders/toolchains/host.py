@@ -14,8 +14,8 @@ from opforge.cache.layout import Layout
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import SettingError, ToolchainNotFoundError
 from opforge.lazy import cached_property
+from opforge.warm.lookup import PASSED_ENV
 
-from . import PASSED_ENV
 from .discovery import probe, programs
 from .discovery.programs import which
 from .toolchain import Toolchain

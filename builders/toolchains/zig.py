@@ -10,8 +10,8 @@ from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
 from opforge.errors import ToolchainNotFoundError
 from opforge.lazy import cached_property
+from opforge.warm.lookup import PASSED_ENV
 
-from . import PASSED_ENV
 from .discovery import probe, programs, search
 from .discovery.programs import which
 from .host import HostToolchain

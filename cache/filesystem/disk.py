@@ -10,11 +10,6 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from opforge.warm import memory
-from opforge.warm.memory import ABSENT as ABSENT
-from opforge.warm.memory import RACY_NS as RACY_NS
-from opforge.warm.memory import SECOND_NS, image_inode
-from opforge.warm.memory import FlatStamps as FlatStamps
-from opforge.warm.memory import PathStamp as PathStamp
 
 MAX_LINKS = 40
 """As many links as Linux follows on the way to a file."""
@@ -41,9 +36,8 @@ class Disk:
             status = os.stat(path)
         except (OSError, ValueError):
             return None
-        changed = status.st_ctime_ns
-        inode = status.st_ino if changed % SECOND_NS else image_inode(path, status)
-        return Stamp(status.st_size, status.st_mtime_ns, changed, inode)
+        inode = memory.inode_of(path, status)
+        return Stamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, inode)
 
     def flat_stamps(self, paths: Iterable[str], links: int = 0) -> list[int]:
         """Returns the stamps of many paths in one flat list: see `memory.stamps_of`."""

@@ -10,15 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from opforge.warm import memory
-from opforge.warm.machine_folder import can_write as can_write
-from opforge.warm.machine_folder import is_shared as is_shared
-from opforge.warm.machine_folder import make_folder as make_folder
-from opforge.warm.machine_folder import now_in as now_in
-from opforge.warm.machine_folder import open_to_append as open_to_append
-from opforge.warm.machine_folder import temp_path as temp_path
-from opforge.warm.machine_folder import write_file as write_file
-from opforge.warm.memory import SECOND_NS, image_inode
-from opforge.warm.memory import UNREADABLE as UNREADABLE
+from opforge.warm.machine_folder import is_shared
 
 MAX_FILE_BYTES = 64 << 20
 """No other file of the store is larger."""
@@ -86,7 +78,7 @@ def read_json(path: str) -> Any:
 def stamp_of(path: str) -> list[int]:
     """Returns what changes with a file: its size, times and inode. Raises OSError."""
     status = os.lstat(path)
-    inode = status.st_ino if status.st_ctime_ns % SECOND_NS else image_inode(path, status)
+    inode = memory.inode_of(path, status, follows=False)
     # A folder's size and times change with the names in it: a file that was added is seen by that.
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, inode]
 
@@ -100,7 +92,7 @@ def changed_path(folder: str, stamps: Mapping[str, Any]) -> str:
             status = lstat(place)
         except OSError:
             return path or folder
-        inode = status.st_ino if status.st_ctime_ns % SECOND_NS else image_inode(place, status)
+        inode = memory.inode_of(place, status, follows=False)
         if [status.st_size, status.st_mtime_ns, status.st_ctime_ns, inode] != stamp:
             return path or folder
     return ""

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 
 from opforge.errors import LockTimeoutError
 from opforge.events import emit
+from opforge.warm.machine_folder import write_file
+from opforge.warm.memory import UNREADABLE
 
-from .files import UNREADABLE, read_json, write_file
+from .files import read_json
 
 if TYPE_CHECKING:
     import filelock

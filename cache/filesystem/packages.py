@@ -14,9 +14,11 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from opforge import formats
+from opforge.warm.machine_folder import write_file
+from opforge.warm.memory import UNREADABLE
 
 from .disk import Disk
-from .files import UNREADABLE, read_json, write_file
+from .files import read_json
 
 KEPT_ANSWERS = ("toolchains", "packages.json")
 """Where a store keeps the answers."""

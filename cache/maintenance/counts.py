@@ -18,9 +18,10 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from opforge import formats
-from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_file, read_json, write_file
+from opforge.cache.filesystem.files import read_file, read_json
 from opforge.warm import machine_folder
-from opforge.warm.machine_folder import COUNTS, MAX_COUNTS_BYTES
+from opforge.warm.machine_folder import COUNTS, MAX_COUNTS_BYTES, make_folder, write_file
+from opforge.warm.memory import UNREADABLE
 
 NAMES = ("cached", "prebuilt", "missed", "built", "failed", "waited", "saved", "building", "waiting")
 """What is counted: look-ups that found an entry in the store, or in a layer or a remote; those that found none; what

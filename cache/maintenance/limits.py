@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 
 from opforge import limit_settings
-from opforge.cache.filesystem.files import now_in, write_file
 from opforge.cache.layout import Layout
 from opforge.cache.records import pins, size_log
 from opforge.errors import SettingError
 from opforge.trust import link_problem
 from opforge.warm import machine_folder
+from opforge.warm.machine_folder import now_in, write_file
 
 from . import counts
 

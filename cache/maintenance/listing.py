@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 from opforge.cache import schema
 from opforge.cache.layout import VERSION, Layout
 from opforge.cache.records import schemas
-from opforge.cache.records.entry import BUILD, RECORD, read_record
+from opforge.cache.records.entry import read_record
 from opforge.cache.schema import FormatError
+from opforge.warm.library import BUILD, RECORD
 
 from . import pointers
 from .summaries import Summaries

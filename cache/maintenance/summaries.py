@@ -13,9 +13,11 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from opforge.cache.filesystem.disk import Stamp
-from opforge.cache.filesystem.files import UNREADABLE, open_to_append, read_file, write_file
+from opforge.cache.filesystem.files import read_file
 from opforge.cache.layout import Layout
 from opforge.cache.records.entry import read_record
+from opforge.warm.machine_folder import open_to_append, write_file
+from opforge.warm.memory import UNREADABLE
 
 FILE = "summaries"
 MAX_STALE_LINES = 1000

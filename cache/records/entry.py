@@ -14,15 +14,10 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from opforge.cache.filesystem.disk import ABSENT, FlatStamps, PathStamp
 from opforge.cache.filesystem.files import MAX_RECORD_BYTES, read_file
 from opforge.cache.layout import entry_name
-from opforge.warm.library import BUILD as BUILD
-from opforge.warm.library import FULL_CHECK_BYTES as FULL_CHECK_BYTES
-from opforge.warm.library import RECORD as RECORD
-from opforge.warm.library import Entry as Entry
-from opforge.warm.library import integrity_problem as integrity_problem
-from opforge.warm.library import is_record as is_record
+from opforge.warm.library import RECORD, is_record
+from opforge.warm.memory import ABSENT, FlatStamps, PathStamp
 
 RECORD_KEY = "record_key"
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from opforge.cache import schema
-from opforge.cache.filesystem.files import write_file
 from opforge.cache.layout import Layout
 from opforge.cache.schema import FormatError
+from opforge.warm.machine_folder import write_file
 
 from .schemas import FAILURE
 

@@ -13,8 +13,9 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from opforge.cache.filesystem.files import open_to_append, read_file, size_of, temp_path
+from opforge.cache.filesystem.files import read_file, size_of
 from opforge.cache.layout import Layout
+from opforge.warm.machine_folder import open_to_append, temp_path
 
 FILE = "bytes"
 RECLAIMABLE = ("objects", "quarantine", "triton")

@@ -13,7 +13,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from opforge.cache.filesystem.disk import ABSENT, Disk
+from opforge.cache.filesystem.disk import Disk
+from opforge.warm.memory import ABSENT
 
 from .entry import Stamped
 

@@ -17,13 +17,15 @@ from typing import IO, NamedTuple
 
 from opforge.cache import staging
 from opforge.cache.admit import admit, checked_record, point_to_fetched
-from opforge.cache.filesystem.files import UNREADABLE, make_folder, temp_path
 from opforge.cache.layout import DIGITS, Layout
 from opforge.cache.records import fetched
-from opforge.cache.records.entry import BUILD, RECORD, read_record
+from opforge.cache.records.entry import read_record
 from opforge.cache.records.fetched import Fetched
 from opforge.cache.transfer.tar_reader import TarReader, open_regular
 from opforge.errors import ArchiveError
+from opforge.warm.library import BUILD, RECORD
+from opforge.warm.machine_folder import make_folder, temp_path
+from opforge.warm.memory import UNREADABLE
 
 IMPORTED = Fetched(remote="cache", offer="", signatures=(), signer="").to_bytes()
 """What is kept beside an imported entry: like one that was fetched, it is found whatever compiler is here."""

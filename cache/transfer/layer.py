@@ -13,12 +13,14 @@ import time
 from collections.abc import Collection
 
 from opforge.cache.admit import admit
-from opforge.cache.filesystem.files import MAX_RECORD_BYTES, is_temp_name, make_folder, read_json, temp_path
+from opforge.cache.filesystem.files import MAX_RECORD_BYTES, is_temp_name, read_json
 from opforge.cache.layout import Layout
-from opforge.cache.records.entry import RECORD, Entry, is_intact, is_record, record_text
+from opforge.cache.records.entry import is_intact, record_text
 from opforge.cache.transfer.tar_reader import open_regular
 from opforge.errors import CacheDirError
 from opforge.trust import folder_problem, link_problem
+from opforge.warm.library import RECORD, Entry, is_record
+from opforge.warm.machine_folder import make_folder, temp_path
 
 TEMP_FOLDER_SECONDS = 3600.0
 """A temporary folder that is older was left by a process that was killed while it copied."""

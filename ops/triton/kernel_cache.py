@@ -19,12 +19,13 @@ from triton.runtime.cache import CacheManager, FileCacheManager
 from opforge import limit_settings
 from opforge.cache.current import writable_store
 from opforge.cache.filesystem import lock
-from opforge.cache.filesystem.files import make_folder, renew, write_file
+from opforge.cache.filesystem.files import renew
 from opforge.cache.keys import bytes_digest
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import limits
 from opforge.cache.records import size_log
 from opforge.errors import LockTimeoutError
+from opforge.warm.machine_folder import make_folder, write_file
 
 COMPILE_WAIT_SECONDS = 60.0
 """How long to wait for another process that compiles the same kernel. After that, this process compiles it too."""

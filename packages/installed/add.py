@@ -14,17 +14,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from opforge.cache import schema
-from opforge.cache.filesystem.files import is_temp_name, make_folder, temp_path, write_file
+from opforge.cache.filesystem.files import is_temp_name
 from opforge.cache.keys import canonical
 from opforge.cache.layout import entry_name
 from opforge.cache.records import schemas
-from opforge.cache.records.entry import FULL_CHECK_BYTES, RECORD, Entry
 from opforge.cache.transfer import layer
 from opforge.errors import CacheDirError, KernelInstallError
 from opforge.packages.choose import candidate
 from opforge.packages.form import digests, metadata
 from opforge.packages.form.metadata import Metadata
 from opforge.trust import trusted_ids
+from opforge.warm.library import FULL_CHECK_BYTES, RECORD, Entry
+from opforge.warm.machine_folder import make_folder, temp_path, write_file
 
 from .folders import READABLE, held, make_readable, make_root, remove_folder
 from .layout import Root

@@ -14,7 +14,7 @@ from opforge.remote.farm.unit import unit_of
 
 if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
-    from opforge.cache.records.entry import Entry
+    from opforge.warm.library import Entry
 
 MAKE = "opforge.packages.pack.farm:builder_of"
 

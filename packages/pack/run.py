@@ -15,7 +15,7 @@ from opforge.builders.spec.abi import TORCH
 from opforge.builders.spec.machine import this_machine
 from opforge.builders.spec.targets import TORCH_LIBRARY
 from opforge.cache.current import current_store
-from opforge.cache.filesystem.files import UNREADABLE, read_json, write_file
+from opforge.cache.filesystem.files import read_json
 from opforge.errors import OpforgeError, OpIncompatibleError, PackError
 from opforge.packages.audit import library as library_audit
 from opforge.packages.audit import measure, python_code
@@ -25,13 +25,15 @@ from opforge.packages.form.metadata import FILE, Metadata, Provenance
 from opforge.packages.form.properties import PYTHON, SOURCE, Properties
 from opforge.packages.form.variant import label_of
 from opforge.packages.sources.project import Project
+from opforge.warm.machine_folder import write_file
+from opforge.warm.memory import UNREADABLE
 
 from . import git, properties, trial, write
 
 if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
-    from opforge.cache.records.entry import Entry
     from opforge.cache.store import Store
+    from opforge.warm.library import Entry
 
 BUILD, CHECKS = "build", "checks.json"
 """The folder of a project's variants, and the file in it with the outcome of their checks."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 
-from opforge.cache.filesystem.files import UNREADABLE
 from opforge.errors import KernelFormatError
 from opforge.remote import statements
 from opforge.remote.statements import Signed
 from opforge.remote.stores.protocol import ObjectStore
 from opforge.warm import machine_folder
+from opforge.warm.memory import UNREADABLE
 
 from . import release
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import IO, Any, NamedTuple
 
-from opforge.cache.filesystem.files import UNREADABLE, read_file
+from opforge.cache.filesystem.files import read_file
 from opforge.errors import KernelFormatError, PublishError
 from opforge.packages.choose import candidate
 from opforge.packages.form import digests, metadata, names
@@ -25,6 +25,7 @@ from opforge.remote.stores.protocol import ObjectStore
 from opforge.remote.topics import Listed
 from opforge.remote.transfer import Report, Reported, ignore
 from opforge.remote.tuf.changes import recorder
+from opforge.warm.memory import UNREADABLE
 
 from . import index, release
 from .index import Edit, Index

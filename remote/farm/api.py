@@ -19,7 +19,7 @@ from .unit import Outcome, Unit, unit_of
 
 if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
-    from opforge.cache.records.entry import Entry
+    from opforge.warm.library import Entry
 
 
 def results_remote(text: str = "") -> str:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge import formats
 from opforge.builders.spec.description import description_key
-from opforge.cache.filesystem.files import UNREADABLE, read_json
-from opforge.cache.records.entry import BUILD
+from opforge.cache.filesystem.files import read_json
 from opforge.errors import BuilderError, OpforgeError
+from opforge.warm.library import BUILD
+from opforge.warm.memory import UNREADABLE
 
 if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder

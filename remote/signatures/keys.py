@@ -9,8 +9,9 @@ import subprocess
 from collections.abc import Callable
 
 from opforge import settings
-from opforge.cache.filesystem.files import fsync, make_folder, read_file
+from opforge.cache.filesystem.files import fsync, read_file
 from opforge.errors import KeyFileError, SettingError
+from opforge.warm.machine_folder import make_folder
 
 from . import signing
 

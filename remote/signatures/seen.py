@@ -19,11 +19,11 @@ from opforge import formats, limit_settings, settings
 from opforge import trust as owners
 from opforge.cache import schema
 from opforge.cache.filesystem import lock
-from opforge.cache.filesystem.files import make_folder, write_file
 from opforge.cache.keys import key_of
 from opforge.cache.schema import TEXT, FormatError
 from opforge.errors import LockTimeoutError
 from opforge.remote.stores.urls import spelled, without_credentials
+from opforge.warm.machine_folder import make_folder, write_file
 
 from .signing import Named
 

@@ -7,10 +7,10 @@ import json
 import re
 from typing import Any
 
-from opforge.cache.filesystem.files import UNREADABLE
 from opforge.errors import StoreError
 from opforge.errors.base import damage
 from opforge.remote.stores.protocol import ObjectStore
+from opforge.warm.memory import UNREADABLE
 
 from . import FOLDER, MAX_BYTES, TARGETS, TIMESTAMP, file_of
 

@@ -19,10 +19,12 @@ from typing import NamedTuple
 from opforge import limit_settings, settings
 from opforge import trust as owners
 from opforge.cache.filesystem import lock
-from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_file, read_json, write_file
+from opforge.cache.filesystem.files import read_file, read_json
 from opforge.errors import TrustFileError
 from opforge.remote.stores.protocol import ObjectStore
 from opforge.remote.stores.urls import spelled
+from opforge.warm.machine_folder import make_folder, write_file
+from opforge.warm.memory import UNREADABLE
 
 from . import FOLDER, MAX_BYTES
 

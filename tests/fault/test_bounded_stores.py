@@ -10,12 +10,12 @@ import pytest
 from support import child_processes, sample_ops
 
 from opforge.cache import current, staging
-from opforge.cache.filesystem.disk import RACY_NS
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import garbage, gc
 from opforge.cache.records import pins, size_log
 from opforge.errors import LoadError, SettingError
 from opforge.warm import library, machine_folder
+from opforge.warm.memory import RACY_NS
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(120)]
 BUILD_MANY = """

@@ -11,13 +11,13 @@ from support.store.fake_store import ME
 
 from opforge.cache import current
 from opforge.cache.filesystem import lock
-from opforge.cache.filesystem.files import make_folder, open_to_append
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import limits
 from opforge.cache.records import size_log
 from opforge.cache.transfer import archive, layer
 from opforge.errors import CacheDirError
 from opforge.warm import machine_folder
+from opforge.warm.machine_folder import make_folder, open_to_append
 
 TEXT = "years of work\n"
 

@@ -31,9 +31,9 @@ from opforge.builders.spec.description import description_key
 from opforge.builders.spec.machine import this_machine
 from opforge.builders.spec.op_spec import root_paths
 from opforge.builders.toolchains.discovery import probe
-from opforge.cache.records.entry import BUILD, RECORD
 from opforge.cache.store import Store
 from opforge.warm import machine_folder
+from opforge.warm.library import BUILD, RECORD
 
 FILES = ("record", "build", "memory", "compiler")
 CHANGED_BYTES, CHANGED_JSON = 0, 1

@@ -32,10 +32,10 @@ from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 from opforge.cache.maintenance import explain, listing, verify
 from opforge.cache.records import failures, objects, size_log
-from opforge.cache.records.entry import BUILD, RECORD
 from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
 from opforge.cache.records.validity import Observation
 from opforge.cache.store import Fit, Rejected
+from opforge.warm.library import BUILD, RECORD
 
 AS_IT_IS, AS_JSON, AS_BYTES = range(3)
 

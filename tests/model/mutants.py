@@ -290,7 +290,8 @@ def a_depfile_is_split_at_unicode_white_space() -> None:
 @mutant
 def a_second_load_sees_the_ops_own_files_only() -> None:
     from opforge.builders import base
-    from opforge.cache.filesystem.disk import Disk, FlatStamps
+    from opforge.cache.filesystem.disk import Disk
+    from opforge.warm.memory import FlatStamps
 
     def is_current(loaded: base.Loaded, builder: base.OpBuilder) -> bool:
         own = FlatStamps.of(pair for pair in loaded.watched.pairs() if pair[0].startswith(builder.folder))

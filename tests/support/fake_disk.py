@@ -7,7 +7,8 @@ import itertools
 import os
 from collections.abc import Iterable
 
-from opforge.cache.filesystem.disk import ABSENT, Disk, Stamp
+from opforge.cache.filesystem.disk import Disk, Stamp
+from opforge.warm.memory import ABSENT
 
 SECOND = 1_000_000_000
 """In nanoseconds."""

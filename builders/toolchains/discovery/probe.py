@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from opforge import formats
-from opforge.builders.toolchains import PASSED_ENV
-from opforge.cache.filesystem.disk import ABSENT, RACY_NS, Disk
-from opforge.cache.filesystem.files import UNREADABLE, read_json, renew, write_file
+from opforge.cache.filesystem.disk import Disk
+from opforge.cache.filesystem.files import read_json, renew
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
 from opforge.errors import ToolchainError
+from opforge.warm.lookup import PASSED_ENV
+from opforge.warm.machine_folder import write_file
+from opforge.warm.memory import ABSENT, RACY_NS, UNREADABLE
 
 from . import configuration, programs, search
 

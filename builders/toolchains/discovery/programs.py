@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable, Sequence
 
 from opforge import settings
-from opforge.builders.toolchains import wrapper_variables
 from opforge.cache.filesystem.disk import Disk
 from opforge.errors import ToolchainNotFoundError
+from opforge.warm.lookup import wrapper_variables
 
 COMPILER = re.compile(r"([\w.]+-)*(g\+\+|gcc|c\+\+|cc|clang\+\+|clang|icpx|icx|nvcc|zig)(-[\d.]+)?")
 """The real names of compilers that obey no other variables than those that opforge knows."""

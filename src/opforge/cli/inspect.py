@@ -140,9 +140,11 @@ def _build_record(folder: str) -> dict[str, Any]:
     Keys: op, abi, target, torch_target (if recorded), file, compiler, and `said`, what the compilers printed. The last
     two are empty for an entry of a layer, which does not hold how it was built.
     """
-    from opforge.cache.filesystem.files import UNREADABLE, read_json
-    from opforge.cache.records.entry import BUILD, read_record
+    from opforge.cache.filesystem.files import read_json
+    from opforge.cache.records.entry import read_record
     from opforge.report.machine import compiler_versions
+    from opforge.warm.library import BUILD
+    from opforge.warm.memory import UNREADABLE
 
     try:
         record = read_record(os.path.abspath(folder))

@@ -203,8 +203,8 @@ def gc_command(
         raise click.UsageError("--unused-for is for a store: name its URL. For the cache: --max-age.")
     from opforge import limit_settings
     from opforge.cache.current import own_store
-    from opforge.cache.filesystem.files import now_in
     from opforge.cache.maintenance import gc
+    from opforge.warm.machine_folder import now_in
 
     layout = own_store().layout
     max_size = limit_settings.cache_max_size() if max_size is None else max_size

@@ -10,10 +10,10 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from opforge.cache.filesystem.files import make_folder
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
 from opforge.errors import ToolchainError, ToolchainNotFoundError
+from opforge.warm.machine_folder import make_folder
 
 from .reader import ROOT
 

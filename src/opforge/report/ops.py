@@ -17,9 +17,9 @@ from opforge.builders.spec.build_plan import BuildPlan, Step
 from opforge.builders.spec.op_spec import OpSpec, root_paths
 from opforge.builders.toolchains import find_toolchain
 from opforge.cache.current import current_store
-from opforge.cache.records.entry import Entry
 from opforge.cache.store import Rejected
 from opforge.errors import OpforgeError
+from opforge.warm.library import Entry
 
 
 class OfferedOp(NamedTuple):

@@ -14,12 +14,13 @@ from opforge import settings
 from opforge.builders.spec import kernel_roots, machine
 from opforge.builders.toolchains import DEVICES, TOOLCHAINS
 from opforge.cache.filesystem.disk import Disk
-from opforge.cache.filesystem.files import UNREADABLE, read_json
+from opforge.cache.filesystem.files import read_json
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import listing
 from opforge.cache.maintenance.explain import ChangedFile, Difference, component_differences, file_differences
 from opforge.errors import OpforgeError
 from opforge.warm import machine_folder
+from opforge.warm.memory import UNREADABLE
 
 from .machine import find_toolchain
 

@@ -16,6 +16,7 @@ import json
 import marshal
 import os
 import stat
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -73,7 +74,7 @@ def stamps_of(paths: Iterable[str], links: int = 0) -> list[int]:
     Of the first `links` paths a link is not followed: it is compared itself.
     """
     stamps: list[int] = []
-    mounts: dict[int, int] = {}
+    devices: dict[int, int] = {}
     take = os.lstat if links else os.stat
     for path in paths:
         try:
@@ -81,9 +82,10 @@ def stamps_of(paths: Iterable[str], links: int = 0) -> list[int]:
         except (OSError, ValueError):
             stamps += ABSENT
         else:
-            changed = status.st_ctime_ns
-            inode = status.st_ino if changed % SECOND_NS else image_inode(path, status, mounts)
-            stamps += (status.st_size, status.st_mtime_ns, changed, inode)
+            inode, changed, modified = status.st_ino, status.st_ctime_ns, status.st_mtime_ns
+            if not changed % SECOND_NS or changed == modified == status.st_atime_ns:
+                inode = image_inode(path, status, devices, not links)
+            stamps += (status.st_size, modified, changed, inode)
         if links:
             links -= 1
             if not links:
@@ -91,11 +93,110 @@ def stamps_of(paths: Iterable[str], links: int = 0) -> list[int]:
     return stamps
 
 
-def image_inode(path: str, status: os.stat_result, mounts: dict[int, int] | None = None) -> int:
-    """Returns the last number of the stamp of a file that was changed at a whole second."""
-    from opforge.file_systems.images import inode  # no hit needs it, unless files may be an image's
+def inode_of(path: str, status: os.stat_result, follows: bool = True) -> int:
+    """Returns the last number of a file's stamp; without `follows` the status is of a link itself, if it is one."""
+    changed = status.st_ctime_ns
+    if not changed % SECOND_NS or changed == status.st_mtime_ns == status.st_atime_ns:
+        return image_inode(path, status, {}, follows)
+    return status.st_ino
 
-    return inode(path, status, mounts)
+
+def image_inode(path: str, status: os.stat_result, devices: dict[int, int], follows: bool) -> int:
+    """Returns the last number of the stamp of a file that may be an image's: see `opforge.file_systems.images`.
+
+    That is the inode, with the number of the mount if there is one; or a number from the content. `devices` has what is
+    known of each device, and must not be older than the status: another image may get the same device.
+    """
+    mount = devices.get(status.st_dev)
+    if mount is None:
+        mount = devices[status.st_dev] = mount_of(path, status, follows)
+    if mount < 0:
+        from opforge.file_systems import images  # for images that are mounted read-only, and unions
+
+        return images.content(path, status) if images.needs_content(status, mount) else status.st_ino
+    return status.st_ino if status.st_ctime_ns % SECOND_NS else (status.st_ino + mount) % (1 << 63)
+
+
+def is_known_by_content(path: str) -> bool:
+    """Returns whether a file's or folder's stamp has a number from its content: a folder's has that of its names."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return False
+    mount = mount_of(path, status, True)
+    if mount >= 0:
+        return False
+    from opforge.file_systems import images
+
+    return images.needs_content(status, mount)
+
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_UNIQUE_ID, _ID_AT, _STATX_BYTES = 0x4000, 144, 256
+"""The number of statx for a mount's id that no other mount gets until the system is started again (Linux 6.8), and
+where it is in struct statx. (linux/stat.h)"""
+_AT_FDCWD, _AT_NOFOLLOW, _AT_NO_AUTOMOUNT = -100, 0x100, 0x800
+_mounts: dict[bytes, int] = {}
+"""By a mount's id: what `mount_of` returns for its files."""
+_system: list[Any] = []
+"""What identifies this start of the system, how statx is called, and the class of its buffer."""
+
+
+def mount_of(path: str, status: os.stat_result, follows: bool) -> int:
+    """Returns what is added to the inodes of one device's files in their stamps; path and status are of one of them.
+
+    That is a number for what is mounted to be written, and since when: 0 if stamps identify the files by themselves.
+    What is negative says that they are known by their content: see `images.mount_of`.
+    """
+    try:
+        mount = mount_id(path, follows)
+    except (OSError, ImportError, ValueError):  # OSError: also a C library without statx
+        mount = b""
+    if mount and mount in _mounts:
+        return _mounts[mount]
+    number = int.from_bytes(hashlib.sha256(_system[0] + mount).digest()[:7], "big") if mount else 0
+    place = path if follows else os.path.dirname(path)
+    is_disk = os.major(status.st_dev) != 0  # a network's file system, a union and tmpfs have no such number
+    if not (number and is_disk and is_writable(place)):
+        from opforge.file_systems import images
+
+        number = images.mount_of(place, number, is_disk, is_writable(place))
+    if mount:
+        _mounts[mount] = number
+    return number
+
+
+def is_writable(path: str) -> bool:
+    """Returns whether the file system on which a path is was mounted to be written."""
+    try:
+        return not os.statvfs(path).f_flag & os.ST_RDONLY
+    except OSError:
+        return False
+
+
+def mount_id(path: str, follows: bool = True) -> bytes:
+    """Returns the id of the mount on which a file is; empty if the system has none that is unique.
+
+    Raises OSError, ImportError, ValueError.
+    """
+    if not _system:
+        import ctypes
+        from _ctypes import call_cdeclfunction, dlopen, dlsym
+
+        # No CFUNCTYPE: making its class takes longer than all else here.
+        statx = dlsym(dlopen(None, os.RTLD_NOW), "statx")  # type: ignore[arg-type]
+        handle = os.open(BOOT_ID, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _system[:] = os.read(handle, 64), call_cdeclfunction, statx, ctypes.c_char * _STATX_BYTES
+        finally:
+            os.close(handle)
+    _boot, call, statx, buffer_type = _system
+    buffer = buffer_type()
+    flags = _AT_NO_AUTOMOUNT if follows else _AT_NO_AUTOMOUNT | _AT_NOFOLLOW
+    if call(statx, (_AT_FDCWD, os.fsencode(path), flags, _UNIQUE_ID, buffer)):
+        return b""
+    is_unique = int.from_bytes(buffer[:4], sys.byteorder) & _UNIQUE_ID
+    return buffer[_ID_AT : _ID_AT + 8] if is_unique else b""
 
 
 def digest_of(stamps: Sequence[int]) -> str:

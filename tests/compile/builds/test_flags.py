@@ -12,7 +12,8 @@ from support import sample_ops, text_files
 
 from opforge.builders.run.dependencies import LATER_FLAGS, folders_in_flags
 from opforge.builders.spec import machine
-from opforge.cache.filesystem.disk import RACY_NS, Disk
+from opforge.cache.filesystem.disk import Disk
+from opforge.warm.memory import RACY_NS
 
 SOURCE = "#include <shadowed.h>\n" + sample_ops.EXPORT + " int value() { return SHADOWED; }\n"
 

@@ -15,8 +15,9 @@ from opforge.builders.run import pipeline
 from opforge.builders.spec import machine
 from opforge.builders.spec.description import description_key
 from opforge.builders.spec.kernel_roots import KernelRoot
-from opforge.cache.filesystem.disk import RACY_NS, Disk
+from opforge.cache.filesystem.disk import Disk
 from opforge.cache.transfer import layer
+from opforge.warm.memory import RACY_NS
 
 
 @pytest.fixture

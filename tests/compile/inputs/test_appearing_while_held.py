@@ -8,7 +8,7 @@ import pytest
 from support import sample_ops, text_files
 
 from opforge.builders.spec.kernel_roots import KernelRoot
-from opforge.cache.filesystem.disk import RACY_NS
+from opforge.warm.memory import RACY_NS
 
 
 @pytest.fixture(autouse=True)

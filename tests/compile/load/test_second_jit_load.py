@@ -13,9 +13,9 @@ from support.owners import ME
 import opforge
 from opforge.builders import base, jit_builders, jit_devices, loader
 from opforge.builders.spec.description import description_key
-from opforge.cache.filesystem.disk import RACY_NS
 from opforge.cache.transfer import layer
 from opforge.errors import BuilderError, OpIncompatibleError
+from opforge.warm.memory import RACY_NS
 
 TEXT = f"{sample_ops.EXPORT} int value() {{ return VALUE; }}\n"
 """A plain function that returns the macro VALUE, which no file defines."""

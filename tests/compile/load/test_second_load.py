@@ -15,8 +15,8 @@ from support import sample_ops, text_files
 import opforge
 from opforge.builders import base
 from opforge.builders.spec import kernel_roots
-from opforge.cache.filesystem.disk import RACY_NS
 from opforge.warm import memory
+from opforge.warm.memory import RACY_NS
 
 TEXT = f"{sample_ops.EXPORT} int value() {{ return VALUE; }}\n"
 """A plain function that returns the macro VALUE, which no file defines."""

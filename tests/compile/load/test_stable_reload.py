@@ -9,8 +9,8 @@ import pytest
 from support import child_processes, sample_ops, text_files
 
 from opforge.builders import base
-from opforge.cache.filesystem.disk import RACY_NS
 from opforge.warm import memory
+from opforge.warm.memory import RACY_NS
 
 torch = pytest.importorskip("torch", reason="pip install torch")
 

@@ -140,6 +140,17 @@ def test_the_stamps_of_files_folders_and_links_differ_between_images(images):
     assert all(first != second for first, second in zip(*stamps, strict=True))
 
 
+def test_the_stamps_of_what_a_link_leads_to_differ_between_images(images, tmp_path):
+    stamps = []
+    (tmp_path / "link.h").symlink_to(images.place / "file.h")
+    (tmp_path / "links").symlink_to(images.place)
+    for text in ("int a;", "int b;"):
+        images.show({"file.h": text})
+        paths = [str(tmp_path / "link.h"), str(tmp_path / "links" / "file.h")]
+        stamps.append([[Disk().flat_stamps([path]), Disk().stamp(path)] for path in paths])
+    assert all(first != second for first, second in zip(*stamps, strict=True))
+
+
 def test_the_entry_points_of_another_image_are_found(images, monkeypatch):
     def package(name):
         point = f"[opforge.sources]\n{name} = package:{name}\n"

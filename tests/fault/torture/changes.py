@@ -30,8 +30,9 @@ from opforge.builders.lookup import finder as finder  # imported before any load
 from opforge.builders.run import pipeline as pipeline
 from opforge.builders.spec import description as description
 from opforge.builders.spec.kernel_roots import KernelRoot
-from opforge.cache.filesystem.disk import ABSENT, Disk, Stamp
+from opforge.cache.filesystem.disk import Disk, Stamp
 from opforge.errors import BuildError
+from opforge.warm.memory import ABSENT
 
 READING = ("access", "flock", "fstat", "listdir", "lstat", "open", "read", "readlink", "scandir", "stat")
 CALLS = {*READING, "fork_exec", "link", "mkdir", "posix_spawn", "rename", "replace", "unlink", "write"}

@@ -11,10 +11,10 @@ from click.testing import CliRunner
 from opforge.accelerator.target import Target
 from opforge.builders import batch
 from opforge.builders.spec.build_plan import BuildPlan
-from opforge.cache.records.entry import Entry
 from opforge.cli.prebuild import command
 from opforge.cli.selection import Selected
 from opforge.errors import CompileError, OpIncompatibleError
+from opforge.warm.library import Entry
 
 
 class FakeBuilder:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from opforge.cache.layout import Layout
     from opforge.cache.maintenance.explain import Difference, Nearest
     from opforge.cache.maintenance.listing import StoredEntry
-    from opforge.cache.records.entry import Entry
     from opforge.cache.store import Rejected
+    from opforge.warm.library import Entry
 
 
 @click.command("explain", cls=Guarded)

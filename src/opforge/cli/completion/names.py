@@ -122,7 +122,7 @@ def _entries() -> list[tuple[str, str, str]]:
     from opforge.cache.current import own_store
     from opforge.cache.maintenance.listing import subfolders
     from opforge.cache.maintenance.summaries import Summaries
-    from opforge.cache.records.entry import RECORD
+    from opforge.warm.library import RECORD
 
     layout = own_store().layout
     summaries, entries = Summaries(layout), []

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
     from opforge.builders.run.timeline import Timeline
     from opforge.builders.spec.build_plan import BuildPlan
-    from opforge.cache.records.entry import Entry
+    from opforge.warm.library import Entry
 
 
 class BuildOptions(NamedTuple):

@@ -20,8 +20,8 @@ from .stores import parsed
 
 if TYPE_CHECKING:
     from opforge.builders.spec.op_spec import OpSpec
-    from opforge.cache.records.entry import Entry
     from opforge.remote.source import Remotes
+    from opforge.warm.library import Entry
 
 
 class Outcome(NamedTuple):

@@ -14,10 +14,11 @@ from support.owners import STRANGER
 from support.store.fake_store import ME
 
 from opforge.cache.filesystem.disk import Disk
-from opforge.cache.filesystem.files import UNREADABLE
 from opforge.cache.layout import entry_name
 from opforge.cache.records import entry as entries
 from opforge.warm import library
+from opforge.warm import library as warm_library
+from opforge.warm.memory import UNREADABLE
 
 
 def library_of(folder, size, **fields):
@@ -27,27 +28,27 @@ def library_of(folder, size, **fields):
     path.write_bytes(content)
     path.chmod(0o500)
     record = {"file": "a.so", "size": size, "sha256": hashlib.sha256(content).hexdigest(), **fields}
-    return entries.Entry("key", str(folder), record, "cache")
+    return warm_library.Entry("key", str(folder), record, "cache")
 
 
 def test_a_large_library_is_trusted_by_its_stamp_and_hashed_on_request(tmp_path):
-    entry = library_of(tmp_path, entries.FULL_CHECK_BYTES + 1, sha256="00")
+    entry = library_of(tmp_path, warm_library.FULL_CHECK_BYTES + 1, sha256="00")
     entry.record["stamp"] = list(Disk().stamp(entry.library))
-    assert entries.integrity_problem(entry, ME) is None
-    assert entries.integrity_problem(entry, ME, full=True) == "the library's digest differs from its record's"
+    assert warm_library.integrity_problem(entry, ME) is None
+    assert warm_library.integrity_problem(entry, ME, full=True) == "the library's digest differs from its record's"
     entry.record["stamp"][1] += 1
-    assert entries.integrity_problem(entry, ME) == "the library's digest differs from its record's"
+    assert warm_library.integrity_problem(entry, ME) == "the library's digest differs from its record's"
 
 
 def test_a_small_library_is_hashed_whatever_its_stamp(tmp_path):
-    entry = library_of(tmp_path, entries.FULL_CHECK_BYTES, sha256="00")
+    entry = library_of(tmp_path, warm_library.FULL_CHECK_BYTES, sha256="00")
     entry.record["stamp"] = list(Disk().stamp(entry.library))
-    assert entries.integrity_problem(entry, ME) is not None
+    assert warm_library.integrity_problem(entry, ME) is not None
 
 
 def test_an_entry_of_a_stranger_is_refused(tmp_path):
     entry = library_of(tmp_path, 10)
-    problem = entries.integrity_problem(entry, frozenset({os.geteuid() + 1}))
+    problem = warm_library.integrity_problem(entry, frozenset({os.geteuid() + 1}))
     assert problem == "its folder is a link, a file, or another user's"
 
 
@@ -56,16 +57,16 @@ def test_a_library_of_a_stranger_is_refused_even_in_a_trusted_folder(tmp_path):
     entry = library_of(tmp_path, 10)
     os.chown(entry.library, STRANGER, STRANGER)
     text = f"the library belongs to user {STRANGER}, who is not trusted here"
-    assert entries.integrity_problem(entry, ME | {0}) == text
-    assert entries.integrity_problem(entry, ME | {0, STRANGER}) is None
+    assert warm_library.integrity_problem(entry, ME | {0}) == text
+    assert warm_library.integrity_problem(entry, ME | {0, STRANGER}) is None
 
 
 def test_a_zero_byte_in_a_damaged_record_is_a_problem_and_no_exception(tmp_path):
     entry = library_of(tmp_path, 10, file="a\0.so")
     why = r"\((\w+: )?embedded null (byte|character in path)\)"  # the words differ by the version of Python
-    assert re.fullmatch(f"the library cannot be opened {why}", entries.integrity_problem(entry, ME))
+    assert re.fullmatch(f"the library cannot be opened {why}", warm_library.integrity_problem(entry, ME))
     entry = entry._replace(folder=f"{tmp_path}/\0")
-    assert re.fullmatch(f"its folder cannot be read {why}", entries.integrity_problem(entry, ME))
+    assert re.fullmatch(f"its folder cannot be read {why}", warm_library.integrity_problem(entry, ME))
 
 
 TEXTS = {name: name for name in (*library.TEXTS, "requires")}

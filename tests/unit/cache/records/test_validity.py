@@ -8,9 +8,9 @@ import pytest
 from support.fake_disk import SECOND, FakeDisk
 from support.text_files import sha256
 
-from opforge.cache.filesystem.disk import RACY_NS, FlatStamps
 from opforge.cache.records import validity
 from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
+from opforge.warm.memory import RACY_NS, FlatStamps
 
 ROOT_PATHS = {"own": "/p", "torch": "/site/torch", "system": "/"}
 

@@ -15,6 +15,7 @@ from opforge.cache.filesystem.files import read_json
 from opforge.cache.keys import key_of
 from opforge.cache.records import entry as entries
 from opforge.errors import CacheDirError
+from opforge.warm import library as warm_library
 
 
 def truncate(path):
@@ -120,11 +121,11 @@ def replace_by_dangling_link(path):
 
 
 def remove_record(path):
-    os.unlink(os.path.join(path, entries.RECORD))
+    os.unlink(os.path.join(path, warm_library.RECORD))
 
 
 def damage_record(path):
-    text_files.write(path, entries.RECORD, "{")
+    text_files.write(path, warm_library.RECORD, "{")
 
 
 @pytest.mark.parametrize(
@@ -201,10 +202,10 @@ def change_input(record):
 
 @pytest.mark.parametrize("change", [change_abi, change_input], ids=["abi", "input"])
 def test_an_entry_whose_record_describes_another_library_is_replaced(fake_op, change, warnings_of_the_cache):
-    path = os.path.join(fake_op.build().folder, entries.RECORD)
+    path = os.path.join(fake_op.build().folder, warm_library.RECORD)
     record = read_json(path)
     change(record)
-    text_files.write(os.path.dirname(path), entries.RECORD, json.dumps(entries.with_record_key(record)))
+    text_files.write(os.path.dirname(path), warm_library.RECORD, json.dumps(entries.with_record_key(record)))
     again = fake_op.build()
     assert (again.origin, again.record["abi"]) == ("built", "c")
     (warning,) = warnings_of_the_cache()
@@ -220,17 +221,17 @@ def test_builders_with_another_description_share_an_entry(fake_op):
 
 @pytest.mark.parametrize("field", ["inputs_key", "floors", "abi", entries.RECORD_KEY])
 def test_a_field_that_is_lost_is_a_damage(fake_op, field):
-    path = os.path.join(fake_op.build().folder, entries.RECORD)
+    path = os.path.join(fake_op.build().folder, warm_library.RECORD)
     record = read_json(path)
     del record[field]
-    text_files.write(os.path.dirname(path), entries.RECORD, json.dumps(record))
+    text_files.write(os.path.dirname(path), warm_library.RECORD, json.dumps(record))
     assert fake_op.build().origin == "built"
     assert entries.read_record(os.path.dirname(path)) is not None
 
 
 def test_an_input_that_is_lost_from_a_record_is_a_damage(fake_op):
-    path = os.path.join(fake_op.build().folder, entries.RECORD)
+    path = os.path.join(fake_op.build().folder, warm_library.RECORD)
     record = read_json(path)
     assert record["inputs"]["files"].pop()
-    text_files.write(os.path.dirname(path), entries.RECORD, json.dumps(record))
+    text_files.write(os.path.dirname(path), warm_library.RECORD, json.dumps(record))
     assert entries.read_record(os.path.dirname(path)) is None

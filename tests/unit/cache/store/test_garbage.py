@@ -19,10 +19,10 @@ from opforge import formats
 from opforge.builders.lookup.fit import host_problem
 from opforge.builders.spec.machine import this_machine
 from opforge.cache.filesystem.files import read_json
-from opforge.cache.records import entry as entries
 from opforge.cache.store import Fit
+from opforge.warm import library as warm_library
 
-FILES = [entries.RECORD, entries.BUILD]
+FILES = [warm_library.RECORD, warm_library.BUILD]
 
 
 def judge(record):
@@ -127,7 +127,7 @@ def test_a_file_of_another_form_is_a_miss(fake_op, text, which):
 
 
 def test_a_record_that_is_not_text_is_a_miss(fake_op):
-    with open(os.path.join(fake_op.build().folder, entries.RECORD), "wb") as file:
+    with open(os.path.join(fake_op.build().folder, warm_library.RECORD), "wb") as file:
         file.write(b"\xff\x00\xfe" * 9)
     assert fake_op.get() is None
 
@@ -148,14 +148,14 @@ def test_how_another_entry_was_built_is_not_compared(fake_op):
     fake_op.edit("int b;")
     second = fake_op.build()
     assert fake_op.get() is not None
-    shutil.copy(os.path.join(first.folder, entries.BUILD), os.path.join(second.folder, entries.BUILD))
+    shutil.copy(os.path.join(first.folder, warm_library.BUILD), os.path.join(second.folder, warm_library.BUILD))
     assert fake_op.get() is None
     assert "what it was built from cannot be read" in fake_op.reasons()
 
 
 @pytest.mark.parametrize("number", [0, formats.RECORD + 1, "1", None])
 def test_a_record_of_another_format_is_not_read(fake_op, number):
-    path = os.path.join(fake_op.build().folder, entries.RECORD)
-    text_files.write(os.path.dirname(path), entries.RECORD, json.dumps({**read_json(path), "format": number}))
+    path = os.path.join(fake_op.build().folder, warm_library.RECORD)
+    text_files.write(os.path.dirname(path), warm_library.RECORD, json.dumps({**read_json(path), "format": number}))
     assert fake_op.get() is None
     assert fake_op.reasons() == ["its record cannot be read"]

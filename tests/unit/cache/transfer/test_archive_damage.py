@@ -16,6 +16,7 @@ from opforge.cache import current
 from opforge.cache.layout import Layout
 from opforge.cache.records import entry as entries
 from opforge.cache.transfer import archive
+from opforge.warm import library as warm_library
 
 CUT = "cannot be imported: its compressed data is cut short or damaged ("
 NO_ARCHIVE = "cannot be imported: it is no tar archive, or its beginning is damaged. "
@@ -70,7 +71,7 @@ def change_json(path, name, change):
     index = next(number for number, (member, _content) in enumerate(parts) if member.name.endswith(name))
     value = json.loads(parts[index][1])
     change(value)
-    if name == entries.RECORD:
+    if name == warm_library.RECORD:
         value = entries.with_record_key(value)
     parts[index] = (parts[index][0], json.dumps(value).encode())
     rewrite(path, parts)
