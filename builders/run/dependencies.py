@@ -76,7 +76,7 @@ def reads_of_step(
         paths |= equal_headers.unlisted(paths, {*untrusted}, words, folders)
         paths |= assembled_files(untrusted, words, folders)
     if not step.unit:
-        folders = [*search_folders(job), *job.toolchain.library_folders()]
+        folders = [*search_folders(job), *job.toolchain.library_folders(), *linker_folders(job)]
         paths |= archives.files_of_link(arguments(step.argv), paths, folders, bool(step.depfile))
     flags = {flag for plan in job.located_plan.variants() for flag in _flags(plan)}
     paths |= files_in_flags(step.argv, flags).difference(written)
@@ -96,10 +96,19 @@ def search_folders(job: Job) -> list[str]:
     plan, variants = job.located_plan, job.located_plan.variants()
     folders = [*(folder for variant in variants for folder in variant.include), *plan.system_include]
     include = [os.path.join(job.roots[folder.root], folder.path) for folder in dict.fromkeys(folders)]
-    flags = [folder for variant in variants for folder in folders_in_flags(_flags(variant))]
+    flags = [folder for variant in variants for folder in folders_in_flags(_shared_out(_flags(variant))[0])]
     values = [dict(plan.environment).get(name, "").split(os.pathsep) for name in FOLDER_VARIABLES]
     named = [folder for value in values for folder in value if os.path.isabs(folder)]
     return [*include, *flags, *named, *map(os.path.realpath, named), *job.toolchain.first_folders()]
+
+
+def linker_folders(job: Job) -> list[str]:
+    """Returns the folders that flags name to the linker alone, as -Wl,-L/x does: it searches them after all others.
+
+    gcc and clang put their own folders of libraries, and those of -L, before the words that they pass on.
+    """
+    words = [word for variant in job.located_plan.variants() for word in _shared_out(_flags(variant))[1]]
+    return folders_in_flags(words)
 
 
 def source_folders(job: Job) -> list[str]:
@@ -121,11 +130,29 @@ def compiler_folders(job: Job) -> list[str]:
     named = {folder for value in libraries for folder in value if os.path.isabs(folder)}
     by_variable = named | {*map(os.path.realpath, named)}
     before = {*search_folders(job)} - by_variable
-    return [folder for folder in (*own, *after) if folder not in before]
+    return [folder for folder in (*own, *after, *linker_folders(job)) if folder not in before]
 
 
 def _flags(plan: BuildPlan) -> tuple[str, ...]:
     return (*plan.compile_flags, *plan.device_flags, *plan.link_flags)
+
+
+def _shared_out(flags: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Returns the words that the compiler itself obeys, and those that it passes on to the linker."""
+    own, linkers = list[str](), list[str]()
+    for before, word in pairwise(("", *_unfolded(flags))):
+        is_linkers = before == "-Xlinker" or word.startswith("-Wl,")
+        (linkers if is_linkers else own).append(word)
+    return own, linkers
+
+
+def _unfolded(flags: Iterable[str], within: tuple[str, ...] = ()) -> list[str]:
+    """Returns the words of flags, with those in files (@FILE) in their places."""
+    words = list[str]()
+    for flag in flags:
+        is_file = flag.startswith("@/") and os.path.isfile(flag[1:]) and flag not in within
+        words += _unfolded(words_in(flag[1:]), (*within, flag)) if is_file else [flag]
+    return words
 
 
 def folders_in_flags(flags: Sequence[str], names: Sequence[str] = FOLDER_FLAGS) -> list[str]:

@@ -88,6 +88,30 @@ def test_a_library_in_a_folder_that_a_wrapper_names_first_is_noticed(tmp_path, m
     assert call(builder()) == (1, "built")
 
 
+@pytest.mark.parametrize("form", ["-Wl,-L", "-Wl,--library-path=", "-Xlinker", "-Wl,@FILE", "@FILE"])
+def test_a_library_in_a_folder_before_one_that_the_linker_alone_is_told_of_is_noticed(tmp_path, monkeypatch, form):
+    """gcc puts the folders of LIBRARY_PATH, and its own, before what -Wl passes on."""
+    folders = [tmp_path / name for name in ("first", "second")]
+    for number, folder in enumerate(folders, 1):
+        text_files.write(folder, "part.c", f"int part() {{ return {number}; }}\n")
+        command = ["cc", "-c", "-fPIC", str(folder / "part.c"), "-o", str(folder / "part.o")]
+        subprocess.run(command, check=True, capture_output=True)
+    subprocess.run(["ar", "rcs", folders[1] / "libpart.a", folders[1] / "part.o"], check=True)
+    options = tmp_path / "options"
+    options.write_text(f"-L{folders[1]}\n" if form == "-Wl,@FILE" else f"-Wl,-L{folders[1]}\n")
+    words = [f"{form}{folders[1]}"] if form.endswith(("L", "=")) else [form.replace("FILE", str(options))]
+    words += [f"-L{folders[1]}"] if form == "-Xlinker" else []
+    monkeypatch.setenv("LIBRARY_PATH", str(folders[0]))
+    builder = sample_ops.builder_class(tmp_path, "plain", abi="c", extra_link_args=[*words, "-lpart"])
+    text_files.write(
+        tmp_path, "plain.cpp", f'extern "C" int part();\n{sample_ops.EXPORT} int value() {{ return part(); }}\n'
+    )
+    assert call(builder()) == (2, "built")
+    assert call(builder()) == (2, "cache")
+    subprocess.run(["ar", "rcs", folders[0] / "libpart.a", folders[0] / "part.o"], check=True)
+    assert call(builder()) == (1, "built")
+
+
 @pytest.mark.skipif(not shutil.which("ld.bfd"), reason="needs ld.bfd (apt install binutils)")
 def test_specs_that_gcc_reads_when_it_compiles_in_the_link_are_noticed(tmp_path):
     body = 'int value; asm(".ifdef MARK\\nmov $2, %0\\n.else\\nmov $1, %0\\n.endif" : "=r"(value)); return value;'
