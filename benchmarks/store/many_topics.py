@@ -23,7 +23,7 @@ def run(scratch: Scratch) -> Report:
     """Fills two stores, and asks the same of both."""
     report = Report(
         "a store in a folder, one of ten topics a package's: finding one by its name, the lines of `opforge ls URL`,"
-        " and what `opforge gc URL` looks at where nothing is to be removed",
+        " and what `opforge gc URL` looks at that finds nothing to remove",
         "bare Python that walks over the store's files and gets their sizes; that also reads what states something",
     )
     size = LONG if scratch.long else MANY

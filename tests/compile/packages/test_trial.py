@@ -129,8 +129,9 @@ def test_tests_that_load_another_kernel_are_run_if_it_is_named(folder, tmp_path,
     python_project(folder)
     with (folder / "kernel.toml").open("a") as file:
         file.write('[check]\ntests = "tests"\n')
-    loads = 'def load():\n    return kernels.get_kernel("acme/other", version=1)\n\n\ndef test_it():\n    assert True\n'
-    write(folder, "tests/test_it.py", loads)
+    loads = 'def load():\n    return kernels.get_kernel("acme/other", version=1)\n'
+    sees = 'def test_it():\n    assert os.environ["LOCAL_KERNELS"].split(":")[1].startswith("acme/other=")\n'
+    write(folder, "tests/test_it.py", f"import os\n\n\n{loads}\n\n{sees}")
     expected = "not run: they load acme/other, which is not here: name its folder, LOCAL_KERNELS=acme/other=FOLDER"
     assert outcome(folder, tmp_path / "out")["tests"] == expected
     monkeypatch.setenv("LOCAL_KERNELS", f"acme/other={tmp_path}")
