@@ -149,13 +149,11 @@ def _compared(
 
     Gradients of the inputs and parameters are compared too, where they are needed. Raises KernelScopeError.
     """
-    import torch
-
     expected, wanted = _run(original, module, _copies(arguments), _copies(keywords))
     other, own = _copies(arguments), _copies(keywords)
     before = [tensor.detach().clone() for tensor in _tensors((other, own))]
     actual, got = _run(kernel, module, other, own)
-    if not all(torch.equal(old, new) for old, new in zip(before, _tensors((other, own)), strict=True)):
+    if _difference(before, _tensors((other, own))):
         problem = f"{record.kernel} changed the inputs of the layer {record.name}"
         raise KernelScopeError(record.layer, problem, "Correct the kernel, or leave it out of the mapping")
     difference = _difference([*expected, *wanted], [*actual, *got])
@@ -198,6 +196,9 @@ def _difference(expected: list[torch.Tensor], actual: list[torch.Tensor]) -> flo
     for one, other in zip(expected, actual, strict=True):
         if not one.numel():
             continue
+        one, other = (
+            torch.view_as_real(part) if part.is_complex() else part for part in (one.detach(), other.detach())
+        )
         if not torch.equal(one.isnan(), other.isnan()):
             return float("inf")
         difference = (one.double() - other.double()).abs().nan_to_num(0.0, float("inf"))

@@ -21,6 +21,7 @@ from .mapping import problem as entry_problem
 from .replaced import Record, Rules, forward_of
 
 NO_BACKWARD = "it has no backward, and the scope is for training"
+PATCHED = "other code has replaced its forward, which a kernel would leave out"
 NOT_COMPILED = "it does not say that torch.compile traces it"
 LEAVE = "Leave the scope of kernels_for first"
 ORDER, AGAIN = "Leave scopes in their order", "Make a scope for each `with`"
@@ -150,6 +151,9 @@ class kernels_for:
                 continue
             record = Record(name, type(module).__qualname__)
             records.append(record)
+            if _is_patched(module):
+                record.reason = PATCHED
+                continue
             entry = self._fitting(entries, module, _device(module, device), record)
             if entry is not None:
                 method, records[-1] = self._method(module, entry, record)
@@ -253,6 +257,13 @@ class Explanation(list[Record]):
     def __str__(self) -> str:
         """Returns the lines."""
         return "\n".join(map(str, self))
+
+
+def _is_patched(module: Any) -> bool:
+    """Returns whether a module has a forward of its own that is neither its class's nor a scope's."""
+    method = vars(module).get("forward")
+    made = (function for function, _record in _methods.get(module, {}).values())
+    return method is not None and getattr(method, "__func__", None) not in made
 
 
 def _name_of(model: Any) -> str:

@@ -332,6 +332,21 @@ class TestCalls:
                 assert gradient.unique().tolist() == [2.0]
             assert "it differs by" in opforge.explain_kernels(model)[0].reason
 
+    @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1 + 2j])
+    def test_inputs_of_any_value_are_compared(self, model, value):
+        given = torch.full((2, 4), value)
+        with entered(model, Kernel, check=1), torch.no_grad():
+            model[0](given)
+            assert opforge.explain_kernels(model)[0].difference == 0.0
+
+    def test_a_layer_whose_forward_other_code_has_replaced_keeps_it(self, model):
+        """As hooks of accelerate do, which move weights and inputs to another device."""
+        model[0].forward = lambda x: x * 0 + 3
+        with entered(model, Marked), entered(model, Marked):
+            assert model[0](X).unique().tolist() == [3.0]
+            assert "other code has replaced its forward" in opforge.explain_kernels(model)[0].reason
+        assert model[0](X).unique().tolist() == [3.0]
+
     def test_a_forward_that_changes_its_inputs_is_noticed(self, model):
         given = X.clone()
         scope = entered(model, Changes, check=1)
