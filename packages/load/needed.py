@@ -74,10 +74,19 @@ def offered(name: str, needed: Sequence[Dependency], load: Load) -> Iterator[Non
     found = Needed(needed, load)
     _loading.append(name)
     try:
-        with _hubs(found) if importlib.util.find_spec(CLIENT) else _stand_in(found):
+        with _hubs(found) if _has_client() else _stand_in(found):
             yield
     finally:
         _loading.pop()
+
+
+class _StandIn(ModuleType):
+    """What opforge offers of the hub's loader while a package is imported."""
+
+
+def _has_client() -> bool:
+    """Returns whether the hub's loader is installed. Its stand-in may be in its place, for a package around this."""
+    return not isinstance(sys.modules.get(CLIENT), _StandIn) and importlib.util.find_spec(CLIENT) is not None
 
 
 @contextmanager
@@ -97,7 +106,7 @@ def _stand_in(found: Needed) -> Iterator[None]:
             raise RuntimeError(f"{text}: add it to kernel-depends in build.toml")
         return module
 
-    module: Any = ModuleType(CLIENT, "What opforge offers of the hub's loader while a package is imported.")
+    module: Any = _StandIn(CLIENT, _StandIn.__doc__)
     module.__spec__, module.get_kernel_dep = ModuleSpec(CLIENT, None), get_kernel_dep
     before, sys.modules[CLIENT] = sys.modules.get(CLIENT), module
     try:

@@ -44,10 +44,10 @@ def files_of_flags_do_not_count() -> None:
 
 @mutant
 def variables_of_wrappers_do_not_count() -> None:
-    from opforge.builders import toolchains
     from opforge.builders.toolchains.discovery import programs
+    from opforge.warm import lookup
 
-    put(toolchains, wrapper_variables=list)
+    put(lookup, wrapper_variables=list)
     put(programs, wrapper_variables=list, own_variables=lambda argv: [], state=lambda argv: [])
 
 

@@ -149,6 +149,14 @@ EXAMPLES = {
         errors.KernelLoadError("acme/relu 2", "/opt/x", "importing it failed", "Report it to its author"),
         "The kernel acme/relu 2 in /opt/x could not be loaded: importing it failed. Report",
     ),
+    errors.KernelMappingError: (
+        errors.KernelMappingError("RMSNorm", "'x' is no kernel of a layer", '"ORG/NAME:Layer"'),
+        "RMSNorm: 'x' is no kernel of a layer. Expected \"ORG/NAME:Layer\".",
+    ),
+    errors.KernelScopeError: (
+        errors.KernelScopeError("Llama", "another thread runs it", "Wait until its calls have ended"),
+        "The model Llama: another thread runs it. Wait until",
+    ),
     errors.KernelDependencyError: (
         errors.KernelDependencyError("acme/top", ["acme/top 1 needs acme/base 2"]),
         "No releases were found that acme/top can be used with:\n  - acme/top 1 needs acme/base 2\nRequest other",

@@ -380,6 +380,9 @@ ADMITTED: dict[str, tuple[str, ...]] = {
         "tests/compile/inputs/test_package_files.py::"
         "test_a_packages_header_that_is_edited_in_place_is_compared_on_request",
     ),
+    "an edit of opforge's own installed files": (
+        "tests/unit/builders/lookup/test_own_code.py::test_the_list_of_a_wheel_stands_for_its_files",
+    ),
     "a new time alone": (
         "tests/compile/inputs/test_equal_headers.py::test_a_new_time_alone_of_one_of_two_equal_headers_builds_nothing",
     ),

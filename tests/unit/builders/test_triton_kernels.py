@@ -33,7 +33,7 @@ def test_every_declared_kernel_is_valid_and_every_builder_has_its_own_name():
     names = []
     for builder in builders():
         check_kernels(builder.__name__, builder.kernels)
-        assert builder.name.startswith("triton_") and builder.python_functions.startswith("opforge.ops.triton.")
+        assert builder.name.startswith("triton_") and builder.python_functions.startswith("opforge.ops.")
         names.append(builder.name)
     assert len(names) == len(set(names)) == len(TRITON_BUILDERS)
 
