@@ -53,7 +53,7 @@ def test_a_model_with_the_functions_compiles_without_a_break(dynamic):
 
 def test_every_function_is_offered_by_a_builders_op(monkeypatch):
     offered = set()
-    # Those of attention and transformers are in opforge.ops, for any device: test_attention.py, test_transformer_ops.py.
+    # Those of attention and transformers are in opforge.ops, for any device, and have tests of their own.
     places = ("attention", "transformer")
     for name in (name for name, place in TRITON_BUILDERS.items() if not any(part in place for part in places)):
         op = builder_of(name)().load()
