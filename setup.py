@@ -29,17 +29,17 @@ build_base = tempfile.mkdtemp(prefix="opforge-build-")
 atexit.register(shutil.rmtree, build_base, ignore_errors=True)
 
 cmdclass = {}
-ops = os.environ.get("OPFORGE_BUILD_OPS", "").split()
-if ops not in ([], ["0"]):  # the wheel carries built ops: "1" means all CPU ops
-    sys.path.insert(0, "src")
-    import opforge
+sys.path.insert(0, "src")
+import opforge  # noqa: E402 (of this folder)
+from opforge import settings  # noqa: E402
 
+ops = settings.build_ops()
+if ops not in ((), ("0",)):  # the wheel carries built ops: "1" means all CPU ops
     opforge.__path__.append(os.getcwd())  # an sdist has the parts' folders, but not the symlinks to them
     from opforge.builders.setuptools import commands
 
-    targets = os.environ.get("OPFORGE_BUILD_TARGETS", "").split()
-    portable = os.environ.get("OPFORGE_BUILD_PORTABLE", "") not in ("", "0")
-    cmdclass = commands(ops=() if ops == ["1"] else ops, targets=targets, portable=portable, package="opforge")
+    targets, portable = settings.build_targets(), settings.build_portable()
+    cmdclass = commands(ops=() if ops == ("1",) else ops, targets=targets, portable=portable, package="opforge")
 
 setup(
     cmdclass=cmdclass,

@@ -132,9 +132,9 @@ def reset() -> None:
 
 
 def _choose() -> Accelerator:
-    setting = settings.accelerator()
-    if setting is not None:
-        return _named(*setting)
+    name, source = settings.accelerator(), settings.accelerator.found()[1]
+    if name:
+        return _named(name, source)
     name = _name_of_choice()
     found = None if any(map(_may_be_present, DRIVER_FILES)) else memory.recall(name)
     if found and found[0] == "cpu":

@@ -9,7 +9,7 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from opforge import settings
+from opforge.settings import environment
 from opforge.warm import library, lookup, memory
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Loaded:
 
 def _state(builder: OpBuilder) -> list[Any]:
     """Returns the environment, and the attributes of the builder and of its classes."""
-    return [settings.environment(), vars(builder), *map(vars, type(builder).__mro__[:-1])]
+    return [environment.variables(), vars(builder), *map(vars, type(builder).__mro__[:-1])]
 
 
 CONTAINERS = (dict, types.MappingProxyType, list, tuple, set)

@@ -37,15 +37,14 @@ def current_store() -> Store:
         CacheDirError: The folder that OPFORGE_CACHE_DIR names cannot be trusted.
         LayerError: A folder that OPFORGE_CACHE_LAYERS names cannot be trusted.
     """
-    root, chosen = settings.cache_dir()
-    names, layers = settings.trusted_owners(), settings.cache_layers()
-    key = (root, chosen, names, layers)
+    root, names, layers = settings.cache_dir(), settings.trusted_owners(), settings.cache_layers()
+    key = (root, settings.cache_dir.is_set(), names, layers)
     store = _stores.get(key)
     if store is None:
         user = trust.trusted_ids()
         owners = trust.trusted_ids(names) if names else user
         problem = find_problem(root, user)
-        if problem and chosen:
+        if problem and settings.cache_dir.is_set():
             raise problem
         store = Store(PLACEHOLDER_ROOT if problem else root, owners, _trusted_layers(layers, owners))
         if not problem:
@@ -70,7 +69,7 @@ def store_behind_layers(folder: str) -> Store:
 
 def own_store() -> Store:
     """Returns the user's own store, without layers. Raises CacheDirError if it cannot be trusted, even the default."""
-    root = settings.cache_dir()[0]
+    root = settings.cache_dir()
     # Check the path as it is: without a home folder it is "~/.cache/opforge", which open_store would make absolute.
     problem = _change_problem(root, trust.trusted_ids())
     if problem:
@@ -88,17 +87,17 @@ def writable_store(store: Store | None = None) -> Store:
         prepare(store.layout.root, trust.trusted_ids())
         return store
     store = current_store()
-    root, chosen = settings.cache_dir()
+    root = settings.cache_dir()
     owners = trust.trusted_ids()
     try:
         prepare(root if store.layout.root == PLACEHOLDER_ROOT else store.layout.root, owners)
         return current_store()
     except CacheDirError as problem:
-        if chosen:
+        if settings.cache_dir.is_set():
             raise
         fallback = Store(private_fallback(problem), store.owners, tuple(str(source.layout) for source in store.layers))
         prepare(fallback.layout.root, owners)
-        _stores[root, chosen, settings.trusted_owners(), settings.cache_layers()] = fallback
+        _stores[root, False, settings.trusted_owners(), settings.cache_layers()] = fallback
         return fallback
 
 

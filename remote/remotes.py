@@ -82,4 +82,4 @@ def _has_proxy(parts: SplitResult) -> bool:
 
 def configured() -> list[Remote]:
     """Returns the remotes of OPFORGE_REMOTES, in order. Raises SettingError."""
-    return [parse(text) for text in settings.remotes().split()]
+    return [parse(text) for text in settings.remotes()]

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from opforge import limit_settings, settings
+from opforge import settings
 from opforge.builders.lookup.remotes import Request
 from opforge.builders.waiting.no_builds import are_builds_forbidden
 from opforge.cache.filesystem import lock
@@ -74,7 +74,7 @@ class Remotes:
             return False
         from .claims import MAX_WAIT_SECONDS, Claim, name_of
 
-        limit = limit_settings.lock_timeout()
+        limit = settings.lock_timeout()
         try:
             store = open_store(targets[0].url, settings.offline())
             claim = Claim(store, name_of(request.description, *identity))
@@ -148,9 +148,7 @@ class Remotes:
 
         path = layout.path("locks", request.description)
         try:
-            with lock.acquire(
-                path, f"{request.op}, which is fetched", limit_settings.lock_timeout(), has_news
-            ) as result:
+            with lock.acquire(path, f"{request.op}, which is fetched", settings.lock_timeout(), has_news) as result:
                 # Since this process looked, another may have fetched it, even before this one waited for the lock.
                 if request.fetched():
                     return True

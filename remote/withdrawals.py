@@ -21,13 +21,14 @@ from datetime import datetime, timezone
 from types import MappingProxyType
 from typing import NamedTuple
 
-from opforge import formats, settings
+from opforge import formats
 from opforge.cache import schema
 from opforge.cache.filesystem.files import read_file
 from opforge.cache.keys import bytes_digest, canonical, key_of
 from opforge.cache.schema import TEXT, choice, record, table, text
 from opforge.errors import PublishError, StoreError
 from opforge.errors.base import damage, printable
+from opforge.settings import environment
 from opforge.warm.machine_folder import make_folder, write_file
 from opforge.warm.memory import UNREADABLE
 
@@ -314,7 +315,7 @@ def _own(store: ObjectStore, signer: Signer, content: bytes) -> Withdrawals:
 
 def _path(key: str, place: str) -> str:
     """Returns the file with the newest list of a key in a store that this user has signed or seen: no cache."""
-    return os.path.join(settings.state_dir(), "withdrawals", f"{key}-{key_of([place])[:16]}.json")
+    return os.path.join(environment.state_dir(), "withdrawals", f"{key}-{key_of([place])[:16]}.json")
 
 
 def _known(key: str, place: str) -> Withdrawals:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from opforge.accelerator.fallback.device_scope import device_scope
     from opforge.accelerator.host.process_memory import ProcessMemory
 
-VISIBLE_NODES = "OPFORGE_VISIBLE_NUMA_NODES"
 """The variable that lists the NUMA nodes that count as devices, such as `0,2-3`."""
 _TENSOR_CLASSES = {
     "bfloat16": "BFloat16Tensor",
@@ -52,7 +51,7 @@ class CPUAccelerator(OneGenerator, Accelerator):
     synchronous = index_is_rank = True
     interface_version = INTERFACE_VERSION
     _oneccl = True
-    _visible_devices = (VISIBLE_NODES,)
+    _visible_devices = (settings.visible_numa_nodes.variable,)
     _exported = ("OMP_", "KMP_", "GOMP_", "GLOO_", "CCL_")
 
     def __init__(self, root: str = "/") -> None:
@@ -240,13 +239,14 @@ class CPUAccelerator(OneGenerator, Accelerator):
 def _visible_nodes() -> tuple[int, ...]:
     from opforge.accelerator.host.files import parse_list
 
-    text = settings.variable(VISIBLE_NODES).strip()
+    text = settings.visible_numa_nodes()
     try:
         nodes = parse_list(text) if not text.strip("0123456789,-") else ()
     except ValueError:
         nodes = ()
     if text and not nodes:
-        raise errors.SettingError(VISIBLE_NODES, text, "a comma list of NUMA node numbers, such as 0,1 or 0-3")
+        setting = settings.visible_numa_nodes
+        raise errors.SettingError(setting.variable, text, setting.kind.expected)
     return nodes
 
 

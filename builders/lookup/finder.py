@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from opforge import events, settings, tracebacks, variables
+from opforge import events, settings, tracebacks
 from opforge.builders import toolchains
 from opforge.builders.spec import abi
 from opforge.builders.spec.description import description_key
@@ -18,6 +18,7 @@ from opforge.cache.current import current_store
 from opforge.cache.layout import FETCHED, UNSIGNED, Layout
 from opforge.cache.store import Rejected, Source
 from opforge.errors import OpIncompatibleError, PrebuiltRequiredError, ToolchainError, ToolchainNotFoundError
+from opforge.settings import useless
 from opforge.warm import lookup as warm
 from opforge.warm import machine_folder
 from opforge.warm.machine_folder import can_write
@@ -96,7 +97,7 @@ def stored_entry(
         return entry
     if not force and counts:
         warm.count(store.layout.root, missed=1)
-    variables.warn_of_useless_settings()
+    useless.warn_of_useless_settings()
     if settings.prebuilt() == "require":
         add_other_descriptions(spec, store, rejected)
         raise PrebuiltRequiredError(spec.name, str(spec.target), [*map(str, rejected)])

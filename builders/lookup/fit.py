@@ -178,7 +178,7 @@ def flags_problem(op: str, record: Mapping[str, Any]) -> str | None:
     name = names[0]
     built = f"{name}={there[name]!r}" if name in there else f"no {name}"
     problem = f"it was built with {built}, and {name}={here[name]!r} is set here"
-    if not settings.prefers_prebuilt():
+    if not settings.prebuilt.is_set():
         return f"{problem}: unset {name}, or set OPFORGE_PREBUILT=prefer to use it nevertheless"
     if op not in _warned:
         _warned.add(op)

@@ -16,6 +16,7 @@ from opforge.builders.spec import abi, kernel_roots, machine
 from opforge.cache.layout import FETCHED
 from opforge.cache.maintenance import limits
 from opforge.cache.records.entry import is_systems
+from opforge.settings import environment
 from opforge.warm import lookup as warm
 from opforge.warm import machine_folder
 from opforge.warm.library import Entry
@@ -66,7 +67,7 @@ class Lookup(NamedTuple):
         # Not KernelRoots but tuples: the repr of a NamedTuple is Python code.
         parts = [list(map(tuple, part)) if part is spec.roots else part for part in spec]
         groups = (flag for group in spec.groups for flag in group.device_flags)
-        user = map(settings.variable, ("CXX", *settings.USER_FLAGS))
+        user = map(environment.variable, ("CXX", *settings.USER_FLAGS))
         native = machine.native_processor((*spec.search_flags, *spec.device_flags, *groups, *user))
         here = abi.requirements(spec.abi, spec.name), sorted(self.root_paths.items()), native, cpu_level()
         return warm.name_of((parts, here), folders, self.exact, programs, toolchains.plan_variables(spec))
@@ -176,7 +177,7 @@ def remember(
 
 
 def _folders(variable: str, default: str = "") -> list[str]:
-    value = settings.variable(variable)
+    value = environment.variable(variable)
     if not value and (not default or variable in os.environ):
         return []
     return [folder or "." for folder in (value or default).split(os.pathsep)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from opforge import limit_settings
+from opforge import settings
 from opforge.accelerator.host.cgroup import memory_left
 from opforge.accelerator.host.process_limit import processes_left
 from opforge.accelerator.host.topology import Topology
@@ -36,7 +36,7 @@ def compiler_jobs(jobs: int | None, plan: BuildPlan, layout: Layout) -> int:
 
     The memory of one compiler is what it took when the op was last built.
     """
-    chosen = jobs or limit_settings.jobs()
+    chosen = jobs or settings.jobs()
     if chosen:
         return chosen
     cores, processes, left = Topology.read().threads, processes_left(), memory_left()

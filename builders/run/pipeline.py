@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opforge import limit_settings, settings
+from opforge import settings
 from opforge.builders import toolchains
 from opforge.builders.lookup import memory
 from opforge.builders.lookup.finder import sources_of
@@ -153,7 +153,7 @@ def _plan(spec: OpSpec, rejected: Sequence[Rejected], store: Store, declared: st
         except ToolchainNotFoundError as error:
             raise error.after([*map(str, rejected)]) from None
         plan, roots = make_plan(spec, toolchain), root_paths(spec, toolchain.root_paths())
-    limits = limit_settings.cache_max_size(), limit_settings.cache_max_age()
+    limits = settings.cache_max_size(), settings.cache_max_age()
     return _Plan(spec, store, description, toolchain, plan, roots, lookup, snapshot, limits)
 
 
@@ -204,7 +204,7 @@ class _Run:
                 execute=self._execute,
                 look_again=self._look_again,
                 state=key_of([store.disk.stamp(path) for path in sources]),
-                timeout=limit_settings.lock_timeout(),
+                timeout=settings.lock_timeout(),
             )
 
     def count(self) -> None:

@@ -14,6 +14,7 @@ from opforge.cache.layout import Layout
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import SettingError, ToolchainNotFoundError
 from opforge.lazy import cached_property
+from opforge.settings import environment
 from opforge.warm.lookup import PASSED_ENV
 
 from .discovery import probe, programs
@@ -242,7 +243,10 @@ def absolute(path: RootedPath, roots: Mapping[str, str]) -> str:
 
 def env_words(variable: str) -> tuple[str, ...]:
     """Returns the words of a variable, split as a shell does. Raises SettingError."""
-    value = settings.variable(variable)
+    return _words(environment.variable(variable), variable)
+
+
+def _words(value: str, source: str) -> tuple[str, ...]:
     if not value:
         return ()
     import shlex
@@ -250,7 +254,7 @@ def env_words(variable: str) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(value))
     except ValueError as error:
-        raise SettingError(variable, value, f"flags with balanced quotes ({error})") from error
+        raise SettingError(source, value, f"flags with balanced quotes ({error})") from error
 
 
 def machine_of(arch: Sequence[str], default: str) -> str:
@@ -279,9 +283,10 @@ def launcher() -> tuple[str, ...]:
 
     It changes no result, so it is in no key. Raises ToolchainNotFoundError if it is not installed.
     """
-    words = env_words("OPFORGE_COMPILER_LAUNCHER")
+    source = settings.compiler_launcher.found()[1]
+    words = _words(settings.compiler_launcher(), source)
     path = which(words[0]) if words else None
     if words and path is None:
-        searched = [f"OPFORGE_COMPILER_LAUNCHER={words[0]}"]
+        searched = [f"{source}={words[0]}"]
         raise ToolchainNotFoundError("compiler launcher", searched, "Install it, or unset the variable.")
     return (path, *words[1:]) if path else ()

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from opforge import limit_settings
+from opforge import settings
 from opforge.accelerator import archs
 from opforge.builders.spec.abi import STABLE, TORCH
 from opforge.builders.spec.build_plan import BuildPlan, Step
@@ -284,5 +284,5 @@ def _gencode(code: str) -> tuple[str, str]:
 
 def _threads(plan: BuildPlan) -> int:
     """Returns how many architectures of one source nvcc compiles at once: its share of the jobs."""
-    jobs = limit_settings.jobs() or len(os.sched_getaffinity(0))
+    jobs = settings.jobs() or len(os.sched_getaffinity(0))
     return max(1, jobs // len(plan.sources))

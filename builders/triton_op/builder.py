@@ -67,7 +67,7 @@ class TritonOpBuilder(OpBuilder):
         return spec._replace(roots=(own, *others, KERNELS, opforge), target=target, kernels=kernels)
 
     def _load(self, loaded: Loaded, verbose: bool) -> None:
-        if not settings.triton_jit():
+        if not settings.launches_through_triton():
             super()._load(loaded, verbose)
             return
         from .jit import JitKernels

@@ -184,7 +184,7 @@ def remove(layout: Layout, evictions: Sequence[Eviction]) -> list[Eviction]:
         CacheDirError: The first that could not be removed. All the others were tried before.
     """
     counted, freed = {"entry", *(KINDS[area] for area in size_log.RECLAIMABLE)}, 0
-    is_logged = bool(settings.variable("OPFORGE_LOG"))
+    is_logged = bool(settings.log())
     removed: list[Eviction] = []
     errors: list[CacheDirError] = []
     with _Trash(layout) as trash, size_log.appending(layout) as append:

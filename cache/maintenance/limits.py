@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from opforge import limit_settings
+from opforge import settings
 from opforge.cache.layout import Layout
 from opforge.cache.records import pins, size_log
 from opforge.errors import SettingError
@@ -51,7 +51,7 @@ def enforce(layout: Layout, max_size: int | None, max_age: float | None) -> int:
 def enforce_settings(layout: Layout) -> int:
     """Enforces the limits that the environment sets, as `enforce`. One that cannot be read is reported by a build."""
     try:
-        limits = limit_settings.cache_max_size(), limit_settings.cache_max_age()
+        limits = settings.cache_max_size(), settings.cache_max_age()
     except SettingError:
         return 0
     # A look-up does not look at all folders of the store, and here something is removed.

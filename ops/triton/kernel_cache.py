@@ -16,7 +16,7 @@ from typing import Any
 
 from triton.runtime.cache import CacheManager, FileCacheManager
 
-from opforge import limit_settings
+from opforge import settings
 from opforge.cache.current import writable_store
 from opforge.cache.filesystem import lock
 from opforge.cache.filesystem.files import renew
@@ -112,7 +112,7 @@ class StoreCache(CacheManager):  # type: ignore[misc]
             list_path = self.put(json.dumps({"child_paths": names, "digests": digests}), f"__grp__{filename}")
         finally:
             self._lock.close()
-        limits.enforce(self._layout, limit_settings.cache_max_size(), limit_settings.cache_max_age())
+        limits.enforce(self._layout, settings.cache_max_size(), settings.cache_max_age())
         return list_path
 
     def _lock_path(self) -> str:

@@ -47,7 +47,7 @@ def kernels_of(op: str, builder: str) -> Kernels:
     """
     kernels = _bound.get(op)
     if kernels is None:
-        if not devices.gpu_is_available() and not settings.triton_jit():
+        if not devices.gpu_is_available() and not settings.launches_through_triton():
             reason = "torch can use no GPU here. TRITON_INTERPRET=1 runs the op without one, slowly"
             raise OpIncompatibleError(op, "this machine", [reason])
         module, _, name = TRITON_BUILDERS[builder].partition(":")

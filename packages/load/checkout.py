@@ -25,7 +25,7 @@ class Checkout(NamedTuple):
 
 def folders() -> dict[str, str]:
     """Returns the folder of each package that OPFORGE_KERNELS names. Raises KernelFormatError, SettingError."""
-    chosen = settings.kernel_checkouts()
+    chosen = settings.kernels()
     for name in chosen:
         names.check(name, "OPFORGE_KERNELS")
     return chosen

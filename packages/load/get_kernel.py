@@ -20,7 +20,7 @@ from opforge.warm import machine, memory
 from . import tree
 
 CHECKOUT = "checkout"
-VARIABLES = ("OPFORGE_KERNELS", "OPFORGE_KERNEL_PATH")
+VARIABLES = (settings.kernels.variable, settings.kernel_path.variable)
 _answers: dict[tuple[object, ...], ModuleType] = {}
 """What `get_kernel` returned, by its arguments, the caller's package and the variables that it reads."""
 
@@ -129,7 +129,7 @@ def _look_up(
 def _name_of(name: str, version: object, variant: str | None, caller: str) -> str:
     """Returns the name under which a call's outcome is remembered; empty if it must not be."""
     torch = sys.modules.get("torch")
-    checkout = settings.kernel_checkouts().get(name, "")
+    checkout = settings.kernels().get(name, "")
     if torch is None or (version is None and caller and not checkout):
         return ""
     is_locked = getattr(sys, "_is_gil_enabled", lambda: True)()

@@ -17,7 +17,7 @@ def stamps(name: str) -> FlatStamps:
 
     Empty if they would not show a change.
     """
-    folder = settings.kernel_checkouts().get(name)
+    folder = settings.kernels().get(name)
     if folder is not None:
         paths = checkout.watched(folder)
     else:

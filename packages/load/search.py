@@ -123,7 +123,7 @@ def load(
             if module is not None:
                 return module
         searched.append(f"{root.join('names', *name.split('/'))} ({root.scope})")
-    if install if install is not None else settings.installs_kernels():
+    if install if install is not None else settings.install():
         return _installed_now(name, numbers, label, locked, attempt)
     range_text = locked.numbers.text if locked else numbers.text
     command = f"opforge install '{name}@{range_text}'" if range_text else f"opforge install {name}"
@@ -168,7 +168,7 @@ def _root_problem(root: layout.Root) -> str:
 
 
 def _checkout_folder(name: str) -> str | None:
-    if not settings.variable("OPFORGE_KERNELS"):
+    if not settings.kernels.is_set():
         return None
     from . import checkout
 

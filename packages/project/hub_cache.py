@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from opforge import settings
 from opforge.errors import KernelFormatError, KernelNotFoundError
 from opforge.packages.form import toml_file
 from opforge.packages.form.json_text import Fields
+from opforge.settings import environment
 
 from .hub_locks import COMMIT, REPOSITORY
 
@@ -29,8 +29,8 @@ def is_cached(repository: str) -> bool:
 
 def _cache() -> str:
     """Returns the folder in which the hub's own loader keeps what it has downloaded."""
-    named = settings.first("KERNELS_CACHE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")[0]
-    home = settings.variable("HF_HOME") or f"{settings.user_folder('XDG_CACHE_HOME', '.cache')}/huggingface"
+    named = environment.first("KERNELS_CACHE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
+    home = environment.variable("HF_HOME") or f"{environment.cache_home()}/huggingface"
     return named or f"{home}/hub"
 
 

@@ -26,10 +26,12 @@ def install_locked(
     urls: Sequence[str],
     report: Report = ignore,
     say: Say = silent,
+    offline: bool = False,
 ) -> list[tuple[Installed, bool]]:
     """Installs a project's kernels; returns each release, and whether it was new. A lock file of the hub serves, too.
 
-    `frozen` fails if the lock file is not what the project requires; otherwise it is written anew first. Raises
+    `frozen` fails if the lock file is not what the project requires; otherwise it is written anew first. `offline`
+    forbids the network. Raises
     KernelLockError that lists everything that is missing, and what installing raises.
     """
     if hub_install.is_used(folder):
@@ -37,12 +39,12 @@ def install_locked(
     if not frozen and (locking.current(folder) is None or locking.problems(folder)):
         from .lock_file import write
 
-        lock, _changes = locking.make(folder, selection.sources(urls))
+        lock, _changes = locking.make(folder, selection.sources(urls, offline))
         write(folder, lock)
     lock = locking.check(folder)
     installed, missing = [], []
     for kernel in lock.kernels:
-        among = locking.sources_of(kernel, urls)
+        among = locking.sources_of(kernel, urls, offline)
         try:
             choice = _choice(kernel, among, all_platforms)
             say([choice.verified])

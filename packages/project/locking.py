@@ -136,10 +136,10 @@ def check(folder: str) -> LockFile:
     return lock
 
 
-def sources_of(kernel: LockedKernel, urls: Sequence[str]) -> list[Source]:
+def sources_of(kernel: LockedKernel, urls: Sequence[str], offline: bool = False) -> list[Source]:
     """Returns the remotes to get a locked release from: these, or the configured ones, or where it was locked from.
 
     The lock file's own remote has no options: `lock_file` refuses a query.
     """
-    among = selection.sources(urls)
+    among = selection.sources(urls, offline)
     return among or ([*selection.sources([kernel.source])] if kernel.source.startswith("file://") else [])

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterable
 from typing import Any
 
-from opforge import limit_settings
+from opforge import settings
 from opforge.cache.filesystem import lock
 from opforge.errors import KernelInstallError, OpforgeError
 from opforge.packages.form import names, version
@@ -44,9 +44,7 @@ def install(root: Root, choice: Choice, report: Report = ignore) -> tuple[Instal
     try:
         make_root(root)
         make_folder(os.path.dirname(path))
-        with lock.acquire(
-            path, f"{name} {number}", limit_settings.lock_timeout(), lambda: bool(_complete(root, choice))
-        ):
+        with lock.acquire(path, f"{name} {number}", settings.lock_timeout(), lambda: bool(_complete(root, choice))):
             before = _complete(root, choice)
             if before is not None:
                 return before, False

@@ -85,15 +85,17 @@ class Verified(NamedTuple):
         return lines
 
 
-def sources(urls: Sequence[str] = ()) -> list[Source]:
+def sources(urls: Sequence[str] = (), offline: bool = False) -> list[Source]:
     """Returns the remotes to ask: these, or those of OPFORGE_REMOTES.
+
+    `offline`, or the setting, forbids the network: of the remotes only folders are asked.
 
     Raises SettingError, StoreError, TrustFileError: if what this user trusts cannot be read, none is asked.
     """
     trusted = trust.read()
     chosen = [remotes.parse(url, "--remote") for url in urls] or remotes.configured()
-    offline = settings.offline()
-    return [_source(remote, open_store(remote.url, offline), trusted) for remote in chosen]
+    is_offline = offline or settings.offline()
+    return [_source(remote, open_store(remote.url, is_offline), trusted) for remote in chosen]
 
 
 def _source(remote: Remote, store: ObjectStore, trusted: trust.Trust) -> Source:

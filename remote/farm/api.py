@@ -32,10 +32,11 @@ def results_remote(text: str = "") -> str:
         return text
     from opforge import settings
 
-    for url in settings.remotes().split():
+    for url in settings.remotes():
         if remotes.parse(url).pushes:
             return url
-    raise SettingError("OPFORGE_REMOTES", settings.remotes(), "a remote with push=1: workers publish results there")
+    text = settings.remotes.found()[0]
+    raise SettingError(settings.remotes.variable, text, "a remote with push=1: workers publish results there")
 
 
 def build_on(

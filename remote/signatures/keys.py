@@ -11,6 +11,7 @@ from collections.abc import Callable
 from opforge import settings
 from opforge.cache.filesystem.files import fsync, read_file
 from opforge.errors import KeyFileError, SettingError
+from opforge.settings import environment
 from opforge.warm.machine_folder import make_folder
 
 from . import signing
@@ -24,7 +25,7 @@ Signer = Callable[[bytes], signing.Named]
 
 def folder() -> str:
     """Returns the folder of this user's secret keys."""
-    return os.path.join(settings.config_dir(), FOLDER)
+    return os.path.join(environment.config_dir(), FOLDER)
 
 
 def path_of(name: str) -> str:

@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
-from opforge import formats, limit_settings, settings
+from opforge import formats, settings
 from opforge import trust as owners
 from opforge.cache import schema
 from opforge.cache.filesystem import lock
@@ -23,6 +23,7 @@ from opforge.cache.keys import key_of
 from opforge.cache.schema import TEXT, FormatError
 from opforge.errors import LockTimeoutError
 from opforge.remote.stores.urls import spelled, without_credentials
+from opforge.settings import environment
 from opforge.warm.machine_folder import make_folder, write_file
 
 from .signing import Named
@@ -51,7 +52,7 @@ class _Unkept(Exception):
 
 def folder() -> str:
     """Returns the folder that holds it all."""
-    return os.path.join(settings.state_dir(), FOLDER)
+    return os.path.join(environment.state_dir(), FOLDER)
 
 
 def reset() -> None:
@@ -133,7 +134,7 @@ def _keep(path: str, store: str, signer: Named, stated: Seen, is_damaged: bool =
     try:
         make_folder(folder())
         _require_own(folder())
-        with lock.acquire(os.path.join(folder(), "lock"), "what was seen of remotes", limit_settings.lock_timeout()):
+        with lock.acquire(os.path.join(folder(), "lock"), "what was seen of remotes", settings.lock_timeout()):
             if is_damaged or _read(path).number < stated.number:
                 write_file(path, json.dumps({"format": formats.SEEN, **parts}).encode())
     except LockTimeoutError as error:

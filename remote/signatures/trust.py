@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from opforge import formats, limit_settings, settings
+from opforge import formats, settings
 from opforge import trust as owners
 from opforge.cache.filesystem import lock
 from opforge.cache.filesystem.files import read_file
@@ -270,7 +270,7 @@ def held() -> Iterator[Trust]:
         raise _unwritable(path, str(error.strerror)) from error
     if not can_write(os.path.dirname(path)):
         raise _unwritable(path, "its folder is read-only")
-    with lock.acquire(f"{path}.lock", f"the trust file {path}", limit_settings.lock_timeout()):
+    with lock.acquire(f"{path}.lock", f"the trust file {path}", settings.lock_timeout()):
         yield read()
 
 

@@ -16,13 +16,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from opforge import limit_settings, settings
+from opforge import settings
 from opforge import trust as owners
 from opforge.cache.filesystem import lock
 from opforge.cache.filesystem.files import read_file, read_json
 from opforge.errors import TrustFileError
 from opforge.remote.stores.protocol import ObjectStore
 from opforge.remote.stores.urls import spelled
+from opforge.settings import environment
 from opforge.warm.machine_folder import make_folder, write_file
 from opforge.warm.memory import UNREADABLE
 
@@ -52,7 +53,7 @@ class Root(NamedTuple):
 
 
 def _folder() -> str:
-    return os.path.join(settings.config_dir(), "tuf")
+    return os.path.join(environment.config_dir(), "tuf")
 
 
 def known(is_lenient: bool = False) -> list[Root]:
@@ -207,7 +208,7 @@ def held(root: Root) -> Iterator[None]:
     Raises LockTimeoutError, OSError.
     """
     path = os.path.join(root.folder, LOCK)
-    with lock.acquire(path, f"the TUF metadata in {root.folder}", limit_settings.lock_timeout()):
+    with lock.acquire(path, f"the TUF metadata in {root.folder}", settings.lock_timeout()):
         yield
 
 

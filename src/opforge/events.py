@@ -14,7 +14,7 @@ from opforge import settings
 
 def emit(event: str, **fields: object) -> None:
     """Writes an event. Without OPFORGE_LOG it only reads that setting; a log that cannot be written is ignored."""
-    target = settings.variable("OPFORGE_LOG")
+    target = settings.log()
     if not target:
         return
     import json

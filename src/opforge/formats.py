@@ -61,7 +61,7 @@ PACKAGE_LISTS = 3
 """What the system's package managers own: `cache/filesystem/packages.py`."""
 ENTRY_POINTS = 3
 """Remembered entry points: `accelerator/entry_points.py`."""
-SETTINGS_FILES = 1
-"""What the settings files hold: `config_files.py`."""
+SETTINGS_FILES = 2
+"""What the settings files hold: `settings/files.py`."""
 COUNTS = 1
 """How often stores were hit: `cache/maintenance/counts.py`."""

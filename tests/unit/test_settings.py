@@ -8,8 +8,9 @@ import re
 
 import pytest
 
-from opforge import limit_settings, settings
+from opforge import settings
 from opforge.errors import SettingError
+from opforge.settings import environment, setting
 
 
 @pytest.mark.parametrize(
@@ -38,27 +39,27 @@ def test_a_flag_with_another_value_is_an_error(monkeypatch):
 
 
 def test_opforges_variable_for_the_accelerator_comes_before_deepspeeds(monkeypatch):
-    assert settings.accelerator() is None
+    assert settings.accelerator() == "" and not settings.accelerator.is_set()
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
-    assert settings.accelerator() == ("cpu", "DS_ACCELERATOR")
+    assert settings.accelerator.found() == ("cpu", "DS_ACCELERATOR")
     monkeypatch.setenv("OPFORGE_ACCELERATOR", " ")
-    assert settings.accelerator() == ("cpu", "DS_ACCELERATOR")
+    assert settings.accelerator.found() == ("cpu", "DS_ACCELERATOR")
     monkeypatch.setenv("OPFORGE_ACCELERATOR", "cuda")
-    assert settings.accelerator() == ("cuda", "OPFORGE_ACCELERATOR")
+    assert settings.accelerator.found() == ("cuda", "OPFORGE_ACCELERATOR")
 
 
 def test_the_cache_folder_is_the_one_that_was_chosen_or_the_platforms(monkeypatch, tmp_path):
     monkeypatch.setenv("OPFORGE_CACHE_DIR", "~/x")
     monkeypatch.setenv("HOME", "/home/ann")
-    assert settings.cache_dir() == ("/home/ann/x", True)
+    assert settings.cache_dir() == "/home/ann/x" and settings.cache_dir.is_set()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OPFORGE_CACHE_DIR", "relative")
-    assert settings.cache_dir() == (str(tmp_path / "relative"), True)
+    assert settings.cache_dir() == str(tmp_path / "relative") and settings.cache_dir.is_set()
     monkeypatch.delenv("OPFORGE_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", "a relative path is ignored")
-    assert settings.cache_dir() == ("/home/ann/.cache/opforge", False)
+    assert settings.cache_dir() == "/home/ann/.cache/opforge" and not settings.cache_dir.is_set()
     monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
-    assert settings.cache_dir() == ("/xdg/opforge", False)
+    assert settings.cache_dir() == "/xdg/opforge" and not settings.cache_dir.is_set()
 
 
 def test_the_default_cache_folder_is_that_of_platformdirs(monkeypatch):
@@ -69,7 +70,7 @@ def test_the_default_cache_folder_is_that_of_platformdirs(monkeypatch):
         monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
         if base:
             monkeypatch.setenv("XDG_CACHE_HOME", base)
-        assert settings.cache_dir() == (platformdirs.user_cache_dir("opforge"), False)
+        assert settings.cache_dir() == platformdirs.user_cache_dir("opforge") and not settings.cache_dir.is_set()
 
 
 @pytest.mark.parametrize("home", [None, "", "."])
@@ -82,9 +83,9 @@ def test_a_user_without_a_home_folder_has_nothing_below_the_working_folder(monke
     monkeypatch.setattr(os, "getuid", lambda: 4_000_000_001)  # no such user
     monkeypatch.chdir(tmp_path)
     assert settings.trust_file() == "/.config/opforge/trust.json"
-    assert settings.user_file() == "/.config/opforge/config.toml"
-    assert settings.data_dir() == "/.local/share/opforge"
-    assert settings.cache_dir() == ("/.cache/opforge", False)
+    assert setting.user_file() == "/.config/opforge/config.toml"
+    assert environment.data_dir() == "/.local/share/opforge"
+    assert settings.cache_dir() == "/.cache/opforge" and not settings.cache_dir.is_set()
 
 
 @pytest.mark.parametrize("home", ["", ".", "ann", "./ann"])
@@ -92,7 +93,9 @@ def test_a_relative_home_is_none_and_the_systems_own_list_counts(monkeypatch, ho
     for name in ("XDG_CACHE_HOME", "OPFORGE_CACHE_DIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", home)
-    assert settings.cache_dir() == (f"{pwd.getpwuid(os.getuid()).pw_dir}/.cache/opforge", False)
+    assert (
+        settings.cache_dir() == f"{pwd.getpwuid(os.getuid()).pw_dir}/.cache/opforge" and not settings.cache_dir.is_set()
+    )
 
 
 def test_layers_and_owners_are_lists(monkeypatch):
@@ -106,7 +109,7 @@ def test_layers_and_owners_are_lists(monkeypatch):
 @pytest.mark.parametrize(("text", "value"), [("", None), ("0", 0.0), (" 2.5 ", 2.5), ("1e3", 1000.0)])
 def test_a_timeout_is_a_number_of_seconds(monkeypatch, text, value):
     monkeypatch.setenv("OPFORGE_LOCK_TIMEOUT", text)
-    assert limit_settings.lock_timeout() == value
+    assert settings.lock_timeout() == value
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "inf", "nan"])
@@ -114,15 +117,15 @@ def test_a_timeout_that_is_no_number_of_seconds_is_an_error(monkeypatch, text):
     monkeypatch.setenv("OPFORGE_LOCK_TIMEOUT", text)
     message = f"OPFORGE_LOCK_TIMEOUT={text!r} cannot be used: expected a number of seconds, 0 or more."
     with pytest.raises(SettingError, match=re.escape(message)):
-        limit_settings.lock_timeout()
+        settings.lock_timeout()
 
 
 def test_opforges_variable_for_jobs_comes_before_torchs(monkeypatch):
-    assert limit_settings.jobs() is None
+    assert settings.jobs() is None
     monkeypatch.setenv("MAX_JOBS", "3")
-    assert limit_settings.jobs() == 3
+    assert settings.jobs() == 3
     monkeypatch.setenv("OPFORGE_JOBS", "2")
-    assert limit_settings.jobs() == 2
+    assert settings.jobs() == 2
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "many", "1.5", "²"])
@@ -132,7 +135,7 @@ def test_jobs_that_are_no_whole_number_are_an_error(monkeypatch, name, text):
     with pytest.raises(
         SettingError, match=re.escape(f"{name}={text!r} cannot be used: expected a whole number, 1 or more.")
     ):
-        limit_settings.jobs()
+        settings.jobs()
 
 
 def test_settings_are_read_at_each_call(monkeypatch):
@@ -146,13 +149,13 @@ def test_settings_are_read_at_each_call(monkeypatch):
 )
 def test_a_chosen_cache_folder_is_absolute_and_normal(monkeypatch, path):
     monkeypatch.setenv("OPFORGE_CACHE_DIR", path)
-    assert settings.cache_dir() == (os.path.abspath(os.path.expanduser(path)), True)
+    assert settings.cache_dir() == os.path.abspath(os.path.expanduser(path)) and settings.cache_dir.is_set()
 
 
 def test_compiler_variables_are_names_separated_by_commas_or_spaces(monkeypatch):
-    assert settings.compiler_variables() == ()
+    assert settings.compiler_env() == ()
     monkeypatch.setenv("OPFORGE_COMPILER_ENV", "ONE, TWO THREE")
-    assert settings.compiler_variables() == ("ONE", "TWO", "THREE")
+    assert settings.compiler_env() == ("ONE", "TWO", "THREE")
     monkeypatch.setenv("OPFORGE_COMPILER_ENV", "ONE=1")
     with pytest.raises(SettingError, match="expected names of variables, separated by commas"):
-        settings.compiler_variables()
+        settings.compiler_env()

@@ -109,12 +109,12 @@ def behind(argv: Sequence[str]) -> list[str]:
 
 def own_variables(argv: Sequence[str]) -> list[str]:
     """Returns the names of the variables that this command may read besides those that every compiler reads."""
-    return [*settings.compiler_variables(), *(wrapper_variables() if is_wrapper(argv) else ())]
+    return [*settings.compiler_env(), *(wrapper_variables() if is_wrapper(argv) else ())]
 
 
 def state(argv: Sequence[str]) -> list[str]:
     """Returns the values of `own_variables`, and of PATH for a wrapper: what it looks up there is not known."""
-    names = settings.compiler_variables()
+    names = settings.compiler_env()
     if is_wrapper(argv):
         names = (*names, *wrapper_variables(), "PATH")
     return [f"{name}={os.environ.get(name, '')}" for name in names]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,14 +16,9 @@ from . import messages
 from .guard import FAILED, OK, Guarded, json_option
 from .output import emit_json, show_table
 
-ALIASES = {
-    "accelerator": "DS_ACCELERATOR",
-    "allow_deprecated_fp16": "DS_ALLOW_DEPRECATED_FP16",
-    "jobs": "MAX_JOBS",
-}
-"""The variables of other projects that are used if opforge's own is not set."""
-DEFAULTS = {"cache_max_age": "180d", "cache_max_size": "10GiB", "prebuilt": "prefer"}
-FLAGS = ("allow_deprecated_fp16", "cpp_extension", "full_traceback", "install", "offline", "paranoid", "triton_jit")
+if TYPE_CHECKING:
+    from opforge.settings.setting import Setting
+
 DEFAULT = "default"
 
 
@@ -61,9 +56,9 @@ def _note(row: Mapping[str, Any]) -> str:
 
 def settings_files() -> list[dict[str, Any]]:
     """Returns the settings files, with what they are and whether they exist."""
-    from opforge import settings
+    from opforge.settings import setting
 
-    files = {settings.user_file(): "this user's", settings.SITE_FILE: "the site's"}
+    files = {setting.user_file(): "this user's", setting.SITE_FILE: "the site's"}
     return [{"path": path, "what": what, "exists": os.path.exists(path)} for path, what in files.items()]
 
 
@@ -72,48 +67,23 @@ def settings_in_force() -> list[dict[str, Any]]:
 
     Raises ConfigFileError.
     """
-    from opforge import settings
-    from opforge.config_keys import KEYS, OF_ENVIRONMENT, variable_of
+    from opforge.settings.setting import TABLE
 
-    rows, checks = [], _checks()
-    for name in sorted({*KEYS, *OF_ENVIRONMENT}):
-        variable = variable_of(name)
-        aliases = [ALIASES[name]] if name in ALIASES else []
-        value, source = settings.first(variable, *aliases)
+    rows = []
+    for name, setting in sorted(TABLE.items()):
+        value, source = setting.found()
         problem = ""
         try:
-            checks.get(name, str)()
+            setting()
         except SettingError as error:
             problem = str(error)
-        row = {"name": name, "variable": variable, "value": _shown(name, value) or _default(name)}
-        rows.append(row | {"from": source or DEFAULT, "in_files": name in KEYS, "problem": problem})
+        row = {"name": name, "variable": setting.variable, "value": _shown(setting, value) or setting.default_text()}
+        rows.append(row | {"from": source or DEFAULT, "in_files": setting.in_files, "problem": problem})
     return rows
 
 
-def _shown(name: str, value: str) -> str:
+def _shown(setting: Setting[Any], value: str) -> str:
     """Returns a value without what is secret in it."""
-    if name == "signing_key" and value:
+    if setting.is_secret and value:
         return "(set, not shown)"
-    return re.sub(r"//[^/@\s]+@", "//***@", value)
-
-
-def _default(name: str) -> str:
-    from opforge import settings
-
-    if name == "cache_dir":
-        return settings.cache_dir()[0]
-    if name == "trust_file":
-        return settings.trust_file()
-    return "0" if name in FLAGS else DEFAULTS.get(name, "")
-
-
-def _checks() -> dict[str, Callable[[], object]]:
-    from opforge import limit_settings, settings
-
-    return {
-        **{name: getattr(settings, name) for name in (*FLAGS, "prebuilt", "deepspeed") if name != "install"},
-        **{name: getattr(limit_settings, name) for name in ("cache_max_age", "cache_max_size", "jobs", "lock_timeout")},
-        "compiler_env": settings.compiler_variables,
-        "install": settings.installs_kernels,
-        "kernels": settings.kernel_checkouts,
-    }
+    return re.sub(r"//[^/@\s]+@", "//***@", value.strip())

@@ -201,14 +201,14 @@ def gc_command(
         return _collect(url, unused_for, dry_run, as_json)
     if unused_for is not None:
         raise click.UsageError("--unused-for is for a store: name its URL. For the cache: --max-age.")
-    from opforge import limit_settings
+    from opforge import settings
     from opforge.cache.current import own_store
     from opforge.cache.maintenance import gc
     from opforge.warm.machine_folder import now_in
 
     layout = own_store().layout
-    max_size = limit_settings.cache_max_size() if max_size is None else max_size
-    max_age = limit_settings.cache_max_age() if max_age is None else max_age
+    max_size = settings.cache_max_size() if max_size is None else max_size
+    max_age = settings.cache_max_age() if max_age is None else max_age
     removed = _remove(list(gc.over_limit(layout, now_in(layout.path()), max_size, max_age)), dry_run)
     return emit_json(_summary(removed, dry_run)) if as_json else _print(removed, dry_run, 0)
 

@@ -79,7 +79,7 @@ def compilers() -> list[dict[str, str]]:
     Each has `name`, `path`, `version`, `problem` (why it cannot be used) and `missing` (for the compiler of a device,
     which need not be installed: what to install).
     """
-    root, _chosen = settings.cache_dir()
+    root = settings.cache_dir()
     trusted = trust.folder_problem(root, trust.trusted_ids()) is None
     store_layout = layout.Layout(root if trusted else os.path.join(os.devnull, "none"))
     rows: list[dict[str, str]] = []
@@ -158,11 +158,11 @@ def cache() -> dict[str, Any]:
 
     Creates nothing.
     """
-    root, chosen = settings.cache_dir()
+    root, source = settings.cache_dir(), settings.cache_dir.found()[1]
     problem = trust.folder_problem(root, trust.trusted_ids())
     store_layout = layout.Layout(root)
-    record: dict[str, Any] = {"path": root, "chosen": chosen, "exists": os.path.isdir(root)}
-    record |= {"source": settings.first("OPFORGE_CACHE_DIR")[1]}
+    record: dict[str, Any] = {"path": root, "chosen": bool(source), "exists": os.path.isdir(root)}
+    record |= {"source": source}
     record |= {"layers": list(settings.cache_layers()), "problem": f"{problem[0]}. {problem[1]}." if problem else ""}
     try:
         size = sum(area.size for area in listing.areas(store_layout))

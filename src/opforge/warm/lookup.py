@@ -20,6 +20,7 @@ from types import FunctionType, MappingProxyType
 from typing import Any
 
 from opforge import formats, settings, trust
+from opforge.settings import environment
 
 from . import library, machine, memory
 from .library import Entry, LoadedOp
@@ -110,7 +111,7 @@ def load(builder: Any, base: type) -> tuple[LoadedOp, Entry, str] | None:
     None if nothing is remembered of the builder's declaration, if anything that led there has changed, or if the entry
     may not be loaded. `base` is the class of which the builder is an instance.
     """
-    if settings.paranoid() or settings.variable("OPFORGE_LOG"):
+    if settings.paranoid() or settings.log():
         return None
     declared = declaration(builder, base)
     store = _own_store() if declared else None
@@ -214,7 +215,7 @@ def name_of(
         names: The environment variables that the plan may depend on, with their values.
     """
     found = machine.package_folder("torch"), machine.python_include()
-    prebuilt = settings.variable("OPFORGE_PREBUILT")
+    prebuilt = settings.prebuilt.found()[0]
     parts = formats.LOOKUP, declared, roots, exact, sorted(programs), prebuilt, INTERFACE, found
     return memory.name_of((*parts, machine.name_parts(), _working_folder()), names)
 
@@ -263,7 +264,7 @@ def declaration(builder: Any, base: type) -> str:
     except FileNotFoundError:
         return ""
     text = repr((kind.__module__, kind.__name__, folder, folders, declared))
-    flags = [text, *map(settings.variable, ("CXX", *settings.USER_FLAGS))]
+    flags = [text, *map(environment.variable, ("CXX", *settings.USER_FLAGS))]
     return "" if any(word in part for part in flags for word in NATIVE) else text
 
 
@@ -291,8 +292,7 @@ def _absolute(value: Any) -> list[str]:
 
 def _own_store() -> tuple[str, tuple[str, ...], frozenset[int]] | None:
     """Returns the user's store, its layers, and who may own what is in them; None if one of them is not trusted."""
-    root, _is_chosen = settings.cache_dir()
-    layers, names = settings.cache_layers(), settings.trusted_owners()
+    root, layers, names = settings.cache_dir(), settings.cache_layers(), settings.trusted_owners()
     user = trust.trusted_ids()
     owners = trust.trusted_ids(names) if names else user
     if _is_trusted(root, user) and all(_is_trusted(layer, owners) for layer in layers):
@@ -345,16 +345,16 @@ def variables(more: Iterable[str] = ()) -> list[tuple[bytes, bytes]]:
 
     `more` are those of a toolchain that is not the host's own.
     """
-    further = [name.encode() for name in (*more, *settings.compiler_variables())]
+    further = [name.encode() for name in (*more, *settings.compiler_env())]
     names = {*_PLAN_ENV, *further} if further else _PLAN_ENV
-    environment = settings.environment()
-    set_here = [name for name in environment if name in names or (name[:3] in _BEGINNINGS and _is_wrappers(name))]
-    return [(name, environment[name]) for name in sorted(set_here)]
+    here = environment.variables()
+    set_here = [name for name in here if name in names or (name[:3] in _BEGINNINGS and _is_wrappers(name))]
+    return [(name, here[name]) for name in sorted(set_here)]
 
 
 def wrapper_variables() -> list[str]:
     """Returns the names of the variables that are set and that a compiler wrapper may read, sorted."""
-    return sorted(os.fsdecode(name) for name in settings.environment() if _is_wrappers(name))
+    return sorted(os.fsdecode(name) for name in environment.variables() if _is_wrappers(name))
 
 
 def is_wrappers(name: str) -> bool:
@@ -368,8 +368,8 @@ def _is_wrappers(name: bytes) -> bool:
 
 def _working_folder() -> str:
     """Returns the working folder, if PATH or CXX is relative to it; otherwise, or if it has been removed, empty."""
-    starts = ":" + (settings.variable("PATH") or os.defpath)
-    compiler = settings.variable("CXX")
+    starts = ":" + (environment.variable("PATH") or os.defpath)
+    compiler = environment.variable("CXX")
     if "/" in compiler:
         starts += ":" + compiler
     try:

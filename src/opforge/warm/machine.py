@@ -14,7 +14,7 @@ import os
 import sys
 from functools import cache
 
-from opforge import settings
+from opforge.settings import environment
 
 LOADER_ENV = ("LD_LIBRARY_PATH", "LD_PRELOAD")
 """The variables that decide which libraries of the system an op meets."""
@@ -78,7 +78,7 @@ def name_parts() -> list[object]:
     The rest cannot change between two look-ups of one name without a stamp that changes (torch's version), or is judged
     at each load (devices and driver).
     """
-    return [level_here(), libc(), python_tag(), *map(settings.variable, LOADER_ENV)]
+    return [level_here(), libc(), python_tag(), *map(environment.variable, LOADER_ENV)]
 
 
 def libc() -> str:

@@ -42,7 +42,7 @@ def can_remember() -> bool:
 
 def is_in_use() -> bool:
     """Returns whether anything is remembered already, or there is a store. Otherwise only a build makes a folder."""
-    return bool(kept_folders()) or os.path.isdir(settings.cache_dir()[0])
+    return bool(kept_folders()) or os.path.isdir(settings.cache_dir())
 
 
 def remember(name: str, watched: FlatStamps, value: object, at_ns: int, links: int = 0) -> bool:

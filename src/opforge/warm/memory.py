@@ -20,7 +20,8 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from opforge import formats, settings
+from opforge import formats
+from opforge.settings import environment
 
 ABSENT = (-1, -1, -1, -1)
 """The stamp of a path at which there is nothing."""
@@ -239,7 +240,7 @@ def recall(name: str, stamp: Callable[[Iterable[str], int], list[int]] | None = 
 
 def folders() -> list[str]:
     """Returns the folders that may hold this machine's memory, the preferred one first. They need not exist."""
-    bases = [settings.user_folder("XDG_CACHE_HOME", ".cache"), settings.variable("XDG_RUNTIME_DIR")]
+    bases = [environment.cache_home(), environment.variable("XDG_RUNTIME_DIR")]
     return [f"{base}/opforge/{MACHINE}/{_id()}" for base in bases if base[:1] == "/"]
 
 

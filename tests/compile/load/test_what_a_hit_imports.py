@@ -21,13 +21,14 @@ assert op.origin == "cache", op.origin
 print(*sorted(name for name in sys.modules if name.split(".")[0] == "opforge"), sep="\\n")
 """
 PARTS = {
-    "opforge": "formats lazy settings trust",
+    "opforge": "formats lazy trust units",
     "opforge.accelerator": "select target",
     "opforge.accelerator.devices": "cpu",
     "opforge.accelerator.interface": "accelerator",
     "opforge.builders": "base",
     "opforge.builders.cpu": "lion",
     "opforge.errors": "",
+    "opforge.settings": "environment kinds setting",
     "opforge.warm": "library lookup machine memory",
 }
 

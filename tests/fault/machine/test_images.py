@@ -156,7 +156,7 @@ def test_the_entry_points_of_another_image_are_found(images, monkeypatch):
         point = f"[opforge.sources]\n{name} = package:{name}\n"
         return {"p-1.dist-info/METADATA": "Name: p\nVersion: 1\n", "p-1.dist-info/entry_points.txt": point}
 
-    os.makedirs(settings.cache_dir()[0], mode=0o700, exist_ok=True)  # the index is in it
+    os.makedirs(settings.cache_dir(), mode=0o700, exist_ok=True)  # the index is in it
     monkeypatch.setattr(sys, "path", [str(images.show(package("one")))])
     assert [point.name for point in entry_points("opforge.sources")] == ["one"]
     assert [point.name for point in entry_points("opforge.sources")] == ["one"]
@@ -164,11 +164,11 @@ def test_the_entry_points_of_another_image_are_found(images, monkeypatch):
     assert [point.name for point in entry_points("opforge.sources")] == ["two"]
 
 
-SETTING = "from opforge import settings; print(settings.variable('OPFORGE_LOCK_TIMEOUT'))"
+SETTING = "from opforge import settings; print(settings.lock_timeout())"
 
 
 def test_the_settings_file_of_another_image_is_read(images):
     for number in ("11", "22"):
         folder = images.show({"opforge/config.toml": f"lock_timeout = {number}\n"})
         for _process in range(2):  # the second one remembers it
-            assert child_processes.run_python(SETTING, env={"XDG_CONFIG_HOME": str(folder)}).strip() == number
+            assert child_processes.run_python(SETTING, env={"XDG_CONFIG_HOME": str(folder)}).strip() == f"{number}.0"

@@ -16,7 +16,7 @@ import pytest
 
 from opforge import errors
 from opforge.cli import group
-from opforge.variables import KNOWN
+from opforge.settings.setting import TABLE
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted(
@@ -46,6 +46,7 @@ READERS_FILES = {
 }
 """Names of files that the reader writes."""
 FILES = [path for path in ROOT.rglob("*") if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)]
+SETTINGS = {setting.variable for setting in TABLE.values()}
 CODE = "".join(path.read_text() for path in FILES if path.name.endswith((".py", ".h")))
 COMMAND = re.compile(r"(?:[A-Z_]+=\S+ )*((?:opforge|build-ops|python -m opforge) .*)")
 OUR_VARIABLE = re.compile(r"\bOPFORGE_[A-Z0-9_]+\b(?!\*)")
@@ -140,7 +141,9 @@ class TestPage:
         assert {line: text for line, text in problems.items() if text and line not in without_arguments} == {}
 
     def test_every_variable_is_read_somewhere(self, page):
-        assert {name for name in OUR_VARIABLE.findall(page.read_text()) if name not in CODE} == set()
+        assert {
+            name for name in OUR_VARIABLE.findall(page.read_text()) if name not in CODE and name not in SETTINGS
+        } == set()
 
     def test_every_piece_of_python_parses_and_imports_names_that_exist(self, page):
         missing = []
@@ -206,14 +209,29 @@ def test_the_faq_quotes_errors_of_ours_word_by_word(words):
     assert words in code and words in page
 
 
-def test_the_documents_list_every_variable_that_is_read():
-    variables: set[str] = set()
+def test_the_documents_table_is_that_of_the_settings(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    table = importlib.import_module("opforge_docs.settings").table()
+    assert table in (ROOT / "docs" / "settings.md").read_text(), "run: python docs/opforge_docs/settings.py"
+
+
+def product_files():
+    return [ROOT / "setup.py", *(file for folder in FOLDERS for file in (ROOT / folder).rglob("*.py"))]
+
+
+def test_every_variable_that_the_code_names_is_a_setting():
+    """A message that names another one sends its reader astray, and one that is read besides is in no list."""
     macros = {name for file in (ROOT / "ops" / "csrc").rglob("*.h") for name in OUR_VARIABLE.findall(file.read_text())}
-    for path in [ROOT / "setup.py", *(file for folder in FOLDERS for file in (ROOT / folder).rglob("*.py"))]:
-        variables |= set(re.findall(r'"(OPFORGE_[A-Z0-9_]+)"(?!:)', path.read_text()))
-    table = (ROOT / "docs" / "settings.md").read_text()
-    assert {name for name in variables - macros if f"`{name}" not in table} == set()
-    assert set(KNOWN) == variables - macros, "a variable that is not in this list is taken for a misspelt one"
+    named = {name for path in product_files() for name in re.findall(r"(?<!_)\bOPFORGE_[A-Z0-9_]+\b", path.read_text())}
+    others = {"OPFORGE_ABI", "OPFORGE_MODULES"}  # constants of the code
+    assert named - macros - others <= SETTINGS
+
+
+def test_only_the_settings_read_their_variables():
+    """But for the module that runs in each process that imports torch: it must not import opforge to say no."""
+    reading = re.compile(r"""environ(?:\.get\(|\[|\.setdefault\()["']OPFORGE_""")
+    found = {path.name for path in product_files() if reading.search(path.read_text())}
+    assert found == {"opforge_autoload.py"}
 
 
 @pytest.mark.parametrize(

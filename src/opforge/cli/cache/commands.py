@@ -42,5 +42,6 @@ def path_command(as_json: bool) -> None:
     """
     from opforge import settings
 
-    path, chosen = settings.cache_dir()
-    emit_json({"path": path, "chosen": chosen, "layers": settings.cache_layers()}) if as_json else click.echo(path)
+    path = settings.cache_dir()
+    rows = {"path": path, "chosen": settings.cache_dir.is_set(), "layers": settings.cache_layers()}
+    emit_json(rows) if as_json else click.echo(path)

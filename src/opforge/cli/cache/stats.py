@@ -49,7 +49,7 @@ def command(zero: bool, as_json: bool) -> None:
       opforge cache stats
       opforge cache stats -v
     """
-    from opforge import limit_settings
+    from opforge import settings
     from opforge.cache.current import own_store
     from opforge.cache.maintenance import counts, listing
     from opforge.cache.records import size_log
@@ -58,7 +58,7 @@ def command(zero: bool, as_json: bool) -> None:
     if zero and not counts.zero(layout.root):
         advice = "Set XDG_CACHE_HOME to a folder that you can write"
         raise CacheDirError(layout.root, "no folder can be written for what is counted of it", advice)
-    shown, limit = counts.read(layout.root), limit_settings.cache_max_size()
+    shown, limit = counts.read(layout.root), settings.cache_max_size()
     areas, entries = listing.areas(layout), listing.entries(layout)
     total, limited = sum(area.size for area in areas), size_log.count(layout)
     if as_json:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from opforge.packages.registry.selection import Verified
 
 
-def show(kernels: Sequence[str], machine: str | None, urls: Sequence[str], as_json: bool) -> bool:
+def show(kernels: Sequence[str], machine: str | None, urls: Sequence[str], offline: bool, as_json: bool) -> bool:
     """Prints the variants of packages with what is decided of each; returns whether each package has one that fits.
 
     `machine` is the file of another one; None for this one.
@@ -28,7 +28,7 @@ def show(kernels: Sequence[str], machine: str | None, urls: Sequence[str], as_js
     here = _environment(machine) if machine else environment.here(["all"])
     results = []
     for kernel in kernels:
-        where, candidates = _candidates(kernel, urls, here)
+        where, candidates = _candidates(kernel, urls, offline, here)
         decisions = order.decide(candidates, here)
         chosen = [candidate.label for candidate in order.best(candidates, here)]
         variants = [
@@ -63,7 +63,9 @@ def _environment(path: str) -> Environment:
     return environment.from_json(parse_object(read_file(path), path, 1 << 20, expected), path)
 
 
-def _candidates(kernel: str, urls: Sequence[str], here: Environment) -> tuple[str, list[VariantCandidate]]:
+def _candidates(
+    kernel: str, urls: Sequence[str], offline: bool, here: Environment
+) -> tuple[str, list[VariantCandidate]]:
     """Returns where a package was found, and its variants. Raises KernelNotFoundError and what reading it raises."""
     from opforge.errors import KernelFormatError, KernelNotFoundError
     from opforge.packages.choose import order
@@ -79,7 +81,7 @@ def _candidates(kernel: str, urls: Sequence[str], here: Environment) -> tuple[st
     name, numbers = selection.parse_requirement(kernel)
     searched: list[str] = []
     newest: Verified | None = None
-    for verified in selection.releases(name, numbers, selection.sources(urls), None, searched):
+    for verified in selection.releases(name, numbers, selection.sources(urls, offline), None, searched):
         parts = [part.candidate for part in verified.release.variants]
         newest = newest or verified
         if order.best(parts, here):  # an older one that fits is what would be installed

@@ -62,8 +62,6 @@ def install(
       opforge install ./kernels/relu --into /opt/kernels
       opforge install acme/relu --dry-run --for cluster.json
     """
-    if offline:
-        os.environ["OPFORGE_OFFLINE"] = "1"
     if machine and not dry_run:
         raise click.UsageError("--for shows what another machine would get: add --dry-run.")
     if dry_run:
@@ -71,7 +69,7 @@ def install(
             raise click.UsageError("--dry-run shows the variants of packages: name one, without --frozen.")
         from .dry_run import show
 
-        sys.exit(OK if show(kernels, machine, urls, as_json) else FAILED)
+        sys.exit(OK if show(kernels, machine, urls, offline, as_json) else FAILED)
     root = root_of(into, user)
     results: list[tuple[Installed, bool]] = []
     if not kernels:
@@ -79,7 +77,7 @@ def install(
 
         with Transfers(as_json) as transfers:
             results = project_install.install_locked(
-                root, os.getcwd(), frozen, all_platforms, urls, transfers, show_unsigned
+                root, os.getcwd(), frozen, all_platforms, urls, transfers, show_unsigned, offline
             )
     elif frozen:
         raise click.UsageError("--frozen installs the project's own kernels: name none")
@@ -87,7 +85,7 @@ def install(
     from opforge.packages.registry import install as installing
     from opforge.packages.registry import selection
 
-    among = selection.sources(urls) if any(not is_folder(text) for text in kernels) else []
+    among = selection.sources(urls, offline) if any(not is_folder(text) for text in kernels) else []
     try:
         chosen = [_chosen(text, among, all_platforms) for text in kernels if not is_folder(text)]
     finally:

@@ -9,10 +9,10 @@ import sys
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+from opforge import settings
 from opforge.accelerator.select import get_accelerator
 from opforge.compat.rebinding import Replacement, rebind, restore
 from opforge.errors import DeepSpeedError
-from opforge.settings import DEEPSPEED
 
 from .accelerator import deepspeed_accelerator, make_adapter
 from .builders import DROP_IN, replacement_builders
@@ -123,12 +123,13 @@ def _replace_listed(builders: Iterable[Any], all_ops: dict[str, Any]) -> Callabl
 
 def _set_for_children(builders: Collection[str]) -> Callable[[], None]:
     """Sets OPFORGE_DEEPSPEED, which other processes inherit. Returns the function that undoes it."""
-    before = os.environ.get(DEEPSPEED)
-    os.environ[DEEPSPEED] = "1" if builders is DROP_IN else ",".join(builders)
+    variable = settings.deepspeed.variable
+    before = os.environ.get(variable)
+    os.environ[variable] = "1" if builders is DROP_IN else ",".join(builders)
 
     def undo() -> None:
-        os.environ.pop(DEEPSPEED, None)
+        os.environ.pop(variable, None)
         if before is not None:
-            os.environ[DEEPSPEED] = before
+            os.environ[variable] = before
 
     return undo

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from opforge import limit_settings
+from opforge import settings
 from opforge.cache.maintenance import gc, limits
 from opforge.cache.records import objects, pins, size_log
 from opforge.cache.records.inputs import Inputs
@@ -149,13 +149,13 @@ def test_ages_are_not_checked_if_the_check_cannot_be_noted(fake_store, monkeypat
 
 
 def test_limits_have_defaults_and_zero_means_none(monkeypatch):
-    assert limit_settings.cache_max_size() == 10 << 30 and limit_settings.cache_max_age() == 180 * DAY
+    assert settings.cache_max_size() == 10 << 30 and settings.cache_max_age() == 180 * DAY
     monkeypatch.setenv("OPFORGE_CACHE_MAX_SIZE", "0")
     monkeypatch.setenv("OPFORGE_CACHE_MAX_AGE", "0")
-    assert limit_settings.cache_max_size() is None and limit_settings.cache_max_age() is None
+    assert settings.cache_max_size() is None and settings.cache_max_age() is None
     monkeypatch.setenv("OPFORGE_CACHE_MAX_SIZE", " 1.5 GiB ")
     monkeypatch.setenv("OPFORGE_CACHE_MAX_AGE", "12h")
-    assert limit_settings.cache_max_size() == 3 << 29 and limit_settings.cache_max_age() == DAY / 2
+    assert settings.cache_max_size() == 3 << 29 and settings.cache_max_age() == DAY / 2
 
 
 @pytest.mark.parametrize(
@@ -163,14 +163,14 @@ def test_limits_have_defaults_and_zero_means_none(monkeypatch):
     [
         (
             "OPFORGE_CACHE_MAX_SIZE",
-            limit_settings.cache_max_size,
+            settings.cache_max_size,
             value,
             "a number with B, KiB, MB or the like, such as 2GiB",
         )
         for value in ("ten", "-1", "1 gallon", "1e9", "1.5.2G")
     ]
     + [
-        ("OPFORGE_CACHE_MAX_AGE", limit_settings.cache_max_age, value, "a number with s, min, h, d or w, such as 30d")
+        ("OPFORGE_CACHE_MAX_AGE", settings.cache_max_age, value, "a number with s, min, h, d or w, such as 30d")
         for value in ("old", "-1d", "30y", "nan")
     ],
 )

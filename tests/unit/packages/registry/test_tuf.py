@@ -12,7 +12,6 @@ import pytest
 from support.remote.withdrawing import withdraw_release
 from support.text_files import write
 
-from opforge import settings
 from opforge.errors import (
     ExtraNotInstalledError,
     KernelNotFoundError,
@@ -27,6 +26,7 @@ from opforge.remote import topics
 from opforge.remote.signatures import keys, trust
 from opforge.remote.stores import open_store
 from opforge.remote.tuf import FOLDER, TIMESTAMP, roots, target_path
+from opforge.settings import environment
 
 metadata = pytest.importorskip("opforge.remote.tuf.metadata", reason="needs pip install 'opforge[tuf]'")
 REFUSED = "its TUF metadata is refused"
@@ -129,7 +129,7 @@ class TestAListOfWithdrawals:
     def test_what_was_withdrawn_stays_when_more_is(self, tuf):
         """The list beside the signed one is gone, and this publisher knows none."""
         (tuf.path / "v1" / "withdrawals" / "ci.json").unlink()
-        shutil.rmtree(os.path.join(settings.state_dir(), "withdrawals"))
+        shutil.rmtree(os.path.join(environment.state_dir(), "withdrawals"))
         withdraw_release(tuf.store, "acme/plain@1", "old")
         with pytest.raises(KernelNotFoundError, match="acme/plain 2 was withdrawn: wrong"):
             tuf.install()

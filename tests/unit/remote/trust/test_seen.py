@@ -13,10 +13,10 @@ import pytest
 from support.remote.nodes import reasons
 from support.remote.withdrawing import withdraw
 
-from opforge import settings
 from opforge.remote import answers, withdrawals
 from opforge.remote.signatures import seen, signing, trust
 from opforge.remote.signatures.seen import Seen
+from opforge.settings import environment
 from opforge.warm import machine_folder
 
 URL = "https://cache.example/ops"
@@ -176,7 +176,7 @@ class TestState:
                 "number": 5,
                 "digest": "a",
             }
-        assert path.startswith(settings.state_dir())
+        assert path.startswith(environment.state_dir())
 
     def test_of_processes_at_the_same_time_the_newest_stays(self, key):
         with ProcessPoolExecutor(3) as processes:
