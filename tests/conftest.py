@@ -95,19 +95,19 @@ def own_store(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    from opforge import settings
     from opforge.builders.toolchains.discovery import probe
     from opforge.cache import current
-    from opforge.settings import setting
     from opforge.warm import machine_folder
 
     current.reset()
     probe.reset()
-    setting.reset()
+    settings.reset()
     yield folder
     current.reset()
     probe.reset()
     machine_folder.reset()
-    setting.reset()
+    settings.reset()
     logging.getLogger("opforge").setLevel(logging.NOTSET)  # a command that was called with -v or -q has set it
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 
-from opforge.settings import kinds
-from opforge.settings.setting import TABLE, Setting
+from opforge import settings
+from opforge.settings import TABLE, Setting, kinds
 
 PAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "settings.md")
 FIRST = "| variable | key of a file | meaning |\n| -- | -- | -- |\n"
-COMPILERS = "| `CXX`, `CPPFLAGS`, `CXXFLAGS`, `LDFLAGS` |  | the compiler and further flags, as usual; all are part of the key |"
+COMPILERS = "| {} |  | the compiler and further flags, as usual; all are part of the key |".format(
+    ", ".join(f"`{name}`" for name in ("CXX", *settings.USER_FLAGS))
+)
 
 
 def table() -> str:

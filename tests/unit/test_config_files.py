@@ -19,7 +19,7 @@ from opforge.builders import toolchains
 from opforge.builders.cpu.lion import CPULionBuilder
 from opforge.cli import group
 from opforge.errors import ConfigFileError, ExtraNotInstalledError
-from opforge.settings import files, setting
+from opforge.settings import files
 
 PARSER = "tomllib" if sys.version_info >= (3, 11) else "tomli"
 pytest.importorskip(PARSER, reason="pip install tomli")
@@ -31,20 +31,20 @@ def write(path, text, age=10.0):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.parent.chmod(0o755), path.write_text(text), path.chmod(0o644)
     os.utime(path, (time.time() - age,) * 2)
-    setting.reset()
+    settings.reset()
     return path
 
 
 @pytest.fixture
 def user(monkeypatch, own_store):
     monkeypatch.delenv("OPFORGE_CACHE_DIR")
-    return lambda text, **options: write(Path(setting.user_file()), text, **options)
+    return lambda text, **options: write(Path(settings.user_file()), text, **options)
 
 
 @pytest.fixture
 def site(monkeypatch, tmp_path):
     path = tmp_path / "etc" / "config.toml"
-    monkeypatch.setattr(setting, "SITE_FILE", str(path))
+    monkeypatch.setattr(settings, "SITE_FILE", str(path))
     return lambda text: write(path, text)
 
 
@@ -68,7 +68,7 @@ def test_a_variable_comes_before_the_users_file_and_that_before_the_sites(user, 
 
 def test_deepspeeds_and_torchs_variables_come_before_the_files(user, monkeypatch):
     user('accelerator = "cuda"\njobs = 4\nallow_deprecated_fp16 = true\n')
-    assert settings.accelerator.found() == ("cuda", setting.user_file()) and settings.allow_deprecated_fp16()
+    assert settings.accelerator.found() == ("cuda", settings.user_file()) and settings.allow_deprecated_fp16()
     monkeypatch.setenv("DS_ACCELERATOR", "cpu"), monkeypatch.setenv("MAX_JOBS", "2")
     monkeypatch.setenv("DS_ALLOW_DEPRECATED_FP16", "0")
     assert settings.accelerator.found() == ("cpu", "DS_ACCELERATOR") and settings.jobs() == 2
@@ -103,11 +103,11 @@ EXAMPLES = {
 }
 
 
-@pytest.mark.parametrize("name", [name for name, each in setting.TABLE.items() if each.in_files])
+@pytest.mark.parametrize("name", [name for name, each in settings.TABLE.items() if each.in_files])
 def test_each_key_has_its_variables_effect_and_another_type_is_refused(user, name):
     text, value = EXAMPLES[name]
     path = user(f"{name} = {text}\n")
-    here = setting.TABLE[name]
+    here = settings.TABLE[name]
     assert here() == value and here.is_set() and here.found()[1] == str(path)
     for wrong in ("1979-05-27", "[[1]]", '"relative/path"' if "path" in here.kind.in_file else "[{}]"):
         path = user(f"{name} = {wrong}\n")
@@ -130,7 +130,7 @@ def test_a_setting_of_a_file_is_part_of_keys_as_its_variable_is(user, monkeypatc
 def test_a_variable_is_the_only_place_of_what_is_for_one_command(user):
     """And reading it needs no file: one that is damaged must not keep a build from being refused, or a key secret."""
     user("nonsense = [")
-    assert {name for name, each in setting.TABLE.items() if not each.in_files} == {
+    assert {name for name, each in settings.TABLE.items() if not each.in_files} == {
         "build_ops",
         "build_portable",
         "build_targets",
@@ -173,13 +173,13 @@ def test_a_wrong_file_is_an_error_that_names_it(user, text, message):
 
 def test_a_file_that_others_can_write_or_replace_is_refused(user, monkeypatch, tmp_path):
     path = user("jobs = 4")
-    path.chmod(0o666), setting.reset()
+    path.chmod(0o666), settings.reset()
     with pytest.raises(ConfigFileError, match=f"others can write it. Run: chmod go-w {path}."):
         settings.jobs()
-    path.chmod(0o644), path.parent.chmod(0o777), setting.reset()
+    path.chmod(0o644), path.parent.chmod(0o777), settings.reset()
     with pytest.raises(ConfigFileError, match=rf"can be written by everybody. Run: chmod go-w {path.parent}\."):
         settings.jobs()
-    path.parent.chmod(0o755), setting.reset()
+    path.parent.chmod(0o755), settings.reset()
     monkeypatch.setattr(files.os, "geteuid", lambda: 4711)
     monkeypatch.setattr(files.trust, "trusted_ids", lambda names: frozenset({4711} | {*map(int, names)}))
     monkeypatch.setattr(files.trust, "folder_problem", lambda path, owners: None)
@@ -192,10 +192,10 @@ def test_a_file_that_others_can_write_or_replace_is_refused(user, monkeypatch, t
 
 def test_a_folder_or_a_pipe_in_the_files_place_is_refused(user):
     path = user("jobs = 4")
-    path.unlink(), os.mkfifo(path), setting.reset()
+    path.unlink(), os.mkfifo(path), settings.reset()
     with pytest.raises(ConfigFileError, match="it is not a file"):
         settings.jobs()
-    path.unlink(), path.mkdir(), setting.reset()
+    path.unlink(), path.mkdir(), settings.reset()
     with pytest.raises(ConfigFileError, match="it is not a file"):  # not a matter of access
         settings.jobs()
 
@@ -218,8 +218,8 @@ def test_without_xdg_folders_the_users_file_is_in_the_home_folder(tmp_path):
 def test_no_file_of_the_working_folder_is_read(monkeypatch, tmp_path):
     for name in ("config.toml", "opforge.toml", "opforge/config.toml", ".config/opforge/config.toml", "pyproject.toml"):
         write(tmp_path / "work" / name, "jobs = 4")
-    monkeypatch.chdir(tmp_path / "work"), monkeypatch.setenv("XDG_CONFIG_HOME", "."), setting.reset()
-    assert settings.jobs() is None and setting.user_file().startswith("/")
+    monkeypatch.chdir(tmp_path / "work"), monkeypatch.setenv("XDG_CONFIG_HOME", "."), settings.reset()
+    assert settings.jobs() is None and settings.user_file().startswith("/")
 
 
 PARSED = f"import sys; from opforge import settings; print(settings.jobs(), {PARSER!r} in sys.modules)"
@@ -248,7 +248,7 @@ def test_a_damaged_memory_is_not_used(user, tmp_path, damage):
     memory.chmod(0o666) if damage is None else memory.write_text(damage)
     if damage is None:
         memory.write_text(memory.read_text().replace('"4"', '"9"'))
-    setting.reset()
+    settings.reset()
     assert settings.jobs() == 4
 
 

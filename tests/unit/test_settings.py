@@ -10,7 +10,7 @@ import pytest
 
 from opforge import settings
 from opforge.errors import SettingError
-from opforge.settings import environment, setting
+from opforge.settings import environment
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_user_without_a_home_folder_has_nothing_below_the_working_folder(monke
     monkeypatch.setattr(os, "getuid", lambda: 4_000_000_001)  # no such user
     monkeypatch.chdir(tmp_path)
     assert settings.trust_file() == "/.config/opforge/trust.json"
-    assert setting.user_file() == "/.config/opforge/config.toml"
+    assert settings.user_file() == "/.config/opforge/config.toml"
     assert environment.data_dir() == "/.local/share/opforge"
     assert settings.cache_dir() == "/.cache/opforge" and not settings.cache_dir.is_set()
 

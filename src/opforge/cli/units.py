@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from opforge.units import parse_age, parse_size
+from opforge.settings.kinds import parse_age, parse_size
 
 
 def size(value: str) -> int:

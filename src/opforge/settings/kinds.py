@@ -1,15 +1,21 @@
-"""The kinds of values that settings have: as a variable's text, and in a settings file."""
+"""The kinds of values that settings have: as a variable's text, which options have too, and in a settings file."""
 
 from __future__ import annotations
 
+import math
 import os
+import re
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from opforge import units
-
 T = TypeVar("T")
 TRUE, FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"", "0", "false", "no", "off"})
+SIZES = {"": 1, "B": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
+SIZES |= {f"{unit}IB": SIZES[unit] for unit in "KMGT"}
+SIZES |= {f"{unit}B": 1000**power for power, unit in enumerate("KMGT", start=1)}
+AGES = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+SIZE_EXPECTED = "a number with B, KiB, MB or the like, such as 2GiB"
+AGE_EXPECTED = "a number with s, min, h, d or w, such as 30d"
 
 
 class Kind(Generic[T]):
@@ -38,6 +44,28 @@ def folder(text: str) -> str:
     if not text or (text[0] == "/" and text[-1] != "/" and "//" not in text and "/." not in text):
         return text
     return os.path.abspath(os.path.expanduser(text))
+
+
+def parse_size(text: str) -> int:
+    """Returns bytes: 2GiB, 500MB (thousands), 1.5G (as GiB), 1048576. Raises ValueError."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
+    if not match or match[2].upper() not in SIZES:
+        raise ValueError(f"{text!r} is not a size: expected {SIZE_EXPECTED}")
+    return int(_finite(text, float(match[1]) * SIZES[match[2].upper()], SIZE_EXPECTED))
+
+
+def parse_age(text: str) -> float:
+    """Returns seconds: 30d, 12h, 90min, 45s, 2w. Raises ValueError."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
+    if not match or match[2] not in AGES:
+        raise ValueError(f"{text!r} is not an age: expected {AGE_EXPECTED}")
+    return _finite(text, float(match[1]) * AGES[match[2]], AGE_EXPECTED)
+
+
+def _finite(text: str, number: float, expected: str) -> float:
+    if math.isinf(number):
+        raise ValueError(f"{text!r} is too large: expected {expected}")
+    return number
 
 
 def _one_of(*words: str) -> Callable[[str], str]:
@@ -187,17 +215,17 @@ FOLDERS = Kind(
 )
 LOG = Kind(str, "a path, or -", lambda value: "-" if value == "-" else _of_path(value), f'{_PATH}, or "-"')
 AGE = Kind(
-    lambda text: units.parse_age(text) or None,
-    units.AGE_EXPECTED,
-    _of_quantity(units.parse_age),
-    f"{units.AGE_EXPECTED}, as a text, or 0",
+    lambda text: parse_age(text) or None,
+    AGE_EXPECTED,
+    _of_quantity(parse_age),
+    f"{AGE_EXPECTED}, as a text, or 0",
 )
 """Seconds; None for 0, no limit."""
 SIZE = Kind(
-    lambda text: units.parse_size(text) or None,
-    units.SIZE_EXPECTED,
-    _of_quantity(units.parse_size),
-    f"{units.SIZE_EXPECTED}, as a text, or 0",
+    lambda text: parse_size(text) or None,
+    SIZE_EXPECTED,
+    _of_quantity(parse_size),
+    f"{SIZE_EXPECTED}, as a text, or 0",
 )
 """Bytes; None for 0, no limit."""
 SECONDS = Kind(_seconds, "a number of seconds, 0 or more", _of_seconds, "a number of seconds, 0 or more")

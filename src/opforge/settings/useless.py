@@ -6,7 +6,6 @@ import logging
 import os
 
 from opforge import settings
-from opforge.settings.setting import TABLE
 
 log = logging.getLogger("opforge")
 PREFIX = "OPFORGE_"
@@ -28,7 +27,7 @@ def problems() -> list[str]:
     """Returns what is wrong with the environment: nearly a variable's name, or a layer that is no folder."""
     import difflib
 
-    known = [setting.variable for setting in TABLE.values()]
+    known = [setting.variable for setting in settings.TABLE.values()]
     texts = [
         f"{name} is no variable of opforge's, and is ignored. Did you mean {near}?"
         for name in sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)

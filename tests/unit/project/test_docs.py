@@ -16,7 +16,7 @@ import pytest
 
 from opforge import errors
 from opforge.cli import group
-from opforge.settings.setting import TABLE
+from opforge.settings import TABLE
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted(
