@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from .lookup.compatibility import Compatibility
     from .run.ninja import Progress
-    from .spec.declaration import Macros, Words
+    from .spec.by_device import Macros, Words
     from .spec.kernel_roots import KernelRoot
     from .spec.op_spec import OpSpec
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from opforge import errors
+
 from .base import OpBuilder, copied
 from .lookup.finder import shorten
 from .spec import abi as abis
@@ -14,10 +16,37 @@ from .spec import abi as abis
 if TYPE_CHECKING:
     from opforge.accelerator.target import Target
 
-    from .spec.declaration import Macros, Words
+    from .jit_builders import Attributes, Build, Texts, TorchFlags
+    from .spec.by_device import Macros, Words
 
 calls: dict[tuple[str, str], tuple[Any, OpBuilder]] = {}
 """By function and name: the arguments of the last call, with the working folder, and the builder for them."""
+
+
+class _Call:
+    """A call of one of the functions, with what its builder follows from."""
+
+    def __init__(self, function: str, name: str, arguments: tuple[Any, ...]) -> None:
+        self._key, self._arguments = (function, name), (_working_folder(), arguments)
+
+    def kept(self) -> Any:
+        """Returns the op of the last call for this name if its arguments were equal and nothing it read has changed."""
+        try:
+            before, last = calls.get(self._key, (None, None))
+            is_same = last is not None and before == self._arguments
+        except Exception:  # an argument of a wrong type may be anything
+            is_same = False
+        if is_same and last is not None and (current := last.current()):
+            return current.module
+        self._arguments = copied(self._arguments)  # before the builder is made: they may be changed in between
+        return None
+
+    def keep(self, builder: OpBuilder) -> OpBuilder:
+        """Keeps the builder for the next call, and returns it."""
+        calls[self._key] = self._arguments, builder
+        return builder
+
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -90,7 +119,38 @@ def load(
     Returns the Python module for pybind sources, otherwise an object with the op's functions. Called again in one
     process, it looks at the sources again and loads a changed one beside the first. Raises what `OpBuilder.load` does.
     """
-    return _load("from_files", locals())
+    if is_standalone:
+        raise errors.BuilderError(name, "is_standalone=True", "opforge builds libraries to load, not programs to run")
+    flags: TorchFlags = {
+        "extra_cflags": extra_cflags,
+        "extra_cuda_cflags": extra_cuda_cflags,
+        "extra_sycl_cflags": extra_sycl_cflags,
+        "extra_ldflags": extra_ldflags,
+        "extra_include_paths": extra_include_paths,
+        "with_cuda": with_cuda,
+        "with_sycl": with_sycl,
+    }
+    given: Attributes = {
+        "abi": abi,
+        "torch_target": torch_target,
+        "requires_torch": requires_torch,
+        "architectures": architectures,
+        "groups": groups,
+        "fakes": fakes,
+        "signatures": signatures,
+        "include_dirs": include_dirs,
+        "define_macros": define_macros,
+        "extra_compile_args": extra_compile_args,
+        "extra_link_args": extra_link_args,
+        "libraries": libraries,
+    }
+    build: Build = {"target": target, "debug": debug, "sanitize": sanitize, "build_directory": build_directory}
+    call = _Call("load", name, (sources, flags, given, build))
+    if (module := call.kept()) is not None:
+        return module
+    from . import jit_builders  # not on the path of a hit
+
+    return call.keep(jit_builders.from_files(name, sources, flags, given, build)).load(verbose)
 
 
 @_public
@@ -137,27 +197,44 @@ def load_inline(
     the device's own headers. `use_pch` changes nothing. Raises SettingError, a ValueError as torch's, for `functions`
     of another type.
     """
-    return _load("from_texts", locals())
-
-
-def _load(function: str, arguments: dict[str, Any]) -> Any:
-    """Returns the op of a call; `function` of `jit_builders` returns the builder for its arguments.
-
-    If the last call for this name had equal arguments, and nothing that it read has changed, neither is done again.
-    """
-    call = _working_folder(), arguments
-    try:
-        before, last = calls.get((function, arguments["name"]), (None, None))
-        if last is not None and before == call and (current := last.current()):
-            return current.module
-    except Exception:  # of the comparison: an argument of a wrong type may be anything
-        last = None
-    call = copied(call)
+    texts: Texts = {
+        "cpp_sources": cpp_sources,
+        "cuda_sources": cuda_sources,
+        "sycl_sources": sycl_sources,
+        "functions": functions,
+        "with_pytorch_error_handling": with_pytorch_error_handling,
+        "no_implicit_headers": no_implicit_headers,
+    }
+    flags: TorchFlags = {
+        "extra_cflags": extra_cflags,
+        "extra_cuda_cflags": extra_cuda_cflags,
+        "extra_sycl_cflags": extra_sycl_cflags,
+        "extra_ldflags": extra_ldflags,
+        "extra_include_paths": extra_include_paths,
+        "with_cuda": with_cuda,
+        "with_sycl": with_sycl,
+    }
+    given: Attributes = {
+        "abi": abi,
+        "torch_target": torch_target,
+        "requires_torch": requires_torch,
+        "architectures": architectures,
+        "groups": (),
+        "fakes": fakes,
+        "signatures": signatures,
+        "include_dirs": include_dirs,
+        "define_macros": define_macros,
+        "extra_compile_args": extra_compile_args,
+        "extra_link_args": extra_link_args,
+        "libraries": libraries,
+    }
+    build: Build = {"target": target, "debug": debug, "sanitize": sanitize, "build_directory": build_directory}
+    call = _Call("load_inline", name, (texts, flags, given, build))
+    if (module := call.kept()) is not None:
+        return module
     from . import jit_builders  # not on the path of a hit
 
-    builder: OpBuilder = getattr(jit_builders, function)(**arguments)
-    calls[function, arguments["name"]] = call, builder
-    return builder.load(arguments["verbose"])
+    return call.keep(jit_builders.from_texts(name, texts, flags, given, build)).load(verbose)
 
 
 def _working_folder() -> str:

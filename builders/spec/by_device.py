@@ -10,6 +10,10 @@ from typing import Any
 from opforge.errors import BuilderError
 
 ALL = "all"
+Words = Sequence[str] | Mapping[str, Sequence[str]]
+"""A list, or lists by device."""
+Macros = Sequence[tuple[str, str | None]] | Mapping[str, Any]
+"""Pairs or a dict, or these by device."""
 PLAIN_LISTS = (tuple, list)
 """Checked before `isinstance(..., Mapping)`, whose first call in a process takes a tenth of a hit's time."""
 GPU_COMPILERS = {"cuda": "nvcc", "hip": "nvcc", "xpu": "sycl"}

@@ -1,4 +1,4 @@
-"""What identifies an op: for each field of `OpSpec` in which keys it is, and the description.
+"""What identifies an op: the description, by the fields of `OpSpec` that are in it.
 
 The *description* names the op and not the compiler: it finds prebuilt entries. The *plan key* is everything that is
 known before a compiler starts. The key of a remembered look-up holds every field, with all paths.
@@ -15,64 +15,13 @@ from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 
 from . import abi, kernel_roots
+from .op_spec import IDENTITY, OpSpec
 
 if TYPE_CHECKING:
     from opforge.cache.records.inputs import RootedPath
 
-    from .op_spec import OpSpec
 
-
-class Enters:
-    """Whether a field is in the keys; `why` is the reason where it is not."""
-
-    __slots__ = ("description", "plan", "why")
-
-    def __init__(self, description: bool, plan: bool, why: str = "") -> None:
-        self.description, self.plan, self.why = description, plan, why
-
-
-IDENTITY = {
-    "name": Enters(True, True),
-    "builder": Enters(False, False, "it is for messages"),
-    "package": Enters(False, False, "it says where to look for prebuilt entries, not for which"),
-    "version": Enters(True, True),
-    "abi": Enters(True, True),
-    "target": Enters(
-        True,
-        True,
-        "the description holds the device alone: which level or architecture fits is decided"
-        " by the records of the entries",
-    ),
-    "devices": Enters(False, False, "it says which targets are possible; the target is one of them"),
-    "torch_target": Enters(True, True, "for the stable ABI alone"),
-    "sources": Enters(True, True, "by root and path; the description also holds their contents"),
-    "include_dirs": Enters(True, True, "by root and path; what they hold is compared after the key has matched"),
-    "defines": Enters(True, True),
-    "cxx_flags": Enters(True, True),
-    "device_flags": Enters(True, True),
-    "link_flags": Enters(True, True),
-    "libraries": Enters(True, True),
-    "roots": Enters(
-        True, True, "by name and order, and which of them have headers. The plan also holds where each source lies"
-    ),
-    "debug": Enters(True, True),
-    "sanitize": Enters(True, True),
-    "portable": Enters(
-        False, False, "the plan holds the compiler that it selects; a prebuilt entry's record says what it needs"
-    ),
-    "sysroot": Enters(False, False, "as for `portable`"),
-    "toolchain": Enters(False, False, "as for `portable`"),
-    "kernels": Enters(True, True),
-    "extension_libraries": Enters(True, True),
-    "groups": Enters(True, True),
-    "own_arch": Enters(False, True, "as for the architectures of `target`"),
-    "requires_torch": Enters(True, True),
-}
-"""Field of OpSpec -> the keys that it is in. A test changes each field and compares the keys with this table."""
 FIELDS = tuple(name for name, enters in IDENTITY.items() if enters.description)
-
-LATER_FIELDS = ("groups", "requires_torch")
-"""The fields that the first opforges did not have. They are in a key only if they are set: no other key has changed."""
 
 
 def describe(spec: OpSpec) -> dict[str, object]:
@@ -82,9 +31,6 @@ def describe(spec: OpSpec) -> dict[str, object]:
     """
     abi.check(spec.abi, spec.name, spec.torch_target)
     fields = {name: _VALUES[name](spec) if name in _VALUES else getattr(spec, name) for name in FIELDS}
-    for name in LATER_FIELDS:
-        if not fields[name]:
-            del fields[name]
     # What the ABI ties the binary to: torch and Python, for the `torch` ABI.
     return fields | {"requires": abi.requirements(spec.abi, spec.name)}
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from opforge.accelerator import archs
 from opforge.accelerator.target import Target
@@ -15,9 +15,6 @@ from opforge.errors import BuilderError, SettingError
 
 from . import by_device
 from .by_device import DeviceScope, words
-
-if TYPE_CHECKING:
-    from .declaration import Declaration
 
 KEYS = ("sources", "devices", "architectures", "include_dirs", "define_macros", "extra_compile_args")
 """What a group may say. All have the meaning of the builder's attribute of that name."""
@@ -60,7 +57,7 @@ class Grouped(NamedTuple):
     """The architectures of the sources of no group, if they are not the target's; otherwise empty."""
 
 
-def requested_target(declared: Declaration, target: Target) -> Target:
+def requested_target(declared: Any, target: Target) -> Target:
     """Returns the target of the sources of no group: the architectures that the op declares replace the target's.
 
     If every source of the device is in a group with architectures, they are those of the groups. Raises BuilderError.

@@ -18,7 +18,6 @@ from .by_device import DeviceScope
 from .kernel_roots import KernelRoot
 
 if TYPE_CHECKING:
-    from .declaration import Declaration
     from .groups import SourceGroup
 
 LONGEST_NAME = 200
@@ -97,10 +96,58 @@ class OpSpec(NamedTuple):
         return self.roots[1:-2]
 
 
+class Enters:
+    """Whether a field is in the keys; `why` is the reason where it is not."""
+
+    __slots__ = ("description", "plan", "why")
+
+    def __init__(self, description: bool, plan: bool, why: str = "") -> None:
+        self.description, self.plan, self.why = description, plan, why
+
+
+IDENTITY = {
+    "name": Enters(True, True),
+    "builder": Enters(False, False, "it is for messages"),
+    "package": Enters(False, False, "it says where to look for prebuilt entries, not for which"),
+    "version": Enters(True, True),
+    "abi": Enters(True, True),
+    "target": Enters(
+        True,
+        True,
+        "the description holds the device alone: which level or architecture fits is decided"
+        " by the records of the entries",
+    ),
+    "devices": Enters(False, False, "it says which targets are possible; the target is one of them"),
+    "torch_target": Enters(True, True, "for the stable ABI alone"),
+    "sources": Enters(True, True, "by root and path; the description also holds their contents"),
+    "include_dirs": Enters(True, True, "by root and path; what they hold is compared after the key has matched"),
+    "defines": Enters(True, True),
+    "cxx_flags": Enters(True, True),
+    "device_flags": Enters(True, True),
+    "link_flags": Enters(True, True),
+    "libraries": Enters(True, True),
+    "roots": Enters(
+        True, True, "by name and order, and which of them have headers. The plan also holds where each source lies"
+    ),
+    "debug": Enters(True, True),
+    "sanitize": Enters(True, True),
+    "portable": Enters(
+        False, False, "the plan holds the compiler that it selects; a prebuilt entry's record says what it needs"
+    ),
+    "sysroot": Enters(False, False, "as for `portable`"),
+    "toolchain": Enters(False, False, "as for `portable`"),
+    "kernels": Enters(True, True),
+    "extension_libraries": Enters(True, True),
+    "groups": Enters(True, True),
+    "own_arch": Enters(False, True, "as for the architectures of `target`"),
+    "requires_torch": Enters(True, True),
+}
+"""Field of OpSpec -> the keys that it is in. A test changes each field and compares the keys with this table."""
+
 OF_INSTANCES = frozenset({"debug", "sanitize", "portable", "trace"})
 
 
-def resolve(declared: Declaration, target: Target) -> OpSpec:
+def resolve(declared: Any, target: Target) -> OpSpec:
     """Returns the spec of a declaration for a target. Raises BuilderError, naming the attribute that is wrong."""
     kind, get = type(declared), _attributes(declared)
     builder, name, devices, device = kind.__name__, get("name"), tuple(get("devices")), target.device

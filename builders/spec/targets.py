@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from opforge.accelerator.target import Target
 from opforge.errors import BuilderError, OpforgeError, SettingError
@@ -13,7 +13,6 @@ from . import machine
 from .abi import PLAIN
 
 if TYPE_CHECKING:
-    from .declaration import Declaration
     from .machine import Machine
 
 LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
@@ -25,7 +24,7 @@ TORCH_LIBRARY = {"cuda": "libtorch_cuda.so", "hip": "libtorch_hip.so", "xpu": "l
 """The library of torch that an op for the device needs: it knows the current stream."""
 
 
-def of_declaration(declared: Declaration, requested: Target | None) -> Target:
+def of_declaration(declared: Any, requested: Target | None) -> Target:
     """Returns the concrete target of an op's declaration: the requested one, or the default for its devices.
 
     Architectures that the op declares replace the target's. Raises BuilderError, SettingError.

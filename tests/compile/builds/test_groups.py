@@ -8,7 +8,7 @@ import pytest
 from support import sample_ops, text_files
 
 import opforge
-from opforge.builders.jit_devices import detected_abi
+from opforge.builders.jit_builders import detected_abi
 from opforge.builders.lookup.finder import find
 from opforge.errors import BuilderError, SourceNotFoundError
 

@@ -11,7 +11,7 @@ from support import sample_ops, text_files
 from support.owners import ME
 
 import opforge
-from opforge.builders import base, jit_builders, jit_devices, loader
+from opforge.builders import base, jit_builders, loader
 from opforge.builders.spec.description import description_key
 from opforge.cache.transfer import layer
 from opforge.errors import BuilderError, OpIncompatibleError
@@ -32,8 +32,8 @@ DIRECTORIES = pytest.mark.parametrize("directory", [None, "mine"], ids=["shared"
 def steps(monkeypatch):
     """What is done from here on: "read" for each time that sources are read, "look up" for each look-up."""
     names = []
-    read, look_up = jit_devices.read_sources, base.lookup.load
-    monkeypatch.setattr(jit_devices, "read_sources", lambda paths: names.append("read") or read(paths))
+    read, look_up = jit_builders.read_sources, base.lookup.load
+    monkeypatch.setattr(jit_builders, "read_sources", lambda paths: names.append("read") or read(paths))
     monkeypatch.setattr(base.lookup, "load", lambda *rest: names.append("look up") or look_up(*rest))
     return names
 

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from opforge.builders import jit, jit_sources, python_module
+from opforge.builders import jit, jit_builders, python_module
 from opforge.builders.spec import abi
 from opforge.errors import BuilderError, LoadError, OpIncompatibleError, ToolchainError, ToolchainNotFoundError
 from opforge.warm.library import LoadedOp
@@ -83,8 +83,8 @@ def _translate(function: str, arguments: dict[str, Any], nvcc_flags: Sequence[st
     if arguments.get("is_python_module", True):
         options["abi"] = abi.TORCH  # a Python module is expected, whatever else the sources hold
     elif function == "load":
-        sources = jit_sources.read_sources(_as_list(arguments["sources"]))
-        options["abi"] = abi.STABLE if jit_sources.detect_abi(sources) == abi.STABLE else abi.TORCH
+        sources = jit_builders.read_sources(_as_list(arguments["sources"]))
+        options["abi"] = abi.STABLE if jit_builders.detect_abi(sources) == abi.STABLE else abi.TORCH
     return options
 
 

@@ -8,10 +8,10 @@ from support.compilers.fake_toolchain import FakeToolchain
 
 from opforge.accelerator.target import Target
 from opforge.builders.planner import make_plan
-from opforge.builders.spec.description import IDENTITY, describe, description_key
+from opforge.builders.spec.description import describe, description_key
 from opforge.builders.spec.groups import SourceGroup
 from opforge.builders.spec.kernel_roots import KernelRoot
-from opforge.builders.spec.op_spec import OpSpec
+from opforge.builders.spec.op_spec import IDENTITY, OpSpec
 
 
 @pytest.fixture
