@@ -17,8 +17,9 @@ from .spec.op_spec import root_paths
 from .toolchains.host import BASE_FLAGS
 
 if TYPE_CHECKING:
+    from .spec.groups import SourceGroup
     from .spec.op_spec import OpSpec
-    from .toolchains.toolchain import Toolchain
+    from .toolchains.toolchain import DevicePart, Toolchain
 
 LISTS = frozenset({"-MD", "-MMD", "-MP", "-MV", "--write-dependencies", "--write-user-dependencies"})
 LIST_NAMES = ("-MF", "-MT", "-MQ", "-Wp,-MD,", "-Wp,-MMD,")
@@ -35,28 +36,18 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
         OpIncompatibleError: torch is missing.
         SettingError: A variable that names flags cannot be read.
     """
-    target = spec.target
-    part = abi.part(spec.abi, spec.name, spec.name, spec.torch_target)
+    target, part = spec.target, abi.part(spec.abi, spec.name, spec.name, spec.torch_target)
     if problem := _torch_problem(spec):
         raise OpIncompatibleError(spec.name, str(target), [problem])
+    device = toolchain.part(spec.abi)
     user_compile, user_link = toolchain.flags()
     optional = (*spec.mode_flags, *spec.cxx_flags, *(flag for group in spec.groups for flag in group.cxx_flags))
     debug_flags = [flag for flag in (*optional, *user_compile) if flag.startswith("-g")]
     # The archives of a device's runtime carry debug information: without -g it would only make the library larger.
     strip = () if debug_flags else ("-Wl,--strip-debug",)
     common = (f"-std={part.standard}", *BASE_FLAGS, *part.compile_flags)
-    device = toolchain.part(spec.abi)
-    defines, stubs = part.defines, (*part.stubs, *device.stubs)
-    if spec.extension_libraries is not None:
-        defines, stubs = tuple(define for define in defines if define not in abi.LOADS), spec.extension_libraries
-    own_names = {name for name, _value in spec.defines}  # a second -D of a name is a warning
-    defines = tuple(define for define in defines if define[0] not in own_names)
-    defines = (*defines, *device.defines, *spec.defines)
-    torch_range = ((abi.TORCH_RANGE, spec.requires_torch),) if spec.requires_torch else ()
-    of_devices = (*spec.device_flags, *(flag for group in spec.groups for flag in group.device_flags))
-    native = machine.native_processor((*optional, *user_compile, *of_devices, *getattr(toolchain, "argv", ())))
-    processor = ((machine.PROCESSOR, native),) if native else ()
     own_arch, root_includes = spec.own_arch or target.arch, _root_includes(spec)
+    defines = _defines(spec, part, device)
 
     def compile_flags(*more: str) -> tuple[str, ...]:
         arch = toolchain.target_flags(target.device, target.arch)
@@ -68,16 +59,16 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
         return flag_paths.named(_without_lists((*flags, *spec.device_flags, *more)), spec.roots)
 
     include = include_folders(spec, spec.include_dirs)
-    groups = [
-        PlannedGroup(
+
+    def planned(group: SourceGroup, own_include: Sequence[RootedPath]) -> PlannedGroup:
+        return PlannedGroup(
             sources=kernel_roots.locate(spec.name, group.sources, spec.roots),
             include=(*own_include, *include, *root_includes),
             defines=(*(define for define in defines if define[0] not in dict(group.defines)), *group.defines),
             compile_flags=compile_flags(*group.cxx_flags),
             device_flags=device_flags(group.arch or own_arch, *group.device_flags),
         )
-        for group, own_include in group_folders(spec)
-    ]
+
     return BuildPlan(
         op=spec.name,
         version=spec.version,
@@ -93,14 +84,31 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
             (*part.link_flags, *device.link_flags, *spec.link_flags, *strip, *user_link), spec.roots
         ),
         libraries=spec.libraries,
-        stubs=stubs,
-        requires=(*part.requires, *device.requires, *torch_range, *processor),
+        stubs=spec.extension_libraries if spec.extension_libraries is not None else (*part.stubs, *device.stubs),
+        requires=(*part.requires, *device.requires, *_own_requirements(spec, (*optional, *user_compile), toolchain)),
         environment=toolchain.environment(),
         device_flags=device_flags(own_arch),
         debug_roots=tuple(sorted(root_paths(spec, toolchain.root_paths()).items())) if "-g" in debug_flags else (),
         kernels=spec.kernels,
-        groups=tuple(groups),
+        groups=tuple(planned(*pair) for pair in group_folders(spec)),
     )
+
+
+def _defines(spec: OpSpec, part: abi.AbiPart, device: DevicePart) -> tuple[tuple[str, str], ...]:
+    """Returns the macros of the ABI and of the device, then the op's own: a second -D of a name is a warning."""
+    of_abi = part.defines
+    if spec.extension_libraries is not None:
+        of_abi = tuple(define for define in of_abi if define not in abi.LOADS)
+    own = {name for name, _value in spec.defines}
+    return (*(define for define in of_abi if define[0] not in own), *device.defines, *spec.defines)
+
+
+def _own_requirements(spec: OpSpec, flags: Sequence[str], toolchain: Toolchain) -> tuple[tuple[str, str], ...]:
+    """Returns what a library of this op requires besides its ABI: versions of torch, and one processor."""
+    torch_range = ((abi.TORCH_RANGE, spec.requires_torch),) if spec.requires_torch else ()
+    of_devices = (*spec.device_flags, *(flag for group in spec.groups for flag in group.device_flags))
+    native = machine.native_processor((*flags, *of_devices, *getattr(toolchain, "argv", ())))
+    return (*torch_range, *(((machine.PROCESSOR, native),) if native else ()))
 
 
 def _without_lists(flags: Sequence[str]) -> tuple[str, ...]:

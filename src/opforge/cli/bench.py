@@ -78,12 +78,7 @@ def command(
     if as_list:
         _list(selected)
         return
-    # All that can be wrong with files is reported before minutes of measuring.
-    if html_path and importlib.util.find_spec("matplotlib") is None:
-        raise ExtraNotInstalledError("opforge bench --html", "matplotlib", "bench")
-    for path in (json_path if json_path != "-" else "", html_path):
-        if path:
-            files.check_writable(path)
+    _check_files(json_path, html_path)
     old = results.read(compare) if compare else None
     if source:
         run = _chosen(results.read(source), selected if ops else (), source)
@@ -100,12 +95,7 @@ def command(
     elif not to_output:
         for group in _groups(run.results):
             _show(group)
-    if to_output:
-        click.echo(json.dumps(run.to_json()))
-    else:
-        _show_summary(run)
-        if json_path:
-            files.write(json_path, json.dumps(run.to_json(), indent=1) + "\n")
+    _write_results(run, json_path)
     if html_path:
         from opforge.bench.page import page
 
@@ -120,6 +110,29 @@ def command(
         if comparison.with_verdict(WORSE):
             status = BECAME_WORSE
     sys.exit(INTERRUPTED if run.interrupted and not source else status)
+
+
+def _check_files(json_path: str, html_path: str) -> None:
+    """Reports all that can be wrong with files, before minutes of measuring."""
+    from opforge.bench import files
+
+    if html_path and importlib.util.find_spec("matplotlib") is None:
+        raise ExtraNotInstalledError("opforge bench --html", "matplotlib", "bench")
+    for path in (json_path if json_path != "-" else "", html_path):
+        if path:
+            files.check_writable(path)
+
+
+def _write_results(run: Run, path: str) -> None:
+    """Prints the results as JSON for the path "-"; otherwise prints the summary, and writes the file, if any."""
+    from opforge.bench import files
+
+    if path == "-":
+        click.echo(json.dumps(run.to_json()))
+        return
+    _show_summary(run)
+    if path:
+        files.write(path, json.dumps(run.to_json(), indent=1) + "\n")
 
 
 def _check_device(device: str) -> None:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from opforge.accelerator.target import Target
-from opforge.cli.guard import FAILED, Guarded, json_option
+from opforge.cli.guard import FAILED, OK, Guarded, json_option
 from opforge.cli.output import emit_json, is_terminal, show_table, size_text
 from opforge.cli.selection import all_targets, target_option
+
+if TYPE_CHECKING:
+    from opforge.packages.pack.run import Options, Packed, PassedOver
+    from opforge.packages.sources.project import Project
 
 
 @click.command("pack", cls=Guarded)
@@ -67,7 +72,7 @@ def command(
       opforge pack my_package.ops:ReluBuilder --name acme/relu --version 2.1 --out dist/
       opforge pack --check
     """
-    from opforge.packages.pack.run import Options, PassedOver, pack
+    from opforge.packages.pack.run import Options, pack
     from opforge.packages.sources import depends, reading
 
     provided = dict(map(depends.parse, depend))
@@ -80,16 +85,7 @@ def command(
     options = Options(all_targets(targets, levels), portable, split_arch, with_source, jobs, not no_try, on)
     report = _report if is_terminal() and not as_json else lambda _text: None
     if check:
-        from opforge.packages.pack.twice import differences
-
-        different = differences(described, options, report)
-        if as_json:
-            emit_json({"name": described.name, "version": str(described.version), "different": different})
-        elif different:
-            click.echo(f"error: two packings of {described.name} differ in: {', '.join(different)}", err=True)
-        else:
-            click.echo(f"two packings of {described.name} {described.version} are the same, byte for byte")
-        sys.exit(FAILED if different else 0)
+        sys.exit(_compare(described, options, report, as_json))
     folder = os.path.abspath(out) if out else (described.folder if os.path.isdir(project) else os.getcwd())
     passed_over: list[PassedOver] = []
     packed = pack(described, folder, options, report=report, pass_over=passed_over.append)
@@ -97,7 +93,25 @@ def command(
         variants = [variant.to_json() for variant in packed]
         value = {"name": described.name, "version": str(described.version), "variants": variants}
         emit_json(value | {"not_built": dict(passed_over)})
-        return
+    else:
+        _show(packed, passed_over)
+
+
+def _compare(described: Project, options: Options, report: Callable[[str], None], as_json: bool) -> int:
+    """Packs twice and prints what differs. Returns the exit code."""
+    from opforge.packages.pack.twice import differences
+
+    different = differences(described, options, report)
+    if as_json:
+        emit_json({"name": described.name, "version": str(described.version), "different": different})
+    elif different:
+        click.echo(f"error: two packings of {described.name} differ in: {', '.join(different)}", err=True)
+    else:
+        click.echo(f"two packings of {described.name} {described.version} are the same, byte for byte")
+    return FAILED if different else OK
+
+
+def _show(packed: Sequence[Packed], passed_over: Sequence[PassedOver]) -> None:
     rows = []
     for variant in packed:
         outcomes = {*variant.checks.values()}

@@ -14,7 +14,7 @@ from opforge.cli import messages
 from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, json_option
 from opforge.cli.output import emit_json, is_terminal, show_table
-from opforge.cli.selection import OWN_CLASS, all_targets, mode_options, offered, select, target_option
+from opforge.cli.selection import OWN_CLASS, Selected, all_targets, mode_options, offered, select, target_option
 from opforge.remote.farm.unit import Outcome
 
 from . import shards
@@ -121,16 +121,12 @@ def command(
     if list_only:
         return list_ops(requested, as_json)
     selected = select(ops, requested)
-    for target in requested if targets or levels else ():
-        if target not in {op.target for op in selected}:
-            messages.show("warning", f"none of these ops is for {target}: nothing is built for it")
+    if targets or levels:
+        _warn_of_targets(requested, selected)
     part = shards.automatic(os.environ) if shard == shards.AUTO else shards.parsed(shard)
     if part:
         selected = shards.share(selected, part)
-    if same_toolchain and engine is None:
-        raise click.UsageError("--same-toolchain compares the workers of --on URL, and no --on was typed.")
-    if engine is not None and trace:
-        raise click.UsageError("--trace records compilers on this machine, and --on URL starts none here.")
+    _check_engine(engine, same_toolchain, trace)
     options = BuildOptions(debug, sanitize, portable, jobs, force, out, any_machine=bool(requested))
     if dry_run:
         from .dry_run import show_plans
@@ -157,6 +153,20 @@ def command(
         _print_summary(outcomes, sanitize, time.monotonic() - began, part)
     all_skipped = not shard and bool(outcomes) and _count(outcomes, "skipped") == len(outcomes)
     sys.exit(FAILED if all_skipped or _count(outcomes, "failed") else OK)
+
+
+def _warn_of_targets(requested: Sequence[Target], selected: Sequence[Selected]) -> None:
+    for target in requested:
+        if target not in {op.target for op in selected}:
+            messages.show("warning", f"none of these ops is for {target}: nothing is built for it")
+
+
+def _check_engine(engine: str | None, same_toolchain: bool, trace: str | None) -> None:
+    """Raises UsageError for options that --on excludes or requires."""
+    if same_toolchain and engine is None:
+        raise click.UsageError("--same-toolchain compares the workers of --on URL, and no --on was typed.")
+    if engine is not None and trace:
+        raise click.UsageError("--trace records compilers on this machine, and --on URL starts none here.")
 
 
 def list_ops(targets: Sequence[Target], as_json: bool) -> None:
