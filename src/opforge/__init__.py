@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-TYPE_CHECKING = False  # type checkers know this name; importing typing would take most of this module's time
+TYPE_CHECKING = bool()  # noqa: UP018 (importing typing takes most of this module's time; jedi does not look behind False)
 if TYPE_CHECKING:
     from typing import Any
 
