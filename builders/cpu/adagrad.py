@@ -8,10 +8,10 @@ from opforge.builders.base import OpBuilder
 class CPUAdagradBuilder(OpBuilder):
     """Adagrad on the CPU: create_adagrad, adagrad_update, destroy_adagrad, and the list form multi_adagrad_.
 
-    See opforge.ops.CPUAdagrad for the optimizer, ops/csrc/cpu/adagrad.cpp for the schemas.
+    See opforge.ops.CPUAdagrad for the optimizer, ops/csrc/adagrad/adagrad.cpp for the schemas.
     """
 
     name = "cpu_adagrad"
-    sources = ["cpu/adagrad.cpp", "cpu/adagrad_kernel.cpp", "cpu/optimizer.cpp"]
+    sources = ["adagrad/adagrad.cpp", "adagrad/adagrad_kernel.cpp", "cpu/optimizer.cpp"]
     # The vector code calls no libm and reads no floating-point flags, so neither errno nor traps must be kept.
     extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]

@@ -8,10 +8,10 @@ from opforge.builders.base import OpBuilder
 class CPUAdamBuilder(OpBuilder):
     """Adam on the CPU: create_adam, adam_update, adam_rollback, destroy_adam, and the list form multi_adam_.
 
-    See opforge.ops.CPUAdam for the optimizer, ops/csrc/cpu/adam.cpp for the schemas.
+    See opforge.ops.CPUAdam for the optimizer, ops/csrc/adam/adam.cpp for the schemas.
     """
 
     name = "cpu_adam"
-    sources = ["cpu/adam.cpp", "cpu/adam_kernel.cpp", "cpu/optimizer.cpp"]
+    sources = ["adam/adam.cpp", "adam/adam_kernel.cpp", "cpu/optimizer.cpp"]
     # The vector code calls no libm and reads no floating-point flags, so neither errno nor traps must be kept.
     extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]

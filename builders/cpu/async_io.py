@@ -10,22 +10,22 @@ from opforge.builders.base import OpBuilder
 class AsyncIOBuilder(OpBuilder):
     """Asynchronous reads and writes: aio_handle, aio_read, aio_write, deepspeed_memcpy.
 
-    See opforge.ops.aio for the functions, ops/csrc/cpu/aio/aio.cpp for what they call.
+    See opforge.ops.aio for the functions, ops/csrc/aio/aio.cpp for what they call.
     """
 
     name = "async_io"
     abi = "c"
     sources = [
-        "cpu/aio/aio.cpp",
-        "cpu/aio/queue.cpp",
-        "cpu/aio/worker.cpp",
-        "cpu/aio/request.cpp",
-        "cpu/aio/file.cpp",
-        "cpu/aio/uring.cpp",
-        "cpu/aio/registered.cpp",
-        "cpu/aio/libaio.cpp",
-        "cpu/aio/threads.cpp",
-        "cpu/pinned/locked.cpp",
+        "aio/aio.cpp",
+        "aio/queue.cpp",
+        "aio/worker.cpp",
+        "aio/request.cpp",
+        "aio/file.cpp",
+        "aio/uring.cpp",
+        "aio/registered.cpp",
+        "aio/libaio.cpp",
+        "aio/threads.cpp",
+        "pinned/locked.cpp",
     ]
     extra_compile_args = ["-pthread"]
     extra_link_args = ["-pthread"]

@@ -10,11 +10,11 @@ from opforge.builders.base import OpBuilder
 class UtilsBuilder(OpBuilder):
     """Views of tensors as bytes: cast_to_byte_tensor.
 
-    See opforge.ops.byte_tensor for the function, ops/csrc/cpu/byte_span.cpp for what it calls.
+    See opforge.ops.byte_tensor for the function, ops/csrc/byte_tensor/byte_span.cpp for what it calls.
     """
 
     name = "utils"
     abi = "c"
-    sources = ["cpu/byte_span.cpp"]
+    sources = ["byte_tensor/byte_span.cpp"]
     python_functions = "opforge.ops.byte_tensor:functions"
     signatures = {"is_one_block": (c_int, [c_int64, c_void_p, c_void_p])}

@@ -28,7 +28,7 @@ class CCLCommBuilder(OpBuilder):
 
     name = "ccl_comm"
     abi = "c"
-    sources = ["cpu/ccl/ccl.cpp"]
+    sources = ["ccl/ccl.cpp"]
     libraries = ["ccl"]
     python_functions = "opforge.ops.ccl.communicators:functions"
     signatures = {

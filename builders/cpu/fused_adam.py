@@ -8,11 +8,11 @@ from opforge.builders.base import OpBuilder
 class FusedAdamBuilder(OpBuilder):
     """Adam and AdamW: fused_adam_, and with DeepSpeed's arguments multi_tensor_adam.
 
-    See opforge.ops.FusedAdam for the optimizer, ops/csrc/fused/adam.cpp for the schema.
+    See opforge.ops.FusedAdam for the optimizer, ops/csrc/adam/fused_adam.cpp for the schema.
     """
 
     name = "fused_adam"
-    sources = ["fused/adam.cpp", "cpu/adam_kernel.cpp", "cpu/optimizer.cpp"]
+    sources = ["adam/fused_adam.cpp", "adam/adam_kernel.cpp", "cpu/optimizer.cpp"]
     python_functions = "opforge.ops.multi_tensor:adam_functions"
     # The vector code calls no libm and reads no floating-point flags, so neither errno nor traps must be kept.
     extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]

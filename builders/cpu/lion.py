@@ -8,10 +8,10 @@ from opforge.builders.base import OpBuilder
 class CPULionBuilder(OpBuilder):
     """Lion on the CPU: create_lion, lion_update, destroy_lion, and the list form multi_lion_.
 
-    See opforge.ops.CPULion for the optimizer, ops/csrc/cpu/lion.cpp for the schemas.
+    See opforge.ops.CPULion for the optimizer, ops/csrc/lion/lion.cpp for the schemas.
     """
 
     name = "cpu_lion"
-    sources = ["cpu/lion.cpp", "cpu/lion_kernel.cpp", "cpu/optimizer.cpp"]
+    sources = ["lion/lion.cpp", "lion/lion_kernel.cpp", "cpu/optimizer.cpp"]
     # The vector code calls no libm and reads no floating-point flags, so neither errno nor traps must be kept.
     extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]

@@ -10,11 +10,11 @@ from opforge.builders.base import OpBuilder
 class PinMemoryBuilder(OpBuilder):
     """Tensors in locked memory: pin_handle.
 
-    See opforge.ops.pinned for the functions, ops/csrc/cpu/pinned/locked.cpp for what they call.
+    See opforge.ops.pinned for the functions, ops/csrc/pinned/locked.cpp for what they call.
     """
 
     name = "pin_memory"
     abi = "c"
-    sources = ["cpu/pinned/locked.cpp"]
+    sources = ["pinned/locked.cpp"]
     python_functions = "opforge.ops.pinned:functions"
     signatures = {"pin_lock": (c_int, [c_void_p, c_int64]), "pin_unlock": (c_int, [c_void_p, c_int64])}

@@ -8,10 +8,10 @@ from opforge.builders.base import OpBuilder
 class QuantizerBuilder(OpBuilder):
     """Group quantization to 8 and 4 bits: quantize, dequantize, swizzle_quant, quantized_reduction and others.
 
-    See opforge.ops.quantizer for the functions, ops/csrc/fused/quantizer.cpp for the schemas.
+    See opforge.ops.quantizer for the functions, ops/csrc/quantizer/quantizer.cpp for the schemas.
     """
 
     name = "quantizer"
-    sources = ["fused/quantizer.cpp", "cpu/quantizer_kernel.cpp", "cpu/optimizer.cpp"]
+    sources = ["quantizer/quantizer.cpp", "quantizer/quantizer_kernel.cpp", "cpu/optimizer.cpp"]
     python_functions = "opforge.ops.quantizer:functions"
     extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]

@@ -19,18 +19,18 @@ _SIZES = POINTER(c_uint64)
 class ShareMemCommBuilder(OpBuilder):
     """Collectives and messages through shared memory: initialize, vector_kernel_level.
 
-    See opforge.ops.shm for the functions, ops/csrc/cpu/shm/shm.cpp for what they call.
+    See opforge.ops.shm for the functions, ops/csrc/shm/shm.cpp for what they call.
     """
 
     name = "shm_comm"
     abi = "c"
     sources = [
-        "cpu/shm/shm.cpp",
-        "cpu/shm/group.cpp",
-        "cpu/shm/collectives.cpp",
-        "cpu/shm/messages.cpp",
-        "cpu/shm/reduce_floats.cpp",
-        "cpu/shm/reduce_integers.cpp",
+        "shm/shm.cpp",
+        "shm/group.cpp",
+        "shm/collectives.cpp",
+        "shm/messages.cpp",
+        "shm/reduce_floats.cpp",
+        "shm/reduce_integers.cpp",
     ]
     python_functions = "opforge.ops.shm.inference:functions"
     signatures = {

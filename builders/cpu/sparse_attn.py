@@ -10,10 +10,10 @@ from .evoformer_attn import ATTENTION
 class SparseAttnBuilder(OpBuilder):
     """Block-sparse attention: sdd_segment, and what opforge.ops.sparse_attention calls.
 
-    See opforge.ops.sparse_attention for the classes, ops/csrc/cpu/attention/sparse.cpp for the schemas.
+    See opforge.ops.sparse_attention for the classes, ops/csrc/sparse_attention/sparse.cpp for the schemas.
     """
 
     name = "sparse_attn"
-    sources = ["cpu/attention/sparse.cpp", *ATTENTION]
+    sources = ["sparse_attention/sparse.cpp", *ATTENTION]
     python_functions = "opforge.ops.sparse_attention.layouts:functions"
     extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]

@@ -17,7 +17,7 @@ DTYPES = (
     *("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
     *("float16", "float32", "float64", "bfloat16"),
 )
-"""In the order of `ccl_dtype` in ops/csrc/cpu/ccl/ccl.cpp."""
+"""In the order of `ccl_dtype` in ops/csrc/ccl/ccl.cpp."""
 OPERATIONS = ("SUM", "PRODUCT", "MIN", "MAX")
 """In the order of `ccl_reduction`."""
 OF_BOOLS = {"SUM": "MAX", "PRODUCT": "MIN"}

@@ -13,7 +13,7 @@ REDUCED = (
     *("float64", "float32", "bfloat16", "float16"),
     *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"),
 )
-"""In the order of DType in ops/csrc/cpu/shm/reduce.h."""
+"""In the order of DType in ops/csrc/shm/reduce.h."""
 MOVED = (
     *("complex32", "complex64", "complex128"),
     *("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2"),
@@ -22,7 +22,7 @@ MOVED = (
 NAMES = (*REDUCED, *MOVED)
 CODES = {getattr(torch, name): code for code, name in enumerate(NAMES) if hasattr(torch, name)}
 OPERATIONS = ("sum", "product", "min", "max", "average", "and", "or", "xor")
-"""In the order of Op in ops/csrc/cpu/shm/reduce.h."""
+"""In the order of Op in ops/csrc/shm/reduce.h."""
 OPERATION_CODES = {name: code for code, name in enumerate(OPERATIONS)}
 
 

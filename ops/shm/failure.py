@@ -12,9 +12,9 @@ from .dtypes import NAMES, OPERATIONS
 FAILED, CLOSED = -1, -2
 """What a call of the op returns; other numbers are the system's."""
 KINDS = ("", "barrier", "all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all", "send")
-"""In the order of Kind in ops/csrc/cpu/shm/collectives.h."""
+"""In the order of Kind in ops/csrc/shm/collectives.h."""
 CODES = ("", "late", "ended", "left", "disagree", "disagree", "disagree")
-"""In the order of FailureCode in ops/csrc/cpu/shm/layout.h."""
+"""In the order of FailureCode in ops/csrc/shm/layout.h."""
 SPLITS, MESSAGE = 5, 6
 
 

@@ -1,7 +1,7 @@
 """The matrix products of DeepSpeed's core ops for inference, by torch's own.
 
 The first argument of each function is the loaded op; the op's module holds them with that argument bound. The other
-functions of the op are its own: their schemas are in ops/csrc/cpu/transformer/inference_core.cpp.
+functions of the op are its own: their schemas are in ops/csrc/inference_core/inference_core.cpp.
 """
 
 from __future__ import annotations

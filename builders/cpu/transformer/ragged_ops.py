@@ -10,13 +10,13 @@ from opforge.builders.base import OpBuilder
 class RaggedOpsBuilder(OpBuilder):
     """Sequences of different lengths over a cache of pages: kv_rotary_embeddings, flash_attn_by_atoms and others.
 
-    See ops/csrc/cpu/transformer/ragged_tokens.cpp, ragged_attention.cpp and ragged_moe.cpp for the schemas.
+    See ops/csrc/ragged/ragged_tokens.cpp, ragged_attention.cpp and ragged_moe.cpp for the schemas.
     """
 
     name = "ragged_device_ops"
     sources = [
-        *(f"cpu/transformer/{unit}.cpp" for unit in ("ragged_tokens", "ragged_attention", "ragged_moe")),
-        "cpu/attention/paged_kernel.cpp",
+        *(f"ragged/{unit}.cpp" for unit in ("ragged_tokens", "ragged_attention", "ragged_moe")),
+        "attention/paged_kernel.cpp",
         "cpu/optimizer.cpp",
     ]
     extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]
@@ -25,11 +25,11 @@ class RaggedOpsBuilder(OpBuilder):
 class RaggedUtilsBuilder(OpBuilder):
     """Host buffers in locked memory, and views of buffers: allocate_fast_host_buffer, allocate_view_on and others.
 
-    See opforge.ops.transformer.ragged_utils for the functions, ops/csrc/cpu/pinned/locked.cpp for what they call.
+    See opforge.ops.transformer.ragged_utils for the functions, ops/csrc/pinned/locked.cpp for what they call.
     """
 
     name = "ragged_ops"
     abi = "c"
-    sources = ["cpu/pinned/locked.cpp"]
+    sources = ["pinned/locked.cpp"]
     python_functions = "opforge.ops.transformer.ragged_utils:functions"
     signatures = {"pin_lock": (c_int, [c_void_p, c_int64]), "pin_unlock": (c_int, [c_void_p, c_int64])}

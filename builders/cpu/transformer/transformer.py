@@ -9,11 +9,11 @@ class TransformerBuilder(OpBuilder):
     """BERT's transformer layer: create_transformer_layer_fp32, forward_fp32, backward_fp32, and the same in fp16.
 
     See opforge.ops.TransformerLayer for the module, opforge.ops.transformer.layer for the functions,
-    ops/csrc/cpu/transformer/transformer.cpp for the schemas.
+    ops/csrc/transformer/transformer.cpp for the schemas.
     """
 
     name = "transformer"
-    sources = ["cpu/transformer/transformer.cpp", "cpu/optimizer.cpp"]
+    sources = ["transformer/transformer.cpp", "cpu/optimizer.cpp"]
     python_functions = "opforge.ops.transformer.layer:functions"
     extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]
 

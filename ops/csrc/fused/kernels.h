@@ -1,6 +1,6 @@
 #pragma once
 
-// The functions that each device implements, without torch: in ops/csrc/cuda for GPUs, in ops/csrc/cpu for the CPU.
+// The functions that each device implements, without torch: an op's .cu files for GPUs, its _kernel.cpp for the CPU.
 // Each returns null, or the reason why its kernel did not start.
 
 #include <opforge/multi_tensor.h>

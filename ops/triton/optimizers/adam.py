@@ -1,7 +1,7 @@
 """Adam and AdamW over lists of tensors, with one launch for each mix of dtypes.
 
 `fused_adam_` has the arguments, the arithmetic and the results of the op of that name in `FusedAdamBuilder` (schema:
-ops/csrc/fused/adam.cpp), so that the optimizer opforge.ops.FusedAdam may call either.
+ops/csrc/adam/fused_adam.cpp), so that the optimizer opforge.ops.FusedAdam may call either.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """LAMB over lists of tensors, with three launches for each mix of dtypes. The same inputs give the same bits.
 
 `fused_lamb_` has the arguments, the arithmetic and the results of the op of that name in `FusedLambBuilder` (schema:
-ops/csrc/fused/lamb.cpp), so that the optimizer opforge.ops.FusedLamb may call either.
+ops/csrc/lamb/fused_lamb.cpp), so that the optimizer opforge.ops.FusedLamb may call either.
 """
 
 from __future__ import annotations

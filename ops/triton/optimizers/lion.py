@@ -1,7 +1,7 @@
 """Lion over lists of tensors, with one launch for each mix of dtypes.
 
 `fused_lion_` has the arguments, the arithmetic and the results of the op of that name in `FusedLionBuilder` (schema:
-ops/csrc/fused/lion.cpp), so that the optimizer opforge.ops.FusedLion may call either.
+ops/csrc/lion/fused_lion.cpp), so that the optimizer opforge.ops.FusedLion may call either.
 """
 
 from __future__ import annotations

@@ -1,0 +1,92 @@
+// Biases of channels for images whose channels lie together in memory, in one pass.
+
+#include <torch/csrc/stable/library.h>
+
+#include "../cpu/rows.h"
+
+namespace opforge::cpu {
+namespace {
+
+// Rounds to T. torch and DeepSpeed's kernels round each sum, so the results are theirs bit for bit.
+template <typename T>
+Vec rounded(Vec x) {
+    if constexpr (std::is_same_v<T, float>) return x;
+    T stored[Vec::kWidth];
+    store(stored, x);
+    return load(stored);
+}
+
+template <typename T>
+void add_rows(T* out, const T* in, const T* bias, const T* other, const T* other_bias, int64_t begin, int64_t end,
+              int64_t channels) {
+    for (int64_t row = begin; row < end; ++row) {
+        const int64_t at = row * channels;
+        for (int64_t k = 0; k < channels; k += Vec::kWidth) {
+            const int64_t count = channels - k;
+            Vec sum = load_some(in + at + k, count) + load_some(bias + k, count);
+            if (other) {
+                Vec second = load_some(other + at + k, count);
+                if (other_bias) second = rounded<T>(second + load_some(other_bias + k, count));
+                sum = rounded<T>(sum) + second;
+            }
+            store_some(out + at + k, sum, count);
+        }
+    }
+}
+
+void bias_add(StableIValue* stack, uint64_t, uint64_t) {
+    Arguments arguments(stack);
+    for (int i = 0; i < 3; ++i) arguments.tensor();
+    for (int i = 0; i < 2; ++i) arguments.optional_tensor();
+    const auto& handles = arguments.handles();
+    const auto& lengths = arguments.lengths();
+    const Dense out = values(handles[0], "out", true), in = values(handles[1], "input", false);
+    const Dense bias = values(handles[2], "bias", false);
+    check_dim(in, "input", 1, 64, "channels as the last dimension");
+    const int64_t channels = in.size(-1);
+    check_same_sizes(out, "out", in, "input");
+    check_same_dtype(out, "out", in, "input");
+    const auto check_bias = [&](const Dense& tensor, const char* name) {
+        check_sizes(tensor, name, {channels}, "one for each channel of the input");
+        check_same_dtype(tensor, name, in, "input");
+    };
+    check_bias(bias, "bias");
+    Dense other, other_bias;
+    if (lengths[3]) {
+        other = values(handles[3], "other", false);
+        check_same_sizes(other, "other", in, "input");
+        check_same_dtype(other, "other", in, "input");
+    }
+    if (lengths[4]) {
+        if (!lengths[3]) refuse("other_bias is a tensor and other is None, expected both: pass other");
+        other_bias = values(handles[4], "other_bias", false);
+        check_bias(other_bias, "other_bias");
+    }
+    if (in.numel == 0) return;
+    with_dtype(in.kind, [&](auto type) {
+        using T = typename decltype(type)::type;
+        each_row(in.numel / channels, channels * in.item, [&](int64_t begin, int64_t end) {
+            add_rows<T>(out.as<T>(), in.as<T>(), bias.as<T>(), other.as<T>(), other_bias.as<T>(), begin, end, channels);
+        });
+    });
+}
+
+constexpr char kKinds[] = "tttoo";
+
+}  // namespace
+}  // namespace opforge::cpu
+
+STABLE_TORCH_LIBRARY_FRAGMENT(opforge, m) {
+    m.def(
+        "channel_bias_add_(Tensor(a!) out, Tensor input, Tensor bias, Tensor? other=None, Tensor? other_bias=None) -> "
+        "()");
+}
+
+// For every backend: tensors on another device get this op's own message.
+STABLE_TORCH_LIBRARY_IMPL(opforge, CompositeExplicitAutograd, m) {
+    m.impl("channel_bias_add_", OPFORGE_BOXED(&opforge::cpu::bias_add));
+}
+
+STABLE_TORCH_LIBRARY_IMPL(opforge, Meta, m) {
+    m.impl("channel_bias_add_", OPFORGE_BOXED(&opforge::cpu::meta<opforge::cpu::kKinds>));
+}
