@@ -57,7 +57,7 @@ def test_a_whole_package_can_be_a_root(packages):
 
 def test_opforges_kernels_can_be_a_root_of_another_prefix():
     cls = declare_op("opforge.ops", prefix="cuda", folder="csrc")
-    assert cls.cuda_kernel_path("adam/adam.cpp") == os.path.join(kernel_roots.OPFORGE.path, "cpu", "adam.cpp")
+    assert cls.cuda_kernel_path("adam/adam.cpp") == os.path.join(kernel_roots.OPFORGE.path, "adam", "adam.cpp")
 
 
 def test_a_later_root_overrides_an_earlier_one_of_its_prefix(packages):
