@@ -184,6 +184,14 @@ class TestAPolicyThatRequiresARoot:
         self.change(("https://*",))
         assert registry.install()
 
+    def test_it_refuses_a_link_to_one(self, registry, tmp_path):
+        """Such as one that a lock file names: the policy names the folder by another path."""
+        registry.publish()
+        os.symlink(registry.path, tmp_path / "link")
+        for url in (f"file://{tmp_path}/link", f"file:///proc/self/root{registry.path}"):
+            with pytest.raises(SignatureError, match=r"trust\.json requires a root of it, and you trust none"):
+                selection.choose("acme/plain", version.ANY, selection.sources([url]))
+
     def test_it_takes_one_with_a_root(self, tuf):
         tuf.publish()
         assert tuf.install()
