@@ -23,6 +23,7 @@ from .signatures.keys import Signer
 from .statements import Signed
 from .stores.protocol import ObjectStore
 
+DAMAGED_HINT = "Nothing was published: opforge verify sets it aside, and a load builds it again"
 FLAGS_HINT = "Build it without them, or add flags=1 to the remote's URL"
 
 
@@ -48,9 +49,11 @@ def push(store: ObjectStore, remote: Remote, folder: str, description: str, sign
     what, entry = f"{record['op']} {os.path.basename(folder)}", entry_name(record["key"], record["sha256"])
     try:
         with tempfile.TemporaryFile() as file:
-            tree, _hashes = blobs.pack(folder, [record["file"]], file)
+            tree, hashes = blobs.pack(folder, [record["file"]], file)
             if tree.digest != op_statements.tree_digest(record):
-                raise ValueError(f"{folder} is damaged: its library is not that of its record")
+                library, stated = os.path.join(folder, record["file"]), f"'sha256' in record.json is {record['sha256']}"
+                problem = f"{library} is damaged: its SHA-256 is {hashes[record['file']]}, and {stated}"
+                raise PublishError(what, str(remote), problem, DAMAGED_HINT)
             stated = op_statements.statement(record, description, tree)
             item = statements.signed(stated, [signer] if signer else [], topics.MAX_ITEM_BYTES)
             uploads = removals.Uploads(store)
