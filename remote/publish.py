@@ -51,9 +51,7 @@ def push(store: ObjectStore, remote: Remote, folder: str, description: str, sign
         with tempfile.TemporaryFile() as file:
             tree, hashes = blobs.pack(folder, [record["file"]], file)
             if tree.digest != op_statements.tree_digest(record):
-                library, stated = os.path.join(folder, record["file"]), f"'sha256' in record.json is {record['sha256']}"
-                problem = f"{library} is damaged: its SHA-256 is {hashes[record['file']]}, and {stated}"
-                raise PublishError(what, str(remote), problem, DAMAGED_HINT)
+                raise PublishError(what, str(remote), _damage(folder, record, hashes), DAMAGED_HINT)
             stated = op_statements.statement(record, description, tree)
             item = statements.signed(stated, [signer] if signer else [], topics.MAX_ITEM_BYTES)
             uploads = removals.Uploads(store)
@@ -68,6 +66,12 @@ def push(store: ObjectStore, remote: Remote, folder: str, description: str, sign
         seconds = round(time.perf_counter() - began, 6)
         emit("push", op=record["op"], seconds=seconds, bytes=tree.blob.size, path=str(remote), result=entry)
     return Pushed(record["op"], entry, description, tree.blob.size, is_new)
+
+
+def _damage(folder: str, record: Mapping[str, Any], hashes: Mapping[str, str]) -> str:
+    """Returns how an entry's library differs from its record."""
+    library, digest = os.path.join(folder, record["file"]), hashes[record["file"]]
+    return f"{library} is damaged: its SHA-256 is {digest}, and 'sha256' in record.json is {record['sha256']}"
 
 
 def _send(store: ObjectStore, name: str, file: IO[bytes]) -> bool:

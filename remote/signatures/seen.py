@@ -67,8 +67,8 @@ class _Unkept(Exception):
             return
         _warned.add(str(self))
         if self.is_damaged:
-            text = "What was seen of remotes was damaged and is made anew: %s: a revocation may be hidden from this machine"
-            log.warning(f"{text}. C{COMPARE}.", self)
+            text = "What was seen of remotes was damaged and is made anew: %s: %s. C%s."
+            log.warning(text, self, "a revocation may be hidden from this machine", COMPARE)
         else:
             log.warning("What was seen of remotes cannot be kept in %s (%s): %s. %s.", folder(), self, LOSS, HINT)
 
@@ -156,7 +156,7 @@ def _read(path: str) -> Seen:
     except FileNotFoundError:
         return Seen()
     except OSError as error:
-        raise _Unkept(error.strerror) from error
+        raise _Unkept(str(error.strerror)) from error
     except FormatError as error:
         raise _Unkept(f"{path} is damaged: {error}", is_damaged=True) from error
 
@@ -172,7 +172,7 @@ def _require_writable() -> None:
     try:
         make_folder(folder())
     except OSError as error:
-        raise _Unkept(error.strerror) from error
+        raise _Unkept(str(error.strerror)) from error
     _require_own(folder())
     if not can_write(folder()):
         raise _Unkept("it cannot be written")
@@ -190,4 +190,4 @@ def _keep(path: str, store: str, signer: Named, stated: Seen, is_damaged: bool =
     except LockTimeoutError as error:
         raise _Unkept(str(error)) from error
     except OSError as error:
-        raise _Unkept(error.strerror) from error
+        raise _Unkept(str(error.strerror)) from error

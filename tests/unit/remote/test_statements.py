@@ -151,8 +151,8 @@ def test_a_record_with_a_changed_field_is_refused():
     with pytest.raises(UnreadableStatement) as error:
         op_statements.parse(canonical(value), DESCRIPTION)
     assert str(error.value) == (
-        f"in its facts the record is damaged: 'record_key' is {RECORD['record_key']}, and the key of the other fields is"
-        f" {expected}: publish the entry again"
+        f"in its facts the record is damaged: 'record_key' is {RECORD['record_key']}, and the key of the other fields"
+        f" is {expected}: publish the entry again"
     )
 
 

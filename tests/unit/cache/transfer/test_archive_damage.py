@@ -167,10 +167,8 @@ def test_a_record_with_a_changed_field_is_refused(packed, empty_store):
     parts[index] = (parts[index][0], json.dumps(changed).encode())
     rewrite(path, parts)
     expected = entries.with_record_key(changed)["record_key"]
-    assert (
-        f"its record.json is damaged: 'record_key' is {record['record_key']}, and the key of the other fields is {expected}"
-        in str(refusal_of(empty_store, path))
-    )
+    problem = f"'record_key' is {record['record_key']}, and the key of the other fields is {expected}"
+    assert f"its record.json is damaged: {problem}" in str(refusal_of(empty_store, path))
 
 
 @pytest.mark.parametrize("name", ["record.json", "build.json", ".so"])

@@ -68,8 +68,8 @@ def test_properties_that_contradict_each_other_name_the_field():
     with pytest.raises(LabelError) as error:
         from_json({**value, "framework": "torch", "backend": "npu"})
     assert str(error.value) == (
-        "'properties.backend' is 'npu', which a variant of 'torch' cannot be for: expected one of 'cann', 'cpu', 'cuda',"
-        " 'metal', 'neuron', 'rocm', 'tpu', 'xpu'"
+        "'properties.backend' is 'npu', which a variant of 'torch' cannot be for: expected one of 'cann', 'cpu',"
+        " 'cuda', 'metal', 'neuron', 'rocm', 'tpu', 'xpu'"
     )
 
 
