@@ -67,10 +67,11 @@ def test_a_ninja_that_capabilities_alone_reach_is_found(tmp_path):
     folder = tmp_path / "private"
     folder.mkdir(mode=0o700)
     shutil.copy(ninja.find_ninja(), folder / "ninja")
-    code = f"import sysconfig; sysconfig.get_path = lambda name: {str(folder)!r}\n"
+    code = "import os, sysconfig; os.environ['PATH'] = '/nowhere'\n"
+    code += f"sysconfig.get_path = lambda name: {str(folder)!r}\n"
     code += "from opforge.builders.run import ninja; print(ninja.find_ninja())"
     command = [*other_user.with_all_files(), sys.executable, "-c", code]
-    env = child_processes.environment(PATH="/nowhere")
+    env = child_processes.environment()
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.stderr) == (f"{folder}/ninja\n", "")
 
