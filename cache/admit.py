@@ -16,7 +16,7 @@ from .filesystem.disk import digest_of
 from .keys import key_of
 from .layout import Layout, entry_name
 from .records import schemas
-from .records.entry import RECORD_KEY, is_intact
+from .records.entry import RECORD_KEY, damage_of
 from .records.inputs import Inputs
 from .records.pins import pinned
 from .schema import FormatError, Schema
@@ -27,6 +27,8 @@ FETCHED_ONLY = "it was fetched, and a build of it says more"
 """Why an entry is replaced that was fetched from a remote: what it was built from is not beside it."""
 OUTDATED = "it was built from the same files, and other names were in the searched folders then"
 """Why an entry is replaced that is not damaged: a header has appeared that shadows none."""
+MAX_NAMES = 8
+"""How many of an entry's files a message names."""
 KEPT_POINTERS = 16
 """How many entries a plan keeps: so many states of its sources can be returned to without a build."""
 
@@ -96,11 +98,12 @@ def checked_record(folder: str, owners: Collection[int], name: str = "") -> dict
     Raises ValueError, OSError.
     """
     record = _read(folder, RECORD, schemas.RECORD)
-    if not is_intact(record):
-        raise ValueError("its record is damaged")
+    if damage := damage_of(record):
+        raise ValueError(f"its {RECORD} is damaged: {damage}")
     names = set(os.listdir(folder))
     if names - {BUILD} != {RECORD, record["file"]}:
-        raise ValueError("it does not hold a record and its library alone")
+        found = ", ".join(ascii(name)[1:-1] for name in sorted(names)[:MAX_NAMES])
+        raise ValueError(f"it holds {found}: expected {RECORD}, {BUILD} and {record['file']} alone")
     if name and name != entry_name(record["key"], record["sha256"]):
         own = entry_name(record["key"], record["sha256"])
         raise ValueError(f"its record describes another entry: {own}, expected {name}")
@@ -123,10 +126,13 @@ def _read(folder: str, name: str, declared: Schema) -> Any:
 def _check_build(record: dict[str, Any], build: Any) -> None:
     """Raises ValueError if how the entry was built does not belong to its record."""
     inputs = Inputs.from_json(build["inputs"])
-    if record["inputs_key"] != key_of(inputs.to_json()):
-        raise ValueError("the files that it was built from are not those of its record")
-    if record["key"] != inputs.result_key(record["plan"]):
-        raise ValueError("it has the record of another")
+    if record["inputs_key"] != (actual := key_of(inputs.to_json())):
+        stated = record["inputs_key"]
+        problem = f"the key of 'inputs' is {actual}, and 'inputs_key' there is {stated}"
+        raise ValueError(f"its {BUILD} is not of its {RECORD}: {problem}")
+    if record["key"] != (actual := inputs.result_key(record["plan"])):
+        problem = f"'plan' and the inputs there give the key {actual}, and 'key' is {record['key']}"
+        raise ValueError(f"its {RECORD} is not of its {BUILD}: {problem}")
 
 
 def _library_problem(path: str, record: dict[str, Any], owners: Collection[int]) -> str | None:

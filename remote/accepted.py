@@ -123,8 +123,7 @@ class Lists:
         """Returns why a list, or that there is none, must not be used: a newer one was seen. Keeps what is new."""
         if listed is not None:
             return seen.problem(place, signer.key, listed.seen, self._trust.requires_state, _shown)
-        known = seen.newest(place, signer.key).number
-        return _older(None, known) if known else ""
+        return seen.problem_of_none(place, signer.key, self._trust.requires_state, _shown)
 
     def _open(self) -> None:
         """Learns what the store is known by, and how its lists are read."""

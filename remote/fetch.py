@@ -20,6 +20,7 @@ from opforge.cache.records.fetched import Fetched, trust_stamp
 from opforge.cache.records.validity import Observation
 from opforge.cache.store import NO_RECORD, Rejected
 from opforge.errors import SignatureError, StoreError
+from opforge.errors.base import printable
 from opforge.events import emit
 from opforge.warm.library import FULL_CHECK_BYTES, RECORD
 
@@ -139,7 +140,7 @@ class _Judge:
         except (OSError, ValueError):  # such as a version that is none
             problem, rank = NO_RECORD, 0
         if problem:
-            raise _Unfit(problem)
+            raise _Unfit(printable(problem))  # it may hold texts of the record, which others have written
         return rank
 
 

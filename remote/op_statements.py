@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from opforge.cache import schema
 from opforge.cache.layout import entry_name
-from opforge.cache.records.entry import is_intact
+from opforge.cache.records.entry import damage_of
 from opforge.cache.records.schemas import RECORD
 from opforge.cache.schema import FormatError
 from opforge.cache.trees import digest_of_hashes
@@ -58,15 +58,17 @@ def offer_of(stated: Statement) -> OpOffer:
     except FormatError as error:
         raise UnreadableStatement(f"in its facts {error}") from error
     if len(stated.trees) != 1:
-        raise UnreadableStatement(f"it names {len(stated.trees)} trees, and an op has one")
+        raise UnreadableStatement(
+            f"'trees' is a list of {len(stated.trees)} items: expected 1, the tree of the op's library"
+        )
     record, tree = stated.facts["record"], stated.trees[0]
-    if not is_intact(record):
-        raise UnreadableStatement("its record is damaged: the key of its fields is another")
+    if damage := damage_of(record):
+        raise UnreadableStatement(f"in its facts the record is damaged: {damage}: publish the entry again")
     if record["size"] > tree.blob.unpacked:
-        problem = f"the size in its record is {record['size']}"
-        raise UnreadableStatement(f"{problem}, and its blob unpacks to {tree.blob.unpacked}")
-    if tree.digest != tree_digest(record):
-        raise UnreadableStatement("its tree is not the library of its record")
+        sizes = f"'trees[0].blob.unpacked' is {tree.blob.unpacked}, and 'facts.record.size' is {record['size']}"
+        raise UnreadableStatement(f"{sizes}: expected no less")
+    if tree.digest != (expected := tree_digest(record)):
+        raise UnreadableStatement(f"'trees[0].digest' is {tree.digest}, and the library of its record has {expected}")
     return OpOffer(record, tree)
 
 

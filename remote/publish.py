@@ -23,6 +23,7 @@ from .signatures.keys import Signer
 from .statements import Signed
 from .stores.protocol import ObjectStore
 
+DAMAGED_HINT = "Nothing was published: opforge verify sets it aside, and a load builds it again"
 FLAGS_HINT = "Build it without them, or add flags=1 to the remote's URL"
 
 
@@ -48,9 +49,9 @@ def push(store: ObjectStore, remote: Remote, folder: str, description: str, sign
     what, entry = f"{record['op']} {os.path.basename(folder)}", entry_name(record["key"], record["sha256"])
     try:
         with tempfile.TemporaryFile() as file:
-            tree, _hashes = blobs.pack(folder, [record["file"]], file)
+            tree, hashes = blobs.pack(folder, [record["file"]], file)
             if tree.digest != op_statements.tree_digest(record):
-                raise ValueError(f"{folder} is damaged: its library is not that of its record")
+                raise PublishError(what, str(remote), _damage(folder, record, hashes), DAMAGED_HINT)
             stated = op_statements.statement(record, description, tree)
             item = statements.signed(stated, [signer] if signer else [], topics.MAX_ITEM_BYTES)
             uploads = removals.Uploads(store)
@@ -65,6 +66,12 @@ def push(store: ObjectStore, remote: Remote, folder: str, description: str, sign
         seconds = round(time.perf_counter() - began, 6)
         emit("push", op=record["op"], seconds=seconds, bytes=tree.blob.size, path=str(remote), result=entry)
     return Pushed(record["op"], entry, description, tree.blob.size, is_new)
+
+
+def _damage(folder: str, record: Mapping[str, Any], hashes: Mapping[str, str]) -> str:
+    """Returns how an entry's library differs from its record."""
+    library, digest = os.path.join(folder, record["file"]), hashes[record["file"]]
+    return f"{library} is damaged: its SHA-256 is {digest}, and 'sha256' in record.json is {record['sha256']}"
 
 
 def _send(store: ObjectStore, name: str, file: IO[bytes]) -> bool:

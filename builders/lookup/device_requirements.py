@@ -51,7 +51,7 @@ def _driver_problem(record: Mapping[str, Any], compiled: bool, machine: Machine)
         return None
     needed = version_of(built)[:2]
     offers = ".".join(map(str, driver))
-    if driver[0] < needed[0]:
+    if not needed or driver[0] < needed[0]:
         return f"it was built with CUDA {built}, and the driver supports CUDA up to {offers}: update the driver"
     if compiled and driver < needed:
         return f"it holds PTX of CUDA {built} for this device, and the driver compiles PTX of CUDA {offers} and older"

@@ -138,11 +138,17 @@ def _torch_problem(record: Mapping[str, Any], machine: Machine) -> str | None:
         if version_of(here)[:2] < version_of(record["torch_target"]):
             return f"it needs torch {record['torch_target']} or newer, and torch {here} is installed"
         return None
-    requires = record["requires"]
-    if requires["torch"] != here:
-        return f"it was built for torch {requires['torch']}, and torch {here} is installed"
-    if requires["python"] != machine.python:
-        return f"it was built for {requires['python']}, and this is {machine.python}"
+    torch, python = (record["requires"].get(name) for name in ("torch", "python"))
+    if torch != here:
+        stated = (
+            "it does not state the torch that it was built for" if torch is None else f"it was built for torch {torch}"
+        )
+        return f"{stated}, and torch {here} is installed"
+    if python != machine.python:
+        stated = (
+            "it does not state the Python that it was built for" if python is None else f"it was built for {python}"
+        )
+        return f"{stated}, and this is {machine.python}"
     return None
 
 

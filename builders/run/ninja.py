@@ -55,7 +55,9 @@ class Outcome(NamedTuple):
 def find_ninja() -> str:
     """Returns the path of ninja: beside this Python, or from PATH. Raises ToolchainNotFoundError."""
     beside = os.path.join(sysconfig.get_path("scripts"), "ninja")
-    path = beside if os.access(beside, os.X_OK) else shutil.which("ninja")
+    # What this process may start: without effective_ids capabilities do not count, as for root's home as another user.
+    can_start = os.access(beside, os.X_OK, effective_ids=os.access in os.supports_effective_ids)
+    path = beside if can_start else shutil.which("ninja")
     if path is None:
         raise ToolchainNotFoundError("ninja", [beside, "ninja on PATH"], "Install it: pip install ninja.")
     return path

@@ -98,3 +98,9 @@ def with_record_key(record: Mapping[str, Any]) -> dict[str, Any]:
 def is_intact(record: Mapping[str, Any]) -> bool:
     """Returns whether the fields of a record are those that it was written with."""
     return with_record_key(record) == record
+
+
+def damage_of(record: Mapping[str, Any]) -> str:
+    """Returns how a record with all its fields differs from what was written, or an empty text."""
+    stated, actual = record[RECORD_KEY], with_record_key(record)[RECORD_KEY]
+    return f"{RECORD_KEY!r} is {stated}, and the key of the other fields is {actual}" if stated != actual else ""

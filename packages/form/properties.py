@@ -66,8 +66,10 @@ def from_json(value: Mapping[str, Any]) -> Properties:
     versions = {name: _version(value[name]) for name in ("framework_version", "backend_version")}
     properties = Properties(**{**value, **versions, "arch": tuple(value["arch"])})
     is_compiled = properties.framework not in WITHOUT_LIBRARY
-    if properties.backend not in ({*PLAIN_BACKENDS, *PREFIXES} if is_compiled else {*NOARCH, *PLAIN_BACKENDS, "cann"}):
-        raise LabelError(f"a variant of {properties.framework} for {properties.backend} is not known")
+    backends = {*PLAIN_BACKENDS, *PREFIXES} if is_compiled else {*NOARCH, *PLAIN_BACKENDS, "cann"}
+    if properties.backend not in backends:
+        found = f"{properties.backend!r}, which a variant of {properties.framework!r} cannot be for"
+        raise LabelError(f"'properties.backend' is {found}: expected one of {', '.join(map(repr, sorted(backends)))}")
     return properties
 
 

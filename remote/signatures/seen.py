@@ -24,7 +24,7 @@ from opforge.cache.schema import TEXT, FormatError
 from opforge.errors import LockTimeoutError
 from opforge.remote.stores.urls import spelled, without_credentials
 from opforge.settings import environment
-from opforge.warm.machine_folder import make_folder, write_file
+from opforge.warm.machine_folder import can_write, make_folder, write_file
 
 from .signing import Named
 
@@ -35,6 +35,7 @@ SCHEMA = schema.record(
 )
 LOSS = "a revocation may be hidden from this machine later"
 HINT = "Set XDG_STATE_HOME to a folder of your own that stays"
+COMPARE = "ompare the list of withdrawals with its signer's"
 _warned = set[str]()
 
 
@@ -48,6 +49,29 @@ class Seen(NamedTuple):
 
 class _Unkept(Exception):
     """What was seen cannot be read or kept here; the text says why."""
+
+    def __init__(self, reason: str, is_damaged: bool = False) -> None:
+        super().__init__(reason)
+        self.is_damaged = is_damaged
+
+    def refusal(self) -> str:
+        """Returns why nothing is used, if the trust file requires that all that was seen is known."""
+        hint = HINT[:1].lower() + HINT[1:]
+        if self.is_damaged:
+            hint = f"remove that file, if nobody else can have changed it, and c{COMPARE}"
+        reason = f"what was seen of its signer cannot be kept in {folder()} ({self})"
+        return f"{reason}, and the trust file requires that: {hint}"
+
+    def warn(self) -> None:
+        """Warns of it, once in a process."""
+        if str(self) in _warned:
+            return
+        _warned.add(str(self))
+        if self.is_damaged:
+            text = "What was seen of remotes was damaged and is made anew: %s: %s. C%s."
+            log.warning(text, self, "a revocation may be hidden from this machine", COMPARE)
+        else:
+            log.warning("What was seen of remotes cannot be kept in %s (%s): %s. %s.", folder(), self, LOSS, HINT)
 
 
 def folder() -> str:
@@ -83,17 +107,33 @@ def problem(
             _keep(path, store, signer, stated)
     except _Unkept as error:
         if is_required:
-            reason = f"what was seen of its signer cannot be kept in {folder()} ({error})"
-            return f"{reason}, and the trust file requires that"
-        if str(error) not in _warned:
-            _warned.add(str(error))
-            log.warning("What was seen of remotes cannot be kept in %s (%s): %s. %s.", folder(), error, LOSS, HINT)
+            return error.refusal()
+        error.warn()
         if os.path.isfile(path):  # damaged: what is seen from now on is kept
             try:
                 _keep(path, store, signer, stated, is_damaged=True)
             except _Unkept:
                 return ""
     return ""
+
+
+def problem_of_none(
+    store: str, signer: Named, is_required: bool = False, shown: Callable[[int], str] = "number {}".format
+) -> str:
+    """Returns why nothing of a signer must be used if a store has none of what is kept of it, or an empty text.
+
+    The arguments are those of `problem`. Where it is not known whether something was seen, there is one warning.
+    """
+    try:
+        known = _read(_path(store, signer)).number
+        if is_required:
+            _require_writable()
+    except _Unkept as error:
+        if is_required:
+            return error.refusal()
+        error.warn()
+        return ""
+    return f"it is gone, and {shown(known)} was seen before" if known else ""
 
 
 def newest(store: str, signer: Named) -> Seen:
@@ -117,15 +157,26 @@ def _read(path: str) -> Seen:
     except FileNotFoundError:
         return Seen()
     except OSError as error:
-        raise _Unkept(error.strerror) from error
+        raise _Unkept(str(error.strerror)) from error
     except FormatError as error:
-        raise _Unkept(f"{path} is damaged") from error
+        raise _Unkept(f"{path} is damaged: {error}", is_damaged=True) from error
 
 
 def _require_own(path: str) -> None:
     """Raises _Unkept if others could change what is kept in a folder."""
     if cause := owners.folder_problem(path, owners.trusted_ids(settings.trusted_owners())):
         raise _Unkept(cause[0])
+
+
+def _require_writable() -> None:
+    """Makes the folder. Raises _Unkept if nothing can be kept in it."""
+    try:
+        make_folder(folder())
+    except OSError as error:
+        raise _Unkept(str(error.strerror)) from error
+    _require_own(folder())
+    if not can_write(folder()):
+        raise _Unkept("it cannot be written")
 
 
 def _keep(path: str, store: str, signer: Named, stated: Seen, is_damaged: bool = False) -> None:
@@ -140,4 +191,4 @@ def _keep(path: str, store: str, signer: Named, stated: Seen, is_damaged: bool =
     except LockTimeoutError as error:
         raise _Unkept(str(error)) from error
     except OSError as error:
-        raise _Unkept(error.strerror) from error
+        raise _Unkept(str(error.strerror)) from error

@@ -15,8 +15,9 @@ import json
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import NamedTuple
 
 from opforge import formats, settings
@@ -25,7 +26,7 @@ from opforge.cache.filesystem import lock
 from opforge.cache.filesystem.files import read_file
 from opforge.errors import SignatureError, TrustFileError
 from opforge.remote.kind_table import KINDS
-from opforge.remote.stores.urls import spelled
+from opforge.remote.stores.urls import resolved, spelled
 from opforge.warm.machine_folder import can_write, make_folder, write_file
 
 from . import policy_json, signing
@@ -36,13 +37,14 @@ WITHDRAWAL_DAYS = 30.0
 MAX_BYTES = 1 << 20
 DATE = "%Y-%m-%d"
 SCOPES = "op:NAME or package:ORG/NAME with globs, such as op:*, 'op:my_*' or 'package:acme/*'"
+STORES = "a URL of a store, with globs"
 
 
 def scope(text: str) -> str:
     """Returns a text that says what a key may sign. Raises ValueError for any other text."""
     kind, _, glob = text.partition(":")
     if kind not in KINDS or not KINDS[kind].globs.fullmatch(glob):
-        raise ValueError(f"{ascii(text)[:100]} is none")
+        raise ValueError(f"{ascii(text)[:100]} is no scope: expected {SCOPES}")
     return text
 
 
@@ -90,8 +92,9 @@ class Trust(NamedTuple):
     """Globs over URLs of stores of which nothing is accepted unless this user trusts a root of it."""
 
     def requires_root(self, url: str) -> bool:
-        """Returns whether a root of a store must be trusted."""
-        return any(fnmatch.fnmatchcase(spelled(url), glob) for glob in self.stores_with_roots)
+        """Returns whether a root of a store must be trusted: by its URL, or by the folder that a link leads to."""
+        spellings = {spelled(url), spelled(resolved(url))} if self.stores_with_roots else ()
+        return any(fnmatch.fnmatchcase(text, glob) for text in spellings for glob in self.stores_with_roots)
 
     def signers(
         self, what: str, data: bytes, signatures: Sequence[signing.Named], now: float = 0.0
@@ -219,15 +222,26 @@ def _public(node: Node) -> signing.Named:
         raise node.error(f"'key' is no public key: {str(error) or f'expected {signing.EXPECTED}'}") from None
 
 
-def _texts(node: Node) -> tuple[str, ...]:
-    return tuple(policy_json.text(item) for item in policy_json.items(node))
+def _texts(node: Node, name: str, parse: Callable[[str], str], expected: str) -> tuple[str, ...]:
+    """Returns the texts in a list. Raises LineError, which names the item."""
+    texts = list[str]()
+    for number, item in enumerate(policy_json.items(node)):
+        try:
+            texts.append(parse(policy_json.text(item)))
+        except (TypeError, ValueError) as error:
+            raise item.error(f"'{name}[{number}]' is {item.shown}: expected {expected}") from error
+    return tuple(texts)
+
+
+def _stores(node: Node) -> tuple[str, ...]:
+    return _texts(node, "require_root", str, STORES)
 
 
 def _scopes(node: Node) -> tuple[str, ...]:
-    texts = _texts(node)
-    if not texts:
+    scopes = _texts(node, "for", scope, SCOPES)
+    if not scopes:
         raise ValueError
-    return tuple(map(scope, texts))
+    return scopes
 
 
 def _day(node: Node) -> str:
@@ -239,7 +253,7 @@ FILE: Mapping[str, Field] = {
     "format": Field(str(formats.TRUST), _format),
     "withdrawal_days": Field("a number of days, more than 0", _days, WITHDRAWAL_DAYS),
     "require_state": Field("true or false", policy_json.flag, False),
-    "require_root": Field("a list of URLs of stores, with globs", _texts, ()),
+    "require_root": Field("a list of URLs of stores, with globs", _stores, ()),
     "keys": Field("a list of keys", _keys),
 }
 """The fields of the trust file."""
@@ -253,8 +267,11 @@ KEY: Mapping[str, Field] = {
 
 
 def check_date(text: str) -> str:
-    """Returns the text, if it is empty or a day such as 2027-06-30. Raises ValueError."""
-    return time.strftime(DATE, time.strptime(text, DATE)) if text else ""
+    """Returns the text, if it is empty or a day such as 2027-06-30. Raises ValueError.
+
+    Each number has all its digits, as days are compared as texts: strftime writes the year 27 without zeros.
+    """
+    return datetime.strptime(text, DATE).date().isoformat() if text else ""
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,6 +43,14 @@ def spelled(url: str) -> str:
         place += f":{port}"
     path = posixpath.normpath(f"/{quote(unquote(parts.path)).lstrip('/')}").rstrip("/")
     return urlunsplit((parts.scheme.lower(), place, path, parts.query, ""))
+
+
+def resolved(url: str) -> str:
+    """Returns the URL of the folder that a file:// URL leads to, without links; any other URL as it is."""
+    parts = urlsplit(url)
+    if parts.scheme.lower() != "file" or "%00" in parts.path:  # no folder has such a name
+        return url
+    return urlunsplit(parts._replace(path=quote(os.path.realpath(unquote(parts.path)))))
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

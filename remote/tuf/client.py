@@ -10,12 +10,13 @@ from opforge.remote import topics
 from opforge.remote.stores.protocol import ObjectStore
 from opforge.remote.topics import Listing
 
-from . import FOLDER, MAX_BYTES, file_of, roots, target_path
+from . import FOLDER, MAX_BYTES, TIMESTAMP, file_of, roots, target_path
 from .roots import Root
 
 if TYPE_CHECKING:
     from tuf.ngclient import TargetFile, Updater
 
+PUT_BACK = "Ask the registry's owner to put that file back, from a mirror or a backup"
 BASE = "store:///"
 """Begins the addresses that tuf asks for; what follows is the name of an object below FOLDER."""
 
@@ -70,7 +71,7 @@ class Reader:
             def _fetch(self, url: str) -> Iterator[bytes]:
                 stored = store.get(f"{FOLDER}/{url.removeprefix(BASE)}", MAX_BYTES)
                 if stored is None:
-                    raise _exceptions().DownloadHTTPError(f"there is no {url.removeprefix(BASE)}", 404)
+                    raise _exceptions().DownloadHTTPError(f"{FOLDER}/{url.removeprefix(BASE)} is missing", 404)
                 return iter((stored.data,))
 
         updater = Updater(self.root.folder, BASE, fetcher=Fetcher(), bootstrap=self.root.data)
@@ -83,7 +84,8 @@ def read_target(store: ObjectStore, target: TargetFile) -> bytes:
     where = file_of(target.path, target.hashes.get("sha256", ""))
     stored = store.get(where, MAX_BYTES)
     if stored is None:
-        raise SignatureError(f"{store.url}/{where}", "it is missing", "The registry is incomplete: ask its owner")
+        reason = f"it is missing, and the registry's keys have signed that it is there, as the target {target.path!r}"
+        raise SignatureError(f"{store.url}/{where}", reason, PUT_BACK)
     try:
         target.verify_length_and_hashes(stored.data)
     except _exceptions().RepositoryError as error:
@@ -134,4 +136,5 @@ def _download_error(url: str, error: Exception) -> Exception:
     if isinstance(error.__cause__, StoreError):
         return error.__cause__
     reason = f"its TUF metadata is refused: {str(error).rstrip('.')}"
-    return SignatureError(url, reason, "The registry is incomplete, or it is none with TUF metadata: ask its owner")
+    never = f". If it was never there, {url} is no registry with TUF metadata: check the URL"
+    return SignatureError(url, reason, PUT_BACK + (never if TIMESTAMP in reason else ""))

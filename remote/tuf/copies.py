@@ -9,8 +9,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from opforge.cache import schema
+from opforge.cache.schema import SHA256, FormatError, record, table, whole
 from opforge.errors import PublishError
-from opforge.errors.base import damage
 from opforge.remote.stores.protocol import ObjectStore, Stored
 
 from . import FOLDER, MAX_BYTES, TIMESTAMP, file_of
@@ -19,6 +20,11 @@ ROOT = f"{FOLDER}/1.root.json"
 MAX_ROOTS = 1024
 """How often a registry can have replaced its keys. A hostile one would have another root for ever."""
 SNAPSHOT = "snapshot.json"
+HINT = "Ask the registry's owner to put that file back, from a mirror or a backup, or copy from another mirror"
+VERSIONED = record({"version": whole(1)}, is_open=True)
+TARGET = record({"hashes": record({"sha256": SHA256}, is_open=True)}, is_open=True)
+PARTS = {"timestamp": record({SNAPSHOT: VERSIONED}, is_open=True), "meta": table(VERSIONED), "targets": table(TARGET)}
+"""What is read of the metadata's parts: of a timestamp's `meta`, a snapshot's `meta`, and a bin's `targets`."""
 
 
 def require_same(source: ObjectStore, target: ObjectStore) -> bool:
@@ -51,8 +57,8 @@ def copy(source: ObjectStore, target: ObjectStore) -> bool:
         target.put_if_absent(f"{FOLDER}/{number}.root.json", root.data)
     try:
         _copy_snapshot(source, target, ours, before)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _incomplete(source, f"its TUF metadata is damaged: {damage(error)}") from error
+    except FormatError as error:
+        raise PublishError("TUF metadata", source.url, str(error), HINT) from error
     if before is None:
         return target.put_if_absent(TIMESTAMP, ours.data)
     return target.put_if_unchanged(TIMESTAMP, ours.data, before.version)
@@ -60,56 +66,60 @@ def copy(source: ObjectStore, target: ObjectStore) -> bool:
 
 def _copy_snapshot(source: ObjectStore, target: ObjectStore, ours: Stored, theirs: Stored | None) -> None:
     """Copies the snapshot that a timestamp names, after what it names and the target's timestamp does not."""
-    number, before = _part(ours, "meta")[SNAPSHOT]["version"], _number(_known(theirs, "meta"), SNAPSHOT)
-    snapshot = _get(source, f"{FOLDER}/{number}.{SNAPSHOT}")
+    number = _part(ours, TIMESTAMP, "timestamp")[SNAPSHOT]["version"]
+    before = _number(_known(theirs, "timestamp"), SNAPSHOT)
+    name = f"{FOLDER}/{number}.{SNAPSHOT}"
+    snapshot = _get(source, name, TIMESTAMP)
     roles = _known(target.get(f"{FOLDER}/{before}.{SNAPSHOT}", MAX_BYTES), "meta")
-    for role, listed in _part(snapshot, "meta").items():
+    for role, listed in _part(snapshot, name, "meta").items():
         if listed["version"] != _number(roles, role):
-            _copy_role(source, target, role, listed["version"], _number(roles, role))
-    target.put_if_absent(f"{FOLDER}/{number}.{SNAPSHOT}", snapshot.data)
+            copied = _known(target.get(f"{FOLDER}/{_number(roles, role)}.{role}", MAX_BYTES), "targets")
+            _copy_role(source, target, name, f"{FOLDER}/{listed['version']}.{role}", copied)
+    target.put_if_absent(name, snapshot.data)
 
 
-def _copy_role(source: ObjectStore, target: ObjectStore, role: str, number: int, before: int) -> None:
-    """Copies the metadata of a role, after the indexes that it names and its version `before` did not."""
-    targets = _get(source, f"{FOLDER}/{number}.{role}")
-    copied = _known(target.get(f"{FOLDER}/{before}.{role}", MAX_BYTES), "targets")
-    for path, listed in _part(targets, "targets").items():
+def _copy_role(source: ObjectStore, target: ObjectStore, by: str, name: str, copied: Mapping[str, Any]) -> None:
+    """Copies the metadata of a role, which the snapshot `by` names, after the indexes in it that `copied` lacks."""
+    targets = _get(source, name, by)
+    for path, listed in _part(targets, name, "targets").items():
         if listed != copied.get(path):
-            name = file_of(path, listed["hashes"]["sha256"])
-            target.put_if_absent(name, _get(source, name).data)
-    target.put_if_absent(f"{FOLDER}/{number}.{role}", targets.data)
+            index = file_of(path, listed["hashes"]["sha256"])
+            target.put_if_absent(index, _get(source, index, name).data)
+    target.put_if_absent(name, targets.data)
 
 
-def _get(source: ObjectStore, name: str) -> Stored:
+def _get(source: ObjectStore, name: str, by: str) -> Stored:
+    """Returns a file that the metadata `by` names. Raises FormatError if there is none."""
     stored = source.get(name, MAX_BYTES)
     if stored is None:
-        raise _incomplete(source, f"it has no {name}, which its TUF metadata names")
+        raise FormatError(f"{name} is missing, and {by} names it")
     return stored
 
 
-def _incomplete(source: ObjectStore, problem: str) -> PublishError:
-    return PublishError("TUF metadata", source.url, problem, "The registry is incomplete: ask its owner")
+def _part(stored: Stored, name: str, part: str) -> Any:
+    """Returns a part of what a file of metadata states. Whether it is signed is for those who install to check.
+
+    Raises FormatError, which names the file and the field.
+    """
+    field = "meta" if part == "timestamp" else part
+    signed = record({"signed": record({field: PARTS[part]}, is_open=True)}, is_open=True)
+    try:
+        return schema.parse(stored.data, signed, MAX_BYTES)["signed"][field]
+    except FormatError as error:
+        raise FormatError(f"{name} is damaged: {error}") from error
 
 
-def _part(stored: Stored, name: str) -> Any:
-    """Returns a part of what metadata states. Whether it is signed is for those who install to check."""
-    return json.loads(stored.data)["signed"][name]
-
-
-def _known(stored: Stored | None, name: str) -> dict[str, Any]:
+def _known(stored: Stored | None, part: str) -> dict[str, Any]:
     """Returns a part of what the target's metadata states; nothing if there is none, or it is damaged."""
     try:
-        part = _part(stored, name) if stored is not None else {}
-        return part if isinstance(part, dict) else {}
-    except (ValueError, KeyError, TypeError):
+        return dict(_part(stored, "", part)) if stored is not None else {}
+    except FormatError:
         return {}
 
 
 def _number(meta: Mapping[str, Any], file: str) -> int:
     """Returns the version of a file that metadata names; 0, which no file has, if it names none."""
-    listed = meta.get(file)
-    number = listed.get("version") if isinstance(listed, dict) else 0
-    return number if isinstance(number, int) else 0
+    return int(meta[file]["version"]) if file in meta else 0
 
 
 def _version(data: bytes) -> int:

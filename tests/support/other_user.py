@@ -15,6 +15,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+import pytest
+
 NOBODY = 65534
 """The user id of the other user, and his group's."""
 BEGUN = b"+"
@@ -47,6 +49,19 @@ def run_shell(script: str, folder: str, group: int = NOBODY) -> str:
     )
     assert done.returncode == 0, f"the attack failed with {done.returncode}: {done.stderr}"
     return done.stdout
+
+
+def with_all_files() -> list[str]:
+    """Returns what comes before a command that another user runs, who may use all files; skips the test without it."""
+    if not shutil.which("setpriv"):
+        pytest.skip("needs setpriv (apt install util-linux)")
+    capabilities = "+dac_override,+dac_read_search"
+    prefix = ["setpriv", f"--reuid={100_000 + os.getpid()}", "--clear-groups"]
+    prefix += [f"--inh-caps={capabilities}", f"--ambient-caps={capabilities}"]
+    attempt = subprocess.run([*prefix, "true"], capture_output=True, text=True, check=False)
+    if attempt.returncode:
+        pytest.skip(f"cannot become another user here: {attempt.stderr.strip()}")
+    return prefix
 
 
 @contextmanager

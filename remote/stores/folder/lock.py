@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from opforge.errors.base import printable
 from opforge.remote.stores.pauses import pause
 from opforge.remote.stores.protocol import LOCK_SUFFIX
 
@@ -26,6 +27,8 @@ MAX_WAIT_FACTOR = 2.0
 """A process waits this many times as long as it takes for a lock to become void: others may be quicker again."""
 MAX_PAUSE_SECONDS = 0.1
 _MAX_BYTES = 4096
+MAX_SHOWN = 200
+"""Bytes of what a lock says of its owner that a message shows: others have written it."""
 
 
 class LockWaitError(Exception):
@@ -76,7 +79,8 @@ def _wait(staging: tuple[int, str], parent: int, name: str, void_seconds: float)
             _remove_void(staging[0], parent, name, state)
             continue
         if now - began > MAX_WAIT_FACTOR * void_seconds:
-            raise LockWaitError((seen or b"").partition(b" ")[2].decode("utf-8", "replace"))
+            owner = (seen or b"").partition(b" ")[2][:MAX_SHOWN].decode("utf-8", "replace")
+            raise LockWaitError(printable(owner))
         pause(seconds / 2, seconds)
         seconds = min(MAX_PAUSE_SECONDS, seconds * 1.5)
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 
 import pytest
-from support import child_processes, sample_ops
+from support import child_processes, other_user, sample_ops
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(120)]
 LOAD = """
@@ -58,17 +57,7 @@ def load_with_limits(tmp_path, own_store):
 
 def test_too_few_processes_are_reported_at_every_step(load_with_limits):
     """With each number the build fails at a later step: the compiler's probe, the supervisor, ninja, its compilers."""
-    prefix = []
-    if os.geteuid() == 0:  # the limit does not apply to root
-        if not shutil.which("setpriv"):
-            pytest.skip("needs setpriv (apt install util-linux)")
-        capabilities = "+dac_override,+dac_read_search"
-        user = str(100_000 + os.getpid())
-        prefix = ["setpriv", f"--reuid={user}", "--clear-groups"]
-        prefix += [f"--inh-caps={capabilities}", f"--ambient-caps={capabilities}"]
-        attempt = subprocess.run([*prefix, "true"], capture_output=True, text=True, check=False)
-        if attempt.returncode:
-            pytest.skip(f"cannot become another user here: {attempt.stderr.strip()}")
+    prefix = other_user.with_all_files() if os.geteuid() == 0 else []  # the limit does not apply to root
     # gcc tries for 15 seconds to start a process.
     numbers = (0, 3, 5, 6) if os.environ.get("OPFORGE_LONG_TESTS") else (0, 5)
     for line in load_with_limits("RLIMIT_NPROC", numbers, prefix):

@@ -122,6 +122,17 @@ def test_a_lock_that_others_keep_is_an_error_that_names_them(root, store):
         process.communicate()
 
 
+def test_what_a_lock_says_of_its_owner_controls_no_terminal(root, store):
+    store.put_if_absent("v1/x", b"1")
+    (root / "v1/x.lock").write_text("\x1b[2J\nmallory\u202e" + "x" * 2000)
+    impatient = FolderStore("file://test", str(root), void_seconds=0.2)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(StoreError) as error:
+        patch.setattr(lock, "MAX_WAIT_FACTOR", 0.5)
+        impatient.put_if_unchanged("v1/x", b"2", impatient.get("v1/x", 9).version)
+    assert str(error.value).isprintable() and "at last  [2J mallory xxx" in str(error.value)
+    assert len(str(error.value)) < 500
+
+
 def test_nothing_is_lost_while_writers_are_killed(root):
     """Writers append for two seconds and are killed again and again; what a writer has reported is in the object."""
     code = """

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ def installed_by(checkout: Path, *targets: str) -> list[str]:
     calls = checkout / "calls"
     calls.unlink(missing_ok=True)
     environment = {"PATH": os.environ["PATH"], "HOME": str(checkout)}
-    command = ["make", "-s", "-C", str(checkout), *targets]
+    command = ["make", "-s", "-C", str(checkout), f"PYTHON={sys.executable}", *targets]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stdout + done.stderr
     requests = [line for line in calls.read_text().splitlines() if "-m pip" in line]

@@ -16,6 +16,8 @@ from opforge.cache import current
 from opforge.cache.records.entry import with_record_key
 from opforge.errors import BuildForbiddenError, PrebuiltRequiredError, SettingError, ToolchainNotFoundError
 from opforge.remote import answers, fetch, op_statements, topics
+from opforge.remote.signatures import keys, signing
+from opforge.remote.statements import Signed
 
 
 def test_a_miss_is_remembered_and_asked_again_by_force(nodes, builder, entry, monkeypatch):
@@ -45,6 +47,32 @@ def test_a_load_that_would_end_in_an_error_asks_again(nodes, builder, entry, mon
     os.rename(nodes.folder / "kept", nodes.offers_file(entry))
     with scope:
         assert nodes.fetch(builder)[0].key == entry.key
+
+
+CONTROL = "\x1b[2J\u202e"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"target": f"cpu:x86-64-v9{CONTROL}"}, "it is built for x86-64-v9 [2J , and this processor offers"),
+        ({"machine": CONTROL, "target": "cuda:sm_80"}, "its host code is for  [2J , and this machine is"),
+        ({"requires": {"torch versions": CONTROL}}, "it needs torch  [2J , and torch"),
+        ({"abi": "torch"}, "it does not state the torch that it was built for, and torch"),
+        ({"abi": "torch", "requires": {"torch": CONTROL}}, "it was built for torch  [2J , and torch"),
+    ],
+)
+def test_a_record_of_any_fields_is_refused_with_a_reason_that_controls_no_terminal(
+    nodes, builder, entry, changes, reason
+):
+    (item,) = topics.read_frame(nodes.offers_file(entry).read_bytes())
+    offer = op_statements.parse(item.data)
+    record = with_record_key({**offer.record, **changes})
+    data = op_statements.statement(record, record["description"], offer.tree).data()
+    nodes.offers_file(entry).write_bytes(topics.frame([Signed(data, (signing.sign(data, keys.read("ci")),))]))
+    match, rejected = nodes.fetch(builder)
+    assert match is None and reason in reasons(rejected)
+    assert all(one.reason.isprintable() for one in rejected)
 
 
 def test_a_remote_that_fails_is_left_alone_and_costs_one_warning(nodes, builder, entry, monkeypatch, caplog):

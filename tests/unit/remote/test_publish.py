@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 import time
@@ -65,6 +66,22 @@ def test_what_was_built_with_the_users_flags_is_refused(nodes, tmp_path, monkeyp
     with pytest.raises(PublishError, match=r"it was built with CXXFLAGS='-O1'\. Build it without them, or add flags=1"):
         nodes.push(entry)
     assert nodes.push(entry, remotes.parse(nodes.url + "?flags=1")).is_new
+
+
+def test_a_library_that_is_not_its_records_is_not_published(nodes, built_entry):
+    with open(built_entry.library, "rb") as file:
+        content = file.read()
+    os.chmod(built_entry.library, 0o700)
+    with open(built_entry.library, "wb") as file:
+        file.write(content + b"x")
+    changed = hashlib.sha256(content + b"x").hexdigest()
+    with pytest.raises(PublishError) as error:
+        nodes.push(built_entry)
+    expected = f"{built_entry.library} is damaged: its SHA-256 is {changed}, and 'sha256' in record.json is"
+    assert f"{expected} {built_entry.record['sha256']}. Nothing was published" in str(error.value)
+    assert str(error.value).endswith(
+        ". Nothing was published: opforge verify sets it aside, and a load builds it again."
+    )
 
 
 def test_a_description_has_a_bounded_number_of_offers(nodes, entry):

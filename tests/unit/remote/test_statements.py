@@ -111,21 +111,24 @@ def test_a_statement_reads_back():
         ({"topic": "0" * 32}, "it was made for another topic: '000"),
         ({"topic": 3}, "'topic' is 3: expected a text"),
         ({"trees": {}}, "'trees' is an object of 0 fields: expected a list"),
-        ({"trees": []}, "it names 0 trees, and an op has one"),
+        ({"trees": []}, "'trees' is a list of 0 items: expected 1, the tree of the op's library"),
         ({"trees": [3]}, "'trees[0]' is 3: expected an object"),
         ({"trees": [{}] * 1001}, "'trees' is a list of 1001 items: expected a list of 0 to 1000 items"),
         ({"facts": None}, "'facts' is None: expected an object"),
         ({"more": 1}, "'more' is not a field that is read"),
         ({"facts_more": 1}, "in its facts 'more' is not a field that is read"),
         ({"tree_more": 1}, "'trees[0].more' is not a field that is read"),
-        ({"tree_digest": "0" * 64}, "its tree is not the library of its record"),
+        (
+            {"tree_digest": "0" * 64},
+            f"'trees[0].digest' is {'0' * 64}, and the library of its record has {TREE.digest}",
+        ),
         ({"tree_digest": "x" * 64}, "'trees[0].digest' is 'xxx"),
         ({"blob_sha256": "../../etc/passwd"}, "'trees[0].blob.sha256' is '../../etc/passwd': expected 64 hex"),
         ({"blob_size": -1}, "'trees[0].blob.size' is -1: expected a whole number from 1 to 2147483648"),
         ({"blob_size": True}, "'trees[0].blob.size' is True: expected"),
         ({"blob_size": 3 << 30}, "'trees[0].blob.size' is 3221225472: expected"),
         ({"blob_unpacked": 5 << 30}, "'trees[0].blob.unpacked' is 5368709120"),
-        ({"blob_unpacked": 999}, "the size in its record is 1000, and its blob unpacks to 999"),
+        ({"blob_unpacked": 999}, "'trees[0].blob.unpacked' is 999, and 'facts.record.size' is 1000: expected no less"),
         ({"record_op": "../relu"}, "in its facts 'record.op' is '../relu': expected a name"),
         ({"record_file": "../relu.so"}, "'record.file' is '../relu.so': expected the name of a library"),
         ({"record_format": 99}, "'record.format' is 99, and this opforge reads 1: update opforge"),
@@ -139,6 +142,18 @@ def test_a_statement_that_cannot_be_used_says_why(changes, problem):
     with pytest.raises(UnreadableStatement) as error:
         op_statements.parse(changed(**changes), DESCRIPTION)
     assert problem in str(error.value)
+
+
+def test_a_record_with_a_changed_field_is_refused():
+    value = json.loads(STATEMENT.data())
+    value["facts"]["record"]["portable"] = not RECORD["portable"]
+    expected = with_record_key(value["facts"]["record"])["record_key"]
+    with pytest.raises(UnreadableStatement) as error:
+        op_statements.parse(canonical(value), DESCRIPTION)
+    assert str(error.value) == (
+        f"in its facts the record is damaged: 'record_key' is {RECORD['record_key']}, and the key of the other fields"
+        f" is {expected}: publish the entry again"
+    )
 
 
 def test_the_trees_of_a_newer_opforges_statement_are_known():

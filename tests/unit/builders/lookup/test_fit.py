@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import HealthCheck, given, settings, strategies
 from support import sample_ops
 
+from opforge.accelerator.target import Target
 from opforge.builders.lookup import fit
 from opforge.builders.lookup.fit import host_problem
-from opforge.builders.spec.machine import Machine
+from opforge.builders.spec import abi
+from opforge.builders.spec.machine import PROCESSOR, Machine
 from opforge.errors import PrebuiltRequiredError
 
 MACHINE = Machine(
@@ -18,6 +21,12 @@ MACHINE = Machine(
     python="cpython-311",
     torch="2.10.1+cpu",
 )
+
+
+@pytest.fixture(scope="module")
+def plain_spec(tmp_path_factory):
+    """The declaration of a plain op for the CPU."""
+    return sample_ops.plain_op(tmp_path_factory.mktemp("op"))(target="cpu:x86-64").spec()
 
 
 def record_of_library(**changes):
@@ -143,3 +152,58 @@ def test_the_error_says_of_each_entry_what_it_needs_and_what_the_machine_has():
         "needs torch 2.12 or newer, and torch 2.10.1+cpu",
     ):
         assert part in text
+
+
+TEXTS = strategies.text(max_size=12) | strategies.sampled_from(["", "x", "2.10", "9" * 5000, "cuda", ">=2", "sm_80"])
+TARGETS = [
+    "cpu",
+    "cpu:x86-64",
+    "cpu:x86-64-v9",
+    "cuda:sm_80",
+    "cuda:sm_80+ptx",
+    "cuda:x",
+    "hip:gfx90a",
+    "xpu:pvc",
+    "q:\x1b",
+]
+REQUIRED = ["torch", "python", "cuda", "hip", "-march=native", "requires_torch", abi.TORCH_RANGE, PROCESSOR]
+RECORDS = strategies.fixed_dictionaries(
+    {
+        "target": strategies.sampled_from(TARGETS),
+        "abi": strategies.sampled_from(["torch-stable", "torch", "c"]),
+        "machine": strategies.sampled_from(["x86_64", "aarch64", ""]),
+        "torch_target": TEXTS,
+        "built_with_torch": TEXTS,
+        "requires": strategies.dictionaries(strategies.sampled_from(REQUIRED), TEXTS),
+        "needs": strategies.lists(TEXTS | strategies.just("libtorch_cuda.so"), max_size=2),
+        "floors": strategies.dictionaries(
+            strategies.sampled_from(["GLIBC", "GLIBCXX"]), strategies.from_regex(r"\A[0-9.]{1,9}\Z")
+        ),
+        "interface": strategies.integers(0, 3),
+        "portable": strategies.booleans(),
+        "user_flags": strategies.dictionaries(TEXTS, TEXTS, max_size=1),
+        "shims": strategies.lists(TEXTS, max_size=1),
+    }
+)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@given(RECORDS, strategies.sampled_from(["cpu:x86-64-v2", "cuda:sm_80"]), strategies.booleans())
+def test_any_record_is_judged(plain_spec, record, target, has_device):
+    """Others have written it: an offer, a layer. Its fields have the types that the schema declares, and no more."""
+    target = Target.parse(target)
+    here = MACHINE._replace(devices=("sm_80",), driver=(12, 4)) if has_device else MACHINE
+    judge = fit.fit_of(plain_spec._replace(target=target), False, here)
+    try:
+        assert isinstance(judge(record).problem, (str, type(None)))
+    except ValueError as error:  # a target or a number that cannot be read: callers reject it
+        assert str(error)
+
+
+def test_what_a_record_does_not_state_is_another_version():
+    assert host_problem(record_of_library(abi="torch"), MACHINE) == (
+        "it does not state the torch that it was built for, and torch 2.10.1+cpu is installed"
+    )
+    assert host_problem(record_of_library(abi="torch", requires={"torch": "2.10.1+cpu"}), MACHINE) == (
+        "it does not state the Python that it was built for, and this is cpython-311"
+    )

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
-from support import text_files
+from support import child_processes, other_user, text_files
+from support.owners import as_root
 from support.polling import wait_for
 
 from opforge.builders.run import diagnostics, ninja
@@ -56,6 +59,21 @@ def test_the_error_for_a_missing_ninja_says_how_to_install_it(monkeypatch, tmp_p
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ToolchainNotFoundError, match=re.escape("  - ninja on PATH\nInstall it: pip install ninja.")):
         ninja.find_ninja()
+
+
+@as_root
+def test_a_ninja_that_capabilities_alone_reach_is_found(tmp_path):
+    """As in root's home, if a process is another user that may read all files."""
+    folder = tmp_path / "private"
+    folder.mkdir(mode=0o700)
+    shutil.copy(ninja.find_ninja(), folder / "ninja")
+    code = "import os, sysconfig; os.environ['PATH'] = '/nowhere'\n"
+    code += f"sysconfig.get_path = lambda name: {str(folder)!r}\n"
+    code += "from opforge.builders.run import ninja; print(ninja.find_ninja())"
+    command = [*other_user.with_all_files(), sys.executable, "-c", code]
+    env = child_processes.environment()
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == (f"{folder}/ninja\n", "")
 
 
 def test_a_pipe_in_place_of_the_measured_memory_is_not_waited_for(tmp_path):

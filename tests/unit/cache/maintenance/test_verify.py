@@ -8,7 +8,9 @@ import os
 import pytest
 from support.store.fake_store import ME
 
+from opforge.cache.keys import key_of
 from opforge.cache.maintenance import verify
+from opforge.cache.records.entry import read_record
 
 
 def test_intact_entries_pass_and_progress_is_reported(fake_store):
@@ -54,13 +56,17 @@ def test_an_entry_without_a_complete_record_is_set_aside(fake_store, content, pr
 def test_how_an_entry_was_built_is_checked_too(fake_store):
     key = fake_store.add()
     path = os.path.join(fake_store.layout.entry(key), "build.json")
+    stated = read_record(fake_store.layout.entry(key))["inputs_key"]
     with open(path) as file:
         build = json.load(file)
     build["inputs"]["files"][0][2] = "0" * 64
     with open(path, "w") as file:
         json.dump(build, file)
     (checked,) = verify.verify(fake_store.layout, ME)
-    assert checked.problem == "the files that it was built from are not those of its record"
+    assert checked.problem == (
+        f"its build.json is not of its record.json: the key of 'inputs' is {key_of(build['inputs'])},"
+        f" and 'inputs_key' there is {stated}"
+    )
 
 
 def test_an_entry_that_another_process_removes_meanwhile_is_not_reported(fake_store, monkeypatch):

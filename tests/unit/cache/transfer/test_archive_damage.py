@@ -85,8 +85,14 @@ RECORDS = {
     ),
     "another size": (lambda r: r.update(size=1), "bytes instead of"),
     "another key": (lambda r: r.update(key="0" * 32), "describes another entry"),
-    "another plan": (lambda r: r.update(plan="0" * 32), "has the record of another"),
-    "another key of its inputs": (lambda r: r.update(inputs_key="0" * 32), "are not those of its record"),
+    "another plan": (
+        lambda r: r.update(plan="0" * 32),
+        "its record.json is not of its build.json: 'plan' and the inputs there give the key ",
+    ),
+    "another key of its inputs": (
+        lambda r: r.update(inputs_key="0" * 32),
+        f", and 'inputs_key' there is {'0' * 32}",
+    ),
     "no inputs": (lambda r: r.pop("inputs"), "its record.json cannot be used: 'inputs' is missing"),
     "inputs of another form": (
         lambda r: r["inputs"].update(files=[["own"]]),
@@ -97,7 +103,7 @@ RECORDS = {
     "no op": (lambda r: r.pop("op"), "'op' is missing"),
     "an op that is no name": (lambda r: r.update(op="\x1b[2J"), "'op' is '\\x1b[2J': expected a name"),
     "an op that is no text": (lambda r: r.update(op="\ud800"), "surrogates not allowed"),
-    "no library": (lambda r: r.update(file="other.so"), "does not hold a record and its library alone"),
+    "no library": (lambda r: r.update(file="other.so"), "expected record.json, build.json and other.so alone"),
     "a file elsewhere": (lambda r: r.update(file="../x.so"), "'file' is '../x.so': expected the name of a library"),
     "a description elsewhere": (
         lambda r: r.update(description="../../x"),
@@ -110,9 +116,10 @@ RECORDS = {
     "nothing": (lambda r: r.clear(), "is missing"),
 }
 """Changes of record.json, and what the error says."""
+OTHER_INPUTS = "its build.json is not of its record.json: the key of 'inputs' is "
 BUILDS = {
-    "another input": (lambda b: b["inputs"]["files"][0].__setitem__(2, "0" * 64), "are not those of its record"),
-    "another name that was looked for": (lambda b: b["inputs"]["names"].append("x.h"), "are not those of its record"),
+    "another input": (lambda b: b["inputs"]["files"][0].__setitem__(2, "0" * 64), OTHER_INPUTS),
+    "another name that was looked for": (lambda b: b["inputs"]["names"].append("x.h"), OTHER_INPUTS),
     "no inputs": (lambda b: b.pop("inputs"), "its build.json cannot be used: 'inputs' is missing"),
     "nothing": (lambda b: b.clear(), "'inputs' is missing"),
 }
@@ -149,6 +156,19 @@ def test_a_record_of_another_entry_is_refused(packed, empty_store, name):
     rewrite(path, [(member, records.pop() if member.name.endswith(name) else body) for member, body in parts])
     assert " is damaged: " in str(refusal_of(empty_store, path))
     assert entry_keys(empty_store) == set()
+
+
+def test_a_record_with_a_changed_field_is_refused(packed, empty_store):
+    path, _keys = packed
+    parts = members(path)
+    index = next(number for number, (member, _content) in enumerate(parts) if member.name.endswith("record.json"))
+    record = json.loads(parts[index][1])
+    changed = {**record, "portable": not record["portable"]}
+    parts[index] = (parts[index][0], json.dumps(changed).encode())
+    rewrite(path, parts)
+    expected = entries.with_record_key(changed)["record_key"]
+    problem = f"'record_key' is {record['record_key']}, and the key of the other fields is {expected}"
+    assert f"its record.json is damaged: {problem}" in str(refusal_of(empty_store, path))
 
 
 @pytest.mark.parametrize("name", ["record.json", "build.json", ".so"])

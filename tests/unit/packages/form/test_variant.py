@@ -63,6 +63,16 @@ def test_another_label_is_refused_with_its_reason(label, text):
     assert text in str(error.value)
 
 
+def test_properties_that_contradict_each_other_name_the_field():
+    value = variant.parse("torch-universal").to_json()
+    with pytest.raises(LabelError) as error:
+        from_json({**value, "framework": "torch", "backend": "npu"})
+    assert str(error.value) == (
+        "'properties.backend' is 'npu', which a variant of 'torch' cannot be for: expected one of 'cann', 'cpu',"
+        " 'cuda', 'metal', 'neuron', 'rocm', 'tpu', 'xpu'"
+    )
+
+
 @pytest.mark.parametrize(
     ("label", "versions"),
     [

@@ -32,6 +32,7 @@ from opforge.packages.installed import add, releases, remove
 from opforge.packages.installed.layout import Root
 from opforge.packages.registry import index, install, selection, verification
 from opforge.remote import blobs, maintenance, statements, topics
+from opforge.remote.signatures import trust
 from opforge.remote.withdrawals import LOADING
 
 
@@ -146,6 +147,21 @@ def test_a_damaged_trust_file_stops_installs_and_nothing_that_is_installed(regis
         with pytest.raises(TrustFileError, match=problem):
             selection.sources([url])
     assert opforge.get_kernel("acme/plain", version=1).VALUE == 1
+
+
+def test_no_list_of_withdrawals_is_no_answer_where_it_must_be_known(registry, monkeypatch, caplog):
+    """A package needs no list. Whether there was one is not known where what was seen cannot be kept."""
+    registry.publish()
+    assert not any(name.startswith("v1/withdrawals/") for name in registry.files())
+    write(registry.scratch, "file", "")
+    monkeypatch.setenv("XDG_STATE_HOME", str(registry.scratch / "file"))
+    trust.write(trust.read()._replace(requires_state=True))
+    with pytest.raises(SignatureError) as error:
+        registry.install()
+    assert "what was seen of its signer cannot be kept in" in str(error.value)
+    assert "and the trust file requires that: set XDG_STATE_HOME to a folder of your own that stays" in str(error.value)
+    monkeypatch.setenv("XDG_STATE_HOME", str(registry.scratch / "state"))
+    assert str(registry.install().version) == "1"
 
 
 class TestRefused:

@@ -184,6 +184,14 @@ class TestAPolicyThatRequiresARoot:
         self.change(("https://*",))
         assert registry.install()
 
+    def test_it_refuses_a_link_to_one(self, registry, tmp_path):
+        """Such as one that a lock file names: the policy names the folder by another path."""
+        registry.publish()
+        os.symlink(registry.path, tmp_path / "link")
+        for url in (f"file://{tmp_path}/link", f"file:///proc/self/root{registry.path}"):
+            with pytest.raises(SignatureError, match=r"trust\.json requires a root of it, and you trust none"):
+                selection.choose("acme/plain", version.ANY, selection.sources([url]))
+
     def test_it_takes_one_with_a_root(self, tuf):
         tuf.publish()
         assert tuf.install()
@@ -232,6 +240,32 @@ def test_an_index_in_the_place_of_a_signed_one_is_refused(tuf):
     tuf.replace(plain, tuf.content(other))
     with pytest.raises(SignatureError, match=f"{REFUSED}: .*(hash|length)"):
         tuf.install()
+
+
+@pytest.mark.parametrize(
+    ("file", "what"),
+    [
+        ("timestamp.json", "{url} is rejected: its TUF metadata is refused: v1/tuf/timestamp.json is missing"),
+        ("*.snapshot.json", "{url} is rejected: its TUF metadata is refused: v1/tuf/{file} is missing"),
+        ("*.bin-?.json", "{url} is rejected: its TUF metadata is refused: v1/tuf/{file} is missing"),
+        (
+            "*.plain.json",
+            "{url}/v1/tuf/targets/package/acme/{file} is rejected: it is missing, and the registry's keys"
+            " have signed that it is there, as the target 'package/acme/plain.json'",
+        ),
+    ],
+)
+def test_a_file_that_a_registry_has_lost_is_named_with_what_to_do(tuf, file, what):
+    tuf.publish()
+    (path,) = sorted((tuf.path / FOLDER).rglob(file))[-1:]
+    path.unlink()
+    with pytest.raises(SignatureError) as error:
+        tuf.install()
+    expected = what.format(url=tuf.url, file=path.name)
+    advice = "Ask the registry's owner to put that file back, from a mirror or a backup."
+    if path.name == "timestamp.json":
+        advice += f" If it was never there, {tuf.url} is no registry with TUF metadata: check the URL."
+    assert str(error.value) == f"{expected}. {advice}"
 
 
 @pytest.mark.parametrize("name", [TIMESTAMP, "snapshot", "bin-"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from hypothesis import given, strategies
+from hypothesis import HealthCheck, given, settings, strategies
 
 from opforge.remote.signatures import policy_json
 
@@ -20,6 +20,7 @@ def plain(node):
     return [plain(item) for item in node.value] if isinstance(node.value, list) else node.value
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(VALUES, strategies.sampled_from([None, 1]))
 def test_a_text_has_the_values_that_it_has_for_the_usual_parser(value, indent):
     text = json.dumps(value, indent=indent)

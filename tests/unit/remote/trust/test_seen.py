@@ -66,6 +66,22 @@ class TestNothingMakesALoadForget:
         assert match is None
         assert "the list of withdrawals of ci is not used: it is gone, and the one of " in reasons(rejected)
 
+    def test_a_damaged_state_and_a_list_that_is_gone(self, nodes, builder, older_list, caplog):
+        """What was withdrawn can be hidden then: that is said, and refused if the trust file requires it."""
+        (path,) = [os.path.join(seen.folder(), name) for name in os.listdir(seen.folder()) if name.endswith(".json")]
+        with open(path, "w") as file:
+            file.write("{}")
+        (signer,) = trust.read().keys
+        seen.reset()
+        with caplog.at_level(logging.WARNING, "opforge"):
+            assert seen.problem_of_none(nodes.url, signer.key) == ""
+        (record,) = caplog.records
+        assert record.getMessage().startswith(
+            f"What was seen of remotes was damaged and is made anew: {path} is damaged"
+        )
+        refused = seen.problem_of_none(nodes.url, signer.key, is_required=True)
+        assert f"{path} is damaged: 'digest' is missing), and the trust file requires that: remove that file" in refused
+
     def test_the_holder_of_the_key_puts_it_right(self, nodes, builder, entry, older_list):
         older_list()
         shutil.rmtree(nodes.folder / "node-caches")
@@ -107,7 +123,8 @@ class TestWhereItCannotBeWritten:
         match, rejected = nodes.fetch(builder)
         assert match is None
         reason = f"{nodes.folder}/file/opforge/seen ({nodes.folder}/file is not a folder)"
-        expected = f"what was seen of its signer cannot be kept in {reason}, and the trust file requires that"
+        expected = f"what was seen of its signer cannot be kept in {reason}, and the trust file requires that: set"
+        expected += " XDG_STATE_HOME to a folder of your own that stays"
         assert expected in reasons(rejected)
 
 
@@ -147,17 +164,39 @@ class TestState:
         files = [name for name in os.listdir(seen.folder()) if name.endswith(".json")]
         assert len(files) == 1
 
-    @pytest.mark.parametrize("content", ["", "[]", '{"number": "5"}', '{"number": -1, "digest": ""}', "{" * 5000])
-    def test_a_damaged_one_is_reported_and_made_anew(self, key, content, caplog):
+    @pytest.mark.parametrize(
+        ("content", "reason"),
+        [
+            ("", "it is no JSON ("),
+            ("[]", "it is a list of 0 items: expected an object"),
+            ('{"number": "5"}', "'digest' is missing"),
+            (
+                '{"format": 1, "store": "", "signer": "", "number": -1, "digest": ""}',
+                "'number' is -1: expected a whole number",
+            ),
+            ("{" * 5000, "it is no"),
+        ],
+    )
+    def test_a_damaged_one_is_reported_and_made_anew(self, key, content, reason, caplog):
         seen.reset()
         assert seen.problem(URL, key, Seen(5, "a")) == ""
         (path,) = [os.path.join(seen.folder(), name) for name in os.listdir(seen.folder()) if name.endswith(".json")]
         with open(path, "w") as file:
             file.write(content)
-        assert "is damaged" in seen.problem(URL, key, Seen(6, "b"), is_required=True)
+        problem = seen.problem(URL, key, Seen(6, "b"), is_required=True)
+        assert f"cannot be kept in {seen.folder()} ({path} is damaged: {reason}" in problem
+        assert problem.endswith(
+            "), and the trust file requires that: remove that file, if nobody else can have changed it, and compare the"
+            " list of withdrawals with its signer's"
+        )
         with caplog.at_level(logging.WARNING, "opforge"):
             assert seen.problem(URL, key, Seen(6, "b")) == ""
-        assert f"{path} is damaged" in caplog.text
+        (record,) = caplog.records
+        text = record.getMessage()
+        assert text.startswith(f"What was seen of remotes was damaged and is made anew: {path} is damaged: {reason}")
+        assert text.endswith(
+            ": a revocation may be hidden from this machine. Compare the list of withdrawals with its signer's."
+        )
         assert seen.newest(URL, key) == Seen(6, "b")
 
     def test_a_folder_that_others_can_write_is_not_used(self, key, monkeypatch, tmp_path):

@@ -73,6 +73,15 @@ def test_a_key_is_used_on_its_last_day(secret):
     assert trusted(secret, until="2026-07-01").signers("it", DATA, [signing.sign(DATA, secret)], JULY)
 
 
+@pytest.mark.parametrize("day", ["0027-06-30", "0999-12-31", "2026-1-2"])
+def test_a_year_of_less_than_four_digits_has_passed(secret, day):
+    """Such as 0027 in the place of 2027: by the order of texts, 27 comes after 2026."""
+    until = trust.check_date(day)
+    assert until == "2026-01-02" or until == day
+    with pytest.raises(SignatureError, match=f"the key ci ended on {until}"):
+        trusted(secret, until=until).signers("relu", DATA, [signing.sign(DATA, secret)])
+
+
 def test_a_revoked_key_is_refused(secret):
     content = trusted(secret, revoked="2026-05-01")
     assert refusal(content, signing.sign(DATA, secret)) == "the key ci was revoked on 2026-05-01"
@@ -162,10 +171,17 @@ HEAD = '{"format": 1,\n "keys": [\n'
         (HEAD + '{"key": "%s"}]}', "line 3: a key has no 'for': expected a list of op:NAME or package:ORG/NAME"),
         (HEAD + '{"key": "%s", "for": []}]}', "line 3: 'for' is a list: expected a list of op:NAME"),
         (HEAD + '{"key": "%s", "for": "op:*"}]}', "line 3: 'for' is \"op:*\": expected a list of op:NAME"),
-        (HEAD + '{"key": "%s",\n"for": ["*"]}]}', "line 4: 'for' is a list ('*' is none): expected a list of op:NAME"),
-        (HEAD + '{"key": "%s", "for": ["package:*"]}]}', "line 3: 'for' is a list ('package:*' is none)"),
-        (HEAD + '{"key": "%s", "for": ["note:x"]}]}', "line 3: 'for' is a list ('note:x' is none)"),
-        (HEAD + '{"key": "%s", "for": [5]}]}', "line 3: 'for' is a list: expected a list of op:NAME"),
+        (
+            HEAD + '{"key": "%s",\n"for": ["*"]}]}',
+            "line 4: 'for[0]' is \"*\": expected op:NAME or package:ORG/NAME with globs",
+        ),
+        (HEAD + '{"key": "%s", "for": ["package:*"]}]}', "line 3: 'for[0]' is \"package:*\": expected op:NAME"),
+        (HEAD + '{"key": "%s", "for": ["op:*",\n"note:x"]}]}', "line 4: 'for[1]' is \"note:x\": expected op:NAME"),
+        (HEAD + '{"key": "%s", "for": [5]}]}', "line 3: 'for[0]' is 5: expected op:NAME"),
+        (
+            '{"format": 1, "keys": [],\n"require_root": ["file:///x",\n5]}',
+            "line 3: 'require_root[1]' is 5: expected a URL of a store, with globs",
+        ),
         (
             HEAD + '{"key": "%s", "for": ["op:*"],\n"until": "soon"}]}',
             "line 4: 'until' is \"soon\" (time data 'soon' does not match format '%Y-%m-%d'): expected a day such as",
