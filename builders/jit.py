@@ -155,7 +155,7 @@ def _load(function: str, arguments: dict[str, Any]) -> Any:
     call = copied(call)
     from . import jit_builders  # not on the path of a hit
 
-    builder: OpBuilder = getattr(jit_builders, function)(**arguments)
+    builder: OpBuilder = getattr(jit_builders, function)(arguments)
     calls[function, arguments["name"]] = call, builder
     return builder.load(arguments["verbose"])
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge.cache.current import open_store, writable_store
 from opforge.cache.filesystem.files import read_file, renew
+from opforge.cache.keys import key_of
 from opforge.errors import BuilderError, SourceNotFoundError
 from opforge.warm.machine_folder import make_folder, temp_path, write_file
 
@@ -23,6 +24,7 @@ from .jit_sources import (
     join,
     with_bindings,
 )
+from .resources import raise_if_exhausted
 from .spec import abi as abis
 from .spec.by_device import DeviceScope, words
 
@@ -36,130 +38,119 @@ RENEW_SECONDS = 15 * 24 * 3600.0
 kept: the new time makes one look-up compare contents."""
 
 
-def from_files(
-    *,
-    name: str,
-    sources: Any,
-    extra_cflags: Any,
-    extra_cuda_cflags: Any,
-    extra_sycl_cflags: Any,
-    extra_ldflags: Any,
-    extra_include_paths: Any,
-    build_directory: str | None,
-    with_cuda: bool | None,
-    with_sycl: bool | None,
-    abi: Any,
-    torch_target: str,
-    requires_torch: str,
-    target: Target | str | None,
-    architectures: Any,
-    fakes: Any,
-    signatures: Any,
-    include_dirs: Any,
-    define_macros: Any,
-    extra_compile_args: Any,
-    extra_link_args: Any,
-    libraries: Any,
-    debug: bool,
-    sanitize: str,
-    groups: Any = (),
-    is_standalone: bool = False,
-    **_unused: Any,
-) -> OpBuilder:
-    """Returns the builder for `load`'s arguments."""
-    if is_standalone:
+class _Files(NamedTuple):
+    """The sources of a call of `load`, with absolute paths."""
+
+    sources: Any
+    """Those of all devices, or a dict by device."""
+    groups: list[dict[str, Any]]
+    paths: list[str]
+    """Of both."""
+
+
+def from_files(given: Mapping[str, Any]) -> OpBuilder:
+    """Returns the builder for `load`'s arguments, by name."""
+    name = given["name"]
+    if given.get("is_standalone"):
         raise BuilderError(name, "is_standalone=True", "opforge builds libraries to load, not programs to run")
-    sources = each(sources, lambda part: _absolute(name, _paths(name, "sources", part)))
-    groups = [_located_group(name, group) for group in listed_groups(name, groups)]
-    paths = [path for part in (sources, *(group["sources"] for group in groups)) for path in files_of(part)]
-    with_cuda, with_sycl = with_cuda or bool(extra_cuda_cflags), with_sycl or bool(extra_sycl_cflags)
-    if isinstance(sources, Mapping):
-        devices = known_devices(name, sources)
-        target = target or ("cuda" if with_cuda else "xpu" if with_sycl else None)
-    else:
-        devices = (detect_device(name, paths, with_cuda, with_sycl),)
-    for path in paths:
+    files = _located(name, given["sources"], given.get("groups", ()))
+    devices, target = _devices(name, files, given)
+    for path in files.paths:
         if not os.path.isfile(path):
             raise SourceNotFoundError(name, path, [os.path.dirname(path)])
     # As compilers do, headers are looked for beside a link, not beside what it leads to.
-    folder = os.path.commonpath([os.path.dirname(path) for path in paths]) if paths else "/"
-    include = _absolute(name, _paths(name, "extra_include_paths", extra_include_paths or ()))
+    folder = os.path.commonpath([os.path.dirname(path) for path in files.paths]) if files.paths else "/"
     attributes = {
         "name": name,
         "folder": folder,
-        "sources": _below(folder, sources),
-        "groups": tuple({**group, "sources": _below(folder, group["sources"])} for group in groups),
-        "architectures": architectures,
-        "requires_torch": requires_torch,
-        "include_dirs": after(
-            include, each(include_dirs, lambda part: _absolute(name, words(name, "include_dirs", part)))
-        ),
-        "define_macros": define_macros if is_by_device(define_macros) else DeviceScope(name).macros(define_macros),
+        "sources": _below(folder, files.sources),
+        "groups": tuple({**group, "sources": _below(folder, group["sources"])} for group in files.groups),
+        "devices": devices,
+        "abi": given["abi"] or detected_abi(files.sources, files.groups, devices),
+        **{attribute: given[attribute] for attribute in ("architectures", "requires_torch", "torch_target")},
+        **_flags(name, given),
+        "fakes": dict(given["fakes"] or {}),
+        "signatures": dict(given["signatures"] or {}),
+    }
+    directory = _own_cache(name, given["build_directory"])
+    return _builder(attributes, target, given["debug"], given["sanitize"], directory)
+
+
+def _located(name: str, sources: Any, groups: Any) -> _Files:
+    located = each(sources, lambda part: _absolute(name, _paths(name, "sources", part)))
+    located_groups = [_located_group(name, group) for group in listed_groups(name, groups)]
+    parts = (located, *(group["sources"] for group in located_groups))
+    return _Files(located, located_groups, [path for part in parts for path in files_of(part)])
+
+
+def _devices(name: str, files: _Files, given: Mapping[str, Any]) -> tuple[tuple[str, ...], Target | str | None]:
+    """Returns the devices of the sources, and the target that is built for."""
+    with_cuda = given["with_cuda"] or bool(given["extra_cuda_cflags"])
+    with_sycl = given["with_sycl"] or bool(given["extra_sycl_cflags"])
+    if isinstance(files.sources, Mapping):
+        chosen = "cuda" if with_cuda else "xpu" if with_sycl else None
+        return known_devices(name, files.sources), given["target"] or chosen
+    return (detect_device(name, files.paths, with_cuda, with_sycl),), given["target"]
+
+
+def _flags(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what is passed to compilers, torch's arguments before `OpBuilder`'s attributes."""
+
+    def torchs(argument: str) -> tuple[str, ...]:
+        return words(name, argument, given[argument] or ())
+
+    def own(argument: str) -> Any:
+        return each(given[argument], lambda part: words(name, argument, part))
+
+    folders = _absolute(name, _paths(name, "extra_include_paths", given["extra_include_paths"] or ()))
+    macros = given["define_macros"]
+    return {
+        "include_dirs": after(folders, each(own("include_dirs"), lambda part: _absolute(name, part))),
+        "define_macros": macros if is_by_device(macros) else DeviceScope(name).macros(macros),
         "extra_compile_args": _compile_args(
             name,
-            extra_compile_args,
-            cxx=words(name, "extra_cflags", extra_cflags or ()),
-            nvcc=words(name, "extra_cuda_cflags", extra_cuda_cflags or ()),
-            sycl=words(name, "extra_sycl_cflags", extra_sycl_cflags or ()),
+            given["extra_compile_args"],
+            cxx=torchs("extra_cflags"),
+            nvcc=torchs("extra_cuda_cflags"),
+            sycl=torchs("extra_sycl_cflags"),
         ),
-        "extra_link_args": after(
-            words(name, "extra_ldflags", extra_ldflags or ()),
-            each(extra_link_args, lambda part: words(name, "extra_link_args", part)),
-        ),
-        "libraries": each(libraries, lambda part: words(name, "libraries", part)),
-        "devices": devices,
-        "abi": abi or detected_abi(sources, groups, devices),
-        "torch_target": torch_target,
-        "fakes": dict(fakes or {}),
-        "signatures": dict(signatures or {}),
+        "extra_link_args": after(torchs("extra_ldflags"), own("extra_link_args")),
+        "libraries": own("libraries"),
     }
-    return _builder(attributes, target, debug, sanitize, _own_cache(name, build_directory))
 
 
-def from_texts(
-    *,
-    name: str,
-    cpp_sources: Any,
-    cuda_sources: Any,
-    sycl_sources: Any,
-    functions: Any,
-    build_directory: str | None,
-    with_pytorch_error_handling: bool,
-    no_implicit_headers: bool,
-    abi: str | None,
-    **others: Any,
-) -> OpBuilder:
-    """Returns the builder for `load_inline`'s arguments. Writes the sources."""
-    text, cuda, sycl = join(cpp_sources), join(cuda_sources), join(sycl_sources)
-    bound = documented(functions)
+def from_texts(given: Mapping[str, Any]) -> OpBuilder:
+    """Returns the builder for `load_inline`'s arguments, by name. Writes the sources."""
+    name, abi = given["name"], given["abi"]
+    text, cuda, sycl = (join(given[f"{kind}_sources"]) for kind in ("cpp", "cuda", "sycl"))
+    bound = documented(given["functions"])
     abi = abi or detect_inline_abi(text + cuda + sycl)
     if abi == abis.TORCH:
-        text = with_bindings(text, bound, with_pytorch_error_handling, no_implicit_headers)
+        text = with_bindings(text, bound, given["with_pytorch_error_handling"], given["no_implicit_headers"])
     elif bound:
         advice = "Omit it: only pybind, which abi='torch' uses, binds functions by name"
-        raise BuilderError(name, f"functions={functions!r} with abi={abi!r}", advice)
-    if abi == abis.TORCH and not no_implicit_headers:
+        raise BuilderError(name, f"functions={given['functions']!r} with abi={abi!r}", advice)
+    if abi == abis.TORCH and not given["no_implicit_headers"]:
         cuda = CUDA_HEADERS + cuda if cuda else ""
         sycl = SYCL_HEADERS + sycl if sycl else ""
     texts = {"main.cpp": text, "cuda.cu": cuda, "sycl.sycl": sycl}
-    written = {file: content for file, content in texts.items() if content.strip()}
-    from opforge.cache.keys import key_of
+    files = _written(name, {file: content for file, content in texts.items() if content.strip()}, given)
+    return from_files({**given, "sources": files, "abi": abi})
 
-    own_cache = _own_cache(name, build_directory)
-    folder = writable_store(open_store(own_cache) if own_cache else None).layout.path(
-        "sources", key_of([name, *sorted(written.items())])
-    )
+
+def _written(name: str, texts: Mapping[str, str], given: Mapping[str, Any]) -> list[str]:
+    """Writes sources to the store, unless they are there. Returns their paths."""
+    own_cache = _own_cache(name, given["build_directory"])
+    layout = writable_store(open_store(own_cache) if own_cache else None).layout
+    folder = layout.path("sources", key_of([name, *sorted(texts.items())]))
     try:
-        for file, content in written.items():
+        for file, content in texts.items():
             _write_source(os.path.join(folder, file), content.encode())
         renew(folder, RENEW_SECONDS)
     except OSError as error:
-        from .resources import raise_if_exhausted
-
         raise_if_exhausted(name, error)
         raise
-    files = [os.path.join(folder, file) for file in written]
-    return from_files(name=name, sources=files, build_directory=build_directory, abi=abi, **others)
+    return [os.path.join(folder, file) for file in texts]
 
 
 def _write_source(path: str, content: bytes) -> None:
