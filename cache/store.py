@@ -210,7 +210,7 @@ class Store:
 
         The op's own files are compared first: they are few, and of the versions of an op they rule out all but one.
         """
-        from .filesystem.packages import KEPT_ANSWERS, PackageFiles
+        from .filesystem.packages import KEPT_IN, PackageFiles
         from .keys import key_of
         from .records.inputs import Inputs
         from .records.trusted_trees import reassigned
@@ -219,7 +219,7 @@ class Store:
         stamped, problem = seen.stamps(own), seen.problem(own)
         if problem:
             return stamped, problem
-        packages = PackageFiles(self.disk, self.layout.path(*KEPT_ANSWERS))
+        packages = PackageFiles(self.disk, self.layout.path(KEPT_IN))
         recorded = Inputs.from_json(entry.build()["inputs"])
         if key_of(recorded.to_json()) != entry.record["inputs_key"]:
             raise ValueError("it was built from other files")  # another entry's, or damaged

@@ -6,16 +6,14 @@ kept in `signatures/seen.py`.
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any, NamedTuple
 
 from opforge import settings
 from opforge.builders.lookup.remotes import Request
-from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
-from opforge.warm import machine_folder
-from opforge.warm.memory import ABSENT, UNREADABLE
+from opforge.warm import machine_folder, memory
+from opforge.warm.memory import UNREADABLE, FlatStamps
 
 from . import withdrawals
 from .remotes import Remote
@@ -36,25 +34,28 @@ def _name(kind: str, *parts: object) -> str:
 
 def _recall(name: str, seconds: float) -> dict[str, Any] | None:
     """Returns what was remembered at most so long ago."""
+    found = memory.recall(name)
     try:
-        value: Any = machine_folder.recall(name)
+        value: Any = found and found[0]
         return value if value is not None and 0 <= time.time() - value["at"] <= seconds else None
     except UNREADABLE:
         return None
 
 
-def _remember(name: str, **fields: object) -> None:
-    machine_folder.keep(name, json.dumps({"at": time.time(), **fields}).encode())
+def _remember(name: str, watched: FlatStamps, **fields: object) -> None:
+    """Remembers fields as long as the files are the same. Their stamps are taken now: later ones prove nothing."""
+    machine_folder.remember(name, watched, {"at": time.time(), **fields}, time.time_ns())
 
 
-def _trust() -> list[int]:
+def _trust() -> FlatStamps:
     """Returns the stamp of the trust file: after a change of it, a remote is asked again."""
-    return list(Disk().stamp(settings.trust_file()) or ABSENT)
+    paths = [settings.trust_file()]
+    return FlatStamps(paths, memory.stamps_of(paths))
 
 
 def note_miss(remote: Remote, request: Request, reason: str) -> None:
     """Remembers that a remote had nothing that can be used for a request."""
-    _remember(_miss_name(remote, request), reason=reason, trust=_trust())
+    _remember(_miss_name(remote, request), _trust(), reason=reason)
 
 
 def _miss_name(remote: Remote, request: Request) -> str:
@@ -64,7 +65,7 @@ def _miss_name(remote: Remote, request: Request) -> str:
 def miss(remote: Remote, request: Request) -> str:
     """Returns why a remote is not asked again for a request now; empty if it is."""
     value = _recall(_miss_name(remote, request), MISS_SECONDS)
-    if value is None or value.get("trust") != _trust() or value["at"] < request.since:
+    if value is None or value["at"] < request.since:
         return ""
     seconds = time.time() - value["at"]
     again = f"it is asked again after {MISS_SECONDS / 60:g} minutes, or by opforge fetch"
@@ -73,7 +74,7 @@ def miss(remote: Remote, request: Request) -> str:
 
 def note_failure(remote: Remote, reason: str) -> None:
     """Remembers that a remote has failed."""
-    _remember(_name("failure", remote), reason=reason)
+    _remember(_name("failure", remote), FlatStamps(), reason=reason)
 
 
 def failure(remote: Remote) -> str:
@@ -98,7 +99,7 @@ class Noted(NamedTuple):
 def note_withdrawn(remote: Remote, trusted: TrustedKey, noted: Noted) -> None:
     """Remembers a key's list of withdrawals."""
     data = withdrawals.to_bytes(noted.listed).decode() if noted.listed else ""
-    _remember(_name("withdrawn", remote, trusted.key), list=data, store=noted.store)
+    _remember(_name("withdrawn", remote, trusted.key), FlatStamps(), list=data, store=noted.store)
 
 
 def withdrawn(remote: Remote, trusted: TrustedKey) -> Noted | None:

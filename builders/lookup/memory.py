@@ -116,9 +116,26 @@ def watching(entry: Entry, absent: Iterable[str], compiler: Iterable[PathStamp] 
 
     `absent` are paths that must not exist. `compiler` are stamps that are compared once a second.
     """
-    often = dict.fromkeys([*entry.watched.pairs(), *((path, ABSENT) for path in absent)])
+    often = direct([*entry.watched.pairs(), *((path, ABSENT) for path in absent)])
     watched = dict.fromkeys([*often, *compiler])
     return entry._replace(watched=FlatStamps.of(watched), often=len(often))
+
+
+def direct(stamps: Iterable[PathStamp]) -> list[PathStamp]:
+    """Returns stamps, each once. Two names of one folder count as one: `a/b/..`, as includes have it, and `a`.
+
+    Those are the same only while `a/b` is no link. Its own stamp says that it is what it was, so it must be among these.
+    """
+    pairs = [*stamps]
+    paths = {path for path, _stamp in pairs}
+    result: dict[PathStamp, None] = {}
+    for path, stamp in pairs:
+        head, detour, rest = path.partition("/..")
+        while detour and rest[:1] in ("", "/") and head in paths and not os.path.islink(head):
+            path = os.path.dirname(head) + rest
+            head, detour, rest = path.partition("/..")
+        result[path, stamp] = None
+    return [*result]
 
 
 def with_compiler(match: Match, programs: Mapping[str, Sequence[int]], snapshot: Snapshot) -> Match:
@@ -144,20 +161,19 @@ def remember(
     torch = machine.torch_folder() if spec.abi != abi.PLAIN else None
     # Its version decides whether the entry fits.
     version = [os.path.join(torch, "version.py")] if torch else []
-    stamped = [
-        *dict.fromkeys(
-            (
-                *watched,
-                *match.stamped.files,
-                *match.stamped.others,
-                *snapshot.folders,
-                *programs_used,
-                *FlatStamps(version, disk.flat_stamps(version)).pairs(),
-                *_code_stamps(spec),
-                *((path, ABSENT) for path in snapshot.absent),
-            )
-        )
-    ]
+    others = direct(
+        [
+            *watched,
+            *match.stamped.files,
+            *match.stamped.others,
+            *snapshot.folders,
+            *programs_used,
+            *FlatStamps(version, disk.flat_stamps(version)).pairs(),
+            *_code_stamps(spec),
+            *((path, ABSENT) for path in snapshot.absent),
+        ]
+    )
+    stamped = [*dict.fromkeys([*watched, *others])]  # the first are those that the entry watches
     if not match.stamped.is_complete:
         return
     folders_of = [source.layout.entry(entry.key) for source in lookup.sources]
@@ -210,6 +226,13 @@ def absent_paths(spec: OpSpec) -> list[str]:
                 path = os.path.join(root.path, name)
                 if os.path.exists(path):
                     break
-                paths.append(path)
+                paths.append(_first_missing(path, root.path))
     without = [root for root in spec.roots if root.include and not kernel_roots.has_headers(root)]
-    return [*paths, *(os.path.join(root.path, root.include) for root in without)]
+    return [*dict.fromkeys([*paths, *(os.path.join(root.path, root.include) for root in without)])]
+
+
+def _first_missing(path: str, top: str) -> str:
+    """Returns the first folder on the way to a missing path, below `top`, that is missing too; or the path itself."""
+    while len(above := os.path.dirname(path)) > len(top) and not os.path.exists(above):
+        path = above
+    return path

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from opforge.builders.spec.build_plan import Step
 from opforge.builders.spec.kernel_roots import OPFORGE_ABI, TRUSTED_ROOTS
 from opforge.cache.filesystem.disk import Disk, Stamp
-from opforge.cache.filesystem.packages import KEPT_ANSWERS, PackageFiles
+from opforge.cache.filesystem.packages import KEPT_IN, PackageFiles
 from opforge.cache.records.inputs import Inputs
 from opforge.cache.single_flight import BuildResult
 from opforge.errors import CompileError, UnstableInputError
@@ -80,7 +80,7 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
     A file changed since the run began may have been read half way through the change, unless its stamp is the same
     before and after another whole run. So with the names that were looked for.
     """
-    packages = PackageFiles(disk, job.layout.path(*KEPT_ANSWERS))
+    packages = PackageFiles(disk, job.layout.path(KEPT_IN))
     provenance = Provenance(job.roots, disk, job.toolchain.trusted_roots(), packages, job.plan.outside())
     previous: dict[tuple[str, str], Stamp] = {}
     looked_for: tuple[object, object] | None = None

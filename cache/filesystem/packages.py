@@ -6,7 +6,6 @@ can be switched.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -14,14 +13,13 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from opforge import formats
-from opforge.warm.machine_folder import write_file
-from opforge.warm.memory import UNREADABLE
+from opforge.warm import machine_folder, memory
+from opforge.warm.memory import FlatStamps
 
 from .disk import Disk
-from .files import read_json
 
-KEPT_ANSWERS = ("toolchains", "packages.json")
-"""Where a store keeps the answers."""
+KEPT_IN, NAME = "toolchains", "packages"
+"""The folder of a store in which the answers are remembered, and under which name."""
 DPKG, APK, PACMAN = "/var/lib/dpkg", "/lib/apk/db", "/var/lib/pacman/local"
 """Databases whose lists of files are text. rpm's is read by rpm alone: its files are compared one by one."""
 MERGED = ("bin", "lib", "lib32", "lib64", "libx32", "sbin")
@@ -53,20 +51,16 @@ class _Place(NamedTuple):
 
 
 class PackageFiles:
-    """Answers for many files. `kept` is a file that holds the answers of the present state of the system's database."""
+    """Answers for many files. In the folder `kept` those are remembered that the system's database gives as it is."""
 
     def __init__(self, disk: Disk, kept: str = "") -> None:
         self._disk, self._kept = disk, kept
         self.database = next((path for path in _databases() if os.path.exists(path)), "")
-        self._state = [
-            formats.PACKAGE_LISTS,
-            *([list(disk.stamp(path) or ()) for path in (self.database, f"{DPKG}/diversions")]),
-        ]
-        self._answers: dict[str, bool] = {}
-        self._tops: dict[str, bool] = {}
+        self._at, watched = disk.now_ns(), [self.database, f"{DPKG}/diversions"]
+        self._stamps = FlatStamps(watched, disk.flat_stamps(watched))
+        self._answers, self._tops = self._remembered()
         self._paths = set[bytes]()
         self._is_changed = False
-        self._read()
         self._folders: dict[str, str | None] = {"/": "/"}
         self._wheels: dict[str, list[str]] = {}
         self._records: dict[str, frozenset[str]] = {}
@@ -87,25 +81,17 @@ class PackageFiles:
         return folder != "/"
 
     def save(self) -> None:
-        """Writes the new answers. If that fails, the lists are read again next time."""
+        """Remembers the new answers. If that fails, the lists are read again next time."""
         if self._kept and self._is_changed:
-            try:
-                content = json.dumps({"state": self._state, "tops": self._tops, "files": self._answers})
-                write_file(self._kept, content.encode())
-                self._is_changed = False
-            except OSError:
-                return
+            value = [formats.PACKAGE_LISTS, self._answers, self._tops]
+            self._is_changed = not machine_folder.remember(NAME, self._stamps, value, self._at, folder=self._kept)
 
-    def _read(self) -> None:
-        try:
-            record = read_json(self._kept)
-            if record["state"] == self._state:
-                answers, tops = (
-                    {str(path): bool(answer) for path, answer in record[name].items()} for name in ("files", "tops")
-                )
-                self._answers, self._tops = answers, tops
-        except UNREADABLE:
-            return
+    def _remembered(self) -> tuple[dict[str, bool], dict[str, bool]]:
+        """Returns the answers for files, and for the first folders of their paths, of this state of the database."""
+        found = memory.recall(NAME, self._disk.flat_stamps, self._kept) if self._kept else None
+        if found is None or found[1].paths != self._stamps.paths or found[0][0] != formats.PACKAGE_LISTS:
+            return {}, {}
+        return found[0][1], found[0][2]
 
     def _is_listed(self, path: str) -> bool:
         """Returns whether the system's package manager lists this path, in either spelling of a merged /usr."""

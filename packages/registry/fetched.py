@@ -6,14 +6,12 @@ for the blobs alone. Signatures are verified each time, with the keys that are t
 
 from __future__ import annotations
 
-import json
-
 from opforge.errors import KernelFormatError
 from opforge.remote import statements
 from opforge.remote.statements import Signed
 from opforge.remote.stores.protocol import ObjectStore
-from opforge.warm import machine_folder
-from opforge.warm.memory import UNREADABLE
+from opforge.warm import machine_folder, memory
+from opforge.warm.memory import UNREADABLE, FlatStamps
 
 from . import release
 
@@ -36,14 +34,14 @@ def signed(store: ObjectStore, digest: str, where: str, from_kept: bool = True) 
         return None
     fetched = release.split(stored.data, digest, where)
     if len(stored.data) <= MAX_KEPT_BYTES:
-        machine_folder.keep(_name(digest), json.dumps(stored.data.decode(errors="replace")).encode())
+        machine_folder.remember(_name(digest), FlatStamps(), stored.data.decode(errors="replace"))
     return fetched
 
 
 def _kept(digest: str) -> Signed | None:
     try:
-        text = machine_folder.recall(_name(digest))
-        return release.split(text.encode(), digest, "") if isinstance(text, str) else None
+        found = memory.recall(_name(digest))
+        return release.split(found[0].encode(), digest, "") if found else None
     except (*UNREADABLE, KernelFormatError):
         return None  # damaged: it is fetched again
 

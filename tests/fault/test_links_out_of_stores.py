@@ -16,7 +16,7 @@ from opforge.cache.maintenance import limits
 from opforge.cache.records import size_log
 from opforge.cache.transfer import archive, layer
 from opforge.errors import CacheDirError
-from opforge.warm import machine_folder
+from opforge.warm import machine_folder, memory
 from opforge.warm.machine_folder import make_folder, open_to_append
 
 TEXT = "years of work\n"
@@ -123,7 +123,7 @@ def test_no_look_up_is_remembered_through_a_link(tmp_path, monkeypatch, depth):
     os.makedirs(os.path.dirname(folder))
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     os.symlink(tmp_path / "elsewhere", folder)
-    assert machine_folder.keep("name", b"{}") is False
+    assert machine_folder.remember("name", memory.FlatStamps(), {}) is False
     assert os.listdir(tmp_path / "elsewhere") == []
 
 

@@ -31,8 +31,9 @@ def a_compiler_is_its_path() -> None:
 @mutant
 def a_compiler_that_is_replaced_is_not_probed_again() -> None:
     from opforge.builders.toolchains.discovery import probe
+    from opforge.warm.memory import FlatStamps
 
-    put(probe, _has_changed=lambda info, disk: False)
+    put(probe, watched=lambda info: FlatStamps())
 
 
 @mutant

@@ -1,11 +1,7 @@
-"""Probes compilers: what identifies one is found out once and kept under the stamps of its programs.
-
-A cache hit must start no process.
-"""
+"""Probes compilers: what identifies one is found out once, and remembered with the stamps of its programs."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,13 +9,13 @@ from typing import Any
 
 from opforge import formats
 from opforge.cache.filesystem.disk import Disk
-from opforge.cache.filesystem.files import read_json, renew
+from opforge.cache.filesystem.files import renew
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
 from opforge.errors import ToolchainError
+from opforge.warm import machine_folder, memory
 from opforge.warm.lookup import PASSED_ENV
-from opforge.warm.machine_folder import write_file
-from opforge.warm.memory import ABSENT, RACY_NS, UNREADABLE
+from opforge.warm.memory import ABSENT, FlatStamps
 
 from . import configuration, programs, search
 
@@ -44,8 +40,10 @@ VARYING = re.compile(r"(/[^\s\"=,]+)?/(cc\w{6}|null-\w+)\.\w+|-f[\w-]+-compilati
 """In the output of -###: the names of temporary files, and the working folder."""
 HOST_SHAPE = {"machine": str, "version": str, "search": list, "first": list, "linker": str, "libraries": list}
 """The further entries of a C++ compiler's info, with their types."""
-_infos: dict[tuple[str, ...], CompilerInfo] = {}
-_unsaved: set[tuple[str, ...]] = set()
+_infos: dict[str, tuple[CompilerInfo, FlatStamps]] = {}
+"""What this process has read or probed, by the name that it is remembered under, with the stamps that it follows from.
+"""
+_unsaved: set[str] = set()
 
 
 def reset() -> None:
@@ -95,23 +93,20 @@ def cached_info(
         disk: The disk.
         probe: Runs the compiler.
     """
-    key = (*name, "", *programs.reached(name))
-    file = layout.path("toolchains", key_of([formats.TOOLCHAIN, key]) + ".json")
-    info = _infos.get(key) or _read(file, shape)
-    if not info or _has_changed(info, disk):
-        info = {"format": formats.TOOLCHAIN, **probe()}
-        racy = disk.now_ns() - RACY_NS
-        changes_now = any(time > racy for stamp in info["stamps"].values() for time in stamp[1:3])
-        if changes_now or key != (*name, "", *programs.reached(name)):
+    reached, folder = programs.reached(name), layout.path("toolchains")
+    known = memory.name_of((formats.TOOLCHAIN, name, reached))
+    info, stamps = _infos.get(known) or _recalled(known, folder, shape, disk)
+    if not info or disk.flat_stamps(stamps.paths) != [*stamps.numbers]:
+        at = disk.now_ns()
+        info = probe()
+        stamps = watched(info)
+        if stamps.is_racy(at) or reached != programs.reached(name):
             return _with_folders(info, name, disk)  # it could change again and keep its stamp: probe again next time
-        _unsaved.add(key)
-    _infos[key] = info
-    if key in _unsaved:
-        try:
-            write_file(file, json.dumps({**info, "digest": key_of(info)}).encode())
-            _unsaved.discard(key)
-        except OSError:
-            pass  # there is no store before the first build; the next call tries again
+        _unsaved.add(known)
+    _infos[known] = info, stamps
+    # There is no store before the first build: the next call tries again.
+    if known in _unsaved and machine_folder.remember(known, stamps, info, disk.now_ns(), folder=folder):
+        _unsaved.discard(known)
     return _with_folders(info, name, disk)
 
 
@@ -120,23 +115,21 @@ def _with_folders(info: CompilerInfo, name: Sequence[str], disk: Disk) -> Compil
     return {**info, "folders": {path: list(disk.stamp(path) or ABSENT) for path in sorted(folders)}}
 
 
-def _has_changed(info: CompilerInfo, disk: Disk) -> bool:
-    """Returns whether a program was replaced, or another one would now be found before it."""
-    if any(list(disk.stamp(path) or ()) != stamp for path, stamp in info["stamps"].items()):
-        return True
-    return any(os.path.exists(path) for path in info["absent"])
+def watched(info: CompilerInfo) -> FlatStamps:
+    """Returns what a compiler's info follows from: its programs, and where another one would be found before them."""
+    programs_used = ((path, tuple(stamp) or ABSENT) for path, stamp in info["stamps"].items())
+    return FlatStamps.of([*programs_used, *((path, ABSENT) for path in info["absent"])])
 
 
-def _read(path: str, shape: Mapping[str, type]) -> CompilerInfo | None:
-    """Returns the info that is stored at `path`, or None if there is none or it is damaged."""
-    try:
-        info = read_json(path)
-        renew(path, RENEW_SECONDS)
-        # A changed letter of a version or a path would lead to a wrong plan, and to a wrong error.
-        intact = info["format"] == formats.TOOLCHAIN and info.pop("digest") == key_of(info)
-        return info if intact and all(isinstance(info[name], kind) for name, kind in shape.items()) else None
-    except UNREADABLE:
-        return None
+def _recalled(
+    known: str, folder: str, shape: Mapping[str, type], disk: Disk
+) -> tuple[CompilerInfo | None, FlatStamps]:
+    """Returns the info that is remembered in a folder of a store, and its stamps; None if there is none."""
+    found = memory.recall(known, disk.flat_stamps, folder)
+    if found is None or not all(isinstance(found[0].get(name), kind) for name, kind in shape.items()):
+        return None, FlatStamps()
+    renew(f"{folder}/{known}.json", RENEW_SECONDS)
+    return found
 
 
 def run(argv: Sequence[str], *options: str, advice: str = ADVICE) -> str:

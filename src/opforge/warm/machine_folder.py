@@ -18,7 +18,7 @@ from opforge import formats, settings
 
 from . import memory
 from .memory import LOOKUPS as LOOKUPS
-from .memory import FlatStamps, read_file
+from .memory import FlatStamps
 from .memory import folders as folders
 from .memory import is_private as is_private
 from .memory import kept_folders as kept_folders
@@ -45,34 +45,33 @@ def is_in_use() -> bool:
     return bool(kept_folders()) or os.path.isdir(settings.cache_dir())
 
 
-def remember(name: str, watched: FlatStamps, value: object, at_ns: int, links: int = 0) -> bool:
+def remember(
+    name: str, watched: FlatStamps, value: object, at_ns: int = 0, links: int = 0, folder: str = ""
+) -> bool:
     """Remembers a value under a name as long as the stamps are the same. Returns whether it could be.
 
     Args:
-        name: A digest of what decides the value and has no stamp: see `memory.name_of`.
+        name: What decides the value and has no stamp, or a digest of that: see `memory.name_of`.
         watched: The files that it follows from. The stamps were taken before the value was found.
         value: The value, as JSON has it.
         at_ns: When the stamps were taken. Nothing is remembered of a file that had just been changed.
         links: Of so many of the first paths a link is not followed.
+        folder: A folder of a store that can be written; by default this machine's. It is not made.
     """
-    if watched.is_racy(at_ns):
+    if watched.paths and watched.is_racy(at_ns):
         return False
-    content = {"format": formats.MEMORY, "name": name, "paths": [*watched.paths], "links": links}
-    return keep(name, json.dumps({**content, "stamps": memory.digest_of(watched.numbers), "value": value}).encode())
+    data = memory.written(name, watched, value, links)
+    if not folder:
+        return _keep(name, data)
+    try:
+        write_file(f"{folder}/{name}.json", data)
+    except OSError:
+        return False
+    return True
 
 
-def recall(name: str) -> object:
-    """Returns the JSON value that `keep` wrote under this name; None if there is none. Raises ValueError."""
-    for folder in kept_folders():
-        try:
-            return json.loads(read_file(f"{folder}/{name}.json", memory.MAX_BYTES))
-        except OSError:
-            continue
-    return None
-
-
-def keep(name: str, value: bytes) -> bool:
-    """Writes a value, JSON text, under this name. Returns whether it could be written anywhere."""
+def _keep(name: str, data: bytes) -> bool:
+    """Writes what is remembered under this name. Returns whether it could be written anywhere."""
     for folder in folders():
         lookups = f"{folder}/{LOOKUPS}"
         try:
@@ -81,7 +80,7 @@ def keep(name: str, value: bytes) -> bool:
             make_folder(lookups)
             if not is_private(lookups):
                 continue
-            write_file(f"{lookups}/{name}.json", value)
+            write_file(f"{lookups}/{name}.json", data)
         except OSError:
             continue
         _bound(lookups)

@@ -4,9 +4,13 @@
 
 It is kept for one user and one machine, beside the stores and not in one: a store that was copied, baked into an image
 or mounted read-only has the same contents everywhere, but each machine has stamps of its own. If that folder cannot be
-written, $XDG_RUNTIME_DIR is used. NAME is a digest of everything that decides the value and has no stamp. The file has
-the paths, one digest of their stamps, and the value. Everything may be removed at any time: what is not remembered is
-found out again. `machine_folder.py` writes it.
+written, $XDG_RUNTIME_DIR is used. What is known of compilers and of the system's packages lies in the store instead: an
+image brings it along with them.
+
+NAME says everything that decides the value and has no stamp, or is a digest of that. The file is JSON: one digest, then
+the paths and the value. The digest is that of the name, of the file's own text and of the stamps: it is right if
+nothing has changed, and nothing of the file is damaged or another's. Everything may be removed at any time: what is not
+remembered is found out again. `machine_folder.py` writes it.
 """
 
 from __future__ import annotations
@@ -200,9 +204,17 @@ def mount_id(path: str, follows: bool = True) -> bytes:
     return buffer[_ID_AT : _ID_AT + 8] if is_unique else b""
 
 
-def digest_of(stamps: Sequence[int]) -> str:
-    """Returns a digest of stamps. As JSON, two hundred numbers would take as long to parse as all else that is kept."""
-    return hashlib.sha256(marshal.dumps([*stamps], 2)).hexdigest()
+HEAD = 68
+"""The length of a file's text before its content: `["`, the 64 digits of the digest, and `",`."""
+
+
+def digest_of(name: str, text: bytes, stamps: Sequence[int]) -> bytes:
+    """Returns the digest of what is remembered: of its name, the text of the file's content, and its files' stamps.
+
+    As JSON, two hundred numbers would take as long to parse as all else.
+    """
+    head = b"%d %s\0" % (formats.MEMORY, name.encode())
+    return hashlib.sha256(head + text + marshal.dumps([*stamps], 2)).hexdigest().encode()
 
 
 def name_of(parts: object, variables: Iterable[tuple[bytes, bytes]] = ()) -> str:
@@ -214,28 +226,39 @@ def name_of(parts: object, variables: Iterable[tuple[bytes, bytes]] = ()) -> str
     return hashlib.sha256(b"\0".join([text, *map(b"=".join, variables)])).hexdigest()[:32]
 
 
-def recall(name: str, stamp: Callable[[Iterable[str], int], list[int]] | None = None) -> tuple[Any, FlatStamps] | None:
+def recall(
+    name: str, stamp: Callable[[Iterable[str], int], list[int]] | None = None, folder: str = ""
+) -> tuple[Any, FlatStamps] | None:
     """Returns the value that is remembered under a name, and the stamps of the files that it follows from.
 
-    None if there is none, or if one of the files has changed. What the value holds may have been damaged. `stamp` takes
-    the stamps, by default `stamps_of`.
+    None if there is none, if one of the files has changed, or if the file is not what was written under this name.
+
+    Args:
+        name: What decides the value and has no stamp.
+        stamp: Takes the stamps; by default `stamps_of`.
+        folder: A folder of a store that was checked when it was opened; by default this machine's.
     """
-    for folder in kept_folders():
+    for at in [folder] if folder else kept_folders():
         try:
-            memory = json.loads(read_file(f"{folder}/{name}.json", MAX_BYTES, is_private=True))
+            data = read_file(f"{at}/{name}.json", MAX_BYTES, is_private=not folder)
         except OSError:
             continue
-        except (ValueError, RecursionError):
+        except ValueError:
             return None
         try:
-            if memory["format"] != formats.MEMORY or memory["name"] != name:
-                return None
-            paths = memory["paths"]
-            numbers = (stamp or stamps_of)(paths, memory["links"])
-            return (memory["value"], FlatStamps(paths, numbers)) if digest_of(numbers) == memory["stamps"] else None
+            paths, links, value = json.loads(data)[1]
+            numbers = (stamp or stamps_of)(paths, links)
+            is_right = digest_of(name, data[HEAD:], numbers) == data[2 : HEAD - 2]
+            return (value, FlatStamps(paths, numbers)) if is_right else None
         except UNREADABLE:
             return None
     return None
+
+
+def written(name: str, watched: FlatStamps, value: object, links: int) -> bytes:
+    """Returns the text of the file from which `recall` returns this value."""
+    text = json.dumps([[*watched.paths], links, value], separators=(",", ":")).encode() + b"]"
+    return b'["%s",%s' % (digest_of(name, text, watched.numbers), text)
 
 
 def folders() -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import sys
@@ -10,6 +9,7 @@ import time
 import types
 
 import pytest
+from support.store import remembered
 
 from opforge.accelerator import entry_points
 from opforge.warm import machine_folder, memory
@@ -52,7 +52,7 @@ def entries(group: str = GROUP):
     return [(point.name, point.value, point.source) for point in entry_points.entry_points(group)]
 
 
-def remembered():
+def memory_path():
     """Returns the one file that is remembered."""
     (folder,) = memory.kept_folders()
     (name,) = os.listdir(folder)
@@ -139,9 +139,9 @@ def test_no_folder_is_made_to_remember_it(site, tmp_path, monkeypatch):
 def test_a_damaged_value_is_found_again(site, scans, change):
     install(site, "quick", "[opforge.accelerators]\nquick = quick:Quick\n")
     entries()
-    content = json.loads(remembered().read_text())
-    change(content["value"])
-    remembered().write_text(json.dumps(content))
+    fields = remembered.read(memory_path())
+    change(fields["value"])
+    remembered.write(memory_path(), fields)
     assert len(entries()) == 1 and scans == [str(site)] * 2
 
 
@@ -149,18 +149,18 @@ def test_a_damaged_value_is_found_again(site, scans, change):
 def test_a_damaged_memory_is_written_again(site, content):
     install(site, "quick", "[opforge.accelerators]\nquick = quick:Quick\n")
     entries()
-    remembered().write_text(content)
+    memory_path().write_text(content)
     assert len(entries()) == 1
-    assert len(json.loads(remembered().read_text())["value"]) == 1
+    assert len(remembered.read(memory_path())["value"]) == 1
 
 
 def forge(site) -> pathlib.Path:
     """Remembers an entry point `e` that is not installed. Returns the file."""
     entries()
-    content = json.loads(remembered().read_text())
-    remembered().write_text(json.dumps({**content, "value": [[GROUP, "e", "e:E", "e", "1"]]}))
+    fields = remembered.read(memory_path())
+    remembered.write(memory_path(), {**fields, "value": [[GROUP, "e", "e:E", "e", "1"]]})
     assert [name for name, _, _ in entries()] == ["e"]
-    return remembered()
+    return memory_path()
 
 
 def test_a_memory_that_others_can_write_is_not_read(site):

@@ -18,9 +18,11 @@ from opforge.errors import BuildForbiddenError, PrebuiltRequiredError, SettingEr
 from opforge.remote import answers, fetch, op_statements, topics
 from opforge.remote.signatures import keys, signing
 from opforge.remote.statements import Signed
+from opforge.warm import memory
 
 
 def test_a_miss_is_remembered_and_asked_again_by_force(nodes, builder, entry, monkeypatch):
+    monkeypatch.setattr(memory, "RACY_NS", 0)  # the trust file has just been written
     os.rename(nodes.offers_file(entry), nodes.folder / "kept")
     assert nodes.fetch(builder)[0] is None
     os.rename(nodes.folder / "kept", nodes.offers_file(entry))

@@ -16,6 +16,7 @@ from opforge.cache.maintenance import listing
 from opforge.cache.records.entry import with_record_key
 from opforge.cli import group
 from opforge.remote import op_statements, topics
+from opforge.warm import memory
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
@@ -71,7 +72,8 @@ def test_a_hit_is_two_requests_and_the_list_of_withdrawals_one_an_hour(nodes, se
     assert not Handler.requests
 
 
-def test_a_miss_is_one_request(nodes, server, tmp_path):
+def test_a_miss_is_one_request(nodes, server, tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "RACY_NS", 0)  # the trust file has just been written
     builder = sample_ops.plain_op(tmp_path / "new", "new")()
     assert nodes.fetch(builder)[0] is None
     assert len(Handler.requests) == 1

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from support.store import remembered
 from support.store.fake_lookups import LookedUpOp, replaced
 
 JSON = st.recursive(
@@ -36,7 +36,7 @@ def remembered_op(tmp_path_factory):
         op.entry_key = op.publish()
         op.find()
         (op.memory_path,) = op.memory_paths()
-        op.memory = json.loads(op.memory_path.read_text())
+        op.memory = remembered.read(op.memory_path)
         yield op
 
 
@@ -46,7 +46,7 @@ def test_a_wrong_path_of_the_pointer_is_ignored(remembered_op, value):
         patch.setenv("OPFORGE_CACHE_DIR", str(remembered_op.folder / "store"))
         patch.setenv("XDG_CACHE_HOME", str(remembered_op.folder / "caches"))
         patch.setenv("PATH", f"{remembered_op.early}:{remembered_op.bin}:/usr/bin:/bin")
-        remembered_op.memory_path.write_text(json.dumps(replaced(remembered_op.memory, ("value", "pointer"), value)))
+        remembered.write(remembered_op.memory_path, replaced(remembered_op.memory, ("value", "pointer"), value))
         assert remembered_op.find()[0] == remembered_op.entry_key
 
 
@@ -59,7 +59,8 @@ def test_a_damaged_memory_is_never_an_exception_and_never_leads_to_another_libra
         patch.setenv("OPFORGE_CACHE_DIR", str(remembered_op.folder / "store"))
         patch.setenv("XDG_CACHE_HOME", str(remembered_op.folder / "caches"))
         patch.setenv("PATH", f"{remembered_op.early}:{remembered_op.bin}:/usr/bin:/bin")
-        remembered_op.memory_path.write_text(json.dumps(replaced(remembered_op.memory, path, new)))
+        changed = replaced(remembered_op.memory, path, new)
+        remembered.write(remembered_op.memory_path, changed, is_sealed=data.draw(st.booleans()))
         assert remembered_op.find()[0] == remembered_op.entry_key
         assert os.path.isdir(remembered_op.folder / "store" / "v2" / "entries" / remembered_op.entry_key)
 
@@ -74,8 +75,8 @@ def test_a_memory_that_cannot_be_read_makes_the_look_up_plan_again(op, text):
 
 def test_a_wrong_digest_in_the_memory_does_not_quarantine_the_entry(op):
     (memory_path,) = op.memory_paths()
-    memory = json.loads(memory_path.read_text())
-    memory_path.write_text(json.dumps(replaced(memory, ("value", "record", "sha256"), "0" * 64)))
+    fields = remembered.read(memory_path)
+    remembered.write(memory_path, replaced(fields, ("value", "record", "sha256"), "0" * 64))
     assert op.find() == (op.entry_key, True)
     assert op.find() == (op.entry_key, False), "it is remembered again"
     assert not (op.folder / "store" / "v2" / "quarantine").exists()
@@ -90,5 +91,5 @@ def test_a_memory_cannot_lead_out_of_the_entries_folder(remembered_op, result):
         patch.setenv("OPFORGE_CACHE_DIR", str(remembered_op.folder / "store"))
         patch.setenv("XDG_CACHE_HOME", str(remembered_op.folder / "caches"))
         patch.setenv("PATH", f"{remembered_op.early}:{remembered_op.bin}:/usr/bin:/bin")
-        remembered_op.memory_path.write_text(json.dumps(replaced(remembered_op.memory, ("value", "key"), result)))
+        remembered.write(remembered_op.memory_path, replaced(remembered_op.memory, ("value", "key"), result))
         assert remembered_op.find()[0] == remembered_op.entry_key

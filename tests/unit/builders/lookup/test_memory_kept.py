@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 
 import pytest
-from support import fake_disk, text_files
+from support import fake_disk, sample_ops, text_files
 from support.compilers import fake_compiler
+from support.store import remembered
 
+from opforge.builders.lookup import memory
 from opforge.builders.lookup.finder import find
+from opforge.builders.spec import kernel_roots
 from opforge.builders.toolchains import find_toolchain
 from opforge.builders.toolchains.discovery import probe
 from opforge.cache.filesystem.disk import Disk
@@ -116,7 +118,38 @@ def test_the_memory_is_bounded(op, monkeypatch):
 
 def test_a_hit_notes_the_use_of_an_entry_once_an_hour(op):
     (memory_path,) = op.memory_paths()
-    pointer = json.loads(memory_path.read_text())["value"]["pointer"]
+    pointer = remembered.read(memory_path)["value"]["pointer"]
     os.utime(pointer, (1, 1))
     op.find()
     assert os.stat(pointer).st_mtime > 1
+
+
+def test_two_names_of_one_folder_are_compared_once(tmp_path):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "linked").symlink_to("a/b")
+    stamp, other = (1, 2, 3, 4), (5, 6, 7, 8)
+    a, b, linked = (str(tmp_path / name) for name in ("a", "a/b", "linked"))
+    assert memory.direct([(a, stamp), (b, other), (f"{b}/..", stamp)]) == [(a, stamp), (b, other)]
+    assert memory.direct([(b, other), (f"{b}/../c", stamp)]) == [(b, other), (f"{a}/c", stamp)]
+    unwatched = [(a, stamp), (f"{b}/..", stamp)]
+    assert memory.direct(unwatched) == unwatched, "nothing would show that a/b has become a link"
+    behind_link = [(linked, other), (f"{linked}/..", stamp)]
+    assert memory.direct(behind_link) == behind_link, "it is the folder above what the link leads to"
+    names = [(b, other), (f"{b}/..c", stamp)]
+    assert memory.direct(names) == names
+
+
+def test_of_sources_below_a_missing_folder_the_folder_is_looked_for(tmp_path):
+    (tmp_path / "late" / "cpu").mkdir(parents=True)
+    for name in ("a.cpp", "b.cpp"):
+        text_files.write(tmp_path / "late" / "cpu", name, "")
+    roots = [kernel_roots.KernelRoot(name, str(tmp_path / name), include="") for name in ("early", "late")]
+    (tmp_path / "early").mkdir()
+    cls = sample_ops.builder_class(tmp_path / "own", "plain", abi="c", sources=["cpu/a.cpp", "cpu/b.cpp"])
+    (tmp_path / "own").mkdir()
+    cls.kernel_roots = roots
+    early = str(tmp_path / "early" / "cpu")
+    assert [path for path in memory.absent_paths(cls().spec()) if "early" in path] == [early]
+    (tmp_path / "early" / "cpu").mkdir()
+    paths = [path for path in memory.absent_paths(cls().spec()) if "early" in path]
+    assert paths == [f"{early}/a.cpp", f"{early}/b.cpp"]

@@ -7,7 +7,7 @@ import pathlib
 import time
 
 import pytest
-from support import text_files
+from support import fake_disk, text_files
 
 from opforge.cache.filesystem import packages
 from opforge.cache.filesystem.disk import Disk
@@ -35,7 +35,9 @@ class Machine:
         text_files.write(self.folder, "dpkg/diversions", diversions)
 
     def listed(self, *names, kept=""):
-        files = PackageFiles(Disk(), kept and self.path(kept))
+        if kept:
+            os.makedirs(self.path(kept), exist_ok=True)
+        files = PackageFiles(fake_disk.LaterDisk(), kept and self.path(kept))
         result = [name for name in names if files.find(self.path(name))]
         files.save()
         return result
@@ -139,11 +141,19 @@ def test_packages_are_grouped_by_two_folders(path, top):
     assert packages._top(path) == top
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"state": 1}', '{"state": [], "files": 3}'])
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"state": 1}', '["", [[], 0, []]]'])
 def test_a_damaged_file_of_answers_is_ignored(machine, text):
     machine.dpkg("inc/a.h")
-    text_files.write(machine.folder, "kept", text)
+    text_files.write(machine.folder, "kept/packages.json", text)
     assert machine.listed("inc/a.h", "inc/b.h", kept="kept") == ["inc/a.h"]
+
+
+def test_a_database_that_has_just_changed_is_read_each_time(machine, monkeypatch):
+    """A second change within one tick of a coarse clock would not change its stamp."""
+    monkeypatch.setattr(fake_disk, "LaterDisk", Disk)
+    machine.dpkg("inc/a.h")
+    machine.listed("inc/a.h", kept="kept")
+    assert os.listdir(machine.path("kept")) == []
 
 
 def wheel(machine, name, *files):

@@ -15,7 +15,7 @@ from opforge.cache.maintenance.garbage import DAY
 from opforge.cache.records import objects, pins, size_log
 from opforge.cache.records.inputs import Inputs
 from opforge.cache.records.validity import Observation
-from opforge.warm import machine_folder
+from opforge.warm import machine_folder, memory
 
 BOUNDED_OTHERWISE = {
     "entries": "size and age",
@@ -64,7 +64,7 @@ def test_the_quarantine_counts_and_is_emptied_before_entries(fake_store, monkeyp
 
 def test_the_memory_of_a_machine_that_is_gone_is_removed(fake_store, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert machine_folder.keep("look-up", b"{}")
+    assert machine_folder.remember("look-up", memory.FlatStamps(), {})
     (own,) = (tmp_path / "cache" / "opforge" / "machine").iterdir()
     gone, other = own.with_name("gone"), own.with_name("notes")
     for folder in (gone / machine_folder.LOOKUPS, other):

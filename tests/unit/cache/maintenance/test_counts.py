@@ -10,7 +10,7 @@ import pytest
 from support import child_processes
 
 from opforge.cache.maintenance import counts
-from opforge.warm import lookup, machine_folder
+from opforge.warm import lookup, machine_folder, memory
 
 STORE = "/some/store"
 HITS = "from opforge.warm import lookup\nlookup.count('/some/store', cached=1, saved=2.5)\n"
@@ -181,7 +181,7 @@ def test_the_counts_of_a_store_that_was_not_used_for_longest_are_dropped(private
 
 
 def test_the_counts_of_a_machine_that_is_gone_are_removed(private):
-    machine_folder.keep("x", b"{}")
+    machine_folder.remember("x", memory.FlatStamps(), {})
     other = os.path.join(os.path.dirname(private), "other")
     os.makedirs(os.path.join(other, "lookups"), mode=0o700)
     for name in ("counts", "counts.json", "counts.lock", "counts.17"):

@@ -17,7 +17,7 @@ from opforge.remote import answers, withdrawals
 from opforge.remote.signatures import seen, signing, trust
 from opforge.remote.signatures.seen import Seen
 from opforge.settings import environment
-from opforge.warm import machine_folder
+from opforge.warm import machine_folder, memory
 
 URL = "https://cache.example/ops"
 
@@ -50,7 +50,7 @@ class TestNothingMakesALoadForget:
         older_list()
         monkeypatch.setattr(machine_folder, "MAX_LOOKUPS", 64)
         for number in range(200):
-            machine_folder.keep(f"other-{number}", b"{}")
+            machine_folder.remember(f"other-{number}", memory.FlatStamps(), {})
         assert is_refused(nodes, builder)
 
     def test_caches_that_are_removed(self, nodes, builder, older_list):
