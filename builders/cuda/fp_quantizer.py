@@ -9,6 +9,11 @@ class FPQuantizerBuilder(fp_quantizer.FPQuantizerBuilder):
     """The CPU's op of this name with kernels for GPUs: the same functions and schemas."""
 
     devices = ("cuda", "hip")
-    sources = ["fp_quantizer/fp_quantizer.cpp", "fp_quantizer/fp_quantize.cu", "fp_quantizer/fp_dequantize.cu", "cpu/optimizer.cpp"]
+    sources = [
+        "fp_quantizer/fp_quantizer.cpp",
+        "fp_quantizer/fp_quantize.cu",
+        "fp_quantizer/fp_dequantize.cu",
+        "cpu/optimizer.cpp",
+    ]
     extra_compile_args = []
     define_macros = [("OPFORGE_GPU", None)]

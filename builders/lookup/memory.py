@@ -124,7 +124,7 @@ def watching(entry: Entry, absent: Iterable[str], compiler: Iterable[PathStamp] 
 def direct(stamps: Iterable[PathStamp]) -> list[PathStamp]:
     """Returns stamps, each once. Two names of one folder count as one: `a/b/..`, as includes have it, and `a`.
 
-    Those are the same only while `a/b` is no link. Its own stamp says that it is what it was, so it must be among these.
+    They are the same only while `a/b` is no link. Its own stamp says that it is what it was, so it must be among them.
     """
     pairs = [*stamps]
     paths = {path for path, _stamp in pairs}
