@@ -68,5 +68,9 @@ def test_the_builders_of_our_own_accelerators_are_in_a_package_of_ours(accelerat
     assert accelerator.op_builder_dir().startswith("opforge.builders.")
 
 
+def test_an_accelerators_name_is_what_deepspeed_reads(accelerator):
+    assert accelerator._name == accelerator.name
+
+
 def test_the_accelerators_with_graphs_are_those_of_the_documentation(accelerator):
     assert accelerator.capabilities().graphs == (accelerator.name in GRAPHS)

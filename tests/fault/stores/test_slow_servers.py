@@ -10,7 +10,9 @@ from support.remote import servers
 from support.remote.scripted import response, serve
 
 from opforge.errors import StoreError
+from opforge.remote import claims, fetch
 from opforge.remote.stores import cloud
+from opforge.remote.stores.web.attempts import Attempts
 from opforge.remote.stores.web.store import WebStore
 from opforge.remote.stores.web.timing import Timing
 
@@ -39,6 +41,16 @@ def within(seconds, call):
         call()
     assert time.monotonic() - began < seconds + MARGIN
     return str(caught.value)
+
+
+def test_without_other_bounds_a_request_has_a_minute_and_a_blob_the_time_of_its_size_too():
+    """The tests below shorten these bounds, which docs/remote.md states."""
+    for size, seconds in ((0, 60.0), (2_560_000, 70.0)):
+        assert Attempts("http://127.0.0.1", "get", Timing(), size).seconds == seconds
+        assert cloud.SECONDS + size / cloud.BYTES_PER_SECOND == seconds
+    assert cloud.REQUEST_SECONDS < cloud.SECONDS and Timing().grace < Timing().total
+    assert fetch.MAX_SECONDS == 60.0
+    assert (claims.VOID_SECONDS, claims.STALLED_SECONDS, claims.MAX_WAIT_SECONDS) == (30.0, 120.0, 1800.0)
 
 
 def test_a_file_that_comes_in_drops(capsys):
