@@ -122,8 +122,14 @@ class Lists:
     def _problem_of(self, signer: trust.TrustedKey, listed: Withdrawals | None, place: str) -> str:
         """Returns why a list, or that there is none, must not be used: a newer one was seen. Keeps what is new."""
         if listed is not None:
-            return seen.problem(place, signer.key, listed.seen, self._trust.requires_state, _shown)
-        return seen.problem_of_none(place, signer.key, self._trust.requires_state, _shown)
+            problem = seen.problem(place, signer.key, listed.seen, self._trust.requires_state, _shown)
+        else:
+            problem = seen.problem_of_none(place, signer.key, self._trust.requires_state, _shown)
+        if problem or place == self._store.url:
+            return problem
+        # Before its root was trusted the store was known by its URL.
+        known = seen.newest(self._store.url, signer.key).number
+        return _older(listed, known) if known > (listed.seen.number if listed else 0) else ""
 
     def _open(self) -> None:
         """Learns what the store is known by, and how its lists are read."""

@@ -8,6 +8,7 @@ from support import deepspeed_job, text_files
 if not deepspeed_job.is_installed():
     pytest.skip(deepspeed_job.MISSING, allow_module_level=True)
 
+pytestmark = pytest.mark.timeout(900)  # the program builds ten ops, if no other test has built them before
 PROGRAM = """
 import json, logging, os, abc, importlib.metadata
 import torch, deepspeed, opforge, opforge.compat.deepspeed as compat
@@ -194,7 +195,7 @@ def results(shared_store, tmp_path_factory):
     text_files.write(
         folder / "accelerator", "__init__.py", "def get_accelerator(): raise AssertionError('not this one')\n"
     )
-    return deepspeed_job.run(PROGRAM, shared_store, folder, LOCAL_RANK=None)
+    return deepspeed_job.run(PROGRAM, shared_store, folder, timeout=850, LOCAL_RANK=None)
 
 
 def test_the_accelerator_has_both_interfaces(results):

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -23,7 +24,7 @@ from opforge.packages.form import version
 from opforge.packages.form.version import Version
 from opforge.packages.registry import index, selection
 from opforge.remote import topics
-from opforge.remote.signatures import keys, trust
+from opforge.remote.signatures import keys, seen, trust
 from opforge.remote.stores import open_store
 from opforge.remote.tuf import FOLDER, TIMESTAMP, roots, target_path
 from opforge.settings import environment
@@ -133,6 +134,18 @@ class TestAListOfWithdrawals:
         withdraw_release(tuf.store, "acme/plain@1", "old")
         with pytest.raises(KernelNotFoundError, match="acme/plain 2 was withdrawn: wrong"):
             tuf.install()
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_what_was_seen_before_a_root_was_trusted_is_not_forgotten(tuf, is_gone):
+    """The store is known by its root's keys from then on, and was known by its URL before."""
+    tuf.publish()
+    if not is_gone:
+        withdraw_release(tuf.store, "acme/plain@9", "wrong")
+    newer = seen.Seen(int(time.time()) + 1000, "0" * 64)
+    assert seen.problem(tuf.url, tuf.key, newer) == ""
+    with pytest.raises(StoreBehindError, match=r"it is (gone|the one of .*), and the one of .* was seen before"):
+        tuf.install()
 
 
 class TestAnotherUrlOfTheStore:
