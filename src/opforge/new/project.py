@@ -13,6 +13,7 @@ import opforge
 from opforge.accelerator.registry import BUILT_IN
 from opforge.errors import ProjectError
 from opforge.packages.form.names import MAX_CHARACTERS
+from opforge.versions import version_of
 
 TEMPLATES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "templates")
 SUFFIX = ".in"
@@ -217,6 +218,11 @@ def filled(text: str, values: Mapping[str, str]) -> str:
 
 
 def compatible_versions(version: str) -> str:
-    """Returns the requirement for the versions of opforge that a project made by this one works with."""
-    major, minor = map(int, version.split(".")[:2])
-    return f">={major}.{minor},<{major}.{minor + 1}" if major == 0 else f">={major}.{minor},<{major + 1}"
+    """Returns the requirement for the versions of opforge that a project made by this one works with.
+
+    pip sorts a candidate such as 0.1.0rc1 below 0.1, and takes one only where a requirement names one.
+    """
+    major, minor = version_of(version)[:2]
+    released = all(part.isdecimal() for part in version.split("."))
+    least = f"{major}.{minor}" if released else version
+    return f">={least},<{major}.{minor + 1}" if major == 0 else f">={least},<{major + 1}"

@@ -11,6 +11,7 @@ import sys
 
 import pytest
 from click.testing import CliRunner
+from packaging.specifiers import SpecifierSet
 from support import text_files
 from support.paths import CHECKOUT
 
@@ -238,3 +239,12 @@ def test_a_file_that_appears_meanwhile_is_kept(tmp_path, monkeypatch):
 def test_the_required_versions_of_opforge_follow_from_its_own():
     assert compatible_versions("0.3.1") == ">=0.3,<0.4"
     assert compatible_versions("2.4.0") == ">=2.4,<3"
+
+
+@pytest.mark.parametrize(
+    ("version", "required"),
+    [("0.1.0rc1", ">=0.1.0rc1,<0.2"), ("0.3.0.dev4", ">=0.3.0.dev4,<0.4"), ("2.0rc1", ">=2.0rc1,<3")],
+)
+def test_a_project_made_by_a_candidate_for_release_can_be_installed_beside_it(version, required):
+    assert compatible_versions(version) == required
+    assert SpecifierSet(required).contains(version)
