@@ -67,7 +67,7 @@ model-mutants: $(call EXTRA,test)
 
 # Builds that are observed: all that compilers and linkers really read and look for must be noticed, or have a reason.
 # `make test` includes a part.
-observe: $(STAMP)
+observe: $(call EXTRA,test)
 	OPFORGE_LONG_TESTS=1 $(BIN)/python -m pytest tests/compile/observer -n 2
 
 # Coverage-guided fuzzing of every parser in turn, FUZZ_SECONDS each. It ends at the first input that fails, which is

@@ -15,12 +15,14 @@ from opforge.cache.records.inputs import Inputs
 
 from .job import Job
 from .provenance import Provenance, Read
-from .reads import equal_headers
+from .reads import equal_headers, linker_scripts
 from .reads.depfile import read_depfile
 from .reads.questions import content_of
 
 ASSEMBLED = re.compile(rb"\.inc(?:bin|lude)\b")
 """The directives by which the assembler reads further files. No compiler lists these files."""
+DEPENDENCY = re.compile(rb'\bGCC[ \t]+dependency[ \t]*(?:\\?"([^"\\\n]+)|<([^>\n]+)>)')
+"""A pragma that compares the times of two files."""
 QUOTED = re.compile(rb'"([^"\\\n]+)')
 PATH_IN_FLAG = re.compile(r"(?:^|[=,@]|^-[A-Za-z]+)/")
 """Where an absolute path begins in a flag: -fplugin=/x, -Wl,-T,/x, -T/x, @/x, or a word of its own."""
@@ -30,6 +32,8 @@ COMPILERS_OUTPUT = re.compile(r"(cc\w{6}|.*-[0-9a-f]{6})\.s")
 """The names that gcc and clang give to what they write for the assembler."""
 LIBRARY_VARIABLES = ("LIBRARY_PATH", "LPATH")
 FOLDER_VARIABLES = (*LIBRARY_VARIABLES, "CPATH", "CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH")
+FILE_VARIABLES = ("CXX_MODULE_MAPPER",)
+"""The variables that name a file as a flag does."""
 FOLDER_FLAGS = (
     *("-I", "-isystem", "-iquote", "-L", "--embed-dir="),
     *("--include-directory=", "--include-directory", "--library-directory=", "--library-directory"),
@@ -74,12 +78,15 @@ def reads_of_step(
         untrusted = [path for path in paths if not provenance.locate(path).tree]
         words, folders = arguments(step.argv), [*search_folders(job), *job.toolchain.search_folders()]
         paths |= equal_headers.unlisted(paths, {*untrusted}, words, folders)
-        paths |= assembled_files(untrusted, words, folders)
+        paths |= assembled_files(untrusted, words, folders) | dependencies_of_pragmas(untrusted, folders)
     if not step.unit:
         folders = [*search_folders(job), *job.toolchain.library_folders(), *linker_folders(job)]
         paths |= archives.files_of_link(arguments(step.argv), paths, folders, bool(step.depfile))
+        paths |= {*_scripts(job)}
     flags = {flag for plan in job.located_plan.variants() for flag in _flags(plan)}
-    paths |= files_in_flags(step.argv, flags).difference(written)
+    environment = dict(job.plan.environment)
+    named = [f"-{name}={environment[name]}" for name in FILE_VARIABLES if name in environment]
+    paths |= files_in_flags((*step.argv, *named), flags).difference(written)
     return [provenance.locate(path) for path in paths]
 
 
@@ -122,7 +129,8 @@ def compiler_folders(job: Job) -> list[str]:
     plan, variants = job.located_plan, job.located_plan.variants()
     # What the compiler itself adds to every library is a part of it. A wrapper may add others, as mpicxx does.
     links = plan.libraries or any(flag.startswith(("-l", "--library")) for flag in arguments(plan.link_flags))
-    links = links or is_wrapper(job.toolchain.argv)
+    scripts = _scripts(job)
+    links = links or any(b"-l" in text for text in scripts.values()) or is_wrapper(job.toolchain.argv)
     own = (*job.toolchain.search_folders(), *(job.toolchain.library_folders() if links else ()))
     after = [folder for variant in variants for folder in folders_in_flags(_flags(variant), LATER_FLAGS)]
     # gcc searches most of its own folders before these two variables', and prints them all in order.
@@ -130,7 +138,14 @@ def compiler_folders(job: Job) -> list[str]:
     named = {folder for value in libraries for folder in value if os.path.isabs(folder)}
     by_variable = named | {*map(os.path.realpath, named)}
     before = {*search_folders(job)} - by_variable
-    return [folder for folder in (*own, *after, *linker_folders(job)) if folder not in before]
+    last = linker_scripts.folders_in(scripts.values())
+    return [folder for folder in (*own, *after, *linker_folders(job), *last) if folder not in before]
+
+
+def _scripts(job: Job) -> dict[str, bytes]:
+    """Returns the scripts that the op's flags give to the linker, by their paths."""
+    folders = [*search_folders(job), *linker_folders(job)]
+    return linker_scripts.scripts(arguments(job.located_plan.link_flags), folders)
 
 
 def _flags(plan: BuildPlan) -> tuple[str, ...]:
@@ -222,3 +237,17 @@ def assembled_files(paths: Iterable[str], words: Iterable[str], folders: Sequenc
     names = map(os.fsdecode, QUOTED.findall(text + b"\n" + os.fsencode("\n".join(words))))
     candidates = {os.path.join(folder, name) for name in dict.fromkeys(names) for folder in folders}
     return {path for path in candidates if os.path.isfile(path)}
+
+
+def dependencies_of_pragmas(paths: Iterable[str], folders: Sequence[str]) -> set[str]:
+    """Returns the files that `#pragma GCC dependency` names in these sources: if one is newer, the compiler warns.
+
+    `folders` are those that are searched, after the source's own.
+    """
+    files = set[str]()
+    for path in paths:
+        for quoted, bracketed in DEPENDENCY.findall(content_of(path)):
+            name = os.fsdecode(quoted or bracketed)
+            candidates = (os.path.join(folder, name) for folder in (os.path.dirname(path), *folders))
+            files |= {candidate for candidate in candidates if os.path.isfile(candidate)}
+    return files

@@ -138,7 +138,9 @@ def _questions(
     """Returns what the files that were read ask, after running the preprocessor if macros name the headers."""
     words = [word for step in steps for word in arguments(step.argv)]
     queries = questions.in_files({read.path for of_step in reads.values() for read in of_step}, words)
-    names = set(queries.names)
+    names = set(queries.names) | questions.implied_names(
+        words, (read.path for of_step in reads.values() for read in of_step), getattr(job.toolchain, "is_clang", False)
+    )
     for inputs in reused.values():
         names.update(inputs.asked_names())
     for step in steps:

@@ -29,7 +29,9 @@ PATH_FLAGS = (
     *("-B", "--gcc-toolchain=", "-specs=", "--specs=", "--sysroot=", "--config"),
     *("-isysroot", "-iprefix", "-iwithprefix", "-iwithprefixbefore", "-iwithsysroot", "-I=", "-isystem=", "-iquote="),
     *("-cxx-isystem", "-stdlib++-isystem", "-flto"),
+    *("-stdlib=", "--stdlib=", "-resource-dir", "--target=", "--gcc-install-dir=", "--gcc-triple="),
     *probe.LINKER_FLAGS,
+    *probe.STARTED_FOR,
 )
 """Prefixes of flags that select other programs, folders of headers or files of flags than the compiler's own.
 
@@ -37,6 +39,8 @@ PATH_FLAGS = (
 
 The folders are not those that the flags name by themselves: the compiler prints them.
 """
+PATH_WORDS = ("-target",)
+"""Flags that do so with the next word, and that are the beginnings of others which do not."""
 MACHINES = {"x86-64": "x86_64", "aarch64": "aarch64"}
 ARCH_FLAGS = {"aarch64": "-march=armv8-a"}
 BASE_FLAGS = (
@@ -81,7 +85,10 @@ class HostToolchain(Toolchain):
             flag
             for before, flag, after in zip(("", *flags), flags, (*flags[1:], ""), strict=False)
             # `=` before a folder, as in -isystem =/usr/include/x, stands for the one of --sysroot.
-            if flag.startswith(PATH_FLAGS) or before in PATH_FLAGS or "=" in (flag[:1], after[:1])
+            if flag.startswith(PATH_FLAGS)
+            or before in PATH_FLAGS
+            or {before, flag} & {*PATH_WORDS}
+            or "=" in (flag[:1], after[:1])
         ]
 
     @classmethod

@@ -26,6 +26,10 @@ BUILT_IN = re.compile(rb"\b__(has_\w+)")
 """The operators, some of which compilers refuse outside of directives."""
 EXPANDED = re.compile(rb"\bopforge_" + OPERATOR[2:] + GAP + rb"\(" + GAP + NAME)
 CONTINUED = re.compile(rb"\\[ \t]*\r?\n")
+MODULE_MAPS = ("module.modulemap", "module.private.modulemap", "module.map", "module_private.map")
+"""The files by which clang tells, with -fmodules, that a header belongs to a module."""
+PREDEFINED = "stdc-predef.h"
+"""What gcc includes before each source, if there is one. That of the C library is listed as any other header is."""
 BINARY = (b"\x7fELF", b"!<ar", b"!<th")
 """How objects, archives and thin archives begin, which a linker reads: no source begins like this."""
 
@@ -70,6 +74,17 @@ def in_files(paths: Iterable[str], words: Sequence[str] = ()) -> Questions:
         if unclear:
             expressions[path] = unclear
     return Questions(names, expressions, dated)
+
+
+def implied_names(words: Sequence[str], paths: Iterable[str], is_clang: bool) -> set[str]:
+    """Returns the headers that a compiler asks for by itself.
+
+    `words` are the commands', `paths` the files that were read.
+    """
+    names = set(MODULE_MAPS) if {"-fmodules", "-fcxx-modules"} & {*words} else set[str]()
+    if not is_clang and not any(os.path.basename(path) == PREDEFINED for path in paths):
+        names.add(PREDEFINED)
+    return names
 
 
 def _literal(asking: bytes) -> re.Pattern[bytes]:

@@ -16,6 +16,8 @@ DISTRIBUTION = (
     *("/etc/SuSE-release", "/etc/alpine-release", "/etc/gentoo-release"),
 )
 """The files by which clang recognizes a distribution."""
+LINK_TIME = ("lto-wrapper", "liblto_plugin.so")
+"""What gcc looks for in each link, whether or not it optimizes then."""
 CLANG_FOLDERS = ("/etc/clang", "~/.config/clang")
 """Where distributions let clang look for configuration files, besides its own folder."""
 
@@ -72,6 +74,20 @@ def _words(line: str) -> list[str]:
         return line.split()
 
 
+def _below_prefix(prefix: str, machine: str, version: str, programs: Iterable[str]) -> list[str]:
+    """Returns the paths at which gcc looks for its own files with -BPREFIX, which may be the beginning of a name too.
+
+    Of a folder that is not there, only the folder itself is returned: nothing can appear in it before.
+    """
+    names = ("specs", "include", "include-fixed", *LINK_TIME, *programs)
+    paths = [prefix]
+    for base in dict.fromkeys((prefix, f"{prefix.rstrip('/')}/")):
+        paths += [base + name for name in (*names, machine)]
+        for folder in filter(os.path.isdir, (base + machine, f"{base}{machine}/{version}")):
+            paths += [f"{folder}/{name}" for name in (*names, version)]
+    return paths
+
+
 def missing_files(
     argv: Sequence[str], machine: str, path_flags: Sequence[str], folders: Iterable[str], programs: Iterable[str]
 ) -> list[str]:
@@ -95,8 +111,10 @@ def missing_files(
     # GCC's own folder holds its headers: .../lib/gcc/MACHINE/VERSION/include
     own = [os.path.dirname(folder) for folder in folders if re.search(r"/gcc/[^/]+/[^/]+/include$", folder)]
     paths = [os.path.join(folder, "specs") for folder in (*prefixes, *libraries, *own)]
-    paths += [prefix + name for prefix in prefixes for name in ("specs", *programs)]
-    paths += [os.path.join(prefix, name) for prefix in prefixes for name in ("", "include", *programs)]
+    moved = os.environ.get("GCC_EXEC_PREFIX", "")
+    paths += [f"{moved}specs"] if os.path.isabs(moved) else []
+    version = next((folder.rsplit("/", 1)[1] for folder in own), "")
+    paths += [path for prefix in prefixes for path in _below_prefix(prefix, machine, version, programs)]
     if "clang" in os.path.basename(driver):
         name = os.path.basename(argv[0])
         stems = {name, name.rpartition("-")[0], "clang", "clang++", machine, f"{machine}-clang++", f"{machine}-clang"}

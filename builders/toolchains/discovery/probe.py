@@ -20,6 +20,8 @@ from opforge.warm.memory import ABSENT, FlatStamps
 from . import configuration, programs, search
 
 PROGRAMS = ("cc1plus", "as", "ld")
+STARTED_FOR = {"-gsplit-dwarf": "objcopy"}
+"""Beginnings of flags that make the compiler start a further program."""
 LINKER_FLAGS = ("-fuse-ld=", "--ld-path=")
 """Prefixes of the flags that name a linker: by its path, or without the `ld.` of the program that is looked for."""
 ADVICE = "Set CXX to a C++ compiler that works, such as g++ or clang++"
@@ -70,7 +72,8 @@ def host_info(argv: Sequence[str], layout: Layout, disk: Disk, path_flags: Seque
         BuildResourceError: The machine ran out of memory, processes or files.
     """
     linkers = _linkers([*argv, *path_flags])
-    started = [programs.started_by_compiler(name) for name in (*PROGRAMS, *linkers)]
+    further = _further_programs([*argv, *path_flags])
+    started = [programs.started_by_compiler(name) for name in (*PROGRAMS, *further, *linkers)]
     words = [programs.which(word) or word for word in argv]
     values = [os.environ.get(variable, "") for variable in PASSED_ENV]
     name = (*words, "", *path_flags, "", *linkers, "", *started, *values, *programs.state(argv), *programs.behind(argv))
@@ -205,7 +208,8 @@ def _probe_host(argv: Sequence[str], disk: Disk, path_flags: Sequence[str]) -> C
         if path:
             files[word] = path
     linkers = _linkers([*argv, *path_flags])
-    for name in (*PROGRAMS, *linkers):
+    started_programs = (*PROGRAMS, *_further_programs([*argv, *path_flags]), *linkers)
+    for name in started_programs:
         path = _last_line(run(argv, *path_flags, f"-print-prog-name={name}"))
         path = path if os.path.isabs(path) else programs.started_by_compiler(path)
         if path:
@@ -222,7 +226,7 @@ def _probe_host(argv: Sequence[str], disk: Disk, path_flags: Sequence[str]) -> C
     specs = configuration.specs_of_lto([*argv, *path_flags, *commands], libraries)
     files |= {f"specs {number}": path for number, path in enumerate(filter(os.path.isfile, specs))}
     files = {name: os.path.realpath(path) for name, path in files.items()}
-    missing = configuration.missing_files(argv, machine, path_flags, folders, (*PROGRAMS, *linkers))
+    missing = configuration.missing_files(argv, machine, path_flags, folders, started_programs)
     missing += [*search.missing_folders(report), *without, *(path for path in specs if not os.path.exists(path))]
     flags = [flag for flag in path_flags if flag.startswith(LINKER_FLAGS)]  # in the order in which the linker gets them
     lists = _accepts(argv, *flags, f"-Wl,--dependency-file={os.devnull}", "-Wl,--version")
@@ -275,6 +279,11 @@ def _linkers(words: Iterable[str]) -> list[str]:
         if word.startswith(LINKER_FLAGS) and name:
             names.append(name if os.path.isabs(name) or flag == "--ld-path" else f"ld.{name}")
     return names
+
+
+def _further_programs(words: Sequence[str]) -> list[str]:
+    """Returns the programs that flags make the compiler start besides PROGRAMS."""
+    return [name for flag, name in STARTED_FOR.items() if any(word.startswith(flag) for word in words)]
 
 
 def _accepts(argv: Sequence[str], *options: str) -> bool:

@@ -11,6 +11,7 @@ from opforge.builders.planner import make_plan
 from opforge.builders.run.executor import execute
 from opforge.builders.run.job import Job
 from opforge.builders.run.parallelism import compiler_jobs
+from opforge.builders.run.reads.depfile import read_depfile
 from opforge.builders.spec.op_spec import root_paths
 from opforge.cache import staging
 from opforge.cache.current import writable_store
@@ -38,6 +39,8 @@ class ObservedBuild(NamedTuple):
     """What the steps did, without ninja and what started it."""
     gaps: tuple[str, ...]
     """Why the notes are incomplete; empty if they are not."""
+    listed: frozenset[str] = frozenset()
+    """The files that the compilers, the assembler and the linker say they have read, outside of the folder."""
 
 
 class NotObservableError(Exception):
@@ -80,9 +83,18 @@ def observe(spec: OpSpec, store: Store | None = None, jobs: int | None = None) -
             _build_plainly(job, store)
             raise NotObservableError(plan.op, str(error)) from error
         observation = read_notes(notes)
-        return ObservedBuild(job, result.inputs, folder, observation.steps(), tuple(observation.gaps()))
+        gaps = tuple(observation.gaps())
+        return ObservedBuild(job, result.inputs, folder, observation.steps(), gaps, listed_files(folder))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def listed_files(folder: str) -> frozenset[str]:
+    """Returns the files outside of a build's folder that its dependency files list. Raises OSError."""
+    work = os.path.join(folder, "work")
+    lists = sorted(name for name in os.listdir(work) if name.endswith(".d"))
+    paths = {os.path.join(work, path) for name in lists for path in read_depfile(os.path.join(work, name), work)}
+    return frozenset(path for path in paths if not path.startswith(folder + os.sep) and os.path.isfile(path))
 
 
 def _build_plainly(job: Job, store: Store) -> None:

@@ -83,10 +83,12 @@ def compare(build: ObservedBuild) -> Comparison:
 
 
 def _unseen(build: ObservedBuild) -> list[str]:
-    """Returns the op's own sources that no program read: their reader left no notes."""
-    read = plain(build.observation.read)
-    paths = (os.path.join(build.job.roots[source.root], source.path) for source in build.job.plan.sources)
-    return [f"nothing that was observed read {path}" for path in map(os.path.normpath, paths) if path not in read]
+    """Returns the op's own sources, and what dependency files list, that no program read: the reader left no notes."""
+    noted = plain(build.observation.read)
+    noted |= {*map(_real, noted)}
+    sources = (os.path.join(build.job.roots[source.root], source.path) for source in build.job.plan.sources)
+    paths = dict.fromkeys([*map(os.path.normpath, sources), *sorted(build.listed)])
+    return [f"nothing that was observed read {path}" for path in paths if _real(path) not in noted]
 
 
 class Known:

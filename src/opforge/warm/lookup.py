@@ -41,11 +41,13 @@ PASSED_ENV = (
     "GNUTARGET",
     "LDEMULATION",
     "CCC_OVERRIDE_OPTIONS",
+    "CXX_MODULE_MAPPER",
 )
 """The variables that the host's compilers read. Their values are part of the plan key.
 
 gcc adds the folders of LPATH to those of LIBRARY_PATH, and takes the three of _ROOT for the prefix that it, its headers
 of C++ and its assembler were installed with. The assembler and the linker read GNUTARGET, the linker LDEMULATION.
+CXX_MODULE_MAPPER names the file in which gcc looks up modules of C++20.
 
 SOURCE_DATE_EPOCH is none of them: it changes only what __DATE__, __TIME__ and __TIMESTAMP__ in a file stand for.
 """

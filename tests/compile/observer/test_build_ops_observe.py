@@ -95,3 +95,12 @@ def test_a_build_that_fails_in_any_case_is_reported(observe):
     assert done.returncode == 1
     assert "failed\n" in done.stdout
     assert "nothing" in done.stdout
+
+
+def test_a_file_that_a_compiler_lists_and_that_no_program_read_is_reported_as_a_gap(tmp_path, observe):
+    """Another process may have read it: a server that compiles, or one that has kept the outcome."""
+    (tmp_path / "served.h").write_text("")
+    lists = f"for list in *.o.d; do sed -i '1s|: |: {tmp_path}/served.h |' $list; done"
+    done = observe(f'#!/bin/sh\ng++ -DVALUE=1 "$@" || exit 1\n[ ! -f 0.plain.o.d ] || {{ {lists}; }}\n')
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert f"nothing that was observed read {tmp_path}/served.h\n" in done.stdout

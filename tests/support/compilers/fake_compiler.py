@@ -15,6 +15,7 @@ from opforge.cache.layout import Layout
 
 PASSED_ENV = ("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "LD_RUN_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX")
 PASSED_ENV += ("CCC_OVERRIDE_OPTIONS", "C_INCLUDE_PATH", "LPATH", "GCC_ROOT", "G++_ROOT", "BINUTILS_ROOT", "GNUTARGET")
+PASSED_ENV += ("CXX_MODULE_MAPPER",)
 PASSED_ENV += ("LDEMULATION",)
 """The variables that compilers read, written out: a test notices if one is missing in the toolchain's own list."""
 RECORDING_SCRIPT = """\

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from opforge.observer import library, reader
-from opforge.observer.build import ObservedBuild
+from opforge.observer.build import ObservedBuild, listed_files
 
 
 def observed(execute: Callable[..., Any], on_build: Callable[[ObservedBuild], None]) -> Callable[..., Any]:
@@ -19,7 +19,8 @@ def observed(execute: Callable[..., Any], on_build: Callable[[ObservedBuild], No
         with library.observing(library.library(job.layout), notes):
             result = execute(job, folder, disk)
         observation = reader.read_notes(notes)
-        on_build(ObservedBuild(job, result.inputs, folder, observation.steps(), tuple(observation.gaps())))
+        gaps, listed = tuple(observation.gaps()), listed_files(folder)
+        on_build(ObservedBuild(job, result.inputs, folder, observation.steps(), gaps, listed))
         return result
 
     return run
