@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -273,3 +274,18 @@ def test_the_blobs_of_two_statements_that_a_flipped_byte_has_joined_are_not_thos
 def test_the_blobs_of_a_statement_that_cannot_be_read_are_not_none(damage):
     with pytest.raises(UnreadableStatement):
         statements.blobs_in(damage(STATEMENT.data()))
+
+
+@pytest.mark.parametrize(
+    ("here", "needed", "is_read"),
+    [("0.1.0rc1", "0.1.0", True), ("0.2.0rc1", "0.2.0", True), ("0.1.0rc1", "0.1.1", False), ("0.1.9", "0.2.0", False)],
+)
+def test_a_candidate_for_release_reads_what_needs_its_release(monkeypatch, here, needed, is_read):
+    monkeypatch.setattr(opforge, "__version__", here)
+    data = STATEMENT._replace(opforge=needed).data()
+    if is_read:
+        assert statements.parse_as(data, STATEMENT.kind).opforge == needed
+        return
+    message = f"it needs opforge {needed} or newer, and this is opforge {here}"
+    with pytest.raises(UnreadableStatement, match=f"^{re.escape(message)}$"):
+        statements.parse_as(data, STATEMENT.kind)
