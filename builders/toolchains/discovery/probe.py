@@ -121,9 +121,7 @@ def watched(info: CompilerInfo) -> FlatStamps:
     return FlatStamps.of([*programs_used, *((path, ABSENT) for path in info["absent"])])
 
 
-def _recalled(
-    known: str, folder: str, shape: Mapping[str, type], disk: Disk
-) -> tuple[CompilerInfo | None, FlatStamps]:
+def _recalled(known: str, folder: str, shape: Mapping[str, type], disk: Disk) -> tuple[CompilerInfo | None, FlatStamps]:
     """Returns the info that is remembered in a folder of a store, and its stamps; None if there is none."""
     found = memory.recall(known, disk.flat_stamps, folder)
     if found is None or not all(isinstance(found[0].get(name), kind) for name, kind in shape.items()):

@@ -14,7 +14,7 @@ import shutil
 import stat
 import time
 
-from opforge import formats, settings
+from opforge import settings
 
 from . import memory
 from .memory import LOOKUPS as LOOKUPS
@@ -45,9 +45,7 @@ def is_in_use() -> bool:
     return bool(kept_folders()) or os.path.isdir(settings.cache_dir()[0])
 
 
-def remember(
-    name: str, watched: FlatStamps, value: object, at_ns: int = 0, links: int = 0, folder: str = ""
-) -> bool:
+def remember(name: str, watched: FlatStamps, value: object, at_ns: int = 0, links: int = 0, folder: str = "") -> bool:
     """Remembers a value under a name as long as the stamps are the same. Returns whether it could be.
 
     Args:
