@@ -124,14 +124,14 @@ def watching(entry: Entry, absent: Iterable[str], compiler: Iterable[PathStamp] 
 def direct(stamps: Iterable[PathStamp]) -> list[PathStamp]:
     """Returns stamps, each once. Two names of one folder count as one: `a/b/..`, as includes have it, and `a`.
 
-    They are the same only while `a/b` is no link. Its own stamp says that it is what it was, so it must be among them.
+    Those are the same only while `a/b` is a folder and no link. Its own stamp, which must be among these, says so.
     """
     pairs = [*stamps]
     paths = {path for path, _stamp in pairs}
     result: dict[PathStamp, None] = {}
     for path, stamp in pairs:
         head, detour, rest = path.partition("/..")
-        while detour and rest[:1] in ("", "/") and head in paths and not os.path.islink(head):
+        while detour and rest[:1] in ("", "/") and head in paths and os.path.isdir(head) and not os.path.islink(head):
             path = os.path.dirname(head) + rest
             head, detour, rest = path.partition("/..")
         result[path, stamp] = None

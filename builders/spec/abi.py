@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from opforge.cache.records.inputs import RootedPath
 from opforge.errors import BuilderError, OpIncompatibleError
+from opforge.versions import version_of
 from opforge.warm.library import OLDEST_TORCH as OLDEST_TORCH
 from opforge.warm.library import PLAIN as PLAIN
 from opforge.warm.library import REGISTER as REGISTER
@@ -17,8 +19,6 @@ from .machine import torch_folder, torch_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from opforge.cache.records.inputs import RootedPath
 
 ALL = STABLE, PLAIN, TORCH
 TORCH_RANGE = "torch versions"
@@ -57,8 +57,6 @@ def interface_problem(record: Mapping[str, Any], accepted: range = range(INTERFA
 
 def version_constant(op: str, version: str) -> str:
     """Returns TORCH_TARGET_VERSION for "2.10": major and minor each in a byte of its own, in hex."""
-    from opforge.versions import version_of  # not on the path of a hit
-
     parts = version.split(".") if isinstance(version, str) else []  # the number 2.10 is 2.1
     if len(parts) != 2 or not all(part.isdecimal() and int(part) < 256 for part in parts):
         raise BuilderError(op, f"torch_target={version!r}", 'Expected "MAJOR.MINOR", such as "2.10"')
@@ -87,8 +85,6 @@ def requirements(abi: str, op: str) -> tuple[tuple[str, str], ...]:
 
 def part(abi: str, op: str, module: str, torch_target: str) -> AbiPart:
     """Returns what `abi` adds to the plan of `op`. Raises BuilderError, and OpIncompatibleError without torch."""
-    from opforge.cache.records.inputs import RootedPath  # not on the path of a hit
-
     check(abi, op, torch_target)
     if abi == PLAIN:
         # Its functions are there to be seen; that they see each other, and not another version's, is the linker's part.

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from opforge.cache.filesystem.files import MAX_RECORD_BYTES, read_file
+from opforge.cache.keys import KEY_LENGTH, bytes_digest, canonical, key_of
 from opforge.cache.layout import entry_name
 from opforge.warm.library import RECORD, is_record
 from opforge.warm.memory import ABSENT, FlatStamps, PathStamp
@@ -73,15 +74,11 @@ def read_record(folder: str) -> dict[str, Any] | None:
 
 def record_text(record: Mapping[str, Any]) -> bytes:
     """Returns what a record's file holds: the record with its key, in canonical form."""
-    from opforge.cache.keys import canonical  # not on the path of a hit
-
     return canonical(with_record_key(record))
 
 
 def _is_as_written(text: bytes, record: Mapping[str, Any]) -> bool:
     """Returns whether this is what `record_text` returned, by a digest: `is_intact` has to write the record again."""
-    from opforge.cache.keys import KEY_LENGTH, bytes_digest
-
     stated = str(record.get(RECORD_KEY))
     rest = text.replace(f'"{RECORD_KEY}":"{stated}",'.encode(), b"", 1)
     return bytes_digest(rest)[:KEY_LENGTH] == stated
@@ -89,8 +86,6 @@ def _is_as_written(text: bytes, record: Mapping[str, Any]) -> bool:
 
 def with_record_key(record: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a record with the key of all its other fields, so that a lost or damaged field is noticed."""
-    from opforge.cache.keys import key_of  # not on the path of a hit
-
     fields = {name: value for name, value in record.items() if name != RECORD_KEY}
     return {**fields, RECORD_KEY: key_of(fields)}
 

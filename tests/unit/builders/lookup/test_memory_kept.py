@@ -135,6 +135,8 @@ def test_two_names_of_one_folder_are_compared_once(tmp_path):
     assert memory.direct(unwatched) == unwatched, "nothing would show that a/b has become a link"
     behind_link = [(linked, other), (f"{linked}/..", stamp)]
     assert memory.direct(behind_link) == behind_link, "it is the folder above what the link leads to"
+    gone = [(a, stamp), (f"{a}/none", memory.ABSENT), (f"{a}/none/..", memory.ABSENT)]
+    assert memory.direct(gone) == gone, "there is nothing above a folder that is missing"
     names = [(b, other), (f"{b}/..c", stamp)]
     assert memory.direct(names) == names
 
