@@ -96,7 +96,7 @@ class Provenance:
     def _locate(self, path: str) -> Read:
         spelled, path = path, _plain(path)
         name = self._root_of(path)
-        location = RootedPath(name, path[len(self.roots[name].rstrip("/")) + 1 :] if name in self.roots else path[1:])
+        location = self._location(name, path)
         listed = self._packages.find(path)
         if listed:
             self._trees[listed.package] = stamp_file(listed.package, listed.stamp_file, name, self.roots)
@@ -104,7 +104,15 @@ class Provenance:
         if name == "system":
             return Read(path, self._location_beside(path, spelled) or location, "", spelled)
         is_others = name == "python" and os.path.dirname(location.path) not in PYTHON_FOLDERS
-        return Read(path, location, name if name in self._toolchain_trees and not is_others else "", spelled)
+        if name in self._toolchain_trees and not is_others:
+            return Read(path, location, name, spelled)
+        # Of `a/b/../c` all is kept: if a link takes the place of `b`, it leads to another file.
+        if "/../" in spelled and self._root_of(spelled) == name:
+            path, location = spelled, self._location(name, spelled)
+        return Read(path, location, "", spelled)
+
+    def _location(self, root: str, path: str) -> RootedPath:
+        return RootedPath(root, path[len(self.roots[root].rstrip("/")) + 1 :] if root in self.roots else path[1:])
 
     def _root_of(self, path: str) -> str:
         return next((name for name, base in self._bases if f"{path}/".startswith(base)), "system")
@@ -232,7 +240,7 @@ class Provenance:
         return inputs._replace(folders=tuple(sorted({*map(self._folder, leading)})))
 
     def _folder(self, path: str) -> RootedPath:
-        location = self.locate(path + "/-").location
+        location = self.locate(_plain(path) + "/-").location
         return RootedPath(location.root, os.path.dirname(location.path))
 
 

@@ -48,6 +48,7 @@ def locate(machine, path):
     [
         ("p/a.cpp", ("own", "a.cpp"), ""),
         ("p/vendored/../a.cpp", ("own", "a.cpp"), ""),
+        ("site/torch/include/sub/../t.h", ("torch", "include/t.h"), "torch-2.13.0.dist-info"),
         ("p/vendored/a.h", ("inner", "a.h"), ""),
         ("site/torch/include/t.h", ("torch", "include/t.h"), "torch-2.13.0.dist-info"),
         ("site/torch/include/copied.h", ("torch", "include/copied.h"), ""),
