@@ -168,7 +168,10 @@ import torch, opforge, sys
 print(opforge.get_kernel("acme/plain", 1).VALUE)
 print(*sorted(name[len("opforge."):] for name in sys.modules if name.startswith("opforge.")))
 """
-MODULES = "errors formats lazy packages packages.load packages.load.get_kernel packages.load.tree settings trust warm"
+MODULES = (
+    "errors formats lazy packages packages.load packages.load.get_kernel packages.load.tree"
+    " settings settings.environment settings.kinds trust warm"
+)
 
 
 def test_a_process_that_remembers_imports_few_modules(kernels):

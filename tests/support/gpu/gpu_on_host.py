@@ -26,16 +26,11 @@ def on_host(builder: type, folder: Path) -> type:
     """Returns a builder of the same op for the CPU, from the GPU's sources, which are translated into `folder`."""
     sources = []
     for source in builder.sources:
-        name = os.path.basename(source)
         if source.endswith(".cu"):
-            for path in (Path(OPFORGE.path) / source).parent.iterdir():
-                target = folder / (path.stem + ("_cu.cpp" if path.suffix == ".cu" else path.suffix))
-                text = path.read_text().replace('"../fused/', f'"{OPFORGE.path}/fused/')
-                target.write_text(translated(text))
-            name = os.path.splitext(name)[0] + "_cu.cpp"
-            sources.append(name)
-        else:
-            sources.append(source)
+            for part in (os.path.dirname(source), "cuda"):
+                _translate(Path(OPFORGE.path) / part, folder / part)
+            source = os.path.splitext(source)[0] + "_cu.cpp"
+        sources.append(source)
     members = {
         "devices": ("cpu",),
         "sources": sources,
@@ -46,3 +41,13 @@ def on_host(builder: type, folder: Path) -> type:
         "__module__": __name__,
     }
     return type(builder.__name__, (builder,), members)
+
+
+def _translate(folder: Path, target: Path) -> None:
+    """Writes the files of a folder, translated; what is shared with the host is included from where it is."""
+    target.mkdir(parents=True, exist_ok=True)
+    for path in folder.iterdir():
+        text = path.read_text()
+        for part in ("fused", "cpu"):
+            text = text.replace(f'"../{part}/', f'"{OPFORGE.path}/{part}/')
+        (target / (path.stem + ("_cu.cpp" if path.suffix == ".cu" else path.suffix))).write_text(translated(text))
