@@ -33,9 +33,12 @@ sys.path.insert(0, "src")
 import opforge  # noqa: E402 (of this folder)
 from opforge import settings  # noqa: E402
 
+# An sdist has the parts' folders, but not the symlinks to them. Without a part setuptools' entry points of an installed
+# opforge are not found in this one.
+opforge.__path__.append(os.getcwd())
+
 ops = settings.build_ops()
 if ops not in ((), ("0",)):  # the wheel carries built ops: "1" means all CPU ops
-    opforge.__path__.append(os.getcwd())  # an sdist has the parts' folders, but not the symlinks to them
     from opforge.builders.setuptools import commands
 
     targets, portable = settings.build_targets(), settings.build_portable()

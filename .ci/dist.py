@@ -14,6 +14,7 @@ import gzip
 import hashlib
 import io
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -43,7 +44,11 @@ def main() -> None:
     os.umask(0o022)  # the modes in archives
     os.makedirs(options.folder, exist_ok=True)
     for name in os.listdir(options.folder):
-        os.unlink(os.path.join(options.folder, name))
+        path = os.path.join(options.folder, name)
+        if name.startswith(".tmp-"):  # of a build that was interrupted
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)
     commit = git("rev-parse", "HEAD")
     release(commit, options.folder, options.processors)
     if options.twice:
