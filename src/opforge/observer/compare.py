@@ -117,6 +117,7 @@ class Known:
         self._started = {
             *LINKERS,
             *probe.PROGRAMS,
+            *probe.STARTED_FOR.values(),
             *programs.STARTED,
             *(os.path.basename(word) for word in toolchain.argv),
         }

@@ -46,7 +46,7 @@ REASONS = (
         "collect2",
         "a program in a folder of gcc's own or on PATH",
     ),
-    Reason("looked for", r".*/([\w.-]+-)?(as|cc1plus|collect2)", GCC, "a program in a folder of gcc's own"),
+    Reason("looked for", r".*/([\w.-]+-)?(as|cc1plus|collect2|objcopy)", GCC, "a program in a folder of gcc's own"),
     Reason("looked for", r"/usr/[\w-]+-linux-gnu\w*(/.*)?", GCC + "|" + CLANG, "a folder for cross compilers"),
     Reason(
         "looked for",
@@ -81,6 +81,23 @@ REASONS = (
         CLANG,
         "where clang looks for CUDA and ROCm whatever it compiles",
     ),
+    Reason("read", r".*/LLVMgold\.so", LINKER, "a part of clang: the linker's plugin"),
+    Reason("looked for,listed", r"/usr/(local/)?include/c\+\+", CLANG, "where clang looks for libc++"),
+    Reason(
+        "read,looked for,listed",
+        r".*/[0-9A-Z]{10,}(/[\w.-]+\.(pcm|idx)(\.(lock|timestamp))?)?|.*/modules\.timestamp",
+        CLANG,
+        "clang's cache of modules, which it compares with their sources",
+    ),
+    # gcc with more than one process for link-time optimization, and moved by GCC_EXEC_PREFIX
+    Reason(
+        "read,looked for",
+        r".*/(make|mv|touch|sh)|/usr/gnu/include|/etc/selinux/config",
+        r"lto-wrapper|make|mv|touch|" + SHELL,
+        "make, which starts gcc again for each part of the program",
+    ),
+    Reason("variable", r"MAKE|SIMPLE_BACKUP_SUFFIX", "lto-wrapper|mv", "make, which starts gcc again"),
+    Reason("looked for", r".*/gcc/(gcc|dummy)", GCC, "how gcc finds out to where it was moved"),
     # zig
     Reason(
         "read,looked for,listed",

@@ -371,6 +371,129 @@ CASES: dict[str, Case] = {
         attributes={"extra_compile_args": ["-fsanitize=address"], "extra_link_args": ["-fsanitize=address"]}
     ),
     "coverage": Case(attributes={"extra_compile_args": ["--coverage"], "extra_link_args": ["--coverage"]}),
+    # What observed builds have shown: see tests/compile/observer/test_repairs.py
+    "debugging information in files of its own": compiled("-gsplit-dwarf"),
+    "a pragma that compares times": source('#pragma GCC dependency "parse.y"\n', {"parse.y": "x\n"}, is_quick=True),
+    "a pragma that compares times, by clang": by(
+        "clang++", "clang++", case=source('#pragma GCC dependency "parse.y"\n', {"parse.y": "x\n"})
+    ),
+    "modules of clang": by(
+        "clang++",
+        "clang++",
+        case=Case(
+            files={
+                "plain.cpp": f"#include <m.h>\n{EXPORT} int value() {{ return M; }}\n",
+                "f/m.h": "#define M 1\n",
+                "f/module.modulemap": 'module m { header "m.h" export * }\n',
+            },
+            attributes={
+                "include_dirs": ["f"],
+                "extra_compile_args": ["-fmodules", "-fmodules-cache-path={0}/modules"],
+            },
+            excused=("clang's cache of modules, which it compares with their sources",),
+        ),
+    ),
+    "CXX_MODULE_MAPPER": compiled(
+        "-std=c++20", "-fmodules-ts", variables={"CXX_MODULE_MAPPER": "{0}/map"}, files={**PLAIN, "map": "p p.gcm\n"}
+    ),
+    "-B": compiled("-B{0}/tools", before=("mkdir {0}/tools",), is_quick=True),
+    "-B in two words": compiled("-B", "{0}/tools/", before=("mkdir {0}/tools",)),
+    "-B of the beginning of a name": compiled("-B{0}/own-"),
+    "-B of a link": Case(attributes={"extra_link_args": ["-B{0}/tools"]}, before=("mkdir {0}/tools",)),
+    "GCC_EXEC_PREFIX": Case(variables={"GCC_EXEC_PREFIX": "/usr/lib/gcc/"}, needs=("/usr/bin/g++",)),
+    "LTO by several processes": compiled(
+        "-flto=2", variables={"LDFLAGS": "-flto=2 -fuse-ld=bfd"}, needs=("ld.bfd", "make")
+    ),
+    "LTO by clang and bfd": compiled(
+        "-flto", variables={"CXX": "clang++", "LDFLAGS": "-flto -fuse-ld=bfd"}, needs=("clang++", "ld.bfd")
+    ),
+    "LTO by clang and lld": compiled(
+        "-flto=thin", variables={"CXX": "clang++", "LDFLAGS": "-flto=thin -fuse-ld=lld"}, needs=("clang++", "ld.lld")
+    ),
+    "LTO by mold": compiled("-flto", variables={"LDFLAGS": "-flto -fuse-ld=mold"}, needs=("ld.mold",)),
+    "libc++": by(
+        "clang++",
+        "clang++",
+        case=Case(attributes={"extra_compile_args": ["-stdlib=libc++"], "extra_link_args": ["-nostdlib++"]}),
+    ),
+    "-march=native": compiled("-march=native"),
+    "__has_include_next": source(
+        "#include <h.h>\n",
+        {"f/h.h": "#if __has_include_next(<h.h>)\n#endif\n", "g/i.h": ""},
+        attributes={"include_dirs": ["f", "g"]},
+    ),
+    "__has_include of a path": source('#if __has_include("{0}/nowhere.h") || __has_include("../nowhere.h")\n#endif\n'),
+    "-include of a bare name": compiled(
+        "-include", "first.h", "-I{0}/f", "-I{0}/g", files={**PLAIN, "g/first.h": "", "f/x.h": ""}
+    ),
+    ".include by clang": by(
+        "clang++",
+        "clang++",
+        case=source(ASSEMBLED, {"code.inc": "\n"}, attributes={"extra_compile_args": ["-Wa,-I,{0}"]}),
+    ),
+    "a plugin of clang": by(
+        "clang++",
+        "clang++",
+        case=compiled(
+            *("-Xclang", "-load", "-Xclang", "{0}/libp.so"),
+            files={**PLAIN, "p.c": "int p;\n"},
+            before=("cc -shared -fPIC {0}/p.c -o {0}/libp.so",),
+        ),
+    ),
+    "-l:": linked("-L{0}/f", "-L{0}", "-l:libpart.a", before=(*ARCHIVE, "mkdir {0}/f")),
+    "-Bstatic": linked("-L{0}/f", "-L{0}", "-Wl,-Bstatic,-lpart,-Bdynamic", before=(*ARCHIVE, "mkdir {0}/f")),
+    "a linker script with folders": linked(
+        "{0}/all.ld",
+        files={**PART, "all.ld": "SEARCH_DIR({0}/f)\nSEARCH_DIR({0})\nINPUT(-lpart)\n"},
+        before=(*ARCHIVE, "mkdir {0}/f"),
+        variables={"LDFLAGS": "-fuse-ld=bfd"},
+        needs=("ld.bfd",),
+        unnoticed=r"looked for and not watched: /(usr|lib).*/libpart\.(a|so), .*",
+    ),
+    "a linker script by its bare name": linked(
+        *("-L{0}/f", "-L{0}", "-Wl,-T,own.ld", "{0}/libpart.a"),
+        files={**PART, "own.ld": "SECTIONS { .own : { *(.own*) } } INSERT BEFORE .data;\n"},
+        before=(*ARCHIVE, "mkdir {0}/f"),
+        variables={"LDFLAGS": "-fuse-ld=bfd"},
+        needs=("ld.bfd",),
+    ),
+    "a version script by its bare name": linked(
+        *("-L{0}/f", "-L{0}", "-Wl,--version-script=v", "{0}/libpart.a"),
+        files={**PART, "v": "{ global: value; local: *; };\n"},
+        before=(*ARCHIVE, "mkdir {0}/f"),
+        variables={"LDFLAGS": "-fuse-ld=bfd"},
+        needs=("ld.bfd",),
+    ),
+    "a shared library that needs another, by LD_LIBRARY_PATH": linked(
+        *("-L{0}", "-lpart"),
+        before=NEEDED,
+        variables={"LDFLAGS": "-fuse-ld=bfd", "LD_LIBRARY_PATH": "{0}/f:{0}/needed"},
+        needs=("ld.bfd",),
+    ),
+    "a file as data": linked(
+        "{0}/libpart.a", "-Wl,-b,binary", "{0}/blob.txt", "-Wl,-b,elf64-x86-64", files={**PART, "blob.txt": "1"}
+    ),
+    "a library that a source names": by(
+        *("clang++", "clang++", "ld.lld"),
+        case=Case(
+            files={**PART, "plain.cpp": '#pragma comment(lib, "part")\n' + PART["plain.cpp"]},
+            attributes={"extra_link_args": ["-L{0}/f", "-L{0}", "-fuse-ld=lld"]},
+            before=(*ARCHIVE, "mkdir {0}/f"),
+        ),
+    ),
+    "an order of symbols": linked(
+        "{0}/libpart.a",
+        "-Wl,--symbol-ordering-file={0}/o",
+        files={**PART, "o": "value\n"},
+        variables={"LDFLAGS": "-fuse-ld=lld"},
+        needs=("ld.lld",),
+    ),
+    "a launcher that reads a file": Case(
+        files={**PLAIN, "launch": '#!/bin/sh\nexec "$@" -DX=$(cat {0}/flags)\n', "flags": "1\n"},
+        before=("chmod 700 {0}/launch",),
+        variables={"OPFORGE_COMPILER_LAUNCHER": "{0}/launch"},
+        unnoticed=r"read .*/(flags|launch|cat), .*|looked for .*/cat, .*",
+    ),
     "a static C++ library": linked("-static-libstdc++", "-static-libgcc", files=PLAIN, before=()),
 }
 
@@ -394,6 +517,9 @@ ADMITTED: dict[str, tuple[str, ...]] = {
     "a program of the compiler besides": ("gcc", "clang", "hipcc", "COMPILER_PATH"),
     "what the compiler links into every library": ("gcc", "-l by LIBRARY_PATH"),
     "the configuration of ccache": ("ccache as CXX",),
+    "a folder that the linker alone knows": ("a linker script with folders",),
+    "the compiler launcher": ("a launcher that reads a file",),
+    "what clang keeps of modules": ("modules of clang",),
     "for an entry of a layer or a wheel": (
         "tests/compile/shipping/test_prebuilt.py::test_a_file_of_the_makers_machine_that_a_flag_names_is_not_compared",
     ),
