@@ -240,7 +240,7 @@ class Provenance:
         return inputs._replace(folders=tuple(sorted({*map(self._folder, leading)})))
 
     def _folder(self, path: str) -> RootedPath:
-        location = self.locate(_plain(path) + "/-").location
+        location = self.locate(os.path.join(_plain(path), "-")).location
         return RootedPath(location.root, os.path.dirname(location.path))
 
 

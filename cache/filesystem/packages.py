@@ -41,7 +41,7 @@ class _Place(NamedTuple):
     """Where a folder lies among installed wheels."""
 
     site: str
-    """The nearest folder, this one or above it, that holds wheels' metadata; `/` if there is none."""
+    """The nearest folder, this one or above it, that holds wheels' metadata; empty if there is none."""
     below: str
     """The folder's path below it, with a slash at the end."""
     is_linked: bool
@@ -76,9 +76,7 @@ class PackageFiles:
 
     def is_in_wheels(self, folder: str) -> bool:
         """Returns whether wheels are installed in a folder, or in one above it."""
-        while folder != "/" and not self._metadata(folder):
-            folder = os.path.dirname(folder)
-        return folder != "/"
+        return self._nearest_wheels(folder) != ""
 
     def save(self) -> None:
         """Remembers the new answers. If that fails, the lists are read again next time."""
@@ -142,16 +140,23 @@ class PackageFiles:
         return None
 
     def _place(self, folder: str) -> _Place:
-        site = folder
-        while site != "/" and not self._metadata(site):
-            site = os.path.dirname(site)
-        if site in ("/", folder):
+        site = self._nearest_wheels(folder)
+        if site in ("", folder):
             return _Place(site, "", False, [])
         below = os.path.relpath(folder, site)
         is_linked = os.path.realpath(folder) != os.path.join(os.path.realpath(site), below)
         start = _plain_name(below.partition("/")[0])
         wheels = [wheel for wheel in self._metadata(site) if _plain_name(wheel).startswith(start)]
         return _Place(site, below + "/", is_linked, wheels)
+
+    def _nearest_wheels(self, folder: str) -> str:
+        """Returns the folder, or the nearest one above it, that holds wheels' metadata; empty if none does."""
+        while not self._metadata(folder):
+            above = os.path.dirname(folder)
+            if above == folder:  # the root, which POSIX may also call `//`
+                return ""
+            folder = above
+        return "" if folder.strip("/") == "" else folder
 
     def _metadata(self, folder: str) -> list[str]:
         if folder not in self._wheels:

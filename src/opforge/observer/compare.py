@@ -167,8 +167,8 @@ class Known:
 
 
 def _folders_above(path: str) -> Iterator[str]:
-    while (path := os.path.dirname(path)) != "/":
-        yield path
+    while (above := os.path.dirname(path)) not in (path, "/"):
+        yield (path := above)
 
 
 def _plain(path: str) -> str:

@@ -14,12 +14,11 @@ from opforge import settings
 from opforge.builders.spec import kernel_roots, machine
 from opforge.builders.toolchains import DEVICES, TOOLCHAINS
 from opforge.cache.filesystem.disk import Disk
-from opforge.cache.filesystem.files import read_json
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import listing
 from opforge.cache.maintenance.explain import ChangedFile, Difference, component_differences, file_differences
 from opforge.errors import OpforgeError
-from opforge.warm import machine_folder
+from opforge.warm import memory
 from opforge.warm.memory import UNREADABLE
 
 from .machine import find_toolchain
@@ -119,11 +118,11 @@ def _own_roots(key: str, own: list[tuple[str, str]]) -> dict[str, str]:
 
 
 def _remembered_paths(key: str) -> Iterable[set[str]]:
-    for folder in machine_folder.kept_folders():
+    for folder in memory.kept_folders():
         for name in os.listdir(folder):
             try:
-                memory: Any = read_json(f"{folder}/{name}")
-                if memory["value"]["key"] == key:
-                    yield set(memory["paths"])
+                paths, _links, value = memory.parsed(memory.read_file(f"{folder}/{name}", memory.MAX_BYTES))
+                if value["key"] == key:
+                    yield set(paths)
             except UNREADABLE:
                 continue

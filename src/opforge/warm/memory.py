@@ -246,13 +246,19 @@ def recall(
         except ValueError:
             return None
         try:
-            paths, links, value = json.loads(data)[1]
+            paths, links, value = parsed(data)
             numbers = (stamp or stamps_of)(paths, links)
             is_right = digest_of(name, data[HEAD:], numbers) == data[2 : HEAD - 2]
             return (value, FlatStamps(paths, numbers)) if is_right else None
         except UNREADABLE:
             return None
     return None
+
+
+def parsed(data: bytes) -> tuple[list[str], int, Any]:
+    """Returns the paths, how many of the first are links, and the value of a file's text. Raises one of UNREADABLE."""
+    _digest, (paths, links, value) = json.loads(data)
+    return paths, links, value
 
 
 def written(name: str, watched: FlatStamps, value: object, links: int) -> bytes:

@@ -29,6 +29,7 @@ PAGES = sorted(
 )
 FOLDERS = ("src", "accelerator", "builders", "cache", "ops", "packages", "remote")
 READERS_FILES = {
+    "stdc-predef.h",
     "setup.py",
     "relu.cpp",
     "softsign.cpp",

@@ -192,3 +192,10 @@ def test_a_file_of_a_wheel_behind_a_linked_folder_is_nobodys(machine):
     os.rename(machine.path("site/torch/inc"), machine.path("elsewhere"))
     os.symlink(machine.path("elsewhere"), machine.path("site/torch/inc"))
     assert machine.listed("site/torch/inc/t.h", "site/torch/inc/u.h") == []
+
+
+@pytest.mark.parametrize("folder", ["/", "//", "/no-such-folder", "//no-such-folder"])
+def test_the_search_for_wheels_ends_at_the_root_however_it_is_spelled(machine, folder):
+    files = PackageFiles(Disk())
+    assert files.find(os.path.join(folder, "value.h")) is None
+    assert not files.is_in_wheels(folder)
