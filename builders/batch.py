@@ -10,13 +10,12 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from opforge.cache.current import current_store
-from opforge.cache.store import Rejected
 from opforge.errors import OpIncompatibleError, OpNotFoundError, SettingError, ToolchainNotFoundError
 from opforge.warm.library import Entry
 
 from .base import OpBuilder
 from .in_full import gate_problems
-from .lookup.finder import shorten, stored_entry
+from .lookup.finder import LookUp, shorten, stored_entry
 from .planner import make_plan
 from .resources import exhausted_resource
 from .run import jobserver, timeline
@@ -37,16 +36,17 @@ def look_up(builder: OpBuilder, force: bool, any_machine: bool) -> Entry | Build
     With `any_machine`, that this machine cannot run the op is no problem. Raises OpIncompatibleError if it cannot,
     PrebuiltRequiredError if building is forbidden, and what `find` and `make_plan` raise.
     """
-    spec, store, rejected = builder.spec(), current_store(), list[Rejected]()
+    spec, store = builder.spec(), current_store()
     if not any_machine and (problems := gate_problems(builder, spec)):
         raise OpIncompatibleError(spec.name, str(spec.target), problems)
-    entry = stored_entry(spec, store, True, force, rejected, counts=False)  # `build` looks it up again
+    found = LookUp(spec, store, exact=True)
+    entry = stored_entry(found, force, counts=False)  # `build` looks it up again
     if entry:
         return entry
     try:
         return make_plan(spec, find_toolchain(spec, store))
     except ToolchainNotFoundError as error:
-        raise error.after([*map(str, rejected)]) from None
+        raise error.after([*map(str, found.rejected)]) from None
 
 
 def prepare(ops: Iterable[str | type[OpBuilder] | OpBuilder]) -> None:

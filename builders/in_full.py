@@ -9,6 +9,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
+from opforge.cache.current import current_store
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import limits
 from opforge.cache.store import Store
@@ -94,8 +95,12 @@ def entry_of(
 
     `spec` is the builder's. It follows from `declared`, unless that is empty.
     """
+    look_up = finder.LookUp(spec, store or current_store(), exact, declared=declared)
     try:
-        entry = finder.stored_entry(spec, store, exact, force, builder.trace, declared=declared)
+        try:
+            entry = finder.stored_entry(look_up, force)
+        finally:
+            builder.trace = [*look_up.rejected]
         if entry:
             return entry
         from .run import pipeline  # 20 ms that no op needs which is built already

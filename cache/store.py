@@ -51,6 +51,13 @@ class Match(NamedTuple):
     """The file whose time says when the entry was last used; empty in a layer."""
 
 
+class FoundMatch(NamedTuple):
+    """The entry that a folder of entries has for a request, and those that were seen and not taken."""
+
+    match: Match | None
+    rejected: tuple[Rejected, ...] = ()
+
+
 class Source(NamedTuple):
     """A folder of entries in which prebuilt ones are looked for by their description: a layer, or a wheel's."""
 
@@ -74,21 +81,20 @@ class Source(NamedTuple):
         fit: Callable[[Mapping[str, Any]], Fit],
         root_paths: Mapping[str, str],
         disk: Disk,
-        rejected: list[Rejected],
-    ) -> Match | None:
-        """Returns the best entry with this description that fits and whose own files are unchanged, or None.
+    ) -> FoundMatch:
+        """Returns the best entry with this description that fits and whose own files are unchanged.
 
         Args:
             description: The key of the op's description.
             fit: Returns whether an entry with this record can be used, and its rank.
             root_paths: The paths of the roots on this machine.
             disk: The disk.
-            rejected: Gets every entry that was looked at and not used, with the reason.
         """
         from .records.validity import Observation  # not on the path of a hit
 
         seen = Observation(root_paths, disk)
-        for entry in self._ranked(description, fit, rejected):
+        ranked, rejected = self._ranked(description, fit)
+        for entry in ranked:
             try:
                 inputs = entry.record["inputs"]
                 stamped = seen.stamps(inputs)
@@ -103,18 +109,22 @@ class Source(NamedTuple):
             except UNREADABLE:
                 problem = NO_RECORD
             if not problem:
-                return Match(entry._replace(watched=stamped.watched, origin=origin), stamped, pointer)
+                match = Match(entry._replace(watched=stamped.watched, origin=origin), stamped, pointer)
+                return FoundMatch(match, tuple(rejected))
             rejected.append(Rejected(entry.folder, problem))
-        return None
+        return FoundMatch(None, tuple(rejected))
 
-    def _ranked(
-        self, description: str, fit: Callable[[Mapping[str, Any]], Fit], rejected: list[Rejected]
-    ) -> list[Entry]:
-        """Returns the entries with this description that fit, the best first."""
-        ranked: list[tuple[int, Entry]] = []
-        for name in self._names(self.pointers(description), rejected):
-            entry = self.read(name, rejected)
+    def _ranked(self, description: str, fit: Callable[[Mapping[str, Any]], Fit]) -> tuple[list[Entry], list[Rejected]]:
+        """Returns the entries with this description that fit, the best first, and those that do not."""
+        ranked, rejected = list[tuple[int, Entry]](), list[Rejected]()
+        try:
+            names = sorted(os.listdir(self.pointers(description)))
+        except OSError:
+            return [], self._without_pointers()
+        for name in names:
+            entry = self.read(name)
             if entry is None:
+                rejected.append(Rejected(self.layout.entry(name), NO_RECORD))
                 continue
             try:
                 problem, rank = fit(entry.record)
@@ -124,30 +134,23 @@ class Source(NamedTuple):
                 rejected.append(Rejected(entry.folder, problem))
             else:
                 ranked.append((rank, entry))
-        return [entry for _rank, entry in sorted(ranked, key=lambda pair: (-pair[0], pair[1].key))]
+        return [entry for _rank, entry in sorted(ranked, key=lambda pair: (-pair[0], pair[1].key))], rejected
 
-    def _names(self, folder: str, rejected: list[Rejected]) -> list[str]:
-        try:
-            return sorted(os.listdir(folder))
-        except OSError:
-            if self.area == FETCHED:
-                return []  # what a remote says of it comes later
-            exists = os.path.isdir(self.layout.root)
-            reason = "holds no entry for this description" if exists else "there is no such folder"
-            rejected.append(Rejected(self.layout.root, reason))
-            return []
+    def _without_pointers(self) -> list[Rejected]:
+        if self.area == FETCHED:
+            return []  # what a remote says of it comes later
+        exists = os.path.isdir(self.layout.root)
+        reason = "holds no entry for this description" if exists else "there is no such folder"
+        return [Rejected(self.layout.root, reason)]
 
-    def read(self, name: str, rejected: list[Rejected]) -> Entry | None:
+    def read(self, name: str) -> Entry | None:
         """Returns an entry by its record, with its library unchecked; None if there is no valid record."""
         folder = self.layout.entry(name)
         try:
             record = read_record(folder)
         except UNREADABLE:
-            record = None
-        if record is None:
-            rejected.append(Rejected(folder, NO_RECORD))
             return None
-        return Entry(name, folder, record, self.origin or self.layout.root)
+        return None if record is None else Entry(name, folder, record, self.origin or self.layout.root)
 
     def problem(self, entry: Entry) -> str | None:
         """Returns why an entry may not be loaded now: its library is damaged, or others could change it. Or None."""
@@ -175,35 +178,33 @@ class Store:
         self,
         plan_key: str,
         root_paths: Mapping[str, str],
-        rejected: list[Rejected],
         accept: Callable[[Mapping[str, Any]], str | None] = lambda _record: None,
-    ) -> Match | None:
-        """Returns the entry of this plan whose inputs are unchanged, after checking its library, or None.
+    ) -> FoundMatch:
+        """Returns the entry of this plan whose inputs are unchanged, after checking its library.
 
-        Every input is hashed: `builders/lookup/memory.py` remembers the outcome. `rejected` gets every entry that does
-        not fit, with the reason. `accept` returns why an entry with this record is not used, or None.
+        Every input is hashed: `builders/lookup/memory.py` remembers the outcome. `accept` returns why an entry with
+        this record is not used, or None.
         """
         from .records.validity import Observation
 
-        seen = Observation(root_paths, self.disk)
+        seen, rejected = Observation(root_paths, self.disk), list[Rejected]()
         pointers = self._pointers(plan_key)
         if not pointers:
             rejected.append(Rejected(self.layout.root, NOT_BUILT))
         for pointer in pointers:
-            entry = self.own.read(os.path.basename(pointer), rejected)
+            entry = self.own.read(os.path.basename(pointer))
             if entry is None:
+                rejected.append(Rejected(self.layout.entry(os.path.basename(pointer)), NO_RECORD))
                 continue
             try:
                 stamped, problem = self._compare(entry, seen, root_paths)
-                problem = problem or accept(entry.record)
+                problem = problem or accept(entry.record) or self._damage(entry)
             except UNREADABLE:
-                rejected.append(Rejected(entry.folder, "what it was built from cannot be read"))
-                continue
-            if problem:
-                rejected.append(Rejected(entry.folder, problem))
-            elif self._is_intact(entry, rejected):
-                return Match(entry._replace(watched=stamped.watched), stamped, pointer)
-        return None
+                problem = "what it was built from cannot be read"
+            if not problem:
+                return FoundMatch(Match(entry._replace(watched=stamped.watched), stamped, pointer), tuple(rejected))
+            rejected.append(Rejected(entry.folder, problem))
+        return FoundMatch(None, tuple(rejected))
 
     def _compare(self, entry: Entry, seen: Observation, root_paths: Mapping[str, str]) -> tuple[Stamped, str | None]:
         """Returns the stamps of an entry's inputs, and what has changed. Raises one of UNREADABLE.
@@ -240,14 +241,11 @@ class Store:
         """Returns the path of the file by which a plan names an entry."""
         return os.path.join(self.layout.plan(plan_key), entry_key)
 
-    def _is_intact(self, entry: Entry, rejected: list[Rejected]) -> bool:
-        """Returns whether the entry's library is intact; otherwise quarantines the entry."""
+    def _damage(self, entry: Entry) -> str | None:
+        """Returns why the entry's library may not be loaded, after quarantining the entry; None if it may."""
         problem = self.own.problem(entry)
-        if problem is None:
-            return True
-        rejected.append(Rejected(entry.folder, problem))
-        if os.path.lexists(entry.folder):
+        if problem and os.path.lexists(entry.folder):
             from .staging import quarantine  # not on the path of a hit
 
             quarantine(self.layout, entry.key, problem)
-        return False
+        return problem

@@ -19,7 +19,7 @@ from opforge.cache.maintenance import limits
 from opforge.cache.records.fetched import Fetched, trust_stamp
 from opforge.cache.records.validity import Observation
 from opforge.cache.store import NO_RECORD, Rejected
-from opforge.errors import SignatureError, StoreError
+from opforge.errors import ExtraNotInstalledError, RemoteError, SignatureError, StoreError
 from opforge.errors.base import printable
 from opforge.events import emit
 from opforge.warm.library import FULL_CHECK_BYTES, RECORD
@@ -52,19 +52,24 @@ class FetchCandidate(NamedTuple):
     rank: int
 
 
-def candidates(
-    store: ObjectStore, remote: Remote, request: Request, is_fresh: bool, rejected: list[Rejected]
-) -> list[FetchCandidate]:
-    """Returns the offers of a remote that can be used for a request, the best first. Fetches no blob.
+class Judged(NamedTuple):
+    """The offers of a remote for a request."""
 
-    `is_fresh` reads the lists of withdrawals again. `rejected` gets every other offer, with the reason. Raises
-    RemoteError.
+    usable: list[FetchCandidate]
+    """Those that can be used here, the best first."""
+    rejected: list[Rejected]
+    """The others, with the reason."""
+
+
+def judged(store: ObjectStore, remote: Remote, request: Request, is_fresh: bool) -> Judged:
+    """Returns the offers of a remote for a request. Fetches no blob.
+
+    `is_fresh` reads the lists of withdrawals again. Raises RemoteError.
     """
     stored_name = op_statements.topic_of(request.description)
     stored = store.get(stored_name, topics.MAX_FRAME_BYTES)
     if stored is None:
-        rejected.append(Rejected(str(remote), NOTHING))
-        return []
+        return Judged([], [Rejected(str(remote), NOTHING)])
     try:
         items = topics.read_frame(stored.data)
     except ValueError as error:
@@ -72,7 +77,7 @@ def candidates(
     trusted = trust.Trust("") if remote.is_unsigned else trust.read()
     lists = Lists(store, remote, trusted, is_fresh)
     judge = _Judge(remote, request, trusted, lists)
-    usable, refused = list[FetchCandidate](), list[SignatureError]()
+    usable, rejected, refused = list[FetchCandidate](), list[Rejected](), list[SignatureError]()
     for number, item in enumerate(items):
         where = f"{remote}, offer {number + 1}"
         try:
@@ -89,7 +94,7 @@ def candidates(
         if len(refused) > 1:
             what = f"{request.op}: each of {len(refused)} offers of {remote}"
         log.warning("%s", SignatureError(what, _counted([error.reason for error in refused]), refused[0].hint))
-    return sorted(usable, key=lambda candidate: (-candidate.rank, candidate.offer.entry))
+    return Judged(sorted(usable, key=lambda candidate: (-candidate.rank, candidate.offer.entry)), rejected)
 
 
 def _counted(reasons: Sequence[str]) -> str:
@@ -144,31 +149,45 @@ class _Judge:
         return rank
 
 
-def fetch_from(remote: Remote, request: Request, is_fresh: bool, rejected: list[Rejected]) -> bool:
-    """Fetches the best entry that a remote offers for a request; returns whether there was one.
+FAILURES = (RemoteError, ExtraNotInstalledError, OSError)
 
-    Raises RemoteError, ExtraNotInstalledError, OSError: then the remote is left alone for a while.
-    """
-    began, reasons, problems = time.perf_counter(), list[Rejected](), list[str]()
+
+class Fetch(NamedTuple):
+    """What became of a request to one remote."""
+
+    is_new: bool
+    """Whether there is a new entry in the store."""
+    rejected: tuple[Rejected, ...]
+    """Each offer that was not taken, with the reason."""
+    failure: Exception | None = None
+    """One of FAILURES, for which the remote is left alone for a while."""
+
+
+def fetch_from(remote: Remote, request: Request, is_fresh: bool) -> Fetch:
+    """Fetches the best entry that a remote offers for a request."""
+    began, rejected, problems = time.perf_counter(), list[Rejected](), list[str]()
     try:
         store = open_store(remote.url, settings.offline())
-        for candidate in candidates(store, remote, request, is_fresh, reasons):
+        usable, others = judged(store, remote, request, is_fresh)
+        rejected += others
+        for candidate in usable:
             problem = _take(store, remote, request, candidate)
             if not problem:
                 offer = candidate.offer
                 seconds = round(time.perf_counter() - began, 6)
                 fields = {"bytes": offer.tree.blob.size, "path": str(remote), "result": offer.entry}
                 emit("fetch", op=request.op, seconds=seconds, **fields)
-                return True
-            reasons.append(Rejected(f"{remote}, {candidate.offer.entry}", problem))
+                return Fetch(True, tuple(rejected))
+            rejected.append(Rejected(f"{remote}, {candidate.offer.entry}", problem))
             problems.append(problem)
             if time.perf_counter() - began > MAX_SECONDS:
                 hint = "Check the network, and the store with: opforge verify URL"
                 raise StoreError(str(remote), "fetching", f"no offer was usable within {MAX_SECONDS:.0f} s", hint)
-        answers.note_miss(remote, request, reasons[-1].reason if reasons else NOTHING)
-        return False
+        answers.note_miss(remote, request, rejected[-1].reason if rejected else NOTHING)
+        return Fetch(False, tuple(rejected))
+    except FAILURES as error:
+        return Fetch(False, tuple(rejected), error)
     finally:
-        rejected += reasons
         if problems:
             log.warning("%s: what %s offers cannot be used: %s", request.op, remote, _counted(problems))
 

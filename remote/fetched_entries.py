@@ -27,13 +27,15 @@ def names(layout: Layout, description: str) -> list[str]:
         return []
 
 
-def verify_again(request: Request, rejected: list[Rejected]) -> bool:
+def verify_again(request: Request) -> tuple[bool, tuple[Rejected, ...]]:
     """Verifies what was fetched for a request with the trust file as it is now; returns whether any may be used again.
 
-    What is not accepted any more is no longer found. If the trust file is damaged, what was accepted before is used: it
-    is verified when the file is corrected. Raises TrustFileError if others could have changed the file.
+    What is not accepted any more is no longer found, and returned with the reason. If the trust file is damaged, what
+    was accepted before is used: it is verified when the file is corrected. Raises TrustFileError if others could have
+    changed the file.
     """
     layout, accepted, trusted, is_read = request.store.layout, False, None, False
+    rejected = list[Rejected]()
     folder = layout.fetched(request.description)
     for name in names(layout, request.description):
         path = os.path.join(folder, name)
@@ -62,7 +64,7 @@ def verify_again(request: Request, rejected: list[Rejected]) -> bool:
             log.warning("%s: what was fetched before is no longer used: %s", request.op, error)
         except (OSError, ValueError):
             _drop(path)
-    return accepted
+    return accepted, tuple(rejected)
 
 
 def _trusted(op: str) -> trust.Trust | None:

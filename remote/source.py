@@ -11,9 +11,10 @@ from opforge.builders.lookup.remotes import Request
 from opforge.builders.waiting.no_builds import are_builds_forbidden
 from opforge.cache.filesystem import lock
 from opforge.cache.store import Rejected
-from opforge.errors import ExtraNotInstalledError, LockTimeoutError, RemoteError, SettingError
+from opforge.errors import LockTimeoutError, RemoteError, SettingError
 
 from . import answers, fetch, fetched_entries
+from .fetch import FAILURES
 from .remotes import Remote, configured
 from .signatures import trust
 from .stores import open_store
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("opforge")
 OFFLINE = "OPFORGE_OFFLINE=1 forbids the network"
-FAILURES = (RemoteError, ExtraNotInstalledError, OSError)
 
 
 class Remotes:
@@ -38,38 +38,52 @@ class Remotes:
         self._failed: dict[Remote, str] = {}
         self._claim: Claim | None = None
 
-    def fetch(self, request: Request, rejected: list[Rejected]) -> bool:
-        """Fetches the best entry of the first remote that has one; returns whether there is a new one."""
+    def fetch(self, request: Request) -> tuple[bool, tuple[Rejected, ...]]:
+        """Fetches the best entry of the first remote that has one; returns whether there is a new one.
+
+        Also returns what was not taken and each remote that was not asked, with the reason.
+        """
+        rejected = list[Rejected]()
         try:
-            if fetched_entries.verify_again(request, rejected):
-                return True
-            remotes = self._asked(request, rejected)
+            is_accepted, others = fetched_entries.verify_again(request)
+            rejected += others
+            if is_accepted:
+                return True, tuple(rejected)
+            remotes, others = self._asked(request)
+            rejected += others
             if remotes:
                 trust.read()  # if it cannot be used, that is one error, and no remote's
         except FAILURES as error:
             log.warning("%s: nothing is fetched: %s", request.op, error)
-            rejected.append(Rejected(str(request.store.layout), str(error)))
-            return False
-        return bool(remotes) and self._fetch_once(remotes, request, rejected)
+            return False, (*rejected, Rejected(str(request.store.layout), str(error)))
+        is_new, others = self._fetch_once(remotes, request) if remotes else (False, ())
+        return is_new, (*rejected, *others)
 
-    def offered(self, request: Request, rejected: list[Rejected]) -> str:
-        """Returns what would be fetched, as one line; empty if there is nothing. Asks again after a miss."""
-        for remote in self._asked(request, rejected, is_miss=True):
+    def offered(self, request: Request) -> tuple[str, tuple[Rejected, ...]]:
+        """Returns what would be fetched, as one line; empty if there is nothing. Asks again after a miss.
+
+        Also returns what does not fit, as `fetch` does.
+        """
+        remotes, others = self._asked(request, is_miss=True)
+        rejected = list(others)
+        for remote in remotes:
             try:
                 store = open_store(remote.url, settings.offline())
-                usable = fetch.candidates(store, remote, request, self._is_fresh, rejected)
+                usable, unfit = fetch.judged(store, remote, request, self._is_fresh)
             except FAILURES as error:
                 rejected.append(Rejected(str(remote), str(error)))
                 continue
+            rejected += unfit
             if usable:
                 best = usable[0]
                 signed = f"signed by {best.signer}" if best.signer else "unsigned"
-                return f"{remote}: {best.offer.entry} for {best.offer.record['target']}, {signed}"
-        return ""
+                line = f"{remote}: {best.offer.entry} for {best.offer.record['target']}, {signed}"
+                return line, tuple(rejected)
+        return "", tuple(rejected)
 
     def claim(self, request: Request, identity: Sequence[object]) -> bool:
         """Takes the claim to build, or waits for another node; returns whether its result was fetched meanwhile."""
-        targets = [remote for remote in self._asked(request, [], is_miss=True) if remote.pushes]
+        targets = [remote for remote in self._asked(request, is_miss=True)[0] if remote.pushes]
         if not targets or not self._can_publish(targets[0]):
             return False
         from .claims import MAX_WAIT_SECONDS, Claim, name_of
@@ -84,7 +98,7 @@ class Remotes:
             log.warning("%s: it may be built on other machines too: %s", request.op, error)
             return False
         # Another node may have published it between the look-up and the claim.
-        is_fetched = Remotes(targets[:1], is_fresh=True).fetch(request, [])
+        is_fetched, _rejected = Remotes(targets[:1], is_fresh=True).fetch(request)
         if is_fetched and self._claim:
             self._claim.end(is_published=True)
             self._claim = None
@@ -114,12 +128,12 @@ class Remotes:
 
         background.push(targets, request.op, entry, request.description, claim)
 
-    def _asked(self, request: Request, rejected: list[Rejected], is_miss: bool = False) -> list[Remote]:
-        """Returns the remotes that are asked now. The others are added to `rejected`, with the reason.
+    def _asked(self, request: Request, is_miss: bool = False) -> tuple[list[Remote], tuple[Rejected, ...]]:
+        """Returns the remotes that are asked now, and the others with the reason.
 
-        With `is_miss`, those that had nothing are among them.
+        With `is_miss`, those that had nothing are asked.
         """
-        remotes = []
+        remotes, rejected = list[Remote](), list[Rejected]()
         for remote in self._remotes:
             reason = OFFLINE if settings.offline() and not remote.is_local else self._failed.get(remote, "")
             if not reason and not self._is_fresh:
@@ -128,7 +142,7 @@ class Remotes:
                 rejected.append(Rejected(str(remote), reason))
             else:
                 remotes.append(remote)
-        return remotes
+        return remotes, tuple(rejected)
 
     @staticmethod
     def _miss(remote: Remote, request: Request) -> str:
@@ -138,8 +152,9 @@ class Remotes:
             return ""
         return "" if are_builds_forbidden() else reason
 
-    def _fetch_once(self, remotes: list[Remote], request: Request, rejected: list[Rejected]) -> bool:
+    def _fetch_once(self, remotes: list[Remote], request: Request) -> tuple[bool, tuple[Rejected, ...]]:
         """Asks the remotes under a lock, so that one process of a node fetches and the others wait for it."""
+        rejected = list[Rejected]()
         layout = request.store.layout
         before = fetched_entries.names(layout, request.description)
 
@@ -151,28 +166,32 @@ class Remotes:
             with lock.acquire(path, f"{request.op}, which is fetched", settings.lock_timeout(), has_news) as result:
                 # Since this process looked, another may have fetched it, even before this one waited for the lock.
                 if request.fetched():
-                    return True
+                    return True, ()
                 if result is lock.LockResult.WAITED:  # the process that had it may have learned that there is nothing
-                    remotes = [remote for remote in remotes if remote in self._asked(request, rejected)]
-                return any(self._fetch_from(remote, request, rejected) for remote in remotes)
+                    asked, others = self._asked(request)
+                    rejected += others
+                    remotes = [remote for remote in remotes if remote in asked]
+                for remote in remotes:
+                    fetched = fetch.fetch_from(remote, request, self._is_fresh)
+                    rejected += fetched.rejected
+                    if fetched.failure:
+                        rejected.append(Rejected(str(remote), self._noted(remote, request, fetched.failure)))
+                    if fetched.is_new:
+                        return True, tuple(rejected)
         except LockTimeoutError as error:
             log.warning("%s", error)
-            return False
+        return False, tuple(rejected)
 
-    def _fetch_from(self, remote: Remote, request: Request, rejected: list[Rejected]) -> bool:
-        try:
-            return fetch.fetch_from(remote, request, self._is_fresh, rejected)
-        except OSError as error:  # of this machine's disk: a store's own errors are RemoteError
-            rejected.append(Rejected(str(remote), f"what it offers cannot be written here ({error.strerror})"))
-            log.warning("%s: what %s offers cannot be written here: %s", request.op, remote, error)
-            return False
-        except FAILURES as error:
-            reason = str(error).removeprefix(f"{remote}: ")
-            answers.note_failure(remote, reason)
-            rejected.append(Rejected(str(remote), reason))
-            if self._is_fresh:  # who asks so shows `rejected`, and may have many ops to ask for
-                self._failed[remote] = f"it is not asked again: {reason}"
-            else:
-                text = "%s: nothing was fetched from %s, which is left alone for a minute: %s"
-                log.warning(text, request.op, remote, reason)
-            return False
+    def _noted(self, remote: Remote, request: Request, failure: Exception) -> str:
+        """Takes note of a failure, so that the remote is left alone for a while, and returns the reason."""
+        if isinstance(failure, OSError) and not isinstance(failure, RemoteError):  # of this machine's disk
+            log.warning("%s: what %s offers cannot be written here: %s", request.op, remote, failure)
+            return f"what it offers cannot be written here ({failure.strerror})"
+        reason = str(failure).removeprefix(f"{remote}: ")
+        answers.note_failure(remote, reason)
+        if self._is_fresh:  # who asks so shows the reason, and may have many ops to ask for
+            self._failed[remote] = f"it is not asked again: {reason}"
+        else:
+            text = "%s: nothing was fetched from %s, which is left alone for a minute: %s"
+            log.warning(text, request.op, remote, reason)
+        return reason

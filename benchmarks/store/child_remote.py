@@ -124,18 +124,19 @@ def miss() -> dict[str, Any]:
     """Asks the remote for an op that it does not have, after another one: without imports and a new connection."""
     from opforge.builders.lookup import remotes
     from opforge.cache.current import current_store, writable_store
-    from opforge.cache.store import Rejected
 
-    source, seconds, rejected = remotes.sources()[0], 0.0, list[Rejected]()
+    source, seconds, reasons = remotes.sources()[0], 0.0, list[str]()
     for _turn in range(2):
         spec = builder().spec()
         request = remotes.request_for(spec, writable_store(current_store()))
         request = request._replace(description=os.urandom(16).hex())
         began = time.perf_counter()
-        if source.fetch(request, rejected):
+        is_new, rejected = source.fetch(request)
+        if is_new:
             raise RuntimeError("the remote has what cannot be there")
+        reasons += map(str, rejected)
         seconds = time.perf_counter() - began
-    return {"load": seconds, "memory": 0, "resident": 0, "reasons": [*map(str, rejected)]}
+    return {"load": seconds, "memory": 0, "resident": 0, "reasons": reasons}
 
 
 def _allocated() -> int:

@@ -87,7 +87,7 @@ def _is_offered(spec: OpSpec) -> bool:
     from .finder import offered
 
     try:
-        return bool(offered(spec, current_store(), False, []))
+        return bool(offered(spec, current_store()).line)
     except (CacheDirError, SourceNotFoundError):
         return False
 

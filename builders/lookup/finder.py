@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from opforge import events, settings, tracebacks
@@ -56,9 +56,9 @@ def find(
     A layer's entry for a lower CPU level is accepted too, unless `exact`. Raises SourceNotFoundError, CacheDirError
     and what finding a toolchain raises, except ToolchainNotFoundError if a stored entry fits without a compiler.
     """
-    rejected: list[Rejected] = []
-    entry = search(spec, store or current_store(), exact, find_toolchain, rejected)
-    return Found(entry, tuple(dict.fromkeys(rejected)))
+    look_up = LookUp(spec, store or current_store(), exact, find_toolchain)
+    entry = look_up.search()
+    return Found(entry, look_up.rejected)
 
 
 def log_load(op: str, entry: Entry, seconds: float) -> None:
@@ -66,27 +66,14 @@ def log_load(op: str, entry: Entry, seconds: float) -> None:
     events.emit("load", op=op, seconds=seconds, path=entry.library, origin=entry.origin)
 
 
-def stored_entry(
-    spec: OpSpec,
-    store: Store | None,
-    exact: bool,
-    force: bool,
-    rejected: list[Rejected],
-    counts: bool = True,
-    declared: str = "",
-) -> Entry | None:
-    """Returns the entry that makes a build unnecessary, or None. `rejected` gets every entry that does not fit.
+def stored_entry(look_up: LookUp, force: bool = False, counts: bool = True) -> Entry | None:
+    """Returns the entry that makes a build unnecessary, or None. The remotes are asked too.
 
     `force` looks for nothing. Logs the event `hit` or `miss`; without `counts` no miss, because another look-up follows
-    that does. The spec follows from the text `declared`, unless that is empty. Raises PrebuiltRequiredError if there is
-    no entry and building is forbidden.
+    that does. Raises PrebuiltRequiredError if there is no entry and building is forbidden.
     """
-    began, seen = time.perf_counter(), list[Rejected]()
-    store = store or current_store()
-    try:
-        entry = None if force else _search_and_ask(spec, store, exact, seen, declared)
-    finally:
-        rejected += dict.fromkeys(seen)
+    began, spec, store = time.perf_counter(), look_up.spec, look_up.store
+    entry = None if force else look_up.search_and_ask()
     if entry:
         seconds = entry.record.get("seconds")
         kind = {"cached" if entry.origin == "cache" else "prebuilt": 1}
@@ -99,100 +86,111 @@ def stored_entry(
         warm.count(store.layout.root, missed=1)
     useless.warn_of_useless_settings()
     if settings.prebuilt() == "require":
-        add_other_descriptions(spec, store, rejected)
+        rejected = [*look_up.rejected, *other_descriptions(spec, store, look_up.rejected)]
         raise PrebuiltRequiredError(spec.name, str(spec.target), [*map(str, rejected)])
-    reasons = ["it was requested"] if force else [*map(str, rejected)]
+    reasons = ["it was requested"] if force else [*map(str, look_up.rejected)]
     if counts:
         events.emit("miss", op=spec.name, seconds=time.perf_counter() - began, reasons=reasons)
     return None
 
 
-def _search_and_ask(spec: OpSpec, store: Store, exact: bool, rejected: list[Rejected], declared: str) -> Entry | None:
-    """Searches here, and after a miss asks the remotes. Raises what `search` raises, unless a remote has an entry."""
-    began, has_asked = time.time(), False
+class Offered(NamedTuple):
+    """What the remotes would give for a request."""
 
-    def ask(is_last_resort: bool = False) -> Entry | None:
-        nonlocal has_asked
-        if has_asked and not (is_last_resort and machine_folder.can_remember()):
-            return None  # nothing that was remembered has answered
-        has_asked = True
-        return ask_remotes(spec, store, exact, rejected, began if is_last_resort else 0.0, declared)
-
-    try:
-        return search(spec, store, exact, None, rejected, ask, declared) or ask()
-    except (ToolchainError, OpIncompatibleError):  # without a compiler for the target, a remote is the only way
-        if entry := ask(True):
-            return entry
-        raise
+    line: str
+    """One line; empty if nothing."""
+    rejected: tuple[Rejected, ...] = ()
+    """The offers that do not fit and the remotes that were not asked, with the reason."""
 
 
-def ask_remotes(
-    spec: OpSpec, store: Store, exact: bool, rejected: list[Rejected], since: float = 0.0, declared: str = ""
-) -> Entry | None:
-    """Returns an entry that a remote has for the spec, after fetching it; None if no remote is configured or has one.
-
-    A remote that had nothing is asked again if that was before `since`, in seconds since the epoch. What was fetched
-    before is verified again if the trust file has changed, even if no remote is configured.
-    """
-    if settings.prebuilt() == "ignore" or not (settings.remotes() or os.path.isdir(store.layout.path(FETCHED))):
-        return None
-    from . import remotes  # not on the path of a hit
-
-    into = remotes.bring(spec, store, exact, rejected, since)
-    return search(spec, into, exact, None, rejected, declared=declared) if into else None
-
-
-def offered(spec: OpSpec, store: Store, exact: bool, rejected: list[Rejected]) -> str:
-    """Returns what a remote would give for the spec, as one line; empty if nothing. Fetches no library.
-
-    `rejected` gets the offers that do not fit and the remotes that were not asked, with the reason.
-    """
+def offered(spec: OpSpec, store: Store, exact: bool = False) -> Offered:
+    """Returns what a remote would give for the spec. Fetches no library."""
     if settings.prebuilt() == "ignore" or not settings.remotes():
-        return ""
+        return Offered("")
     from . import remotes  # not on the path of a hit
 
-    request = remotes.request_for(spec, store, exact)
-    return next((line for source in remotes.sources() if (line := source.offered(request, rejected))), "")
-
-
-def search(
-    spec: OpSpec,
-    store: Store,
-    exact: bool,
-    find_toolchain: FindToolchain | None,
-    rejected: list[Rejected],
-    ask: Callable[[bool], Entry | None] | None = None,
-    declared: str = "",
-) -> Entry | None:
-    """Searches as `find` does, but appends to `rejected`, which is filled even if the look-up raises.
-
-    `ask` asks the remotes. It is called before a compiler is looked for, unless the store has this description; and
-    with True, as the last resort, if there is no compiler. The spec follows from the text `declared`, unless that is
-    empty: see `warm.declaration`.
-    """
-    look_up = LookUp(spec, store, exact, find_toolchain, rejected, ask, declared)
-    return look_up.remembered() or look_up.by_description() or look_up.from_remotes() or look_up.by_plan()
+    request, rejected = remotes.request_for(spec, store, exact), list[Rejected]()
+    for source in remotes.sources():
+        line, others = source.offered(request)
+        rejected += others
+        if line:
+            return Offered(line, tuple(rejected))
+    return Offered("", tuple(rejected))
 
 
 class LookUp:
-    """The sources of one look-up in full. Each returns an entry that fits, or None. They are called in this order."""
+    """One look-up in full: its sources are asked in order, and each gives an entry that fits, or None.
+
+    What was seen and not taken is in `rejected`, also after an error.
+    """
 
     def __init__(
         self,
         spec: OpSpec,
         store: Store,
-        exact: bool,
-        find_toolchain: FindToolchain | None,
-        rejected: list[Rejected],
-        ask: Callable[[bool], Entry | None] | None,
-        declared: str,
+        exact: bool = False,
+        find_toolchain: FindToolchain | None = None,
+        declared: str = "",
     ) -> None:
+        """Takes what is looked for. The spec follows from the text `declared`, unless that is empty.
+
+        A layer's entry for a lower CPU level is accepted too, unless `exact`.
+        """
+        self.spec, self.store, self._exact, self._declared = spec, store, exact, declared
         self.lookup = memory.Lookup(spec, store, sources_of(spec, store), root_paths(spec), exact, declared)
-        self.rejected, self._ask = rejected, ask
+        self._seen = list[Rejected]()
         self._find_toolchain = find_toolchain or toolchains.find_toolchain
         # A toolchain that a caller hands in is in no look-up's name.
         self._remembers = find_toolchain is None and not settings.paranoid()
         self._snapshot: memory.Snapshot | None = None
+        self._began, self._asks, self._has_asked = time.time(), False, False
+
+    @property
+    def rejected(self) -> tuple[Rejected, ...]:
+        """Every stored or offered entry that was seen and not taken, with the reason."""
+        return tuple(dict.fromkeys(self._seen))
+
+    def search(self) -> Entry | None:
+        """Returns the entry that fits, or None. Raises what `find` raises."""
+        return self.remembered() or self.by_description() or self.from_remotes() or self.by_plan()
+
+    def search_and_ask(self) -> Entry | None:
+        """Searches as `search` does, and asks the remotes: before a compiler is looked for, or as the last resort.
+
+        Raises what `search` raises, unless a remote has an entry.
+        """
+        self._asks = True
+        try:
+            return self.search() or self._ask()
+        except (ToolchainError, OpIncompatibleError):  # without a compiler for the target, a remote is the only way
+            if entry := self._ask(is_last_resort=True):
+                return entry
+            raise
+
+    def _ask(self, is_last_resort: bool = False) -> Entry | None:
+        """Returns an entry that a remote has, after fetching it; None if no remote is configured or has one.
+
+        They are asked once. As the last resort, a remote that had nothing is asked again if that was before this
+        look-up. What was fetched before is verified again if the trust file has changed, even if no remote is
+        configured.
+        """
+        if self._has_asked and not (is_last_resort and machine_folder.can_remember()):
+            return None  # nothing that was remembered has answered
+        self._has_asked = True
+        fetched = os.path.isdir(self.store.layout.path(FETCHED))
+        if settings.prebuilt() == "ignore" or not (settings.remotes() or fetched):
+            return None
+        from . import remotes  # not on the path of a hit
+
+        brought = remotes.bring(self.spec, self.store, self._exact, self._began if is_last_resort else 0.0)
+        self._seen += brought.rejected
+        if brought.into is None:
+            return None
+        again = LookUp(self.spec, brought.into, self._exact, declared=self._declared)
+        try:
+            return again.search()
+        finally:
+            self._seen += again.rejected
 
     def remembered(self) -> Entry | None:
         """Returns what an earlier look-up led to, if that did not depend on a toolchain's programs."""
@@ -213,7 +211,7 @@ class LookUp:
         self._description = description_key(spec) if lookup.sources else ""
         if self._is_kept:
             self._snapshot = memory.take_snapshot(lookup, self._description, self._absent)
-        match = _match(lookup, self._description, self.rejected) if lookup.sources else None
+        match = self._match(lookup, self._description) if lookup.sources else None
         if match is None:
             return None
         match = match._replace(entry=memory.watching(match.entry, self._absent))
@@ -222,13 +220,13 @@ class LookUp:
         return match.entry
 
     def from_remotes(self) -> Entry | None:
-        """Returns what a remote has, unless the store has this description."""
-        if self._ask is None or not settings.remotes():
+        """Returns what a remote has, if remotes are asked, unless the store has this description."""
+        if not (self._asks and settings.remotes()):
             return None
         self._description = self._description or description_key(self.lookup.spec)
         if os.path.isdir(self.lookup.store.layout.description(self._description)):
             return None
-        entry = self._ask(False)
+        entry = self._ask()
         return entry and memory.watching(entry, self._absent)
 
     def by_plan(self) -> Entry | None:
@@ -245,7 +243,8 @@ class LookUp:
             plan = make_plan(spec, toolchain)
         except ToolchainNotFoundError:
             return self._without_compiler(snapshot)
-        match = lookup.store.get(plan.key, lookup.root_paths, self.rejected, abi.interface_problem)
+        match, rejected = lookup.store.get(plan.key, lookup.root_paths, abi.interface_problem)
+        self._seen += rejected
         if match is None:
             return None
         match = memory.with_compiler(match, toolchain.programs(), snapshot)
@@ -258,11 +257,21 @@ class LookUp:
         """Returns an entry that this user built before and that fits the description, or what a remote has now."""
         lookup, store = self.lookup, self.lookup.store
         description = self._description or description_key(lookup.spec)
-        match = _match(lookup._replace(sources=[store.own]), description, self.rejected)
+        match = self._match(lookup._replace(sources=[store.own]), description)
         if match is None:
-            return self._ask(True) if self._ask else None
+            return self._ask(is_last_resort=True) if self._asks else None
         memory.note_use(store, os.path.join(store.layout.description(description), match.entry.key))
         return memory.with_compiler(match, {}, snapshot).entry
+
+    def _match(self, lookup: memory.Lookup, description: str) -> Match | None:
+        """Returns a prebuilt entry of the sources, in order."""
+        fit = fit_of(lookup.spec, lookup.exact, this_machine(lookup.spec.target.device))
+        for source in lookup.sources:
+            match, rejected = source.find(description, fit, lookup.root_paths, lookup.store.disk)
+            self._seen += rejected
+            if match:
+                return match
+        return None
 
 
 def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
@@ -274,16 +283,6 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
 
 def _is_read_only(store: Store) -> bool:
     return settings.prebuilt() != "ignore" and not can_write(store.layout.path())
-
-
-def _match(lookup: memory.Lookup, description: str, rejected: list[Rejected]) -> Match | None:
-    """Returns a prebuilt entry of the sources, in order."""
-    fit = fit_of(lookup.spec, lookup.exact, this_machine(lookup.spec.target.device))
-    for source in lookup.sources:
-        match = source.find(description, fit, lookup.root_paths, lookup.store.disk, rejected)
-        if match:
-            return match
-    return None
 
 
 def sources_of(spec: OpSpec, store: Store) -> list[Source]:
@@ -302,16 +301,17 @@ def _source(place: warm.Place) -> Source:
     return Source(Layout(root), owners, bits, area=area)
 
 
-def add_other_descriptions(spec: OpSpec, store: Store, rejected: list[Rejected]) -> None:
-    """Appends to `rejected` the prebuilt entries of this op that have another description, with what differs."""
+def other_descriptions(spec: OpSpec, store: Store, rejected: Iterable[Rejected]) -> list[Rejected]:
+    """Returns the prebuilt entries of this op that have another description, with what differs, but `rejected`."""
     from opforge.cache.maintenance.explain import rejected_entries  # for an error alone
 
-    paths, seen = root_paths(spec), {entry.where for entry in rejected}
+    paths, seen, found = root_paths(spec), {entry.where for entry in rejected}, list[Rejected]()
     for source in sources_of(spec, store):
         if source.area == FETCHED:
             continue  # all entries of the store, most of which were built here
         others = rejected_entries(source.layout, spec.name, spec.target.device, paths, store.disk)
-        rejected += [Rejected(folder, reason) for folder, reason in others if folder not in seen]
+        found += [Rejected(folder, reason) for folder, reason in others if folder not in seen]
+    return found
 
 
 def printed_steps(spec: OpSpec, rejected: Callable[[], Sequence[Rejected]]) -> Callable[[int, int, str], None]:

@@ -120,12 +120,15 @@ def _backtrack(
 
     def offers(name: str, numbers: Range) -> list[ReleaseOffer]:
         if (name, numbers) not in listed:
-            reasons: list[str] = []
+            reasons = list[str]()
             ranges = [version.exactly(kept[name])] if name in kept and kept[name] in numbers else []
             by_version: dict[Version, ReleaseOffer] = {}  # the first is tried first
             for part in (*ranges, numbers):
-                for choice in selection.fitting(name, part, among, here, all_platforms, at_least, reasons):
-                    by_version.setdefault(choice.verified.release.version, ReleaseOffer(choice))
+                for choice in selection.fitting(name, part, among, here, all_platforms, at_least):
+                    if isinstance(choice, selection.PassedOver):
+                        reasons.append(choice.reason)
+                    else:
+                        by_version.setdefault(choice.verified.release.version, ReleaseOffer(choice))
             listed[name, numbers] = [*by_version.values()]
             notes[name] = [*dict.fromkeys(reasons)]
         return listed[name, numbers]

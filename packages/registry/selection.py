@@ -33,8 +33,6 @@ from .release import Release, Variant
 if TYPE_CHECKING:
     from opforge.remote.tuf.client import Reader
 
-ABSENT = "absent: "
-"""Begins a reason that is no variant's: there is nothing to judge."""
 MAX_TRIED = 50
 """How many releases are looked at for one whose variants fit, the newest first: 50,000 releases are not fetched."""
 
@@ -140,6 +138,14 @@ def accepted_signer(remote: Remote, lists: Lists, signed: Signed, name: str, num
     return lists.accepted(f"{name} {number}", withdrawn, signers, release.PackageKind.needs_withdrawals)
 
 
+class PassedOver(NamedTuple):
+    """A remote, a release or a variant that is not used."""
+
+    reason: str
+    is_judged: bool = False
+    """Whether a variant did not fit this machine; otherwise there was none to judge."""
+
+
 class Choice(NamedTuple):
     """What a release installs."""
 
@@ -160,16 +166,18 @@ def choose(
     `at_least` are the sequences of indexes that are known: an older index is passed over. Raises KernelNotFoundError,
     KernelIncompatibleError, KernelInstallError, StoreError, SignatureError, KernelFormatError.
     """
-    reasons: list[str] = []
-    for choice in fitting(name, numbers, among, here, all_platforms, at_least, reasons):
-        return choice
+    passed = list[PassedOver]()
+    for choice in fitting(name, numbers, among, here, all_platforms, at_least):
+        if isinstance(choice, Choice):
+            return choice
+        passed.append(choice)
     text = f"{name} {numbers}" if numbers.text else name
-    rejected = [reason for reason in reasons if not reason.startswith(ABSENT)]
+    rejected = [over.reason for over in passed if over.is_judged]
     if rejected:
         raise KernelIncompatibleError(text, rejected)
     if not among:
         raise KernelNotFoundError(text, ["no remote"], "Name one: --remote URL, or OPFORGE_REMOTES.")
-    searched = [reason.removeprefix(ABSENT) for reason in reasons]
+    searched = [over.reason for over in passed]
     raise KernelNotFoundError(text, searched, "Check the name and the version, or name another remote.")
 
 
@@ -180,14 +188,17 @@ def fitting(
     here: Callable[[set[str]], Environment],
     all_platforms: bool,
     at_least: Mapping[str, int] | None,
-    reasons: list[str],
-) -> Iterator[Choice]:
-    """Yields the releases of a package that fit, the newest first. `reasons` gets why each other is not used."""
-    for verified in releases(name, numbers, among, at_least, reasons):
+) -> Iterator[Choice | PassedOver]:
+    """Yields the releases of a package that fit, the newest first, and between them what is not used."""
+    for verified in releases(name, numbers, among, at_least):
+        if isinstance(verified, PassedOver):
+            yield verified
+            continue
         chosen, problems = variants_for(verified.release.variants, here, all_platforms)
         if chosen:
             yield Choice(verified, chosen)
-        reasons += [f"{name} {verified.release.version}, {problem}" for problem in problems]
+        for problem in problems:
+            yield PassedOver(f"{name} {verified.release.version}, {problem}", is_judged=True)
 
 
 def releases(
@@ -195,13 +206,12 @@ def releases(
     numbers: Range,
     among: Sequence[Source],
     at_least: Mapping[str, int] | None,
-    reasons: list[str],
-) -> Iterator[Verified]:
+) -> Iterator[Verified | PassedOver]:
     """Yields the releases of a package in a range, the newest first; the first remote that has the name is asked alone.
 
     A second remote must not be able to offer a newer release of a name that is the first one's. One that is behind what
-    was seen of it is passed over: then the next decides. `reasons` gets where there is none. Raises StoreBehindError if
-    no remote is current, and what `fetch_release` raises.
+    was seen of it is passed over: then the next decides. What is not used is yielded too. Raises StoreBehindError if no
+    remote is current, and what `fetch_release` raises.
     """
     behind = list[StoreBehindError]()
     for source in among:
@@ -209,23 +219,23 @@ def releases(
         try:
             listed = source.read_index(name)
             if listed is None:
-                reasons.append(f"{ABSENT}{source.remote}: it has no package {name}")
+                yield PassedOver(f"{source.remote}: it has no package {name}")
                 continue
             refuse_older(listed, source, (at_least or {}).get(name, 0))
-            for verified in _of_index(source, listed, numbers, reasons):
-                is_decided = True
+            for verified in _of_index(source, listed, numbers):
+                is_decided = is_decided or isinstance(verified, Verified)
                 yield verified
             return
         except StoreBehindError as error:
             if is_decided:
                 raise
             behind.append(error)
-            reasons.append(f"{ABSENT}{source.remote}: it is passed over: {error.reason}")
+            yield PassedOver(f"{source.remote}: it is passed over: {error.reason}")
     if behind and len(behind) == len(among):
         raise behind[0]
 
 
-def _of_index(source: Source, listed: Index, numbers: Range, reasons: list[str]) -> Iterator[Verified]:
+def _of_index(source: Source, listed: Index, numbers: Range) -> Iterator[Verified | PassedOver]:
     """Yields the releases of an index in a range that may be chosen, the newest first.
 
     An exact version may be, also if it was withdrawn from being chosen: who names it gets it, with a warning.
@@ -237,10 +247,10 @@ def _of_index(source: Source, listed: Index, numbers: Range, reasons: list[str])
         except WithdrawnError as error:
             if _is_exact(numbers):
                 raise
-            reasons.append(f"{ABSENT}{source.remote}: {listed.name} {number} is not used: {error.reason}")
+            yield PassedOver(f"{source.remote}: {listed.name} {number} is not used: {error.reason}")
             continue
         if verified.withdrawn and not _is_exact(numbers):
-            reasons.append(f"{ABSENT}{source.remote}: {listed.name} {number} was withdrawn: {verified.withdrawn}")
+            yield PassedOver(f"{source.remote}: {listed.name} {number} was withdrawn: {verified.withdrawn}")
             continue
         yield verified
         tried += 1
@@ -250,7 +260,7 @@ def _of_index(source: Source, listed: Index, numbers: Range, reasons: list[str])
         newest = [str(number) for number in sorted(listed.releases, reverse=True)[:5]]
         sought = f"release in {numbers}" if numbers.text else "release that may be chosen"
         text = f"{listed.name} has no {sought}; its newest are: {', '.join(newest) or 'none'}"
-        reasons.append(f"{ABSENT}{source.remote}: {text}")
+        yield PassedOver(f"{source.remote}: {text}")
 
 
 def variants_for(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from opforge.builders.lookup import remotes as lookups
 from opforge.cache.current import current_store, writable_store
-from opforge.cache.store import Rejected
 from opforge.errors import FarmError, SettingError
 from opforge.remote import remotes
 from opforge.remote.source import Remotes
@@ -84,10 +83,10 @@ def sent(on: Any, units: Sequence[Unit], same_toolchain: bool) -> Generator[tupl
 
 def bring(builder: OpBuilder, remote: str) -> Entry:
     """Returns the entry that a worker has published for a builder, after fetching it. Raises FarmError."""
-    spec, rejected = builder.spec(), list[Rejected]()
+    spec = builder.spec()
     request = lookups.request_for(spec, writable_store(current_store()), exact=True)
-    match = request.fetched()
-    if match is None and Remotes([remotes.parse(remote)], is_fresh=True).fetch(request, rejected):
+    if (match := request.fetched()) is None:
+        _is_new, rejected = Remotes([remotes.parse(remote)], is_fresh=True).fetch(request)
         match = request.fetched()
     if match is None:
         reasons = "; ".join(map(str, rejected)) or "it has no offer"

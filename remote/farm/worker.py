@@ -17,7 +17,6 @@ from opforge.builders.spec.machine import torch_folder, torch_version
 from opforge.builders.toolchains import find_toolchain
 from opforge.cache.current import current_store, writable_store
 from opforge.cache.keys import key_of
-from opforge.cache.store import Rejected
 from opforge.errors import (
     BuilderError,
     BuildResourceError,
@@ -108,8 +107,8 @@ def build(unit: Unit, outcome: Outcome, threads: int | None) -> Outcome:
     store, layout = open_store(remote.url, settings.offline()), writable_store(current_store())
     outcome = outcome._replace(remote=str(remote))
     if not unit.force:
-        request, rejected = lookups.request_for(spec, layout, exact=True), list[Rejected]()
-        if offer := Remotes([remote], is_fresh=True).offered(request, rejected):
+        request = lookups.request_for(spec, layout, exact=True)
+        if offer := Remotes([remote], is_fresh=True).offered(request)[0]:
             return outcome._replace(state="prebuilt", reason=offer)
     signer = None if remote.is_unsigned else keys.signer()
     if settings.user_flags() and not remote.takes_flags:

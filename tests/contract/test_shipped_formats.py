@@ -82,8 +82,8 @@ def test_an_entry_in_the_users_store_is_found_by_its_plan_and_by_its_description
 ):
     needs_its_processor()
     builder, (plan,) = builder_of(shipped), os.listdir(shipped / "store" / "v2" / "plans")
-    store, rejected = Store(str(shipped / "store"), ME), []
-    match = store.get(plan, root_paths(builder.spec(), {}), rejected)
+    store = Store(str(shipped / "store"), ME)
+    match, rejected = store.get(plan, root_paths(builder.spec(), {}))
     assert match is not None, rejected
     assert match.entry.build()["components"]["op"] == match.entry.record["op"] == "value"
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(shipped / "store"))

@@ -121,7 +121,7 @@ def test_a_user_of_the_same_group_opens_no_file_of_a_layer_while_it_is_made(tmp_
     try:
         with other_user.attacking(open_everything, group=os.getegid()):
             for number in range(40):
-                entry = fake_store.store.own.read(fake_store.add(f"op{number}", size=1 << 20), [])
+                entry = fake_store.store.own.read(fake_store.add(f"op{number}", size=1 << 20))
                 layer.add(folder, entry, key_of(["description", f"op{number}"]), ME)
     finally:
         os.umask(old)

@@ -90,9 +90,8 @@ class RecordTarget:
         return sorted(os.listdir(self.folder)) + sorted(os.listdir(os.path.join(self.folder, "src")))
 
     def _read_record(self) -> object:
-        store, rejected = self.store.store, list[Rejected]()
-        entry = store.own.read(self.key, rejected)
-        rejected += self._find(lambda record: Fit(entry_problem(record, this_machine()) or "")) + self._find(
+        entry = self.store.store.own.read(self.key)
+        rejected = self._find(lambda record: Fit(entry_problem(record, this_machine()) or "")) + self._find(
             lambda _record: Fit()
         )
         others = explain.rejected_entries(self.layout, "relu", "cpu", self.store.root_paths, self.disk)
@@ -106,18 +105,15 @@ class RecordTarget:
             self._list(),
         ]
 
-    def _find(self, fit: Callable[[Mapping[str, Any]], Fit]) -> list[Rejected]:
-        rejected = list[Rejected]()
-        match = self.store.store.own.find(
-            key_of(["description", "relu"]), fit, self.store.root_paths, self.disk, rejected
-        )
+    def _find(self, fit: Callable[[Mapping[str, Any]], Fit]) -> tuple[Rejected, ...]:
+        description = key_of(["description", "relu"])
+        match, rejected = self.store.store.own.find(description, fit, self.store.root_paths, self.disk)
         assert match is None or match.entry.key == self.key
         return rejected
 
     def _read_build(self) -> object:
         near = explain.nearest(self.layout, "relu", {"op": "relu"}, self.store.root_paths, self.disk)
-        rejected = list[Rejected]()
-        match = self.store.store.get(self.plan, self.store.root_paths, rejected)
+        match, rejected = self.store.store.get(self.plan, self.store.root_paths)
         assert match is None or match.entry.key == self.key
         return [near and str(near), *map(str, rejected)]
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from opforge.accelerator.interface.accelerator import Accelerator, target_for
 from opforge.accelerator.registry import accelerator_named
 from opforge.builders.base import OpBuilder
-from opforge.builders.lookup.finder import Found, find, offered
+from opforge.builders.lookup.finder import Found, Offered, find, offered
 from opforge.builders.planner import make_plan
 from opforge.builders.spec.build_plan import BuildPlan, Step
 from opforge.builders.spec.op_spec import OpSpec, root_paths
@@ -109,7 +109,7 @@ def readiness(offer: OfferedOp) -> Readiness:
         if isinstance(builder, OpBuilder):
             spec = builder.spec()
             entry = find(spec).entry
-            remote = "" if entry else offered(spec, current_store(), False, [])
+            remote = "" if entry else offered(spec, current_store()).line
     except OpforgeError as error:
         return result._replace(reasons=(str(error),))
     except Exception as error:  # a broken builder of another package must not hide the others
@@ -123,11 +123,9 @@ def planned(builder: OpBuilder, exact: bool = False, look_up: bool = True) -> Pl
     """Returns the plan of a builder and the commands that would run. Raises what `find` and `make_plan` raise."""
     spec, store = builder.spec(), current_store()
     entry, rejected = find(spec, store, exact=exact) if look_up else Found(None, ())
-    remote, reasons = "", list(rejected)
-    if look_up and not entry:
-        remote = offered(spec, store, exact, reasons)
+    remote = offered(spec, store, exact) if look_up and not entry else Offered("")
     toolchain = find_toolchain(spec, store)
     plan, paths = make_plan(spec, toolchain), root_paths(spec, toolchain.root_paths())
     steps = toolchain.steps(plan.located(paths), paths, f"{plan.op}.so")
     compiler = str(getattr(toolchain, "argv", steps[-1].argv)[0])
-    return Planned(spec, plan, paths, steps, entry, tuple(reasons), compiler, remote)
+    return Planned(spec, plan, paths, steps, entry, (*rejected, *remote.rejected), compiler, remote.line)

@@ -28,11 +28,13 @@ def test_no_part_of_a_fetched_entry_stays_on_a_full_disk(tmp_path, mount_tmpfs, 
     status = os.statvfs(disk)
     with open(disk / "filler", "wb") as file:
         file.write(bytes(max(0, status.f_bavail - pages) * status.f_bsize))
-    store, rejected = current.current_store(), []
+    store = current.current_store()
+    look_up = finder.LookUp(builder.spec(), store)
     with caplog.at_level(logging.WARNING, "opforge"):
-        entry = finder.stored_entry(builder.spec(), store, False, False, rejected)
+        entry = finder.stored_entry(look_up)
     if entry is None:
-        assert "No space left on device" in reasons(rejected) or "cannot be written" in reasons(rejected)
+        said = reasons(look_up.rejected)
+        assert "No space left on device" in said or "cannot be written" in said
     else:
         assert entry.origin == nodes.url
     assert os.listdir(store.layout.path("staging")) == []

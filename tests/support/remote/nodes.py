@@ -65,9 +65,8 @@ class Nodes:
 
     def fetch(self, builder, node="node"):
         """Returns (entry or None, rejected) of a look-up on a node that may ask the remotes, and builds nothing."""
-        store, rejected = self.enter(node), []
-        entry = finder.stored_entry(builder.spec(), store, False, False, rejected)
-        return entry, rejected
+        look_up = finder.LookUp(builder.spec(), self.enter(node))
+        return finder.stored_entry(look_up), look_up.rejected
 
     def offers_file(self, entry):
         """Returns the path of the file that holds the offers of an entry."""

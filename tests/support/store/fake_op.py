@@ -28,7 +28,7 @@ class FakeOp:
         self.edit("int a;")
         current.prepare(str(folder / "store"), ME)
         self.store = Store(str(folder / "store"), ME)
-        self.rejected = []
+        self.rejected = ()
         """What the last `get` did not use."""
 
     def edit(self, text):
@@ -57,22 +57,21 @@ class FakeOp:
 
     def get(self):
         """Looks the op up by its plan; returns the entry or None."""
-        self.rejected = []
-        match = self.store.get(PLAN, self.root_paths, self.rejected)
+        match, self.rejected = self.store.get(PLAN, self.root_paths)
         return match and match.entry
 
-    def match(self, sources, rejected=None):
+    def match(self, sources):
         """Looks the op up by its description; returns the entry or None."""
-        rejected = [] if rejected is None else rejected
-        matches = (
-            source.find(DESCRIPTION, lambda _record: Fit(), self.root_paths, self.store.disk, rejected)
-            for source in sources
-        )
-        match = next(filter(None, matches), None)
-        return match and match.entry
+        self.rejected = ()
+        for source in sources:
+            match, rejected = source.find(DESCRIPTION, lambda _record: Fit(), self.root_paths, self.store.disk)
+            self.rejected += rejected
+            if match:
+                return match.entry
+        return None
 
     def reasons(self):
-        """Returns why the last `get` did not use what it saw."""
+        """Returns why the last `get` or `match` did not use what it saw."""
         return [entry.reason for entry in self.rejected]
 
     def pointers(self):

@@ -47,7 +47,7 @@ def test_ignore_asks_no_remote(nodes, builder, entry, monkeypatch):
 def test_a_hit_asks_no_remote(nodes, builder, built_entry, monkeypatch):
     monkeypatch.setenv("OPFORGE_REMOTES", "file:///no/such/folder")
     nodes.enter("builder")
-    assert finder.stored_entry(builder.spec(), None, False, False, []).origin == "cache"
+    assert finder.stored_entry(finder.LookUp(builder.spec(), current.current_store())).origin == "cache"
 
 
 def test_an_entry_is_published_and_fetched_with_the_same_files(nodes, builder, entry):
@@ -150,7 +150,7 @@ class TestTheStoreKnowsIt:
     def test_what_was_built_here_stays_if_it_is_fetched_too(self, nodes, builder, built_entry):
         nodes.enter("builder")
         request = remotes.request_for(builder.spec(), current.current_store())
-        assert Remotes(is_fresh=True).fetch(request, [])
+        assert Remotes(is_fresh=True).fetch(request)[0]
         assert Layout(str(nodes.folder / "builder")).entry(built_entry.key) == built_entry.folder
         assert built_entry.build()["inputs"]
 

@@ -115,7 +115,7 @@ def test_require_names_what_remotes_said(nodes, builder, monkeypatch):
     monkeypatch.setenv("OPFORGE_PREBUILT", "require")
     nodes.enter("node")
     with pytest.raises(PrebuiltRequiredError, match="it offers nothing for this description"):
-        finder.stored_entry(builder.spec(), None, False, False, [])
+        finder.stored_entry(finder.LookUp(builder.spec(), current.current_store()))
 
 
 def test_a_malformed_setting_is_an_error(nodes, builder, monkeypatch):
@@ -130,7 +130,7 @@ def test_a_read_only_machine_fetches_nothing_and_says_so(nodes, builder, entry, 
     monkeypatch.setenv("OPFORGE_PREBUILT", "require")
     current.reset()
     with pytest.raises(Exception, match=r"(?s)nothing can be fetched into it|cannot be used"):
-        finder.stored_entry(builder.spec(), None, False, False, [])
+        finder.stored_entry(finder.LookUp(builder.spec(), current.current_store()))
 
 
 class TestWhatCommandsShow:
@@ -214,21 +214,22 @@ def test_a_miss_is_remembered_for_what_was_asked_alone(nodes, builder, entry):
     tree = op_statements.parse(topics.read_frame(nodes.offers_file(entry).read_bytes())[0].data).tree
     record = with_record_key({**entry.record, "target": lower})
     nodes.put_offer(entry, op_statements.statement(record, entry.record["description"], tree).data())
-    store, exact, any_level = nodes.enter("node"), [], []
-    assert finder.stored_entry(builder.spec(), store, True, False, exact) is None
-    assert f"it is built for {lower}, not for {level}" in reasons(exact)
-    found = finder.stored_entry(builder.spec(), store, False, False, any_level)
-    assert "ago" not in reasons(any_level)
+    store = nodes.enter("node")
+    exact, any_level = finder.LookUp(builder.spec(), store, exact=True), finder.LookUp(builder.spec(), store)
+    assert finder.stored_entry(exact) is None
+    assert f"it is built for {lower}, not for {level}" in reasons(exact.rejected)
+    found = finder.stored_entry(any_level)
+    assert "ago" not in reasons(any_level.rejected)
     assert found.record == record
 
 
 @pytest.mark.parametrize(("seconds", "tried"), [(-1.0, 1), (60.0, 3)])
 def test_after_a_minute_no_further_offer_is_tried(nodes, builder, entry, monkeypatch, seconds, tried):
     """Each library may take its time: a server that sends all of them slowly would hold a load for ever."""
-    names, real = [], fetch.candidates
+    names, real = [], fetch.judged
     nodes.blob_file(entry).unlink()
     monkeypatch.setattr(fetch, "MAX_SECONDS", seconds)
-    monkeypatch.setattr(fetch, "candidates", lambda *arguments: real(*arguments) * 3)
+    monkeypatch.setattr(fetch, "judged", lambda *arguments: fetch.Judged(real(*arguments).usable * 3, []))
     take = fetch._take
     monkeypatch.setattr(fetch, "_take", lambda *arguments: names.append(arguments[-1]) or take(*arguments))
     match, rejected = nodes.fetch(builder)

@@ -46,9 +46,10 @@ def test_an_entry_for_a_lower_level_is_not_enough_if_a_level_is_requested(nodes,
     old = sample_ops.plain_op(tmp_path / "op")("cpu:x86-64")
     nodes.built(old)
     monkeypatch.setattr(machine, "cpu_level", lambda: "x86-64-v2")
-    store, rejected = nodes.enter("node"), []
+    store = nodes.enter("node")
     request = remotes.request_for(sample_ops.plain_op(tmp_path / "op")(OTHER).spec(), store, exact=True)
-    assert not Remotes(is_fresh=True).fetch(request, rejected)
+    is_new, rejected = Remotes(is_fresh=True).fetch(request)
+    assert not is_new
     assert "it is built for cpu:x86-64, not for cpu:x86-64-v4" in reasons(rejected)
 
 

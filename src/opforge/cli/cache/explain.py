@@ -99,7 +99,7 @@ def _explain_stored(layout: Layout, entry: StoredEntry) -> dict[str, Any]:
 
 def explain_op(op: Selected, debug: bool, sanitize: str) -> dict[str, Any]:
     """Returns the record of a hit or a miss, JSON-able. Raises what the op's builder raises."""
-    from opforge.builders.lookup.finder import add_other_descriptions
+    from opforge.builders.lookup.finder import other_descriptions
     from opforge.cache.current import current_store
     from opforge.cache.maintenance.explain import nearest
     from opforge.report.ops import planned
@@ -109,9 +109,8 @@ def explain_op(op: Selected, debug: bool, sanitize: str) -> dict[str, Any]:
         build = planned(builder)
     except (ToolchainNotFoundError, ToolchainError, OpIncompatibleError) as error:
         return _explain_without_plan(op.name, builder, error)
-    rejected = list(build.rejected)
-    if not build.entry:
-        add_other_descriptions(build.spec, store, rejected)
+    others = [] if build.entry else other_descriptions(build.spec, store, build.rejected)
+    rejected = [*build.rejected, *others]
     record = _record(op.name, builder, build.plan.key, build.entry, rejected)
     if build.entry:
         return record
@@ -122,20 +121,21 @@ def explain_op(op: Selected, debug: bool, sanitize: str) -> dict[str, Any]:
 
 def _explain_without_plan(name: str, builder: OpBuilder, error: OpforgeError) -> dict[str, Any]:
     """Returns the record if no compiler can make a plan: the prebuilt entry that fits, or why each does not."""
-    from opforge.builders.lookup.finder import add_other_descriptions, offered, search
+    from opforge.builders.lookup.finder import LookUp, Offered, offered, other_descriptions
     from opforge.cache.current import current_store
-    from opforge.cache.store import Rejected
 
-    spec, store, rejected = builder.spec(), current_store(), list[Rejected]()
+    spec, store = builder.spec(), current_store()
+    look_up = LookUp(spec, store)
     try:
-        entry = search(spec, store, False, None, rejected)
+        entry = look_up.search()
     except (ToolchainNotFoundError, ToolchainError, OpIncompatibleError):
-        entry = None  # `search` had rejected the prebuilt entries before it made the plan
-    remote = "" if entry else offered(spec, store, False, rejected)
+        entry = None  # the prebuilt entries were rejected before the plan was made
+    remote = Offered("") if entry else offered(spec, store)
+    rejected = [*look_up.rejected, *remote.rejected]
     if not entry:
-        add_other_descriptions(spec, store, rejected)
+        rejected += other_descriptions(spec, store, rejected)
     record = _record(name, builder, "", entry, list(dict.fromkeys(rejected)))
-    return record | {"problem": str(error), "remote": remote}
+    return record | {"problem": str(error), "remote": remote.line}
 
 
 def _record(

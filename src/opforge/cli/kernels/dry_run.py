@@ -79,16 +79,18 @@ def _candidates(
             raise KernelFormatError(kernel, problem, "a folder that opforge pack has written")
         return f"in {kernel}", [choice.candidate for choice in variants]
     name, numbers = selection.parse_requirement(kernel)
-    searched: list[str] = []
+    missing = list[str]()
     newest: Verified | None = None
-    for verified in selection.releases(name, numbers, selection.sources(urls, offline), None, searched):
+    for verified in selection.releases(name, numbers, selection.sources(urls, offline), None):
+        if isinstance(verified, selection.PassedOver):
+            missing.append(verified.reason)
+            continue
         parts = [part.candidate for part in verified.release.variants]
         newest = newest or verified
         if order.best(parts, here):  # an older one that fits is what would be installed
             return _signed(verified), parts
     if newest is not None:
         return _signed(newest), [part.candidate for part in newest.release.variants]
-    missing = [reason.removeprefix(selection.ABSENT) for reason in searched]
     advice = "Check the name and the version, or name a remote with --remote."
     raise KernelNotFoundError(kernel, missing, advice)
 

@@ -85,9 +85,8 @@ def fetched(op: Selected, source: Remotes, debug: bool, sanitize: str, is_reques
     """
     from opforge.builders.lookup import finder, remotes
     from opforge.cache.current import current_store, writable_store
-    from opforge.cache.store import Rejected
 
-    began, outcome, rejected = time.perf_counter(), Outcome(op.name, str(op.target or ""), "failed"), list[Rejected]()
+    began, outcome, reasons = time.perf_counter(), Outcome(op.name, str(op.target or ""), "failed"), list[str]()
     try:
         spec = op.builder(debug, sanitize).spec()
         outcome = outcome._replace(target=str(spec.target))
@@ -95,16 +94,19 @@ def fetched(op: Selected, source: Remotes, debug: bool, sanitize: str, is_reques
         entry, state = _present(spec, exact), "present"
         if entry is None:
             request = remotes.request_for(spec, writable_store(current_store()), exact)
-            if source.fetch(request, rejected):
-                entry, state = finder.search(spec, request.store, exact, None, rejected), "fetched"
+            is_new, rejected = source.fetch(request)
+            reasons += map(str, rejected)
+            if is_new:
+                look_up = finder.LookUp(spec, request.store, exact)
+                entry, state = look_up.search(), "fetched"
+                reasons += map(str, look_up.rejected)
     except OpIncompatibleError as error:
         state = "failed" if op.named else "skipped"
         return outcome._replace(state=state, reasons=tuple(error.reasons))
     except Exception as error:  # a broken builder must not stop the other ops
         return outcome._replace(reasons=(error_text(error),))
-    reasons = tuple(dict.fromkeys(map(str, rejected)))
     if entry is None:
-        return outcome._replace(state="missing", reasons=reasons)
+        return outcome._replace(state="missing", reasons=tuple(dict.fromkeys(reasons)))
     seconds = round(time.perf_counter() - began, 3)
     return outcome._replace(state=state, seconds=seconds, path=entry.library, origin=entry.origin)
 

@@ -55,7 +55,7 @@ def test_the_quarantine_counts_and_is_emptied_before_entries(fake_store, monkeyp
     damaged, kept = fake_store.add("relu", size=20_000), fake_store.add("adam", size=20_000)
     size_log.measure(fake_store.layout)
     fake_store.damage(damaged)
-    assert fake_store.store.get(fake_store.plan("relu"), fake_store.root_paths, []) is None
+    assert fake_store.store.get(fake_store.plan("relu"), fake_store.root_paths).match is None
     assert size_log.total(fake_store.layout) == size_log.count(fake_store.layout) > 40_000
     limits.enforce(fake_store.layout, 30_000, None)
     assert fake_store.entry_keys() == {kept} and fake_store.files("quarantine") == []
@@ -176,7 +176,7 @@ def test_a_wrong_clock_of_this_machine_evicts_nothing(fake_store, monkeypatch, d
 def test_objects_that_are_reused_are_not_evicted_first(fake_store, monkeypatch, tmp_path):
     (tmp_path / "a.o").write_bytes(b"o" * 10_000)
     source = fake_store.add("relu")
-    build = fake_store.store.own.read(source, []).build()
+    build = fake_store.store.own.read(source).build()
     for unit in ("daily", "unused"):
         objects.keep(fake_store.layout, unit, str(tmp_path / "a.o"), Inputs.from_json(build["inputs"]))
         for path in (fake_store.layout.path("objects", unit), *unit_files(fake_store, unit)):

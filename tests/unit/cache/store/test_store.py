@@ -98,21 +98,19 @@ def test_an_entry_that_was_removed_is_a_miss_and_built_again(fake_op):
 
 
 def test_a_layers_entry_is_found_by_its_description(fake_op, tmp_path):
-    built, rejected = fake_op.build(), []
-    entry = fake_op.match(fake_op.as_layer(tmp_path / "mine").layers, rejected)
-    assert (entry.library, entry.origin, rejected) == (built.library, str(fake_op.folder / "store"), [])
+    built = fake_op.build()
+    entry = fake_op.match(fake_op.as_layer(tmp_path / "mine").layers)
+    assert (entry.library, entry.origin, fake_op.rejected) == (built.library, str(fake_op.folder / "store"), ())
 
 
 def test_a_layers_entry_that_is_not_used_has_its_reason(fake_op, tmp_path):
-    built, rejected = fake_op.build(), []
+    built = fake_op.build()
     (layer,) = fake_op.as_layer(tmp_path / "mine").layers
     paths, disk = fake_op.root_paths, fake_op.store.disk
-    assert layer.find(DESCRIPTION, lambda _record: Fit("it needs torch 9"), paths, disk, rejected) is None
-    assert layer.find("another", lambda _record: Fit(), paths, disk, rejected) is None
-    assert [tuple(entry) for entry in rejected] == [
-        (built.folder, "it needs torch 9"),
-        (str(fake_op.folder / "store"), "holds no entry for this description"),
-    ]
+    unfit = (built.folder, "it needs torch 9")
+    assert layer.find(DESCRIPTION, lambda _record: Fit("it needs torch 9"), paths, disk) == (None, (unfit,))
+    none = (str(fake_op.folder / "store"), "holds no entry for this description")
+    assert layer.find("another", lambda _record: Fit(), paths, disk) == (None, (none,))
 
 
 def test_of_several_entries_the_one_with_the_highest_rank_is_used(fake_op, tmp_path):
@@ -121,12 +119,11 @@ def test_of_several_entries_the_one_with_the_highest_rank_is_used(fake_op, tmp_p
     second = fake_op.build()
     fake_op.edit("int a;")
     (layer,) = fake_op.as_layer(tmp_path / "mine").layers
-    rejected = []
 
     def fit(record):
         return Fit(rank=2 if record["key"] == second.record["key"] else 1)
 
-    match = layer.find(DESCRIPTION, fit, fake_op.root_paths, fake_op.store.disk, rejected)
+    match, rejected = layer.find(DESCRIPTION, fit, fake_op.root_paths, fake_op.store.disk)
     assert match.entry.key != second.key
     assert [entry.where for entry in rejected] == [second.folder], "the better one was built from another source"
 
@@ -138,14 +135,13 @@ def test_the_users_own_store_is_searched_by_description_too(fake_op):
 
 
 def test_the_op_s_own_files_may_not_differ_from_those_a_layers_entry_was_built_from(fake_op, tmp_path):
-    built, rejected = fake_op.build(), []
+    built = fake_op.build()
     fake_op.edit("int another;")
-    assert fake_op.match(fake_op.as_layer(tmp_path / "mine").layers, rejected) is None
-    assert [tuple(entry) for entry in rejected] == [(built.folder, f"{fake_op.folder}/src/a.cpp has changed")]
+    assert fake_op.match(fake_op.as_layer(tmp_path / "mine").layers) is None
+    assert [tuple(entry) for entry in fake_op.rejected] == [(built.folder, f"{fake_op.folder}/src/a.cpp has changed")]
 
 
 def test_a_missing_layer_is_reported(fake_op, tmp_path):
     user_store = store.Store(str(tmp_path / "mine"), fake_op.store.owners, (str(tmp_path / "typo"),))
-    rejected = []
-    assert fake_op.match(user_store.layers, rejected) is None
-    assert rejected == [store.Rejected(str(tmp_path / "typo"), "there is no such folder")]
+    assert fake_op.match(user_store.layers) is None
+    assert [*fake_op.rejected] == [store.Rejected(str(tmp_path / "typo"), "there is no such folder")]

@@ -197,10 +197,12 @@ class TestWithdrawing:
         path.write_bytes(older) if change == "older" else path.unlink()
         with pytest.raises(StoreBehindError, match=r"the list of withdrawals of ci is not used: it is .*seen before"):
             registry.install()
-        among, reasons = selection.sources([registry.url, mirror.url]), []
-        chosen = next(selection.fitting("acme/plain", version.ANY, among, environment.here, False, None, reasons))
+        among = selection.sources([registry.url, mirror.url])
+        found = [*selection.fitting("acme/plain", version.ANY, among, environment.here, False, None)]
+        over = found[0]
+        chosen = next(choice for choice in found if isinstance(choice, selection.Choice))
         assert (chosen.verified.release.version, chosen.verified.source.store.url) == (Version(1), mirror.url)
-        assert f"{registry.url}: it is passed over: the list of withdrawals of ci is not used" in reasons[0]
+        assert f"{registry.url}: it is passed over: the list of withdrawals of ci is not used" in over.reason
 
 
 class TestIndex:

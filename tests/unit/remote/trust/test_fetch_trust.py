@@ -85,7 +85,7 @@ class TestWithdrawing:
         assert "the key ci has withdrawn it" in reasons(rejected)
         nodes.enter("node")  # which reads the list again when it next asks that remote, here for another op
         request = _request(builder)
-        fetch.candidates(nodes.store, _remote(nodes), request, True, [])
+        fetch.judged(nodes.store, _remote(nodes), request, True)
         assert not os.listdir(request.store.layout.fetched(entry.record["description"]))
 
     def test_what_is_not_chosen_any_more_stays_where_it_was_fetched(self, nodes, builder, entry):
@@ -96,7 +96,7 @@ class TestWithdrawing:
         assert match is None and "the key ci has withdrawn it: slow" in reasons(rejected)
         nodes.enter("node")
         request = _request(builder)
-        fetch.candidates(nodes.store, _remote(nodes), request, True, [])
+        fetch.judged(nodes.store, _remote(nodes), request, True)
         assert os.listdir(request.store.layout.fetched(entry.record["description"])) == [entry.key]
 
     def test_a_withdrawal_can_be_taken_back(self, nodes, builder, entry):
@@ -147,9 +147,8 @@ class TestWithdrawing:
         withdraw(nodes.store, entry.key)
         assert nodes.fetch(builder)[0] is None
         path.write_bytes(older)
-        rejected = []
-        assert not fetch.candidates(nodes.store, _remote(nodes), _request(builder), True, rejected)
-        assert "was seen before" in reasons(rejected)
+        judged = fetch.judged(nodes.store, _remote(nodes), _request(builder), True)
+        assert not judged.usable and "was seen before" in reasons(judged.rejected)
 
     def test_the_list_of_another_key_vouches_for_nothing(self, nodes, builder, entry):
         other = signing.new_secret("ci")
