@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import OpIncompatibleError
@@ -45,30 +45,9 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
     debug_flags = [flag for flag in (*optional, *user_compile) if flag.startswith("-g")]
     # The archives of a device's runtime carry debug information: without -g it would only make the library larger.
     strip = () if debug_flags else ("-Wl,--strip-debug",)
-    common = (f"-std={part.standard}", *BASE_FLAGS, *part.compile_flags)
-    own_arch, root_includes = spec.own_arch or target.arch, _root_includes(spec)
+    flags = _Flags(spec, toolchain, (f"-std={part.standard}", *BASE_FLAGS, *part.compile_flags), user_compile)
+    include = (*include_folders(spec, spec.include_dirs), *_root_includes(spec))
     defines = _defines(spec, part, device)
-
-    def compile_flags(*more: str) -> tuple[str, ...]:
-        arch = toolchain.target_flags(target.device, target.arch)
-        flags = (*common, *arch, *spec.cxx_flags, *more, *spec.mode_flags, *user_compile)
-        return flag_paths.named(_without_lists(flags), spec.roots)
-
-    def device_flags(arch: tuple[str, ...], *more: str) -> tuple[str, ...]:
-        flags = toolchain.device_flags(arch, (*common, *spec.mode_flags))
-        return flag_paths.named(_without_lists((*flags, *spec.device_flags, *more)), spec.roots)
-
-    include = include_folders(spec, spec.include_dirs)
-
-    def planned(group: SourceGroup, own_include: Sequence[RootedPath]) -> PlannedGroup:
-        return PlannedGroup(
-            sources=kernel_roots.locate(spec.name, group.sources, spec.roots),
-            include=(*own_include, *include, *root_includes),
-            defines=(*(define for define in defines if define[0] not in dict(group.defines)), *group.defines),
-            compile_flags=compile_flags(*group.cxx_flags),
-            device_flags=device_flags(group.arch or own_arch, *group.device_flags),
-        )
-
     return BuildPlan(
         op=spec.name,
         version=spec.version,
@@ -76,10 +55,10 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
         target=str(target),
         toolchain=toolchain.identity(),
         sources=kernel_roots.locate(spec.name, spec.sources, spec.roots),
-        include=(*include, *root_includes),
+        include=include,
         system_include=(*part.system_include, *device.system_include),
         defines=defines,
-        compile_flags=compile_flags(),
+        compile_flags=flags.of_host(),
         link_flags=flag_paths.named(
             (*part.link_flags, *device.link_flags, *spec.link_flags, *strip, *user_link), spec.roots
         ),
@@ -87,10 +66,49 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
         stubs=spec.extension_libraries if spec.extension_libraries is not None else (*part.stubs, *device.stubs),
         requires=(*part.requires, *device.requires, *_own_requirements(spec, (*optional, *user_compile), toolchain)),
         environment=toolchain.environment(),
-        device_flags=device_flags(own_arch),
+        device_flags=flags.of_device(),
         debug_roots=tuple(sorted(root_paths(spec, toolchain.root_paths()).items())) if "-g" in debug_flags else (),
         kernels=spec.kernels,
-        groups=tuple(planned(*pair) for pair in group_folders(spec)),
+        groups=tuple(_planned(group, flags, (*own, *include), defines) for group, own in group_folders(spec)),
+    )
+
+
+class _Flags(NamedTuple):
+    """The compilers' flags of a spec, in their order: later ones win."""
+
+    spec: OpSpec
+    toolchain: Toolchain
+    common: tuple[str, ...]
+    """Those that opforge and the ABI give every source."""
+    user: tuple[str, ...]
+    """Those of the user's variables."""
+
+    def of_host(self, *more: str) -> tuple[str, ...]:
+        """Returns the host compiler's flags; `more` are a group's own."""
+        spec, target = self.spec, self.spec.target
+        arch = self.toolchain.target_flags(target.device, target.arch)
+        flags = (*self.common, *arch, *spec.cxx_flags, *more, *spec.mode_flags, *self.user)
+        return flag_paths.named(_without_lists(flags), spec.roots)
+
+    def of_device(self, arch: tuple[str, ...] = (), *more: str) -> tuple[str, ...]:
+        """Returns the device compiler's flags; `arch` and `more` are a group's own."""
+        spec = self.spec
+        arch = arch or spec.own_arch or spec.target.arch
+        flags = self.toolchain.device_flags(arch, (*self.common, *spec.mode_flags))
+        return flag_paths.named(_without_lists((*flags, *spec.device_flags, *more)), spec.roots)
+
+
+def _planned(
+    group: SourceGroup, flags: _Flags, include: tuple[RootedPath, ...], defines: tuple[tuple[str, str], ...]
+) -> PlannedGroup:
+    """Returns what is planned for a group of sources, which replaces macros of the op and adds to its flags."""
+    own = dict(group.defines)
+    return PlannedGroup(
+        sources=kernel_roots.locate(flags.spec.name, group.sources, flags.spec.roots),
+        include=include,
+        defines=(*(define for define in defines if define[0] not in own), *group.defines),
+        compile_flags=flags.of_host(*group.cxx_flags),
+        device_flags=flags.of_device(group.arch, *group.device_flags),
     )
 
 

@@ -100,16 +100,18 @@ def command(
         from opforge.bench.page import page
 
         files.write(html_path, page(run, old))
-    status = FAILED if ops and run.missing and not run.results else OK
-    if old:
-        from opforge.bench.compare import WORSE
-        from opforge.bench.compare import compare as compare_runs
-
-        comparison = compare_runs(old, run)
-        _show_comparison(comparison, compare, to_output)
-        if comparison.with_verdict(WORSE):
-            status = BECAME_WORSE
+    became_worse = old is not None and _is_worse(old, run, compare, to_output)
+    status = BECAME_WORSE if became_worse else FAILED if ops and run.missing and not run.results else OK
     sys.exit(INTERRUPTED if run.interrupted and not source else status)
+
+
+def _is_worse(old: Run, run: Run, old_path: str, to_output: bool) -> bool:
+    """Prints the comparison with an earlier run, and returns whether anything became worse."""
+    from opforge.bench import compare
+
+    comparison = compare.compare(old, run)
+    _show_comparison(comparison, old_path, to_output)
+    return bool(comparison.with_verdict(compare.WORSE))
 
 
 def _check_files(json_path: str, html_path: str) -> None:

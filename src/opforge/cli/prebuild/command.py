@@ -120,12 +120,8 @@ def command(
     requested = all_targets(targets, levels) or (PORTABLE if portable else ())
     if list_only:
         return list_ops(requested, as_json)
-    selected = select(ops, requested)
-    if targets or levels:
-        _warn_of_targets(requested, selected)
     part = shards.automatic(os.environ) if shard == shards.AUTO else shards.parsed(shard)
-    if part:
-        selected = shards.share(selected, part)
+    selected = _selected(ops, requested, part, warns=bool(targets or levels))
     _check_engine(engine, same_toolchain, trace)
     options = BuildOptions(debug, sanitize, portable, jobs, force, out, any_machine=bool(requested))
     if dry_run:
@@ -137,13 +133,7 @@ def command(
 
         sys.exit(show_observed(selected, options, as_json))
     began = time.monotonic()
-    print_lines = not (as_json or is_terminal())
-    if engine is not None:
-        from .on import FarmRun
-
-        run: Run = FarmRun(selected, options, engine, same_toolchain, quiet=as_json, print_lines=print_lines)
-    else:
-        run = Run(selected, options, trace, quiet=as_json, print_lines=print_lines)
+    run = _run(selected, options, engine, same_toolchain, trace, as_json)
     outcomes = [outcome.measured() for outcome in run.build()]
     if report_file:
         write_report(outcomes, part, time.monotonic() - began, report_file)
@@ -155,10 +145,32 @@ def command(
     sys.exit(FAILED if all_skipped or _count(outcomes, "failed") else OK)
 
 
-def _warn_of_targets(requested: Sequence[Target], selected: Sequence[Selected]) -> None:
-    for target in requested:
+def _selected(
+    ops: Sequence[str], requested: Sequence[Target], part: shards.Shard | None, warns: bool
+) -> Sequence[Selected]:
+    """Returns the ops to build, or this share of them; `warns` of targets that none is for. Raises UsageError."""
+    selected = select(ops, requested)
+    for target in requested if warns else ():
         if target not in {op.target for op in selected}:
             messages.show("warning", f"none of these ops is for {target}: nothing is built for it")
+    return shards.share(selected, part) if part else selected
+
+
+def _run(
+    selected: Sequence[Selected],
+    options: BuildOptions,
+    engine: str | None,
+    same_toolchain: bool,
+    trace: str | None,
+    as_json: bool,
+) -> Run:
+    """Returns the run that builds the ops: on this machine, or on an engine's workers."""
+    print_lines = not (as_json or is_terminal())
+    if engine is None:
+        return Run(selected, options, trace, quiet=as_json, print_lines=print_lines)
+    from .on import FarmRun
+
+    return FarmRun(selected, options, engine, same_toolchain, quiet=as_json, print_lines=print_lines)
 
 
 def _check_engine(engine: str | None, same_toolchain: bool, trace: str | None) -> None:
