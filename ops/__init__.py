@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 from opforge import lazy
 
 if TYPE_CHECKING:
+    from opforge.ops.adagrad.cpu_adagrad import CPUAdagrad
+    from opforge.ops.adam.cpu_adam import CPUAdam
+    from opforge.ops.adam.fused_adam import FusedAdam
+    from opforge.ops.lamb.fused_lamb import FusedLamb
+    from opforge.ops.lion.cpu_lion import CPULion
+    from opforge.ops.lion.fused_lion import FusedLion
+
     from .evoformer import evoformer_attention
     from .fp_quantizer import FPQuantizer
-    from .optimizers.cpu_adagrad import CPUAdagrad
-    from .optimizers.cpu_adam import CPUAdam
-    from .optimizers.cpu_lion import CPULion
-    from .optimizers.fused_adam import FusedAdam
-    from .optimizers.fused_lamb import FusedLamb
-    from .optimizers.fused_lion import FusedLion
     from .transformer.module import TransformerConfig, TransformerLayer
 
 __all__ = [
@@ -34,13 +35,13 @@ __all__ = [
 ]
 
 _MODULES = {
-    "CPUAdagrad": "optimizers.cpu_adagrad",
-    "CPUAdam": "optimizers.cpu_adam",
-    "CPULion": "optimizers.cpu_lion",
+    "CPUAdagrad": "adagrad.cpu_adagrad",
+    "CPUAdam": "adam.cpu_adam",
+    "CPULion": "lion.cpu_lion",
     "FPQuantizer": "fp_quantizer",
-    "FusedAdam": "optimizers.fused_adam",
-    "FusedLamb": "optimizers.fused_lamb",
-    "FusedLion": "optimizers.fused_lion",
+    "FusedAdam": "adam.fused_adam",
+    "FusedLamb": "lamb.fused_lamb",
+    "FusedLion": "lion.fused_lion",
     "TransformerConfig": "transformer.module",
     "TransformerLayer": "transformer.module",
     "evoformer_attention": "evoformer",

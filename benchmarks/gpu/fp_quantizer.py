@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from opforge.builders.cuda.fp_quantizer import FPQuantizerBuilder
-from opforge.ops.fp_quantizer_cases import BLOCKS, EVERY, FORMATS
+from opforge.ops.cases.fp_quantizer import BLOCKS, EVERY, FORMATS
 
 from .contenders import Call, run_task
 from .targets import OURS, SHARES, judged

@@ -84,18 +84,18 @@ def core_kernels() -> Iterator[Kernel]:
 
 
 class SpatialInferenceBuilder(TritonOpBuilder):
-    """Biases of channels on a GPU; see opforge.ops.transformer.spatial."""
+    """Biases of channels on a GPU; see opforge.ops.spatial."""
 
     name = "triton_spatial_inference"
-    python_functions = "opforge.ops.transformer.spatial:bind"
+    python_functions = "opforge.ops.spatial:bind"
     kernels = list(channel_kernels())
 
 
 class RandomLTDBuilder(TritonOpBuilder):
-    """Random layerwise token dropping on a GPU; see opforge.ops.transformer.random_ltd."""
+    """Random layerwise token dropping on a GPU; see opforge.ops.random_ltd."""
 
     name = "triton_random_ltd"
-    python_functions = "opforge.ops.transformer.random_ltd:bind"
+    python_functions = "opforge.ops.random_ltd:bind"
     kernels = list(token_kernels())
 
 
@@ -103,5 +103,5 @@ class InferenceCoreBuilder(TritonOpBuilder):
     """Norms with a residual, activations with a bias and products on a GPU; see docs/transformer-ops.md."""
 
     name = "triton_inference_core"
-    python_functions = "opforge.ops.transformer.inference_core:bind"
+    python_functions = "opforge.ops.inference_core:bind"
     kernels = list(core_kernels())

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from support.gpu import triton_parts
 
 from opforge.builders.triton.transformer import InferenceCoreBuilder, RandomLTDBuilder, SpatialInferenceBuilder
-from opforge.ops.transformer.random_ltd import gather_tokens, scatter_tokens
+from opforge.ops.random_ltd import gather_tokens, scatter_tokens
 
 pytestmark = [
     pytest.mark.device,

@@ -117,9 +117,8 @@ class LookupTarget:
     def _find_without_compiler(self) -> None:
         """Looks the op up by its description, as an entry of a layer is found."""
         spec, store = self.cls().spec(), self._store()
-        match = store.own.find(
-            description_key(spec), fit_of(spec, False, this_machine()), root_paths(spec), store.disk, []
-        )
+        fit = fit_of(spec, False, this_machine())
+        match = store.own.find(description_key(spec), fit, root_paths(spec), store.disk).match
         assert match is None or match.entry.key == self.key
 
 

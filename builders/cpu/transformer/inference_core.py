@@ -8,11 +8,11 @@ from opforge.builders.base import OpBuilder
 class InferenceCoreBuilder(OpBuilder):
     """Activations, norms with a residual, and matrix products: bias_activation, rms_pre_norm, blas_linear and others.
 
-    See ops/csrc/inference_core/inference_core.cpp for the schemas, opforge.ops.transformer.inference_core for the
+    See ops/csrc/inference_core/inference_core.cpp for the schemas, opforge.ops.inference_core for the
     products.
     """
 
     name = "inference_core_ops"
     sources = ["inference_core/inference_core.cpp", "cpu/optimizer.cpp"]
-    python_functions = "opforge.ops.transformer.inference_core:functions"
+    python_functions = "opforge.ops.inference_core:functions"
     extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]

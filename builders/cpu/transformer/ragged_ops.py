@@ -25,11 +25,11 @@ class RaggedOpsBuilder(OpBuilder):
 class RaggedUtilsBuilder(OpBuilder):
     """Host buffers in locked memory, and views of buffers: allocate_fast_host_buffer, allocate_view_on and others.
 
-    See opforge.ops.transformer.ragged_utils for the functions, ops/csrc/pinned/locked.cpp for what they call.
+    See opforge.ops.ragged.host_buffers for the functions, ops/csrc/pinned/locked.cpp for what they call.
     """
 
     name = "ragged_ops"
     abi = "c"
     sources = ["pinned/locked.cpp"]
-    python_functions = "opforge.ops.transformer.ragged_utils:functions"
+    python_functions = "opforge.ops.ragged.host_buffers:functions"
     signatures = {"pin_lock": (c_int, [c_void_p, c_int64]), "pin_unlock": (c_int, [c_void_p, c_int64])}

@@ -8,9 +8,9 @@ from opforge.builders.base import OpBuilder
 class RandomLTDBuilder(OpBuilder):
     """Random layerwise token dropping: token_sort_, token_gather, token_scatter_, mask_gather_bert, mask_gather_gpt.
 
-    See opforge.ops.transformer.random_ltd for the functions, ops/csrc/random_ltd/random_ltd.cpp for the schemas.
+    See opforge.ops.random_ltd for the functions, ops/csrc/random_ltd/random_ltd.cpp for the schemas.
     """
 
     name = "random_ltd"
     sources = ["random_ltd/random_ltd.cpp", "cpu/optimizer.cpp"]
-    python_functions = "opforge.ops.transformer.random_ltd:functions"
+    python_functions = "opforge.ops.random_ltd:functions"

@@ -8,10 +8,10 @@ from opforge.builders.base import OpBuilder
 class SpatialInferenceBuilder(OpBuilder):
     """Biases of channels in one pass: nhwc_bias_add, nhwc_bias_add_add, nhwc_bias_add_bias_add.
 
-    See opforge.ops.transformer.spatial for the functions, ops/csrc/spatial/spatial.cpp for the schema.
+    See opforge.ops.spatial for the functions, ops/csrc/spatial/spatial.cpp for the schema.
     """
 
     name = "spatial_inference"
     sources = ["spatial/spatial.cpp", "cpu/optimizer.cpp"]
-    python_functions = "opforge.ops.transformer.spatial:functions"
+    python_functions = "opforge.ops.spatial:functions"
     extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]

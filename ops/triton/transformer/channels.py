@@ -1,4 +1,4 @@
-"""Biases of channels on a GPU: the kernel under the functions of opforge.ops.transformer.spatial."""
+"""Biases of channels on a GPU: the kernel under the functions of opforge.ops.spatial."""
 
 from __future__ import annotations
 

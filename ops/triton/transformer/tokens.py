@@ -1,4 +1,4 @@
-"""Random layerwise token dropping on a GPU: the kernels under the functions of opforge.ops.transformer.random_ltd."""
+"""Random layerwise token dropping on a GPU: the kernels under the functions of opforge.ops.random_ltd."""
 
 from __future__ import annotations
 

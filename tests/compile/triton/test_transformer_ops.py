@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from support.gpu.triton_cases import DTYPES, INTERPRETED, builder_of
 
-from opforge.ops.transformer import random_ltd
+from opforge.ops import random_ltd
 
 pytestmark = INTERPRETED
 LIMIT = {torch.float32: 2e-6, torch.float16: 2e-3}

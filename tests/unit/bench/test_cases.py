@@ -77,7 +77,7 @@ def test_cases_of_ones_own_are_found_in_the_working_folder(tmp_path, monkeypatch
 
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path])  # as in a console script
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "own_cases.py").write_text("from opforge.ops.pinned_cases import PIN_MEMORY as CASES\n")
+    (tmp_path / "own_cases.py").write_text("from opforge.ops.cases.pinned import PIN_MEMORY as CASES\n")
     (tmp_path / "broken_cases.py").write_text("1 / 0\n")
     assert {item.op for item in select(["own_cases:CASES"])} == {"own_cases:CASES"}
     with pytest.raises(UnknownOpError, match=r"'broken_cases:CASES': ZeroDivisionError: division by zero\. Expected"):

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from opforge.builders.cpu.transformer.random_ltd import RandomLTDBuilder
-from opforge.ops.transformer import random_ltd, reference
+from opforge.ops import random_ltd
+from opforge.ops.transformer import reference
 from opforge.testing import OpContract
 
 pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("builds_are_shared")]

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .host_op import host_op, on_host
+from opforge.ops.host_op import host_op, on_host
 
 LIBRARY = torch.library.Library("opforge_attention", "FRAGMENT")  # type: ignore[no-untyped-call]
 OPTIONS = "Tensor? offsets, Tensor? columns, int block, int multiplied, float scale, bool causal"
@@ -93,7 +93,7 @@ def _forward(
     causal: bool,
 ) -> tuple[Tensor, Tensor]:
     if not on_host(q):
-        from .triton import attention as device
+        from opforge.ops.triton import attention as device
 
         options = device.Options(biases, offsets, columns, block, multiplied, scale, causal)
         return device.forward(q, k, v, options)
@@ -132,7 +132,7 @@ def _backward(
     causal: bool,
 ) -> list[Tensor]:
     if not on_host(q):
-        from .triton import attention as device
+        from opforge.ops.triton import attention as device
 
         options = device.Options(biases, offsets, columns, block, multiplied, scale, causal)
         results = device.backward(dout, q, k, v, out, log_sums, bias_needs, options)

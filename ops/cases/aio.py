@@ -75,7 +75,7 @@ def _locked(size: int) -> Tensor:
 
 
 def _queue(job: Job) -> Any:
-    from .queue import Queue
+    from opforge.ops.aio.queue import Queue
 
     return job.place.stack.enter_context(Queue(depth=job.depth))
 

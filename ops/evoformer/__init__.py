@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .attention import attention as core
+from opforge.ops.attention import attention as core
 
 MOST_BIASES = 2
 
@@ -86,8 +86,8 @@ def functions(op: Any) -> dict[str, Any]:
 
 def bind(kernels: Any) -> dict[str, Any]:
     """Makes the functions for GPUs launch these kernels from now on, and returns the functions by name."""
-    from .triton import registry
-    from .triton.attention import Evoformer
+    from opforge.ops.triton import registry
+    from opforge.ops.triton.attention import Evoformer
 
     registry.bind(kernels)
     return functions(Evoformer())

@@ -12,7 +12,7 @@ from opforge.ops.cases.rivals import DEEPSPEED
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from .sparse_attention.layouts import BlockLists
+    from opforge.ops.sparse_attention.layouts import BlockLists
 
 SDPA, GATHERED = "torch SDPA, masked", "torch.bmm, gathered blocks"
 ROWS, HEADS, SIZE = 64, 4, 32
@@ -56,7 +56,7 @@ def _evoformer(place: Place) -> Evoformer:
 
 
 def _ours(inputs: Evoformer) -> Tensor:
-    from .evoformer import evoformer_attention
+    from opforge.ops.evoformer import evoformer_attention
 
     return evoformer_attention(*inputs.tensors, inputs.biases)
 
@@ -84,7 +84,7 @@ def _both_ways(run: Attend, inputs: Evoformer) -> Call:
 def _sparse(block: int, place: Place) -> Sparse:
     import torch
 
-    from .sparse_attention.layouts import block_lists
+    from opforge.ops.sparse_attention.layouts import block_lists
 
     random, blocks = torch.Generator().manual_seed(0), place.size // block
     seen = max(1, round(blocks * SHARE))
@@ -97,7 +97,7 @@ def _sparse(block: int, place: Place) -> Sparse:
 
 
 def _sparse_ours(inputs: Sparse) -> Call:
-    from .sparse_attention import sparse_attention
+    from opforge.ops.sparse_attention import sparse_attention
 
     return partial(sparse_attention, *inputs.tensors, inputs.layout, inputs.block, lists=inputs.lists)
 

@@ -38,7 +38,7 @@ def _store(rank: Rank) -> Any:
 
 def ours(rank: Rank) -> Call:
     """Returns a rank's call of `Group`."""
-    from .group import Group
+    from opforge.ops.shm.group import Group
 
     values, group = _values(rank), Group(_store(rank), rank.rank, rank.ranks)
     return lambda: group.all_reduce(values)
@@ -48,7 +48,7 @@ def process_group(backend: str, rank: Rank) -> Call:
     """Returns a rank's call of torch.distributed with a backend."""
     import torch.distributed as dist
 
-    from .registration import register
+    from opforge.ops.shm.registration import register
 
     register()
     dist.init_process_group(backend, store=_store(rank), rank=rank.rank, world_size=rank.ranks)

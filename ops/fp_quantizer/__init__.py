@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .host_op import host_op
+from opforge.ops.host_op import host_op
 
 SCALE_BYTES = 4
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import Tensor
 
-from .fused_optimizer import FusedOptimizer, Part
-from .launch import Launch
-from .list_optimizer import Params
+from opforge.ops.optimizers.fused_optimizer import FusedOptimizer, Part
+from opforge.ops.optimizers.launch import Launch
+from opforge.ops.optimizers.list_optimizer import Params
 
 
 class FusedLion(FusedOptimizer):

@@ -13,7 +13,7 @@ from opforge.ops.cases.rivals import DEEPSPEED
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from .fp_quantizer import FPQuantizer
+    from opforge.ops.fp_quantizer import FPQuantizer
 
 GROUP, BLOCKS, EVERY = 512, 64, 4
 """Values of a group; blocks of a tensor, of which selective dequantization reads one in EVERY."""
@@ -42,7 +42,7 @@ def amount(bits: int, share: int, size: int, itemsize: int) -> int:
 def _inputs(bits: int, mantissa: int, share: int, place: Place) -> Inputs:
     import torch
 
-    from .fp_quantizer import FPQuantizer
+    from opforge.ops.fp_quantizer import FPQuantizer
 
     quantizer = FPQuantizer(GROUP, bits, mantissa)
     random = torch.Generator().manual_seed(0)
@@ -52,7 +52,7 @@ def _inputs(bits: int, mantissa: int, share: int, place: Place) -> Inputs:
 
 def _op(inputs: Inputs) -> tuple[Callable[..., None], Callable[..., None], Callable[..., None], tuple[int, ...]]:
     """Returns the op's functions, which write to memory that exists, and the arguments that name the format."""
-    from .host_op import host_op
+    from opforge.ops.host_op import host_op
 
     op, quantizer = host_op("FPQuantizerBuilder"), inputs.quantizer
     form = (quantizer.group_size, quantizer.q_bits, quantizer.q_mantissa_bits)

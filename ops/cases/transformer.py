@@ -40,7 +40,7 @@ def _both_ways(module: Callable[[Tensor], Tensor], inputs: Inputs) -> Call:
 
 
 def _ours(inputs: Inputs) -> Call:
-    from .module import TransformerConfig, TransformerLayer
+    from opforge.ops.transformer.module import TransformerConfig, TransformerLayer
 
     config = TransformerConfig(WIDTH, HEADS, INNER, inputs.dropout, inputs.dropout, layer_norm_eps=1e-5)
     layer = TransformerLayer(config)

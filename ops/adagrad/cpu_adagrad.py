@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .cpu_optimizer import CPUOptimizer, load_op
-from .launch import Group, Launch
-from .list_optimizer import Params
+from opforge.ops.optimizers.cpu_optimizer import CPUOptimizer, load_op
+from opforge.ops.optimizers.launch import Group, Launch
+from opforge.ops.optimizers.list_optimizer import Params
 
 
 class CPUAdagrad(CPUOptimizer):

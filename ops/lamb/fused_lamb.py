@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .checks import check_range
-from .fused_optimizer import FusedOptimizer, Part
-from .launch import Group, Launch
-from .list_optimizer import Params
+from opforge.ops.optimizers.checks import check_range
+from opforge.ops.optimizers.fused_optimizer import FusedOptimizer, Part
+from opforge.ops.optimizers.launch import Group, Launch
+from opforge.ops.optimizers.list_optimizer import Params
 
 
 class FusedLamb(FusedOptimizer):

@@ -1,0 +1,1 @@
+"""Adagrad: the optimizer whose steps run on the host."""

@@ -1,0 +1,1 @@
+"""Adam: the optimizer on the host, and the fused one."""

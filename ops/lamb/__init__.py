@@ -1,0 +1,1 @@
+"""LAMB: the fused optimizer."""

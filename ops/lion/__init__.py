@@ -1,0 +1,1 @@
+"""Lion: the optimizer on the host, and the fused one."""

@@ -1,0 +1,1 @@
+"""Attention over pages, experts and tokens of ragged batches."""
