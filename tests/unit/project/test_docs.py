@@ -10,6 +10,7 @@ import re
 import shlex
 import textwrap
 from pathlib import Path
+from xml.etree import ElementTree
 
 import click
 import pytest
@@ -216,6 +217,20 @@ def test_the_documents_table_is_that_of_the_settings():
     page = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(page)
     assert page.table() in (ROOT / "docs" / "settings.md").read_text(), "run: python docs/opforge_docs/settings.py"
+
+
+def test_the_picture_of_a_terminal_shows_commands_of_today_and_no_note_about_its_width():
+    """It is drawn by the script beside it, which runs them."""
+    pictures = ROOT / "docs" / "pictures"
+    spec = importlib.util.spec_from_file_location("docs_terminal_picture", pictures / "terminal.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    drawing = ElementTree.parse(pictures / "build-ops.svg")
+    texts = [(element.text or "").replace("\N{NO-BREAK SPACE}", " ") for element in drawing.iter()]
+    commands = [texts[at + 1].strip() for at, text in enumerate(texts) if text == "$ "]
+    assert commands == list(script.COMMANDS)
+    assert [command_line_problem(command) for command in script.COMMANDS] == [None] * len(script.COMMANDS)
+    assert "does not fit" not in " ".join(texts)
 
 
 def product_files():
