@@ -46,6 +46,7 @@ READERS_FILES = {
     "kernels.toml",
     "_ops.py",
     "stdc-predef.h",
+    "a/b/../c.h",
 }
 """Names of files that the reader writes, or that a compiler has."""
 FILES = [path for path in ROOT.rglob("*") if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)]
