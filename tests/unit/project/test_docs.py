@@ -31,6 +31,7 @@ PAGES = sorted(
 )
 FOLDERS = ("src", "accelerator", "builders", "cache", "ops", "packages", "remote")
 READERS_FILES = {
+    "stdc-predef.h",
     "setup.py",
     "relu.cpp",
     "softsign.cpp",
@@ -45,7 +46,6 @@ READERS_FILES = {
     "build.toml",
     "kernels.toml",
     "_ops.py",
-    "stdc-predef.h",
     "a/b/../c.h",
 }
 """Names of files that the reader writes, or that a compiler has."""
