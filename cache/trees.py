@@ -25,7 +25,8 @@ def path_problem(path: str) -> str:
     """Returns why a file of a package may not have this path, or an empty text."""
     parts = path.split("/")
     if not path or len(path) > MAX_PATH or not path.isascii() or not path.isprintable() or "\\" in path or ":" in path:
-        return f"{ascii(path)[:100]} is no path of a file in a package"
+        expected = f"up to {MAX_PATH} printable ASCII characters, no backslash and no colon"
+        return f"{ascii(path)[:100]} cannot be in a package: expected {expected}"
     if any(part in ("", ".", "..") or part.endswith((".", " ")) for part in parts):
         return f"{ascii(path)[:100]} does not stay inside the package"
     longest = max(map(len, parts))

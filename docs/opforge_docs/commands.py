@@ -1,15 +1,20 @@
-"""The reference of the commands, from click: what `--help` shows, as Markdown."""
+"""The reference of the commands, from click: what `--help` shows, as Markdown.
+
+`python docs/opforge_docs/commands.py` writes README's table of commands.
+"""
 
 from __future__ import annotations
 
 import inspect
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 
-from opforge.cli import group
+from opforge.cli import COMMANDS, SECTIONS, group
 
+README = Path(__file__).resolve().parents[2] / "README.md"
 COMMON = {"--quiet", "--verbose", "--help", "--json", "--version"}
 """Options that every command has, or nearly every one: the page describes them once. All of them take no value."""
 CHOICES = re.compile(r" \[([^\]]+\|[^\]]+)\]$")
@@ -19,6 +24,24 @@ CHOICES = re.compile(r" \[([^\]]+\|[^\]]+)\]$")
 def reference() -> str:
     """Returns the sections of all commands, in the order of their names."""
     return "\n".join(line for ctx in _commands(group, "opforge", None) for line in _section(ctx))
+
+
+def table() -> str:
+    """Returns README's table: each command with those of its group, and its line of `opforge --help`, by sections."""
+    ctx = click.Context(group, info_name="opforge")
+    rows = ["| command | what it does |", "| -- | -- |"]
+    for title, names in SECTIONS.items():
+        rows += [f"| **{title}** |  |", *(f"| {_calls(name, ctx)} | {COMMANDS[name][1]} |" for name in names)]
+    return "\n".join(rows) + "\n"
+
+
+def _calls(name: str, parent: click.Context) -> str:
+    """Returns how a command is called: `opforge NAME`, or `opforge NAME FIRST`, `SECOND`, ... for those of a group."""
+    command = group.get_command(parent, name)
+    if not isinstance(command, click.Group):
+        return f"`{name}`" if name == "build-ops" else f"`opforge {name}`"
+    first, *others = command.list_commands(parent)
+    return ", ".join([f"`opforge {name} {first}`", *(f"`{other}`" for other in others)])
 
 
 def _commands(command: click.Command, name: str, parent: click.Context | None) -> Iterator[click.Context]:
@@ -69,3 +92,15 @@ def _cell(text: str) -> str:
 def _escaped(text: str) -> str:
     """Returns text of the help in which Markdown sees no markup."""
     return re.sub(r"([*_<>\[\]])", r"\\\1", text)
+
+
+def main() -> None:
+    """Writes the table into README.md."""
+    page = README.read_text()
+    before, _, rest = page.partition("| command | what it does |\n")
+    after = re.sub(r"\A(?:\|.*\n)+", "", rest)
+    README.write_text(before + table() + after)
+
+
+if __name__ == "__main__":
+    main()

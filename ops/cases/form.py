@@ -74,7 +74,7 @@ class Case:
     contenders: Mapping[str, Callable[[Any], Call]]
     """Name -> contender. OURS is one of them."""
     reference: tuple[str, ...]
-    """The contenders that nothing is expected to exceed. In each round the fastest of them counts."""
+    """The contenders that show how fast the machine is, and are no upper bound. In each round the fastest counts."""
     amount: Callable[[int, int], float]
     """(size, bytes of an element) -> what one call must do: bytes moved for GB/s, requests for 1000/s."""
     unit: str = "GB/s"

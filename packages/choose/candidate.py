@@ -151,7 +151,7 @@ def _checked(choice: VariantCandidate) -> VariantCandidate:
         return choice
     cuda = record["requires"].get("cuda", "0")
     if not all(map(str.isdecimal, cuda.split("."))):
-        raise FormatError(f"its record requires CUDA {ascii(cuda)[:40]}, which is no version")
+        raise FormatError(f"'requires.cuda' of its record is {ascii(cuda)[:40]}: expected a version such as 12.8")
     Target.parse(record["target"])
     return choice
 

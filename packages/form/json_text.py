@@ -22,7 +22,7 @@ def parse_object(data: bytes, where: str, max_bytes: int, expected: str) -> dict
         problem = "it is nested too deeply" if isinstance(error, RecursionError) else f"it is no JSON ({error})"
         raise _error(where, problem, expected) from error
     if not isinstance(value, dict):
-        raise _error(where, f"it is a {type(value).__name__}, and no object", expected)
+        raise _error(where, f"it is {ascii(value)[:100]}: expected an object", expected)
     return value
 
 
@@ -42,7 +42,7 @@ class Fields:
     def __init__(self, values: Any, where: str, expected: str) -> None:
         self.where, self.expected = where, expected
         if not isinstance(values, dict):
-            raise self.error(f"{ascii(values)[:100]} is no object")
+            raise self.error(f"it is {ascii(values)[:100]}: expected an object")
         self.values: dict[str, Any] = values
 
     def error(self, problem: str) -> OpforgeError:
@@ -57,19 +57,19 @@ class Fields:
                 raise self.error(f"{name!r} is missing")
             return default
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise self.error(f"{name!r} is {ascii(value)[:100]}, and no {what}")
+            raise self.error(f"{name!r} is {ascii(value)[:100]}: expected {what}")
         return value
 
     def text(self, name: str, default: Any = ...) -> str:
         """Returns a text."""
-        value: str = self.get(name, str, "text", default)
+        value: str = self.get(name, str, "a text", default)
         return value
 
     def whole(self, name: str, default: Any = ...) -> int:
         """Returns a whole number that is not negative."""
-        value: int = self.get(name, int, "whole number", default)
+        value: int = self.get(name, int, "a whole number", default)
         if value is not default and not 0 <= value < 1 << 62:
-            raise self.error(f"{name!r} is {ascii(value)[:40]}, which is out of range")
+            raise self.error(f"{name!r} is {ascii(value)[:40]}: expected a whole number from 0 to 2^62 - 1")
         return value
 
     def flag(self, name: str, default: Any = ...) -> bool:
@@ -79,14 +79,14 @@ class Fields:
 
     def texts(self, name: str, default: Any = ...) -> tuple[str, ...]:
         """Returns a list of texts."""
-        value = self.get(name, list, "list of texts", default)
+        value = self.get(name, list, "a list of texts", default)
         if not all(isinstance(part, str) for part in value):
-            raise self.error(f"{name!r} holds {ascii(value)[:100]}, and not texts alone")
+            raise self.error(f"{name!r} is {ascii(value)[:100]}: expected a list of texts")
         return tuple(value)
 
     def table(self, name: str, default: Any = ...) -> dict[str, Any]:
         """Returns an object."""
-        value: dict[str, Any] = self.get(name, dict, "object", default)
+        value: dict[str, Any] = self.get(name, dict, "an object", default)
         return value
 
     def only(self, names: tuple[str, ...]) -> None:

@@ -171,10 +171,10 @@ def parse(data: bytes, where: str = FILE) -> Metadata:
     backend = Fields(fields.table("backend"), f"{where}: backend", EXPECTED)
     kind = backend.text("type")
     if kind not in TYPES:
-        raise backend.error(f"'type' is {ascii(kind)[:100]}, and not one of {', '.join(TYPES)}")
+        raise backend.error(f"'type' is {ascii(kind)[:100]}: expected one of {', '.join(TYPES)}")
     identifier = fields.text("id")
     if not (identifier.isidentifier() and identifier.isascii() and len(identifier) <= 200):
-        raise fields.error(f"'id' is {ascii(identifier)[:100]}, and no identifier")
+        raise fields.error(f"'id' is {ascii(identifier)[:100]}: expected an identifier of Python")
     minver = fields.text("kernels-minver", "")
     if minver and not re.fullmatch(r"\d+\.\d+\.\d+", minver, re.ASCII):
         raise fields.error(f"'kernels-minver' is {ascii(minver)[:100]}, and not three numbers such as 0.17.0")
@@ -190,7 +190,7 @@ def parse(data: bytes, where: str = FILE) -> Metadata:
         backend=kind,
         archs=backend.texts("archs", ()),
         python_depends=fields.texts("python-depends"),
-        kernel_depends=tuple(dependency(value, where) for value in fields.get("kernel-depends", list, "list", ())),
+        kernel_depends=tuple(dependency(value, where) for value in fields.get("kernel-depends", list, "a list", ())),
         algorithm=algorithm,
         files=files,
         kernel=_provenance(provenance.get("kernel"), where),
@@ -210,7 +210,7 @@ def _digests(fields: Fields, where: str) -> tuple[str, dict[str, str] | None]:
     digest = Fields(fields.table("digest"), f"{where}: digest", EXPECTED)
     algorithm, files = digest.text("algorithm"), digest.table("files")
     if algorithm not in ALGORITHMS:
-        raise digest.error(f"'algorithm' is {ascii(algorithm)[:100]}, and not one of {', '.join(ALGORITHMS)}")
+        raise digest.error(f"'algorithm' is {ascii(algorithm)[:100]}: expected one of {', '.join(ALGORITHMS)}")
     if len(files) > MAX_FILES:
         raise digest.error(f"'files' names {len(files)} files, more than {MAX_FILES}")
     for path, value in files.items():
@@ -231,7 +231,7 @@ def dependency(value: Any, where: str, expected: str = EXPECTED) -> Dependency:
         raise fields.error(f"{repository} has both 'version' and 'revision'")
     revision = fields.text("revision")
     if not revision.strip() or not revision.isprintable():
-        raise fields.error(f"'revision' is {ascii(revision)[:100]}, and no branch, tag or commit")
+        raise fields.error(f"'revision' is {ascii(revision)[:100]}: expected a branch, tag or commit")
     return Dependency(name, version.ANY, revision, repository)
 
 

@@ -36,7 +36,9 @@ def parse(data: bytes, where: str) -> list[HubLocked]:
     except (ValueError, RecursionError) as error:
         raise KernelFormatError(where, f"it is no JSON ({error})", EXPECTED) from error
     if not isinstance(value, list) or len(value) > 10_000:
-        raise KernelFormatError(where, f"it is {ascii(value)[:60]}, and no list of at most 10,000 kernels", EXPECTED)
+        raise KernelFormatError(
+            where, f"it is {ascii(value)[:60]}: expected a list of at most 10,000 kernels", EXPECTED
+        )
     kernels = [_new(part, where) if isinstance(part, dict) and "lock" in part else _old(part, where) for part in value]
     # Two versions of a repository are two kernels: one that needs the older one is locked with it.
     stated = [(kernel.repository.lower(), kernel.numbers, kernel.revision) for kernel in kernels]
@@ -78,7 +80,7 @@ def _new(value: Any, where: str) -> HubLocked:
 def _repository(fields: Fields, name: str) -> str:
     text = fields.text(name)
     if not REPOSITORY.fullmatch(text) or ".." in text:
-        raise fields.error(f"{name!r} is {ascii(text)[:100]}, and no name of a repository such as acme/relu")
+        raise fields.error(f"{name!r} is {ascii(text)[:100]}: expected a repository such as acme/relu")
     return text
 
 

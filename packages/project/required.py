@@ -59,7 +59,7 @@ def _named(table: Any, path: Sequence[str]) -> Any:
 
 def _parsed(path: str, table: Any) -> Required:
     if not isinstance(table, dict):
-        raise KernelFormatError(path, f"its kernels are {ascii(table)[:100]}, and no table", EXPECTED)
+        raise KernelFormatError(path, f"its kernels are {ascii(table)[:100]}: expected a table", EXPECTED)
     kernels = []
     for name, value in table.items():
         where = f"{path}: {name}"

@@ -142,7 +142,9 @@ def _variant(value: Mapping[str, Any], trees: Mapping[str, Tree]) -> Variant:
         raise FormatError(f"the tree {value['digest']} of a variant is not in the list of trees")
     choice = candidate.parse(value["candidate"])
     if not LABEL.fullmatch(choice.label):
-        raise FormatError(f"{ascii(choice.label)[:100]} is no label of a variant")
+        raise FormatError(
+            f"'label' of a variant is {ascii(choice.label)[:100]}: expected letters, digits, '-', '_' and '.'"
+        )
     return Variant(choice, trees[value["digest"]], value["checks"])
 
 

@@ -39,20 +39,20 @@ def _whole(fields: Fields, key: str) -> None:
 def _minor(fields: Fields, key: str) -> None:
     text = fields.text(key)
     if not MINOR.fullmatch(text):
-        raise fields.error(f"{key!r} is {ascii(text)[:40]}, and no version such as 2.11")
+        raise fields.error(f"{key!r} is {ascii(text)[:40]}: expected a version such as 2.11")
 
 
 def _backends(fields: Fields, key: str) -> None:
     values = fields.texts(key)
     for name in values:
         if name not in BACKENDS:
-            raise fields.error(f"{key!r} holds {ascii(name)[:40]}, and not one of {', '.join(BACKENDS)}")
+            raise fields.error(f"{key!r} holds {ascii(name)[:40]}: expected one of {', '.join(BACKENDS)}")
         if values.count(name) > 1:
             raise fields.error(f"{key!r} holds {name!r} twice")
 
 
 def _kernels(fields: Fields, key: str) -> None:
-    for value in fields.get(key, list, "list"):
+    for value in fields.get(key, list, "a list"):
         needed = Fields(value, f"{fields.where}: {key}", EXPECTED)
         needed.only(("repo-id", "revision", "version"))
         metadata.dependency(value, fields.where, EXPECTED)
@@ -166,12 +166,12 @@ def kernel(table: Any, where: str, edition: int) -> Fields:
             raise fields.error(f"'language' is not a field of edition {edition}: name the 'backend'")
         language = fields.text("language")
         if language not in LANGUAGES:
-            raise fields.error(f"'language' is {ascii(language)[:40]}, and not one of {', '.join(LANGUAGES)}")
+            raise fields.error(f"'language' is {ascii(language)[:40]}: expected one of {', '.join(LANGUAGES)}")
         backend = backend or LANGUAGES[language]
     # Edition 3 means CUDA where nothing is named.
     backend = backend or ("cuda" if edition in (0, 3) else fields.text("backend"))
     if backend not in COMPILED:
-        raise fields.error(f"'backend' is {ascii(backend)[:40]}, and not one of {', '.join(COMPILED)}")
+        raise fields.error(f"'backend' is {ascii(backend)[:40]}: expected one of {', '.join(COMPILED)}")
     _check(table, where, {**KERNEL, **OF_KERNEL.get(backend, {})})
     fields.texts("src")
     return Fields({**table, "backend": backend}, where, EXPECTED)

@@ -103,7 +103,7 @@ def parse(table: dict[str, Any], path: str, folder: str, provided: Mapping[str, 
 
 def _needs(fields: Fields) -> Needs:
     """Returns what the variants of all backends need, or those of one. Raises KernelFormatError."""
-    entries = fields.get("kernel-depends", list, "list", [])
+    entries = fields.get("kernel-depends", list, "a list", [])
     kernels = tuple(metadata.dependency(value, fields.where, EXPECTED) for value in entries)
     return Needs(fields.texts("python-depends", ()), kernels)
 

@@ -96,7 +96,7 @@ def read_folder(folder: str) -> Project:
 
     unknown = [backend for backend in project.backends if backend not in NOARCH]
     if unknown:
-        raise fields.error(f"'backends' holds {unknown[0]!r}, and not one of {', '.join(NOARCH)}")
+        raise fields.error(f"'backends' holds {unknown[0]!r}: expected one of {', '.join(NOARCH)}")
     return project._replace(backends=project.backends or ("universal",))
 
 

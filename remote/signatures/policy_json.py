@@ -123,7 +123,7 @@ class _Reader:
 def fields_of(node: Node, what: str, schema: Mapping[str, Field]) -> dict[str, Any]:
     """Returns the values of an object's fields; all that are declared are there. Raises LineError."""
     if not isinstance(node.value, dict):
-        raise node.error(f"{what} is {node.shown}, and no object")
+        raise node.error(f"{what} is {node.shown}: expected an object")
     for name, field in node.value.items():
         if name not in schema:
             near = get_close_matches(name, schema, n=1)

@@ -120,6 +120,11 @@ def test_an_interrupt_of_a_build_shows_the_users_line(tmp_path):
     assert printed.count("File ") == 1 and f'File "{path}", line 3' in printed
 
 
+def frames(shown):
+    """Returns the place of each frame of a traceback as a notebook shows it, whatever file it is of."""
+    return re.findall(r"^(?:File )?(\S.*(?::\d+(?=, in )|, line \d+$|, line \d+(?=, in )))", shown, re.MULTILINE)
+
+
 def test_ipython_shows_the_cell_and_the_error(tmp_path):
     text_files.write(tmp_path, "broken.cpp", BROKEN)
     code = (
@@ -153,7 +158,7 @@ def test_a_notebook_shows_the_cell_and_the_error(tmp_path):
     shown = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(content["traceback"]))
     assert content["ename"] == "CompileError"
     assert f"----> 1 {cell}" in shown and "broken.cpp:3:" in shown
-    assert shown.count("----> ") == 1 and "jit.py" not in shown and "base.py" not in shown
+    assert shown.count("----> ") == 1 and frames(shown) == ["Cell In[2], line 1"]
 
 
 @pytest.mark.parametrize("variable", ["", "NO_COLOR"])
@@ -215,7 +220,7 @@ def test_a_wrong_name_has_the_one_that_is_meant_in_its_text_and_no_frame_of_opfo
         manager.shutdown_kernel(now=True)
     shown = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(content["traceback"]))
     assert content["ename"] == kind and content["evalue"].endswith(text)
-    assert shown.count("----> ") == 1 and "loader.py" not in shown and "jit.py" not in shown
+    assert shown.count("----> ") == 1 and frames(shown) == ["Cell In[1], line 2"], shown
 
 
 def test_a_type_error_from_within_keeps_its_text_and_frames():

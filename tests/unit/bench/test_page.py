@@ -6,9 +6,11 @@ import re
 import shutil
 import subprocess
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import pytest
 from support.bench import bench_runs
+from support.paths import CHECKOUT
 
 pytest.importorskip("matplotlib")
 TEXT = "text"
@@ -70,6 +72,14 @@ def test_the_reference_the_goal_and_the_earlier_run_are_drawn_in(plots):
     }
     words = {("".join(text.itertext())).strip() for text in plots[1].iter(TEXT)}
     assert {"copy", "copy, before", "goal"} <= words
+
+
+def test_the_words_of_the_page_are_those_of_its_documentation(page):
+    """A copy is exceeded by a step in place: it is no ceiling."""
+    assert "median and its 95 % confidence interval" in page and "<summary>Table</summary>" in page
+    assert "ceiling" not in page.lower()
+    documented = Path(CHECKOUT, "docs", "bench.md").read_text()
+    assert "median and its 95 % confidence interval" in " ".join(documented.split()) and "ceiling" not in documented
 
 
 def test_colors_are_the_pages_and_identifiers_are_unique(page, plots):

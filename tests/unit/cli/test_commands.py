@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
-import re
 import subprocess
 import sys
 
@@ -13,7 +11,6 @@ import click
 import pytest
 from click.testing import CliRunner
 from support import child_processes
-from support.paths import CHECKOUT
 
 import opforge
 from opforge.cli import COMMANDS, MOVED, SECTIONS, group
@@ -252,9 +249,3 @@ def test_the_help_of_every_command_has_an_example_that_begins_with_its_name():
         name = "build-ops" if path[-1] == "build-ops" else " ".join(path)
         examples = (command.help or "").partition("Example")[2]
         assert name in examples, " ".join(path)
-
-
-def test_the_readmes_table_has_every_command():
-    table = pathlib.Path(CHECKOUT, "README.md").read_text().partition("## The commands")[2].partition("\n## ")[0]
-    words = {word for code in re.findall(r"`([^`]+)`", table) for word in code.split()}
-    assert [" ".join(path) for path, _ in leaves() if not set(path[1:]) <= words] == []

@@ -10,6 +10,8 @@ import re
 import shlex
 import textwrap
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 import click
 import pytest
@@ -44,8 +46,9 @@ READERS_FILES = {
     "build.toml",
     "kernels.toml",
     "_ops.py",
+    "a/b/../c.h",
 }
-"""Names of files that the reader writes."""
+"""Names of files that the reader writes, or that a compiler has."""
 FILES = [path for path in ROOT.rglob("*") if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)]
 SETTINGS = {setting.variable for setting in TABLE.values()}
 CODE = "".join(path.read_text() for path in FILES if path.name.endswith((".py", ".h")))
@@ -210,13 +213,33 @@ def test_the_faq_quotes_errors_of_ours_word_by_word(words):
     assert words in code and words in page
 
 
+def script(path: str) -> Any:
+    """Returns a file of docs/ as a module. It alone is imported: the package of the site's own code needs Sphinx."""
+    spec = importlib.util.spec_from_file_location(f"docs_{Path(path).stem}", ROOT / "docs" / path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def test_the_documents_table_is_that_of_the_settings():
-    """The file alone is imported: its package needs Sphinx."""
-    path = ROOT / "docs" / "opforge_docs" / "settings.py"
-    spec = importlib.util.spec_from_file_location("settings_page", path)
-    page = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(page)
-    assert page.table() in (ROOT / "docs" / "settings.md").read_text(), "run: python docs/opforge_docs/settings.py"
+    table = script("opforge_docs/settings.py").table()
+    assert table in (ROOT / "docs" / "settings.md").read_text(), "run: python docs/opforge_docs/settings.py"
+
+
+def test_the_readmes_table_is_that_of_the_commands():
+    table = script("opforge_docs/commands.py").table()
+    assert table in (ROOT / "README.md").read_text(), "run: python docs/opforge_docs/commands.py"
+
+
+def test_the_picture_of_a_terminal_shows_commands_of_today_and_no_note_about_its_width():
+    """It is drawn by the script beside it, which runs them."""
+    drawing, shown = ElementTree.parse(ROOT / "docs/pictures/build-ops.svg"), script("pictures/terminal.py").COMMANDS
+    texts = [(element.text or "").replace("\N{NO-BREAK SPACE}", " ") for element in drawing.iter()]
+    commands = [texts[at + 1].strip() for at, text in enumerate(texts) if text == "$ "]
+    assert commands == list(shown)
+    assert [command_line_problem(command) for command in shown] == [None] * len(shown)
+    assert "does not fit" not in " ".join(texts)
 
 
 def product_files():

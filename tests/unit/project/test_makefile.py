@@ -7,11 +7,15 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from support.paths import CHECKOUT
 
+README = Path(CHECKOUT, "README.md")
 TOOLS = ("python", "ruff", "mypy", "lint-imports", "clang-format", "mdformat", "check-jsonschema")
 RECORDER = '#!/bin/sh\necho "$(basename "$0") $*" >> "$(dirname "$0")/../../calls"\ncat /dev/null\n'
 
@@ -72,3 +76,34 @@ def test_a_target_adds_what_the_one_before_did_not_install(checkout):
     assert installed_by(checkout, "run", "docs") == []
     os.utime(checkout / "pyproject.toml", (4e9, 4e9))
     assert installed_by(checkout, "docs") == ["-e .", "-e .[docs]"]
+
+
+def needed_by(name: str) -> set[str]:
+    """Returns a distribution with all that it requires here without an extra, by what is installed."""
+    found, pending = set(), [name]
+    while pending:
+        name = canonicalize_name(pending.pop())
+        if name not in found:
+            found.add(name)
+            requirements = map(Requirement, metadata.requires(name) or ())
+            pending += [part.name for part in requirements if not part.marker or part.marker.evaluate({"extra": ""})]
+    return found
+
+
+def test_a_run_needs_as_few_packages_as_the_readme_says():
+    torch = pytest.importorskip("torch")
+    if torch.version.cuda or torch.version.hip:
+        pytest.skip("a torch for a GPU brings that GPU's libraries as packages")
+    needed = needed_by("opforge")
+    stated = re.search(r"`make run` opforge, torch and what they need \((\d+) packages", README.read_text())
+    assert stated and len(needed | {"pip", "setuptools"}) <= int(stated[1]) <= 25, sorted(needed)
+    assert {"torch", "ninja"} <= needed and needed.isdisjoint({"numpy", "pytest", "triton", "deepspeed"})
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_a_page_begins_with_pip_install_and_an_op_and_make_run_follows_at_once(page):
+    blocks = re.findall(r"```(\w*)\n(.*?)```", Path(CHECKOUT, page).read_text(), re.DOTALL)
+    commands = [text for language, text in blocks if not language]
+    assert commands[0].startswith("pip install .") and commands[1].startswith("make run ")
+    before = [language for language, text in blocks[: blocks.index(("", commands[1]))]]
+    assert before in (["", "cpp", "python"], ["", "python"])

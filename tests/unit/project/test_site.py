@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import importlib
+import json
 import re
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -118,7 +122,7 @@ def test_a_site_without_dead_links_has_no_problem(built):
 
 
 @pytest.mark.parametrize(
-    ("html", "problem"),
+    ("text", "problem"),
     [
         ('<a href="nothing.html">', "c.html: nothing.html does not exist"),
         ('<a href="b.html#top">', "c.html: b.html#top: the page has no such anchor"),
@@ -129,7 +133,82 @@ def test_a_site_without_dead_links_has_no_problem(built):
         ('<link rel="stylesheet" href="//cdn/x.css">', "c.html: //cdn/x.css is loaded from elsewhere"),
     ],
 )
-def test_a_dead_link_and_what_is_loaded_from_elsewhere_are_problems(built, capsys, html, problem):
-    (built / "c.html").write_text(html)
+def test_a_dead_link_and_what_is_loaded_from_elsewhere_are_problems(built, capsys, text, problem):
+    (built / "c.html").write_text(text)
     assert part("links").problems(built) == [problem]
     assert part("links").main(built) == 1 and capsys.readouterr().out == f"{problem}\n"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Returns the path of Chromium."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    return path or pytest.skip("needs Chromium: apt install chromium")
+
+
+@pytest.fixture(scope="module")
+def pages(browser, tmp_path_factory):
+    """Builds the site as `make docs` does. Returns its folder."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "--quiet", "--conf-dir", "docs", "--doctree-dir", folder / "doctrees"]
+    subprocess.run([*command, ".", folder / "pages"], cwd=ROOT, check=True, timeout=250)
+    return folder / "pages"
+
+
+def shown(browser, folder, address, *options):
+    """Returns the document that a browser makes of a page, after its scripts have run."""
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=8000"]
+    command = [browser, *flags, f"--user-data-dir={folder.parent / 'profile'}", *options, "--dump-dom", address]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+
+
+@pytest.mark.parametrize("words", SEARCHED)
+def test_the_built_sites_search_shows_the_page_for_users_first_and_decisions_last(browser, pages, words):
+    address = f"{(pages / 'search.html').as_uri()}?q={words.replace(' ', '+')}"
+    results = re.findall(r'<a href="([^"#]+)[^"]*" data-score=', shown(browser, pages, address))
+    assert results[0] == f"docs/{SEARCHED[words].removesuffix('.md')}.html"
+    is_decision = [result.startswith("docs/decisions/") for result in results]
+    assert is_decision == sorted(is_decision)
+
+
+PROBE = """<script>addEventListener("load", () => {
+  const look = element => getComputedStyle(element);
+  const links = [...document.querySelectorAll("article :is(p, li, td) > a:not(.headerlink)")];
+  const isUnderlined = ({textDecorationLine, textDecorationColor, color}) =>
+    textDecorationLine === "underline" && textDecorationColor === color;
+  const sections = [...document.querySelectorAll(".sidebar-tree .caption")];
+  parent.postMessage({
+    width: innerWidth,
+    scrolled: document.documentElement.scrollWidth,
+    scheme: look(document.body).colorScheme,
+    plain: links.filter(link => !isUnderlined(look(link))).map(link => link.textContent),
+    uncolored: links.filter(link => look(link).color === look(link.parentElement).color).map(link => link.textContent),
+    codes: document.querySelectorAll("article div.highlight").length,
+    buttons: document.querySelectorAll("article div.highlight button.copy").length,
+    reference: sections.find(title => title.textContent === "Reference").getBoundingClientRect().top,
+    icon: document.querySelector("link[rel~=icon]").href.split("/").pop().split("?")[0],
+  }, "*");
+});</script></body>"""
+"""Reports what only a browser knows of a page to the one around it."""
+FRAME = """<!doctype html><meta name="color-scheme" content="light dark"><body><script>
+  addEventListener("message", event => { document.body.textContent = JSON.stringify(event.data); });
+</script><iframe src="PAGE" style="width: WIDTHpx; height: 800px; border: 0"></iframe></body>"""
+"""A page in a frame: a window of Chromium without a screen is no narrower than 500 px."""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("name", ["index", "loading", "reference/commands", "reference/python", "bench"])
+def test_a_page_fits_a_phone_and_a_screen_in_both_themes(browser, pages, name, width, scheme):
+    page = pages / "docs" / f"{name}.html"
+    probed, frame = page.with_name(f"{page.stem}-probed.html"), pages / "frame.html"
+    probed.write_text(page.read_text().replace("</body>", PROBE))
+    frame.write_text(FRAME.replace("PAGE", probed.as_uri()).replace("WIDTH", str(width)))
+    options = ["--window-size=1400,900", *["--blink-settings=preferredColorScheme=0"] * (scheme == "dark")]
+    (seen,) = re.findall(r"<body>(\{.*\})</body>", shown(browser, pages, frame.as_uri(), *options))
+    look = json.loads(html.unescape(seen))
+    assert (look["width"], look["scheme"], look["icon"]) == (width, scheme, "icon.svg")
+    assert look["scrolled"] <= width, "nothing but a table or a block of code scrolls sideways"
+    assert (look["plain"], look["uncolored"]) == ([], []), "a link is seen to be one"
+    assert look["buttons"] == look["codes"] > 0
+    assert look["reference"] < 800, "Reference is seen without scrolling the sidebar"

@@ -73,7 +73,7 @@ class TestKernelToml:
             ('nam = "a/bc"\n' + KERNEL, "'nam' is not a field that is read; did you mean 'name'?"),
             (KERNEL.replace("acme/relu", "../x"), "'../x' is not a name that can be used"),
             (KERNEL.replace("2.3", "2.3.4"), "'2.3.4' cannot be used. Expected a version such as 2 or 2.3"),
-            (KERNEL.replace('"MIT"', "3"), "'license' is 3, and no text"),
+            (KERNEL.replace('"MIT"', "3"), "'license' is 3: expected a text"),
             ('builder = "ops:B"\n' + KERNEL, "it has both 'builder' and [op]"),
             ('targets = ["cpu:x86-64-v9"]\n' + KERNEL, "cpu:x86-64-v9"),
             ('backends = ["cuda"]\n' + KERNEL, "'backends' is for a package without a library: name `targets`"),
@@ -167,7 +167,7 @@ class TestBuildToml:
         builder = build_toml.parse(table, "build.toml", hub).builder(Target.parse("cpu"), False)
         assert builder.requires_torch == ">=2.11,<2.14"
         table["torch"]["minver"] = "new"
-        with pytest.raises(KernelFormatError, match="'minver' is 'new', and no version such as 2"):
+        with pytest.raises(KernelFormatError, match="'minver' is 'new': expected a version such as 2"):
             build_toml.parse(table, "build.toml", hub).builder(Target.parse("cpu"), False)
 
     def test_the_stable_abi_of_a_backend_is_used(self, hub):
@@ -207,26 +207,26 @@ class TestBuildToml:
             ("torch/include", ["../include"], "'../include' does not stay inside the package"),
             ("torch/include", ["missing"], "'missing' does not exist"),
             ("torch/include", ["."], None),
-            ("torch/pyext", "py", "'pyext' is 'py', and no list of texts"),
+            ("torch/pyext", "py", "'pyext' is 'py': expected a list of texts"),
             ("torch/pyroot", "x", "'pyroot' is not a field that is read"),
-            ("torch/stable-abi", True, "'stable-abi' is True, and no text"),
-            ("torch/stable-abi", 2.11, "'stable-abi' is 2.11, and no text"),
-            ("torch/stable-abi", {"cpu": True}, "'cpu' is True, and no text"),
+            ("torch/stable-abi", True, "'stable-abi' is True: expected a text"),
+            ("torch/stable-abi", 2.11, "'stable-abi' is 2.11: expected a text"),
+            ("torch/stable-abi", {"cpu": True}, "'cpu' is True: expected a text"),
             ("torch/stable-abi", {"hip": "2.11"}, "'hip' is not a field that is read"),
             ("general/version", None, "'version' is missing"),
             ("general/license", None, "'license' is missing"),
             ("general/backends", None, "'backends' is missing"),
             ("general/backends", ["cpu", "cuda", "cpu"], "'backends' holds 'cpu' twice"),
-            ("general/backends", ["cpu", "cuda", "vulkan"], "'backends' holds 'vulkan', and not one of cpu, cuda"),
-            ("general/hub", {"repo-id": "a/silu", "branch": 1}, "'branch' is 1, and no text"),
+            ("general/backends", ["cpu", "cuda", "vulkan"], "'backends' holds 'vulkan': expected one of cpu, cuda"),
+            ("general/hub", {"repo-id": "a/silu", "branch": 1}, "'branch' is 1: expected a text"),
             ("general/hub", {"repo": "a/silu"}, "'repo' is not a field that is read"),
-            ("general/cuda", {"minver": 12}, "'minver' is 12, and no text"),
+            ("general/cuda", {"minver": 12}, "'minver' is 12: expected a text"),
             ("general/xpu", {"minver": "1.2"}, "'minver' is not a field that is read"),
             ("general/kernel-depends", [{"repo-id": "a/bc"}], "it has not exactly one of 'version' and 'revision'"),
             (
                 "general/kernel-depends",
                 [{"repo-id": "a/bc", "version": ">=2"}],
-                "'version' is '>=2', and no whole number",
+                "'version' is '>=2': expected a whole number",
             ),
             ("kernel/silu_cpu/cuda-flags", ["-O2"], "'cuda-flags' is not a field that is read"),
             ("kernel/silu_cpu/language", "cuda", "'language' is not a field of edition 5"),

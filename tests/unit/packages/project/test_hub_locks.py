@@ -32,14 +32,14 @@ class TestHubLocks:
     @pytest.mark.parametrize(
         ("value", "text"),
         [
-            ({}, "it is {}, and no list of at most 10,000 kernels"),
-            ([3], "3 is no object"),
+            ({}, "it is {}: expected a list of at most 10,000 kernels"),
+            ([3], "it is 3: expected an object"),
             ([*NEW, *NEW], "org/relu 2 is in it twice"),
             ([{**NEW[0], "more": 1}], "'more' is not a field that is read"),
             ([{"dependency": {"repo-id": "org/relu"}, "lock": {"commit": COMMIT}}], "not exactly one of 'version' and"),
             (
                 [{"dependency": {"repo-id": "../relu", "version": 1}, "lock": {"commit": COMMIT}}],
-                "no name of a repository",
+                "expected a repository such as acme/relu",
             ),
             (
                 [{"dependency": {"repo-id": "org/relu", "version": 1}, "lock": {"commit": "12"}}],

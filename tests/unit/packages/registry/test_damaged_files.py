@@ -57,6 +57,15 @@ def test_a_release_is_read_as_it_is_written():
     assert release.split(signed.file(), signed.digest, "here") == signed
 
 
+def test_a_version_that_nothing_could_judge_is_named_with_its_field_and_what_is_expected():
+    changed = copy.deepcopy(VALUE)
+    changed["facts"]["variants"][0]["candidate"]["record"]["requires"] = {"cuda": "12.x"}
+    with pytest.raises(
+        OpforgeError, match=r"'requires\.cuda' of its record is '12\.x': expected a version such as 12\.8"
+    ):
+        release.parse(canonical(changed), "here")
+
+
 @settings(max_examples=300, deadline=None)
 @given(strategies.sampled_from(list(paths(VALUE))), JSON)
 def test_any_value_anywhere_in_a_release_is_read_or_refused(path, replacement):

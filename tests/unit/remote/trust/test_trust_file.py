@@ -141,7 +141,7 @@ HEAD = '{"format": 1,\n "keys": [\n'
     ("content", "problem"),
     [
         ("", "line 1: it is no JSON (Expecting value)"),
-        ("[]", "line 1: the trust file is a list, and no object"),
+        ("[]", "line 1: the trust file is a list: expected an object"),
         ("{" * 5000, "line 1: it is no JSON"),
         ('{"format": 1, "keys": ' + "[" * 50_000 + "]" * 50_000 + "}", "line 1: it is nested too deeply"),
         ('{"format": 1,\n"keys": [],\n}', "line 3: it is no JSON"),
@@ -167,7 +167,7 @@ HEAD = '{"format": 1,\n "keys": [\n'
             "line 3: 'withdrawal_day' is no field of the trust file: did you mean 'withdrawal_days'?",
         ),
         (HEAD + '{"key": "ci:AAAA", "for": ["op:*"]}]}', "line 3: 'key' is no public key: expected name:base64"),
-        (HEAD + "4]}", "line 3: a key is 4, and no object"),
+        (HEAD + "4]}", "line 3: a key is 4: expected an object"),
         (HEAD + '{"key": "%s"}]}', "line 3: a key has no 'for': expected a list of op:NAME or package:ORG/NAME"),
         (HEAD + '{"key": "%s", "for": []}]}', "line 3: 'for' is a list: expected a list of op:NAME"),
         (HEAD + '{"key": "%s", "for": "op:*"}]}', "line 3: 'for' is \"op:*\": expected a list of op:NAME"),
