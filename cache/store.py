@@ -100,7 +100,7 @@ class Source(NamedTuple):
                     pointer = os.path.join(self.pointers(description), entry.key)
                     offer = fetched.read(pointer)
                     problem, origin = offer.problem(disk), offer.origin
-            except UNREADABLE:
+            except UNREADABLE:  # a hit compares no record with the whole schema
                 problem = NO_RECORD
             if not problem:
                 return Match(entry._replace(watched=stamped.watched, origin=origin), stamped, pointer)
@@ -118,7 +118,7 @@ class Source(NamedTuple):
                 continue
             try:
                 problem, rank = fit(entry.record)
-            except UNREADABLE:
+            except UNREADABLE:  # a hit compares no record with the whole schema
                 problem, rank = NO_RECORD, 0
             if problem:
                 rejected.append(Rejected(entry.folder, problem))
@@ -142,7 +142,7 @@ class Source(NamedTuple):
         folder = self.layout.entry(name)
         try:
             record = read_record(folder)
-        except UNREADABLE:
+        except (OSError, ValueError):
             record = None
         if record is None:
             rejected.append(Rejected(folder, NO_RECORD))
@@ -196,7 +196,7 @@ class Store:
             try:
                 stamped, problem = self._compare(entry, seen, root_paths)
                 problem = problem or accept(entry.record)
-            except UNREADABLE:
+            except UNREADABLE:  # a hit compares no record with the whole schema
                 rejected.append(Rejected(entry.folder, "what it was built from cannot be read"))
                 continue
             if problem:
