@@ -106,7 +106,7 @@ class Source(NamedTuple):
                     pointer = os.path.join(self.pointers(description), entry.key)
                     offer = fetched.read(pointer)
                     problem, origin = offer.problem(disk), offer.origin
-            except UNREADABLE:
+            except UNREADABLE:  # a hit compares no record with the whole schema
                 problem = NO_RECORD
             if not problem:
                 match = Match(entry._replace(watched=stamped.watched, origin=origin), stamped, pointer)
@@ -128,7 +128,7 @@ class Source(NamedTuple):
                 continue
             try:
                 problem, rank = fit(entry.record)
-            except UNREADABLE:
+            except UNREADABLE:  # a hit compares no record with the whole schema
                 problem, rank = NO_RECORD, 0
             if problem:
                 rejected.append(Rejected(entry.folder, problem))
@@ -148,7 +148,7 @@ class Source(NamedTuple):
         folder = self.layout.entry(name)
         try:
             record = read_record(folder)
-        except UNREADABLE:
+        except (OSError, ValueError):
             return None
         return None if record is None else Entry(name, folder, record, self.origin or self.layout.root)
 
@@ -199,7 +199,7 @@ class Store:
             try:
                 stamped, problem = self._compare(entry, seen, root_paths)
                 problem = problem or accept(entry.record) or self._damage(entry)
-            except UNREADABLE:
+            except UNREADABLE:  # a hit compares no record with the whole schema
                 problem = "what it was built from cannot be read"
             if not problem:
                 return FoundMatch(Match(entry._replace(watched=stamped.watched), stamped, pointer), tuple(rejected))

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 from opforge import settings
 from opforge.builders.lookup.remotes import Request
+from opforge.cache import schema
 from opforge.cache.keys import key_of
 from opforge.warm import machine_folder, memory
-from opforge.warm.memory import UNREADABLE, FlatStamps
+from opforge.warm.memory import FlatStamps
 
 from . import withdrawals
 from .remotes import Remote
@@ -26,20 +27,22 @@ FAILED_SECONDS = 60.0
 """How long a remote that has failed is left alone."""
 WITHDRAWN_SECONDS = 3600.0
 """How long a list of withdrawals is used before it is read again."""
+ANSWER = schema.record({"at": schema.NUMBER, "reason": schema.TEXT})
+"""What is remembered of a miss, and of a failure."""
+LIST = schema.record({"at": schema.NUMBER, "list": schema.TEXT, "store": schema.TEXT})
 
 
 def _name(kind: str, *parts: object) -> str:
     return f"remote-{kind}-{key_of([str(part) for part in parts])[:24]}"
 
 
-def _recall(name: str, seconds: float) -> dict[str, Any] | None:
+def _recall(name: str, seconds: float, declared: schema.Schema = ANSWER) -> dict[str, Any] | None:
     """Returns what was remembered at most so long ago."""
     found = memory.recall(name)
-    try:
-        value: Any = found and found[0]
-        return value if value is not None and 0 <= time.time() - value["at"] <= seconds else None
-    except UNREADABLE:
+    if found is None or schema.problem(found[0], declared):
         return None
+    value: dict[str, Any] = found[0]
+    return value if 0 <= time.time() - value["at"] <= seconds else None
 
 
 def _remember(name: str, watched: FlatStamps, **fields: object) -> None:
@@ -69,7 +72,7 @@ def miss(remote: Remote, request: Request) -> str:
         return ""
     seconds = time.time() - value["at"]
     again = f"it is asked again after {MISS_SECONDS / 60:g} minutes, or by opforge fetch"
-    return f"{value.get('reason')}, {seconds:.0f} s ago; {again}"
+    return f"{value['reason']}, {seconds:.0f} s ago; {again}"
 
 
 def note_failure(remote: Remote, reason: str) -> None:
@@ -82,7 +85,7 @@ def failure(remote: Remote) -> str:
     value = _recall(_name("failure", remote), FAILED_SECONDS)
     if value is None:
         return ""
-    return f"it failed {time.time() - value['at']:.0f} s ago and is left alone for a minute: {value.get('reason')}"
+    return f"it failed {time.time() - value['at']:.0f} s ago and is left alone for a minute: {value['reason']}"
 
 
 class Noted(NamedTuple):
@@ -104,12 +107,11 @@ def note_withdrawn(remote: Remote, trusted: TrustedKey, noted: Noted) -> None:
 
 def withdrawn(remote: Remote, trusted: TrustedKey) -> Noted | None:
     """Returns the list of withdrawals of a key that was read last; None if none is remembered."""
-    value = _recall(_name("withdrawn", remote, trusted.key), float("inf"))
-    try:
-        if value is None:
-            return None
-        is_recent = time.time() - value["at"] <= WITHDRAWN_SECONDS
-        listed = withdrawals.parse(value["list"].encode()) if value["list"] else None
-        return Noted(listed, str(value["store"]), is_recent)
-    except UNREADABLE:
+    value = _recall(_name("withdrawn", remote, trusted.key), float("inf"), LIST)
+    if value is None:
         return None
+    try:
+        listed = withdrawals.parse(value["list"].encode()) if value["list"] else None
+    except ValueError:
+        return None
+    return Noted(listed, value["store"], time.time() - value["at"] <= WITHDRAWN_SECONDS)

@@ -155,7 +155,13 @@ def name_of(digest: str) -> str:
 
 def read_file(content: bytes, digest: str) -> Signed:
     """Returns the signed bytes in a statement's own file. Nothing of them is parsed. Raises UnreadableStatement."""
-    data, rest = _split(content, digest)
+    _bytes_of(content, digest)
+    return split_file(content)
+
+
+def split_file(content: bytes) -> Signed:
+    """Returns the signed bytes in a file that holds some with their signatures. Raises UnreadableStatement."""
+    data, _newline, rest = content.partition(b"\n")
     try:
         return Signed(data, read_signatures(schema.parse(rest, SIGNATURES)))
     except ValueError as error:
@@ -164,14 +170,14 @@ def read_file(content: bytes, digest: str) -> Signed:
 
 def blobs_in_file(content: bytes, digest: str) -> list[str]:
     """Returns the names of the blobs that a statement's own file needs. Raises UnreadableStatement."""
-    return blobs_in(_split(content, digest)[0])
+    return blobs_in(_bytes_of(content, digest))
 
 
-def _split(content: bytes, digest: str) -> tuple[bytes, bytes]:
-    data, newline, rest = content.partition(b"\n")
+def _bytes_of(content: bytes, digest: str) -> bytes:
+    data, newline, _rest = content.partition(b"\n")
     if not newline or hashlib.sha256(data).hexdigest() != digest:
         raise UnreadableStatement("its bytes are not those that its topic names")
-    return data, rest
+    return data
 
 
 def read_signatures(texts: Sequence[str]) -> tuple[signing.Named, ...]:

@@ -12,14 +12,13 @@ cannot withdraw what a key has signed, and cannot vouch that nothing was withdra
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import time
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from opforge import formats
 from opforge.cache import schema
@@ -27,19 +26,20 @@ from opforge.cache.filesystem.files import read_file
 from opforge.cache.keys import bytes_digest, canonical, key_of
 from opforge.cache.schema import TEXT, choice, record, table, text
 from opforge.errors import PublishError, StoreError
-from opforge.errors.base import damage, printable
+from opforge.errors.base import printable
 from opforge.settings import environment
 from opforge.warm.machine_folder import make_folder, write_file
-from opforge.warm.memory import UNREADABLE
 
 from . import statements, topics
-from .signatures.keys import Signer
 from .signatures.seen import Seen
 from .signatures.signing import is_signed
 from .signatures.trust import TrustedKey
 from .statements import Signed
 from .stores.protocol import ObjectStore
-from .tuf import changes, roots
+from .tuf import roots
+
+if TYPE_CHECKING:
+    from .signatures.keys import Signer
 
 FOLDER = "v1/withdrawals/"
 CHOOSING, LOADING, NOTHING = "choosing", "loading", "nothing"
@@ -177,11 +177,10 @@ def _date(text: str) -> float:
 
 def signed(content: bytes) -> Signed:
     """Returns the signed bytes in the file of a list. Nothing of them is parsed. Raises ValueError."""
-    data, _newline, rest = content.partition(b"\n")
     try:
-        return Signed(data, statements.read_signatures(json.loads(rest)))
-    except UNREADABLE as error:
-        raise ValueError(f"{WHAT} is damaged: {damage(error)}") from error
+        return statements.split_file(content)
+    except ValueError as error:
+        raise ValueError(f"{WHAT} is damaged: {error}") from error
 
 
 def verified(content: bytes, trusted: TrustedKey) -> Withdrawals:
@@ -228,6 +227,8 @@ def publish(
 
     Raises PublishError, StoreError, SignatureError, ValueError if the list there is damaged.
     """
+    from .tuf import changes  # not for those who read lists
+
     root = roots.of_store(store)
     place = roots.identity(store, root)
     newest = _known(key, place)
@@ -275,6 +276,8 @@ def _record(
     store: ObjectStore, root: roots.Root | None, made: Withdrawals, said: Mapping[str, Withdrawal], signer: Signer
 ) -> Withdrawals:
     """Makes TUF's keys sign a list; returns it, with what the one that they have signed says."""
+    from .tuf import changes  # not for those who read lists
+
     written = [made]
 
     def change(there: bytes | None) -> bytes:

@@ -220,7 +220,7 @@ def progress(path: str, text: str) -> None:
         fields = read_json(path + ".owner")
         fields["at"] = text
         write_file(path + ".owner", json.dumps(fields).encode())
-    except UNREADABLE:
+    except UNREADABLE:  # below the schemas, and words for a waiter alone
         log.debug("the progress at the lock %s could not be written", path)
 
 
@@ -231,5 +231,5 @@ def owner(path: str) -> str:
         since = time.strftime("%H:%M:%S", time.localtime(fields["since"]))
         at = f", {fields['at']}" if fields.get("at") else ""
         return f"process {fields['pid']} on {fields['host']}, which has been building since {since}{at}"
-    except UNREADABLE:
+    except UNREADABLE:  # below the schemas, and words for a waiter alone
         return "another process that is building it"

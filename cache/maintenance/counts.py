@@ -166,7 +166,7 @@ class _Sums:
                 at, store, amounts = json.loads(line)
                 day = time.strftime("%Y-%m-%d", time.localtime(at))
                 checked = _checked(amounts)
-            except UNREADABLE:
+            except UNREADABLE:  # a machine's own note: it may be lost, whatever it holds
                 continue
             _add(self.days.setdefault(str(store), {}).setdefault(day, {}), checked)
             self._add_all(str(store), checked, at, at)
@@ -182,7 +182,7 @@ class _Sums:
                 if "zeroed" in sums:
                     zeroed = float(sums["zeroed"]["at"]), _checked(sums["zeroed"]["all"])
                     self.zeroed[store] = max(zeroed, self.zeroed.get(store, zeroed), key=lambda item: item[0])
-            except UNREADABLE:
+            except UNREADABLE:  # a machine's own note: it may be lost, whatever it holds
                 continue
 
     def _add_all(self, store: str, amounts: Amounts, first: float, last: float) -> None:
@@ -259,7 +259,7 @@ def _read_sums(folder: str) -> dict[str, Any]:
         data = read_json(os.path.join(folder, SUMS))
         if isinstance(data, dict) and data["format"] == formats.COUNTS and isinstance(data["stores"], dict):
             return data
-    except UNREADABLE:
+    except UNREADABLE:  # a machine's own note: it may be lost, whatever it holds
         pass
     return {}
 

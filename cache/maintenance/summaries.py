@@ -66,7 +66,7 @@ class Summaries:
             return saved
         try:
             summary = _summary(read_record(self._layout.entry(key)))
-        except UNREADABLE:
+        except UNREADABLE:  # a record that only `verify` compares with its schema
             return None
         self._new.append(json.dumps([key, stamp, *summary]) + "\n")
         self._summaries[key] = (stamp, summary)

@@ -25,7 +25,6 @@ from opforge.cache.transfer.tar_reader import TarReader, open_regular
 from opforge.errors import ArchiveError
 from opforge.warm.library import BUILD, RECORD
 from opforge.warm.machine_folder import make_folder, temp_path
-from opforge.warm.memory import UNREADABLE
 
 IMPORTED = Fetched(remote="cache", offer="", signatures=(), signer="").to_bytes()
 """What is kept beside an imported entry: like one that was fetched, it is found whatever compiler is here."""
@@ -88,8 +87,8 @@ def export(layout: Layout, keys: Iterable[str], path: str, left_out: list[LeftOu
 def _why_left_out(layout: Layout, key: str) -> str:
     try:
         record = read_record(layout.entry(key)) or {}
-        note = fetched.read(os.path.join(layout.fetched(record["description"]), key))
-    except UNREADABLE:
+        note = fetched.read(os.path.join(layout.fetched(str(record.get("description"))), key))
+    except (OSError, ValueError):
         return "it is gone, incomplete or damaged"
     return f"it was fetched from {note.remote}, and an archive holds no signatures: use opforge mirror"
 
@@ -104,7 +103,7 @@ def _open_entry(folder: str, opened: ExitStack) -> tuple[str, dict[str, IO[bytes
         files = {name: opened.enter_context(open_regular(os.path.join(folder, name))) for name in sorted(limits)}
         too_large = any(os.fstat(files[name].fileno()).st_size > limit for name, limit in limits.items())
         return (record["op"], {} if too_large else files)
-    except UNREADABLE:
+    except (OSError, ValueError):
         return "", {}
 
 

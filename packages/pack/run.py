@@ -15,7 +15,6 @@ from opforge.builders.spec.abi import TORCH
 from opforge.builders.spec.machine import this_machine
 from opforge.builders.spec.targets import TORCH_LIBRARY
 from opforge.cache.current import current_store
-from opforge.cache.filesystem.files import read_json
 from opforge.errors import OpforgeError, OpIncompatibleError, PackError
 from opforge.packages.audit import library as library_audit
 from opforge.packages.audit import measure, python_code
@@ -24,9 +23,9 @@ from opforge.packages.form.json_text import readable
 from opforge.packages.form.metadata import FILE, Metadata, Provenance
 from opforge.packages.form.properties import PYTHON, SOURCE, Properties
 from opforge.packages.form.variant import label_of
+from opforge.packages.registry.publish import CHECKS, outcomes_in
 from opforge.packages.sources.project import Project
 from opforge.warm.machine_folder import write_file
-from opforge.warm.memory import UNREADABLE
 
 from . import git, properties, trial, write
 
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from opforge.cache.store import Store
     from opforge.warm.library import Entry
 
-BUILD, CHECKS = "build", "checks.json"
+BUILD = "build"
 """The folder of a project's variants, and the file in it with the outcome of their checks."""
 AUDIT_ADVICE = "Correct what is listed: a package must load on machines that differ from this one."
 
@@ -147,11 +146,7 @@ def pack(
 
 def _recorded(build: str) -> dict[str, Any]:
     """Returns the outcomes of the variants that were packed before, for other targets, and are still there."""
-    try:
-        value = read_json(os.path.join(build, CHECKS))
-        return {label: part for label, part in value.items() if os.path.isdir(os.path.join(build, label))}
-    except UNREADABLE:
-        return {}
+    return {label: part for label, part in outcomes_in(build).items() if os.path.isdir(os.path.join(build, label))}
 
 
 def _variants(

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from opforge.cache.current import open_store
 from opforge.errors import PackError
 from opforge.packages.form import digests
+from opforge.packages.registry.publish import CHECKS
 from opforge.packages.sources.project import BUILD_TOML, KERNEL_TOML, Project
 from opforge.packages.sources.reading import read, renamed
 
 from . import git
-from .run import BUILD, CHECKS, Options, pack
+from .run import BUILD, Options, pack
 
 PLACES = ("first", "second-folder-with-a-longer-name/inside")
 

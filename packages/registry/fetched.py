@@ -11,7 +11,7 @@ from opforge.remote import statements
 from opforge.remote.statements import Signed
 from opforge.remote.stores.protocol import ObjectStore
 from opforge.warm import machine_folder, memory
-from opforge.warm.memory import UNREADABLE, FlatStamps
+from opforge.warm.memory import FlatStamps
 
 from . import release
 
@@ -41,8 +41,8 @@ def signed(store: ObjectStore, digest: str, where: str, from_kept: bool = True) 
 def _kept(digest: str) -> Signed | None:
     try:
         found = memory.recall(_name(digest))
-        return release.split(found[0].encode(), digest, "") if found else None
-    except (*UNREADABLE, KernelFormatError):
+        return release.split(found[0].encode(), digest, "") if found and isinstance(found[0], str) else None
+    except KernelFormatError:
         return None  # damaged: it is fetched again
 
 

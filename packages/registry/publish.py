@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import base64
 import functools
-import json
 import os
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import IO, Any, NamedTuple
 
+from opforge.cache import schema
 from opforge.cache.filesystem.files import read_file
+from opforge.cache.schema import TEXT, record, table
 from opforge.errors import KernelFormatError, PublishError
 from opforge.packages.choose import candidate
 from opforge.packages.form import digests, metadata, names
@@ -25,13 +26,13 @@ from opforge.remote.stores.protocol import ObjectStore
 from opforge.remote.topics import Listed
 from opforge.remote.transfer import Report, Reported, ignore
 from opforge.remote.tuf.changes import recorder
-from opforge.warm.memory import UNREADABLE
 
 from . import index, release
 from .index import Edit, Index
 from .release import Release, Variant
 
 CHECKS = "checks.json"
+OUTCOMES = table(record({"digest": TEXT, "checks": table(TEXT)}))
 LOCAL = "local/"
 UNRECORDED = {"import": "not run: no outcome was recorded when it was packed"}
 
@@ -253,8 +254,13 @@ def _listing(store: ObjectStore, number: Version, digest: str, what: str) -> Edi
 
 def _checks(folder: str) -> Mapping[tuple[str, str], Mapping[str, str]]:
     """Returns the outcome of each variant's checks, by label and digest, as `opforge pack` left it."""
+    outcomes = outcomes_in(os.path.dirname(folder))
+    return {(label, outcome["digest"]): outcome["checks"] for label, outcome in outcomes.items()}
+
+
+def outcomes_in(build: str) -> dict[str, Any]:
+    """Returns the digest and the checks of each variant that was packed in a folder, by its label; none if damaged."""
     try:
-        value: Any = json.loads(read_file(os.path.join(os.path.dirname(folder), CHECKS)))
-        return {(label, part["digest"]): dict(part["checks"]) for label, part in value.items()}
-    except UNREADABLE:
+        return dict(schema.read(os.path.join(build, CHECKS), OUTCOMES))
+    except (OSError, ValueError):
         return {}

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge import formats
 from opforge.builders.spec.description import description_key
+from opforge.cache import schema
 from opforge.cache.filesystem.files import read_json
 from opforge.errors import BuilderError, OpforgeError
 from opforge.warm.library import BUILD
-from opforge.warm.memory import UNREADABLE
 
 if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
@@ -24,6 +24,9 @@ DIFFERENT = (
     "this machine's files or attributes of the op are not those of the machine that asks. Install the same version"
     " on both, and restart a worker whose modules have changed"
 )
+
+PEAK = schema.record({}, {"peak_bytes": schema.maybe(schema.whole())}, is_open=True)
+"""What is read of `build.json`."""
 
 
 class Refused(Exception):
@@ -162,7 +165,8 @@ class Outcome(NamedTuple):
         size, peak = None, None
         try:
             size = os.stat(self.path).st_size
-            peak = read_json(os.path.join(os.path.dirname(self.path), BUILD)).get("peak_bytes")
-        except UNREADABLE:
+            build = schema.checked(read_json(os.path.join(os.path.dirname(self.path), BUILD)), PEAK)
+            peak = build.get("peak_bytes")
+        except (OSError, ValueError):
             pass  # what was fetched does not say how much memory its compilers needed
         return outcome._replace(bytes=size, peak_bytes=peak if self.state == "built" else None)

@@ -7,10 +7,15 @@ The topics are spread over bins, so that publishing writes as much in a registry
 replaced is timestamp.json: a publisher who is killed before leaves the state as it was.
 """
 
+from opforge.cache.schema import record, whole
+
 FOLDER = "v1/tuf"
 TARGETS = f"{FOLDER}/targets"
 TIMESTAMP = f"{FOLDER}/timestamp.json"
 MAX_BYTES = 16 << 20
+VERSIONED = record({"version": whole(1)}, is_open=True)
+SIGNED_VERSION = record({"signed": VERSIONED}, is_open=True)
+"""What is read of any metadata; the rest of it is python-tuf's."""
 
 
 def target_path(kind: str, topic: str) -> str:

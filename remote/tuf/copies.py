@@ -5,26 +5,22 @@ What is copied is what the newest timestamp names, file by file: an HTTP server 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from opforge.cache import schema
-from opforge.cache.schema import SHA256, FormatError, record, table, whole
+from opforge.cache.schema import FormatError
 from opforge.errors import PublishError
 from opforge.remote.stores.protocol import ObjectStore, Stored
 
-from . import FOLDER, MAX_BYTES, TIMESTAMP, file_of
+from . import FOLDER, MAX_BYTES, SIGNED_VERSION, TIMESTAMP, file_of
+from .files import part_of
 
 ROOT = f"{FOLDER}/1.root.json"
 MAX_ROOTS = 1024
 """How often a registry can have replaced its keys. A hostile one would have another root for ever."""
 SNAPSHOT = "snapshot.json"
 HINT = "Ask the registry's owner to put that file back, from a mirror or a backup, or copy from another mirror"
-VERSIONED = record({"version": whole(1)}, is_open=True)
-TARGET = record({"hashes": record({"sha256": SHA256}, is_open=True)}, is_open=True)
-PARTS = {"timestamp": record({SNAPSHOT: VERSIONED}, is_open=True), "meta": table(VERSIONED), "targets": table(TARGET)}
-"""What is read of the metadata's parts: of a timestamp's `meta`, a snapshot's `meta`, and a bin's `targets`."""
 
 
 def require_same(source: ObjectStore, target: ObjectStore) -> bool:
@@ -101,12 +97,7 @@ def _part(stored: Stored, name: str, part: str) -> Any:
 
     Raises FormatError, which names the file and the field.
     """
-    field = "meta" if part == "timestamp" else part
-    signed = record({"signed": record({field: PARTS[part]}, is_open=True)}, is_open=True)
-    try:
-        return schema.parse(stored.data, signed, MAX_BYTES)["signed"][field]
-    except FormatError as error:
-        raise FormatError(f"{name} is damaged: {error}") from error
+    return part_of(stored.data, name, part)
 
 
 def _known(stored: Stored | None, part: str) -> dict[str, Any]:
@@ -125,6 +116,6 @@ def _number(meta: Mapping[str, Any], file: str) -> int:
 def _version(data: bytes) -> int:
     """Returns the version that metadata states; 0 if it is damaged."""
     try:
-        return int(json.loads(data)["signed"]["version"])
-    except (ValueError, KeyError, TypeError):
+        return int(schema.parse(data, SIGNED_VERSION, MAX_BYTES)["signed"]["version"])
+    except FormatError:
         return 0

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from typing import Any
 
+from opforge.cache import schema
+from opforge.cache.schema import SHA256, FormatError, record, table
 from opforge.errors import StoreError
-from opforge.errors.base import damage
 from opforge.remote.stores.protocol import ObjectStore
-from opforge.warm.memory import UNREADABLE
 
-from . import FOLDER, MAX_BYTES, TARGETS, TIMESTAMP, file_of
+from . import FOLDER, MAX_BYTES, TARGETS, TIMESTAMP, VERSIONED, file_of
+
+TARGET = record({"hashes": record({"sha256": SHA256}, is_open=True)}, is_open=True)
+PARTS = {
+    "timestamp": record({"snapshot.json": VERSIONED}, is_open=True),
+    "meta": table(VERSIONED),
+    "targets": table(TARGET),
+}
+"""What is read of the metadata's parts: of a timestamp's `meta`, a snapshot's `meta`, and a bin's `targets`."""
 
 _ROOT = re.compile(rf"{FOLDER}/[1-9][0-9]*\.root\.json")
 _SNAPSHOT = re.compile(rf"{FOLDER}/[1-9][0-9]{{0,17}}\.snapshot\.json")
@@ -28,16 +35,15 @@ def needed(store: ObjectStore, since: float = float("inf")) -> set[str]:
         return set()
     walk = _Walk(store)
     try:
-        newest = int(walk.part(TIMESTAMP, "meta")["snapshot.json"]["version"])
+        newest = int(walk.part(TIMESTAMP, "timestamp")["snapshot.json"]["version"])
         walk.snapshot(newest)
-    except UNREADABLE as error:
-        problem = str(error) if type(error) is ValueError else f"its metadata is damaged: {damage(error)}"
+    except FormatError as error:
         hint = "Restore it from a mirror first: opforge mirror"
-        raise StoreError(store.url, "reading its TUF metadata", problem, hint) from error
+        raise StoreError(store.url, "reading its TUF metadata", str(error), hint) from error
     for number in _recent(store, newest, since):
         try:
             walk.snapshot(number)
-        except UNREADABLE:
+        except FormatError:
             continue  # no client needs it whole: it was begun and never named, or its parts are gone already
     return walk.names
 
@@ -65,7 +71,7 @@ class _Walk:
         self._roles = set[str]()
 
     def snapshot(self, number: int) -> None:
-        """Adds a snapshot and what it leads to. Raises StoreError, one of UNREADABLE for what is damaged or gone."""
+        """Adds a snapshot and what it leads to. Raises StoreError, FormatError for what is damaged or gone."""
         for role, listed in self.part(f"{FOLDER}/{number}.snapshot.json", "meta").items():
             name = f"{FOLDER}/{listed['version']}.{role}"
             if name not in self._roles:
@@ -74,15 +80,25 @@ class _Walk:
                 self._roles.add(name)
 
     def part(self, name: str, field: str) -> dict[str, Any]:
-        """Returns a part of what a file states. Raises ValueError if it is missing or damaged, StoreError."""
+        """Returns a part of what a file states. Raises FormatError if it is missing or damaged, StoreError."""
         self.names.add(name)
         stored = self._store.get(name, MAX_BYTES)
         if stored is None:
-            raise ValueError(f"{name} is missing")
-        try:
-            return dict(json.loads(stored.data)["signed"][field])
-        except UNREADABLE as error:
-            raise ValueError(f"{name} is damaged: {damage(error)}") from error
+            raise FormatError(f"{name} is missing")
+        return part_of(stored.data, name, field)
+
+
+def part_of(data: bytes, name: str, part: str) -> dict[str, Any]:
+    """Returns one of PARTS of what a file of metadata states. Whether it is signed is not looked at.
+
+    Raises FormatError, which names the file and the field.
+    """
+    field = "meta" if part == "timestamp" else part
+    signed = record({"signed": record({field: PARTS[part]}, is_open=True)}, is_open=True)
+    try:
+        return dict(schema.parse(data, signed, MAX_BYTES)["signed"][field])
+    except FormatError as error:
+        raise FormatError(f"{name} is damaged: {error}") from error
 
 
 def is_root(name: str) -> bool:

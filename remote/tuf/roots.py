@@ -18,21 +18,27 @@ from typing import NamedTuple
 
 from opforge import settings
 from opforge import trust as owners
+from opforge.cache import schema
 from opforge.cache.filesystem import lock
-from opforge.cache.filesystem.files import read_file, read_json
+from opforge.cache.filesystem.files import read_file
+from opforge.cache.schema import TEXT, TEXTS, items, record, table, whole
 from opforge.errors import TrustFileError
 from opforge.remote.stores.protocol import ObjectStore
 from opforge.remote.stores.urls import spelled
 from opforge.settings import environment
 from opforge.warm.machine_folder import make_folder, write_file
-from opforge.warm.memory import UNREADABLE
 
-from . import FOLDER, MAX_BYTES
+from . import FOLDER, MAX_BYTES, SIGNED_VERSION
 
 FILE, URLS = "trusted-root.json", "urls.json"
 SEEN = "timestamp.json"
 """Where python-tuf keeps the newest timestamp."""
 LOCK = "lock"
+_PUBLIC = record({"keyval": record({"public": TEXT}, is_open=True)}, is_open=True)
+_ROLES = record({"root": record({"keyids": items(TEXT)}, is_open=True)}, is_open=True)
+_SIGNED = record({"_type": TEXT, "version": whole(1), "keys": table(_PUBLIC), "roles": _ROLES}, is_open=True)
+SCHEMA = record({"signed": _SIGNED}, is_open=True)
+"""What is read of root metadata; the rest of it is python-tuf's."""
 
 
 class Root(NamedTuple):
@@ -87,26 +93,30 @@ def _read(folder: str) -> Root:
         data = read_file(path, MAX_BYTES)
         keys, version = _keys_of(data)
         return Root(folder, data, keys, version, _urls(folder))
-    except UNREADABLE as error:
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or f"it is damaged ({error})"
         raise TrustFileError(path, reason, "Trust the registry's root metadata again: opforge tuf trust") from error
 
 
 def _urls(folder: str) -> tuple[str, ...]:
     path = os.path.join(folder, URLS)
-    return tuple(map(str, read_json(path))) if os.path.lexists(path) else ()
+    return tuple(schema.read(path, TEXTS)) if os.path.lexists(path) else ()
 
 
 def _keys_of(data: bytes) -> tuple[str, int]:
     """Returns the digest of the root keys in root metadata, and its version. TUF is not needed for that.
 
-    Raises one of UNREADABLE for what is no root metadata.
+    Raises ValueError for what is no root metadata.
     """
-    value = json.loads(data)["signed"]
+    value = schema.parse(data, SCHEMA, MAX_BYTES)["signed"]
     if value["_type"] != "root":
         raise ValueError(f"'_type' is {ascii(value['_type'])[:40]}, expected 'root'")
-    publics = sorted(str(value["keys"][key]["keyval"]["public"]) for key in value["roles"]["root"]["keyids"])
-    return hashlib.sha256(json.dumps(publics).encode()).hexdigest()[:32], int(value["version"])
+    keys, signers = value["keys"], value["roles"]["root"]["keyids"]
+    missing = [key for key in signers if key not in keys]
+    if missing:
+        raise ValueError(f"'keys' lacks {ascii(missing[0])[:80]}, which the role root names")
+    publics = sorted(keys[key]["keyval"]["public"] for key in signers)
+    return hashlib.sha256(json.dumps(publics).encode()).hexdigest()[:32], value["version"]
 
 
 def by_url(url: str) -> Root | None:
@@ -127,7 +137,7 @@ def of_store(store: ObjectStore) -> Root | None:
         stored = store.get(f"{FOLDER}/{root.version}.root.json", MAX_BYTES)
         try:
             is_same = stored is not None and _keys_of(stored.data)[0] == root.keys
-        except UNREADABLE:
+        except ValueError:
             continue  # another store's, of which no root is trusted
         if is_same:
             _add_url(root, store.url)
@@ -177,7 +187,7 @@ def trust(url: str, data: bytes, is_next: bool = False) -> str:
                 write_file(os.path.join(before.folder, URLS), json.dumps(left).encode())
     except OSError as error:
         raise unwritable(folder, error) from error
-    except UNREADABLE as error:
+    except ValueError as error:
         advice = "Get the file from the registry's owner, not from the registry"
         raise TrustFileError(os.path.join(folder, FILE), "what was given is no root metadata", advice) from error
     return os.path.join(folder, FILE)
@@ -215,8 +225,8 @@ def held(root: Root) -> Iterator[None]:
 def seen(root: Root) -> int:
     """Returns the version of the newest timestamp that this user has verified or signed; 0 if none is known."""
     try:
-        return int(read_json(os.path.join(root.folder, SEEN))["signed"]["version"])
-    except UNREADABLE:
+        return int(schema.read(os.path.join(root.folder, SEEN), SIGNED_VERSION)["signed"]["version"])
+    except (OSError, ValueError):
         return 0
 
 

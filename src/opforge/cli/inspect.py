@@ -151,12 +151,12 @@ def _build_record(folder: str) -> dict[str, Any]:
         shown = {name: str((record or {})[name]) for name in ("op", "abi", "target", "file")}
         if record and record.get("torch_target"):
             shown["torch_target"] = str(record["torch_target"])
-    except UNREADABLE:
+    except UNREADABLE:  # it is shown as it is, without a schema
         return {}
     try:
         build = read_json(os.path.join(folder, BUILD))
         return {**shown, "compiler": compiler_versions(build["components"]["toolchain"]), "said": str(build["output"])}
-    except UNREADABLE:
+    except UNREADABLE:  # build.json may change in each version
         return {**shown, "compiler": "", "said": ""}
 
 

@@ -53,7 +53,7 @@ def changes(layout: Layout, entry: listing.StoredEntry) -> Changes:
             roots |= toolchain.root_paths()
     except OpforgeError as error:
         problem = str(error)
-    except UNREADABLE:
+    except UNREADABLE:  # build.json may change in each version
         problem = "how it was built is not recorded here, and was not compared"
     flags = record.get("user_flags")
     if isinstance(flags, dict):
@@ -91,7 +91,7 @@ def _own_files(inputs: Any) -> list[tuple[str, str]]:
     """Returns the root and the path of each file that no installed program brought; none for a damaged record."""
     try:
         files = [(str(root), str(path)) for root, path, *_others in inputs["files"]]
-    except UNREADABLE:
+    except UNREADABLE:  # build.json may change in each version
         return []
     return [(root, path) for root, path in files if root not in kernel_roots.TRUSTED_ROOTS]
 
@@ -124,5 +124,5 @@ def _remembered_paths(key: str) -> Iterable[set[str]]:
                 paths, _links, value = memory.parsed(memory.read_file(f"{folder}/{name}", memory.MAX_BYTES))
                 if value["key"] == key:
                     yield set(paths)
-            except UNREADABLE:
+            except UNREADABLE:  # a machine's own note: it may be lost, whatever it holds
                 continue

@@ -150,7 +150,7 @@ def _recall(memory: str, stamps: list[list[Any]]) -> dict[str, tuple[str, str]] 
         if data["format"] != formats.SETTINGS_FILES or data["stamps"] != stamps or data["user"] != _user():
             return None
         return {str(name): (str(text), str(path)) for name, (text, path) in data["values"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # no schema on the path of a hit
         return None
 
 

@@ -126,7 +126,7 @@ def is_record(record: Any) -> bool:
             and isinstance(record["python_module"], bool)
             and all(isinstance(name, str) for names in (record["exports"], record["needs"]) for name in names)
         )
-    except (KeyError, TypeError, IndexError):
+    except (KeyError, TypeError, IndexError):  # no schema on the path of a hit
         return False
 
 

@@ -164,7 +164,7 @@ def recall(
         if library.integrity_problem(entry, owners, allowed_write_bits=bits) is not None:
             return None
         return (entry, value) if type(value["pointer"]) is type(value["roots"]) is str else None
-    except memory.UNREADABLE:
+    except memory.UNREADABLE:  # no schema on the path of a hit
         return None
 
 

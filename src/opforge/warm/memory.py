@@ -250,7 +250,7 @@ def recall(
             numbers = (stamp or stamps_of)(paths, links)
             is_right = digest_of(name, data[HEAD:], numbers) == data[2 : HEAD - 2]
             return (value, FlatStamps(paths, numbers)) if is_right else None
-        except UNREADABLE:
+        except UNREADABLE:  # of a value before its digest is compared: no schema on the path of a hit
             return None
     return None
 
