@@ -18,7 +18,7 @@ import importlib.util, json, os, re, subprocess, sys
 from opforge.builders.inspection import cubin
 from opforge.builders.inspection.reader import Reader
 from opforge.builders.toolchains.triton import WORKER
-from opforge.builders.triton import attention
+from opforge.builders.triton import attention, transformer
 import opforge.ops.triton
 
 spec = importlib.util.spec_from_file_location("triton_worker", WORKER)
@@ -28,7 +28,7 @@ import triton
 from triton.backends.nvidia import compiler
 
 folder = os.path.dirname(opforge.ops.triton.__file__)
-module = worker._import(os.path.join(folder, "kernels", "attention.py"))
+modules = {}
 kept, make_cubin = {}, compiler.CUDABackend.make_cubin
 
 def with_ptx(self, ptx, *rest):
@@ -38,10 +38,13 @@ def with_ptx(self, ptx, *rest):
 compiler.CUDABackend.make_cubin = with_ptx
 dump = os.path.join(os.path.dirname(compiler.__file__), "bin", "cuobjdump")
 figures = {}
-for builder in (attention.EvoformerAttnBuilder, attention.SparseAttnBuilder, attention.RaggedOpsBuilder):
+for builder in (getattr(globals()[name], builder) for name, builder in map(str.split, sys.argv[2:])):
     for kernel in builder.kernels:
         if not re.search(sys.argv[1], kernel.name):
             continue
+        if kernel.source not in modules:
+            modules[kernel.source] = worker._import(os.path.join(folder, kernel.source))
+        module = modules[kernel.source]
         declared = json.loads(kernel.text())
         for arch in ("sm_80", "sm_90"):
             image = worker._compile(worker._function(module, declared), declared, "cuda", arch)
@@ -65,20 +68,38 @@ print(json.dumps(figures))
 SOME = r"(forward|backward_keys)_dense_bf16_256|backward_queries_blocks_bf16_64_64|paged_pages_bf16_128"
 
 
-def test_no_kernel_spills_or_exceeds_shared_memory(tmp_path):
+ATTENTION = ["attention EvoformerAttnBuilder", "attention SparseAttnBuilder", "attention RaggedOpsBuilder"]
+NORMS = r"^(pre_layer_norm_(fp32|bf16)_(8192|long|any)|gated_activation_biased_fp32_any)$"
+
+
+def figures_of(folder, pattern, builders):
+    """Returns the figures of kernels by their names with the architecture behind."""
+    arguments = f"import sys; sys.argv[1:] = [{pattern!r}, *{builders!r}]\n"
+    environment = {"TRITON_CACHE_DIR": str(folder / "triton")}  # the cache would not compile
+    return json.loads(child_processes.run_python(arguments + COMPILE, timeout=600, cwd=str(folder), env=environment))
+
+
+def check(name, figure):
+    assert figure["stack"] == 0 and figure["registers"] <= 255, (name, figure)
+    assert figure["shared"] <= SHARED[name.rpartition(" ")[2]], (name, figure)
+    read = figure["inspected"]
+    assert (read["registers"], read["stack"], read["spills"]) == (figure["registers"], 0, 0), (name, figure)
+    # The assembler may copy a loop's body: at least what was asked for is there.
+    assert read["copies"] >= figure["all_copies"] and read["waits"] >= figure["all_waits"], (name, figure)
+
+
+def test_no_kernel_of_attention_spills_or_exceeds_shared_memory(tmp_path):
     """A few of the largest kernels; with OPFORGE_LONG_TESTS all of them."""
-    arguments = f"import sys; sys.argv[1:] = [{'' if LONG else SOME!r}]\n"
-    own = {
-        "cwd": str(tmp_path),
-        "env": {"TRITON_CACHE_DIR": str(tmp_path / "triton")},
-    }  # the cache would not compile
-    figures = json.loads(child_processes.run_python(arguments + COMPILE, timeout=600, **own))
+    figures = figures_of(tmp_path, "" if LONG else SOME, ATTENTION)
     assert len(figures) == (2 * (32 + 36 + 8) if LONG else 8)
     for name, figure in figures.items():
-        assert figure["stack"] == 0 and figure["registers"] <= 255, (name, figure)
-        assert figure["shared"] <= SHARED[name.rpartition(" ")[2]], (name, figure)
+        check(name, figure)
         assert figure["copies"] and figure["waits"] and figure["products"], (name, figure)
-        read = figure["inspected"]
-        assert (read["registers"], read["stack"], read["spills"]) == (figure["registers"], 0, 0), (name, figure)
-        # The assembler may copy a loop's body: at least what was asked for is there.
-        assert read["copies"] >= figure["all_copies"] and read["waits"] >= figure["all_waits"], (name, figure)
+
+
+def test_no_kernel_of_inference_spills(tmp_path):
+    """The largest norms and activations; with OPFORGE_LONG_TESTS all of them."""
+    figures = figures_of(tmp_path, "" if LONG else NORMS, ["transformer InferenceCoreBuilder"])
+    assert len(figures) == (2 * 99 if LONG else 2 * 7)
+    for name, figure in figures.items():
+        check(name, figure)
