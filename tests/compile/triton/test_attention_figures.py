@@ -69,7 +69,7 @@ SOME = r"(forward|backward_keys)_dense_bf16_256|backward_queries_blocks_bf16_64_
 
 
 ATTENTION = ["attention EvoformerAttnBuilder", "attention SparseAttnBuilder", "attention RaggedOpsBuilder"]
-NORMS = r"^(pre_layer_norm_(fp32|bf16)_(8192|long|any)|gated_activation_biased_fp32_any)$"
+NORMS = r"^(post_layer_norm_(fp32|bf16)_(8192|long|any)|gated_activation_biased_fp32_any)$"
 
 
 def figures_of(folder, pattern, builders):
