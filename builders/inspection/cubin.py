@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Iterator
 
 from .elf_file import ElfFile, Section
@@ -19,6 +20,12 @@ SIZED = 4
 """How an attribute's value is stored: after its header, which has the size. That of all others is in the header."""
 NEW_LAYOUT = 8
 """The version of the format from which on the architecture is in the second byte of the flags."""
+
+INSTRUCTION = 16
+"""Bytes of a machine instruction, from sm_70 on. The lowest 12 bits are what it does."""
+COPY, WAIT = 0xFAE, 0x91A
+"""LDGSTS, which copies from global to shared memory, and DEPBAR, which waits until few copies are left."""
+FIRST_WITH_COPIES = 80
 
 
 def arch_of(cubin: Reader) -> str:
@@ -75,4 +82,15 @@ def _kernel(elf: ElfFile, name: str, arch: str, registers: int | None, stack: in
             spills = (spills or 0) + sum(kind == SPILL for kind, _offset in pairs)
     if spills is None and not stack:
         spills = 0  # without a stack there are none
-    return Kernel(name, arch, code.size, registers, shared.size if shared else 0, stack, spills)
+    copies, waits = _copies(elf.content(code), arch)
+    return Kernel(name, arch, code.size, registers, shared.size if shared else 0, stack, spills, copies, waits)
+
+
+def _copies(code: Reader, arch: str) -> tuple[int | None, int | None]:
+    """Returns how many instructions copy asynchronously, and wait for that. None if the architecture has none."""
+    number = arch.removeprefix("sm_")
+    if not number.isdigit() or int(number) < FIRST_WITH_COPIES:
+        return None, None
+    content = code.content(0, len(code), "the code of a kernel")
+    kinds = Counter((content[at] | content[at + 1] << 8) & 0xFFF for at in range(0, len(content) - 1, INSTRUCTION))
+    return kinds[COPY], kinds[WAIT]

@@ -20,5 +20,9 @@ class Kernel(NamedTuple):
     """Local memory of a thread: spills, and arrays that do not fit into registers."""
     spills: int | None
     """CUDA: instructions that spill a register or load it back; HIP: spilled registers."""
+    copies: int | None = None
+    """CUDA from sm_80 on: instructions that copy from global to shared memory asynchronously (cp.async)."""
+    waits: int | None = None
+    """CUDA from sm_80 on: instructions that wait for such copies, or for other memory in the same way."""
     scalar_registers: int | None = None
     """HIP only."""

@@ -141,10 +141,16 @@ def selective_dequantize(
 
 def get_scales(op: Any, out: Tensor, num_groups: int) -> Tensor:
     """Returns the last four bytes of each row of `out` as float32 [num_groups, 1]: whole rows, or the scales alone."""
+    if num_groups < 1 or out.numel() % num_groups or (out.dim() == 2 and len(out) != num_groups):
+        raise ValueError(f"num_groups is {num_groups}, expected the number of rows of out, {tuple(out.shape)}")
     return _scales(out.reshape(num_groups, -1))
 
 
 def _scales(rows: Tensor) -> Tensor:
+    if rows.dim() != 2 or rows.shape[1] < SCALE_BYTES or rows.element_size() != 1:
+        raise ValueError(
+            f"rows is {rows.dtype} of shape {tuple(rows.shape)}, expected uint8 [groups, {SCALE_BYTES} or more]"
+        )
     scales = rows[:, -SCALE_BYTES:]
     aligned = rows.stride(0) % SCALE_BYTES == 0 and scales.storage_offset() % SCALE_BYTES == 0
     return (scales if aligned else scales.contiguous()).view(torch.float32)

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
 
 def blas_linear(op: Any, output: Tensor, hidden_states: Tensor, weights: Tensor) -> None:
     """Writes hidden_states @ weights.T to `output`.
@@ -48,6 +50,9 @@ def create_handle(op: Any) -> None:
 
 def _check_output(output: Tensor, sizes: tuple[int, ...], inputs: tuple[Tensor, ...]) -> None:
     """Raises ValueError unless the product fits, so that torch does not resize the output."""
+    if output.dtype not in DTYPES:
+        offered = ", ".join(map(str, DTYPES))
+        raise ValueError(f"the output is {output.dtype}, expected one of {offered}: convert the tensors with .float()")
     if tuple(output.shape) != sizes or not output.is_contiguous():
         raise ValueError(
             f"the output has shape {tuple(output.shape)} and strides {output.stride()}, expected a contiguous tensor of"

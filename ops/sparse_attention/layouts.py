@@ -49,6 +49,8 @@ def sdd_segment(op: Any, layout: Tensor, start_width: int) -> list[tuple[int, Te
     Each item is a width and an int32 tensor [blocks, 4] of (head, row, column, number of the block in the layout): a
     square of width * width blocks after the other. What is in a square becomes 0 in `layout`, so all of it does.
     """
+    if start_width < 1:
+        raise ValueError(f"start_width is {start_width}, expected 1 or more")
     numbers = (layout != 0).flatten().cumsum(0).to(torch.int32).sub_(1).view_as(layout).contiguous()
     squares = torch.empty((layout.shape[0], max(layout[0].numel(), 1) if len(layout) else 1, 4), dtype=torch.int32)
     counts = torch.zeros((layout.shape[0], 1, 1), dtype=torch.int32)

@@ -63,6 +63,8 @@ class MatMul:
     ) -> None:
         if mode not in MODES:
             raise NotImplementedError(f"mode is {mode!r}, expected 'sdd', 'dsd' or 'dds'")
+        if block < 1:
+            raise ValueError(f"block is {block}, expected 1 or more")
         self.layout = checked_layout(layout)
         self.block, self.mode, self.trans_a, self.trans_b, self.bench = block, mode, trans_a, trans_b, bench
         self.spdims = self.layout.shape
@@ -83,6 +85,8 @@ class MatMul:
             a, b = a.to(dtype), b.to(dtype)
         if a.dtype != b.dtype:
             raise ValueError(f"b is {b.dtype}, expected the dtype of a, {a.dtype}: convert it with .to(a.dtype)")
+        if not a.is_floating_point():
+            raise ValueError(f"a is {a.dtype}, expected floating-point numbers: convert it with .float()")
         dims = max(a.dim(), b.dim())
         blocks = self.blocks(a.device)
         a, b = self._padded("a", a, self.mode == "dsd"), self._padded("b", b, self.mode == "dds")

@@ -45,10 +45,11 @@ def sparse_attention(
 
     Raises ValueError or RuntimeError for shapes, dtypes, devices or blocks that do not fit.
     """
-    check_masks(query.dtype, rpe, key_padding_mask, attn_mask, key_padding_mask_mode, attn_mask_mode)
     if block not in BLOCKS:
         raise ValueError(f"block is {block}, expected 16, 32, 64 or 128")
-    _check_cover(query, key, layout, block)
+    _check_cover(query, key, value, layout, block)
+    scores = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+    check_masks(query, scores, rpe, key_padding_mask, attn_mask, key_padding_mask_mode, attn_mask_mode)
     lists = block_lists(checked_layout(layout)) if lists is None else lists
     biases, multiplied = [], 0
     if rpe is not None:
@@ -74,8 +75,17 @@ def sparse_attention(
     return out.squeeze(1).transpose(1, 2)
 
 
-def _check_cover(query: Tensor, key: Tensor, layout: Tensor, block: int) -> None:
-    for name, tensor in (("query", query), ("key", key)):
+def _reshaped(name: str, mask: Tensor | None, shape: tuple[int, int], dtype: torch.dtype) -> Tensor | None:
+    """Returns a mask without further dimensions of size 1, in a dtype. Raises ValueError unless it fits."""
+    if mask is not None and [size for size in mask.shape if size != 1] != [size for size in shape if size != 1]:
+        raise ValueError(
+            f"{name} has shape {tuple(mask.shape)}, expected {shape}; there may be further dimensions of size 1"
+        )
+    return None if mask is None else mask.to(dtype).reshape(shape)
+
+
+def _check_cover(query: Tensor, key: Tensor, value: Tensor, layout: Tensor, block: int) -> None:
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
         if tensor.dim() != 4:
             raise ValueError(f"{name} has shape {tuple(tensor.shape)}, expected [batch, heads, length, size]")
         if tensor.shape[2] % block:
@@ -155,10 +165,8 @@ class SparseSelfAttention(nn.Module):
                 f"query, key and value have shapes {tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}, "
                 "expected one shape: this is self-attention"
             )
-        if key_padding_mask is not None:
-            key_padding_mask = key_padding_mask.to(query.dtype).reshape(query.shape[0], length)
-        if attn_mask is not None:
-            attn_mask = attn_mask.to(query.dtype).reshape(length, length)
+        key_padding_mask = _reshaped("key_padding_mask", key_padding_mask, (query.shape[0], length), query.dtype)
+        attn_mask = _reshaped("attn_mask", attn_mask, (length, length), query.dtype)
         layout, lists = self._lists_for(length, query.device)
         return sparse_attention(
             query,

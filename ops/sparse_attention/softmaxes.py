@@ -26,6 +26,8 @@ class Softmax:
     """
 
     def __init__(self, layout: Tensor, block: int, bench: bool = False) -> None:
+        if block < 1:
+            raise ValueError(f"block is {block}, expected 1 or more")
         self.layout = checked_layout(layout)
         self.block, self.bench = block, bench
         self.spdims = self.layout.shape
@@ -55,10 +57,14 @@ class Softmax:
 
         Raises ValueError for tensors that do not fit.
         """
-        check_masks(x.dtype, rpe, key_padding_mask, attn_mask, key_padding_mask_mode, attn_mask_mode)
+        if not x.is_floating_point():
+            raise ValueError(f"x is {x.dtype}, expected floating-point numbers: convert it with .float()")
         expected = (self.num_blocks, self.block, self.block)
         if x.dim() not in (3, 4) or tuple(x.shape[-3:]) != expected:
             raise ValueError(f"x has shape {tuple(x.shape)}, expected a last part of {expected}: its blocks")
+        heads, rows, columns = self.layout.shape
+        scores = (len(x) if x.dim() == 4 else 1, heads, self.block * rows, self.block * columns)
+        check_masks(x, scores, rpe, key_padding_mask, attn_mask, key_padding_mask_mode, attn_mask_mode)
         blocks = self._places(x.device)
         additions = [(rpe, False), (key_padding_mask, key_padding_mask_mode == MUL), (attn_mask, attn_mask_mode == MUL)]
         out: Tensor = _RowSoftmax.apply(x, scale, *additions, blocks)  # type: ignore[no-untyped-call]
@@ -71,20 +77,47 @@ class Softmax:
 
 
 def check_masks(
-    dtype: torch.dtype,
+    like: Tensor,
+    scores: tuple[int, int, int, int],
     rpe: Tensor | None,
     key_padding_mask: Tensor | None,
     attn_mask: Tensor | None,
     key_padding_mask_mode: str,
     attn_mask_mode: str,
 ) -> None:
-    """Raises ValueError for modes that there are not, and for what is added in another dtype than `dtype`."""
+    """Raises ValueError for modes that there are not, and for masks that do not fit.
+
+    Args:
+        like: Has the dtype and device that masks must have.
+        scores: The scores' batch, heads, queries and keys.
+        rpe: [batch or 1, heads or 1, queries, keys]; leading dimensions may be left out.
+        key_padding_mask: [batch or 1, keys].
+        attn_mask: [queries, keys].
+        key_padding_mask_mode: "add" or "mul".
+        attn_mask_mode: "add" or "mul".
+    """
     for name, mode in (("key_padding_mask_mode", key_padding_mask_mode), ("attn_mask_mode", attn_mask_mode)):
         if mode not in (ADD, MUL):
             raise ValueError(f"{name} is {mode!r}, expected 'add' or 'mul'")
-    for name, tensor in {"rpe": rpe, "key_padding_mask": key_padding_mask, "attn_mask": attn_mask}.items():
-        if tensor is not None and tensor.dtype != dtype:
-            raise ValueError(f"{name} is {tensor.dtype}, expected {dtype}: convert it with .to()")
+    batch, heads, queries, keys = scores
+    of_positions = (batch, heads, queries, keys)[-rpe.dim() :] if rpe is not None and 2 <= rpe.dim() <= 4 else scores
+    for name, tensor, shape, exact in (
+        ("rpe", rpe, of_positions, 2),
+        ("key_padding_mask", key_padding_mask, (batch, keys), 1),
+        ("attn_mask", attn_mask, (queries, keys), 2),
+    ):
+        if tensor is None:
+            continue
+        if tensor.dtype != like.dtype:
+            raise ValueError(f"{name} is {tensor.dtype}, expected {like.dtype}: convert it with .to()")
+        if tensor.device != like.device:
+            raise ValueError(f"{name} is on {tensor.device}, expected {like.device}: move it with .to()")
+        fits = tensor.dim() == len(shape) and tensor.shape[-exact:] == shape[-exact:]
+        if not fits or any(has not in (1, size) for has, size in zip(tensor.shape, shape, strict=True)):
+            leading = "; sizes before them may be 1" if len(shape) > exact else ""
+            raise ValueError(
+                f"{name} has shape {tuple(tensor.shape)}, expected {shape}: the last {exact} as the scores{leading}"
+            )
 
 
 class _RowSoftmax(torch.autograd.Function):

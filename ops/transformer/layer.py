@@ -67,10 +67,18 @@ def _form(layer_id: int) -> Form:
         ) from None
 
 
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+
 def _check(form: Form, input: Tensor, input_mask: Tensor | None, weights: Weights) -> None:
     """Raises ValueError unless the tensors fit."""
     if input.dim() != 3:
         raise ValueError(f"input has shape {tuple(input.shape)}, expected [batch, tokens, channels]")
+    if input.dtype not in DTYPES:
+        offered = ", ".join(map(str, DTYPES))
+        raise ValueError(f"input is {input.dtype}, expected one of {offered}: convert it with .float()")
+    if input.shape[2] % form.heads:
+        raise ValueError(f"input has {input.shape[2]} channels, expected a multiple of the layer's {form.heads} heads")
     width, inner = input.shape[2], weights.inter_b.numel()
     shapes = ((3 * width, width), (3 * width,), (width, width), *((width,),) * 3, (inner, width), (inner,))
     for name, tensor, shape in zip(Weights._fields, weights, (*shapes, (width, inner), *((width,),) * 3), strict=True):
@@ -83,6 +91,8 @@ def _check(form: Form, input: Tensor, input_mask: Tensor | None, weights: Weight
     if input.device.type != "cpu":
         raise ValueError(f"input is on {input.device}, expected a tensor on the CPU: move it with .cpu()")
     if input_mask is not None and input_mask.numel():
+        if input_mask.device != input.device:
+            raise ValueError(f"input_mask is on {input_mask.device}, expected {input.device}, where input is")
         try:
             fits: tuple[int, ...] = torch.broadcast_shapes(  # type: ignore[no-untyped-call]
                 input_mask.shape, (input.shape[0], form.heads, *(input.shape[1],) * 2)
@@ -195,7 +205,52 @@ def backward(op: Any, layer_id: int, grad_output: Tensor, *rest: Tensor) -> list
     """
     if len(rest) != 31:
         raise TypeError(f"backward has {len(rest) + 2} arguments, expected 33: see DeepSpeed's backward_fp32")
-    return gradients(op, _form(layer_id), grad_output, rest[:17], rest[17], rest[18], Weights(*rest[19:]))
+    form, saved, input, input_mask, weights = _form(layer_id), rest[:17], rest[17], rest[18], Weights(*rest[19:])
+    _check(form, input, input_mask, weights)
+    _check_saved(form, grad_output, saved, input, weights)
+    return gradients(op, form, grad_output, saved, input, input_mask, weights)
+
+
+SAVED = [
+    "output",
+    "inp_norm",
+    "qkv_tf",
+    "soft_out",
+    "ctx_bufB",
+    "attn_o_inp",
+    "add_res",
+    "ff1_inp",
+    "gelu_inp",
+    "ff2_inp",
+    "attn_prob_dropout_mask",
+    "attn_output_dropout_mask",
+    "layer_output_dropout_mask",
+    "attn_layer_norm_var",
+    "attn_layer_norm_mean",
+    "layer_norm_var",
+    "layer_norm_mean",
+]
+"""DeepSpeed's names of what `forward` returns."""
+
+
+def _check_saved(form: Form, grad_output: Tensor, saved: tuple[Tensor, ...], input: Tensor, weights: Weights) -> None:
+    """Raises ValueError unless the gradient and the tensors of `forward` fit the input."""
+    batch, tokens, width = input.shape
+    rows = batch * tokens
+    numbers = dict.fromkeys(("output", "inp_norm", "attn_o_inp", "add_res", "ff1_inp"), rows * width)
+    numbers |= {"qkv_tf": 3 * rows * width}
+    numbers |= dict.fromkeys(("gelu_inp", "ff2_inp"), rows * weights.inter_b.numel())
+    numbers |= dict.fromkeys(SAVED[-4:], rows)
+    named = {"grad_output": grad_output} | dict(zip(SAVED, saved, strict=True))
+    for name, tensor in named.items():
+        count = numbers.get(name, tensor.numel())
+        if name == "grad_output" and tensor.shape != input.shape:
+            raise ValueError(f"{name} has shape {tuple(tensor.shape)}, expected that of input, {tuple(input.shape)}")
+        if tensor.numel() != count or tensor.device != input.device:
+            raise ValueError(
+                f"{name} has {tensor.numel()} elements on {tensor.device}, expected {count} on {input.device}: pass "
+                "what the forward of this input has returned"
+            )
 
 
 def gradients(

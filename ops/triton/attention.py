@@ -6,7 +6,7 @@ copied, if rows of `q`, `k` and `v` begin at multiples of 16 numbers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -169,14 +169,21 @@ def check_shapes(op: str, q: Tensor, k: Tensor, v: Tensor, options: Options) -> 
         if not fits or any(has not in (1, scores) for has, scores in zip(bias.shape, full, strict=False)):
             text = f"biases[{number}] has shape {tuple(bias.shape)}, expected {(*full, keys)}"
             raise ValueError(f"{op}: {text}; each size but the last may be 1")
-    for name, tensor in [("k", k), ("v", v), *((f"biases[{i}]", bias) for i, bias in enumerate(options.biases))]:
+    check_like_q(op, q, {"k": k, "v": v} | {f"biases[{i}]": bias for i, bias in enumerate(options.biases)})
+    if options.offsets is not None:
+        _check_lists(op, length, keys, heads, q.device, options)
+
+
+def check_like_q(op: str, q: Tensor, tensors: Mapping[str, Tensor]) -> None:
+    """Raises TypeError unless the tensors have q's dtype and device. The keys are their names."""
+    for name, tensor in tensors.items():
         if tensor.dtype != q.dtype:
             raise TypeError(f"{op}: {name} is {tensor.dtype}, expected q's dtype, {q.dtype}: convert it with .to()")
-    if options.offsets is not None:
-        _check_lists(op, length, keys, heads, options)
+        if tensor.device != q.device:
+            raise TypeError(f"{op}: {name} is on {tensor.device}, expected {q.device}, where q is: move it with .to()")
 
 
-def _check_lists(op: str, length: int, keys: int, heads: int, options: Options) -> None:
+def _check_lists(op: str, length: int, keys: int, heads: int, device: torch.device, options: Options) -> None:
     block, offsets, columns = options.block, options.offsets, options.columns
     if block not in (16, 32, 64, 128):
         raise ValueError(f"{op}: block is {block}, expected 16, 32, 64 or 128")
@@ -192,6 +199,8 @@ def _check_lists(op: str, length: int, keys: int, heads: int, options: Options) 
     for name, tensor in (("offsets", offsets), ("columns", columns)):
         if tensor.dtype != torch.int32:
             raise TypeError(f"{op}: {name} is {tensor.dtype}, expected torch.int32")
+        if tensor.device != device:
+            raise TypeError(f"{op}: {name} is on {tensor.device}, expected {device}, where q is: move it with .to()")
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, options: Options) -> tuple[Tensor, Tensor]:
@@ -267,7 +276,11 @@ class Evoformer:
         scale: float,
     ) -> None:
         """Writes the result to `out`, and the logarithms of the sums to the first of `log_sums`."""
-        result, sums = forward(q, k, v, Options(biases, None, None, 0, multiplied, scale, False))
+        options = Options(biases, None, None, 0, multiplied, scale, False)
+        check_shapes(EVOFORMER, q, k, v, options)
+        _check_results(q, {"out": (out, q.shape)})
+        _check_sums("log_sums", log_sums, q)
+        result, sums = forward(q, k, v, options)
         out.copy_(result)
         log_sums[..., : q.shape[2]].copy_(sums.flatten(0, 1))
 
@@ -289,13 +302,46 @@ class Evoformer:
         scale: float,
     ) -> None:
         """Writes the gradients, of a bias unless it has no elements. `deltas` is not used."""
+        options = Options(biases, None, None, 0, multiplied, scale, False)
+        check_shapes(EVOFORMER, q, k, v, options)
+        results = {"dq": (dq, q.shape), "dk": (dk, k.shape), "dv": (dv, k.shape)}
+        _check_results(q, {"dout": (dout, q.shape), "out": (out, q.shape), **results})
+        _check_sums("log_sums", log_sums, q)
+        _check_gradients(dbiases, biases, q)
         outer, inner, length, heads, _ = q.shape
         sums = log_sums[..., :length].reshape(outer, inner, heads, length)
-        options = Options(biases, None, None, 0, multiplied, scale, False)
         needs = [gradient.numel() > 0 for gradient in dbiases]
-        results = backward(dout, q, k, v, out, sums, needs, options)
-        for to, gradient in zip((dq, dk, dv, *dbiases), results, strict=True):
+        gradients = backward(dout, q, k, v, out, sums, needs, options)
+        for to, gradient in zip((dq, dk, dv, *dbiases), gradients, strict=True):
             to.copy_(gradient)
+
+
+def _check_results(q: Tensor, tensors: Mapping[str, tuple[Tensor, torch.Size]]) -> None:
+    """Raises TypeError or ValueError unless tensors have q's dtype and device, and the shapes beside them."""
+    check_like_q(EVOFORMER, q, {name: tensor for name, (tensor, _) in tensors.items()})
+    for name, (tensor, shape) in tensors.items():
+        if tensor.shape != shape:
+            raise ValueError(f"{EVOFORMER}: {name} has shape {tuple(tensor.shape)}, expected {tuple(shape)}")
+
+
+def _check_sums(name: str, sums: Tensor, q: Tensor) -> None:
+    outer, inner, length, heads, _ = q.shape
+    fits = sums.dim() > 0 and sums.shape[-1] >= length and sums.numel() == outer * inner * heads * sums.shape[-1]
+    if not fits or sums.dtype != torch.float32 or sums.device != q.device:
+        raise ValueError(
+            f"{EVOFORMER}: {name} is {sums.dtype} of shape {tuple(sums.shape)} on {sums.device}, expected "
+            f"torch.float32 ({outer * inner}, {heads}, {length} or more) on {q.device}"
+        )
+
+
+def _check_gradients(gradients: Sequence[Tensor], biases: Sequence[Tensor], q: Tensor) -> None:
+    for number, (gradient, bias) in enumerate(zip(gradients, biases, strict=True)):
+        fits = gradient.shape == bias.shape and gradient.device == q.device
+        if gradient.numel() and not fits:
+            raise ValueError(
+                f"{EVOFORMER}: bias_gradients[{number}] has shape {tuple(gradient.shape)} on {gradient.device}, "
+                f"expected the bias's shape, {tuple(bias.shape)}, on {q.device}, or no element if it is not wanted"
+            )
 
 
 def bind_sparse(kernels: Kernels) -> dict[str, Any]:

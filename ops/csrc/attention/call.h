@@ -120,15 +120,11 @@ void backward(StableIValue* stack, uint64_t, uint64_t) {
 }
 
 // The Meta kernels check devices alone: shapes may be symbols.
-inline void check_all_meta(const Arguments& arguments) {
-    for (const AtenTensorHandle tensor : arguments.handles()) check_device(device_name(tensor), "meta", "a tensor", -1);
-}
-
 inline void forward_meta(StableIValue* stack, uint64_t, uint64_t) {
     Arguments arguments(stack);
     for (int i = 0; i < 5; ++i) arguments.tensor();
     arguments.tensor_list();
-    check_all_meta(arguments);
+    check_all_meta(arguments.handles());
 }
 
 inline void backward_meta(StableIValue* stack, uint64_t, uint64_t) {
@@ -137,7 +133,7 @@ inline void backward_meta(StableIValue* stack, uint64_t, uint64_t) {
     arguments.tensor_list();
     for (int i = 0; i < 7; ++i) arguments.tensor();
     arguments.tensor_list();
-    check_all_meta(arguments);
+    check_all_meta(arguments.handles());
 }
 
 }  // namespace opforge::attention

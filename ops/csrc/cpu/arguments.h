@@ -9,6 +9,8 @@
 
 #include <initializer_list>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "optimizer.h"
@@ -32,13 +34,26 @@ inline void check_shim(AOTITorchError code, const char* what) {
 [[gnu::noinline]] inline const char* dtype_name(AtenTensorHandle tensor) {
     int32_t dtype;
     check_shim(aoti_torch_get_dtype(tensor, &dtype), "the dtype");
-    if (dtype == aoti_torch_dtype_float32()) return "float32";
-    if (dtype == aoti_torch_dtype_bfloat16()) return "bfloat16";
-    if (dtype == aoti_torch_dtype_float16()) return "float16";
-    if (dtype == aoti_torch_dtype_float64()) return "float64";
-    if (dtype == aoti_torch_dtype_complex64()) return "complex64";
-    if (dtype == aoti_torch_dtype_complex128()) return "complex128";
-    return dtype == aoti_torch_dtype_int64() ? "int64" : "of another dtype";
+    const std::pair<int32_t, const char*> names[] = {
+        {aoti_torch_dtype_float32(), "float32"},
+        {aoti_torch_dtype_bfloat16(), "bfloat16"},
+        {aoti_torch_dtype_float16(), "float16"},
+        {aoti_torch_dtype_float64(), "float64"},
+        {aoti_torch_dtype_int64(), "int64"},
+        {aoti_torch_dtype_int32(), "int32"},
+        {aoti_torch_dtype_int16(), "int16"},
+        {aoti_torch_dtype_int8(), "int8"},
+        {aoti_torch_dtype_uint8(), "uint8"},
+        {aoti_torch_dtype_bool(), "bool"},
+        {aoti_torch_dtype_complex64(), "complex64"},
+        {aoti_torch_dtype_complex128(), "complex128"},
+        {aoti_torch_dtype_float8_e4m3fn(), "float8_e4m3fn"},
+        {aoti_torch_dtype_float8_e5m2(), "float8_e5m2"},
+    };
+    for (const auto& [number, name] : names) {
+        if (dtype == number) return name;
+    }
+    return "of another dtype";
 }
 
 [[gnu::noinline]] inline Operand operand(AtenTensorHandle tensor, bool written) {
@@ -63,6 +78,15 @@ inline void check_shim(AOTITorchError code, const char* what) {
                "the data");
     if (!written) out.data = const_cast<void*>(data);
     return out;
+}
+
+// For the Meta kernels of ops that name no tensor. torch calls them if one tensor of several is on the device meta.
+[[gnu::noinline]] inline void check_all_meta(const std::vector<AtenTensorHandle>& tensors) {
+    for (const AtenTensorHandle tensor : tensors) {
+        const std::string device = device_name(tensor);
+        if (device != "meta")
+            refuse("tensors are on " + device + " and meta, expected one device: move them with .to()");
+    }
 }
 
 // Reads the stack of one call from the first argument to the last, and owns the tensors that it has read.

@@ -136,7 +136,7 @@ void meta(StableIValue* stack, uint64_t, uint64_t) {
             arguments.integer();
         }
     }
-    for (const AtenTensorHandle tensor : arguments.handles()) check_device(device_name(tensor), "meta", "a tensor", -1);
+    check_all_meta(arguments.handles());
 }
 
 }  // namespace opforge::cpu

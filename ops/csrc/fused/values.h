@@ -63,8 +63,7 @@ struct Tensors {
 
 template <size_t kCount>
 void check_meta(StableIValue* stack, uint64_t, uint64_t) {
-    const Tensors tensors(stack, kCount);
-    for (size_t i = 0; i < kCount; ++i) check_device(device_name(tensors[i]), "meta", "a tensor", -1);
+    check_all_meta(Tensors(stack, kCount).arguments.handles());
 }
 
 }  // namespace opforge::fused

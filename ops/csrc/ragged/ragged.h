@@ -3,6 +3,8 @@
 // A ragged batch: sequences of different lengths, one after the other, whose keys and values are in pages of a cache.
 // The layout of the tensors that describe it is DeepSpeed's.
 
+#include <cstdint>
+
 #include "../cpu/rows.h"
 
 namespace opforge::cpu {
@@ -32,11 +34,15 @@ struct Batch {
         }
         for (int64_t i = 0; i < count; ++i) {
             const SequenceState& state = sequences[i];
-            if (state.start >= 0 && state.tokens >= 0 && state.seen >= 0 && state.start + state.tokens <= tokens)
-                continue;
-            refuse("sequence " + std::to_string(i) + " has tokens " + std::to_string(state.start) + " to " +
-                   std::to_string(state.start + state.tokens) + ", expected some of the batch's " +
-                   std::to_string(tokens));
+            const int64_t end = int64_t{state.start} + state.tokens;
+            if (state.start < 0 || state.tokens < 0 || end > tokens) {
+                refuse("sequence " + std::to_string(i) + " has tokens " + std::to_string(state.start) + " to " +
+                       std::to_string(end) + ", expected some of the batch's " + std::to_string(tokens));
+            }
+            if (state.seen < 0 || int64_t{state.seen} + state.tokens > INT32_MAX) {
+                refuse("sequence " + std::to_string(i) + " has " + std::to_string(state.seen) +
+                       " tokens before the batch, expected 0 or more, and less than 2^31 with the batch's");
+            }
         }
     }
 };

@@ -79,21 +79,25 @@ void flash_attn_by_atoms(StableIValue* stack, uint64_t, uint64_t) {
         refuse("q has shape " + text(q) + ", expected as many heads as a multiple of the " + std::to_string(heads) +
                " heads of size " + std::to_string(size) + " of k");
     }
+    if (k.size(1) == 0) refuse("k has shape " + text(k) + ", expected a token or more of a page");
     check_same_dtype(out, "out", q, "q"), check_same_dtype(k, "k", q, "q"), check_same_dtype(v, "v", q, "q");
     check_sizes(atoms, "attention_atoms", {atoms.dim ? atoms.size(0) : 0, 8}, "[atoms, 8], of build_atoms");
     const Atom* const atom = atoms.as<const Atom>();
     int64_t work = 1;
     for (int64_t i = 0; i < atoms.size(0); ++i) {
         const Atom& each = atom[i];
-        if (each.queries < 0 || each.first_query < 0 || each.first_query + each.queries > q.size(0)) {
+        const int64_t end = int64_t{each.first_query} + each.queries;
+        if (each.queries < 0 || each.first_query < 0 || end > q.size(0)) {
             refuse("atom " + std::to_string(i) + " has queries " + std::to_string(each.first_query) + " to " +
-                   std::to_string(each.first_query + each.queries) + ", expected some of the " +
-                   std::to_string(q.size(0)) + " rows of q");
+                   std::to_string(end) + ", expected some of the " + std::to_string(q.size(0)) + " rows of q");
         }
         if (each.extent < 0 || each.page_count != (each.extent + k.size(1) - 1) / k.size(1)) {
             refuse("atom " + std::to_string(i) + " has " + std::to_string(each.page_count) + " pages for " +
                    std::to_string(each.extent) + " tokens, expected pages of " + std::to_string(k.size(1)) +
                    " tokens: build the atoms with that kv_block_size");
+        }
+        if (each.page_count > 0 && !each.pages) {
+            refuse("atom " + std::to_string(i) + " has 0 as the address of its pages, expected that of a list");
         }
         for (int32_t page = 0; page < each.page_count; ++page) {
             if (each.pages[page] >= 0 && each.pages[page] < k.size(0)) continue;

@@ -121,6 +121,7 @@ void fill_cache(Arguments& arguments, size_t first, const Rotation* shared) {
     check_dim(cache, "kv_cache", 5, 5, "[pages, tokens of a page, 2, heads, head size]");
     const int64_t block = cache.size(1), heads = cache.size(3), size = cache.size(4), rows = q.size(0);
     check_sizes(cache, "kv_cache", {cache.size(0), block, 2, heads, size}, "a key and a value for each token");
+    if (block == 0) refuse("kv_cache has shape " + text(cache) + ", expected a token or more of a page");
     check_sizes(k, "k", {rows, heads * size}, "[tokens of q, heads * head size of kv_cache]");
     check_sizes(v, "v", {rows, heads * size}, "[tokens of q, heads * head size of kv_cache]");
     if (size == 0 || heads == 0 || q.size(1) % (heads * size) != 0) {

@@ -52,7 +52,7 @@ void segment(StableIValue* stack, uint64_t, uint64_t) {
 void segment_meta(StableIValue* stack, uint64_t, uint64_t) {
     Arguments arguments(stack);
     for (int i = 0; i < 4; ++i) arguments.tensor();
-    check_all_meta(arguments);
+    check_all_meta(arguments.handles());
 }
 
 }  // namespace

@@ -62,9 +62,12 @@ def _check_numbers(name: str, numbers: Tensor, like: Tensor) -> None:
 def _move(name: str, whole: Tensor, part: Tensor, numbers: Tensor, batch_first: bool) -> None:
     _check_numbers("sorted_indices", numbers, whole)
     batch, token = (0, 1) if batch_first else (1, 0)
-    expected = list(whole.shape)
-    expected[token] = numbers.shape[-1] if numbers.dim() == 2 else -1
-    if whole.dim() != 3 or list(part.shape) != expected or numbers.shape[0] != whole.shape[batch]:
+    fits = whole.dim() == part.dim() == 3 and numbers.dim() == 2 and numbers.shape[0] == whole.shape[batch]
+    if fits:
+        expected = list(whole.shape)
+        expected[token] = numbers.shape[1]
+        fits = list(part.shape) == expected
+    if not fits:
         shapes = f"{tuple(whole.shape)}, {tuple(part.shape)} and {tuple(numbers.shape)}"
         raise ValueError(
             f"{OP}: all tokens, the retained ones and sorted_indices have shapes {shapes}, expected one batch and one "

@@ -196,7 +196,7 @@ def _print(content: Mapping[str, Any]) -> None:
         show_table(("KIND", "ARCH", "SIZE", "COMPRESSED"), images, ("SIZE",))
     if content["kernels"]:
         heading(counted(len(content["kernels"]), "kernel", "kernels"))
-        fields = ("code", "registers", "shared", "stack", "spills")
+        fields = ("code", "registers", "shared", "stack", "spills", "copies", "waits")
         columns = [field.upper() for field in fields]
         readable = demangled(kernel["name"] for kernel in content["kernels"])
         kernels = [

@@ -247,6 +247,52 @@ def test_errors_name_what_does_not_fit(call, error, message):
         call()
 
 
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"o": torch.full((1, 3, 32, 2, 16), 7.0).half()}, ValueError, r"out has shape \(1, 3, 32, 2, 16\), expected"),
+        (
+            {"o": torch.full((1, 3, 33, 2, 16), 7.0)},
+            TypeError,
+            "out is torch.float32, expected q's dtype, torch.float16",
+        ),
+        (
+            {"lse": torch.full((3, 2, 32), 7.0)},
+            ValueError,
+            r"log_sums is torch.float32 of shape \(3, 2, 32\) on cpu, exp",
+        ),
+        ({"k": torch.ones(1, 3, 33, 2, 16, device="meta").half()}, TypeError, "k is on meta, expected cpu, where q is"),
+    ],
+)
+def test_errors_of_deepspeeds_function_come_before_anything_is_written(changes, error, message):
+    q = torch.ones(1, 3, 33, 2, 16).half()
+    given = {"q": q, "k": q, "v": q, "bias1": q.new_empty(0), "bias2": q.new_empty(0)}
+    given |= {"o": torch.full_like(q, 7.0), "lse": torch.full((3, 2, 64), 7.0)} | changes
+    with pytest.raises(error, match=message):
+        Evoformer("cuda:sm_90").load().attention(*given.values())
+    assert (given["o"] == 7).all() and (given["lse"] == 7).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"gk": torch.full((1, 3, 32, 2, 16), 7.0).half()}, r"dk has shape \(1, 3, 32, 2, 16\), expected \(1, 3, 33"),
+        (
+            {"gb1": torch.full((1, 3, 1, 1, 32), 7.0)},
+            r"bias_gradients\[0\] has shape \(1, 3, 1, 1, 32\) on cpu, expected",
+        ),
+    ],
+)
+def test_errors_of_deepspeeds_gradients_come_before_anything_is_written(changes, message):
+    q, bias, none = torch.ones(1, 3, 33, 2, 16).half(), torch.ones(1, 3, 1, 1, 33).half(), torch.empty(0)
+    given = {"go": q, "q": q, "k": q, "v": q, "o": q, "lse": torch.ones(3, 2, 64), "delta": torch.ones(3, 2, 64)}
+    given |= {"bias1": bias, "bias2": none} | {name: torch.full_like(q, 7.0) for name in ("gq", "gk", "gv")}
+    given |= {"gb1": torch.full(bias.shape, 7.0), "gb2": none} | changes
+    with pytest.raises(ValueError, match=message):
+        Evoformer("cuda:sm_90").load().attention_bwd(*given.values())
+    assert all((given[name] == 7).all() for name in ("gq", "gk", "gv", "gb1"))
+
+
 def test_biases_of_lists_have_no_gradients():
     q, layout = fresh(1, 1, 32, 16), torch.ones(1, 2, 2)
     out = sparse_attention(q, q, q, layout, 16, rpe=fresh(1, 1, 32, 32))

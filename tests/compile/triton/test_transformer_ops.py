@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -211,3 +213,11 @@ def test_create_op_builder_of_a_gpu_returns_them():
     for name in ("SpatialInferenceBuilder", "RandomLTDBuilder", "InferenceCoreBuilder"):
         kind = make_accelerator("cuda", "a test").get_op_builder(name)
         assert kind is builder_of(name) and kind.devices == ("cuda", "hip")
+
+
+@pytest.mark.parametrize("shape", [(3,), (4, 3), (2, 4, 3), (1, 4, 5)])
+def test_tokens_that_do_not_fit_are_refused_before_anything_is_written(shape):
+    whole, ids = torch.full(shape, 7.0), torch.tensor([[0, 3]], dtype=torch.int32)
+    with pytest.raises(ValueError, match=f"have shapes {re.escape(str(shape))}, .*expected one batch and one number"):
+        load("RandomLTDBuilder").token_scatter_(whole, torch.ones(1, 2, 3), ids, True)
+    assert (whole == 7).all()

@@ -88,17 +88,23 @@ def check_core() -> None:
         close(out, F.rms_norm(wide, (columns,), gamma.double(), 1e-3))
         op.pre_layer_norm(total, out, x, residual, gamma, beta, 1e-3)
         device.check()
+        if columns == 1024:
+            check_once({"read": (x, residual), "written": (out, total)})
         close(out, F.layer_norm(wide, (columns,), gamma.double(), beta.double(), 1e-3))
         op.rms_norm(out, x, gamma, 1e-3)
         device.check()
+        if columns == 1024:
+            check_once({"read": (x,), "written": (out,)})
         close(out, F.rms_norm(x.double(), (columns,), gamma.double(), 1e-3))
     x, bias = fresh(3, 1024), fresh(1024)
     out, wide = torch.empty(3, 512, dtype=BF16), x.double() + bias.double()
     op.gated_activation(out, x, bias, 5)
     device.check()
+    check_once({"read": (x,), "written": (out,)})
     close(out, F.silu(wide[:, ::2]) * wide[:, 1::2])
     op.bias_activation(x, bias, 0)
     device.check()
+    check_once({"read": (x,), "written": (x,)})
     close(x, F.gelu(wide, approximate="tanh"))
 
 

@@ -176,7 +176,7 @@ def test_gradients(op, batch_first):
         ),
         (
             lambda op: op.token_gather(torch.ones(1, 4, 2, device="meta"), torch.zeros(1, 1, dtype=torch.int32), True),
-            r"a tensor is on cpu, expected meta: move it with .to\(\), or use the op of its device",
+            r"tensors are on cpu and meta, expected one device: move them with .to\(\)",
         ),
         (
             lambda op: op.mask_gather_gpt(torch.ones(1, 1, 4, 4), 5),
