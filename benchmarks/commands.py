@@ -14,7 +14,7 @@ from .scratch import ChildError, write_op
 
 if TYPE_CHECKING:
     from opforge import OpBuilder
-    from opforge.builders.spec.build_plan import Step
+    from opforge.builders.declaration.build_plan import Step
     from opforge.cache.store import Store
 
 NAME = "bench_relu"
@@ -59,8 +59,8 @@ def empty_store(folder: str) -> Store:
 
 def build_steps(builder: OpBuilder, store: Store, library: str = "library.so") -> list[Step]:
     """Returns the commands that a build of the op would run, with paths relative to the folder that they run in."""
+    from opforge.builders.declaration.op_spec import root_paths
     from opforge.builders.planner import make_plan
-    from opforge.builders.spec.op_spec import root_paths
     from opforge.builders.toolchains import find_toolchain
 
     spec = builder.spec()

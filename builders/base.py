@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from opforge.cache.store import Rejected, Store
     from opforge.warm.library import Entry
 
+    from .declaration.by_device import Macros, Words
+    from .declaration.kernel_roots import KernelRoot
+    from .declaration.op_spec import OpSpec
     from .lookup.compatibility import Compatibility
     from .run.ninja import Progress
-    from .spec.by_device import Macros, Words
-    from .spec.kernel_roots import KernelRoot
-    from .spec.op_spec import OpSpec
 
 log = logging.getLogger("opforge")
 REPRESENTATION = "opforge.builders.display.representation"

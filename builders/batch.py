@@ -14,12 +14,12 @@ from opforge.errors import OpIncompatibleError, OpNotFoundError, SettingError, T
 from opforge.warm.library import Entry
 
 from .base import OpBuilder
+from .declaration.build_plan import BuildPlan
 from .in_full import gate_problems
 from .lookup.finder import LookUp, shorten, stored_entry
 from .planner import make_plan
 from .resources import exhausted_resource
 from .run import jobserver, timeline
-from .spec.build_plan import BuildPlan
 from .toolchains import find_toolchain
 from .waiting.expected_time import weights as weights
 

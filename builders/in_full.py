@@ -17,13 +17,13 @@ from opforge.errors import LoadError, OpIncompatibleError
 from opforge.warm.library import Entry
 
 from . import loader
+from .declaration import op_spec, targets
+from .declaration.machine import this_machine
+from .declaration.op_spec import OpSpec
 from .lookup import compatibility, finder
 from .lookup.device_requirements import device_problem
 from .registration import without_op
 from .resources import out_of_memory
-from .spec import op_spec, targets
-from .spec.machine import this_machine
-from .spec.op_spec import OpSpec
 
 if TYPE_CHECKING:
     from opforge.accelerator.target import Target

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from opforge import errors
 
 from .base import OpBuilder, copied
+from .declaration import abi as abis
 from .lookup.finder import shorten
-from .spec import abi as abis
 
 if TYPE_CHECKING:
     from opforge.accelerator.target import Target
 
+    from .declaration.by_device import Macros, Words
     from .jit_builders import Attributes, Build, Texts, TorchFlags
-    from .spec.by_device import Macros, Words
 
 calls: dict[tuple[str, str], tuple[Any, OpBuilder]] = {}
 """By function and name: the arguments of the last call, with the working folder, and the builder for them."""

@@ -16,15 +16,15 @@ from opforge.errors import BuilderError, SettingError, SourceNotFoundError
 from opforge.warm.machine_folder import make_folder, temp_path, write_file
 
 from .base import OpBuilder
-from .spec import abi as abis
-from .spec.by_device import ALL, DeviceScope, similar, words
-from .spec.machine import torch_built_for
+from .declaration import abi as abis
+from .declaration.by_device import ALL, DeviceScope, similar, words
+from .declaration.machine import torch_built_for
 from .toolchains import DEVICES
 
 if TYPE_CHECKING:
     from opforge.accelerator.target import Target
 
-    from .spec.by_device import Macros, Words
+    from .declaration.by_device import Macros, Words
 
 _builders: dict[tuple[Any, ...], OpBuilder] = {}
 
@@ -285,7 +285,7 @@ def listed_groups(op: str, groups: Any) -> list[Mapping[str, Any]]:
     """Returns the groups. Raises BuilderError for what is no list of dicts."""
     if not groups:
         return []
-    from .spec.groups import listed
+    from .declaration.groups import listed
 
     return listed(op, groups)
 

@@ -10,15 +10,15 @@ from opforge.cache.records.inputs import RootedPath
 from opforge.errors import OpIncompatibleError
 from opforge.versions import version_of
 
-from .spec import abi, flag_paths, kernel_roots, machine
-from .spec.build_plan import BuildPlan, PlannedGroup
-from .spec.include_folders import group_folders, include_folders
-from .spec.op_spec import root_paths
+from .declaration import abi, flag_paths, kernel_roots, machine
+from .declaration.build_plan import BuildPlan, PlannedGroup
+from .declaration.include_folders import group_folders, include_folders
+from .declaration.op_spec import root_paths
 from .toolchains.host import BASE_FLAGS
 
 if TYPE_CHECKING:
-    from .spec.groups import SourceGroup
-    from .spec.op_spec import OpSpec
+    from .declaration.groups import SourceGroup
+    from .declaration.op_spec import OpSpec
     from .toolchains.toolchain import DevicePart, Toolchain
 
 LISTS = frozenset({"-MD", "-MMD", "-MP", "-MV", "--write-dependencies", "--write-user-dependencies"})
@@ -145,7 +145,7 @@ def _without_lists(flags: Sequence[str]) -> tuple[str, ...]:
 def _torch_problem(spec: OpSpec) -> str | None:
     """Returns why the installed torch cannot build the op, or None."""
     if spec.requires_torch:
-        from .spec import torch_range
+        from .declaration import torch_range
 
         if problem := torch_range.installed_problem(spec.requires_torch):
             return problem

@@ -12,7 +12,7 @@ from opforge.cache.layout import Layout
 from opforge.versions import version_of
 from opforge.warm.library import RECORD
 
-from .spec.abi import TORCH
+from .declaration.abi import TORCH
 
 RUNTIMES = (
     (5, "3.4.8", "1.3.1"),

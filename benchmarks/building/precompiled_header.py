@@ -14,7 +14,7 @@ from opforge.bench.harness import Report
 from opforge.bench.machine import cores
 
 if TYPE_CHECKING:
-    from opforge.builders.spec.build_plan import Step
+    from opforge.builders.declaration.build_plan import Step
 
 PLAIN, HEADER_FIRST, CEILING = "without", "with, made first", "with, made before"
 UNITS: dict[str, tuple[str, tuple[int, ...], int]] = {

@@ -106,7 +106,7 @@ def _copied_store(scratch: Scratch) -> str:
 def _wheel(scratch: Scratch) -> str:
     """Builds the op and returns a folder for PYTHONPATH with a package that carries it."""
     from opforge import OpBuilder, get_accelerator
-    from opforge.builders.spec.description import description_key
+    from opforge.builders.declaration.description import description_key
     from opforge.cache.layout import PACKAGE_LAYER
     from opforge.cache.transfer import layer
     from opforge.trust import trusted_ids

@@ -12,7 +12,7 @@ from opforge.builders.base import OpBuilder
 
 if TYPE_CHECKING:
     from opforge.accelerator.capabilities import Capabilities
-    from opforge.builders.spec.op_spec import OpSpec
+    from opforge.builders.declaration.op_spec import OpSpec
 
 LIBRARY_FOLDERS = ("lib/ccl/cpu/lib", "lib/cpu", "lib")
 """Below oneCCL's root: of the wheels, of older releases, of an installation."""

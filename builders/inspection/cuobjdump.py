@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 
-from opforge.builders.spec.machine import package_folder
+from opforge.builders.declaration.machine import package_folder
 from opforge.cache.filesystem.files import read_file
 
 from .image import Image

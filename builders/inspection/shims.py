@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from opforge.builders.spec.machine import torch_folder
+from opforge.builders.declaration.machine import torch_folder
 from opforge.versions import version_of
 
 SHIM = ("include", "torch", "csrc", "stable", "c", "shim.h")

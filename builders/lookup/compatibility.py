@@ -21,7 +21,7 @@ from opforge.errors import (
 if TYPE_CHECKING:
     from opforge.accelerator.capabilities import Capabilities
     from opforge.accelerator.target import Target
-    from opforge.builders.spec.op_spec import OpSpec
+    from opforge.builders.declaration.op_spec import OpSpec
 
 
 log = logging.getLogger("opforge")

@@ -10,7 +10,7 @@ from opforge.accelerator.target import Target
 from opforge.versions import version_of
 
 if TYPE_CHECKING:
-    from opforge.builders.spec.machine import Machine
+    from opforge.builders.declaration.machine import Machine
 
 
 def device_problem(

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opforge import events, settings, tracebacks
 from opforge.builders import toolchains
-from opforge.builders.spec import abi
-from opforge.builders.spec.description import description_key
-from opforge.builders.spec.machine import this_machine
-from opforge.builders.spec.op_spec import root_paths
+from opforge.builders.declaration import abi
+from opforge.builders.declaration.description import description_key
+from opforge.builders.declaration.machine import this_machine
+from opforge.builders.declaration.op_spec import root_paths
 from opforge.cache.current import current_store
 from opforge.cache.layout import FETCHED, UNSIGNED, Layout
 from opforge.cache.store import Rejected, Source
@@ -27,8 +27,8 @@ from . import memory
 from .fit import fit_of
 
 if TYPE_CHECKING:
-    from opforge.builders.spec.build_plan import BuildPlan
-    from opforge.builders.spec.op_spec import OpSpec
+    from opforge.builders.declaration.build_plan import BuildPlan
+    from opforge.builders.declaration.op_spec import OpSpec
     from opforge.builders.toolchains.toolchain import Toolchain
     from opforge.cache.store import Match, Store
     from opforge.warm.library import Entry

@@ -9,15 +9,15 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from opforge import settings
-from opforge.builders.spec import abi
-from opforge.builders.spec.machine import NATIVE_FLAGS, PROCESSOR, native_processor
-from opforge.builders.spec.targets import device_problems, level_problem, lower_targets, torch_library_problem
+from opforge.builders.declaration import abi
+from opforge.builders.declaration.machine import NATIVE_FLAGS, PROCESSOR, native_processor
+from opforge.builders.declaration.targets import device_problems, level_problem, lower_targets, torch_library_problem
 from opforge.cache.store import Fit
 from opforge.versions import version_of
 
 if TYPE_CHECKING:
-    from opforge.builders.spec.machine import Machine
-    from opforge.builders.spec.op_spec import OpSpec
+    from opforge.builders.declaration.machine import Machine
+    from opforge.builders.declaration.op_spec import OpSpec
 
 log = logging.getLogger("opforge")
 _warned: set[str] = set()
@@ -119,7 +119,7 @@ def host_problem(record: Mapping[str, Any], machine: Machine) -> str | None:
     if machine.libstdcxx and version_of(floors.get("GLIBCXX", "0")) > version_of(machine.libstdcxx):
         return f"it needs GLIBCXX_{floors['GLIBCXX']}, and this libstdc++ has up to {machine.libstdcxx}"
     if abi.TORCH_RANGE in record["requires"]:
-        from opforge.builders.spec import torch_range
+        from opforge.builders.declaration import torch_range
 
         if problem := torch_range.problem(record["requires"][abi.TORCH_RANGE], machine.torch):
             return problem

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from opforge import settings
 from opforge.accelerator.host.cpuid import cpu_level
 from opforge.builders import toolchains
-from opforge.builders.spec import abi, kernel_roots, machine
+from opforge.builders.declaration import abi, kernel_roots, machine
 from opforge.cache.layout import FETCHED
 from opforge.cache.maintenance import limits
 from opforge.cache.records.entry import is_systems
@@ -25,7 +25,7 @@ from opforge.warm.memory import ABSENT, FlatStamps, PathStamp
 from .own_code import Code
 
 if TYPE_CHECKING:
-    from opforge.builders.spec.op_spec import OpSpec
+    from opforge.builders.declaration.op_spec import OpSpec
     from opforge.cache.store import Match, Source, Store
 
 LOOKUP_FIELDS = ("inputs", "shims")

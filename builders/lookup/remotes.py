@@ -11,9 +11,9 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from opforge.builders.spec.description import description_key
-from opforge.builders.spec.machine import this_machine
-from opforge.builders.spec.op_spec import root_paths
+from opforge.builders.declaration.description import description_key
+from opforge.builders.declaration.machine import this_machine
+from opforge.builders.declaration.op_spec import root_paths
 from opforge.cache.current import writable_store
 from opforge.cache.store import Fit, Match, Rejected, Store
 from opforge.errors import CacheDirError, SettingError
@@ -21,7 +21,7 @@ from opforge.errors import CacheDirError, SettingError
 from .fit import fit_of
 
 if TYPE_CHECKING:
-    from opforge.builders.spec.op_spec import OpSpec
+    from opforge.builders.declaration.op_spec import OpSpec
     from opforge.warm.library import Entry
 
 log = logging.getLogger("opforge")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from opforge.builders.spec.abi import REGISTER, TORCH
+from opforge.builders.declaration.abi import REGISTER, TORCH
 
 from .places import path
 

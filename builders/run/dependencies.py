@@ -7,9 +7,9 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 
+from opforge.builders.declaration.build_plan import BuildPlan, Step
+from opforge.builders.declaration.flag_paths import words_in
 from opforge.builders.inspection import archives
-from opforge.builders.spec.build_plan import BuildPlan, Step
-from opforge.builders.spec.flag_paths import words_in
 from opforge.builders.toolchains.discovery.programs import is_wrapper
 from opforge.cache.records.inputs import Inputs
 

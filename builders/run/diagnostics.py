@@ -8,8 +8,8 @@ import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from opforge.builders.declaration.build_plan import Step
 from opforge.builders.resources import ended_by_signal, exhausted_resource, no_inodes, small_stack
-from opforge.builders.spec.build_plan import Step
 from opforge.errors import BuildError, BuildResourceError, CompileError
 
 DIAGNOSTIC = re.compile(

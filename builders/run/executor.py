@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from opforge.builders.spec.build_plan import Step
-from opforge.builders.spec.kernel_roots import OPFORGE_ABI, TRUSTED_ROOTS
+from opforge.builders.declaration.build_plan import Step
+from opforge.builders.declaration.kernel_roots import OPFORGE_ABI, TRUSTED_ROOTS
 from opforge.cache.filesystem.disk import Disk, Stamp
 from opforge.cache.filesystem.packages import KEPT_IN, PackageFiles
 from opforge.cache.records.inputs import Inputs

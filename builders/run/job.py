@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from opforge.builders.spec.build_plan import BuildPlan
+from opforge.builders.declaration.build_plan import BuildPlan
 from opforge.builders.toolchains.toolchain import Toolchain
 from opforge.cache.layout import Layout
 

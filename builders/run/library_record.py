@@ -6,9 +6,9 @@ import hashlib
 from typing import Any
 
 from opforge import settings
+from opforge.builders.declaration.abi import INTERFACE, PLAIN, REGISTER, STABLE, TORCH
+from opforge.builders.declaration.machine import torch_folder, torch_version
 from opforge.builders.inspection import elf
-from opforge.builders.spec.abi import INTERFACE, PLAIN, REGISTER, STABLE, TORCH
-from opforge.builders.spec.machine import torch_folder, torch_version
 
 from . import diagnostics
 from .job import Job

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import NamedTuple
 
-from opforge.builders.spec.build_plan import Step
+from opforge.builders.declaration.build_plan import Step
 from opforge.cache.filesystem.files import read_file
 from opforge.errors import BuilderError, ToolchainError, ToolchainNotFoundError
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from opforge import formats
-from opforge.builders.spec.build_plan import Step
+from opforge.builders.declaration.build_plan import Step
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 from opforge.cache.records import objects

@@ -8,8 +8,8 @@ from opforge import settings
 from opforge.accelerator.host.cgroup import memory_left
 from opforge.accelerator.host.process_limit import processes_left
 from opforge.accelerator.host.topology import Topology
-from opforge.builders.spec import abi
-from opforge.builders.spec.build_plan import BuildPlan
+from opforge.builders.declaration import abi
+from opforge.builders.declaration.build_plan import BuildPlan
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
 from opforge.warm.machine_folder import make_folder, write_file

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge import settings
 from opforge.builders import toolchains
+from opforge.builders.declaration import abi
+from opforge.builders.declaration.description import description_key
+from opforge.builders.declaration.op_spec import root_paths
 from opforge.builders.lookup import memory
 from opforge.builders.lookup.finder import sources_of
 from opforge.builders.planner import make_plan
 from opforge.builders.resources import raise_if_exhausted
-from opforge.builders.spec import abi
-from opforge.builders.spec.description import description_key
-from opforge.builders.spec.op_spec import root_paths
 from opforge.builders.waiting import expected_time
 from opforge.builders.waiting.build_line import BuildLine
 from opforge.builders.waiting.no_builds import check_builds_are_allowed
@@ -50,9 +50,9 @@ from .job import Job
 from .parallelism import compiler_jobs, note_peak
 
 if TYPE_CHECKING:
+    from opforge.builders.declaration.build_plan import BuildPlan
+    from opforge.builders.declaration.op_spec import OpSpec
     from opforge.builders.lookup.remotes import Building
-    from opforge.builders.spec.build_plan import BuildPlan
-    from opforge.builders.spec.op_spec import OpSpec
     from opforge.builders.toolchains.toolchain import Toolchain
 
     from . import ninja

@@ -12,8 +12,8 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from opforge.builders.spec.abi import STABLE, TORCH
-from opforge.builders.spec.build_plan import BuildPlan, Step
+from opforge.builders.declaration.abi import STABLE, TORCH
+from opforge.builders.declaration.build_plan import BuildPlan, Step
 
 UNITS_A_COMPILER = {TORCH: 2, STABLE: 4}
 """The number of units, for each compiler that runs at once, from which on it saves time to make the header first.

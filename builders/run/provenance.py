@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from opforge.builders.spec.kernel_roots import TRUSTED_ROOTS
+from opforge.builders.declaration.kernel_roots import TRUSTED_ROOTS
 from opforge.cache.filesystem.disk import Disk, Stamp
 from opforge.cache.filesystem.packages import PackageFiles
 from opforge.cache.records.inputs import Answer, Dependency, Inputs, RootedPath

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from opforge.warm import lookup
 
 if TYPE_CHECKING:
-    from opforge.builders.spec.op_spec import OpSpec
+    from opforge.builders.declaration.op_spec import OpSpec
     from opforge.cache.store import Store
 
     from .toolchain import Toolchain
@@ -32,11 +32,11 @@ HOST_CODE = tuple(
     os.path.join(_BUILDERS, *name.split("/"))
     for name in (
         "planner.py",
-        "spec/abi.py",
-        "spec/build_plan.py",
-        "spec/flag_paths.py",
-        "spec/kernel_roots.py",
-        "spec/op_spec.py",
+        "declaration/abi.py",
+        "declaration/build_plan.py",
+        "declaration/flag_paths.py",
+        "declaration/kernel_roots.py",
+        "declaration/op_spec.py",
         "toolchains/__init__.py",
         "toolchains/host.py",
         "toolchains/discovery/probe.py",

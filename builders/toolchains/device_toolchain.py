@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from opforge.builders.spec.build_plan import BuildPlan, Step
+from opforge.builders.declaration.build_plan import BuildPlan, Step
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
 from opforge.cache.records.inputs import RootedPath
@@ -19,7 +19,7 @@ from .host import HostToolchain, objects_of, plan_options
 from .toolchain import DevicePart, HostedToolchain, Toolchain
 
 if TYPE_CHECKING:
-    from opforge.builders.spec.op_spec import OpSpec
+    from opforge.builders.declaration.op_spec import OpSpec
 
 SHAPE = {"root": str, "stamp_file": str, "include": list, "lib": list}
 """The entries of every device compiler's info, with their types.

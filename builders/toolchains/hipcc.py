@@ -6,8 +6,8 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
-from opforge.builders.spec.abi import PLAIN
-from opforge.builders.spec.build_plan import BuildPlan, Step
+from opforge.builders.declaration.abi import PLAIN
+from opforge.builders.declaration.build_plan import BuildPlan, Step
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import ToolchainNotFoundError
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from opforge import settings
-from opforge.builders.spec.build_plan import BuildPlan, Step
-from opforge.builders.spec.flag_paths import with_files
+from opforge.builders.declaration.build_plan import BuildPlan, Step
+from opforge.builders.declaration.flag_paths import with_files
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
 from opforge.cache.records.inputs import RootedPath
@@ -22,7 +22,7 @@ from .discovery.programs import which
 from .toolchain import Toolchain
 
 if TYPE_CHECKING:
-    from opforge.builders.spec.op_spec import OpSpec
+    from opforge.builders.declaration.op_spec import OpSpec
 
 CANDIDATES = ("g++", "clang++")
 PATH_FLAGS = (

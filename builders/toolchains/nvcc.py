@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from opforge import settings
 from opforge.accelerator import archs
-from opforge.builders.spec.abi import STABLE, TORCH
-from opforge.builders.spec.build_plan import BuildPlan, Step
-from opforge.builders.spec.machine import torch_built_for
+from opforge.builders.declaration.abi import STABLE, TORCH
+from opforge.builders.declaration.build_plan import BuildPlan, Step
+from opforge.builders.declaration.machine import torch_built_for
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import ToolchainError, ToolchainNotFoundError
@@ -25,7 +25,7 @@ from .host import compile_step, prefix_maps
 from .toolchain import DevicePart, Toolchain
 
 if TYPE_CHECKING:
-    from opforge.builders.spec.op_spec import OpSpec
+    from opforge.builders.declaration.op_spec import OpSpec
     from opforge.cache.layout import Layout
 
 PROGRAMS = ("bin/nvcc", "bin/ptxas", "bin/cudafe++", "bin/fatbinary", "bin/nvcc.profile")

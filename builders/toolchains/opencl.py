@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from opforge.builders.spec.build_plan import BuildPlan, Step
+from opforge.builders.declaration.build_plan import BuildPlan, Step
 from opforge.cache.records.inputs import RootedPath
 
 from .device_toolchain import DeviceToolchain, translate_first

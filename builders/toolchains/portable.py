@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from .host import HostToolchain, machine_of
 
 if TYPE_CHECKING:
-    from opforge.builders.spec.op_spec import OpSpec
+    from opforge.builders.declaration.op_spec import OpSpec
     from opforge.cache.filesystem.disk import Disk
     from opforge.cache.layout import Layout
 

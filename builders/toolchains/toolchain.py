@@ -6,12 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from opforge.builders.spec.build_plan import BuildPlan, Step
+from opforge.builders.declaration.build_plan import BuildPlan, Step
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import BuilderError, OpIncompatibleError
 
 if TYPE_CHECKING:
-    from opforge.builders.spec.op_spec import OpSpec
+    from opforge.builders.declaration.op_spec import OpSpec
     from opforge.cache.filesystem.disk import Disk
     from opforge.cache.layout import Layout
 

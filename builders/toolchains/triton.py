@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from opforge.accelerator import archs
 from opforge.accelerator.target import Target
-from opforge.builders.spec.build_plan import BuildPlan, Step
-from opforge.builders.spec.machine import package_folder
+from opforge.builders.declaration.build_plan import BuildPlan, Step
+from opforge.builders.declaration.machine import package_folder
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
@@ -27,7 +27,7 @@ from .portable import find_for_cpu
 from .toolchain import HostedToolchain
 
 if TYPE_CHECKING:
-    from opforge.builders.spec.op_spec import OpSpec
+    from opforge.builders.declaration.op_spec import OpSpec
 
 WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "triton_worker.py")
 INSTALL = "pip install 'opforge[triton]'"

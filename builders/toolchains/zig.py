@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from opforge.builders.spec.machine import package_folder
+from opforge.builders.declaration.machine import package_folder
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
 from opforge.errors import ToolchainNotFoundError

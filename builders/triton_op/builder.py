@@ -10,7 +10,7 @@ from opforge import settings
 from opforge.accelerator.target import Target
 from opforge.builders import toolchains
 from opforge.builders.base import Loaded, OpBuilder
-from opforge.builders.spec import abi, kernel_roots
+from opforge.builders.declaration import abi, kernel_roots
 from opforge.builders.toolchains.triton import LAUNCHER, compiled_archs
 from opforge.errors import BuilderError
 from opforge.warm.library import python_functions
@@ -19,7 +19,7 @@ from .kernel import Kernel, check_kernels, kernel_texts
 from .launching import Kernels, PrebuiltKernels, TritonOp
 
 if TYPE_CHECKING:
-    from opforge.builders.spec.op_spec import OpSpec
+    from opforge.builders.declaration.op_spec import OpSpec
 
 KERNELS = kernel_roots.KernelRoot(
     "opforge-triton", os.path.join(os.path.dirname(kernel_roots.OPFORGE.path), "triton"), include=""

@@ -9,7 +9,7 @@ import types
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from opforge.builders.spec import kernel_roots
+from opforge.builders.declaration import kernel_roots
 from opforge.errors import KernelLaunchError, ToolchainNotFoundError
 
 from .kernel import Kernel

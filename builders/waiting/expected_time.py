@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from opforge.cache.maintenance import listing
 
 if TYPE_CHECKING:
-    from opforge.builders.spec.build_plan import BuildPlan
+    from opforge.builders.declaration.build_plan import BuildPlan
     from opforge.cache.layout import Layout
 
 log = logging.getLogger("opforge")

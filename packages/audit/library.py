@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
+from opforge.builders.declaration.abi import STABLE
+from opforge.builders.declaration.machine import torch_folder
 from opforge.builders.inspection import elf, elf_file, shims
 from opforge.builders.inspection.elf_file import ElfFile
 from opforge.builders.inspection.reader import FileFormatError, Reader
-from opforge.builders.spec.abi import STABLE
-from opforge.builders.spec.machine import torch_folder
 from opforge.cache.filesystem.files import read_file
 from opforge.versions import version_of
 

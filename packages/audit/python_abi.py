@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from functools import cache
 
-from opforge.builders.spec.machine import python_include
+from opforge.builders.declaration.machine import python_include
 
 OLDEST = (3, 9)
 PREFIXES = ("Py", "_Py")

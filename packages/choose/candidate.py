@@ -168,8 +168,8 @@ def _lie(properties: Properties, record: Mapping[str, Any]) -> str:
 
 def _foreign(candidate: VariantCandidate, stated: Metadata, folder: str) -> VariantCandidate:
     """Returns a variant with the record that its label, its metadata and its library's own file give."""
+    from opforge.builders.declaration import abi
     from opforge.builders.inspection import elf
-    from opforge.builders.spec import abi
 
     properties = candidate.properties
     device = DEVICES.get(properties.backend, properties.backend)

@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from opforge import formats
-from opforge.builders.spec import machine
-from opforge.builders.spec.machine import Machine
+from opforge.builders.declaration import machine
+from opforge.builders.declaration.machine import Machine
 from opforge.packages.form.properties import TVM
 from opforge.versions import version_of
 

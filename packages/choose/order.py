@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from opforge.builders.declaration.machine import Machine
+from opforge.builders.declaration.targets import LEVELS
 from opforge.builders.lookup import fit
-from opforge.builders.spec.machine import Machine
-from opforge.builders.spec.targets import LEVELS
 from opforge.packages.form.properties import FRAMEWORKS, PYTHON, SOURCE, TORCH, TVM, WITHOUT_LIBRARY, Properties
 from opforge.versions import version_of
 

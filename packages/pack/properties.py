@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from opforge.accelerator.target import Target
-from opforge.builders.spec.abi import STABLE, TORCH
-from opforge.builders.spec.targets import LEVELS
+from opforge.builders.declaration.abi import STABLE, TORCH
+from opforge.builders.declaration.targets import LEVELS
 from opforge.errors import PackError
 from opforge.packages.form.properties import STABLE as STABLE_VARIANT
 from opforge.packages.form.properties import TORCH as TORCH_VARIANT

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge.accelerator import archs
 from opforge.accelerator.target import Target
+from opforge.builders.declaration.abi import TORCH
+from opforge.builders.declaration.machine import this_machine
+from opforge.builders.declaration.targets import TORCH_LIBRARY
 from opforge.builders.lookup import device_requirements
-from opforge.builders.spec.abi import TORCH
-from opforge.builders.spec.machine import this_machine
-from opforge.builders.spec.targets import TORCH_LIBRARY
 from opforge.cache.current import current_store
 from opforge.errors import OpforgeError, OpIncompatibleError, PackError
 from opforge.packages.audit import library as library_audit

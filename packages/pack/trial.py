@@ -98,8 +98,8 @@ def _other_kernels(project: Project) -> list[str]:
 
 def unfit(stated: Metadata) -> str:
     """Returns why a variant cannot run on this machine, or an empty text."""
+    from opforge.builders.declaration.machine import this_machine
     from opforge.builders.lookup import device_requirements, fit
-    from opforge.builders.spec.machine import this_machine
 
     record: Any = stated.opforge["record"]
     if record is None:

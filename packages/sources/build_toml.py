@@ -209,8 +209,8 @@ def _attributes(name: str, folder: str, backend: str, part: Fields, kernels: lis
 
 def _of_torch(torch: Fields, backend: str) -> dict[str, Any]:
     """Returns what a library of torch's ops has."""
-    from opforge.builders.spec import abi
-    from opforge.builders.spec.kernel_roots import OPFORGE, KernelRoot
+    from opforge.builders.declaration import abi
+    from opforge.builders.declaration.kernel_roots import OPFORGE, KernelRoot
 
     stable = torch.values.get("stable-abi")
     if isinstance(stable, dict):
@@ -228,8 +228,8 @@ def _of_torch(torch: Fields, backend: str) -> dict[str, Any]:
 
 def _of_tvm_ffi(name: str, device: str) -> dict[str, Any]:
     """Returns what a library of tvm-ffi's functions has. Raises OpIncompatibleError if tvm-ffi is not installed."""
-    from opforge.builders.spec import abi
-    from opforge.builders.spec.kernel_roots import KernelRoot
+    from opforge.builders.declaration import abi
+    from opforge.builders.declaration.kernel_roots import KernelRoot
 
     folder, _version = depends.tvm_ffi()
     if not folder:

@@ -203,7 +203,7 @@ def of_builder(reference: str, name: str, text: str) -> Project:
     """
     kind = builder_class(reference)
     short = (kind.name or "op").lower().replace("_", "-")
-    from opforge.builders.spec.kernel_roots import folder_of
+    from opforge.builders.declaration.kernel_roots import folder_of
 
     return Project(
         name=names.check(name or f"{LOCAL}/{short}", "--name"),

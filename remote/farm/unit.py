@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge import formats
-from opforge.builders.spec.description import description_key
+from opforge.builders.declaration.description import description_key
 from opforge.cache import schema
 from opforge.cache.filesystem.files import read_json
 from opforge.errors import BuilderError, OpforgeError

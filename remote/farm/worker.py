@@ -10,10 +10,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from opforge import settings
+from opforge.builders.declaration.machine import torch_folder, torch_version
 from opforge.builders.lookup import remotes as lookups
 from opforge.builders.planner import make_plan
 from opforge.builders.run import parallelism, pipeline
-from opforge.builders.spec.machine import torch_folder, torch_version
 from opforge.builders.toolchains import find_toolchain
 from opforge.cache.current import current_store, writable_store
 from opforge.cache.keys import key_of
@@ -42,7 +42,7 @@ from . import session
 from .unit import Outcome, Refused, Unit, from_json
 
 if TYPE_CHECKING:
-    from opforge.builders.spec.build_plan import BuildPlan
+    from opforge.builders.declaration.build_plan import BuildPlan
 
 OF_THE_MACHINE = (
     Refused,

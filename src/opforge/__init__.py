@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from opforge.ops.triton.caching import triton_cache
 
     from .builders.batch import prepare
+    from .builders.declaration.kernel_roots import kernel_root
     from .builders.jit import load, load_inline
-    from .builders.spec.kernel_roots import kernel_root
     from .builders.waiting.no_builds import no_builds
     from .models.scope import explain_kernels, kernels_for
     from .packages.load.get_kernel import get_kernel, get_local_kernel
@@ -34,7 +34,7 @@ _MODULES = {
     "get_accelerator": "opforge.accelerator.select",
     "get_kernel": "opforge.packages.load.get_kernel",
     "get_local_kernel": "opforge.packages.load.get_kernel",
-    "kernel_root": "opforge.builders.spec.kernel_roots",
+    "kernel_root": "opforge.builders.declaration.kernel_roots",
     "kernels_for": "opforge.models.scope",
     "load": "opforge.builders.jit",
     "load_inline": "opforge.builders.jit",

@@ -42,9 +42,9 @@ INSTALLED = 1
 
 # Parts of keys: another number, and everything is built again.
 PLAN = 2
-"""The key of a plan: `builders/spec/build_plan.py`."""
+"""The key of a plan: `builders/declaration/build_plan.py`."""
 DESCRIPTION = 3
-"""The key of a description: `builders/spec/description.py`."""
+"""The key of a description: `builders/declaration/description.py`."""
 OBJECT = 1
 """The key of an object file: `builders/run/object_reuse.py`."""
 

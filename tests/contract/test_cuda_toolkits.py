@@ -8,7 +8,7 @@ import pytest
 from support import sample_ops, text_files
 
 from opforge.accelerator.vendors import nvidia
-from opforge.builders.spec import machine
+from opforge.builders.declaration import machine
 from opforge.builders.toolchains import find_toolchain, nvcc
 from opforge.cache.current import current_store
 from opforge.errors import OpIncompatibleError

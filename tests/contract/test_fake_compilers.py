@@ -10,8 +10,8 @@ import pytest
 from support import fake_disk, sample_ops, text_files
 from support.compilers.installed_compilers import toolchain_of
 
+from opforge.builders.declaration.op_spec import root_paths
 from opforge.builders.planner import make_plan
-from opforge.builders.spec.op_spec import root_paths
 from opforge.builders.toolchains import find_toolchain, nvcc, zig
 from opforge.builders.toolchains.discovery import probe
 from opforge.cache.current import current_store, prepare

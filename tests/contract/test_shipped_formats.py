@@ -13,7 +13,7 @@ from support import sample_ops
 from support.store.fake_store import ME
 
 import opforge
-from opforge.builders.spec.op_spec import root_paths
+from opforge.builders.declaration.op_spec import root_paths
 from opforge.cache.records.entry import with_record_key
 from opforge.cache.store import NO_RECORD, Store
 from opforge.errors import PrebuiltRequiredError

@@ -6,7 +6,7 @@ import pytest
 from support import sample_ops, text_files
 
 from opforge.accelerator.target import Target
-from opforge.builders.spec import machine
+from opforge.builders.declaration import machine
 from opforge.builders.toolchains import nvcc
 from opforge.errors import OpIncompatibleError, ToolchainNotFoundError
 

@@ -10,7 +10,7 @@ from support import child_processes
 from support.gpu import triton_parts
 from support.store.fake_store import ME
 
-from opforge.builders.spec.description import description_key
+from opforge.builders.declaration.description import description_key
 from opforge.ops import triton as ops
 from opforge.ops.triton import references
 

@@ -25,11 +25,11 @@ from support.fuzzing import json_mutations
 from support.store.fake_store import ME
 from support.store.published_op import publish_op
 
+from opforge.builders.declaration.description import description_key
+from opforge.builders.declaration.machine import this_machine
+from opforge.builders.declaration.op_spec import root_paths
 from opforge.builders.lookup.finder import find
 from opforge.builders.lookup.fit import fit_of
-from opforge.builders.spec.description import description_key
-from opforge.builders.spec.machine import this_machine
-from opforge.builders.spec.op_spec import root_paths
 from opforge.builders.toolchains.discovery import probe
 from opforge.cache.store import Store
 from opforge.warm import machine_folder

@@ -22,7 +22,7 @@ import tomlkit
 from support.fuzzing import json_mutations, mutations
 from support.text_files import write
 
-from opforge.builders.spec.machine import Machine
+from opforge.builders.declaration.machine import Machine
 from opforge.errors import KernelFormatError, OpforgeError
 from opforge.packages.choose import candidate, order
 from opforge.packages.choose.candidate import VariantCandidate

@@ -24,9 +24,9 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from support.fuzzing import json_mutations, mutations
 from support.store.fake_store import ME, FakeStore
 
+from opforge.builders.declaration.machine import this_machine
 from opforge.builders.lookup.fit import entry_problem
 from opforge.builders.run.pipeline import shared_error
-from opforge.builders.spec.machine import this_machine
 from opforge.cache.filesystem import lock
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of

@@ -54,21 +54,21 @@ def variables_of_wrappers_do_not_count() -> None:
 
 @mutant
 def a_description_has_no_include_folders_and_no_roots() -> None:
-    from opforge.builders.spec import description
+    from opforge.builders.declaration import description
 
     put(description, FIELDS=tuple(name for name in description.FIELDS if name not in ("include_dirs", "roots")))
 
 
 @mutant
 def a_description_has_no_flags() -> None:
-    from opforge.builders.spec import description
+    from opforge.builders.declaration import description
 
     put(description, FIELDS=tuple(name for name in description.FIELDS if name not in ("cxx_flags", "defines")))
 
 
 @mutant
 def a_description_does_not_say_which_roots_have_headers() -> None:
-    from opforge.builders.spec import description
+    from opforge.builders.declaration import description
 
     description._VALUES["roots"] = lambda spec: [(root.name, root.include) for root in spec.declared_roots]
 

@@ -59,7 +59,7 @@ class Worker:
 
     def answer(self, request: dict) -> dict:
         """Loads, builds or fills a layer as the request says."""
-        from opforge.builders.spec.kernel_roots import KernelRoot
+        from opforge.builders.declaration.kernel_roots import KernelRoot
         from opforge.errors import OpforgeError
         from opforge.warm import memory
 
@@ -98,7 +98,7 @@ class Worker:
     def fill(self, folder: str) -> dict:
         """Puts the op into a layer, as `build-ops --out` does."""
         from opforge import trust
-        from opforge.builders.spec.description import description_key
+        from opforge.builders.declaration.description import description_key
         from opforge.cache.transfer import layer
 
         entry = self.builder.build(exact=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import importlib
 import tempfile
 
+from opforge.builders.declaration.description import description_key
 from opforge.builders.planner import make_plan
-from opforge.builders.spec.description import description_key
 from opforge.builders.toolchains import find_toolchain
 from opforge.cache.current import open_store, writable_store
 from opforge.errors import OpforgeError

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from opforge.builders.spec.build_plan import Step
+from opforge.builders.declaration.build_plan import Step
 
 OPERATOR = rb"__has_(?:include_next|include|embed)\b"
 GAP = rb"(?:\s|/\*(?:[^*]|\*(?!/))*\*/)*"

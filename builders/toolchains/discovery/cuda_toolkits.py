@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from opforge.accelerator import archs
-from opforge.builders.spec import machine
+from opforge.builders.declaration import machine
 from opforge.errors import ToolchainError
 from opforge.versions import version_of
 
 from . import probe, programs
 
 if TYPE_CHECKING:
-    from opforge.builders.spec.op_spec import OpSpec
+    from opforge.builders.declaration.op_spec import OpSpec
     from opforge.cache.filesystem.disk import Disk
     from opforge.cache.layout import Layout
 

@@ -279,7 +279,7 @@ def _device(module: Any, default: str) -> str:
 def _architectures(entry: LayerKernel, device: str) -> tuple[str, ...]:
     if not entry.architectures:
         return ()
-    from opforge.builders.spec.machine import this_machine
+    from opforge.builders.declaration.machine import this_machine
 
     return tuple(this_machine(device).devices)
 

@@ -7,12 +7,12 @@ import shutil
 from typing import TYPE_CHECKING, NamedTuple
 
 from opforge.builders import toolchains
+from opforge.builders.declaration.op_spec import root_paths
 from opforge.builders.planner import make_plan
 from opforge.builders.run.executor import execute
 from opforge.builders.run.job import Job
 from opforge.builders.run.parallelism import compiler_jobs
 from opforge.builders.run.reads.depfile import read_depfile
-from opforge.builders.spec.op_spec import root_paths
 from opforge.cache import staging
 from opforge.cache.current import writable_store
 from opforge.cache.layout import Layout
@@ -24,7 +24,7 @@ from .library import library, observing
 from .reader import Observation, read_notes
 
 if TYPE_CHECKING:
-    from opforge.builders.spec.op_spec import OpSpec
+    from opforge.builders.declaration.op_spec import OpSpec
 
 
 class ObservedBuild(NamedTuple):

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from opforge.builders.spec.kernel_roots import OPFORGE_ABI
+from opforge.builders.declaration.kernel_roots import OPFORGE_ABI
 from opforge.builders.toolchains.discovery import probe, programs
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.records.inputs import Inputs

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from opforge import settings, trust
-from opforge.builders.spec import machine
+from opforge.builders.declaration import machine
 from opforge.builders.toolchains import DEVICES, TOOLCHAINS
 from opforge.builders.toolchains.discovery import probe
 from opforge.builders.toolchains.portable import find_portable

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from opforge.accelerator.interface.accelerator import Accelerator, target_for
 from opforge.accelerator.registry import accelerator_named
 from opforge.builders.base import OpBuilder
+from opforge.builders.declaration.build_plan import BuildPlan, Step
+from opforge.builders.declaration.op_spec import OpSpec, root_paths
 from opforge.builders.lookup.finder import Found, Offered, find, offered
 from opforge.builders.planner import make_plan
-from opforge.builders.spec.build_plan import BuildPlan, Step
-from opforge.builders.spec.op_spec import OpSpec, root_paths
 from opforge.builders.toolchains import find_toolchain
 from opforge.cache.current import current_store
 from opforge.cache.store import Rejected

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from opforge import settings
-from opforge.builders.spec import kernel_roots, machine
+from opforge.builders.declaration import kernel_roots, machine
 from opforge.builders.toolchains import DEVICES, TOOLCHAINS
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 STABLE, PLAIN, TORCH = "torch-stable", "c", "torch"
-"""The three ABIs: see builders/spec/abi.py."""
+"""The three ABIs: see builders/declaration/abi.py."""
 OLDEST_TORCH = "2.10"
 """The oldest torch in which ops of the stable ABI are registered."""
 REGISTER = "opforge_register"

@@ -10,8 +10,8 @@ import time
 import pytest
 from support import sample_ops, text_files
 
+from opforge.builders.declaration import machine
 from opforge.builders.run.dependencies import LATER_FLAGS, folders_in_flags
-from opforge.builders.spec import machine
 from opforge.cache.filesystem.disk import Disk
 from opforge.warm.memory import RACY_NS
 

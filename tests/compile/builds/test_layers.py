@@ -9,12 +9,12 @@ import pytest
 from support import sample_ops, text_files
 from support.store.fake_store import ME
 
+from opforge.builders.declaration import machine
+from opforge.builders.declaration.description import description_key
+from opforge.builders.declaration.kernel_roots import KernelRoot
 from opforge.builders.lookup import finder
 from opforge.builders.lookup.finder import find
 from opforge.builders.run import pipeline
-from opforge.builders.spec import machine
-from opforge.builders.spec.description import description_key
-from opforge.builders.spec.kernel_roots import KernelRoot
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.transfer import layer
 from opforge.warm.memory import RACY_NS

@@ -8,7 +8,7 @@ import os
 import pytest
 from support import sample_ops, text_files
 
-from opforge.builders.spec import kernel_roots
+from opforge.builders.declaration import kernel_roots
 
 
 @pytest.fixture

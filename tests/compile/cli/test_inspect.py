@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from support import sample_ops, text_files
 from support.store.fake_store import ME
 
+from opforge.builders.declaration.description import description_key
 from opforge.builders.inspection.examine import examine
-from opforge.builders.spec.description import description_key
 from opforge.cache.transfer import layer
 from opforge.cli import group
 from opforge.cli.inspect import command

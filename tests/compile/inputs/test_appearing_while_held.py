@@ -7,7 +7,7 @@ import time
 import pytest
 from support import sample_ops, text_files
 
-from opforge.builders.spec.kernel_roots import KernelRoot
+from opforge.builders.declaration.kernel_roots import KernelRoot
 from opforge.warm.memory import RACY_NS
 
 

@@ -11,7 +11,7 @@ import pytest
 from support import sample_ops, text_files
 from support.fake_disk import LaterDisk
 
-from opforge.builders.spec import machine
+from opforge.builders.declaration import machine
 from opforge.cache import current
 from opforge.cache.filesystem import packages
 

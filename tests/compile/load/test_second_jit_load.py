@@ -12,7 +12,7 @@ from support.owners import ME
 
 import opforge
 from opforge.builders import base, jit_builders, loader
-from opforge.builders.spec.description import description_key
+from opforge.builders.declaration.description import description_key
 from opforge.cache.transfer import layer
 from opforge.errors import BuilderError, OpIncompatibleError
 from opforge.warm.memory import RACY_NS

@@ -14,7 +14,7 @@ from support import sample_ops, text_files
 
 import opforge
 from opforge.builders import base
-from opforge.builders.spec import kernel_roots
+from opforge.builders.declaration import kernel_roots
 from opforge.warm import memory
 from opforge.warm.memory import RACY_NS
 

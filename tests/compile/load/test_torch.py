@@ -8,8 +8,8 @@ import pytest
 from support import child_processes, sample_ops, text_files
 
 import opforge
+from opforge.builders.declaration.machine import this_machine
 from opforge.builders.lookup.fit import host_problem
-from opforge.builders.spec.machine import this_machine
 from opforge.errors import BuilderError, CompileError, LoadError
 
 torch = pytest.importorskip("torch", reason="pip install torch")

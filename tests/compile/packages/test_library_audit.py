@@ -14,7 +14,7 @@ import kernel_abi_check
 import pytest
 
 from opforge.accelerator.target import Target
-from opforge.builders.spec.abi import STABLE, TORCH
+from opforge.builders.declaration.abi import STABLE, TORCH
 from opforge.packages.audit import library, python_abi
 from opforge.packages.audit.measure import problems as measured_problems
 from opforge.packages.choose import candidate, environment, order

@@ -17,7 +17,7 @@ from support.text_files import write
 import opforge
 from opforge.accelerator.target import Target
 from opforge.accelerator.vendors import nvidia
-from opforge.builders.spec import machine
+from opforge.builders.declaration import machine
 from opforge.builders.toolchains import nvcc
 from opforge.errors import KernelIncompatibleError, PackError, ToolchainNotFoundError
 from opforge.packages.choose import environment

@@ -129,7 +129,7 @@ SOURCES = {
 """Package -> a builder, its target, and its sources as (root, path)."""
 DESCRIBE = """
 import json, os, pkgutil
-from opforge.builders.spec.description import describe
+from opforge.builders.declaration.description import describe
 builder = pkgutil.resolve_name(os.environ["BUILDER"])(os.environ["TARGET"])
 print(json.dumps([(root, path) for root, path, _digest in describe(builder.spec())["sources"]]))
 """

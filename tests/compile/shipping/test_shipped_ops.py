@@ -11,8 +11,8 @@ from support import sample_ops
 from support.store.fake_store import ME
 
 from opforge import trust
+from opforge.builders.declaration.description import description_key
 from opforge.builders.lookup.finder import find, package_sources
-from opforge.builders.spec.description import description_key
 from opforge.cache.layout import PACKAGE_LAYER
 from opforge.cache.transfer import layer
 

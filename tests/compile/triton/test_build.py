@@ -11,9 +11,9 @@ from support.devices import vendor_modules
 from support.gpu import triton_parts
 
 from opforge.accelerator import use_accelerator
+from opforge.builders.declaration.description import description_key
 from opforge.builders.inspection.examine import examine
 from opforge.builders.planner import make_plan
-from opforge.builders.spec.description import description_key
 from opforge.builders.toolchains import find_toolchain
 from opforge.errors import BuilderError, CompileError, OpIncompatibleError
 

@@ -26,10 +26,10 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspa
 
 from support import sample_ops, text_files
 
+from opforge.builders.declaration import description as description
+from opforge.builders.declaration.kernel_roots import KernelRoot
 from opforge.builders.lookup import finder as finder  # imported before any load, as what a process imports is no moment
 from opforge.builders.run import pipeline as pipeline
-from opforge.builders.spec import description as description
-from opforge.builders.spec.kernel_roots import KernelRoot
 from opforge.cache.filesystem.disk import Disk, Stamp
 from opforge.errors import BuildError
 from opforge.warm.memory import ABSENT

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from opforge.builders.spec.kernel_roots import OPFORGE
+from opforge.builders.declaration.kernel_roots import OPFORGE
 
 RUNTIME = Path(__file__).parent / "host_runtime"
 PARAMETER = re.compile(r"const OPFORGE_GRID_CONSTANT ([^,()]+?) (\w+)(?=[,)])")

@@ -14,9 +14,9 @@ from support.store.fake_store import ME
 from support.store.published_op import publish_op
 
 from opforge.builders import planner, toolchains
+from opforge.builders.declaration import kernel_roots
 from opforge.builders.lookup import finder
 from opforge.builders.lookup.finder import find
-from opforge.builders.spec import kernel_roots
 from opforge.builders.toolchains import host
 from opforge.builders.toolchains.discovery import probe
 from opforge.cache.store import Store

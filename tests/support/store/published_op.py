@@ -6,10 +6,10 @@ import os
 
 from support.store.fake_store import ME, publish_entry
 
+from opforge.builders.declaration.description import description_key
+from opforge.builders.declaration.op_spec import root_paths
 from opforge.builders.planner import make_plan
 from opforge.builders.run.provenance import Provenance
-from opforge.builders.spec.description import description_key
-from opforge.builders.spec.op_spec import root_paths
 from opforge.builders.toolchains import find_toolchain
 from opforge.cache import current
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opforge.builders.spec.build_plan import Step
+from opforge.builders.declaration.build_plan import Step
 from opforge.cache.records.inputs import RootedPath
 
 

@@ -9,7 +9,7 @@ import types
 import pytest
 
 from opforge.accelerator.target import Target
-from opforge.builders.spec.description import describe
+from opforge.builders.declaration.description import describe
 from opforge.builders.toolchains.triton import compiled_archs
 from opforge.builders.toolchains.triton_worker import BYTES, hidden_parameters, unsupported_feature
 from opforge.builders.triton import TRITON_BUILDERS, Kernel, TritonOpBuilder

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from opforge.accelerator.target import Target
 from opforge.builders import batch
-from opforge.builders.spec.build_plan import BuildPlan
+from opforge.builders.declaration.build_plan import BuildPlan
 from opforge.cli.prebuild import command
 from opforge.cli.selection import Selected
 from opforge.errors import CompileError, OpIncompatibleError

@@ -9,8 +9,8 @@ from support import sample_ops
 from support.remote.nodes import reasons
 
 from opforge.builders import batch
+from opforge.builders.declaration import machine
 from opforge.builders.lookup import fit, remotes
-from opforge.builders.spec import machine
 from opforge.remote.source import Remotes
 
 OTHER = "cpu:x86-64-v4"

@@ -19,8 +19,8 @@ from opforge.remote.farm.unit import Outcome
 
 if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
+    from opforge.builders.declaration.build_plan import BuildPlan
     from opforge.builders.run.timeline import Timeline
-    from opforge.builders.spec.build_plan import BuildPlan
     from opforge.warm.library import Entry
 
 
@@ -90,7 +90,7 @@ class Run:
     def _look_up(self, number: int, outcome: Outcome) -> Outcome | None:
         """Returns the outcome of an op that need not be built. Otherwise adds it to the missing ones; returns None."""
         from opforge.builders import batch
-        from opforge.builders.spec.build_plan import BuildPlan
+        from opforge.builders.declaration.build_plan import BuildPlan
 
         op, options = self._selected[number], self._options
         builder = op.builder(options.debug, options.sanitize, options.portable)
@@ -142,7 +142,7 @@ class Run:
 
     def _keep(self, builder: OpBuilder, entry: Entry, outcome: Outcome) -> Outcome:
         if self._options.out is not None:
-            from opforge.builders.spec.description import description_key
+            from opforge.builders.declaration.description import description_key
             from opforge.cache.current import current_store
             from opforge.cache.transfer import layer
 

@@ -19,7 +19,7 @@ from opforge.errors import OpIncompatibleError
 from .stores import parsed
 
 if TYPE_CHECKING:
-    from opforge.builders.spec.op_spec import OpSpec
+    from opforge.builders.declaration.op_spec import OpSpec
     from opforge.remote.source import Remotes
     from opforge.warm.library import Entry
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from opforge.accelerator.host.cpuinfo import read_cpuinfo
 from opforge.accelerator.target import Target
 from opforge.builders.base import OpBuilder
-from opforge.builders.spec import abi as abis
-from opforge.builders.spec import machine
+from opforge.builders.declaration import abi as abis
+from opforge.builders.declaration import machine
 
 from . import nvcc_flags
 
 if TYPE_CHECKING:
-    from opforge.builders.spec.op_spec import OpSpec
+    from opforge.builders.declaration.op_spec import OpSpec
 
 SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".C")
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from opforge.builders import jit, jit_builders, python_module
-from opforge.builders.spec import abi
+from opforge.builders.declaration import abi
 from opforge.errors import BuilderError, LoadError, OpIncompatibleError, ToolchainError, ToolchainNotFoundError
 from opforge.warm.library import LoadedOp
 

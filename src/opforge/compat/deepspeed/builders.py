@@ -9,12 +9,12 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from opforge.builders.cpu.adam import CPUAdamBuilder
-from opforge.builders.spec import targets
+from opforge.builders.declaration import targets
 from opforge.errors import BuilderError
 
 if TYPE_CHECKING:
     from opforge.accelerator.interface.accelerator import Accelerator
-    from opforge.builders.spec.op_spec import OpSpec
+    from opforge.builders.declaration.op_spec import OpSpec
 
 DEVICE_BUILDERS = (
     "EvoformerAttnBuilder",

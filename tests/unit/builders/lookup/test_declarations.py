@@ -10,8 +10,8 @@ from support import sample_ops
 
 from opforge import OpBuilder
 from opforge.accelerator.target import Target
-from opforge.builders.spec.kernel_roots import KernelRoot
-from opforge.builders.spec.op_spec import OpSpec
+from opforge.builders.declaration.kernel_roots import KernelRoot
+from opforge.builders.declaration.op_spec import OpSpec
 from opforge.lazy import cached_property
 from opforge.warm import lookup, machine
 

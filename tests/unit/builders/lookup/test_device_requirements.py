@@ -7,10 +7,10 @@ from support import sample_ops, text_files
 
 from opforge.accelerator import archs
 from opforge.accelerator.target import Target
+from opforge.builders.declaration import machine, targets
+from opforge.builders.declaration.machine import Machine
 from opforge.builders.lookup import fit
 from opforge.builders.lookup.device_requirements import device_problem, driver_floor
-from opforge.builders.spec import machine, targets
-from opforge.builders.spec.machine import Machine
 from opforge.errors import SettingError
 
 BINARY = {"target": "cuda:sm_80+sm_90", "requires": {"cuda": "13.1"}}

@@ -7,10 +7,10 @@ from hypothesis import HealthCheck, given, settings, strategies
 from support import sample_ops
 
 from opforge.accelerator.target import Target
+from opforge.builders.declaration import abi
+from opforge.builders.declaration.machine import PROCESSOR, Machine
 from opforge.builders.lookup import fit
 from opforge.builders.lookup.fit import host_problem
-from opforge.builders.spec import abi
-from opforge.builders.spec.machine import PROCESSOR, Machine
 from opforge.errors import PrebuiltRequiredError
 
 MACHINE = Machine(

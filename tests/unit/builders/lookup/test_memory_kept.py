@@ -10,9 +10,9 @@ from support import fake_disk, sample_ops, text_files
 from support.compilers import fake_compiler
 from support.store import remembered
 
+from opforge.builders.declaration import kernel_roots
 from opforge.builders.lookup import memory
 from opforge.builders.lookup.finder import find
-from opforge.builders.spec import kernel_roots
 from opforge.builders.toolchains import find_toolchain
 from opforge.builders.toolchains.discovery import probe
 from opforge.cache.filesystem.disk import Disk

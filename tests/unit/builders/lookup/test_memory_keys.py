@@ -9,10 +9,10 @@ from support.compilers import fake_compiler
 from support.compilers.fake_compiler import PASSED_ENV
 
 from opforge.accelerator.target import Target
+from opforge.builders.declaration import kernel_roots
+from opforge.builders.declaration.groups import SourceGroup
+from opforge.builders.declaration.op_spec import OpSpec, root_paths
 from opforge.builders.lookup.memory import Lookup
-from opforge.builders.spec import kernel_roots
-from opforge.builders.spec.groups import SourceGroup
-from opforge.builders.spec.op_spec import OpSpec, root_paths
 
 
 @pytest.mark.parametrize("name", ["CPPFLAGS", "CXXFLAGS", "LDFLAGS", "LANG", *PASSED_ENV])

@@ -10,8 +10,8 @@ import pytest
 from support import child_processes, polling, text_files
 
 from opforge.builders import batch
+from opforge.builders.declaration.build_plan import Step
 from opforge.builders.run import jobserver, ninja
-from opforge.builders.spec.build_plan import Step
 from opforge.errors import BuildResourceError
 
 COUNTING = 'mkdir "$1/$$"; ls "$1" | wc -l >> "$2"; sleep 0.05; rmdir "$1/$$"; touch "$3"'

@@ -15,8 +15,8 @@ from support import child_processes, other_user, text_files
 from support.owners import as_root
 from support.polling import wait_for
 
+from opforge.builders.declaration.build_plan import Step
 from opforge.builders.run import diagnostics, ninja
-from opforge.builders.spec.build_plan import Step
 from opforge.errors import ToolchainNotFoundError
 
 

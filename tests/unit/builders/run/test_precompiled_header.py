@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from support import text_files
 
+from opforge.builders.declaration import abi as abis
+from opforge.builders.declaration.build_plan import Step
 from opforge.builders.run import precompiled_header
-from opforge.builders.spec import abi as abis
-from opforge.builders.spec.build_plan import Step
 from opforge.cache.records.inputs import RootedPath
 
 HEADER = "<torch/extension.h>"

@@ -8,9 +8,9 @@ import pytest
 from support import sample_ops, text_files
 from support.compilers.fake_compiler import PASSED_ENV, plan_of, toolchain
 
-from opforge.builders.spec import kernel_roots
-from opforge.builders.spec.description import describe
-from opforge.builders.spec.op_spec import root_paths
+from opforge.builders.declaration import kernel_roots
+from opforge.builders.declaration.description import describe
+from opforge.builders.declaration.op_spec import root_paths
 from opforge.errors import SourceNotFoundError
 from opforge.warm import lookup
 

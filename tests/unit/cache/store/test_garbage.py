@@ -16,8 +16,8 @@ from support import text_files
 from support.store.fake_op import DESCRIPTION, FakeOp
 
 from opforge import formats
+from opforge.builders.declaration.machine import this_machine
 from opforge.builders.lookup.fit import host_problem
-from opforge.builders.spec.machine import this_machine
 from opforge.cache.filesystem.files import read_json
 from opforge.cache.store import Fit
 from opforge.warm import library as warm_library

@@ -8,8 +8,8 @@ import random
 
 import pytest
 
-from opforge.builders.spec.abi import STABLE
-from opforge.builders.spec.machine import Machine
+from opforge.builders.declaration.abi import STABLE
+from opforge.builders.declaration.machine import Machine
 from opforge.errors import KernelFormatError
 from opforge.packages.choose import environment, order
 from opforge.packages.choose.candidate import VariantCandidate, target_of

@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import pytest
 
-from opforge.builders.spec.description import description_key
+from opforge.builders.declaration.description import description_key
 from opforge.errors import BuilderError, FarmError, SettingError
 from opforge.remote.claims import Claim, name_of
 from opforge.remote.farm import api, build_on, engines, unit, worker

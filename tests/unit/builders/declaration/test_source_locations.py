@@ -8,7 +8,7 @@ import pytest
 from support import text_files
 
 import opforge
-from opforge.builders.spec import kernel_roots
+from opforge.builders.declaration import kernel_roots
 from opforge.errors import SourceNotFoundError
 
 

@@ -10,7 +10,7 @@ from support import sample_ops, text_files
 from support.compilers.fake_compiler import plan_of
 
 import opforge
-from opforge.builders.spec.description import describe
+from opforge.builders.declaration.description import describe
 from opforge.errors import (
     BuilderError,
     OpIncompatibleError,
@@ -43,7 +43,7 @@ def test_an_op_for_another_device_is_incompatible(tmp_path, bin):
 
 
 def test_a_cpu_level_that_this_processor_lacks_is_a_reason(tmp_path, bin, monkeypatch):
-    from opforge.builders.spec import machine
+    from opforge.builders.declaration import machine
 
     monkeypatch.setattr(machine, "cpu_level", lambda: "x86-64-v2")
     compatibility = sample_ops.plain_op(tmp_path / "src")("cpu:x86-64-v3").is_compatible()

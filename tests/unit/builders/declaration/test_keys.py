@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from support import sample_ops
 from support.compilers.fake_toolchain import FakeToolchain
 
+from opforge.builders.declaration import abi
+from opforge.builders.declaration.build_plan import BuildPlan, PlannedGroup
+from opforge.builders.declaration.description import description_key
 from opforge.builders.planner import make_plan
-from opforge.builders.spec import abi
-from opforge.builders.spec.build_plan import BuildPlan, PlannedGroup
-from opforge.builders.spec.description import description_key
 from opforge.cache import keys
 from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
 

@@ -8,12 +8,12 @@ import re
 
 import pytest
 
-from opforge.builders.spec import abi
-from opforge.builders.spec.kernel_roots import OPFORGE_ABI
+from opforge.builders.declaration import abi
+from opforge.builders.declaration.kernel_roots import OPFORGE_ABI
 
 DIGESTS = {1: "7688bf64f7d6db53"}
 """Number -> the digest of the headers without comments and white space. Before a release, change the last one; after
-it, add a number here and in builders/spec/abi.py."""
+it, add a number here and in builders/declaration/abi.py."""
 
 
 def tokens_digest(folder):

@@ -8,7 +8,7 @@ import sysconfig
 import pytest
 from support import child_processes
 
-from opforge.builders.spec import machine
+from opforge.builders.declaration import machine
 from opforge.warm import machine as warm_machine
 
 
@@ -26,7 +26,7 @@ def test_the_folder_of_pythons_headers_is_the_one_that_sysconfig_names(tmp_path,
 
 LIBSTDCXX = """
 import re, torch
-from opforge.builders.spec import machine
+from opforge.builders.declaration import machine
 from opforge.warm import machine as warm_machine
 maps = open("/proc/self/maps").read()
 mapped = re.search(r"libstdc\\+\\+\\.so\\.6\\.0\\.(\\d+)", maps)

@@ -9,7 +9,7 @@ import pytest
 from support import sample_ops
 
 import opforge
-from opforge.builders.spec import attributes, op_spec
+from opforge.builders.declaration import attributes, op_spec
 from opforge.errors import BuilderError, OpIncompatibleError, SourceNotFoundError
 
 

@@ -7,8 +7,8 @@ from support import sample_ops, text_files
 from support.compilers.fake_toolchain import FakeToolchain
 
 from opforge.accelerator.target import Target
+from opforge.builders.declaration.op_spec import root_paths
 from opforge.builders.planner import make_plan
-from opforge.builders.spec.op_spec import root_paths
 from opforge.errors import BuilderError
 
 FILES = ("binding.cpp", "rest.cu", "old.cu", "new.cu", "avx.cpp", "near/a.h", "far/a.h", "away/a.h")
@@ -175,7 +175,7 @@ def test_a_wrong_group_is_refused_with_the_line_to_write(spec_for, groups, messa
 
 
 def test_the_order_of_groups_and_the_flags_of_one_change_both_keys(spec_for):
-    from opforge.builders.spec.description import description_key
+    from opforge.builders.declaration.description import description_key
 
     first, second = group("old.cu", architectures=["8.0"]), group("new.cu", architectures=["9.0a"])
     variants = [

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from support import sample_ops
 
+from opforge.builders.declaration import machine, torch_range
 from opforge.builders.lookup.fit import fit
 from opforge.builders.planner import make_plan
-from opforge.builders.spec import machine, torch_range
 from opforge.errors import BuilderError, OpIncompatibleError
 
 

@@ -7,11 +7,11 @@ from support import sample_ops, text_files
 from support.compilers.fake_toolchain import FakeToolchain
 
 from opforge.accelerator.target import Target
+from opforge.builders.declaration.description import describe, description_key
+from opforge.builders.declaration.groups import SourceGroup
+from opforge.builders.declaration.kernel_roots import KernelRoot
+from opforge.builders.declaration.op_spec import IDENTITY, OpSpec
 from opforge.builders.planner import make_plan
-from opforge.builders.spec.description import describe, description_key
-from opforge.builders.spec.groups import SourceGroup
-from opforge.builders.spec.kernel_roots import KernelRoot
-from opforge.builders.spec.op_spec import IDENTITY, OpSpec
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opforge.builders.spec import flag_paths
-from opforge.builders.spec.kernel_roots import KernelRoot
+from opforge.builders.declaration import flag_paths
+from opforge.builders.declaration.kernel_roots import KernelRoot
 
 ROOTS = (KernelRoot("own", "/p"), KernelRoot("sycl:pkg/csrc", "/p/vendored"), KernelRoot("opforge", "/site/csrc"))
 PATHS = {root.name: root.path for root in ROOTS}

@@ -12,9 +12,9 @@ from support import child_processes
 import opforge
 from opforge import OpBuilder, kernel_root
 from opforge.builders import planner
-from opforge.builders.spec import kernel_roots
-from opforge.builders.spec.description import describe
-from opforge.builders.spec.op_spec import root_paths
+from opforge.builders.declaration import kernel_roots
+from opforge.builders.declaration.description import describe
+from opforge.builders.declaration.op_spec import root_paths
 from opforge.errors import BuilderError, SourceNotFoundError
 
 
