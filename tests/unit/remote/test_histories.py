@@ -36,6 +36,8 @@ from opforge.remote.tuf import roots
 metadata = pytest.importorskip("opforge.remote.tuf.metadata", reason="needs pip install 'opforge[tuf]'")
 LONG = bool(os.environ.get("OPFORGE_LONG_TESTS"))
 HISTORIES = int(os.environ.get("HISTORIES", "200" if LONG else "5"))
+# 200 histories take minutes on a machine that does other work.
+pytestmark = pytest.mark.timeout(3600 if LONG else 300)
 WHO = st.sampled_from([("one",), ("two",), ("one", "two")])
 VERSIONS, NAME, GROUPS = 6, "acme/plain", ("topics", "statements", "tuf", "withdrawals")
 INDEX = topics.name_of("package", NAME)
