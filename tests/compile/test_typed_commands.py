@@ -36,7 +36,6 @@ NOT_TYPED = {
     "hip:": "needs hipcc",
     "xpu:": "needs icpx",
     "--portable": "needs zig; tests/compile/compilers builds portable ops",
-    "build-ops [OP ...]": "the form of the command",
     "--cpu-level x86-64-v2": "the same line with one level is in README.md; three take long",
     "build-ops      ": "builds every op: takes long",
     "deepspeed ": "needs DeepSpeed; tests/compile/compat/test_deepspeed.py trains under it",
