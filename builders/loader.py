@@ -11,7 +11,7 @@ from opforge.warm.library import PLAIN, REGISTER, STABLE, Entry, LoadedOp
 
 from . import load_advice, python_module
 from .registration import fakes as registered_fakes
-from .registration import torch_errors, without_block
+from .registration import kernel_types, torch_errors, without_block
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -89,8 +89,6 @@ def _schemas(op: str, entry: Entry, handle: int, roots: Iterable[Any]) -> list[s
     """Returns `namespace::schema` for each op; for a TORCH_LIBRARY block, its namespace. Raises KernelSchemaError."""
     schemas, kernels = library.described(handle)
     if kernels:
-        from .registration import kernel_types  # its patterns are compiled for what a library cannot judge alone
-
         kernel_types.check(op, entry.library, schemas, kernels.splitlines(), roots)
     return schemas
 
