@@ -154,8 +154,8 @@ def _questions(
             with suppress(CompileError):  # a condition that was passed over need not fit the macros
                 _run_steps(job, work, [expansion])
                 names |= questions.expanded_names(os.path.join(work, expansion.output))
-    dated = queries.dated or any(questions.is_dated(os.fsencode(word)) for word in words)
-    return queries._replace(names=frozenset(names), dated=dated)
+    variables = queries.variables.union(*(questions.variables_of(os.fsencode(word)) for word in words))
+    return queries._replace(names=frozenset(names), variables=variables)
 
 
 def _touch(path: str) -> int:

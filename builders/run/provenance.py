@@ -24,7 +24,7 @@ from opforge.cache.records.validity import (
     with_twins,
 )
 
-from .reads.questions import DATE, Questions
+from .reads.questions import Questions
 from .reads.surroundings import Surroundings, look_around
 
 PYTHON_STAMP = "patchlevel.h"
@@ -223,8 +223,7 @@ class Provenance:
             present |= {folder.join(name) for name in below(folder, possible, self.roots, listings)}
         folders = located(asked_in, self.roots)
         answers = [Answer(INCLUDE + name, places(name, folders, listings)) for name in questions.names]
-        if questions.dated:
-            answers.append(Answer(VARIABLE + DATE, (("", os.environ.get(DATE, "")),)))
+        answers += [Answer(VARIABLE + name, (("", os.environ.get(name, "")),)) for name in questions.variables]
         self._packages.save()
         trees = {file.tree for file in files if file.tree}
         inputs = Inputs(

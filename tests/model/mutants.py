@@ -119,7 +119,7 @@ def names_that_are_asked_for_do_not_count() -> None:
 
 @mutant
 def the_date_does_not_count() -> None:
-    _replace_questions(dated=False)
+    _replace_questions(variables=frozenset())
 
 
 def _replace_questions(**values: object) -> None:

@@ -1,4 +1,4 @@
-"""What sources ask the preprocessor without reading a file: is there a header of this name, and what is the date?"""
+"""What files ask without reading another: is there a header of this name, what is the date, what says a variable?"""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ COMMENT = re.compile(rb"/\*.*?(?:\*/|$)|//.*")
 DATES = (b"__DATE__", b"__TIME__", b"__TIMESTAMP__")
 DATE = "SOURCE_DATE_EPOCH"
 """The variable that replaces the present date."""
+GETENV = re.compile(rb"%:getenv\(\s*(\w+)")
+"""How GCC's specs ask for a variable."""
 DIRECTIVE = re.compile(rb"^#(?:define|undef) .*$", re.MULTILINE)
 MARK = b"opforge_asks_for"
 BUILT_IN = re.compile(rb"\b__(has_\w+)")
@@ -41,8 +43,8 @@ class Questions(NamedTuple):
     """The headers that are asked for by their names."""
     expressions: Mapping[str, frozenset[bytes]] = {}
     """File -> the conditions in which something else stands in place of a header's name, such as a macro."""
-    dated: bool = False
-    """Whether a file holds the date of its compilation."""
+    variables: frozenset[str] = frozenset()
+    """The variables that decide what a file means: that of the date, and those that specs ask for."""
 
 
 def in_files(paths: Iterable[str], words: Sequence[str] = ()) -> Questions:
@@ -50,10 +52,10 @@ def in_files(paths: Iterable[str], words: Sequence[str] = ()) -> Questions:
 
     `words` are the commands', whose definitions may ask too.
     """
-    texts, others, dated = {"": _definitions(words)}, dict[str, bytes](), False
+    texts, others, variables = {"": _definitions(words)}, dict[str, bytes](), set[str]()
     for path in paths:
         text = content_of(path)
-        dated = dated or is_dated(text)
+        variables |= variables_of(text)
         if b"__has_" in text:
             texts[path] = CONTINUED.sub(b"", text)
         else:
@@ -73,7 +75,7 @@ def in_files(paths: Iterable[str], words: Sequence[str] = ()) -> Questions:
         unclear = frozenset(condition for condition in conditions if _asks(condition, asking))
         if unclear:
             expressions[path] = unclear
-    return Questions(names, expressions, dated)
+    return Questions(names, expressions, frozenset(variables))
 
 
 def implied_names(words: Sequence[str], paths: Iterable[str], is_clang: bool) -> set[str]:
@@ -113,9 +115,10 @@ def _definitions(words: Sequence[str]) -> bytes:
     return b"".join(b"#define " + os.fsencode(value.replace("=", " ", 1)) + b"\n" for value in values)
 
 
-def is_dated(text: bytes) -> bool:
-    """Returns whether a text holds the date of its compilation."""
-    return any(name in text for name in DATES)
+def variables_of(text: bytes) -> set[str]:
+    """Returns the variables that decide what a text means: of the date, if it holds that of now, and those of specs."""
+    variables = {os.fsdecode(name) for name in GETENV.findall(text)} if b"%:getenv(" in text else set[str]()
+    return variables | {DATE} if any(name in text for name in DATES) else variables
 
 
 def content_of(path: str) -> bytes:

@@ -223,3 +223,20 @@ def test_an_object_with_another_date_is_not_reused(tmp_path, load, monkeypatch):
     for date, value in ((IN_1971, 1), (IN_1972, 2)):
         monkeypatch.setenv("SOURCE_DATE_EPOCH", date)
         assert load(version=date) == (value, "built")
+
+
+@pytest.mark.parametrize("load", ["g++"], indirect=True)
+def test_a_variable_that_specs_ask_for_is_an_input(tmp_path, load, monkeypatch):
+    """Also for an object that could be reused: the version makes another plan of the same sources."""
+    for name, value in (("one", 1), ("two", 2)):
+        text_files.write(tmp_path, f"{name}/value.h", f"#define VALUE {value}\n")
+    specs = text_files.write(tmp_path, "own.specs", "*cc1plus:\n+ -include%:getenv(OPFORGE_TEST_FOLDER /value.h)\n\n")
+    text_files.write(tmp_path, "plain.cpp", f"{sample_ops.EXPORT} int value() {{ return VALUE; }}\n")
+    flags = {"extra_compile_args": [f"-specs={specs}"]}
+    for name, value in (("one", 1), ("two", 2)):
+        monkeypatch.setenv("OPFORGE_TEST_FOLDER", str(tmp_path / name))
+        assert load(**flags) == (value, "built")
+        assert load(**flags) == (value, "cache")
+        assert load(**flags, version=f"1.{value}") == (value, "built")
+    monkeypatch.setenv("OPFORGE_TEST_FOLDER", str(tmp_path / "one"))
+    assert load(**flags) == (1, "cache")
