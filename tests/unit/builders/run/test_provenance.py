@@ -203,7 +203,7 @@ def test_a_library_asks_nothing_whatever_its_bytes_are(tree):
     for start in ("", "\x7fELF\x02", "!<arch>\n", "!<thin>\n"):
         tree.write("read", text=start + text)
         queries = questions.in_files([tree.path("read")])
-        assert (queries.names, queries.dated) == ((frozenset(), False) if start else (frozenset({"x.h"}), True))
+        assert (queries.names, queries.variables) == ((set(), set()) if start else ({"x.h"}, {questions.DATE}))
 
 
 def test_a_file_that_a_package_has_installed_since_is_located_anew_in_the_next_run(machine):
