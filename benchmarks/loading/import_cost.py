@@ -12,6 +12,7 @@ ROUNDS, WARMUP = 24, 2
 SLOW_ROUNDS = 3
 """Rounds of the imports that take seconds."""
 CEILING, IMPORT, HELP, LIST = "python -c pass", "import opforge", "opforge --help", "opforge ls"
+TIMED_IMPORT = "import time; began = time.process_time(); import opforge; print(time.process_time() - began)"
 UNWANTED = "torch filelock platformdirs click rich importlib.metadata"
 
 
@@ -40,16 +41,21 @@ def run(scratch: Scratch) -> Report:
             report.left_out.append(f"{name}: {error}")
             del commands[name]
     samples: dict[str, list[float]] = {}
+    processor: list[float] = []
     for turn in range(-WARMUP, ROUNDS):
         for name, command in (commands | slow if turn < SLOW_ROUNDS else commands).items():
             seconds = scratch.time_command(command)
             if turn >= 0:
                 samples.setdefault(name, []).append(seconds)
+        seconds = float(scratch.output([sys.executable, "-c", TIMED_IMPORT]))
+        if turn >= 0:
+            processor.append(seconds)
     table = report.table("Whole processes", "ms", against=(CEILING,))
     for name, times in samples.items():
         table.add(name, scaled(times, 1e3), "ceiling" if name == CEILING else "")
-    added = [a - b for a, b in zip(samples[IMPORT], samples[CEILING], strict=True)]
-    report.figure("import opforge adds, without torch", statistics.median(added) * 1e3, "ms", 1.5)
+    report.table("Processor time", "ms").add(IMPORT, scaled(processor, 1e3))
+    for name, value in (("minimum", min(processor)), ("median", statistics.median(processor))):
+        report.figure(f"{IMPORT}, without torch, processor time, {name}", value * 1e3, "ms", 1.5)
     for name in (HELP, LIST):
         if name in samples:
             report.figure(name, statistics.median(samples[name]) * 1e3, "ms", 100)

@@ -21,6 +21,7 @@ NO_MEMORY = {"XDG_CACHE_HOME": os.path.join(os.devnull, "none"), "XDG_RUNTIME_DI
 READ_ONLY = """#!/bin/sh
 exec unshare -m sh -c 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"' {store} {python} "$@"
 """
+WHEEL_BUILDER = "bench_wheel:WheelAdamBuilder"
 WHEEL = """from opforge.builders.cpu.adam import CPUAdamBuilder
 
 
@@ -71,23 +72,23 @@ def run(scratch: Scratch) -> Report:
 def _contenders(scratch: Scratch, report: Report) -> dict[str, Contender]:
     """Builds the op, ships it and copies the store. Returns the contenders by name."""
     memory, empty = {"XDG_CACHE_HOME": scratch.new_folder("memory")}, scratch.new_folder("empty")
-    site = _wheel(scratch)
+    site = wheel_site(scratch)
     layer = os.path.join(site, "bench_wheel", "_opforge_ops")
     shipped = {"OPFORGE_CACHE_DIR": empty, "OPFORGE_CACHE_LAYERS": layer}
     wheel = {
         "OPFORGE_CACHE_DIR": empty,
         "PYTHONPATH": os.pathsep.join(filter(None, [site, os.environ.get("PYTHONPATH", "")])),
     }
-    ours, from_wheel = ("ours", BUILDER), ("ours-class", "bench_wheel:WheelAdamBuilder")
+    ours, from_wheel = ("ours", BUILDER), ("ours-class", WHEEL_BUILDER)
     contenders = {
         CACHE: Contender(ours, memory, 1),
         "layer": Contender(ours, {**shipped, **memory}, 1.2),
         "wheel": Contender(from_wheel, {**wheel, **memory}, 1.2),
-        "copied store": Contender(ours, {"OPFORGE_CACHE_DIR": _copied_store(scratch), **memory}, 1.2),
+        "copied store": Contender(ours, {"OPFORGE_CACHE_DIR": copied_store(scratch), **memory}, 1.2),
         "layer, nothing writable": Contender(ours, {**shipped, **NO_MEMORY}, 1.5),
         "wheel, nothing writable": Contender(from_wheel, {**wheel, **NO_MEMORY}, 1.5),
     }
-    store = _copied_store(scratch)
+    store = copied_store(scratch)
     python, problem = _python_that_cannot_write(store, scratch)
     if problem:
         report.left_out.append(f"read-only store: {problem}")
@@ -98,12 +99,12 @@ def _contenders(scratch: Scratch, report: Report) -> dict[str, Contender]:
     return contenders
 
 
-def _copied_store(scratch: Scratch) -> str:
+def copied_store(scratch: Scratch) -> str:
     """Returns a copy of the store, as in an image: every file has another inode and other times."""
     return shutil.copytree(scratch.cache, os.path.join(scratch.new_folder("copy"), "store"))
 
 
-def _wheel(scratch: Scratch) -> str:
+def wheel_site(scratch: Scratch) -> str:
     """Builds the op and returns a folder for PYTHONPATH with a package that carries it."""
     from opforge import OpBuilder, get_accelerator
     from opforge.builders.declaration.description import description_key

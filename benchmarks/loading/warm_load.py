@@ -9,6 +9,8 @@ import sys
 import time
 from typing import Any
 
+from benchmarks.loading.load_sources import WHEEL_BUILDER, copied_store, wheel_site
+from benchmarks.packages import kernel_packages
 from benchmarks.scratch import ChildError, Scratch
 from opforge.bench.harness import Report, ratio, scaled
 
@@ -16,9 +18,13 @@ ROUNDS = 24
 OURS, OUTSIDE, TORCH_ABI = "opforge CPUAdam", "opforge CPUAdam, accelerator of another package", "opforge, torch ABI"
 EXTENSION, DEEPSPEED = "cpp_extension", "DeepSpeed CPUAdam"
 HIT = "opforge CPUAdam, the load alone"
-MODULES = ("accelerator.select", "accelerator.devices.cpu", "builders.base", "builders.cpu.adam")
+MODULES = tuple(f"opforge.{name}" for name in ("accelerator.select", "accelerator.devices.cpu", "builders.cpu.adam"))
 """What a hit imports. With these imported before, what is left is the load."""
+LAYER, WHEEL, COPIED = f"{HIT}, from a layer", f"{HIT}, from a wheel", f"{HIT}, from a copied store"
+KERNEL = "opforge, get_kernel of an installed package"
 FLOOR = "torch.ops.load_library"
+PROCESSOR = (FLOOR, OURS, HIT, LAYER, WHEEL, COPIED, KERNEL)
+"""Those whose processor time has a goal."""
 CHILD = "loading.child_load"
 Loads = dict[str, list[dict[str, Any]]]
 """Contender -> what each of its processes printed."""
@@ -35,7 +41,9 @@ def run(scratch: Scratch) -> Report:
     contenders: dict[str, tuple[tuple[str, ...], str, dict[str, str]]] = {
         FLOOR: (("floor", library), sys.executable, {}),
         OURS: (("ours", "CPUAdamBuilder"), sys.executable, {}),
-        HIT: (("ours", "CPUAdamBuilder", *(f"opforge.{name}" for name in MODULES)), sys.executable, {}),
+        HIT: (("ours", "CPUAdamBuilder", *MODULES), sys.executable, {}),
+        **_sources(scratch),
+        KERNEL: (("ours", kernel_packages.NAME), sys.executable, _kernel(scratch)),
         OUTSIDE: (("ours", "CPUAdamBuilder"), sys.executable, {"PYTHONPATH": outside}),
         TORCH_ABI: (("ours-torch", scratch.source("pybind_relu.cpp")), sys.executable, {}),
         EXTENSION: (("extension", scratch.source("pybind_relu.cpp"), scratch.extensions), sys.executable, {}),
@@ -51,7 +59,8 @@ def run(scratch: Scratch) -> Report:
                 2.1
             )  # files changed in the last two seconds are hashed again; the round after that is a plain hit
         for name, (arguments, python, settings) in contenders.items():
-            load = scratch.run_child(CHILD, *arguments, python=python, **settings)
+            child = kernel_packages.CHILD if name == KERNEL else CHILD
+            load = scratch.run_child(child, *arguments, python=python, **settings)
             if turn >= 0:
                 loads[name].append(load)
     accelerators = {load["accelerator"] for load in loads[OUTSIDE]}
@@ -70,23 +79,22 @@ def _add_tables(report: Report, loads: Loads) -> None:
     for name, samples in loads.items():
         both.add(name, scaled((load["first"] for load in samples if "first" in load), 1e3))
         table.add(name, scaled((load["load"] for load in samples), 1e3))
-        if name != FLOOR:
+        if any(load.get("import") for load in samples):
             imports.add(name, scaled((load["import"] for load in samples), 1e3))
         again.add(name, scaled((load["again"] for load in samples if "again" in load), 1e6))
 
 
 def _add_figures(report: Report, loads: Loads) -> None:
     times = {name: [load["load"] for load in samples] for name, samples in loads.items()}
-    firsts = {name: [load["import"] + load["load"] for load in samples] for name, samples in loads.items()}
+    firsts = {
+        name: [load["import"] + load["load"] for load in loads[name]] for name in (OURS, OUTSIDE, TORCH_ABI, EXTENSION)
+    }
     report.figure("import and load, accelerator of another package", statistics.median(firsts[OUTSIDE]) * 1e3, "ms", 10)
     report.figure("import and load, torch ABI", statistics.median(firsts[TORCH_ABI]) * 1e3, "ms", 18)
     report.figure("cpp_extension's hit", ratio(firsts[EXTENSION], firsts[OURS]), "times opforge's", 5, at_most=False)
     if DEEPSPEED in times:
         report.figure("DeepSpeed's warm load", ratio(times[DEEPSPEED], times[OURS]), "times opforge's", 1000, False)
-    first = min(load["first"] for load in loads[OURS]) * 1e3
-    report.figure("(a) import and first load, after torch, processor time, minimum", first, "ms", 5)
-    hits = ratio([load["first"] for load in loads[HIT]], [load["first"] for load in loads[FLOOR]])
-    report.figure("(b) the hit alone, processor time", hits, f"times {FLOOR}", 3.3)
+    _add_processor_times(report, {name: [load["first"] for load in loads[name]] for name in PROCESSOR})
     report.notes.append(f"the first load has imported {loads[OURS][0]['modules']} modules of opforge's")
     for name, what in ((OURS, "a further load in the process"), (TORCH_ABI, "a further opforge.load")):
         watched = loads[name][0]["watched"]
@@ -96,6 +104,39 @@ def _add_figures(report: Report, loads: Loads) -> None:
     unwanted = sorted({name for load in ours for name in load["unwanted"]})
     report.notes.append(f"opforge's Python came {', '.join(sorted({load['byte_code'] for load in ours}))}")
     report.notes.append(f"of the modules that no hit should import, it imported: {', '.join(unwanted) or 'none'}")
+
+
+def _add_processor_times(report: Report, times: dict[str, list[float]]) -> None:
+    for kind, of in (("minimum", min), ("median", statistics.median)):
+        value: dict[str, float] = {name: of(samples) for name, samples in times.items()}
+        where = f"processor time, {kind}"
+        report.figure(f"(a) import and first load, after torch, {where}", value[OURS] * 1e3, "ms", 5)
+        report.figure(f"(b) the hit alone, {where}", value[HIT] / value[FLOOR], f"times {FLOOR}", 3.3)
+        for name in (LAYER, WHEEL, COPIED):
+            report.figure(f"{name}, {where}", value[name] / value[HIT], "times (b)", 1.2)
+        report.figure(f"import and {KERNEL}, after torch, {where}", value[KERNEL] * 1e3, "ms", 4)
+
+
+def _sources(scratch: Scratch) -> dict[str, tuple[tuple[str, ...], str, dict[str, str]]]:
+    """Returns the contenders that load the same op from elsewhere, with all modules imported before."""
+    site, empty = wheel_site(scratch), scratch.new_folder("empty")
+    layer = os.path.join(site, "bench_wheel", "_opforge_ops")
+    path = os.pathsep.join(filter(None, [site, os.environ.get("PYTHONPATH", "")]))
+    ours = ("ours", "CPUAdamBuilder", *MODULES)
+    return {
+        LAYER: (ours, sys.executable, {"OPFORGE_CACHE_DIR": empty, "OPFORGE_CACHE_LAYERS": layer}),
+        WHEEL: (
+            ("ours-class", WHEEL_BUILDER, *MODULES),
+            sys.executable,
+            {"OPFORGE_CACHE_DIR": empty, "PYTHONPATH": path},
+        ),
+        COPIED: (ours, sys.executable, {"OPFORGE_CACHE_DIR": copied_store(scratch)}),
+    }
+
+
+def _kernel(scratch: Scratch) -> dict[str, str]:
+    _registry, installed = kernel_packages.installed_package(scratch)
+    return {"OPFORGE_KERNEL_PATH": installed}
 
 
 def _median(loads: list[dict[str, Any]], name: str) -> float:

@@ -42,12 +42,7 @@ def run(scratch: Scratch) -> Report:
         " it from a server on this machine, to the first call",
         "import: Python's import of the same files, which opens the library and checks nothing",
     )
-    project = scratch.new_folder("project")
-    write_project(project)
-    registry, installed = scratch.new_folder("registry"), scratch.new_folder("installed")
-    _command(scratch, "pack", project, "--no-try")
-    _command(scratch, "publish", f"file://{registry}?unsigned=1", project)
-    _command(scratch, "install", NAME, "--into", installed, "--remote", f"file://{registry}?unsigned=1")
+    registry, installed = installed_package(scratch)
     trees = os.path.join(installed, "kernels", "trees")
     (tree,) = os.listdir(trees)
     times: dict[str, list[float]] = {"import": [], "get_kernel": [], "again": [], "install": [], "opforge's import": []}
@@ -71,6 +66,17 @@ def run(scratch: Scratch) -> Report:
     report.figure("install and first call", statistics.median(times["install"]) * 1e3, "ms", 80)
     report.figure("requests of an installation", len(requests), "requests", REQUESTS)
     return report
+
+
+def installed_package(scratch: Scratch) -> tuple[str, str]:
+    """Packs a package, publishes and installs it. Returns the folders of the registry and of what is installed."""
+    project = scratch.new_folder("project")
+    write_project(project)
+    registry, installed = scratch.new_folder("registry"), scratch.new_folder("installed")
+    _command(scratch, "pack", project, "--no-try")
+    _command(scratch, "publish", f"file://{registry}?unsigned=1", project)
+    _command(scratch, "install", NAME, "--into", installed, "--remote", f"file://{registry}?unsigned=1")
+    return registry, installed
 
 
 def write_project(folder: str, size: int = FILLER_BYTES) -> None:
