@@ -261,6 +261,14 @@ CASES: dict[str, Case] = {
         "-specs={0}/own.specs",
         files={**PLAIN, "own.specs": "%include <{0}/more.specs>\n", "more.specs": "*cc1plus:\n+ -DX=1\n\n"},
     ),
+    "specs that ask for a variable": compiled(
+        "-specs={0}/own.specs",
+        files={
+            **PLAIN,
+            "own.specs": "*cc1plus:\n+ -include%:getenv(OPFORGE_OBSERVED_FOLDER /x.h)\n\n",
+            "one/x.h": "#define X 1\n",
+        },
+    )._replace(variables={"OPFORGE_OBSERVED_FOLDER": "{0}/one"}),
     "a plugin by its bare name": compiled(
         "-iplugindir={0}",
         "-fplugin=plugin",
