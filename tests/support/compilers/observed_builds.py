@@ -269,6 +269,11 @@ CASES: dict[str, Case] = {
             "one/x.h": "#define X 1\n",
         },
     )._replace(variables={"OPFORGE_OBSERVED_FOLDER": "{0}/one"}),
+    "specs that ask for a file": compiled(
+        "-specs={0}/own.specs",
+        files={**PLAIN, "own.specs": "*cc1plus:\n+ -DX=1 %:if-exists({0}/extra.o)\n\n"},
+        unnoticed=r"looked for and not watched: .*/extra\.o, .*",
+    ),
     "a plugin by its bare name": compiled(
         "-iplugindir={0}",
         "-fplugin=plugin",
@@ -506,6 +511,7 @@ CASES: dict[str, Case] = {
 }
 
 ADMITTED: dict[str, tuple[str, ...]] = {
+    "a file that an op's specs ask for": ("specs that ask for a file",),
     "a plugin that is given by its bare name": ("a plugin by its bare name", "a module of C++20"),
     "a header that belongs to a wheel or to a package": (
         "tests/compile/inputs/test_package_files.py::"
