@@ -71,7 +71,7 @@ def reads_of_step(
     elif step.unit:  # the compiler lists no headers: only the sources are known
         paths = set(step.inputs)
     if step.unit and step.output not in reused:
-        paths |= set(filter(os.path.isfile, job.toolchain.unlisted_headers()))
+        paths |= set(filter(os.path.isfile, job.toolchain.unlisted_files()))
         if os.path.isfile(os.path.join(work, step.assembled)):  # not if ccache, as a part of CXX, had the object
             listed = (os.path.join(work, name) for name in read_depfile(os.path.join(work, step.assembled), work))
             paths |= {path for path in listed if not (path.startswith(work + os.sep) or _is_compilers_output(path))}

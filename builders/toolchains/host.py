@@ -152,6 +152,9 @@ class HostToolchain(Toolchain):
     def library_folders(self) -> tuple[str, ...]:
         return tuple(self._info["libraries"])
 
+    def unlisted_files(self) -> list[str]:
+        return [*self._info["specs"]]
+
     def steps(self, plan: BuildPlan, roots: Mapping[str, str], library: str) -> list[Step]:
         units = [self.compile(plan, roots, source, name) for name, source in objects_of(plan)]
         return self.finish(plan, units, library)

@@ -168,8 +168,9 @@ class Nvcc(DeviceToolchain):
             " TORCH_CUDA_ARCH_LIST"
         )
 
-    def unlisted_headers(self) -> list[str]:
-        return [os.path.join(folder, name) for folder in self.info["include"] for name in STUB_HEADERS]
+    def unlisted_files(self) -> list[str]:
+        headers = [os.path.join(folder, name) for folder in self.info["include"] for name in STUB_HEADERS]
+        return [*headers, *super().unlisted_files()]
 
     def part(self, abi: str) -> DevicePart:
         # The runtime is linked in, so that the library needs no libcudart. Its symbols are not exported: another

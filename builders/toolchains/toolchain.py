@@ -63,8 +63,8 @@ class Toolchain(ABC):
         The first call may start the compiler; `find_toolchain` makes it. Raises ToolchainError.
         """
 
-    def unlisted_headers(self) -> list[str]:
-        """Returns the headers of the compiler that each source of its own may include, and that it does not list."""
+    def unlisted_files(self) -> list[str]:
+        """Returns the compiler's own files that it may read for each source and does not list: headers, specs."""
         return []
 
     @abstractmethod
@@ -154,6 +154,9 @@ class HostedToolchain(Toolchain):
 
     def library_folders(self) -> tuple[str, ...]:
         return self.host.library_folders()
+
+    def unlisted_files(self) -> list[str]:
+        return self.host.unlisted_files()
 
     def root_paths(self) -> Mapping[str, str]:
         return self.host.root_paths()

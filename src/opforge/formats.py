@@ -55,7 +55,7 @@ LOOKUP = 4
 """Remembered look-ups: `builders/lookup/memory.py`."""
 KERNEL_LOOKUP = 2
 """Remembered calls of `get_kernel`: `packages/load/get_kernel.py`."""
-TOOLCHAIN = 13
+TOOLCHAIN = 14
 """What compilers reported: `builders/toolchains/discovery/probe.py`."""
 PACKAGE_LISTS = 3
 """What the system's package managers own: `cache/filesystem/packages.py`."""

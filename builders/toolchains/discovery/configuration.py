@@ -8,8 +8,15 @@ import shlex
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
+SPECS = re.compile(r"^Reading specs from (.+)$", re.MULTILINE)
 READ = re.compile(r"^(?:Reading specs from|Configuration file:) (.+)$", re.MULTILINE)
 """How compilers name such a file if they run with -v."""
+ASKED = re.compile(
+    r"%:(?:if-exists(?:-then)?(?:-else)?|find-file)\(([^)]*)\)|%include(?:_noerr)?\s*<([^>\n]+)>|([^\s%{}:;|&()]+)%s"
+)
+"""How GCC's specs ask for a file: whether it is there, where it is, or to read it."""
+PART = re.compile(r"[^\s%{}:;|&()*]+")
+"""What may be a file's name among the arguments of a function of specs."""
 GCC = re.compile(r"^Found candidate GCC installation: (.+)$", re.MULTILINE)
 DISTRIBUTION = (
     *("/etc/os-release", "/usr/lib/os-release", "/etc/lsb-release", "/etc/redhat-release", "/etc/debian_version"),
@@ -44,6 +51,11 @@ def files(report: str) -> list[str]:
     return list(dict.fromkeys(paths))
 
 
+def specs(report: str) -> list[str]:
+    """Returns the files of specs that gcc read, from what it prints with -v."""
+    return list(dict.fromkeys(filter(os.path.isfile, map(os.path.abspath, SPECS.findall(report)))))
+
+
 def _included(path: str, seen: set[str]) -> list[str]:
     """Returns the files that a clang configuration file names as @FILE, relative to its own folder."""
     with open(path, encoding="utf-8", errors="surrogateescape") as file:
@@ -54,6 +66,25 @@ def _included(path: str, seen: set[str]) -> list[str]:
         if word.startswith("@") and os.path.isfile(inner) and inner not in seen:
             paths += [inner, *_included(inner, seen | {inner})]
     return paths
+
+
+def asked_for(specs: Iterable[str], words: Iterable[str], library_folders: Sequence[str]) -> list[str]:
+    """Returns the paths at which gcc looks for the files that its specs ask for.
+
+    Args:
+        specs: The files of specs.
+        words: The command, which may name the sysroot.
+        library_folders: The folders in which gcc looks for a file whose name is no absolute path.
+    """
+    sysroot = [word.partition("=")[2] for word in words if word.startswith("--sysroot=")]
+    paths: list[str] = []
+    for file in specs:
+        with open(file, encoding="utf-8", errors="surrogateescape") as opened:
+            text = opened.read().replace("%R", sysroot[-1] if sysroot else "")
+        for arguments, included, searched in ASKED.findall(text):
+            names = PART.findall(arguments) if arguments else [included or searched]
+            paths += [os.path.join(folder, name) for name in names if name for folder in library_folders]
+    return [*dict.fromkeys(map(os.path.normpath, paths))]
 
 
 def specs_of_lto(words: Iterable[str], library_folders: Iterable[str]) -> list[str]:

@@ -40,7 +40,15 @@ in which such a program would appear, or in which a link to the compiler lies.
 """
 VARYING = re.compile(r"(/[^\s\"=,]+)?/(cc\w{6}|null-\w+)\.\w+|-f[\w-]+-compilation-dir=[^\s\"]*")
 """In the output of -###: the names of temporary files, and the working folder."""
-HOST_SHAPE = {"machine": str, "version": str, "search": list, "first": list, "linker": str, "libraries": list}
+HOST_SHAPE = {
+    "machine": str,
+    "version": str,
+    "linker": str,
+    "search": list,
+    "first": list,
+    "libraries": list,
+    "specs": list,
+}
 """The further entries of a C++ compiler's info, with their types."""
 _infos: dict[str, tuple[CompilerInfo, FlatStamps]] = {}
 """What this process has read or probed, by the name that it is remembered under, with the stamps that it follows from.
@@ -58,8 +66,9 @@ def host_info(argv: Sequence[str], layout: Layout, disk: Disk, path_flags: Seque
     """Returns the info of a C++ compiler: HOST_SHAPE, `tells_archives` and `lists_assembled`.
 
     `machine` is a triple, `search` lists the folders of headers, `first` those of them that may come before an op's
-    own, and `libraries` the folders of libraries. `linker` is the linker's path, and `tells_archives` is true if it
-    lists the archives that it reads. `lists_assembled` is true if the assembler lists the files that it reads.
+    own, `libraries` the folders of libraries, and `specs` the files of specs that gcc reads. `linker` is the linker's
+    path, and `tells_archives` is true if it lists the archives that it reads. `lists_assembled` is true if the
+    assembler lists the files that it reads.
 
     Args:
         argv: The compiler and the arguments that always go with it.
@@ -145,7 +154,7 @@ def run(argv: Sequence[str], *options: str, advice: str = ADVICE) -> str:
     status, out, err = try_run(argv, *options, advice=advice)
     if status:
         lines = (err or out).strip().splitlines() or ["it printed nothing"]
-        message = next((line for line in lines if "error" in line), lines[0])
+        message = next((line for line in lines if re.search(r"\berror:", line)), lines[0])
         raise ToolchainError(argv[0], f"`{' '.join([*argv, *options])}` ended with {status}: {message}", advice)
     return out + (err if "-v" in options else "")
 
@@ -224,6 +233,8 @@ def _probe_host(argv: Sequence[str], disk: Disk, path_flags: Sequence[str]) -> C
     libraries = search.library_folders(try_run([*argv, *path_flags], "-print-search-dirs")[1])
     libraries = [*dict.fromkeys([*search.linked_folders(commands), *libraries])]
     specs = configuration.specs_of_lto([*argv, *path_flags, *commands], libraries)
+    read = [*configuration.specs(report), *filter(os.path.isfile, specs)]
+    specs += configuration.asked_for(read, [*argv, *path_flags], libraries)
     files |= {f"specs {number}": path for number, path in enumerate(filter(os.path.isfile, specs))}
     files = {name: os.path.realpath(path) for name, path in files.items()}
     missing = configuration.missing_files(argv, machine, path_flags, folders, started_programs)
@@ -249,6 +260,7 @@ def _probe_host(argv: Sequence[str], disk: Disk, path_flags: Sequence[str]) -> C
         "tells_archives": lists,
         "lists_assembled": _accepts(argv, f"-Wa,--MD,{os.devnull}", *NOTHING),
         "libraries": libraries,
+        "specs": read,
         "stamps": {
             path: list(disk.stamp(path) or ()) for path in (*files.values(), *map(os.path.realpath, started), *listed)
         },

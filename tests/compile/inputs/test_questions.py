@@ -225,18 +225,47 @@ def test_an_object_with_another_date_is_not_reused(tmp_path, load, monkeypatch):
         assert load(version=date) == (value, "built")
 
 
+@pytest.mark.parametrize(("name", "flag"), [("own.specs", "-specs={0}/own.specs"), ("own/specs", "-B{0}/own/")])
 @pytest.mark.parametrize("load", ["g++"], indirect=True)
-def test_a_variable_that_specs_ask_for_is_an_input(tmp_path, load, monkeypatch):
+def test_a_variable_that_specs_ask_for_is_an_input(tmp_path, load, monkeypatch, name, flag):
     """Also for an object that could be reused: the version makes another plan of the same sources."""
+    text_files.write(tmp_path, name, "*cc1plus:\n+ -include%:getenv(OPFORGE_TEST_FOLDER /value.h)\n\n")
+    monkeypatch.setenv("OPFORGE_TEST_FOLDER", str(tmp_path / "one"))
     for name, value in (("one", 1), ("two", 2)):
         text_files.write(tmp_path, f"{name}/value.h", f"#define VALUE {value}\n")
-    specs = text_files.write(tmp_path, "own.specs", "*cc1plus:\n+ -include%:getenv(OPFORGE_TEST_FOLDER /value.h)\n\n")
     text_files.write(tmp_path, "plain.cpp", f"{sample_ops.EXPORT} int value() {{ return VALUE; }}\n")
-    flags = {"extra_compile_args": [f"-specs={specs}"]}
+    flags = {"extra_compile_args": [flag.replace("{0}", str(tmp_path))]}
     for name, value in (("one", 1), ("two", 2)):
         monkeypatch.setenv("OPFORGE_TEST_FOLDER", str(tmp_path / name))
         assert load(**flags) == (value, "built")
         assert load(**flags) == (value, "cache")
         assert load(**flags, version=f"1.{value}") == (value, "built")
     monkeypatch.setenv("OPFORGE_TEST_FOLDER", str(tmp_path / "one"))
+    assert load(**flags) == (1, "cache")
+
+
+@pytest.mark.parametrize(
+    ("specs", "asked_for", "content"),
+    [
+        ("*cc1plus:\n+ -include %:if-exists-else({0}/two.h {0}/one.h)\n\n", "two.h", "#define VALUE 2\n"),
+        ("*cc1plus:\n+ -include %:find-file(value.h)\n\n", "lib/value.h", "#define VALUE 2\n"),
+        ("*cc1plus:\n+ -include value.h%s\n\n", "lib/value.h", "#define VALUE 2\n"),
+        ("*cc1plus:\n+ -include {0}/one.h\n\n%include_noerr <{0}/more>\n", "more", "*cc1plus:\n+ -DOTHER\n\n"),
+        ("*cc1plus:\n+ -include {0}/one.h\n\n%include_noerr <more>\n", "lib/more", "*cc1plus:\n+ -DOTHER\n\n"),
+    ],
+)
+@pytest.mark.parametrize("load", ["g++"], indirect=True)
+def test_a_file_that_specs_ask_for_appears_and_disappears(tmp_path, load, monkeypatch, specs, asked_for, content):
+    text_files.write(tmp_path, "one.h", "#ifdef OTHER\n#define VALUE 2\n#else\n#define VALUE 1\n#endif\n")
+    text_files.write(tmp_path, "later/value.h", "#define VALUE 1\n")
+    (tmp_path / "lib").mkdir()
+    monkeypatch.setenv("LIBRARY_PATH", f"{tmp_path}/lib:{tmp_path}/later")
+    own = text_files.write(tmp_path, "own.specs", specs.replace("{0}", str(tmp_path)))
+    text_files.write(tmp_path, "plain.cpp", f"{sample_ops.EXPORT} int value() {{ return VALUE; }}\n")
+    flags = {"extra_compile_args": [f"-specs={own}"]}
+    assert load(**flags) == (1, "built")
+    assert load(**flags) == (1, "cache")
+    text_files.write(tmp_path, asked_for, content)
+    assert load(**flags) == (2, "built")
+    (tmp_path / asked_for).unlink()
     assert load(**flags) == (1, "cache")

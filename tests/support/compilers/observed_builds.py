@@ -271,9 +271,18 @@ CASES: dict[str, Case] = {
     )._replace(variables={"OPFORGE_OBSERVED_FOLDER": "{0}/one"}),
     "specs that ask for a file": compiled(
         "-specs={0}/own.specs",
-        files={**PLAIN, "own.specs": "*cc1plus:\n+ -DX=1 %:if-exists({0}/extra.o)\n\n"},
-        unnoticed=r"looked for and not watched: .*/extra\.o, .*",
+        files={
+            **PLAIN,
+            "own.specs": "%include_noerr <{0}/none.specs>\n%include_noerr <none.specs>\n*cc1plus:\n+ -DX=1"
+            " %:if-exists({0}/extra.o) %:if-exists-else({0}/more.o -DY) -isystem %:find-file(opforge.o)"
+            " -isystem opforge_more.o%s %:if-exists(%R{0}/third.o)\n\n",
+        },
     ),
+    "specs that put together the name of a file": compiled(
+        "-specs={0}/own.specs",
+        files={**PLAIN, "own.specs": "*cc1plus:\n+ -DX=1 %:if-exists(%:getenv(OPFORGE_OBSERVED_FOLDER /extra.o))\n\n"},
+        unnoticed=r"looked for and not watched: .*/extra\.o, .*",
+    )._replace(variables={"OPFORGE_OBSERVED_FOLDER": "{0}"}),
     "a plugin by its bare name": compiled(
         "-iplugindir={0}",
         "-fplugin=plugin",
@@ -511,7 +520,7 @@ CASES: dict[str, Case] = {
 }
 
 ADMITTED: dict[str, tuple[str, ...]] = {
-    "a file that an op's specs ask for": ("specs that ask for a file",),
+    "a file that an op's specs ask for": ("specs that put together the name of a file",),
     "a plugin that is given by its bare name": ("a plugin by its bare name", "a module of C++20"),
     "a header that belongs to a wheel or to a package": (
         "tests/compile/inputs/test_package_files.py::"

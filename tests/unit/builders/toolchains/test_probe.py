@@ -219,6 +219,17 @@ def test_a_compiler_that_fails_is_reported_with_its_message(tmp_path, bin, monke
         toolchain(tmp_path).identity()
 
 
+def test_of_all_that_a_compiler_prints_the_line_of_the_error_is_reported(tmp_path, bin, monkeypatch):
+    text_files.write_script(
+        bin, "g++", "printf 'Configured with: --disable-werror\\ncc1plus: fatal error: no x.h\\n' >&2; exit 1"
+    )
+    with pytest.raises(
+        ToolchainError,
+        match=re.escape("`{0}/g++ --version` ended with 1: cc1plus: fatal error: no x.h".replace("{0}", str(bin))),
+    ):
+        toolchain(tmp_path).identity()
+
+
 def test_a_compiler_that_cannot_be_executed_is_reported(tmp_path, bin):
     (bin / "g++").write_bytes(b"\0\0not a program")
     (bin / "g++").chmod(0o755)
