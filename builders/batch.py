@@ -16,7 +16,7 @@ from opforge.warm.library import Entry
 from .base import OpBuilder
 from .declaration.build_plan import BuildPlan
 from .in_full import gate_problems
-from .lookup.finder import LookUp, shorten, stored_entry
+from .lookup.finder import Finder, shorten, stored_entry
 from .planner import make_plan
 from .resources import exhausted_resource
 from .run import jobserver, timeline
@@ -39,7 +39,7 @@ def look_up(builder: OpBuilder, force: bool, any_machine: bool) -> Entry | Build
     spec, store = builder.spec(), current_store()
     if not any_machine and (problems := gate_problems(builder, spec)):
         raise OpIncompatibleError(spec.name, str(spec.target), problems)
-    found = LookUp(spec, store, exact=True)
+    found = Finder(spec, store, exact=True)
     entry = stored_entry(found, force, counts=False)  # `build` looks it up again
     if entry:
         return entry

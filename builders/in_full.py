@@ -95,19 +95,22 @@ def entry_of(
 
     `spec` is the builder's. It follows from `declared`, unless that is empty.
     """
-    look_up = finder.LookUp(spec, store or current_store(), exact, declared=declared)
     try:
-        try:
-            entry = finder.stored_entry(look_up, force)
-        finally:
-            builder.trace = [*look_up.rejected]
-        if entry:
+        if entry := _stored(builder, finder.Finder(spec, store or current_store(), exact, declared=declared), force):
             return entry
         from .run import pipeline  # 20 ms that no op needs which is built already
 
         return pipeline.build(spec, builder.trace, progress, force, jobs, store, declared=declared)
     except MemoryError as error:
         raise out_of_memory(spec.name) from error
+
+
+def _stored(builder: Any, look_up: finder.Finder, force: bool) -> Entry | None:
+    """Returns the entry that makes a build unnecessary, or None. What was seen and not taken is the builder's trace."""
+    try:
+        return finder.stored_entry(look_up, force)
+    finally:
+        builder.trace = [*look_up.rejected]
 
 
 def gate_problems(builder: Any, spec: OpSpec) -> list[str]:

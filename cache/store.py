@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from opforge.warm.library import Entry, integrity_problem
 from opforge.warm.memory import UNREADABLE
@@ -51,11 +51,9 @@ class Match(NamedTuple):
     """The file whose time says when the entry was last used; empty in a layer."""
 
 
-class FoundMatch(NamedTuple):
-    """The entry that a folder of entries has for a request, and those that were seen and not taken."""
-
-    match: Match | None
-    rejected: tuple[Rejected, ...] = ()
+Value = TypeVar("Value")
+Sought = tuple[Value, tuple[Rejected, ...]]
+"""What a source gave, and each entry, offer or source that was not taken, with the reason."""
 
 
 class Source(NamedTuple):
@@ -81,7 +79,7 @@ class Source(NamedTuple):
         fit: Callable[[Mapping[str, Any]], Fit],
         root_paths: Mapping[str, str],
         disk: Disk,
-    ) -> FoundMatch:
+    ) -> Sought[Match | None]:
         """Returns the best entry with this description that fits and whose own files are unchanged.
 
         Args:
@@ -110,9 +108,9 @@ class Source(NamedTuple):
                 problem = NO_RECORD
             if not problem:
                 match = Match(entry._replace(watched=stamped.watched, origin=origin), stamped, pointer)
-                return FoundMatch(match, tuple(rejected))
+                return match, tuple(rejected)
             rejected.append(Rejected(entry.folder, problem))
-        return FoundMatch(None, tuple(rejected))
+        return None, tuple(rejected)
 
     def _ranked(self, description: str, fit: Callable[[Mapping[str, Any]], Fit]) -> tuple[list[Entry], list[Rejected]]:
         """Returns the entries with this description that fit, the best first, and those that do not."""
@@ -179,7 +177,7 @@ class Store:
         plan_key: str,
         root_paths: Mapping[str, str],
         accept: Callable[[Mapping[str, Any]], str | None] = lambda _record: None,
-    ) -> FoundMatch:
+    ) -> Sought[Match | None]:
         """Returns the entry of this plan whose inputs are unchanged, after checking its library.
 
         Every input is hashed: `builders/lookup/memory.py` remembers the outcome. `accept` returns why an entry with
@@ -202,9 +200,9 @@ class Store:
             except UNREADABLE:  # a hit compares no record with the whole schema
                 problem = "what it was built from cannot be read"
             if not problem:
-                return FoundMatch(Match(entry._replace(watched=stamped.watched), stamped, pointer), tuple(rejected))
+                return Match(entry._replace(watched=stamped.watched), stamped, pointer), tuple(rejected)
             rejected.append(Rejected(entry.folder, problem))
-        return FoundMatch(None, tuple(rejected))
+        return None, tuple(rejected)
 
     def _compare(self, entry: Entry, seen: Observation, root_paths: Mapping[str, str]) -> tuple[Stamped, str | None]:
         """Returns the stamps of an entry's inputs, and what has changed. Raises one of UNREADABLE.

@@ -18,7 +18,7 @@ from opforge.cache.keys import canonical
 from opforge.cache.maintenance import limits
 from opforge.cache.records.fetched import Fetched, trust_stamp
 from opforge.cache.records.validity import Observation
-from opforge.cache.store import NO_RECORD, Rejected
+from opforge.cache.store import NO_RECORD, Rejected, Sought
 from opforge.errors import ExtraNotInstalledError, RemoteError, SignatureError, StoreError
 from opforge.errors.base import printable
 from opforge.events import emit
@@ -52,24 +52,15 @@ class FetchCandidate(NamedTuple):
     rank: int
 
 
-class Judged(NamedTuple):
-    """The offers of a remote for a request."""
-
-    usable: list[FetchCandidate]
-    """Those that can be used here, the best first."""
-    rejected: list[Rejected]
-    """The others, with the reason."""
-
-
-def judged(store: ObjectStore, remote: Remote, request: Request, is_fresh: bool) -> Judged:
-    """Returns the offers of a remote for a request. Fetches no blob.
+def judged(store: ObjectStore, remote: Remote, request: Request, is_fresh: bool) -> Sought[list[FetchCandidate]]:
+    """Returns the offers of a remote that can be used for a request, the best first. Fetches no blob.
 
     `is_fresh` reads the lists of withdrawals again. Raises RemoteError.
     """
     stored_name = op_statements.topic_of(request.description)
     stored = store.get(stored_name, topics.MAX_FRAME_BYTES)
     if stored is None:
-        return Judged([], [Rejected(str(remote), NOTHING)])
+        return [], (Rejected(str(remote), NOTHING),)
     try:
         items = topics.read_frame(stored.data)
     except ValueError as error:
@@ -94,7 +85,7 @@ def judged(store: ObjectStore, remote: Remote, request: Request, is_fresh: bool)
         if len(refused) > 1:
             what = f"{request.op}: each of {len(refused)} offers of {remote}"
         log.warning("%s", SignatureError(what, _counted([error.reason for error in refused]), refused[0].hint))
-    return Judged(sorted(usable, key=lambda candidate: (-candidate.rank, candidate.offer.entry)), rejected)
+    return sorted(usable, key=lambda candidate: (-candidate.rank, candidate.offer.entry)), tuple(rejected)
 
 
 def _counted(reasons: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from opforge import settings
 from opforge.builders.lookup.remotes import Request
 from opforge.builders.waiting.no_builds import are_builds_forbidden
 from opforge.cache.filesystem import lock
-from opforge.cache.store import Rejected
+from opforge.cache.store import Rejected, Sought
 from opforge.errors import LockTimeoutError, RemoteError, SettingError
 
 from . import answers, fetch, fetched_entries
@@ -38,11 +38,8 @@ class Remotes:
         self._failed: dict[Remote, str] = {}
         self._claim: Claim | None = None
 
-    def fetch(self, request: Request) -> tuple[bool, tuple[Rejected, ...]]:
-        """Fetches the best entry of the first remote that has one; returns whether there is a new one.
-
-        Also returns what was not taken and each remote that was not asked, with the reason.
-        """
+    def fetch(self, request: Request) -> Sought[bool]:
+        """Fetches the best entry of the first remote that has one; returns whether there is a new one."""
         rejected = list[Rejected]()
         try:
             is_accepted, others = fetched_entries.verify_again(request)
@@ -59,11 +56,8 @@ class Remotes:
         is_new, others = self._fetch_once(remotes, request) if remotes else (False, ())
         return is_new, (*rejected, *others)
 
-    def offered(self, request: Request) -> tuple[str, tuple[Rejected, ...]]:
-        """Returns what would be fetched, as one line; empty if there is nothing. Asks again after a miss.
-
-        Also returns what does not fit, as `fetch` does.
-        """
+    def offered(self, request: Request) -> Sought[str]:
+        """Returns what would be fetched, as one line; empty if there is nothing. Asks again after a miss."""
         remotes, others = self._asked(request, is_miss=True)
         rejected = list(others)
         for remote in remotes:
@@ -128,7 +122,7 @@ class Remotes:
 
         background.push(targets, request.op, entry, request.description, claim)
 
-    def _asked(self, request: Request, is_miss: bool = False) -> tuple[list[Remote], tuple[Rejected, ...]]:
+    def _asked(self, request: Request, is_miss: bool = False) -> Sought[list[Remote]]:
         """Returns the remotes that are asked now, and the others with the reason.
 
         With `is_miss`, those that had nothing are asked.
@@ -152,7 +146,7 @@ class Remotes:
             return ""
         return "" if are_builds_forbidden() else reason
 
-    def _fetch_once(self, remotes: list[Remote], request: Request) -> tuple[bool, tuple[Rejected, ...]]:
+    def _fetch_once(self, remotes: list[Remote], request: Request) -> Sought[bool]:
         """Asks the remotes under a lock, so that one process of a node fetches and the others wait for it."""
         rejected = list[Rejected]()
         layout = request.store.layout

@@ -87,7 +87,7 @@ def _is_offered(spec: OpSpec) -> bool:
     from .finder import offered
 
     try:
-        return bool(offered(spec, current_store()).line)
+        return bool(offered(spec, current_store())[0])
     except (CacheDirError, SourceNotFoundError):
         return False
 

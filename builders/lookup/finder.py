@@ -16,7 +16,7 @@ from opforge.builders.declaration.machine import this_machine
 from opforge.builders.declaration.op_spec import root_paths
 from opforge.cache.current import current_store
 from opforge.cache.layout import FETCHED, UNSIGNED, Layout
-from opforge.cache.store import Rejected, Source
+from opforge.cache.store import Rejected, Sought, Source
 from opforge.errors import OpIncompatibleError, PrebuiltRequiredError, ToolchainError, ToolchainNotFoundError
 from opforge.settings import useless
 from opforge.warm import lookup as warm
@@ -56,9 +56,9 @@ def find(
     A layer's entry for a lower CPU level is accepted too, unless `exact`. Raises SourceNotFoundError, CacheDirError
     and what finding a toolchain raises, except ToolchainNotFoundError if a stored entry fits without a compiler.
     """
-    look_up = LookUp(spec, store or current_store(), exact, find_toolchain)
-    entry = look_up.search()
-    return Found(entry, look_up.rejected)
+    finder = Finder(spec, store or current_store(), exact, find_toolchain)
+    entry = finder.find()
+    return Found(entry, finder.rejected)
 
 
 def log_load(op: str, entry: Entry, seconds: float) -> None:
@@ -66,14 +66,14 @@ def log_load(op: str, entry: Entry, seconds: float) -> None:
     events.emit("load", op=op, seconds=seconds, path=entry.library, origin=entry.origin)
 
 
-def stored_entry(look_up: LookUp, force: bool = False, counts: bool = True) -> Entry | None:
+def stored_entry(finder: Finder, force: bool = False, counts: bool = True) -> Entry | None:
     """Returns the entry that makes a build unnecessary, or None. The remotes are asked too.
 
     `force` looks for nothing. Logs the event `hit` or `miss`; without `counts` no miss, because another look-up follows
     that does. Raises PrebuiltRequiredError if there is no entry and building is forbidden.
     """
-    began, spec, store = time.perf_counter(), look_up.spec, look_up.store
-    entry = None if force else look_up.search_and_ask()
+    began, spec, store = time.perf_counter(), finder.asked.spec, finder.asked.store
+    entry = None if force else finder.find_or_fetch()
     if entry:
         seconds = entry.record.get("seconds")
         kind = {"cached" if entry.origin == "cache" else "prebuilt": 1}
@@ -86,27 +86,18 @@ def stored_entry(look_up: LookUp, force: bool = False, counts: bool = True) -> E
         warm.count(store.layout.root, missed=1)
     useless.warn_of_useless_settings()
     if settings.prebuilt() == "require":
-        rejected = [*look_up.rejected, *other_descriptions(spec, store, look_up.rejected)]
+        rejected = [*finder.rejected, *other_descriptions(spec, store, finder.rejected)]
         raise PrebuiltRequiredError(spec.name, str(spec.target), [*map(str, rejected)])
-    reasons = ["it was requested"] if force else [*map(str, look_up.rejected)]
+    reasons = ["it was requested"] if force else [*map(str, finder.rejected)]
     if counts:
         events.emit("miss", op=spec.name, seconds=time.perf_counter() - began, reasons=reasons)
     return None
 
 
-class Offered(NamedTuple):
-    """What the remotes would give for a request."""
-
-    line: str
-    """One line; empty if nothing."""
-    rejected: tuple[Rejected, ...] = ()
-    """The offers that do not fit and the remotes that were not asked, with the reason."""
-
-
-def offered(spec: OpSpec, store: Store, exact: bool = False) -> Offered:
-    """Returns what a remote would give for the spec. Fetches no library."""
+def offered(spec: OpSpec, store: Store, exact: bool = False) -> Sought[str]:
+    """Returns what a remote would give for the spec, as one line; empty if nothing. Fetches no library."""
     if settings.prebuilt() == "ignore" or not settings.remotes():
-        return Offered("")
+        return "", ()
     from . import remotes  # not on the path of a hit
 
     request, rejected = remotes.request_for(spec, store, exact), list[Rejected]()
@@ -114,11 +105,11 @@ def offered(spec: OpSpec, store: Store, exact: bool = False) -> Offered:
         line, others = source.offered(request)
         rejected += others
         if line:
-            return Offered(line, tuple(rejected))
-    return Offered("", tuple(rejected))
+            return line, tuple(rejected)
+    return "", tuple(rejected)
 
 
-class LookUp:
+class Finder:
     """One look-up in full: its sources are asked in order, and each gives an entry that fits, or None.
 
     What was seen and not taken is in `rejected`, also after an error.
@@ -136,8 +127,7 @@ class LookUp:
 
         A layer's entry for a lower CPU level is accepted too, unless `exact`.
         """
-        self.spec, self.store, self._exact, self._declared = spec, store, exact, declared
-        self.lookup = memory.Lookup(spec, store, sources_of(spec, store), root_paths(spec), exact, declared)
+        self.asked = memory.Lookup(spec, store, sources_of(spec, store), root_paths(spec), exact, declared)
         self._seen = list[Rejected]()
         self._find_toolchain = find_toolchain or toolchains.find_toolchain
         # A toolchain that a caller hands in is in no look-up's name.
@@ -150,18 +140,18 @@ class LookUp:
         """Every stored or offered entry that was seen and not taken, with the reason."""
         return tuple(dict.fromkeys(self._seen))
 
-    def search(self) -> Entry | None:
+    def find(self) -> Entry | None:
         """Returns the entry that fits, or None. Raises what `find` raises."""
         return self.remembered() or self.by_description() or self.from_remotes() or self.by_plan()
 
-    def search_and_ask(self) -> Entry | None:
-        """Searches as `search` does, and asks the remotes: before a compiler is looked for, or as the last resort.
+    def find_or_fetch(self) -> Entry | None:
+        """Searches as `find` does, and asks the remotes: before a compiler is looked for, or as the last resort.
 
-        Raises what `search` raises, unless a remote has an entry.
+        Raises what `find` raises, unless a remote has an entry.
         """
         self._asks = True
         try:
-            return self.search() or self._ask()
+            return self.find() or self._ask()
         except (ToolchainError, OpIncompatibleError):  # without a compiler for the target, a remote is the only way
             if entry := self._ask(is_last_resort=True):
                 return entry
@@ -177,35 +167,36 @@ class LookUp:
         if self._has_asked and not (is_last_resort and machine_folder.can_remember()):
             return None  # nothing that was remembered has answered
         self._has_asked = True
-        fetched = os.path.isdir(self.store.layout.path(FETCHED))
+        fetched = os.path.isdir(self.asked.store.layout.path(FETCHED))
         if settings.prebuilt() == "ignore" or not (settings.remotes() or fetched):
             return None
         from . import remotes  # not on the path of a hit
 
-        brought = remotes.bring(self.spec, self.store, self._exact, self._began if is_last_resort else 0.0)
-        self._seen += brought.rejected
-        if brought.into is None:
+        asked, since = self.asked, self._began if is_last_resort else 0.0
+        store, rejected = remotes.bring(asked.spec, asked.store, asked.exact, since)
+        self._seen += rejected
+        if store is None:
             return None
-        again = LookUp(self.spec, brought.into, self._exact, declared=self._declared)
+        again = Finder(asked.spec, store, asked.exact, declared=asked.declared)
         try:
-            return again.search()
+            return again.find()
         finally:
             self._seen += again.rejected
 
     def remembered(self) -> Entry | None:
         """Returns what an earlier look-up led to, if that did not depend on a toolchain's programs."""
-        lookup = self.lookup
+        lookup = self.asked
         is_named = self._remembers and bool(lookup.sources or lookup.spec.uses_host_compiler)
         return memory.recall(lookup, {}) if is_named else None
 
     def by_description(self) -> Entry | None:
         """Returns the entry of a layer whose own files are unchanged."""
-        lookup, spec = self.lookup, self.lookup.spec
+        lookup, spec = self.asked, self.asked.spec
         self._is_kept = self._remembers and machine_folder.can_remember()
         if self._remembers and not self._is_kept and _is_read_only(lookup.store):
             # Neither this look-up nor a build can leave anything behind. The user's own store is searched as a layer
             # is: otherwise each process would have to find the compiler, and hash every header that it reads.
-            lookup = self.lookup = lookup._replace(sources=[*lookup.sources, lookup.store.own])
+            lookup = self.asked = lookup._replace(sources=[*lookup.sources, lookup.store.own])
         # Before the sources are located: what appears between the two is then seen at the next look-up.
         self._absent = memory.absent_paths(spec)
         self._description = description_key(spec) if lookup.sources else ""
@@ -223,15 +214,15 @@ class LookUp:
         """Returns what a remote has, if remotes are asked, unless the store has this description."""
         if not (self._asks and settings.remotes()):
             return None
-        self._description = self._description or description_key(self.lookup.spec)
-        if os.path.isdir(self.lookup.store.layout.description(self._description)):
+        self._description = self._description or description_key(self.asked.spec)
+        if os.path.isdir(self.asked.store.layout.description(self._description)):
             return None
         entry = self._ask()
         return entry and memory.watching(entry, self._absent)
 
     def by_plan(self) -> Entry | None:
         """Returns the store's entry for the plan. Without a compiler there is no plan: then, for the description."""
-        lookup, spec, programs = self.lookup, self.lookup.spec, dict[str, object]()
+        lookup, spec, programs = self.asked, self.asked.spec, dict[str, object]()
         snapshot = self._snapshot or memory.take_snapshot(lookup, self._description, self._absent)
         try:
             toolchain = self._find_toolchain(spec, lookup.store)
@@ -255,7 +246,7 @@ class LookUp:
 
     def _without_compiler(self, snapshot: memory.Snapshot) -> Entry | None:
         """Returns an entry that this user built before and that fits the description, or what a remote has now."""
-        lookup, store = self.lookup, self.lookup.store
+        lookup, store = self.asked, self.asked.store
         description = self._description or description_key(lookup.spec)
         match = self._match(lookup._replace(sources=[store.own]), description)
         if match is None:

@@ -15,7 +15,7 @@ from opforge.builders.declaration.description import description_key
 from opforge.builders.declaration.machine import this_machine
 from opforge.builders.declaration.op_spec import root_paths
 from opforge.cache.current import writable_store
-from opforge.cache.store import Fit, Match, Rejected, Store
+from opforge.cache.store import Fit, Match, Rejected, Sought, Store
 from opforge.errors import CacheDirError, SettingError
 
 from .fit import fit_of
@@ -50,33 +50,18 @@ class Request(NamedTuple):
 
     def fetched(self) -> Match | None:
         """Returns the entry that this node has fetched by now and that can be used; None if there is none."""
-        return self.store.fetched.find(self.description, self.judge, self.root_paths, self.store.disk).match
-
-
-class Brought(NamedTuple):
-    """What the sources have brought for a look-up."""
-
-    into: Store | None
-    """The user's store, if there is a new entry in it."""
-    rejected: tuple[Rejected, ...] = ()
-    """Each offer that was not taken and each remote that was not asked, with the reason."""
+        return self.store.fetched.find(self.description, self.judge, self.root_paths, self.store.disk)[0]
 
 
 class RemoteSource(Protocol):
     """What a source can do. No method raises for what the source or the network does: it logs a warning."""
 
-    def fetch(self, request: Request) -> tuple[bool, tuple[Rejected, ...]]:
-        """Brings an entry that fits into the store, as one that was fetched; returns whether there is a new one.
-
-        Also returns each offer that was not taken and each remote that was not asked, with the reason.
-        """
+    def fetch(self, request: Request) -> Sought[bool]:
+        """Brings an entry that fits into the store, as one that was fetched; returns whether there is a new one."""
         ...
 
-    def offered(self, request: Request) -> tuple[str, tuple[Rejected, ...]]:
-        """Returns what would be fetched, as one line; empty if there is nothing. Fetches no library.
-
-        Also returns what does not fit, as `fetch` does.
-        """
+    def offered(self, request: Request) -> Sought[str]:
+        """Returns what would be fetched, as one line; empty if there is nothing. Fetches no library."""
         ...
 
     def claim(self, request: Request, identity: Sequence[object]) -> bool:
@@ -117,8 +102,8 @@ def request_for(spec: OpSpec, store: Store, exact: bool = False) -> Request:
     return Request(spec.name, str(spec.target), description_key(spec), judge, root_paths(spec), store, exact)
 
 
-def bring(spec: OpSpec, store: Store, exact: bool, since: float = 0.0) -> Brought:
-    """Brings an entry for the spec into the user's store, if a source has one.
+def bring(spec: OpSpec, store: Store, exact: bool, since: float = 0.0) -> Sought[Store | None]:
+    """Brings an entry for the spec into the user's store, if a source has one; returns that store then.
 
     A source that had nothing before `since`, in seconds since the epoch, is asked again.
     """
@@ -126,14 +111,14 @@ def bring(spec: OpSpec, store: Store, exact: bool, since: float = 0.0) -> Brough
         store = writable_store(store)
     except CacheDirError as error:
         problem = f"nothing can be fetched into it: {error.problem}"
-        return Brought(None, (Rejected(str(store.layout), problem),))
+        return None, (Rejected(str(store.layout), problem),)
     request, rejected = request_for(spec, store, exact)._replace(since=since), list[Rejected]()
     for source in sources():
         is_new, others = source.fetch(request)
         rejected += others
         if is_new:
-            return Brought(store, tuple(rejected))
-    return Brought(None, tuple(rejected))
+            return store, tuple(rejected)
+    return None, tuple(rejected)
 
 
 class Building:

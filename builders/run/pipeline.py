@@ -224,7 +224,7 @@ class _Run:
         """Returns the entry that another process, or another node, has published meanwhile."""
         if self._force:
             return None
-        match = self._planned.store.get(self._planned.plan.key, self._planned.roots, abi.interface_problem).match
+        match = self._planned.store.get(self._planned.plan.key, self._planned.roots, abi.interface_problem)[0]
         return match or (self._building.look() if self._building else None)
 
     def _execute(self, folder: str) -> BuildResult:

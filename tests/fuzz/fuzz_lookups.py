@@ -118,7 +118,7 @@ class LookupTarget:
         """Looks the op up by its description, as an entry of a layer is found."""
         spec, store = self.cls().spec(), self._store()
         fit = fit_of(spec, False, this_machine())
-        match = store.own.find(description_key(spec), fit, root_paths(spec), store.disk).match
+        match = store.own.find(description_key(spec), fit, root_paths(spec), store.disk)[0]
         assert match is None or match.entry.key == self.key
 
 

@@ -13,7 +13,7 @@ from opforge.accelerator.registry import accelerator_named
 from opforge.builders.base import OpBuilder
 from opforge.builders.declaration.build_plan import BuildPlan, Step
 from opforge.builders.declaration.op_spec import OpSpec, root_paths
-from opforge.builders.lookup.finder import Found, Offered, find, offered
+from opforge.builders.lookup.finder import Found, find, offered
 from opforge.builders.planner import make_plan
 from opforge.builders.toolchains import find_toolchain
 from opforge.cache.current import current_store
@@ -109,7 +109,7 @@ def readiness(offer: OfferedOp) -> Readiness:
         if isinstance(builder, OpBuilder):
             spec = builder.spec()
             entry = find(spec).entry
-            remote = "" if entry else offered(spec, current_store()).line
+            remote = "" if entry else offered(spec, current_store())[0]
     except OpforgeError as error:
         return result._replace(reasons=(str(error),))
     except Exception as error:  # a broken builder of another package must not hide the others
@@ -123,9 +123,9 @@ def planned(builder: OpBuilder, exact: bool = False, look_up: bool = True) -> Pl
     """Returns the plan of a builder and the commands that would run. Raises what `find` and `make_plan` raise."""
     spec, store = builder.spec(), current_store()
     entry, rejected = find(spec, store, exact=exact) if look_up else Found(None, ())
-    remote = offered(spec, store, exact) if look_up and not entry else Offered("")
+    remote, others = offered(spec, store, exact) if look_up and not entry else ("", ())
     toolchain = find_toolchain(spec, store)
     plan, paths = make_plan(spec, toolchain), root_paths(spec, toolchain.root_paths())
     steps = toolchain.steps(plan.located(paths), paths, f"{plan.op}.so")
     compiler = str(getattr(toolchain, "argv", steps[-1].argv)[0])
-    return Planned(spec, plan, paths, steps, entry, (*rejected, *remote.rejected), compiler, remote.line)
+    return Planned(spec, plan, paths, steps, entry, (*rejected, *others), compiler, remote)

@@ -29,7 +29,7 @@ def test_no_part_of_a_fetched_entry_stays_on_a_full_disk(tmp_path, mount_tmpfs, 
     with open(disk / "filler", "wb") as file:
         file.write(bytes(max(0, status.f_bavail - pages) * status.f_bsize))
     store = current.current_store()
-    look_up = finder.LookUp(builder.spec(), store)
+    look_up = finder.Finder(builder.spec(), store)
     with caplog.at_level(logging.WARNING, "opforge"):
         entry = finder.stored_entry(look_up)
     if entry is None:

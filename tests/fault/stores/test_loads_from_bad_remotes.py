@@ -166,7 +166,7 @@ def test_every_byte_of_a_small_file_matters(nodes, builder, kind, monkeypatch, t
 
     def candidates():
         try:
-            return fetch.judged(store, remote, request, True).usable
+            return fetch.judged(store, remote, request, True)[0]
         except StoreError:
             return []
 

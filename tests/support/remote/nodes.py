@@ -65,7 +65,7 @@ class Nodes:
 
     def fetch(self, builder, node="node"):
         """Returns (entry or None, rejected) of a look-up on a node that may ask the remotes, and builds nothing."""
-        look_up = finder.LookUp(builder.spec(), self.enter(node))
+        look_up = finder.Finder(builder.spec(), self.enter(node))
         return finder.stored_entry(look_up), look_up.rejected
 
     def offers_file(self, entry):

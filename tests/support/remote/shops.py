@@ -86,7 +86,7 @@ class OpShop(Shop):
         self.patch.setenv("OPFORGE_REMOTES", url)
         store = self.nodes.enter(folder.name)
         self.patch.setenv("XDG_STATE_HOME", str(folder / "state"))
-        entry = finder.stored_entry(finder.LookUp(self.builder.spec(), store))
+        entry = finder.stored_entry(finder.Finder(self.builder.spec(), store))
         return Path(entry.library).read_bytes() if entry else None
 
 

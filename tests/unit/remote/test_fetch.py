@@ -47,7 +47,7 @@ def test_ignore_asks_no_remote(nodes, builder, entry, monkeypatch):
 def test_a_hit_asks_no_remote(nodes, builder, built_entry, monkeypatch):
     monkeypatch.setenv("OPFORGE_REMOTES", "file:///no/such/folder")
     nodes.enter("builder")
-    assert finder.stored_entry(finder.LookUp(builder.spec(), current.current_store())).origin == "cache"
+    assert finder.stored_entry(finder.Finder(builder.spec(), current.current_store())).origin == "cache"
 
 
 def test_an_entry_is_published_and_fetched_with_the_same_files(nodes, builder, entry):

@@ -115,7 +115,7 @@ def test_require_names_what_remotes_said(nodes, builder, monkeypatch):
     monkeypatch.setenv("OPFORGE_PREBUILT", "require")
     nodes.enter("node")
     with pytest.raises(PrebuiltRequiredError, match="it offers nothing for this description"):
-        finder.stored_entry(finder.LookUp(builder.spec(), current.current_store()))
+        finder.stored_entry(finder.Finder(builder.spec(), current.current_store()))
 
 
 def test_a_malformed_setting_is_an_error(nodes, builder, monkeypatch):
@@ -130,7 +130,7 @@ def test_a_read_only_machine_fetches_nothing_and_says_so(nodes, builder, entry, 
     monkeypatch.setenv("OPFORGE_PREBUILT", "require")
     current.reset()
     with pytest.raises(Exception, match=r"(?s)nothing can be fetched into it|cannot be used"):
-        finder.stored_entry(finder.LookUp(builder.spec(), current.current_store()))
+        finder.stored_entry(finder.Finder(builder.spec(), current.current_store()))
 
 
 class TestWhatCommandsShow:
@@ -215,7 +215,7 @@ def test_a_miss_is_remembered_for_what_was_asked_alone(nodes, builder, entry):
     record = with_record_key({**entry.record, "target": lower})
     nodes.put_offer(entry, op_statements.statement(record, entry.record["description"], tree).data())
     store = nodes.enter("node")
-    exact, any_level = finder.LookUp(builder.spec(), store, exact=True), finder.LookUp(builder.spec(), store)
+    exact, any_level = finder.Finder(builder.spec(), store, exact=True), finder.Finder(builder.spec(), store)
     assert finder.stored_entry(exact) is None
     assert f"it is built for {lower}, not for {level}" in reasons(exact.rejected)
     found = finder.stored_entry(any_level)
@@ -229,7 +229,7 @@ def test_after_a_minute_no_further_offer_is_tried(nodes, builder, entry, monkeyp
     names, real = [], fetch.judged
     nodes.blob_file(entry).unlink()
     monkeypatch.setattr(fetch, "MAX_SECONDS", seconds)
-    monkeypatch.setattr(fetch, "judged", lambda *arguments: fetch.Judged(real(*arguments).usable * 3, []))
+    monkeypatch.setattr(fetch, "judged", lambda *arguments: (real(*arguments)[0] * 3, ()))
     take = fetch._take
     monkeypatch.setattr(fetch, "_take", lambda *arguments: names.append(arguments[-1]) or take(*arguments))
     match, rejected = nodes.fetch(builder)

@@ -121,21 +121,21 @@ def explain_op(op: Selected, debug: bool, sanitize: str) -> dict[str, Any]:
 
 def _explain_without_plan(name: str, builder: OpBuilder, error: OpforgeError) -> dict[str, Any]:
     """Returns the record if no compiler can make a plan: the prebuilt entry that fits, or why each does not."""
-    from opforge.builders.lookup.finder import LookUp, Offered, offered, other_descriptions
+    from opforge.builders.lookup.finder import Finder, offered, other_descriptions
     from opforge.cache.current import current_store
 
     spec, store = builder.spec(), current_store()
-    look_up = LookUp(spec, store)
+    look_up = Finder(spec, store)
     try:
-        entry = look_up.search()
+        entry = look_up.find()
     except (ToolchainNotFoundError, ToolchainError, OpIncompatibleError):
         entry = None  # the prebuilt entries were rejected before the plan was made
-    remote = Offered("") if entry else offered(spec, store)
-    rejected = [*look_up.rejected, *remote.rejected]
+    remote, others = ("", ()) if entry else offered(spec, store)
+    rejected = [*look_up.rejected, *others]
     if not entry:
         rejected += other_descriptions(spec, store, rejected)
     record = _record(name, builder, "", entry, list(dict.fromkeys(rejected)))
-    return record | {"problem": str(error), "remote": remote.line}
+    return record | {"problem": str(error), "remote": remote}
 
 
 def _record(

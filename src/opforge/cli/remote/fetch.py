@@ -97,8 +97,8 @@ def fetched(op: Selected, source: Remotes, debug: bool, sanitize: str, is_reques
             is_new, rejected = source.fetch(request)
             reasons += map(str, rejected)
             if is_new:
-                look_up = finder.LookUp(spec, request.store, exact)
-                entry, state = look_up.search(), "fetched"
+                look_up = finder.Finder(spec, request.store, exact)
+                entry, state = look_up.find(), "fetched"
                 reasons += map(str, look_up.rejected)
     except OpIncompatibleError as error:
         state = "failed" if op.named else "skipped"

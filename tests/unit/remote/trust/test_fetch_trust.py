@@ -147,8 +147,8 @@ class TestWithdrawing:
         withdraw(nodes.store, entry.key)
         assert nodes.fetch(builder)[0] is None
         path.write_bytes(older)
-        judged = fetch.judged(nodes.store, _remote(nodes), _request(builder), True)
-        assert not judged.usable and "was seen before" in reasons(judged.rejected)
+        usable, rejected = fetch.judged(nodes.store, _remote(nodes), _request(builder), True)
+        assert not usable and "was seen before" in reasons(rejected)
 
     def test_the_list_of_another_key_vouches_for_nothing(self, nodes, builder, entry):
         other = signing.new_secret("ci")
