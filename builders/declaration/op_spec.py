@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -20,6 +21,8 @@ from .kernel_roots import KernelRoot
 if TYPE_CHECKING:
     from .groups import SourceGroup
 
+OTHER_WORDS = "opforge.compat.attributes"
+"""The module that knows the words of setuptools, torch and DeepSpeed. Named, because it belongs to a part above."""
 LONGEST_NAME = 200
 """Bytes of an op's name. The name of a file, which has more in it than the op's name, may have 255."""
 
@@ -217,8 +220,6 @@ def _attributes(declared: Any) -> Callable[[str], Any]:
     names = [name for name, value in own.items() if name[0] != "_" and _is_foreign(type(declared), name, value)]
     if not names:
         return partial(getattr, declared)
-    from . import attributes
-
     attributes_of_ours = {
         name
         for kind in type(declared).__mro__
@@ -226,7 +227,7 @@ def _attributes(declared: Any) -> Callable[[str], Any]:
         for name in vars(kind)
         if name[0] != "_" and name not in OF_INSTANCES
     }
-    values = attributes.resolve(declared, names, attributes_of_ours)
+    values = importlib.import_module(OTHER_WORDS).resolve(declared, names, attributes_of_ours)
     for name in values:
         if name in own and name not in names:
             others = " and ".join(f"{method}()" for method in names if method in DEEPSPEED_METHODS)

@@ -7,6 +7,7 @@ import pydoc
 
 import jedi
 import pytest
+from mypy import api
 
 import opforge
 from opforge import OpBuilder
@@ -44,3 +45,31 @@ def test_an_editor_completes_every_keyword(name):
 def test_an_editor_completes_the_attributes_of_a_builder():
     script = jedi.Script("from opforge import OpBuilder\nclass Mine(OpBuilder): pass\nMine().")
     assert {each.name for each in script.complete()} >= DECLARED
+
+
+MYPY_SETTINGS = """\
+[mypy]
+follow_imports = silent
+[mypy-torch.*,triton.*]
+follow_imports = skip
+ignore_missing_imports = True
+"""
+CALLS = """\
+import opforge
+reveal_type(opforge.load)
+reveal_type(opforge.load_inline)
+opforge.load("x", ["x.cpp"], extra_cflags=3)
+"""
+
+
+@pytest.mark.parametrize("python", ["3.10", "3.13"])
+def test_a_type_checker_knows_every_keyword_and_its_type(tmp_path, python):
+    (tmp_path / "mypy.ini").write_text(MYPY_SETTINGS)
+    (tmp_path / "calls.py").write_text(CALLS)
+    options = [f"--config-file={tmp_path}/mypy.ini", f"--cache-dir={tmp_path}/cache", f"--python-version={python}"]
+    printed, problems, status = api.run([*options, f"{tmp_path}/calls.py"])
+    load, inline, wrong, *_rest = printed.splitlines()
+    assert (status, problems) == (1, "")
+    assert {keyword for keyword in keywords("load") if f"{keyword}:" not in load} == set()
+    assert {keyword for keyword in keywords("load_inline") if f"{keyword}:" not in inline} == set()
+    assert 'Argument "extra_cflags" to "load" has incompatible type "int"; expected "Sequence[str] | None"' in wrong

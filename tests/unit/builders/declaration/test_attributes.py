@@ -9,7 +9,8 @@ import pytest
 from support import sample_ops
 
 import opforge
-from opforge.builders.declaration import attributes, op_spec
+from opforge.builders.declaration import op_spec
+from opforge.compat import attributes
 from opforge.errors import BuilderError, OpIncompatibleError, SourceNotFoundError
 
 
