@@ -12,6 +12,8 @@ import termios
 import time
 from types import SimpleNamespace
 
+import nbclient
+import nbformat
 import pytest
 from support import child_processes, sample_ops, text_files
 
@@ -105,26 +107,28 @@ def test_a_process_that_waits_for_the_build_of_another_adds_no_lines_in_a_pipe(c
     assert capsys.readouterr().err.splitlines()[0] == "opforge: building value: 0 s of about 3 s"
 
 
-def test_a_build_in_a_notebook_has_one_output_that_is_replaced_and_emptied(tmp_path):
-    from jupyter_client.manager import start_new_kernel
+class Notebook(nbclient.NotebookClient):
+    """Executes a notebook, and keeps the messages of its kernel."""
 
+    def process_message(self, msg, cell, cell_index):
+        self.messages = [*getattr(self, "messages", []), msg]
+        return super().process_message(msg, cell, cell_index)
+
+
+def test_a_build_in_a_notebook_has_one_output_that_is_replaced_and_emptied(tmp_path, monkeypatch):
     text_files.write(tmp_path, "value.cpp", VALUE)
-    manager, client = start_new_kernel(cwd=str(tmp_path), env=child_processes.environment())
-    messages = []
-    try:
-        reply = client.execute_interactive(SLOW, timeout=120, output_hook=messages.append)
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
-    assert reply["content"]["status"] == "ok", reply["content"]
-    shown = [message for message in messages if message["msg_type"] not in ("status", "execute_input")]
+    cell = nbformat.v4.new_code_cell(SLOW)
+    notebook = Notebook(nbformat.v4.new_notebook(cells=[cell]), timeout=120, resources={"metadata": {"path": tmp_path}})
+    notebook.execute(env=child_processes.environment())
+    shown = [message for message in notebook.messages if message["msg_type"] not in ("status", "execute_input")]
     kinds = [message["msg_type"] for message in shown]
     assert kinds[0] == "display_data" and set(kinds[1:-1]) == {"update_display_data"} and kinds[-1] == "stream", kinds
-    *of_build, printed = [message["content"] for message in shown]
-    assert printed == {"name": "stdout", "text": "loaded 7\n"}
-    assert len({content["transient"]["display_id"] for content in of_build}) == 1
-    texts = [content["data"]["text/plain"] for content in of_build]
+    texts = [message["content"]["data"]["text/plain"] for message in shown[:-1]]
     assert all(text.startswith("opforge: building value: ") for text in texts[:-1]) and texts[-1] == ""
+    # What is saved:
+    replaced, printed = cell.outputs
+    assert replaced["data"] == {"text/plain": ""}
+    assert printed == {"output_type": "stream", "name": "stdout", "text": "loaded 7\n"}
 
 
 @pytest.mark.parametrize(("abi", "seconds"), [("torch", 24), ("torch-stable", 3), ("c", 3)])

@@ -113,3 +113,20 @@ def test_every_number_of_a_format_stands_in_one_file():
     elsewhere = [path for path in product if NUMBER_OF_A_FORMAT.search(read(path))]
     assert elsewhere == [], "declare it in opforge/formats.py"
     assert "src/opforge/formats.py" in product
+
+
+def texts_that_say_none(code):
+    """Yields the (line, text) of every text of an error that says of a field only that it is none of its kind."""
+    for node in ast.walk(ast.parse(code)):
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and re.search(r"\b(is|are) none$", node.value)
+        ):
+            yield node.lineno, node.value
+
+
+def test_an_error_names_what_a_field_holds_and_what_was_expected():
+    assert [*texts_that_say_none('raise ValueError(f"{name} in its record is none")')]
+    product = [path for path in code_files() if path.endswith(".py") and path.split("/")[0] in (*FOLDERS[:7], "src")]
+    assert [(path, line) for path in product for line in texts_that_say_none(read(path))] == []

@@ -270,3 +270,29 @@ def test_comparisons_name_the_versions_that_are_installed_for_the_tests(page):
     text = (ROOT / page).read_text()
     assert f"DeepSpeed {pins['deepspeed']}" in text
     assert "cpp_extension" not in text or f"torch {pins['torch']}" in text
+
+
+UNCLEAR = (
+    "21 times that",
+    "would make every import pay",
+    "or nothing comes",
+    "print there what variants are judged by",
+    "was packed from sources that differ",
+    "asked of the cache, in full",
+    "looked up by what is known",
+    "a ceiling that nothing is expected to exceed",
+)
+"""What readers could not make sense of."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_readers_could_not_make_sense_of_is_not_written_again(page):
+    text = " ".join(page.read_text().split()).lower()
+    assert [words for words in UNCLEAR if words in text] == []
+
+
+@pytest.mark.parametrize("page", ["docs/remote.md", "docs/packages.md", "docs/tutorials/kernel-package.md"])
+def test_what_a_page_needs_is_named_above_its_commands(page):
+    text = (ROOT / page).read_text()
+    commands = [text.find(line.split("\\")[0].strip()) for line in command_lines(text)]
+    assert 0 <= text.find("pip install") < min(at for at in commands if at >= 0)
