@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+
+from torch import Tensor
 
 from opforge.builders.declaration.kernel_roots import OPFORGE
 
 RUNTIME = Path(__file__).parent / "host_runtime"
+COUNTED = Path(__file__).parent / "counted_accesses.cpp"
 PARAMETER = re.compile(r"const OPFORGE_GRID_CONSTANT ([^,()]+?) (\w+)(?=[,)])")
 LAUNCH = re.compile(r"([\w:]+(?:<(?:[^<>;]|<[^<>;]*>)*>)?)\s*<<<(.*?),\s*(.*?),\s*0,\s*(.*?)>>>\((.*?)\);", re.DOTALL)
 
@@ -41,6 +47,30 @@ def on_host(builder: type, folder: Path) -> type:
         "__module__": __name__,
     }
     return type(builder.__name__, (builder,), members)
+
+
+def count_accesses(builder: type) -> None:
+    """Makes a builder of `on_host` count what kernels read and write, for `AccessCounter`. It needs clang."""
+    shutil.copy(COUNTED, builder.folder)
+    builder.sources = [*builder.sources, COUNTED.name]
+    builder.extra_compile_args = [*builder.extra_compile_args, "-fsanitize-coverage=func,trace-loads,trace-stores"]
+
+
+class AccessCounter:
+    """Counts the bytes that the kernels of a library read and write."""
+
+    def __init__(self, library: str) -> None:
+        """Takes the library of a builder that counts."""
+        self._library = ctypes.CDLL(library)
+        self._library.opforge_count.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_int64)
+        self._library.opforge_counted.restype = ctypes.c_int64
+
+    def bytes_of(self, call: Callable[[], object], *tensors: Tensor) -> int:
+        """Returns the bytes of two tensors that a call moves: each address once for each block of threads."""
+        for number, tensor in enumerate(tensors):
+            self._library.opforge_count(number, tensor.data_ptr(), tensor.nbytes)
+        call()
+        return sum(self._library.opforge_counted(number) for number in range(len(tensors)))
 
 
 def _translate(folder: Path, target: Path) -> None:

@@ -1,6 +1,8 @@
 """The floating-point quantizer of GPUs: its source, run on the host, writes the bits of the host's op."""
 
 import itertools
+import shutil
+from functools import partial
 
 import pytest
 import torch
@@ -15,6 +17,9 @@ pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("builds_are_shared")]
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 STOCHASTIC = {"stochastic": True, "seed": 11, "offset": 2**33 + 5}
 POISON = 0xA5
+CLANG = shutil.which("clang++")
+MOST = 1.05
+"""The most bytes that a kernel may move, as a share of the least possible."""
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +28,19 @@ def host():
 
 
 @pytest.fixture(scope="module")
-def gpu(tmp_path_factory):
-    return gpu_on_host.on_host(CudaFPQuantizerBuilder, tmp_path_factory.mktemp("fp_quantizer"))().load()
+def gpu_builder(tmp_path_factory):
+    """The GPU's source for the host; with clang it counts what the kernels read and write."""
+    builder = gpu_on_host.on_host(CudaFPQuantizerBuilder, tmp_path_factory.mktemp("fp_quantizer"))
+    with pytest.MonkeyPatch.context() as patch:
+        if CLANG:
+            patch.setenv("CXX", CLANG)
+            gpu_on_host.count_accesses(builder)
+        yield builder()
+
+
+@pytest.fixture(scope="module")
+def gpu(gpu_builder):
+    return gpu_builder.load()
 
 
 def values(count, dtype):
@@ -62,6 +78,20 @@ def test_rows_and_values_are_those_of_the_hosts_op(host, gpu, form, dtype):
             memory[:size], memory[2 * size] = -0.0, float("nan")
         for start in (0, 1):
             assert_same_bits(host, gpu, form, memory[start : start + groups * size], size, start, **options)
+
+
+@pytest.mark.skipif(not CLANG, reason="needs clang++, which calls a function at each access: apt install clang")
+@pytest.mark.parametrize("form", FORMATS, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_each_byte_is_moved_once(gpu_builder, gpu, form, dtype):
+    counted = gpu_on_host.AccessCounter(gpu_builder.build().library)
+    tensor = values(64 * 512, dtype)
+    rows = torch.empty(64, 512 * form.bits // 8 + 4, dtype=torch.uint8)
+    for call in (gpu.fp_quantize_, gpu.fp_dequantize_):
+        out, source = (rows, tensor) if call is gpu.fp_quantize_ else (torch.empty_like(tensor), rows)
+        arguments = (out, source, 512, form.bits, form.mantissa)
+        moved = counted.bytes_of(partial(call, *arguments), out, source)
+        assert out.nbytes + source.nbytes <= moved <= MOST * (out.nbytes + source.nbytes)
 
 
 def test_a_group_may_be_larger_than_a_cluster_of_blocks(host, gpu):
