@@ -58,6 +58,7 @@ class ZigToolchain(HostToolchain):
             "linker": "",
             "tells_archives": False,
             "libraries": [],
+            "specs": [],
             "stamps": {program: list(self._disk.stamp(program) or ())},
             "absent": [],
         }

@@ -14,7 +14,7 @@ from opforge.cache.layout import Layout
 from opforge.observer import library, reader
 
 LOADER = re.compile(
-    r"/(proc|sys|dev)/|ld\.so\.|/glibc-hwcaps|/(tls|haswell|x86_64|lib/lib)(/|$)|lib[^/]*\.so|/locale|gconv|/etc/|/cc\w{6}|\.o$|tmp$|\.mold-"
+    r"/(proc|sys|dev)/|ld\.so\.|/glibc-hwcaps|/(tls|haswell|xeon_phi|avx512_1|x86_64|lib/lib)(/|$)|lib[^/]*\.so|/locale|gconv|/etc/|/cc\w{6}|\.o$|tmp$|\.mold-"
 )
 """What the dynamic linker and the C library open by themselves, and temporary files."""
 SOURCE = """\
