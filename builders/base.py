@@ -168,11 +168,11 @@ class OpBuilder:
         portable: bool = False,
         name: str = "",
     ) -> None:
-        if isinstance(target, str):
+        if isinstance(target, str) and target != lookup.HOST:
             from opforge.accelerator.target import Target
 
             target = Target.parse(target)
-        self._requested = target
+        self._requested: Target | str | None = target
         self._target: Target | None = None
         self.debug, self.sanitize, self.portable = debug, sanitize, portable
         self.trace, self._in_own_verdict = [], False

@@ -9,21 +9,18 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
-
-from opforge import errors
+from typing import Any
 
 from . import environment, kinds
-from .kinds import Kind
+from .kinds import Kind, Of, T
 
-T = TypeVar("T")
 SITE_FILE = "/etc/opforge/config.toml"
 TABLE: dict[str, Setting[Any]] = {}
 """Every setting by its name, in the order of the documentation."""
 _of_files: dict[str, tuple[str, str]] | None = None
 
 
-class Setting(Generic[T]):
+class Setting(Of[T]):
     """A setting. A call returns its value, which is read anew: never at import."""
 
     __slots__ = ("_names", "aliases", "default", "in_files", "is_secret", "kind", "meaning", "name", "variable")
@@ -62,6 +59,8 @@ class Setting(Generic[T]):
         try:
             return self.kind.parse(text or self.default_text())
         except ValueError as error:
+            from opforge import errors  # no hit needs it
+
             raise errors.SettingError(source, text.strip(), self.kind.expected) from error
 
     def found(self) -> tuple[str, str]:
@@ -271,6 +270,8 @@ def launches_through_triton() -> bool:
     try:
         interprets = kinds.is_true(text)
     except ValueError as error:
+        from opforge import errors
+
         raise errors.SettingError("TRITON_INTERPRET", text, kinds.FLAG.expected) from error
     return triton_jit() or interprets
 

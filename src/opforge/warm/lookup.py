@@ -93,6 +93,8 @@ DEEPSPEED_METHODS = frozenset({"sources", "include_paths", "cxx_args", "nvcc_arg
 FLAG_ENDINGS = ("flags", "flag", "args", "arg", "macros", "include_path")
 """Endings of methods that may be meant as DeepSpeed's, or as attributes. Others are the author's own helpers."""
 METHODS = (FunctionType, staticmethod, classmethod)
+HOST = "cpu"
+"""The target of this machine's processor, in the form in which it has nothing to check."""
 PLAIN = (str, int, bool, float, type(None))
 NATIVE = ("=native", "@/")
 """What a flag has in it that selects this machine's processor, or that names a file of flags."""
@@ -232,7 +234,7 @@ def declaration(builder: Any, base: type) -> str:
     target, level = builder._requested, machine.level_here()
     if type(kind) is not type or not level:
         return ""
-    if target is not None and (target.device != "cpu" or target.arch not in ((), ("native",), (level,))):
+    if target not in (None, HOST) and (target.device != "cpu" or target.arch not in ((), ("native",), (level,))):
         return ""
     values: dict[str, Any] = dict(vars(builder))
     for at in kind.__mro__:

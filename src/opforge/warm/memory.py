@@ -15,6 +15,7 @@ remembered is found out again. `machine_folder.py` writes it.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import marshal
@@ -40,6 +41,9 @@ MAX_BYTES = 8 << 20
 """No JSON file is larger. In memory, the values of damaged JSON take up to 25 times as much."""
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, OverflowError)
 """What reading a damaged file and using its fields can raise: others may have written to the file."""
+FUNCTION: Any = type(ctypes.memmove)
+"""The class of C functions that return an address, of three arguments: further ones are ignored. ctypes has made it for
+its memmove; another one, by CFUNCTYPE, would take as long as ten files that are looked at."""
 _machine_id = ""
 counts: dict[str, dict[str, float]] = {}
 """What this process has counted, by store, and not written yet."""
@@ -185,7 +189,6 @@ def mount_id(path: str, follows: bool = True) -> bytes:
     Raises OSError, ImportError, ValueError.
     """
     if not _system:
-        import ctypes
         from _ctypes import call_cdeclfunction, dlopen, dlsym
 
         # No CFUNCTYPE: making its class takes longer than all else here.
