@@ -139,11 +139,11 @@ def reset() -> None:
 
 
 def _choose() -> Accelerator:
-    name, source = settings.accelerator(), settings.accelerator.found()[1]
-    if name:
-        return _named(name, source)
+    text, source = settings.accelerator.found()
+    if text:
+        return _named(settings.accelerator(), source)
     name = _name_of_choice()
-    found = None if any(map(_may_be_present, DRIVER_FILES)) else memory.recall(name)
+    found = None if _is_any_present() else memory.recall(name)
     if found and found[0] == "cpu":
         module = sys.modules.get(HOST_CLASS)
         return module.CPUAccelerator() if module else cast("Accelerator", Host())
@@ -217,6 +217,15 @@ def _name_of_choice() -> str:
     """
     where = "" if all(folder[:1] == "/" for folder in sys.path) else os.getcwd()
     return memory.name_of(("accelerator", formats.ENTRY_POINTS, [*map(str, sys.path)], where))
+
+
+def _is_any_present() -> bool:
+    """Returns whether `_may_be_present` is true of any device."""
+    for name, files in DRIVER_FILES.items():
+        for file in files:
+            if os.access(file, os.F_OK) and _is_torch_for(name):
+                return True
+    return False
 
 
 def _may_be_present(name: str) -> bool:

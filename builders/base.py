@@ -50,8 +50,9 @@ class Loaded:
 
     def watch(self, entry: Entry, verbose: bool) -> None:
         """Takes what is compared from an entry: its first files at each load, and the others once a second."""
-        op = entry.record["op"]
-        log.log(logging.WARNING if verbose else logging.INFO, "%s: %s, %s", op, entry.origin, entry.library)
+        level = logging.WARNING if verbose else logging.INFO
+        if log.isEnabledFor(level):
+            log.log(level, "%s: %s, %s", entry.record["op"], entry.origin, entry.library)
         self.watched = watched = entry.watched
         often = len(watched.paths) if entry.often < 0 else entry.often
         self._often = memory.FlatStamps(watched.paths[:often], [*watched.numbers[: 4 * often]])

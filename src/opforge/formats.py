@@ -49,7 +49,7 @@ OBJECT = 1
 """The key of an object file: `builders/run/object_reuse.py`."""
 
 # What a machine remembers for itself; any of it may be lost.
-MEMORY = 2
+MEMORY = 3
 """The files of the one memory: `warm/memory.py`."""
 LOOKUP = 4
 """Remembered look-ups: `builders/lookup/memory.py`."""

@@ -49,8 +49,8 @@ class Setting(Of[T]):
         """
         self.name, self.kind, self.meaning, self.default = name, kind, meaning, default or kind.empty
         self.aliases, self.in_files, self.is_secret = (*aliases,), in_files, is_secret
-        self.variable = environment.own(name)
-        self._names = tuple((text.encode(), text) for text in (self.variable, *self.aliases))
+        self.variable = variable = environment.own(name)
+        self._names = ((variable.encode(), variable), *[(alias.encode(), alias) for alias in aliases])
         TABLE[name] = self
 
     def __call__(self) -> T:

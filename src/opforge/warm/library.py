@@ -390,12 +390,12 @@ def tag_compile_caches(entry: str, names: Iterable[str]) -> None:
     """
     defined.setdefault(entry, {}).update(dict.fromkeys(names))
     config = sys.modules.get("torch.compiler.config")  # which `import torch` imports
-    if config is not None and "cache_key_tag" not in vars(type(config)):
-        kind: Any = type(config)
+    kind: Any = type(config)  # the class of this module alone
+    if config is not None and "cache_key_tag" not in vars(kind):
 
         def tag(config: Any) -> str:
             compile_tag: Any = importlib.import_module(COMPILE_TAG)
             text: str = compile_tag.behind(kind.__getattr__(config, "cache_key_tag"), {**defined}, {**python_fakes})
             return text
 
-        object.__setattr__(config, "__class__", type(kind.__name__, (kind,), {"cache_key_tag": property(tag)}))
+        kind.cache_key_tag = property(tag)

@@ -18,9 +18,9 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
-import marshal
 import os
 import stat
+import struct
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -216,8 +216,11 @@ def digest_of(name: str, text: bytes, stamps: Sequence[int]) -> bytes:
 
     As JSON, two hundred numbers would take as long to parse as all else.
     """
-    head = b"%d %s\0" % (formats.MEMORY, name.encode())
-    return hashlib.sha256(head + text + marshal.dumps([*stamps], 2)).hexdigest().encode()
+    try:
+        numbers = struct.pack(f"={len(stamps)}q", *stamps)
+    except struct.error:  # an inode of 64 bits
+        numbers = struct.pack(f"={len(stamps)}Q", *[number % (1 << 64) for number in stamps])
+    return hashlib.sha256(b"%d %s\0%s%s" % (formats.MEMORY, name.encode(), text, numbers)).hexdigest().encode()
 
 
 def name_of(parts: object, variables: Iterable[tuple[bytes, bytes]] = ()) -> str:

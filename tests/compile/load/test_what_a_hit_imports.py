@@ -21,13 +21,10 @@ assert op.origin == "cache", op.origin
 print(*sorted(name for name in sys.modules if name.split(".")[0] == "opforge"), sep="\\n")
 """
 PARTS = {
-    "opforge": "formats lazy trust",
-    "opforge.accelerator": "select target",
-    "opforge.accelerator.devices": "cpu",
-    "opforge.accelerator.interface": "accelerator",
+    "opforge": "formats trust",
+    "opforge.accelerator": "select",
     "opforge.builders": "base",
     "opforge.builders.cpu": "lion",
-    "opforge.errors": "",
     "opforge.settings": "environment kinds",
     "opforge.warm": "library lookup machine memory",
 }
