@@ -8,8 +8,7 @@ import sys
 from threading import RLock, get_ident
 from typing import TYPE_CHECKING, cast
 
-from opforge import formats, settings
-from opforge.warm import memory
+from opforge import formats, memory, settings
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -263,11 +262,11 @@ def _named(name: str, requested_by: str) -> Accelerator:
 def _resolve(accelerator: Accelerator | str) -> Accelerator:
     if isinstance(accelerator, str):
         return _named(accelerator, "the program")
+    from opforge import errors
+
     from .interface.accelerator import Accelerator
 
     if not isinstance(accelerator, Accelerator):
-        from opforge import errors
-
         raise errors.SettingError("accelerator", accelerator, "an opforge.accelerator.Accelerator, or the name of one")
     return accelerator
 

@@ -9,8 +9,8 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from opforge.settings import environment
-from opforge.warm import library, lookup, memory
+from opforge import environment, memory
+from opforge.warm import library, lookup
 
 if TYPE_CHECKING:
     from opforge.accelerator.capabilities import Capabilities

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from opforge.cache.current import open_store, writable_store
 from opforge.cache.filesystem.files import read_file, renew
 from opforge.errors import BuilderError, SettingError, SourceNotFoundError
-from opforge.warm.machine_folder import make_folder, temp_path, write_file
+from opforge.machine_folder import make_folder, temp_path, write_file
 
 from .base import OpBuilder
 from .declaration import abi as abis

@@ -11,7 +11,9 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from . import environment, kinds
+from opforge import environment
+
+from . import kinds
 from .kinds import Kind, Of, T
 
 SITE_FILE = "/etc/opforge/config.toml"
@@ -104,12 +106,7 @@ def of_files() -> dict[str, tuple[str, str]]:
     """
     global _of_files
     if _of_files is None:
-        present = {}
-        for path in (SITE_FILE, user_file()):
-            try:
-                present[path] = os.stat(path)
-            except OSError:  # there is none, or none for this user
-                continue
+        present = [path for path in (SITE_FILE, user_file()) if os.access(path, os.F_OK)]
         values: dict[str, tuple[str, str]] = {}
         if present:
             from . import files  # not on the path of a hit, unless there is a file

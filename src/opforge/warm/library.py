@@ -14,11 +14,9 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from opforge import formats
+from opforge import formats, memory
+from opforge.memory import FlatStamps
 from opforge.trust import others_bits
-
-from . import memory
-from .memory import FlatStamps
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -19,12 +19,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import FunctionType, MappingProxyType
 from typing import Any
 
-from opforge import formats, settings, trust
-from opforge.settings import environment
+from opforge import environment, formats, memory, settings, trust
+from opforge.memory import FlatStamps
 
-from . import library, machine, memory
+from . import library, machine
 from .library import Entry, LoadedOp
-from .memory import FlatStamps
 
 PASSED_ENV = (
     "CPATH",
@@ -201,7 +200,7 @@ def count(store: str, **amounts: float) -> None:
 @atexit.register
 def _write_counts() -> None:
     if memory.counts:
-        from . import machine_folder  # no hit needs it
+        from opforge import machine_folder  # no hit needs it
 
         machine_folder.write_counts()
 

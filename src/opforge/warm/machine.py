@@ -14,9 +14,7 @@ import os
 import sys
 from functools import cache
 
-from opforge.settings import environment
-
-from . import memory
+from opforge import environment, memory
 
 LOADER_ENV = ("LD_LIBRARY_PATH", "LD_PRELOAD")
 """The variables that decide which libraries of the system an op meets."""

@@ -8,7 +8,7 @@ import pytest
 from support import child_processes
 
 from opforge.builders.cpu.lion import CPULionBuilder
-from opforge.warm.memory import RACY_NS
+from opforge.memory import RACY_NS
 
 torch = pytest.importorskip("torch", reason="pip install torch")
 

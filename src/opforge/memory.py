@@ -25,8 +25,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from opforge import formats
-from opforge.settings import environment
+from opforge import environment, formats
 
 ABSENT = (-1, -1, -1, -1)
 """The stamp of a path at which there is nothing."""
