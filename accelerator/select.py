@@ -194,18 +194,19 @@ class Host:
         return _whole(self).__reduce__()
 
     @property  # type: ignore[misc]
-    def __class__(self) -> type[Any]:  # which isinstance() asks for
-        return type(_whole(self))
+    def __class__(self) -> type[Any]:
+        # isinstance() asks for it. It must not change the object's type: isinstance() would compare with the new one.
+        accelerator: type[Any] = importlib.import_module(HOST_CLASS).CPUAccelerator
+        return accelerator
 
 
 def _whole(host: Host) -> Any:
     """Makes a host's accelerator a CPUAccelerator, and returns it."""
-    from .devices.cpu import CPUAccelerator
-
+    kind = importlib.import_module(HOST_CLASS).CPUAccelerator
     with _lock:
         if type(host) is Host:
-            vars(host).update(vars(CPUAccelerator()) | vars(host))
-            object.__dict__["__class__"].__set__(host, CPUAccelerator)
+            vars(host).update(vars(kind()) | vars(host))
+            object.__dict__["__class__"].__set__(host, kind)
     return host
 
 

@@ -246,7 +246,8 @@ if first is select.Host:
     assert "opforge.accelerator.interface.accelerator" not in sys.modules
 """
 WHOLE = """
-assert type(accelerator).__name__ == "CPUAccelerator" and get_accelerator() is accelerator
+assert accelerator.is_available() and type(accelerator).__name__ == "CPUAccelerator"
+assert get_accelerator() is accelerator
 assert accelerator.create_op_builder("CPULionBuilder") is builder
 assert builder.target == accelerator.target()
 from opforge.accelerator import Accelerator
