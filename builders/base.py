@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 import time
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -77,6 +78,21 @@ class Loaded:
                 return False
             self._compared = now
         return True
+
+
+def _load_torchs(builder: OpBuilder, entry: Entry, folders: str) -> Any:
+    """Returns what a library of torch's ABI provides; None if it has been removed meanwhile. Raises LoadError."""
+    from opforge.errors import LoadError
+
+    from . import loader
+
+    roots = [(*line.partition("=")[::2], "") for line in folders.splitlines()]
+    try:
+        return loader.load_entry(entry.record["op"], entry, builder.fakes, builder.signatures, roots)
+    except LoadError:
+        if os.path.exists(entry.library):
+            raise
+        return None
 
 
 def _state(builder: OpBuilder) -> list[Any]:
@@ -222,7 +238,7 @@ class OpBuilder:
             return current.module
         try:
             before, loaded = self._loaded, Loaded(self)
-            hit = lookup.load(self, OpBuilder)
+            hit = lookup.load(self, OpBuilder, _load_torchs)
             if hit is None:
                 self._load(loaded, verbose)
             else:

@@ -23,7 +23,7 @@ from opforge import environment, formats, memory, settings, trust
 from opforge.memory import FlatStamps
 
 from . import library, machine
-from .library import Entry, LoadedOp
+from .library import Entry
 
 PASSED_ENV = (
     "CPATH",
@@ -108,11 +108,14 @@ def reset() -> None:
     _trusted.clear()
 
 
-def load(builder: Any, base: type) -> tuple[LoadedOp, Entry, str] | None:
+def load(
+    builder: Any, base: type, load_torchs: Callable[[Any, Entry, str], Any] | None = None
+) -> tuple[Any, Entry, str] | None:
     """Returns an op's functions, its entry, and the root of a store whose limits are due; or None.
 
     None if nothing is remembered of the builder's declaration, if anything that led there has changed, or if the entry
-    may not be loaded. `base` is the class of which the builder is an instance.
+    may not be loaded. `base` is the class of which the builder is an instance. `load_torchs` loads a library of torch's
+    ABI, which takes more than to open it, for the builder and with the folders of its sources.
     """
     if settings.paranoid() or settings.log():
         return None
@@ -130,7 +133,9 @@ def load(builder: Any, base: type) -> tuple[LoadedOp, Entry, str] | None:
     record = entry.record
     if entry.origin.endswith(UNSIGNED):
         return None
-    loaded = library.load(record["op"], entry, builder.signatures, value["roots"])
+    loaded: Any = library.load(record["op"], entry, builder.signatures, value["roots"])
+    if loaded is None and record["abi"] == library.TORCH and load_torchs:
+        loaded = load_torchs(builder, entry, value["roots"])
     if loaded is None:
         return None
     seconds = record.get("seconds")
