@@ -5,9 +5,7 @@ Each name below is imported on first use, so that importing this package imports
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from opforge import lazy
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .availability import Candidate, candidates
@@ -42,4 +40,13 @@ __all__ = [
     "set_accelerator",
     "use_accelerator",
 ]
-__getattr__, __dir__ = lazy.names(__name__, _MODULES)
+
+
+def __getattr__(name: str) -> Any:
+    from opforge import lazy  # no hit needs it
+
+    return lazy.names(__name__, _MODULES)[0](name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

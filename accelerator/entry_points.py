@@ -7,8 +7,7 @@ import sys
 import time
 from typing import Any
 
-from opforge import formats
-from opforge.warm import machine_folder, memory
+from opforge import formats, machine_folder, memory, settings
 
 GROUPS = ("opforge.accelerators", "opforge.op_builders", "opforge.sources")
 METADATA = (".dist-info", ".egg-info", ".egg")
@@ -70,7 +69,7 @@ def _rows(folder: str) -> list[list[str]]:
     at, paths = time.time_ns(), watched(folder)
     stamps = memory.FlatStamps(paths, memory.stamps_of(paths))
     rows = _scan(folder)
-    if machine_folder.is_in_use():
+    if machine_folder.is_in_use(settings.cache_dir()):
         machine_folder.remember(name, stamps, rows, at)
     return rows
 

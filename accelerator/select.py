@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from threading import RLock, get_ident
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from opforge import errors, formats, settings
-from opforge.warm import memory
-
-from .interface.accelerator import Accelerator
+from opforge import formats, memory, settings
 
 if TYPE_CHECKING:
     from types import TracebackType
+    from typing import Any
+
+    from .interface.accelerator import Accelerator
 
 DRIVER_FILES = {
     "npu": ("/dev/davinci_manager",),
@@ -32,6 +33,11 @@ Every cache hit pays for this choice, and looking for a file costs far less than
 """
 TORCH_BUILDS = {"cuda": ("cuda", "hip"), "xpu": ("xpu",)}
 """The attributes of `torch.version` of which one is set if torch is built for the device."""
+
+HOST_CLASS = "opforge.accelerator.devices.cpu"
+"""The module of the CPU's accelerator."""
+HOST_BUILDERS = "opforge.builders.cpu"
+"""The CPU's builder package."""
 
 _lock = RLock()
 _active: Accelerator | None = None
@@ -132,18 +138,76 @@ def reset() -> None:
 
 
 def _choose() -> Accelerator:
-    name, source = settings.accelerator(), settings.accelerator.found()[1]
-    if name:
-        return _named(name, source)
+    text, source = settings.accelerator.found()
+    if text:
+        return _named(settings.accelerator(), source)
     name = _name_of_choice()
-    found = None if any(map(_may_be_present, DRIVER_FILES)) else memory.recall(name)
+    found = None if _is_any_present() else memory.recall(name)
     if found and found[0] == "cpu":
-        from .devices.cpu import CPUAccelerator
-
-        return CPUAccelerator()
+        module = sys.modules.get(HOST_CLASS)
+        return module.CPUAccelerator() if module else cast("Accelerator", Host())
     from . import choice
 
     return choice.choose(_may_be_present, name)
+
+
+class Host:
+    """The CPU's accelerator as long as only its ops are asked for: a hit does not import the interface.
+
+    Whatever else is asked of it makes it a `CPUAccelerator`: the same object, with the builders that it has created.
+    """
+
+    name = torch_device = "cpu"
+
+    def __init__(self) -> None:
+        self._builders: dict[str, Any] = {}
+
+    def create_op_builder(self, class_name: str) -> Any:
+        """Returns the builder of that class, as `CPUAccelerator.create_op_builder` does."""
+        builder = self._builders.get(class_name)
+        if builder is None:
+            path = importlib.import_module(HOST_BUILDERS).BUILDERS.get(class_name)
+            if path is None:
+                return _whole(self).create_op_builder(class_name)
+            module, _, attribute = path.partition(":")
+            # "cpu" is this machine's own level, as the accelerator's target is. All its builders are OpBuilders.
+            builder = getattr(importlib.import_module(module), attribute)(target="cpu")
+            builder = self._builders.setdefault(class_name, builder)
+        return builder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_whole(self), name)
+
+    def __dir__(self) -> list[str]:
+        return dir(_whole(self))
+
+    def __repr__(self) -> str:
+        return repr(_whole(self))
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self
+
+    def __reduce__(self) -> Any:
+        return _whole(self).__reduce__()
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type[Any]:
+        # isinstance() asks for it. It must not change the object's type: isinstance() would compare with the new one.
+        accelerator: type[Any] = importlib.import_module(HOST_CLASS).CPUAccelerator
+        return accelerator
+
+
+def _whole(host: Host) -> Any:
+    """Makes a host's accelerator a CPUAccelerator, and returns it."""
+    kind = importlib.import_module(HOST_CLASS).CPUAccelerator
+    with _lock:
+        if type(host) is Host:
+            vars(host).update(vars(kind()) | vars(host))
+            object.__dict__["__class__"].__set__(host, kind)
+    return host
 
 
 def _name_of_choice() -> str:
@@ -153,6 +217,15 @@ def _name_of_choice() -> str:
     """
     where = "" if all(folder[:1] == "/" for folder in sys.path) else os.getcwd()
     return memory.name_of(("accelerator", formats.ENTRY_POINTS, [*map(str, sys.path)], where))
+
+
+def _is_any_present() -> bool:
+    """Returns whether `_may_be_present` is true of any device."""
+    for name, files in DRIVER_FILES.items():
+        for file in files:
+            if os.access(file, os.F_OK) and _is_torch_for(name):
+                return True
+    return False
 
 
 def _may_be_present(name: str) -> bool:
@@ -168,6 +241,8 @@ def _is_torch_for(device: str) -> bool:
 
 
 def _named(name: str, requested_by: str) -> Accelerator:
+    from opforge import errors
+
     from . import registry
 
     try:
@@ -188,6 +263,10 @@ def _named(name: str, requested_by: str) -> Accelerator:
 def _resolve(accelerator: Accelerator | str) -> Accelerator:
     if isinstance(accelerator, str):
         return _named(accelerator, "the program")
+    from opforge import errors
+
+    from .interface.accelerator import Accelerator
+
     if not isinstance(accelerator, Accelerator):
         raise errors.SettingError("accelerator", accelerator, "an opforge.accelerator.Accelerator, or the name of one")
     return accelerator
@@ -203,7 +282,7 @@ def _caller() -> str:
 
 def _warn_if_answered(replacement: Accelerator) -> None:
     global _has_warned
-    if _has_warned or _previous or not _first_answer or _active is None or type(replacement) is type(_active):
+    if _has_warned or _previous or not _first_answer or _active is None or replacement.__class__ is _active.__class__:
         return
     _has_warned = True
     import warnings
@@ -219,6 +298,8 @@ def _warn_if_answered(replacement: Accelerator) -> None:
 
 def _require_scope_thread(accelerator: Accelerator) -> None:
     if _scope_thread is not None and _scope_thread != get_ident():
+        from opforge import errors
+
         raise errors.AcceleratorInUseError(accelerator.name, _active.name if _active is not None else "")
 
 
@@ -236,5 +317,3 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
-
-Accelerator._in_use = get_accelerator

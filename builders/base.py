@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 import time
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from opforge.settings import environment
-from opforge.warm import library, lookup, memory
+from opforge import environment, memory
+from opforge.warm import library, lookup
 
 if TYPE_CHECKING:
     from opforge.accelerator.capabilities import Capabilities
@@ -50,8 +51,9 @@ class Loaded:
 
     def watch(self, entry: Entry, verbose: bool) -> None:
         """Takes what is compared from an entry: its first files at each load, and the others once a second."""
-        op = entry.record["op"]
-        log.log(logging.WARNING if verbose else logging.INFO, "%s: %s, %s", op, entry.origin, entry.library)
+        level = logging.WARNING if verbose else logging.INFO
+        if log.isEnabledFor(level):
+            log.log(level, "%s: %s, %s", entry.record["op"], entry.origin, entry.library)
         self.watched = watched = entry.watched
         often = len(watched.paths) if entry.often < 0 else entry.often
         self._often = memory.FlatStamps(watched.paths[:often], [*watched.numbers[: 4 * often]])
@@ -76,6 +78,21 @@ class Loaded:
                 return False
             self._compared = now
         return True
+
+
+def _load_torchs(builder: OpBuilder, entry: Entry, folders: str) -> Any:
+    """Returns what a library of torch's ABI provides; None if it has been removed meanwhile. Raises LoadError."""
+    from opforge.errors import LoadError
+
+    from . import loader
+
+    roots = [(*line.partition("=")[::2], "") for line in folders.splitlines()]
+    try:
+        return loader.load_entry(entry.record["op"], entry, builder.fakes, builder.signatures, roots)
+    except LoadError:
+        if os.path.exists(entry.library):
+            raise
+        return None
 
 
 def _state(builder: OpBuilder) -> list[Any]:
@@ -168,11 +185,11 @@ class OpBuilder:
         portable: bool = False,
         name: str = "",
     ) -> None:
-        if isinstance(target, str):
+        if isinstance(target, str) and target != lookup.HOST:
             from opforge.accelerator.target import Target
 
             target = Target.parse(target)
-        self._requested = target
+        self._requested: Target | str | None = target
         self._target: Target | None = None
         self.debug, self.sanitize, self.portable = debug, sanitize, portable
         self.trace, self._in_own_verdict = [], False
@@ -221,7 +238,7 @@ class OpBuilder:
             return current.module
         try:
             before, loaded = self._loaded, Loaded(self)
-            hit = lookup.load(self, OpBuilder)
+            hit = lookup.load(self, OpBuilder, _load_torchs)
             if hit is None:
                 self._load(loaded, verbose)
             else:

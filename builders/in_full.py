@@ -9,6 +9,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
+from opforge.accelerator.target import Target
 from opforge.cache.current import current_store
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import limits
@@ -26,13 +27,13 @@ from .registration import without_op
 from .resources import out_of_memory
 
 if TYPE_CHECKING:
-    from opforge.accelerator.target import Target
-
     from .run.ninja import Progress
 
 
-def target_of(builder: Any, requested: Target | None) -> Target:
+def target_of(builder: Any, requested: Target | str | None) -> Target:
     """Returns the concrete target of a builder: the requested one, or the default for its devices."""
+    if isinstance(requested, str):
+        requested = Target.parse(requested)
     return targets.of_declaration(builder, requested)
 
 

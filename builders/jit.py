@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from opforge import errors
+from opforge.warm.library import OLDEST_TORCH
 
 from .base import OpBuilder, copied
-from .declaration import abi as abis
-from .lookup.finder import shorten
 
 if TYPE_CHECKING:
+    from typing import TypeVar
+
     from opforge.accelerator.target import Target
 
     from .declaration.by_device import Macros, Words
-    from .jit_builders import Attributes, Build, Texts, TorchFlags
+    from .inline_sources import Texts
+    from .jit_builders import Attributes, Build, TorchFlags
+
+    Function = TypeVar("Function", bound=Callable[..., Any])
 
 calls: dict[tuple[str, str], tuple[Any, OpBuilder]] = {}
 """By function and name: the arguments of the last call, with the working folder, and the builder for them."""
@@ -47,9 +50,6 @@ class _Call:
         return builder
 
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
 def _public(function: Function) -> Function:
     """Makes the errors of a public function end at its caller's line, also that of an unknown argument."""
 
@@ -63,10 +63,12 @@ def _public(function: Function) -> Function:
             tracebacks.explain_call(error, function)
             raise
         except BaseException as error:
-            shorten(error)
+            from opforge import tracebacks
+
+            tracebacks.shorten(error)
             raise
 
-    return cast(Function, call)
+    return cast("Function", call)
 
 
 @_public
@@ -87,7 +89,7 @@ def load(
     keep_intermediates: bool = True,
     *,
     abi: str | Mapping[str, str] | None = None,
-    torch_target: str = abis.OLDEST_TORCH,
+    torch_target: str = OLDEST_TORCH,
     requires_torch: str = "",
     target: Target | str | None = None,
     architectures: Words = (),
@@ -120,6 +122,8 @@ def load(
     process, it looks at the sources again and loads a changed one beside the first. Raises what `OpBuilder.load` does.
     """
     if is_standalone:
+        from opforge import errors
+
         raise errors.BuilderError(name, "is_standalone=True", "opforge builds libraries to load, not programs to run")
     flags: TorchFlags = {
         "extra_cflags": extra_cflags,
@@ -148,7 +152,7 @@ def load(
     call = _Call("load", name, (sources, flags, given, build))
     if (module := call.kept()) is not None:
         return module
-    from . import jit_builders  # not on the path of a hit
+    from . import jit_builders
 
     return call.keep(jit_builders.from_files(name, sources, flags, given, build)).load(verbose)
 
@@ -176,7 +180,7 @@ def load_inline(
     no_implicit_headers: bool = False,
     *,
     abi: str | None = None,
-    torch_target: str = abis.OLDEST_TORCH,
+    torch_target: str = OLDEST_TORCH,
     requires_torch: str = "",
     target: Target | str | None = None,
     architectures: Words = (),
@@ -232,9 +236,9 @@ def load_inline(
     call = _Call("load_inline", name, (texts, flags, given, build))
     if (module := call.kept()) is not None:
         return module
-    from . import jit_builders  # not on the path of a hit
+    from . import inline_sources
 
-    return call.keep(jit_builders.from_texts(name, texts, flags, given, build)).load(verbose)
+    return call.keep(inline_sources.from_texts(name, texts, flags, given, build)).load(verbose)
 
 
 def _working_folder() -> str:

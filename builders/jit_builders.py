@@ -1,6 +1,7 @@
-"""The builders for the arguments of `opforge.load` and `load_inline`: what is read off sources, and what is written.
+"""The builder for the arguments of `opforge.load`, and what is read off its sources.
 
-Not imported by a call that is answered from this process.
+Not imported by a call that is answered from this process. The first call of a process imports it, and looks the op up
+by what is remembered: what only errors, sources by device and builds need is imported where they are.
 """
 
 from __future__ import annotations
@@ -8,29 +9,61 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
-from opforge.cache.current import open_store, writable_store
-from opforge.cache.filesystem.files import read_file, renew
-from opforge.errors import BuilderError, SettingError, SourceNotFoundError
-from opforge.warm.machine_folder import make_folder, temp_path, write_file
+from opforge import errors
+from opforge.warm import library
 
 from .base import OpBuilder
-from .declaration import abi as abis
 from .declaration.by_device import ALL, DeviceScope, similar, words
-from .declaration.machine import torch_built_for
-from .toolchains import DEVICES
 
 if TYPE_CHECKING:
+    from typing import TypedDict
+
     from opforge.accelerator.target import Target
 
     from .declaration.by_device import Macros, Words
 
+    Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+    class TorchFlags(TypedDict):
+        """The flags of torch.utils.cpp_extension.load, by its own names."""
+
+        extra_cflags: Sequence[str] | None
+        extra_cuda_cflags: Sequence[str] | None
+        extra_sycl_cflags: Sequence[str] | None
+        extra_ldflags: Sequence[str] | None
+        extra_include_paths: Paths | None
+        with_cuda: bool | None
+        with_sycl: bool | None
+
+    class Attributes(TypedDict):
+        """The attributes of `OpBuilder` that a call declares, but for its name and its sources."""
+
+        abi: str | Mapping[str, str] | None
+        torch_target: str
+        requires_torch: str
+        architectures: Words
+        groups: Sequence[Mapping[str, Any]]
+        fakes: Mapping[str, Callable[..., Any]] | None
+        signatures: Mapping[str, tuple[Any, Sequence[Any]]] | None
+        include_dirs: Sequence[str | os.PathLike[str]] | Mapping[str, Any]
+        define_macros: Macros
+        extra_compile_args: Words
+        extra_link_args: Words
+        libraries: Words
+
+    class Build(TypedDict):
+        """What a call says of the build rather than of the op."""
+
+        target: Target | str | None
+        debug: bool
+        sanitize: str
+        build_directory: str | None
+
+
 _builders: dict[tuple[Any, ...], OpBuilder] = {}
 
-RENEW_SECONDS = 15 * 24 * 3600.0
-"""How long after a noted use of inline sources the next one is noted. It is half of the time for which unused ones are
-kept: the new time makes one look-up compare contents."""
 TORCH_HEADERS = tuple(
     f"torch/{name}.h" for name in ("all", "extension", "library", "python", "script", "torch", "types")
 )
@@ -38,49 +71,6 @@ USES_TORCH = (*TORCH_HEADERS, "ATen/", "pybind11", "PYBIND11_MODULE", "<c10/", '
 USES_STABLE = ("torch/csrc/stable/", "STABLE_TORCH_LIBRARY")
 SUFFIX_DEVICES = {".cu": "cuda", ".hip": "hip", ".sycl": "xpu", ".cl": "opencl"}
 """The device of a source, if its name says it. A `.cu` is HIP's too if the installed torch is built for HIP."""
-CUDA_HEADERS = "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n"
-SYCL_HEADERS = "#include <torch/types.h>\n#include <sycl/sycl.hpp>\n"
-"""What torch's load_inline puts before the sources for a device."""
-
-Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-
-
-class TorchFlags(TypedDict):
-    """The flags of torch.utils.cpp_extension.load, by its own names."""
-
-    extra_cflags: Sequence[str] | None
-    extra_cuda_cflags: Sequence[str] | None
-    extra_sycl_cflags: Sequence[str] | None
-    extra_ldflags: Sequence[str] | None
-    extra_include_paths: Paths | None
-    with_cuda: bool | None
-    with_sycl: bool | None
-
-
-class Attributes(TypedDict):
-    """The attributes of `OpBuilder` that a call declares, but for its name and its sources."""
-
-    abi: str | Mapping[str, str] | None
-    torch_target: str
-    requires_torch: str
-    architectures: Words
-    groups: Sequence[Mapping[str, Any]]
-    fakes: Mapping[str, Callable[..., Any]] | None
-    signatures: Mapping[str, tuple[Any, Sequence[Any]]] | None
-    include_dirs: Sequence[str | os.PathLike[str]] | Mapping[str, Any]
-    define_macros: Macros
-    extra_compile_args: Words
-    extra_link_args: Words
-    libraries: Words
-
-
-class Build(TypedDict):
-    """What a call says of the build rather than of the op."""
-
-    target: Target | str | None
-    debug: bool
-    sanitize: str
-    build_directory: str | None
 
 
 def from_files(
@@ -93,7 +83,7 @@ def from_files(
     devices, target = _devices(name, located, paths, flags, build["target"])
     for path in paths:
         if not os.path.isfile(path):
-            raise SourceNotFoundError(name, path, [os.path.dirname(path)])
+            raise errors.SourceNotFoundError(name, path, [os.path.dirname(path)])
     # As compilers do, headers are looked for beside a link, not beside what it leads to.
     folder = os.path.commonpath([os.path.dirname(path) for path in paths]) if paths else "/"
     attributes = {
@@ -143,70 +133,7 @@ def _with_torchs(op: str, flags: TorchFlags, given: Attributes) -> dict[str, Any
     }
 
 
-class Texts(TypedDict):
-    """The sources of `load_inline`, and how they are completed."""
-
-    cpp_sources: str | Sequence[str]
-    cuda_sources: str | Sequence[str] | None
-    sycl_sources: str | Sequence[str] | None
-    functions: str | Sequence[str] | Mapping[str, str] | None
-    with_pytorch_error_handling: bool
-    no_implicit_headers: bool
-
-
-def from_texts(name: str, texts: Texts, flags: TorchFlags, given: Attributes, build: Build) -> OpBuilder:
-    """Returns the builder for `load_inline`'s arguments. Writes the sources."""
-    abi, written = _completed(name, texts, given["abi"])
-    from opforge.cache.keys import key_of
-
-    own_cache = _own_cache(name, build["build_directory"])
-    folder = writable_store(open_store(own_cache) if own_cache else None).layout.path(
-        "sources", key_of([name, *sorted(written.items())])
-    )
-    try:
-        for file, content in written.items():
-            _write_source(os.path.join(folder, file), content.encode())
-        renew(folder, RENEW_SECONDS)
-    except OSError as error:
-        from .resources import raise_if_exhausted
-
-        raise_if_exhausted(name, error)
-        raise
-    files = [os.path.join(folder, file) for file in written]
-    return from_files(name, files, flags, {**given, "abi": abi}, build)
-
-
-def _completed(name: str, texts: Texts, abi: Any) -> tuple[str, dict[str, str]]:
-    """Returns the ABI of sources that are text, and the text of each file with headers and bindings."""
-    text, cuda, sycl = join(texts["cpp_sources"]), join(texts["cuda_sources"]), join(texts["sycl_sources"])
-    bound, is_bare = documented(texts["functions"]), texts["no_implicit_headers"]
-    abi = abi or detect_inline_abi(text + cuda + sycl)
-    if abi == abis.TORCH:
-        text = with_bindings(text, bound, texts["with_pytorch_error_handling"], is_bare)
-    elif bound:
-        advice = "Omit it: only pybind, which abi='torch' uses, binds functions by name"
-        raise BuilderError(name, f"functions={texts['functions']!r} with abi={abi!r}", advice)
-    if abi == abis.TORCH and not is_bare:
-        cuda = CUDA_HEADERS + cuda if cuda else ""
-        sycl = SYCL_HEADERS + sycl if sycl else ""
-    files = {"main.cpp": text, "cuda.cu": cuda, "sycl.sycl": sycl}
-    return abi, {file: content for file, content in files.items() if content.strip()}
-
-
-def _write_source(path: str, content: bytes) -> None:
-    """Writes the file unless it has this content. It may have been edited, emptied, or put there by someone else."""
-    try:
-        if not os.path.islink(path) and read_file(path) == content:
-            return
-    except (OSError, ValueError):
-        pass
-    make_folder(os.path.dirname(path))
-    if os.path.isdir(path) and not os.path.islink(path):
-        os.rename(path, temp_path(path))  # a folder cannot be replaced by a file
-    write_file(path, content)
-
-
-def _own_cache(op: str, build_directory: str | None) -> str | None:
+def own_cache(op: str, build_directory: str | None) -> str | None:
     """Returns the cache folder below a `build_directory`, which may hold other files; None for the shared one."""
     return _absolute(op, [os.path.join(build_directory, "opforge")])[0] if build_directory else None
 
@@ -241,18 +168,18 @@ def _absolute(op: str, paths: Sequence[str]) -> tuple[str, ...]:
         return tuple(map(os.path.abspath, paths))
     except FileNotFoundError:
         missing = next(path for path in paths if not os.path.isabs(path))
-        raise SourceNotFoundError(op, missing, ["the working folder, which has been removed"]) from None
+        raise errors.SourceNotFoundError(op, missing, ["the working folder, which has been removed"]) from None
 
 
 def _builder(attributes: dict[str, Any], build: Build) -> OpBuilder:
     """Returns the same builder for the same arguments, so that a second call returns the loaded module."""
-    directory = _own_cache(attributes["name"], build["build_directory"])
+    directory = own_cache(attributes["name"], build["build_directory"])
     plain = {name: value for name, value in attributes.items() if name not in ("fakes", "signatures")}
     try:
         types = tuple((function, result, *kinds) for function, (result, kinds) in attributes["signatures"].items())
     except (TypeError, ValueError) as error:
         expected = "Expected function -> (result, [arguments]), each a type of ctypes"
-        raise BuilderError(attributes["name"], f"signatures={attributes['signatures']!r}", expected) from error
+        raise errors.BuilderError(attributes["name"], f"signatures={attributes['signatures']!r}", expected) from error
     key = (
         *((name, frozen(value)) for name, value in plain.items()),
         tuple(attributes["fakes"].items()),
@@ -305,15 +232,17 @@ def files_of(value: Any, device: str = "") -> list[str]:
 
 def known_devices(op: str, sources: Mapping[Any, Any]) -> tuple[str, ...]:
     """Returns the devices of sources by device. Raises BuilderError for one that opforge has no compiler for."""
+    from .toolchains import DEVICES
+
     devices = tuple(key for key in sources if key != ALL)
     expected = f"Expected {', '.join(DEVICES)}, and {ALL!r} for what all of them have"
     if not devices:
-        raise BuilderError(op, f"sources={sources!r} names no device", expected)
+        raise errors.BuilderError(op, f"sources={sources!r} names no device", expected)
     for device in devices:
         if device not in DEVICES:
             near = similar(device, DEVICES)
             line = f'Write sources = {{"{near}": ...}}. ' if near else ""
-            raise BuilderError(op, f"sources has the key {device!r}", line + expected)
+            raise errors.BuilderError(op, f"sources has the key {device!r}", line + expected)
     return devices
 
 
@@ -348,21 +277,15 @@ def read_sources(paths: Sequence[str]) -> str:
 
 def detect_abi(text: str) -> str:
     """Returns the ABI that sources are written for, by what they include."""
-    if _uses_torch(text):
-        return abis.TORCH
+    if uses_torch(text):
+        return library.TORCH
     if any(mark in text for mark in USES_STABLE):
-        return abis.STABLE
+        return library.STABLE
     # torch is not named: plain functions, if they are exported as such; otherwise one of their headers may include it.
-    return abis.PLAIN if 'extern "C"' in text else abis.TORCH
+    return library.PLAIN if 'extern "C"' in text else library.TORCH
 
 
-def detect_inline_abi(text: str) -> str:
-    """Returns the ABI of sources that are given as text: torch's header is put before all but stable ones."""
-    is_stable = any(mark in text for mark in USES_STABLE) and not _uses_torch(text)
-    return abis.STABLE if is_stable else abis.TORCH
-
-
-def _uses_torch(text: str) -> bool:
+def uses_torch(text: str) -> bool:
     """Returns whether a source is written for ATen, c10 or pybind. A compiled pattern would cost more than a hit."""
     text = text.replace("STABLE_TORCH_LIBRARY", "")
     return any(mark in text for mark in USES_TORCH)
@@ -377,45 +300,12 @@ def detect_device(op: str, paths: Sequence[str], with_cuda: bool, with_sycl: boo
     devices |= {"cuda"} if with_cuda and "hip" not in devices else set()
     devices |= {"xpu"} if with_sycl else set()
     if len(devices) > 1:
-        raise BuilderError(op, f"its sources are for {' and '.join(sorted(devices))}", "Declare one op for each device")
-    if devices == {"cuda"} and torch_built_for("hip") is not None:
-        return "hip"
+        raise errors.BuilderError(
+            op, f"its sources are for {' and '.join(sorted(devices))}", "Declare one op for each device"
+        )
+    if devices == {"cuda"}:
+        from .declaration.machine import torch_built_for
+
+        if torch_built_for("hip") is not None:
+            return "hip"
     return devices.pop() if devices else "cpu"
-
-
-def join(sources: str | Sequence[str] | None) -> str:
-    """Returns sources that are given as text, as one text."""
-    return sources if isinstance(sources, str) else "\n".join(sources or ())
-
-
-def documented(functions: Any) -> dict[str, str]:
-    """Returns `functions` of load_inline (a name, names, or names with docstrings) as names with docstrings.
-
-    Raises SettingError for anything else.
-    """
-    names = [functions] if isinstance(functions, str) else () if functions is None else functions
-    if isinstance(names, (list, tuple)):
-        pairs = [(name, name) for name in names]
-    else:
-        pairs = [*names.items()] if isinstance(names, Mapping) else [(None, None)]
-    if not all(isinstance(text, str) for pair in pairs for text in pair):
-        raise SettingError("functions", functions, "a name, a list of names, or a dict of docstrings by name")
-    return dict(pairs)
-
-
-def with_bindings(text: str, functions: Mapping[str, str], guarded: bool, bare: bool) -> str:
-    """Returns a source with torch's header before it and a pybind module for `functions` after it.
-
-    `functions` are names with docstrings. With `guarded`, C++ exceptions become Python's as torch has it; with `bare`,
-    no header is added.
-    """
-    lines = [] if bare else ["#include <torch/extension.h>"]
-    lines.append(text)
-    if functions:
-        lines.append("PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {")
-        for function, doc in functions.items():
-            binding = f"torch::wrap_pybind_function({function})" if guarded else f"&{function}"
-            quoted = doc.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-            lines.append(f'm.def("{function}", {binding}, "{quoted}");')
-        lines.append("}")
-    return "\n".join(lines) + "\n"

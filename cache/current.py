@@ -8,8 +8,8 @@ from collections.abc import Collection
 
 from opforge import settings, trust
 from opforge.errors import CacheDirError, LayerError
+from opforge.machine_folder import make_folder, write_file
 from opforge.warm import lookup
-from opforge.warm.machine_folder import make_folder, write_file
 
 from .layout import MACHINE, TAG, TAG_NAME, VERSION, Layout
 from .store import Store

@@ -10,7 +10,7 @@ v2/observer/                        the library of build-ops --observe, built on
 v2/peaks/                           how much memory the compilers of each op needed
 v2/pins/ROOT                        lists of entries that no limit evicts: see records/pins.py
 v2/sources/                         the sources of load_inline
-v2/toolchains/                      what is remembered of compilers and of packages: see warm/memory.py
+v2/toolchains/                      what is remembered of compilers and of packages: see memory.py
 v2/triton/KEY/                      Triton's own cache, for kernels that a program gives to Triton itself
 v2/locks/ staging/ failures/ logs/ quarantine/
 v2/bytes                            the running sum of sizes
@@ -24,10 +24,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from opforge import formats
+from opforge.memory import MACHINE as MACHINE
 from opforge.warm.lookup import FETCHED as FETCHED
 from opforge.warm.lookup import PACKAGE_LAYER as PACKAGE_LAYER
 from opforge.warm.lookup import UNSIGNED as UNSIGNED
-from opforge.warm.memory import MACHINE as MACHINE
 
 VERSION = formats.STORE
 TAG_NAME = "CACHEDIR.TAG"

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from opforge import formats
 from opforge.errors import BuildError
+from opforge.machine_folder import write_file
 from opforge.warm.library import BUILD, RECORD
-from opforge.warm.machine_folder import write_file
 
 from . import staging
 from .admit import admit

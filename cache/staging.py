@@ -8,8 +8,8 @@ import os
 import shutil
 
 from opforge.events import emit
+from opforge.machine_folder import make_folder, now_in
 from opforge.trust import link_problem
-from opforge.warm.machine_folder import make_folder, now_in
 
 from .filesystem.files import fsync, size_of
 from .layout import Layout

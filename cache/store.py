@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from opforge.memory import UNREADABLE
 from opforge.warm.library import Entry, integrity_problem
-from opforge.warm.memory import UNREADABLE
 
 from .filesystem.disk import Disk
 from .layout import FETCHED, Layout

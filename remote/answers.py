@@ -9,12 +9,11 @@ from __future__ import annotations
 import time
 from typing import Any, NamedTuple
 
-from opforge import settings
+from opforge import machine_folder, memory, settings
 from opforge.builders.lookup.remotes import Request
 from opforge.cache import schema
 from opforge.cache.keys import key_of
-from opforge.warm import machine_folder, memory
-from opforge.warm.memory import FlatStamps
+from opforge.memory import FlatStamps
 
 from . import withdrawals
 from .remotes import Remote

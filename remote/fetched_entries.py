@@ -10,7 +10,7 @@ from opforge.cache.layout import FETCHED, Layout
 from opforge.cache.records import fetched
 from opforge.cache.store import Rejected
 from opforge.errors import SignatureError, TrustFileError
-from opforge.warm.machine_folder import write_file
+from opforge.machine_folder import write_file
 
 from . import op_statements
 from .signatures import signing, trust

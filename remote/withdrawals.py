@@ -20,15 +20,14 @@ from datetime import datetime, timezone
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from opforge import formats
+from opforge import environment, formats
 from opforge.cache import schema
 from opforge.cache.filesystem.files import read_file
 from opforge.cache.keys import bytes_digest, canonical, key_of
 from opforge.cache.schema import TEXT, choice, record, table, text
 from opforge.errors import PublishError, StoreError
 from opforge.errors.base import printable
-from opforge.settings import environment
-from opforge.warm.machine_folder import make_folder, write_file
+from opforge.machine_folder import make_folder, write_file
 
 from . import statements, topics
 from .signatures.seen import Seen

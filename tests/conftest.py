@@ -81,7 +81,7 @@ def nothing_of_the_machines(shared_store):
         patch.setenv("XDG_CONFIG_HOME", str(shared_store.parent / "shared-config"))
         patch.setenv("XDG_STATE_HOME", str(shared_store.parent / "shared-state"))
         yield
-        from opforge.warm import machine_folder
+        from opforge import machine_folder
 
         machine_folder.reset()  # what was counted would be written to the user's own folder
 
@@ -95,10 +95,9 @@ def own_store(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    from opforge import settings
+    from opforge import machine_folder, settings
     from opforge.builders.toolchains.discovery import probe
     from opforge.cache import current
-    from opforge.warm import machine_folder
 
     current.reset()
     probe.reset()

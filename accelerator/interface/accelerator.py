@@ -977,6 +977,9 @@ INTERFACE_VERSION = 1
 """The version of this interface. A change that breaks existing accelerators increments it."""
 
 
+SELECT = "opforge.accelerator.select"
+
+
 class Accelerator(RandomNumbers, Streams, Memory, DataTypes, Graphs, Pinning, BuilderLink, Environment):
     """What one kind of device is and can do.
 
@@ -987,9 +990,6 @@ class Accelerator(RandomNumbers, Streams, Memory, DataTypes, Graphs, Pinning, Bu
 
     interface_version: ClassVar[int]
     """The INTERFACE_VERSION that the class was written for, as a number; opforge rejects a class with another one."""
-
-    _in_use: ClassVar[Callable[[], Accelerator] | None] = None
-    """Returns the accelerator in use. Set by the module that chooses one; None if it has not been imported."""
 
     @property
     def _name(self) -> str:
@@ -1047,5 +1047,5 @@ class Accelerator(RandomNumbers, Streams, Memory, DataTypes, Graphs, Pinning, Bu
 
     def __reduce__(self) -> tuple[Callable[[], Accelerator], tuple[()]]:
         """Pickles as the accelerator in use, which in the process that unpickles it may be another one."""
-        in_use = Accelerator._in_use or type(self)
+        in_use: Callable[[], Accelerator] = importlib.import_module(SELECT).get_accelerator
         return in_use, ()

@@ -16,14 +16,18 @@ from opforge.bench.harness import Report, ratio, scaled
 
 ROUNDS = 24
 OURS, OUTSIDE, TORCH_ABI = "opforge CPUAdam", "opforge CPUAdam, accelerator of another package", "opforge, torch ABI"
+STABLE_LOAD = "opforge.load, stable ABI"
 EXTENSION, DEEPSPEED = "cpp_extension", "DeepSpeed CPUAdam"
 HIT = "opforge CPUAdam, the load alone"
-MODULES = tuple(f"opforge.{name}" for name in ("accelerator.select", "accelerator.devices.cpu", "builders.cpu.adam"))
+MODULES = tuple(f"opforge.{name}" for name in ("accelerator.select", "builders.cpu.adam"))
 """What a hit imports. With these imported before, what is left is the load."""
+JIT_MODULES = ("opforge.builders.jit_builders",)
+"""What a first call of `opforge.load` imports besides, if its op is remembered."""
 LAYER, WHEEL, COPIED = f"{HIT}, from a layer", f"{HIT}, from a wheel", f"{HIT}, from a copied store"
+JIT = f"{STABLE_LOAD}, the load alone"
 KERNEL = "opforge, get_kernel of an installed package"
 FLOOR = "torch.ops.load_library"
-PROCESSOR = (FLOOR, OURS, HIT, LAYER, WHEEL, COPIED, KERNEL)
+PROCESSOR = (FLOOR, OURS, HIT, LAYER, WHEEL, COPIED, KERNEL, STABLE_LOAD, JIT, TORCH_ABI)
 """Those whose processor time has a goal."""
 CHILD = "loading.child_load"
 Loads = dict[str, list[dict[str, Any]]]
@@ -46,6 +50,8 @@ def run(scratch: Scratch) -> Report:
         KERNEL: (("ours", kernel_packages.NAME), sys.executable, _kernel(scratch)),
         OUTSIDE: (("ours", "CPUAdamBuilder"), sys.executable, {"PYTHONPATH": outside}),
         TORCH_ABI: (("ours-torch", scratch.source("pybind_relu.cpp")), sys.executable, {}),
+        STABLE_LOAD: (("ours-source", scratch.source("stable_relu.cpp")), sys.executable, {}),
+        JIT: (("ours-source", scratch.source("stable_relu.cpp"), *JIT_MODULES), sys.executable, {}),
         EXTENSION: (("extension", scratch.source("pybind_relu.cpp"), scratch.extensions), sys.executable, {}),
     }
     if problem := scratch.deepspeed_problem():
@@ -115,6 +121,9 @@ def _add_processor_times(report: Report, times: dict[str, list[float]]) -> None:
         for name in (LAYER, WHEEL, COPIED):
             report.figure(f"{name}, {where}", value[name] / value[HIT], "times (b)", 1.2)
         report.figure(f"import and {KERNEL}, after torch, {where}", value[KERNEL] * 1e3, "ms", 4)
+        report.figure(f"import and {STABLE_LOAD}, after torch, {where}", value[STABLE_LOAD] * 1e3, "ms", 6)
+        report.figure(f"{JIT}, {where}", value[JIT] / value[FLOOR], f"times {FLOOR}", 5)
+        report.figure(f"import and {TORCH_ABI}, after torch, {where}", value[TORCH_ABI] * 1e3, "ms", 12)
 
 
 def _sources(scratch: Scratch) -> dict[str, tuple[tuple[str, ...], str, dict[str, str]]]:

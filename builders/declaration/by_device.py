@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from opforge.errors import BuilderError
+from opforge import errors
 
 ALL = "all"
 Words = Sequence[str] | Mapping[str, Sequence[str]]
@@ -62,7 +62,7 @@ class DeviceScope:
             of_device = [DeviceScope(self.builder).macros(part) for _name, part in parts(self, "define_macros", value)]
             return tuple(sorted({name: text for part in of_device for name, text in part}.items()))
         expected = 'Expected [("NAME", "value"), ...], None for a name alone'
-        raise BuilderError(self.builder, f"define_macros={value!r}", expected)
+        raise errors.BuilderError(self.builder, f"define_macros={value!r}", expected)
 
 
 def parts(scope: DeviceScope, name: str, values: Mapping[Any, Any]) -> list[tuple[str, Any]]:
@@ -83,7 +83,7 @@ def check_keys(builder: str, name: str, keys: Iterable[Any], devices: Sequence[s
             line = (
                 f'{name} = {{"{near}": ...}}' if near else f"devices = {json.dumps([*devices, str(key)])}, or remove it"
             )
-            raise BuilderError(builder, f"{name} has the key {key!r}", f"Write {line}. {expected}")
+            raise errors.BuilderError(builder, f"{name} has the key {key!r}", f"Write {line}. {expected}")
 
 
 def check_members(builder: str, name: str, words: Iterable[str], devices: Sequence[str]) -> None:
@@ -92,7 +92,7 @@ def check_members(builder: str, name: str, words: Iterable[str], devices: Sequen
         if word not in devices:
             near = similar(word, devices)
             line = f'"{near}"' if near else f"devices = {json.dumps([*devices, word])} in the builder, or remove it"
-            raise BuilderError(
+            raise errors.BuilderError(
                 builder, f"{name} has {word!r}", f"Write {line}. The op's devices are {', '.join(devices)}"
             )
 
@@ -113,7 +113,7 @@ def flags_by_compiler(
         if key not in expected:
             near = similar(key, expected)
             line = f'Write "{near}": [...]. ' if near else ""
-            raise BuilderError(builder, f"{name} has the key {key!r}", f"{line}Expected {', '.join(expected)}")
+            raise errors.BuilderError(builder, f"{name} has the key {key!r}", f"{line}Expected {', '.join(expected)}")
     lists = {key: words(builder, f"{name}[{key!r}]", part) for key, part in flags.items()}
     if device == "cpu":  # its own sources are C++
         return (*lists.get("cxx", ()), *lists.get("cpu", ())), ()
@@ -127,4 +127,4 @@ def words(builder: str, name: str, values: Any) -> tuple[str, ...]:
             return tuple([value if type(value) is str else os.fsdecode(value) for value in values])
     except TypeError:
         pass
-    raise BuilderError(builder, f"{name}={values!r}", "Expected a list of strings, one argument each")
+    raise errors.BuilderError(builder, f"{name}={values!r}", "Expected a list of strings, one argument each")

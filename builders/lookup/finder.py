@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from opforge import events, settings, tracebacks
+from opforge import events, machine_folder, settings, tracebacks
 from opforge.builders import toolchains
 from opforge.builders.declaration import abi
 from opforge.builders.declaration.description import description_key
@@ -18,10 +18,9 @@ from opforge.cache.current import current_store
 from opforge.cache.layout import FETCHED, UNSIGNED, Layout
 from opforge.cache.store import Rejected, Sought, Source
 from opforge.errors import OpIncompatibleError, PrebuiltRequiredError, ToolchainError, ToolchainNotFoundError
+from opforge.machine_folder import can_write
 from opforge.settings import useless
 from opforge.warm import lookup as warm
-from opforge.warm import machine_folder
-from opforge.warm.machine_folder import can_write
 
 from . import memory
 from .fit import fit_of

@@ -9,18 +9,16 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from opforge import settings
+from opforge import environment, machine_folder, settings
 from opforge.accelerator.host.cpuid import cpu_level
 from opforge.builders import toolchains
 from opforge.builders.declaration import abi, kernel_roots, machine
 from opforge.cache.layout import FETCHED
 from opforge.cache.maintenance import limits
 from opforge.cache.records.entry import is_systems
-from opforge.settings import environment
+from opforge.memory import ABSENT, FlatStamps, PathStamp
 from opforge.warm import lookup as warm
-from opforge.warm import machine_folder
 from opforge.warm.library import Entry
-from opforge.warm.memory import ABSENT, FlatStamps, PathStamp
 
 from .own_code import Code
 

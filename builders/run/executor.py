@@ -16,7 +16,7 @@ from opforge.cache.filesystem.packages import KEPT_IN, PackageFiles
 from opforge.cache.records.inputs import Inputs
 from opforge.cache.single_flight import BuildResult
 from opforge.errors import CompileError, UnstableInputError
-from opforge.warm.machine_folder import write_file
+from opforge.machine_folder import write_file
 
 from . import diagnostics, library_record, ninja, object_reuse, precompiled_header, timeline
 from .dependencies import arguments, compiler_folders, reads_of_step, search_folders, source_folders

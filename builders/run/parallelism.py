@@ -12,7 +12,7 @@ from opforge.builders.declaration import abi
 from opforge.builders.declaration.build_plan import BuildPlan
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
-from opforge.warm.machine_folder import make_folder, write_file
+from opforge.machine_folder import make_folder, write_file
 
 from . import jobserver, ninja
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opforge import settings
+from opforge import machine_folder, settings
 from opforge.builders import toolchains
 from opforge.builders.declaration import abi
 from opforge.builders.declaration.description import description_key
@@ -39,7 +39,6 @@ from opforge.errors import (
     UnstableInputError,
 )
 from opforge.events import emit
-from opforge.warm import machine_folder
 from opforge.warm.library import Entry
 from opforge.warm.lookup import count
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from opforge import settings
+from opforge import environment, settings
 from opforge.builders.declaration.build_plan import BuildPlan, Step
 from opforge.builders.declaration.flag_paths import with_files
 from opforge.cache.filesystem.disk import Disk
@@ -14,7 +14,6 @@ from opforge.cache.layout import Layout
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import SettingError, ToolchainNotFoundError
 from opforge.lazy import cached_property
-from opforge.settings import environment
 from opforge.warm.lookup import PASSED_ENV
 
 from .discovery import probe, programs

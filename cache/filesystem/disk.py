@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from opforge.warm import memory
+from opforge import memory
 
 MAX_LINKS = 40
 """As many links as Linux follows on the way to a file."""

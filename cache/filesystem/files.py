@@ -9,8 +9,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from opforge.warm import memory
-from opforge.warm.machine_folder import is_shared
+from opforge import memory
+from opforge.machine_folder import is_shared
 
 MAX_FILE_BYTES = 64 << 20
 """No other file of the store is larger."""

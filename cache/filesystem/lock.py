@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from opforge.errors import LockTimeoutError
 from opforge.events import emit
-from opforge.warm.machine_folder import write_file
-from opforge.warm.memory import UNREADABLE
+from opforge.machine_folder import write_file
+from opforge.memory import UNREADABLE
 
 from .files import read_json
 

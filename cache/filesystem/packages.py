@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from opforge import formats
-from opforge.warm import machine_folder, memory
-from opforge.warm.memory import FlatStamps
+from opforge import formats, machine_folder, memory
+from opforge.memory import FlatStamps
 
 from .disk import Disk
 

@@ -17,11 +17,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from opforge import formats
+from opforge import formats, machine_folder
 from opforge.cache.filesystem.files import read_file, read_json
-from opforge.warm import machine_folder
-from opforge.warm.machine_folder import COUNTS, MAX_COUNTS_BYTES, make_folder, write_file
-from opforge.warm.memory import UNREADABLE
+from opforge.machine_folder import COUNTS, MAX_COUNTS_BYTES, make_folder, write_file
+from opforge.memory import UNREADABLE
 
 NAMES = ("cached", "prebuilt", "missed", "built", "failed", "waited", "saved", "building", "waiting")
 """What is counted: look-ups that found an entry in the store, or in a layer or a remote; those that found none; what

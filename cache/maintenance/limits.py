@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import os
 
-from opforge import settings
+from opforge import machine_folder, settings
 from opforge.cache.layout import Layout
 from opforge.cache.records import pins, size_log
 from opforge.errors import SettingError
+from opforge.machine_folder import now_in, write_file
 from opforge.trust import link_problem
-from opforge.warm import machine_folder
-from opforge.warm.machine_folder import now_in, write_file
 
 from . import counts
 

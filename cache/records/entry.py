@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from opforge.cache.filesystem.files import MAX_RECORD_BYTES, read_file
 from opforge.cache.keys import KEY_LENGTH, bytes_digest, canonical, key_of
 from opforge.cache.layout import entry_name
+from opforge.memory import ABSENT, FlatStamps, PathStamp
 from opforge.warm.library import RECORD, is_record
-from opforge.warm.memory import ABSENT, FlatStamps, PathStamp
 
 RECORD_KEY = "record_key"
 

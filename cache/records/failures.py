@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from opforge.cache import schema
 from opforge.cache.layout import Layout
 from opforge.cache.schema import FormatError
-from opforge.warm.machine_folder import write_file
+from opforge.machine_folder import write_file
 
 from .schemas import FAILURE
 

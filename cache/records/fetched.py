@@ -13,7 +13,7 @@ from typing import NamedTuple
 from opforge import formats, settings
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import UNSIGNED
-from opforge.warm.memory import ABSENT
+from opforge.memory import ABSENT
 
 TRUST_CHANGED = "the trust file has changed since its signature was verified"
 

@@ -16,7 +16,7 @@ from opforge.cache import schema
 from opforge.cache.filesystem.files import read_file, renew
 from opforge.cache.keys import bytes_digest, key_of
 from opforge.cache.layout import Layout
-from opforge.warm.machine_folder import make_folder, write_file
+from opforge.machine_folder import make_folder, write_file
 
 from . import size_log, validity
 from .inputs import Inputs

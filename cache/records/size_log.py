@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from opforge.cache.filesystem.files import read_file, size_of
 from opforge.cache.layout import Layout
-from opforge.warm.machine_folder import open_to_append, temp_path
+from opforge.machine_folder import open_to_append, temp_path
 
 FILE = "bytes"
 RECLAIMABLE = ("objects", "quarantine", "triton")

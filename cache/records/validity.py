@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from opforge.cache.filesystem.disk import Disk
-from opforge.warm.memory import ABSENT
+from opforge.memory import ABSENT
 
 from .entry import Stamped
 

@@ -23,8 +23,8 @@ from opforge.cache.records.entry import read_record
 from opforge.cache.records.fetched import Fetched
 from opforge.cache.transfer.tar_reader import TarReader, open_regular
 from opforge.errors import ArchiveError
+from opforge.machine_folder import make_folder, temp_path
 from opforge.warm.library import BUILD, RECORD
-from opforge.warm.machine_folder import make_folder, temp_path
 
 IMPORTED = Fetched(remote="cache", offer="", signatures=(), signer="").to_bytes()
 """What is kept beside an imported entry: like one that was fetched, it is found whatever compiler is here."""

@@ -18,9 +18,9 @@ from opforge.cache.layout import Layout
 from opforge.cache.records.entry import is_intact, record_text
 from opforge.cache.transfer.tar_reader import open_regular
 from opforge.errors import CacheDirError
+from opforge.machine_folder import make_folder, temp_path
 from opforge.trust import folder_problem, link_problem
 from opforge.warm.library import RECORD, Entry, is_record
-from opforge.warm.machine_folder import make_folder, temp_path
 
 TEMP_FOLDER_SECONDS = 3600.0
 """A temporary folder that is older was left by a process that was killed while it copied."""

@@ -25,7 +25,7 @@ from opforge.cache.layout import Layout
 from opforge.cache.maintenance import limits
 from opforge.cache.records import size_log
 from opforge.errors import LockTimeoutError
-from opforge.warm.machine_folder import make_folder, write_file
+from opforge.machine_folder import make_folder, write_file
 
 COMPILE_WAIT_SECONDS = 60.0
 """How long to wait for another process that compiles the same kernel. After that, this process compiles it too."""

@@ -14,8 +14,8 @@ import sys
 from types import ModuleType
 
 import opforge
-from opforge import formats, settings
-from opforge.warm import machine, memory
+from opforge import formats, memory, settings
+from opforge.warm import machine
 
 from . import tree
 

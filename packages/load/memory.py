@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 
-from opforge import settings
-from opforge.warm import machine_folder
-from opforge.warm.memory import FlatStamps, PathStamp, stamps_of
+from opforge import machine_folder, settings
+from opforge.memory import FlatStamps, PathStamp, stamps_of
 
 from . import checkout
 from .variants import Loadable

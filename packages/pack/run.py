@@ -16,6 +16,7 @@ from opforge.builders.declaration.targets import TORCH_LIBRARY
 from opforge.builders.lookup import device_requirements
 from opforge.cache.current import current_store
 from opforge.errors import OpforgeError, OpIncompatibleError, PackError
+from opforge.machine_folder import write_file
 from opforge.packages.audit import library as library_audit
 from opforge.packages.audit import measure, python_code
 from opforge.packages.form import digests
@@ -25,7 +26,6 @@ from opforge.packages.form.properties import PYTHON, SOURCE, Properties
 from opforge.packages.form.variant import label_of
 from opforge.packages.registry.publish import CHECKS, outcomes_in
 from opforge.packages.sources.project import Project
-from opforge.warm.machine_folder import write_file
 
 from . import git, properties, trial, write
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
+from opforge import environment
 from opforge.errors import KernelFormatError, KernelNotFoundError
 from opforge.packages.form import toml_file
 from opforge.packages.form.json_text import Fields
-from opforge.settings import environment
 
 from .hub_locks import COMMIT, REPOSITORY
 

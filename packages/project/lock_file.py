@@ -10,10 +10,10 @@ from opforge import formats
 from opforge.cache import schema
 from opforge.cache.schema import SHA256, TEXT, TEXTS, FormatError
 from opforge.errors import ExtraNotInstalledError, KernelFormatError
+from opforge.machine_folder import write_file
 from opforge.packages.form import names, toml_file, version
 from opforge.packages.form.version import Version
 from opforge.packages.project import LOCK_FILE
-from opforge.warm.machine_folder import write_file
 
 FILE = LOCK_FILE
 MAX_BYTES = 32 << 20

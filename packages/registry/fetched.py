@@ -6,12 +6,12 @@ for the blobs alone. Signatures are verified each time, with the keys that are t
 
 from __future__ import annotations
 
+from opforge import machine_folder, memory
 from opforge.errors import KernelFormatError
+from opforge.memory import FlatStamps
 from opforge.remote import statements
 from opforge.remote.statements import Signed
 from opforge.remote.stores.protocol import ObjectStore
-from opforge.warm import machine_folder, memory
-from opforge.warm.memory import FlatStamps
 
 from . import release
 

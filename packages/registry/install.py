@@ -10,6 +10,7 @@ from typing import Any
 from opforge import settings
 from opforge.cache.filesystem import lock
 from opforge.errors import KernelInstallError, OpforgeError
+from opforge.machine_folder import make_folder, write_file
 from opforge.packages.form import names, version
 from opforge.packages.form.version import Version
 from opforge.packages.installed import add, releases
@@ -21,7 +22,6 @@ from opforge.remote.blobs import BlobError
 from opforge.remote.stores.protocol import ObjectStore
 from opforge.remote.transfer import Report, Reported, ignore
 from opforge.remote.withdrawals import CHOOSING, NOTHING, Withdrawal
-from opforge.warm.machine_folder import make_folder, write_file
 
 from . import verification
 from .release import KIND, Variant

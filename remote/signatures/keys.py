@@ -8,11 +8,10 @@ import stat
 import subprocess
 from collections.abc import Callable
 
-from opforge import settings
+from opforge import environment, settings
 from opforge.cache.filesystem.files import fsync, read_file
 from opforge.errors import KeyFileError, SettingError
-from opforge.settings import environment
-from opforge.warm.machine_folder import make_folder
+from opforge.machine_folder import make_folder
 
 from . import signing
 

@@ -15,16 +15,15 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
-from opforge import formats, settings
+from opforge import environment, formats, settings
 from opforge import trust as owners
 from opforge.cache import schema
 from opforge.cache.filesystem import lock
 from opforge.cache.keys import key_of
 from opforge.cache.schema import TEXT, FormatError
 from opforge.errors import LockTimeoutError
+from opforge.machine_folder import can_write, make_folder, write_file
 from opforge.remote.stores.urls import spelled, without_credentials
-from opforge.settings import environment
-from opforge.warm.machine_folder import can_write, make_folder, write_file
 
 from .signing import Named
 

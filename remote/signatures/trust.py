@@ -25,9 +25,9 @@ from opforge import trust as owners
 from opforge.cache.filesystem import lock
 from opforge.cache.filesystem.files import read_file
 from opforge.errors import SignatureError, TrustFileError
+from opforge.machine_folder import can_write, make_folder, write_file
 from opforge.remote.kind_table import KINDS
 from opforge.remote.stores.urls import resolved, spelled
-from opforge.warm.machine_folder import can_write, make_folder, write_file
 
 from . import policy_json, signing
 from .policy_json import Field, Node

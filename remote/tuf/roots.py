@@ -16,17 +16,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from opforge import settings
+from opforge import environment, settings
 from opforge import trust as owners
 from opforge.cache import schema
 from opforge.cache.filesystem import lock
 from opforge.cache.filesystem.files import read_file
 from opforge.cache.schema import TEXT, TEXTS, items, record, table, whole
 from opforge.errors import TrustFileError
+from opforge.machine_folder import make_folder, write_file
 from opforge.remote.stores.protocol import ObjectStore
 from opforge.remote.stores.urls import spelled
-from opforge.settings import environment
-from opforge.warm.machine_folder import make_folder, write_file
 
 from . import FOLDER, MAX_BYTES, SIGNED_VERSION
 

@@ -49,8 +49,8 @@ OBJECT = 1
 """The key of an object file: `builders/run/object_reuse.py`."""
 
 # What a machine remembers for itself; any of it may be lost.
-MEMORY = 2
-"""The files of the one memory: `warm/memory.py`."""
+MEMORY = 3
+"""The files of the one memory: `memory.py`."""
 LOOKUP = 4
 """Remembered look-ups: `builders/lookup/memory.py`."""
 KERNEL_LOOKUP = 2
@@ -61,7 +61,7 @@ PACKAGE_LISTS = 3
 """What the system's package managers own: `cache/filesystem/packages.py`."""
 ENTRY_POINTS = 3
 """Remembered entry points: `accelerator/entry_points.py`."""
-SETTINGS_FILES = 2
+SETTINGS_FILES = 3
 """What the settings files hold: `settings/files.py`."""
 COUNTS = 1
 """How often stores were hit: `cache/maintenance/counts.py`."""

@@ -9,13 +9,14 @@ import time
 import pytest
 from support import child_processes, sample_ops
 
+from opforge import machine_folder
 from opforge.cache import current, staging
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import garbage, gc
 from opforge.cache.records import pins, size_log
 from opforge.errors import LoadError, SettingError
-from opforge.warm import library, machine_folder
-from opforge.warm.memory import RACY_NS
+from opforge.memory import RACY_NS
+from opforge.warm import library
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(120)]
 BUILD_MANY = """

@@ -9,6 +9,7 @@ import pytest
 from support import child_processes, sample_ops
 from support.store.fake_store import ME
 
+from opforge import machine_folder, memory
 from opforge.cache import current
 from opforge.cache.filesystem import lock
 from opforge.cache.layout import Layout
@@ -16,8 +17,7 @@ from opforge.cache.maintenance import limits
 from opforge.cache.records import size_log
 from opforge.cache.transfer import archive, layer
 from opforge.errors import CacheDirError
-from opforge.warm import machine_folder, memory
-from opforge.warm.machine_folder import make_folder, open_to_append
+from opforge.machine_folder import make_folder, open_to_append
 
 TEXT = "years of work\n"
 

@@ -25,6 +25,7 @@ from support.fuzzing import json_mutations
 from support.store.fake_store import ME
 from support.store.published_op import publish_op
 
+from opforge import machine_folder
 from opforge.builders.declaration.description import description_key
 from opforge.builders.declaration.machine import this_machine
 from opforge.builders.declaration.op_spec import root_paths
@@ -32,7 +33,6 @@ from opforge.builders.lookup.finder import find
 from opforge.builders.lookup.fit import fit_of
 from opforge.builders.toolchains.discovery import probe
 from opforge.cache.store import Store
-from opforge.warm import machine_folder
 from opforge.warm.library import BUILD, RECORD
 
 FILES = ("record", "build", "memory", "compiler")

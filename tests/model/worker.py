@@ -59,9 +59,9 @@ class Worker:
 
     def answer(self, request: dict) -> dict:
         """Loads, builds or fills a layer as the request says."""
+        from opforge import memory
         from opforge.builders.declaration.kernel_roots import KernelRoot
         from opforge.errors import OpforgeError
-        from opforge.warm import memory
 
         self.requests += 1
         self.findings.clear()
@@ -107,10 +107,11 @@ class Worker:
 
     def reset(self) -> None:
         """Forgets what a new process would not know."""
+        from opforge import memory
         from opforge.builders.lookup import fit
         from opforge.builders.toolchains.discovery import probe
         from opforge.cache import current
-        from opforge.warm import library, memory
+        from opforge.warm import library
 
         for module in (library, fit, probe, current, memory):
             module.reset()

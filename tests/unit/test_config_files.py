@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from support import child_processes
 
-from opforge import settings
+from opforge import memory, settings
 from opforge.builders import toolchains
 from opforge.builders.cpu.lion import CPULionBuilder
 from opforge.cli import group
@@ -27,10 +27,10 @@ pytest.importorskip(PARSER, reason="pip install tomli")
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def write(path, text, age=10.0):
+def write(path, text):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.parent.chmod(0o755), path.write_text(text), path.chmod(0o644)
-    os.utime(path, (time.time() - age,) * 2)
+    os.utime(path, (time.time() - 10,) * 2)
     settings.reset()
     return path
 
@@ -38,7 +38,7 @@ def write(path, text, age=10.0):
 @pytest.fixture
 def user(monkeypatch, own_store):
     monkeypatch.delenv("OPFORGE_CACHE_DIR")
-    return lambda text, **options: write(Path(settings.user_file()), text, **options)
+    return lambda text: write(Path(settings.user_file()), text)
 
 
 @pytest.fixture
@@ -223,31 +223,49 @@ def test_no_file_of_the_working_folder_is_read(monkeypatch, tmp_path):
 
 
 PARSED = f"import sys; from opforge import settings; print(settings.jobs(), {PARSER!r} in sys.modules)"
+NEVER_RACY = "from opforge import memory; memory.RACY_NS = -(10**12)\n"
 
 
 def test_a_file_is_parsed_once_and_again_when_it_has_changed(user):
     path = user("jobs = 4")
-    assert child_processes.run_python(PARSED) == "4 True\n" and child_processes.run_python(PARSED) == "4 False\n"
-    write(path, "jobs = 5")
-    assert child_processes.run_python(PARSED) == "5 True\n" and child_processes.run_python(PARSED) == "5 False\n"
+    for number in (4, 5):
+        write(path, f"jobs = {number}")
+        printed = [child_processes.run_python(NEVER_RACY + PARSED) for _ in range(2)]
+        assert printed == [f"{number} True\n", f"{number} False\n"]
     path.chmod(0o666)
     with pytest.raises(AssertionError, match="others can write it"):
         child_processes.run_python(PARSED)
 
 
-def test_what_was_written_a_moment_ago_is_not_remembered(user):
-    user("jobs = 4", age=0.0)
-    assert [child_processes.run_python(PARSED) for _ in range(2)] == ["4 True\n"] * 2
-
-
-@pytest.mark.parametrize("damage", ["{", "[]", '{"format": 1}', None])
-def test_a_damaged_memory_is_not_used(user, tmp_path, damage):
+def test_another_user_whose_files_are_read_and_another_home_are_noticed(user, monkeypatch, tmp_path):
     user("jobs = 4")
+    for variable, value in (("OPFORGE_TRUSTED_OWNERS", "nobody"), ("HOME", str(tmp_path))):
+        assert child_processes.run_python(NEVER_RACY + PARSED) == "4 True\n"
+        assert child_processes.run_python(NEVER_RACY + PARSED) == "4 False\n"
+        monkeypatch.setenv(variable, value)
+    assert child_processes.run_python(PARSED) == "4 True\n"
+
+
+def kept():
+    return [file for folder in memory.kept_folders() for file in Path(folder).iterdir()]
+
+
+def test_what_was_written_a_moment_ago_is_not_remembered(user, monkeypatch):
+    user("jobs = 4")  # its time is set to an earlier one; the time of that change is now
+    assert settings.jobs() == 4 and not kept()
+    monkeypatch.setattr(memory, "RACY_NS", -(10**12)), settings.reset()
+    assert settings.jobs() == 4 and kept()
+
+
+@pytest.mark.parametrize("damage", ["{", "[]", '["0",[[],0,{}]]', None])
+def test_a_damaged_memory_is_not_used(user, monkeypatch, damage):
+    user("jobs = 4")
+    monkeypatch.setattr(memory, "RACY_NS", -(10**12))
     assert settings.jobs() == 4
-    (memory,) = (tmp_path / "caches" / "opforge" / "machine").iterdir()
-    memory.chmod(0o666) if damage is None else memory.write_text(damage)
+    (file,) = kept()
+    file.chmod(0o666) if damage is None else file.write_text(damage)
     if damage is None:
-        memory.write_text(memory.read_text().replace('"4"', '"9"'))
+        file.write_text(file.read_text().replace('"4"', '"9"'))
     settings.reset()
     assert settings.jobs() == 4
 

@@ -8,9 +8,8 @@ import re
 
 import pytest
 
-from opforge import settings
+from opforge import environment, settings
 from opforge.errors import SettingError
-from opforge.settings import environment
 
 
 @pytest.mark.parametrize(

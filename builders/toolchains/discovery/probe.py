@@ -7,15 +7,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from opforge import formats
+from opforge import formats, machine_folder, memory
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.filesystem.files import renew
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
 from opforge.errors import ToolchainError
-from opforge.warm import machine_folder, memory
+from opforge.memory import ABSENT, FlatStamps
 from opforge.warm.lookup import PASSED_ENV
-from opforge.warm.memory import ABSENT, FlatStamps
 
 from . import configuration, programs, search
 

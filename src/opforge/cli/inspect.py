@@ -142,9 +142,9 @@ def _build_record(folder: str) -> dict[str, Any]:
     """
     from opforge.cache.filesystem.files import read_json
     from opforge.cache.records.entry import read_record
+    from opforge.memory import UNREADABLE
     from opforge.report.machine import compiler_versions
     from opforge.warm.library import BUILD
-    from opforge.warm.memory import UNREADABLE
 
     try:
         record = read_record(os.path.abspath(folder))

@@ -204,7 +204,7 @@ def gc_command(
     from opforge import settings
     from opforge.cache.current import own_store
     from opforge.cache.maintenance import gc
-    from opforge.warm.machine_folder import now_in
+    from opforge.machine_folder import now_in
 
     layout = own_store().layout
     max_size = settings.cache_max_size() if max_size is None else max_size

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
 from opforge.errors import ToolchainError, ToolchainNotFoundError
-from opforge.warm.machine_folder import make_folder
+from opforge.machine_folder import make_folder
 
 from .reader import ROOT
 

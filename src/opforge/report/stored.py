@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from opforge import settings
+from opforge import memory, settings
 from opforge.builders.declaration import kernel_roots, machine
 from opforge.builders.toolchains import DEVICES, TOOLCHAINS
 from opforge.cache.filesystem.disk import Disk
@@ -18,8 +18,7 @@ from opforge.cache.layout import Layout
 from opforge.cache.maintenance import listing
 from opforge.cache.maintenance.explain import ChangedFile, Difference, component_differences, file_differences
 from opforge.errors import OpforgeError
-from opforge.warm import memory
-from opforge.warm.memory import UNREADABLE
+from opforge.memory import UNREADABLE
 
 from .machine import find_toolchain
 

@@ -9,21 +9,20 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any
 
-from opforge import errors
+from opforge import environment
 
-from . import environment, kinds
-from .kinds import Kind
+from . import kinds
+from .kinds import Kind, Of, T
 
-T = TypeVar("T")
 SITE_FILE = "/etc/opforge/config.toml"
 TABLE: dict[str, Setting[Any]] = {}
 """Every setting by its name, in the order of the documentation."""
 _of_files: dict[str, tuple[str, str]] | None = None
 
 
-class Setting(Generic[T]):
+class Setting(Of[T]):
     """A setting. A call returns its value, which is read anew: never at import."""
 
     __slots__ = ("_names", "aliases", "default", "in_files", "is_secret", "kind", "meaning", "name", "variable")
@@ -52,8 +51,8 @@ class Setting(Generic[T]):
         """
         self.name, self.kind, self.meaning, self.default = name, kind, meaning, default or kind.empty
         self.aliases, self.in_files, self.is_secret = (*aliases,), in_files, is_secret
-        self.variable = environment.own(name)
-        self._names = tuple((text.encode(), text) for text in (self.variable, *self.aliases))
+        self.variable = variable = environment.own(name)
+        self._names = ((variable.encode(), variable), *[(alias.encode(), alias) for alias in aliases])
         TABLE[name] = self
 
     def __call__(self) -> T:
@@ -62,6 +61,8 @@ class Setting(Generic[T]):
         try:
             return self.kind.parse(text or self.default_text())
         except ValueError as error:
+            from opforge import errors  # no hit needs it
+
             raise errors.SettingError(source, text.strip(), self.kind.expected) from error
 
     def found(self) -> tuple[str, str]:
@@ -105,12 +106,7 @@ def of_files() -> dict[str, tuple[str, str]]:
     """
     global _of_files
     if _of_files is None:
-        present = {}
-        for path in (SITE_FILE, user_file()):
-            try:
-                present[path] = os.stat(path)
-            except OSError:  # there is none, or none for this user
-                continue
+        present = [path for path in (SITE_FILE, user_file()) if os.access(path, os.F_OK)]
         values: dict[str, tuple[str, str]] = {}
         if present:
             from . import files  # not on the path of a hit, unless there is a file
@@ -271,6 +267,8 @@ def launches_through_triton() -> bool:
     try:
         interprets = kinds.is_true(text)
     except ValueError as error:
+        from opforge import errors
+
         raise errors.SettingError("TRITON_INTERPRET", text, kinds.FLAG.expected) from error
     return triton_jit() or interprets
 

@@ -3,54 +3,50 @@
     /etc/opforge/config.toml              the site's
     $XDG_CONFIG_HOME/opforge/config.toml  the user's, by default in ~/.config; it comes before the site's
 
-What was read is remembered in CACHE/opforge/machine/settings-HOST.json, by the stamps of the files: a TOML parser takes
-longer to import than a cache hit. There is no settings file of a project or a working folder: it would decide what is
-run, and whom opforge trusts, wherever it is started.
+What was read is remembered by the stamps of the files (`memory.py`): a TOML parser takes longer to import than a cache
+hit. There is no settings file of a project or a working folder: it would decide what is run, and whom opforge trusts,
+wherever it is started.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from opforge import errors, formats, trust
+from opforge import environment, errors, formats, machine_folder, memory, trust
 
-from . import environment
 from .kinds import Kind
 
 MAX_BYTES = 1 << 20
-MAX_MEMORY_BYTES = 4 << 20
-RACY_SECONDS = 2.0
-"""A file that is younger may change again without a trace in its stamp, and is not remembered."""
 OWNERS = environment.own("trusted_owners")
 """Whose files are read, only the variable says: a file cannot vouch for itself."""
 
 
-def read(paths: Mapping[str, os.stat_result], keys: Mapping[str, Kind[Any] | None]) -> dict[str, tuple[str, str]]:
+def read(paths: Collection[str], keys: Mapping[str, Kind[Any] | None]) -> dict[str, tuple[str, str]]:
     """Returns what these files say by setting, as its variable would have it, each with its file.
 
     Args:
-        paths: The files that exist, with their status. A later one comes before an earlier one.
+        paths: The files that exist. A later one comes before an earlier one.
         keys: The kind of every setting, by its name; None if a file may not hold it.
 
     Raises:
         ConfigFileError: A file cannot be read or trusted, or a key or a value in it is wrong.
         ExtraNotInstalledError: Python 3.10 has no parser for TOML, and tomli is not installed.
     """
-    memory = f"{environment.cache_home()}/opforge/machine/settings-{os.uname().nodename}.json"
-    stamps = [[path, *_stamp(path, status)] for path, status in paths.items()]
-    values = _recall(memory, stamps)
-    if values is None:
-        values = {}
-        for path in paths:
-            values |= {name: (text, path) for name, text in _checked(path, keys).items()}
-        if all(abs(time.time() - status.st_mtime) > RACY_SECONDS for status in paths.values()):
-            _remember(memory, stamps, values)
+    name = memory.name_of(("settings", formats.SETTINGS_FILES, [*paths], _user()))
+    found = memory.recall(name)
+    if found:
+        return {setting: (text, path) for setting, (text, path) in found[0].items()}
+    at = time.time_ns()
+    watched = memory.FlatStamps([*paths], memory.stamps_of(paths))
+    values: dict[str, tuple[str, str]] = {}
+    for path in paths:
+        values |= {setting: (text, path) for setting, text in _checked(path, keys).items()}
+    machine_folder.remember(name, watched, values, at)
     return values
 
 
@@ -125,48 +121,6 @@ def _parsed(path: str, content: bytes) -> dict[str, Any]:
     return table
 
 
-# What is remembered of the files.
-
-
-def _stamp(path: str, status: os.stat_result) -> list[int]:
-    inode = status.st_ino
-    if not status.st_ctime_ns % 1_000_000_000:
-        from opforge.file_systems import images  # not on the path of a hit, unless the file may be an image's
-
-        inode = images.inode(path, status)
-    fields = (status.st_dev, inode, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-    return [*fields, status.st_uid, status.st_mode]
-
-
-def _recall(memory: str, stamps: list[list[Any]]) -> dict[str, tuple[str, str]] | None:
-    """Returns what was read from files with these stamps; None if that is not remembered."""
-    try:
-        handle = os.open(memory, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(handle, "rb") as file:
-            status = os.fstat(handle)
-            if status.st_uid != os.geteuid() or status.st_mode & 0o022 or not stat.S_ISREG(status.st_mode):
-                return None
-            data = json.loads(file.read(MAX_MEMORY_BYTES))
-        if data["format"] != formats.SETTINGS_FILES or data["stamps"] != stamps or data["user"] != _user():
-            return None
-        return {str(name): (str(text), str(path)) for name, (text, path) in data["values"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # no schema on the path of a hit
-        return None
-
-
 def _user() -> list[Any]:
     """Returns what the values depend on besides the files: the home folder of ~/, and whose files are trusted."""
     return [os.geteuid(), os.path.expanduser("~"), environment.variable(OWNERS)]
-
-
-def _remember(memory: str, stamps: list[list[Any]], values: Mapping[str, tuple[str, str]]) -> None:
-    """Writes what was read. If that fails, the next process reads it again."""
-    temporary = f"{memory}.{os.getpid()}.tmp"
-    try:
-        os.makedirs(os.path.dirname(memory), mode=0o700, exist_ok=True)
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with os.fdopen(handle, "w") as file:
-            json.dump({"format": formats.SETTINGS_FILES, "stamps": stamps, "user": _user(), "values": values}, file)
-        os.replace(temporary, memory)
-    except OSError:
-        return

@@ -6,9 +6,27 @@ import math
 import os
 import re
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from typing import Generic, TypeVar
+
+    T = TypeVar("T")
+
+    class Of(Generic[T]):
+        """The base of a class that says which type its values have."""
+else:
+    T = None
+
+    class Of:
+        """The same for every type: a class of `typing.Generic` costs as much as two imports of modules."""
+
+        __slots__ = ()
+
+        def __class_getitem__(cls, _type):
+            return cls
+
+
 TRUE, FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"", "0", "false", "no", "off"})
 SIZES = {"": 1, "B": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
 SIZES |= {f"{unit}IB": SIZES[unit] for unit in "KMGT"}
@@ -18,7 +36,7 @@ SIZE_EXPECTED = "a number with B, KiB, MB or the like, such as 2GiB"
 AGE_EXPECTED = "a number with s, min, h, d or w, such as 30d"
 
 
-class Kind(Generic[T]):
+class Kind(Of[T]):
     """What the values of a setting are."""
 
     __slots__ = ("empty", "expected", "in_file", "parse", "to_text")

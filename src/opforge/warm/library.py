@@ -14,11 +14,9 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from opforge import formats
+from opforge import formats, memory
+from opforge.memory import FlatStamps
 from opforge.trust import others_bits
-
-from . import memory
-from .memory import FlatStamps
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -38,8 +36,6 @@ FULL_CHECK_BYTES = 2 << 20
 last full check."""
 TEXTS = ("key", "plan", "description", "op", "abi", "target", "file", "sha256")
 """The fields of a record that are texts, and that every record has."""
-_DESCRIBE = ctypes.CFUNCTYPE(ctypes.c_char_p)
-_REGISTER = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p)
 lock = threading.RLock()  # reentrant: a module's own initialisation may load another op
 by_entry: dict[str, tuple[LoadedOp | ModuleType, Mapping[str, Any]]] = {}
 """By entry key, with the signatures that plain functions got."""
@@ -302,8 +298,8 @@ def described(handle: int) -> tuple[list[str], str]:
 
     For a TORCH_LIBRARY block that is its namespace. The types are empty if they are known to fit the schemas.
     """
-    text: bytes = _DESCRIBE(_ctypes.dlsym(handle, "opforge_describe"))()
-    schemas, _, kernels = text.decode().partition("\f")
+    describe = memory.FUNCTION(_ctypes.dlsym(handle, "opforge_describe"))
+    schemas, _, kernels = ctypes.string_at(describe(0, 0, 0)).decode().partition("\f")
     return schemas.splitlines(), kernels
 
 
@@ -314,8 +310,8 @@ def names_of(schemas: Sequence[str]) -> list[str]:
 
 def call_register(handle: int, suffix: str, folders: str) -> str:
     """Calls a library's own registration. Returns why it refuses, and then nothing is registered; or an empty text."""
-    problem: bytes | None = _REGISTER(_ctypes.dlsym(handle, REGISTER))(suffix.encode(), os.fsencode(folders))
-    return "" if problem is None else problem.decode(errors="replace") or "it refuses"
+    refusal = memory.FUNCTION(_ctypes.dlsym(handle, REGISTER))(suffix.encode(), os.fsencode(folders), 0)
+    return ctypes.string_at(refusal).decode(errors="replace") or "it refuses" if refusal else ""
 
 
 def register(op: str, entry: Entry, handle: int, schemas: Sequence[str], suffix: str, folders: str) -> LoadedOp | str:
@@ -392,12 +388,12 @@ def tag_compile_caches(entry: str, names: Iterable[str]) -> None:
     """
     defined.setdefault(entry, {}).update(dict.fromkeys(names))
     config = sys.modules.get("torch.compiler.config")  # which `import torch` imports
-    if config is not None and "cache_key_tag" not in vars(type(config)):
-        kind: Any = type(config)
+    kind: Any = type(config)  # the class of this module alone
+    if config is not None and "cache_key_tag" not in vars(kind):
 
         def tag(config: Any) -> str:
             compile_tag: Any = importlib.import_module(COMPILE_TAG)
             text: str = compile_tag.behind(kind.__getattr__(config, "cache_key_tag"), {**defined}, {**python_fakes})
             return text
 
-        object.__setattr__(config, "__class__", type(kind.__name__, (kind,), {"cache_key_tag": property(tag)}))
+        kind.cache_key_tag = property(tag)

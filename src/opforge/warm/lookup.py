@@ -19,12 +19,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import FunctionType, MappingProxyType
 from typing import Any
 
-from opforge import formats, settings, trust
-from opforge.settings import environment
+from opforge import environment, formats, memory, settings, trust
+from opforge.memory import FlatStamps
 
-from . import library, machine, memory
-from .library import Entry, LoadedOp
-from .memory import FlatStamps
+from . import library, machine
+from .library import Entry
 
 PASSED_ENV = (
     "CPATH",
@@ -93,6 +92,8 @@ DEEPSPEED_METHODS = frozenset({"sources", "include_paths", "cxx_args", "nvcc_arg
 FLAG_ENDINGS = ("flags", "flag", "args", "arg", "macros", "include_path")
 """Endings of methods that may be meant as DeepSpeed's, or as attributes. Others are the author's own helpers."""
 METHODS = (FunctionType, staticmethod, classmethod)
+HOST = "cpu"
+"""The target of this machine's processor, in the form in which it has nothing to check."""
 PLAIN = (str, int, bool, float, type(None))
 NATIVE = ("=native", "@/")
 """What a flag has in it that selects this machine's processor, or that names a file of flags."""
@@ -107,11 +108,14 @@ def reset() -> None:
     _trusted.clear()
 
 
-def load(builder: Any, base: type) -> tuple[LoadedOp, Entry, str] | None:
+def load(
+    builder: Any, base: type, load_torchs: Callable[[Any, Entry, str], Any] | None = None
+) -> tuple[Any, Entry, str] | None:
     """Returns an op's functions, its entry, and the root of a store whose limits are due; or None.
 
     None if nothing is remembered of the builder's declaration, if anything that led there has changed, or if the entry
-    may not be loaded. `base` is the class of which the builder is an instance.
+    may not be loaded. `base` is the class of which the builder is an instance. `load_torchs` loads a library of torch's
+    ABI, which takes more than to open it, for the builder and with the folders of its sources.
     """
     if settings.paranoid() or settings.log():
         return None
@@ -129,7 +133,9 @@ def load(builder: Any, base: type) -> tuple[LoadedOp, Entry, str] | None:
     record = entry.record
     if entry.origin.endswith(UNSIGNED):
         return None
-    loaded = library.load(record["op"], entry, builder.signatures, value["roots"])
+    loaded: Any = library.load(record["op"], entry, builder.signatures, value["roots"])
+    if loaded is None and record["abi"] == library.TORCH and load_torchs:
+        loaded = load_torchs(builder, entry, value["roots"])
     if loaded is None:
         return None
     seconds = record.get("seconds")
@@ -199,7 +205,7 @@ def count(store: str, **amounts: float) -> None:
 @atexit.register
 def _write_counts() -> None:
     if memory.counts:
-        from . import machine_folder  # no hit needs it
+        from opforge import machine_folder  # no hit needs it
 
         machine_folder.write_counts()
 
@@ -232,7 +238,7 @@ def declaration(builder: Any, base: type) -> str:
     target, level = builder._requested, machine.level_here()
     if type(kind) is not type or not level:
         return ""
-    if target is not None and (target.device != "cpu" or target.arch not in ((), ("native",), (level,))):
+    if target not in (None, HOST) and (target.device != "cpu" or target.arch not in ((), ("native",), (level,))):
         return ""
     values: dict[str, Any] = dict(vars(builder))
     for at in kind.__mro__:

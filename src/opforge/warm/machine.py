@@ -14,14 +14,13 @@ import os
 import sys
 from functools import cache
 
-from opforge.settings import environment
+from opforge import environment, memory
 
 LOADER_ENV = ("LD_LIBRARY_PATH", "LD_PRELOAD")
 """The variables that decide which libraries of the system an op meets."""
 _LINK_MAP, _NAME_OFFSET = 2, 8
 """The request RTLD_DI_LINKMAP of dlinfo, and where the link map that it returns has the library's path."""
 LEAF_FUNCTION = "__x86_get_cpuid_feature_leaf"
-_LEAF = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint)
 _LEAF_1, _LEAF_7, _LEAF_80000001 = range(3)
 """The leaves' numbers in <bits/platform/x86.h>."""
 _EBX, _ECX = 1, 2
@@ -52,13 +51,13 @@ def level() -> str | None:
     try:
         # Not ctypes.CDLL(None): creating its class takes longer than the rest of this function.
         process = _ctypes.dlopen(None, os.RTLD_NOW)  # type: ignore[arg-type]
-        leaf = _LEAF(_ctypes.dlsym(process, LEAF_FUNCTION))
+        leaf = memory.FUNCTION(_ctypes.dlsym(process, LEAF_FUNCTION))
     except OSError:
         return None
     reached = "x86-64"
     for name, requirements in _LEVELS:
         for number, register, mask in requirements:
-            active = ctypes.c_uint32.from_address(leaf(number) + _ACTIVE + 4 * register).value
+            active = ctypes.c_uint32.from_address(leaf(number, 0, 0) + _ACTIVE + 4 * register).value
             if active & mask != mask:
                 return reached
         reached = name

@@ -17,7 +17,7 @@ from opforge.builders.lookup.finder import find
 from opforge.builders.run import pipeline
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.transfer import layer
-from opforge.warm.memory import RACY_NS
+from opforge.memory import RACY_NS
 
 
 @pytest.fixture

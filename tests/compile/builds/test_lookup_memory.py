@@ -10,10 +10,11 @@ import time
 import pytest
 from support import child_processes, fake_disk, sample_ops, text_files
 
+from opforge import machine_folder
 from opforge.builders.declaration import kernel_roots
 from opforge.builders.lookup import finder
 from opforge.builders.toolchains.discovery import probe
-from opforge.warm import library, machine_folder
+from opforge.warm import library
 
 LOAD = """
 import os

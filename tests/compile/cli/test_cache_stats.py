@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 from support import child_processes, gate, polling, sample_ops, text_files
 
+from opforge import machine_folder
 from opforge.cli import group
-from opforge.warm import machine_folder
 
 LOAD = "import opforge; print(opforge.load('value', 'value.cpp', abi='c').value())"
 

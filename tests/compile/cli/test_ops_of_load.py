@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from support import sample_ops, text_files
 
 import opforge
+from opforge import machine_folder
 from opforge.cli import group
-from opforge.warm import machine_folder
-from opforge.warm.memory import RACY_NS
+from opforge.memory import RACY_NS
 
 
 def run(*arguments):

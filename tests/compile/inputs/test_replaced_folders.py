@@ -8,7 +8,7 @@ import time
 import pytest
 from support import sample_ops, text_files
 
-from opforge.warm.memory import RACY_NS
+from opforge.memory import RACY_NS
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from support import sample_ops, text_files
 from support.owners import ME
 
 import opforge
-from opforge.builders import base, jit_builders, loader
+from opforge.builders import base, inline_sources, jit_builders, loader
 from opforge.builders.declaration.description import description_key
 from opforge.cache.transfer import layer
 from opforge.errors import BuilderError, OpIncompatibleError
-from opforge.warm.memory import RACY_NS
+from opforge.memory import RACY_NS
 
 TEXT = f"{sample_ops.EXPORT} int value() {{ return VALUE; }}\n"
 """A plain function that returns the macro VALUE, which no file defines."""
@@ -72,7 +72,7 @@ def test_an_equal_call_of_load_inline_writes_nothing_and_looks_nothing_up(here, 
     settle()
     op = opforge.load_inline("op", TEXT, build_directory=directory, **INLINE)
     steps.clear()
-    monkeypatch.setattr(jit_builders, "writable_store", None)
+    monkeypatch.setattr(inline_sources, "writable_store", None)
     assert opforge.load_inline("op", str(TEXT), build_directory=directory, **INLINE) is op
     assert steps == []
 

@@ -13,10 +13,10 @@ import pytest
 from support import sample_ops, text_files
 
 import opforge
+from opforge import memory
 from opforge.builders import base
 from opforge.builders.declaration import kernel_roots
-from opforge.warm import memory
-from opforge.warm.memory import RACY_NS
+from opforge.memory import RACY_NS
 
 TEXT = f"{sample_ops.EXPORT} int value() {{ return VALUE; }}\n"
 """A plain function that returns the macro VALUE, which no file defines."""

@@ -8,7 +8,7 @@ import pytest
 from support import child_processes
 
 from opforge.builders.cpu.lion import CPULionBuilder
-from opforge.warm.memory import RACY_NS
+from opforge.memory import RACY_NS
 
 torch = pytest.importorskip("torch", reason="pip install torch")
 
@@ -21,19 +21,16 @@ assert op.origin == "cache", op.origin
 print(*sorted(name for name in sys.modules if name.split(".")[0] == "opforge"), sep="\\n")
 """
 PARTS = {
-    "opforge": "formats lazy trust",
-    "opforge.accelerator": "select target",
-    "opforge.accelerator.devices": "cpu",
-    "opforge.accelerator.interface": "accelerator",
+    "opforge": "environment formats memory trust",
+    "opforge.accelerator": "select",
     "opforge.builders": "base",
     "opforge.builders.cpu": "lion",
-    "opforge.errors": "",
-    "opforge.settings": "environment kinds",
-    "opforge.warm": "library lookup machine memory",
+    "opforge.settings": "kinds",
+    "opforge.warm": "library lookup machine",
 }
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def remembered():
     """A hit that is remembered."""
     CPULionBuilder().build()
@@ -41,7 +38,7 @@ def remembered():
     child_processes.run_python(HIT)
 
 
-def test_a_hit_imports_no_other_module():
+def test_a_hit_imports_no_other_module(remembered):
     imported = set(child_processes.run_python(HIT).split())
     expected = {f"{package}.{name}" for package, names in PARTS.items() for name in names.split()} | PARTS.keys()
     # Where files of the system may be an image's, their times being whole seconds, that is looked into.
@@ -51,3 +48,39 @@ def test_a_hit_imports_no_other_module():
 def test_import_opforge_imports_nothing_else():
     code = "import sys; import torch; import opforge; print(*[m for m in sys.modules if m.startswith('opforge.')])"
     assert child_processes.run_python(code) == "\n"
+
+
+FURTHER = ["builders.declaration", "builders.declaration.by_device", "builders.jit", "builders.jit_builders"]
+FURTHER += ["errors", "lazy"]
+"""What `opforge.load` imports besides, to make its builder."""
+LOAD = """
+import sys
+import torch
+import opforge
+op = opforge.load("two", [sys.argv[1]], abi=sys.argv[2])
+print(*sorted(name for name in sys.modules if name.split(".")[0] == "opforge"), sep="\\n")
+"""
+
+
+@pytest.mark.parametrize("abi", ["c", "torch"])
+def test_a_first_call_of_load_finds_what_is_remembered_without_what_finds_and_builds_ops(abi, tmp_path):
+    source = tmp_path / "two.cpp"
+    source.write_text('extern "C" __attribute__((visibility("default"))) int two(int a) { return 2 * a; }\n')
+    imported = [set(_run(source, abi).split())]
+    time.sleep(RACY_NS / 1e9 + 0.1)
+    imported += [set(_run(source, abi).split()) for _ in range(2)]
+    assert "opforge.builders.run.pipeline" in imported[0], "it is built"
+    assert "opforge.builders.lookup.finder" in imported[1], "it is looked up in full, and remembered"
+    others = {"select", "accelerator", "cpu", "lion"}
+    expected = {f"{package}.{name}" for package, names in PARTS.items() for name in names.split()} | PARTS.keys()
+    expected = {name for name in expected if not others & {*name.split(".")}}
+    expected |= {f"opforge.{name}" for name in FURTHER}
+    if abi == "c":
+        assert imported[2] - {"opforge.file_systems", "opforge.file_systems.images"} == expected
+    else:
+        assert imported[2] >= expected | {"opforge.builders.loader"}
+        assert "opforge.builders.in_full" not in imported[2], "a spec, a look-up in full"
+
+
+def _run(source, abi):
+    return child_processes.run_python(f"import sys; sys.argv[1:] = {[str(source), abi]!r}\n{LOAD}")

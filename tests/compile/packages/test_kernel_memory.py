@@ -13,6 +13,7 @@ from support.kernels.projects import python_project
 from support.text_files import write
 
 import opforge
+from opforge import memory
 from opforge.errors import KernelIncompatibleError, KernelNotFoundError
 from opforge.packages.form import version
 from opforge.packages.installed import add, remove
@@ -21,7 +22,6 @@ from opforge.packages.load import get_kernel as loading
 from opforge.packages.load import search
 from opforge.packages.pack.run import Options, pack
 from opforge.packages.sources import reading
-from opforge.warm import memory
 
 pytestmark = [pytest.mark.compile, pytest.mark.skipif(sys.platform != "linux", reason="packages are made on Linux")]
 
@@ -178,7 +178,7 @@ def test_a_process_that_remembers_imports_few_modules(kernels):
     kernels()
     outputs = []
     for seconds in ("0", "1"):
-        code = f"import opforge.warm.memory as memory\nmemory.RACY_NS = -(10**12)\n{CHILD}" if seconds == "0" else CHILD
+        code = f"import opforge.memory as memory\nmemory.RACY_NS = -(10**12)\n{CHILD}" if seconds == "0" else CHILD
         done = subprocess.run(
             [sys.executable, "-c", code], env=child_processes.environment(), capture_output=True, text=True
         )

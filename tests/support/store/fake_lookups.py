@@ -13,6 +13,7 @@ from support.compilers import fake_compiler
 from support.store.fake_store import ME
 from support.store.published_op import publish_op
 
+from opforge import machine_folder
 from opforge.builders import planner, toolchains
 from opforge.builders.declaration import kernel_roots
 from opforge.builders.lookup import finder
@@ -20,7 +21,6 @@ from opforge.builders.lookup.finder import find
 from opforge.builders.toolchains import host
 from opforge.builders.toolchains.discovery import probe
 from opforge.cache.store import Store
-from opforge.warm import machine_folder
 
 
 class LookedUpOp:

@@ -11,8 +11,8 @@ import types
 import pytest
 from support.store import remembered
 
+from opforge import machine_folder, memory
 from opforge.accelerator import entry_points
-from opforge.warm import machine_folder, memory
 
 GROUP = "opforge.accelerators"
 

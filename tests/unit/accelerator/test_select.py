@@ -9,6 +9,7 @@ import sys
 import threading
 
 import pytest
+from support import child_processes
 from support.devices import vendor_modules
 from support.devices.fake_packages import accelerator_source
 
@@ -228,3 +229,51 @@ def test_an_unpickled_accelerator_is_the_one_in_use():
     select.reset()
     set_accelerator("null")
     assert isinstance(pickle.loads(pickled), NullAccelerator), "that of the process that reads it"
+
+
+HOST = """
+import sys
+from opforge import get_accelerator, use_accelerator
+from opforge.accelerator import select
+select.DRIVER_FILES = {}
+from opforge import memory
+memory.RACY_NS = -(10**12)
+accelerator = get_accelerator()
+first = type(accelerator)
+builder = accelerator.create_op_builder("CPULionBuilder")
+assert accelerator.create_op_builder("CPULionBuilder") is builder
+if first is select.Host:
+    assert "opforge.accelerator.interface.accelerator" not in sys.modules
+"""
+WHOLE = """
+assert accelerator.is_available() and type(accelerator).__name__ == "CPUAccelerator"
+assert get_accelerator() is accelerator
+assert accelerator.create_op_builder("CPULionBuilder") is builder
+assert builder.target == accelerator.target()
+from opforge.accelerator import Accelerator
+assert isinstance(accelerator, Accelerator)
+print(first.__name__)
+"""
+USES = (
+    "accelerator.device_name()",
+    "repr(accelerator)",
+    "dir(accelerator)",
+    "import pickle; assert pickle.loads(pickle.dumps(accelerator)) is accelerator",
+    "from opforge.accelerator import CPUAccelerator; assert isinstance(accelerator, CPUAccelerator)",
+    "assert accelerator.create_op_builder('NoSuchBuilder') is None",
+    "import copy; assert copy.deepcopy([accelerator])[0] is accelerator; accelerator.name, accelerator.is_available()",
+    "with use_accelerator('null'): pass\nassert get_accelerator().communication_backend_name() in ('gloo', 'ccl')",
+    "import threading\n"
+    "threads = [threading.Thread(target=accelerator.device_count) for _ in range(8)]\n"
+    "[thread.start() for thread in threads], [thread.join() for thread in threads]",
+)
+
+
+def test_the_cpus_accelerator_is_whole_once_more_than_its_ops_is_asked_for(own_store):
+    own_store.mkdir(parents=True, exist_ok=True)
+    code = HOST + USES[0] + WHOLE
+    assert child_processes.run_python(code) == "CPUAccelerator\n", "the first choice is not remembered yet"
+    for use in USES:
+        assert child_processes.run_python(HOST + use + WHOLE) == "Host\n", use
+    code = "import opforge.accelerator.devices.cpu" + HOST + WHOLE
+    assert child_processes.run_python(code) == "CPUAccelerator\n", "nothing is saved if it is imported already"

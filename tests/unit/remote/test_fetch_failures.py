@@ -11,6 +11,7 @@ from support import sample_ops
 from support.remote.nodes import reasons
 
 import opforge
+from opforge import memory
 from opforge.builders.lookup import finder
 from opforge.cache import current
 from opforge.cache.records.entry import with_record_key
@@ -18,7 +19,6 @@ from opforge.errors import BuildForbiddenError, PrebuiltRequiredError, SettingEr
 from opforge.remote import answers, fetch, op_statements, topics
 from opforge.remote.signatures import keys, signing
 from opforge.remote.statements import Signed
-from opforge.warm import memory
 
 
 def test_a_miss_is_remembered_and_asked_again_by_force(nodes, builder, entry, monkeypatch):

@@ -12,11 +12,11 @@ from click.testing import CliRunner
 from support import sample_ops
 from support.remote.nodes import reasons
 
+from opforge import memory
 from opforge.cache.maintenance import listing
 from opforge.cache.records.entry import with_record_key
 from opforge.cli import group
 from opforge.remote import op_statements, topics
-from opforge.warm import memory
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import other_user
 
-from opforge.warm import machine_folder, memory
-from opforge.warm.memory import FlatStamps
+from opforge import machine_folder, memory
+from opforge.memory import FlatStamps
 
 LATER = 10 * memory.RACY_NS
 NAMES, FILES = ("first", "second"), 3

@@ -197,8 +197,8 @@ def _checked(function: Callable[..., bytes], *arguments: object) -> bytes:
 
 
 def _write(store: ObjectStore, data: bytes, out: str, as_json: bool, is_next: bool = False) -> None:
+    from opforge.machine_folder import write_file
     from opforge.remote.tuf import roots
-    from opforge.warm.machine_folder import write_file
 
     write_file(out, data)
     path = roots.trust(store.url, data, is_next)

@@ -10,6 +10,7 @@ from support import fake_disk, sample_ops, text_files
 from support.compilers import fake_compiler
 from support.store import remembered
 
+from opforge import machine_folder
 from opforge.builders.declaration import kernel_roots
 from opforge.builders.lookup import memory
 from opforge.builders.lookup.finder import find
@@ -17,7 +18,6 @@ from opforge.builders.toolchains import find_toolchain
 from opforge.builders.toolchains.discovery import probe
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.store import Store
-from opforge.warm import machine_folder
 
 
 def test_a_second_look_up_makes_no_plan_and_runs_no_compiler(op, monkeypatch):

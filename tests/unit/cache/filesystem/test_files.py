@@ -9,8 +9,8 @@ import time
 
 import pytest
 
+from opforge import machine_folder
 from opforge.cache.filesystem import files
-from opforge.warm import machine_folder
 
 
 def test_a_file_is_written_whole_and_private_and_nothing_else_is_left(tmp_path):

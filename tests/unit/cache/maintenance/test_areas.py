@@ -8,6 +8,7 @@ import time
 import pytest
 from support import text_files
 
+from opforge import machine_folder, memory
 from opforge.cache import current
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import garbage, gc, limits
@@ -15,7 +16,6 @@ from opforge.cache.maintenance.garbage import DAY
 from opforge.cache.records import objects, pins, size_log
 from opforge.cache.records.inputs import Inputs
 from opforge.cache.records.validity import Observation
-from opforge.warm import machine_folder, memory
 
 BOUNDED_OTHERWISE = {
     "entries": "size and age",

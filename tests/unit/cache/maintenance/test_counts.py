@@ -9,8 +9,9 @@ import time
 import pytest
 from support import child_processes
 
+from opforge import machine_folder, memory
 from opforge.cache.maintenance import counts
-from opforge.warm import lookup, machine_folder, memory
+from opforge.warm import lookup
 
 STORE = "/some/store"
 HITS = "from opforge.warm import lookup\nlookup.count('/some/store', cached=1, saved=2.5)\n"

@@ -7,12 +7,12 @@ import os
 import pytest
 from support.text_files import write
 
+from opforge import machine_folder
 from opforge.errors import KernelLockError
 from opforge.packages.project import locking
 from opforge.packages.project.install import install_locked
 from opforge.packages.project.lock_file import write as write_lock
 from opforge.packages.registry import verification
-from opforge.warm import machine_folder
 
 
 @pytest.fixture

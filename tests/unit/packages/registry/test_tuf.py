@@ -13,6 +13,7 @@ import pytest
 from support.remote.withdrawing import withdraw_release
 from support.text_files import write
 
+from opforge import environment
 from opforge.errors import (
     ExtraNotInstalledError,
     KernelNotFoundError,
@@ -27,7 +28,6 @@ from opforge.remote import topics
 from opforge.remote.signatures import keys, seen, trust
 from opforge.remote.stores import open_store
 from opforge.remote.tuf import FOLDER, TIMESTAMP, roots, target_path
-from opforge.settings import environment
 
 metadata = pytest.importorskip("opforge.remote.tuf.metadata", reason="needs pip install 'opforge[tuf]'")
 REFUSED = "its TUF metadata is refused"

@@ -13,11 +13,10 @@ import pytest
 from support.remote.nodes import reasons
 from support.remote.withdrawing import withdraw
 
+from opforge import environment, machine_folder, memory
 from opforge.remote import answers, withdrawals
 from opforge.remote.signatures import seen, signing, trust
 from opforge.remote.signatures.seen import Seen
-from opforge.settings import environment
-from opforge.warm import machine_folder, memory
 
 URL = "https://cache.example/ops"
 

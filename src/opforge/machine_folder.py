@@ -14,15 +14,13 @@ import shutil
 import stat
 import time
 
-from opforge import settings
-
-from . import memory
-from .memory import LOOKUPS as LOOKUPS
-from .memory import FlatStamps
-from .memory import folders as folders
-from .memory import is_private as is_private
-from .memory import kept_folders as kept_folders
-from .memory import reset as reset
+from opforge import memory
+from opforge.memory import LOOKUPS as LOOKUPS
+from opforge.memory import FlatStamps
+from opforge.memory import folders as folders
+from opforge.memory import is_private as is_private
+from opforge.memory import kept_folders as kept_folders
+from opforge.memory import reset as reset
 
 MAX_LOOKUPS = 4096
 """How many look-ups are remembered. Above that the older half is removed."""
@@ -40,9 +38,9 @@ def can_remember() -> bool:
     return any(can_write(f"{folder}/{LOOKUPS}") for folder in folders())
 
 
-def is_in_use() -> bool:
+def is_in_use(store: str) -> bool:
     """Returns whether anything is remembered already, or there is a store. Otherwise only a build makes a folder."""
-    return bool(kept_folders()) or os.path.isdir(settings.cache_dir())
+    return bool(kept_folders()) or os.path.isdir(store)
 
 
 def remember(name: str, watched: FlatStamps, value: object, at_ns: int = 0, links: int = 0, folder: str = "") -> bool:

@@ -15,17 +15,17 @@ remembered is found out again. `machine_folder.py` writes it.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
-import marshal
 import os
 import stat
+import struct
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from opforge import formats
-from opforge.settings import environment
+from opforge import environment, formats
 
 ABSENT = (-1, -1, -1, -1)
 """The stamp of a path at which there is nothing."""
@@ -40,6 +40,9 @@ MAX_BYTES = 8 << 20
 """No JSON file is larger. In memory, the values of damaged JSON take up to 25 times as much."""
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, OverflowError)
 """What reading a damaged file and using its fields can raise: others may have written to the file."""
+FUNCTION: Any = type(ctypes.memmove)
+"""The class of C functions that return an address, of three arguments: further ones are ignored. ctypes has made it for
+its memmove; another one, by CFUNCTYPE, would take as long as ten files that are looked at."""
 _machine_id = ""
 counts: dict[str, dict[str, float]] = {}
 """What this process has counted, by store, and not written yet."""
@@ -185,7 +188,6 @@ def mount_id(path: str, follows: bool = True) -> bytes:
     Raises OSError, ImportError, ValueError.
     """
     if not _system:
-        import ctypes
         from _ctypes import call_cdeclfunction, dlopen, dlsym
 
         # No CFUNCTYPE: making its class takes longer than all else here.
@@ -213,8 +215,11 @@ def digest_of(name: str, text: bytes, stamps: Sequence[int]) -> bytes:
 
     As JSON, two hundred numbers would take as long to parse as all else.
     """
-    head = b"%d %s\0" % (formats.MEMORY, name.encode())
-    return hashlib.sha256(head + text + marshal.dumps([*stamps], 2)).hexdigest().encode()
+    try:
+        numbers = struct.pack(f"={len(stamps)}q", *stamps)
+    except struct.error:  # an inode of 64 bits
+        numbers = struct.pack(f"={len(stamps)}Q", *[number % (1 << 64) for number in stamps])
+    return hashlib.sha256(b"%d %s\0%s%s" % (formats.MEMORY, name.encode(), text, numbers)).hexdigest().encode()
 
 
 def name_of(parts: object, variables: Iterable[tuple[bytes, bytes]] = ()) -> str:
