@@ -61,7 +61,7 @@ def local(
     Raises what `get_local_kernel` raises.
     """
     attempt = Attempt()
-    attempt.load_needed = _needed
+    attempt.load_needed = needed_by
     module = _from_checkout(folder, folder, version.ANY, label, attempt)
     if module is None:
         raise _nothing_fits(f"in {folder}", attempt.reasons, "")
@@ -93,10 +93,14 @@ def load(
     install: bool | None,
     caller: str,
     attempt: Attempt,
+    locked: Locked | None = None,
 ) -> ModuleType:
-    """Returns the module of the package, as `get_kernel` does; `attempt` gets what was learned on the way."""
+    """Returns the module of the package, as `get_kernel` does; `attempt` gets what was learned on the way.
+
+    With `locked` only the release of a lock file is loaded; without it what the lock file of the caller's package says.
+    """
     name = names.of_repository(name, "the kernel's name") if isinstance(name, str) else names.check(name)
-    attempt.load_needed = _needed
+    attempt.load_needed = needed_by
     text = str(name if wanted_version is None else f"{name} {wanted_version}")
     numbers = version.parse_range(wanted_version, f"the version of {name}")
     searched: list[str] = []
@@ -107,7 +111,8 @@ def load(
         if module is None:
             raise _nothing_fits(text, attempt.reasons, f"It is in {folder}, which OPFORGE_KERNELS names.")
         return module
-    locked = callers_lock.of(name, caller) if wanted_version is None else None
+    if locked is None and wanted_version is None:
+        locked = callers_lock.of(name, caller)
     for root in layout.roots():
         if problem := _root_problem(root):
             attempt.reasons.append(f"{root.path}: {problem}")
@@ -134,8 +139,8 @@ def load(
     raise KernelNotFoundError(text, searched, f"Install it with: {command}")
 
 
-def _needed(dependency: Dependency) -> ModuleType:
-    """Returns the module of a package that another one asks for while it is imported. Raises what `load` raises."""
+def needed_by(dependency: Dependency) -> ModuleType:
+    """Returns the module of a package that another one, or a layer, asks for. Raises what `load` raises."""
     if not dependency.revision or _checkout_folder(dependency.name) is not None:
         return load(dependency.name, dependency.versions.text or None, None, None, "", Attempt())
     from opforge.errors import KernelNotFoundError
@@ -143,7 +148,7 @@ def _needed(dependency: Dependency) -> ModuleType:
     from .needed import is_revision
 
     attempt, searched = Attempt(), []
-    attempt.load_needed = _needed
+    attempt.load_needed = needed_by
     for root in layout.roots():
         for release in () if _root_problem(root) else releases.matching(root, dependency.name, version.ANY):
             searched.append(f"{release.version} in {root.path}, which is {release.source or 'of no revision'}")
