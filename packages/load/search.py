@@ -14,8 +14,9 @@ from opforge.packages.form import names, version
 from opforge.packages.form.version import Range
 from opforge.packages.installed import layout, releases
 from opforge.packages.installed.releases import Installed
+from opforge.warm.memory import FlatStamps
 
-from . import callers_lock, memory, variants
+from . import callers_lock, checkout, memory, variants
 from .callers_lock import Locked
 from .tree import root_problem
 from .variants import Attempt, Loadable
@@ -54,12 +55,21 @@ def find(
 
 
 def local(
-    key: tuple[object, ...], answers: dict[tuple[object, ...], ModuleType], folder: str, label: str | None
+    key: tuple[object, ...],
+    answers: dict[tuple[object, ...], ModuleType],
+    remembered: str,
+    folder: str,
+    label: str | None,
+    led_to_it: FlatStamps | None = None,
 ) -> ModuleType:
     """Returns the module of the best variant in a folder, and puts it into `answers` if no device decides.
 
-    Raises what `get_local_kernel` raises.
+    Remembers it under the name `remembered`, with the stamps of what led to the folder. Raises what `get_local_kernel`
+    raises.
     """
+    at = time.time_ns()
+    there = memory.of_paths(checkout.watched(folder))
+    before = FlatStamps.of([*(led_to_it.pairs() if led_to_it else ()), *there.pairs()])
     attempt = Attempt()
     attempt.load_needed = needed_by
     module = _from_checkout(folder, folder, version.ANY, label, attempt)
@@ -67,23 +77,30 @@ def local(
         raise _nothing_fits(f"in {folder}", attempt.reasons, "")
     if not attempt.is_per_device:
         answers[key] = module
+    choice = attempt.choice
+    if remembered and choice and choice.receipt and not attempt.needs_more:
+        memory.remember(remembered, at, before, folder, CHECKOUT, choice)
     return module
 
 
 def in_hub_cache(
     key: tuple[object, ...],
     answers: dict[tuple[object, ...], ModuleType],
+    remembered: str,
     name: str,
     revision: str | int | None,
     label: str | None,
 ) -> ModuleType:
     """Returns the module of a package in the cache of the hub's own loader. Raises what `get_kernel` raises."""
     folder = _checkout_folder(names.of_repository(name, "the kernel's name"))
-    if folder is None:
-        from opforge.packages.project import hub_cache
+    if folder is not None:
+        return local(key, answers, remembered, folder, label)
+    from opforge.packages.project import hub_cache
 
-        folder, _commit = hub_cache.snapshot(name, revision)
-    return local(key, answers, folder, label)
+    state = hub_cache.snapshot(name, revision)
+    led_to_it = memory.of_paths(checkout.with_targets([*state.watched]))
+    is_same = hub_cache.snapshot(name, revision) == state  # otherwise the stamps are of another state
+    return local(key, answers, remembered if is_same else "", state.folder, label, led_to_it)
 
 
 def load(
@@ -175,15 +192,11 @@ def _root_problem(root: layout.Root) -> str:
 def _checkout_folder(name: str) -> str | None:
     if not settings.kernels.is_set():
         return None
-    from . import checkout
-
     return checkout.folders().get(name)
 
 
 def _from_checkout(name: str, folder: str, numbers: Range, label: str | None, attempt: Attempt) -> ModuleType | None:
     """Returns the module of the best variant in a folder, after hashing its files; None if none can be loaded."""
-    from . import checkout
-
     choices, problems = checkout.variants(folder)
     attempt.reasons += problems
     if not choices and not problems:
