@@ -5,13 +5,16 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
+from opforge.errors import OpforgeError
+
+from . import layers
 from .mapping import LayerKernel
 
-LAYERS = "opforge.models.own_layers"
+LAYERS = "opforge.ops.layers"
 """The module of the layers. It imports torch, and is imported when a scope is entered."""
+UNKNOWN = "it is neither torch's layer nor one that says what it is by kernel_layer_name"
 
 
 @dataclass(frozen=True)
@@ -20,17 +23,25 @@ class OwnKernel(LayerKernel):
 
     def unfit(self, module: Any) -> str:
         """Returns why it is not for a module: it is another layer, or the op cannot be loaded here."""
-        problem: str = _layers().problem(str(self.layer), self.device, module)
-        return problem
+        form, kind = _form(self), type(module)
+        if kind is not form.torchs and getattr(module, "kernel_layer_name", "") != self.layer:
+            return UNKNOWN
+        if found := layers.problem(form.kind, kind) or form.problem(module):
+            return str(found)
+        try:
+            form.load()
+        except OpforgeError as error:
+            return f"its op cannot be loaded: {error}"
+        return ""
 
     def load(self) -> type:
         """Returns the layer's class."""
-        kind: type = _layers().FORMS[self.device][str(self.layer)].kind
+        kind: type = _form(self).kind
         return kind
 
 
-def _layers() -> ModuleType:
-    return importlib.import_module(LAYERS)
+def _form(entry: LayerKernel) -> Any:
+    return importlib.import_module(LAYERS).FORMS[entry.device][str(entry.layer)]
 
 
 def _of(*layers: str) -> dict[str, list[LayerKernel]]:

@@ -9,7 +9,9 @@ from torch import nn
 import opforge
 from opforge.builders.base import OpBuilder
 from opforge.errors import OpIncompatibleError
-from opforge.models import OWN_KERNELS, own_layers
+from opforge.models import OWN_KERNELS
+from opforge.models.own import OwnKernel
+from opforge.ops import layers as own_layers
 
 pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("builds_are_shared")]
 
@@ -111,7 +113,7 @@ def test_an_op_that_cannot_be_loaded_leaves_the_layer_as_it_is(monkeypatch):
 @pytest.mark.parametrize(("name", "module"), [(name, module) for name, of in LAYERS.items() for module in of])
 def test_the_layers_for_a_gpu_agree_with_those_whose_place_they_take(name, module):
     form = own_layers.FORMS["cuda"][name]
-    assert own_layers.problem(name, "cuda", module) == ""
+    assert OwnKernel(name, "opforge", device="cuda").unfit(module) == ""
     x = torch.randn(3, 48)
     twice = [x.clone().requires_grad_() for _ in range(2)]
     results = [forward(module, x) for forward, x in zip((form.kind.forward, type(module).forward), twice, strict=True)]
@@ -122,4 +124,4 @@ def test_the_layers_for_a_gpu_agree_with_those_whose_place_they_take(name, modul
 
 
 def test_softmax_over_another_dimension_is_not_served():
-    assert own_layers.problem("Softmax", "cuda", nn.Softmax(0)) == "its dim is 0, and the op's is -1"
+    assert OwnKernel("Softmax", "opforge", device="cuda").unfit(nn.Softmax(0)) == "its dim is 0, and the op's is -1"

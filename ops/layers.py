@@ -1,4 +1,4 @@
-"""The layers of `OWN_KERNELS`, in the hub's form, and the modules whose place each can take."""
+"""Layers that call opforge's ops, in the hub's form, and what each can take the place of: see `opforge.models`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from opforge.builders.cpu.transformer.inference_core import InferenceCoreBuilder
-from opforge.errors import OpforgeError
 from opforge.ops import triton as ops
 from opforge.ops.triton import registry
-
-from . import layers
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -106,21 +103,6 @@ class Form(NamedTuple):
     problem: Callable[[Any], str]
     """Returns why a module cannot be served although it is such a layer."""
     load: Callable[[], object]
-
-
-def problem(layer: str, device: str, module: nn.Module) -> str:
-    """Returns why a layer is not for a module, or an empty text."""
-    form = FORMS[device][layer]
-    if type(module) is not form.torchs and getattr(module, "kernel_layer_name", "") != layer:
-        return "it is neither torch's layer nor one that says what it is by kernel_layer_name"
-    found = layers.problem(form.kind, type(module)) or form.problem(module)
-    if found:
-        return found
-    try:
-        form.load()
-    except OpforgeError as error:
-        return f"its op cannot be loaded: {error}"
-    return ""
 
 
 def _eps(module: Any, x: Tensor) -> float:
