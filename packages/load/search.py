@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -61,17 +62,18 @@ def local(
     folder: str,
     label: str | None,
     led_to_it: FlatStamps | None = None,
+    refusal: Callable[[str], str] | None = None,
 ) -> ModuleType:
     """Returns the module of the best variant in a folder, and puts it into `answers` if no device decides.
 
-    Remembers it under the name `remembered`, with the stamps of what led to the folder. Raises what `get_local_kernel`
-    raises.
+    Remembers it under the name `remembered`, with the stamps of what led to the folder. `refusal` returns why a variant
+    is not accepted. Raises what `get_local_kernel` raises.
     """
     at = time.time_ns()
     there = memory.of_paths(checkout.watched(folder))
     before = FlatStamps.of([*(led_to_it.pairs() if led_to_it else ()), *there.pairs()])
     attempt = Attempt()
-    attempt.load_needed = needed_by
+    attempt.load_needed, attempt.refusal = needed_by, refusal or attempt.refusal
     module = _from_checkout(folder, folder, version.ANY, label, attempt)
     if module is None:
         raise _nothing_fits(f"in {folder}", attempt.reasons, "")
@@ -95,12 +97,13 @@ def in_hub_cache(
     folder = _checkout_folder(names.of_repository(name, "the kernel's name"))
     if folder is not None:
         return local(key, answers, remembered, folder, label)
-    from opforge.packages.project import hub_cache
+    from opforge.packages.project import hub_cache, hub_signatures
 
     state = hub_cache.snapshot(name, revision)
-    led_to_it = memory.of_paths(checkout.with_targets([*state.watched]))
+    led_to_it = memory.of_paths(checkout.with_targets([*state.watched, settings.trust_file()]))
     is_same = hub_cache.snapshot(name, revision) == state  # otherwise the stamps are of another state
-    return local(key, answers, remembered if is_same else "", state.folder, label, led_to_it)
+    refusal = functools.partial(hub_signatures.problem, state.name)
+    return local(key, answers, remembered if is_same else "", state.folder, label, led_to_it, refusal)
 
 
 def load(
@@ -210,6 +213,7 @@ def _from_checkout(name: str, folder: str, numbers: Range, label: str | None, at
             continue
         stamps = checkout.stamps(choice.folder)
         problem = _checkout_problem(choice.folder, choice.metadata.files, choice.metadata.algorithm)
+        problem = problem or attempt.refusal(choice.folder)
         if problem:
             attempt.reasons.append(f"{choice.folder}: {problem}")
             continue

@@ -40,6 +40,8 @@ class Attempt:
         """The folder in which the release that was tried last is installed, and what it is for; or a checkout."""
         self.load_needed: Callable[[Dependency], ModuleType] | None = None
         """Loads a package that another one needs."""
+        self.refusal: Callable[[str], str] = lambda folder: ""
+        """Returns why the variant in a folder is not accepted although its digests are right."""
         self.choice: Loadable | None = None
         """The variant that was loaded, with the stamps that its files had when its digests were right."""
 

@@ -6,7 +6,7 @@ import os
 from typing import NamedTuple
 
 from opforge.errors import KernelFormatError, KernelNotFoundError
-from opforge.packages.form import toml_file
+from opforge.packages.form import names, toml_file
 from opforge.packages.form.json_text import Fields
 from opforge.settings import environment
 
@@ -45,6 +45,8 @@ class State(NamedTuple):
 
     folder: str
     commit: str
+    name: str
+    """Of the package: the repository that a redirect leads to."""
     watched: tuple[str, ...]
     """The paths whose stamps change if another state is meant: branches, and the files of redirects."""
 
@@ -62,7 +64,7 @@ def snapshot(repository: str, version: str | int | None) -> State:
         status = os.path.join(folder, STATUS)
         watched += [*searched, status]
         if not os.path.isfile(status):
-            return State(folder, commit, tuple(watched))
+            return State(folder, commit, names.of_repository(repository, "the repository"), tuple(watched))
         repository, revision = _destination(status)
         if (repository, revision) in path or len(path) > MAX_REDIRECTS:
             steps = " to ".join(f"{name}@{at}" for name, at in [*path, (repository, revision)])
