@@ -1,4 +1,4 @@
-"""An instance of sigstore with keys of its own, which signs without a network: a CA, a log of certificates, and a log."""
+"""An instance of sigstore with its own keys, which signs without a network: a CA, a log of certificates, a log."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Instance:
     def bundle(
         self, data: bytes, repository: str = REPOSITORY, workflow: str = WORKFLOW, branch: str = "main", late: int = 0
     ) -> str:
-        """Returns the bundle of a signature of these bytes by a workflow, `late` minutes after its certificate began."""
+        """Returns the bundle of a workflow's signature of these bytes, `late` minutes after its certificate began."""
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = self._certificate(key, repository, f"{workflow}@refs/heads/{branch}")
         signature, digest = key.sign(data, SHA256), hashlib.sha256(data).digest()
