@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from opforge.errors import KernelFormatError, KernelNotFoundError
-from opforge.packages.form import names, toml_file
+from opforge.packages.form import names, toml_file, variant
 from opforge.packages.form.json_text import Fields
 from opforge.settings import environment
 
@@ -65,11 +66,8 @@ def snapshot(repository: str, version: str | int | None) -> State:
         watched += [*searched, status]
         if not os.path.isfile(status):
             return State(folder, commit, names.of_repository(repository, "the repository"), tuple(watched))
-        repository, revision = _destination(status)
-        if (repository, revision) in path or len(path) > MAX_REDIRECTS:
-            steps = " to ".join(f"{name}@{at}" for name, at in [*path, (repository, revision)])
-            problem = "in a circle" if (repository, revision) in path else f"more than {MAX_REDIRECTS} times"
-            raise KernelFormatError(status, f"it is redirected {problem}: {steps}", "a redirect to a kernel")
+        repository, revision = destination(status)
+        check_path(path, (repository, revision), status)
         path.append((repository, revision))
 
 
@@ -100,7 +98,24 @@ def _ref(path: str) -> str:
     return commit if COMMIT.fullmatch(commit) else ""
 
 
-def _destination(status: str) -> tuple[str, str]:
+def check_path(path: Sequence[tuple[str, str]], step: tuple[str, str], status: str) -> None:
+    """Raises KernelFormatError if a redirect leads to where it came from, or is one too many."""
+    if step in path or len(path) > MAX_REDIRECTS:
+        steps = " to ".join(f"{name}@{at}" for name, at in [*path, step])
+        problem = "in a circle" if step in path else f"more than {MAX_REDIRECTS} times"
+        raise KernelFormatError(status, f"it is redirected {problem}: {steps}", "a redirect to a kernel")
+
+
+def is_label(name: str) -> bool:
+    """Returns whether a folder has the name of a variant; not for a framework or a backend that is not known here."""
+    try:
+        return bool(variant.readings(name))
+    except ValueError:
+        return False
+
+
+def destination(status: str) -> tuple[str, str]:
+    """Returns the repository and the revision that a redirect leads to. Raises KernelFormatError, OSError."""
     fields = Fields(toml_file.read(status, EXPECTED), status, EXPECTED)
     if fields.text("kind") != "redirect":
         raise fields.error(f"'kind' is {ascii(fields.text('kind'))[:100]}")
