@@ -1,4 +1,4 @@
-"""`opforge mirror hf:ORG/NAME@VERSION REMOTE`: a state of the hub becomes a release of ours, from a server on loopback."""
+"""`opforge mirror hf:ORG/NAME@VERSION REMOTE`: a state of the hub becomes a release of ours; the hub is a stand-in."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_what_the_hub_has_not_is_said(hub, registry):
 
 @pytest.mark.parametrize("text", ["hf:plain", "hf:a/b/c", "hf:../x@1", "hf:a/b@../x", "hf:"])
 def test_a_name_that_is_none_is_an_error(text):
-    with pytest.raises(KernelFormatError, match="it names no kernel of the hub. Expected hf:ORG/NAME@VERSION"):
+    with pytest.raises(KernelFormatError, match=r"it names no kernel of the hub\. Expected hf:ORG/NAME@VERSION"):
         hub_mirror.parse(text)
 
 
