@@ -6,7 +6,7 @@ import base64
 import functools
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import IO, Any, NamedTuple
 
@@ -94,8 +94,11 @@ def publish(
     signer: Signer | None,
     allow_dirty: bool = False,
     report: Report = ignore,
+    benchmarks: Sequence[Mapping[str, Any]] = (),
 ) -> Published:
     """Publishes the release in a folder, and returns it; one that is there already changes nothing.
+
+    `benchmarks` are what was measured of it, in the form of release.BENCHMARK.
 
     Raises PublishError if the store has other files under this version, or the sources differed from their commit;
     KernelFormatError, StoreError, OSError.
@@ -109,7 +112,7 @@ def publish(
         hint = "Commit them and pack again, or add --allow-dirty"
         raise PublishError(f"{name} {number}", store.url, reason, hint)
     commit = first.kernel.commit if first.kernel else ""
-    facts = Release(name, number, (), first.license, first.source, first.upstream, commit, dirty)
+    facts = Release(name, number, (), first.license, first.source, first.upstream, commit, dirty, benchmarks)
     return put(store, packed, facts, signer, report)
 
 
