@@ -43,12 +43,16 @@ def of(name: str, caller: str) -> Locked | None:
     """
     top = caller.partition(".")[0]
     path = _path(top) if top else ""
-    if path:
-        from opforge.packages.project import lock_file  # most packages have no lock file
+    return in_file(path, name) if path else None
 
-        for kernel in lock_file.read(path).kernels:
-            if kernel.name == name:
-                return Locked(path, kernel.version, kernel.digest)
+
+def in_file(path: str, name: str) -> Locked | None:
+    """Returns what a lock file says of a kernel; None if it does not name it. Raises KernelFormatError, OSError."""
+    from opforge.packages.project import lock_file  # most packages have no lock file
+
+    for kernel in lock_file.read(path).kernels:
+        if kernel.name == name:
+            return Locked(path, kernel.version, kernel.digest)
     return None
 
 

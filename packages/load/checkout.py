@@ -6,6 +6,7 @@ import os
 from typing import NamedTuple
 
 from opforge import settings
+from opforge.cache.filesystem.files import stamp_of
 from opforge.packages.choose import candidate
 from opforge.packages.choose.candidate import VariantCandidate
 from opforge.packages.form import metadata, names
@@ -13,6 +14,8 @@ from opforge.packages.form.metadata import Metadata
 from opforge.packages.installed import receipt
 
 PLACES = ("", "build")
+MAX_STEPS = 40
+"""Of links that lead to links: the system follows no more."""
 
 
 class Checkout(NamedTuple):
@@ -51,20 +54,36 @@ def variants(folder: str) -> tuple[list[Checkout], list[str]]:
 def watched(folder: str) -> list[str]:
     """Returns the paths whose stamps change if another variant appears in a package's folder, or states other things.
 
-    Empty if one is a link: what it leads to would not be seen.
+    Links are compared themselves: of one, everything that it leads to follows.
     """
     folders = [folder, os.path.join(folder, PLACES[1]), *filter(os.path.isdir, _children(folder))]
     paths = [*folders, *(os.path.join(path, metadata.FILE) for path in folders)]
-    return [] if any(map(os.path.islink, paths)) else paths
+    return with_targets(paths)
 
 
 def stamps(folder: str) -> receipt.Stamps:
-    """Returns the stamps of a variant's files, taken before they are hashed; empty if one is a link."""
+    """Returns the stamps of a variant's files, taken before they are hashed, and of what links among them lead to.
+
+    Empty if one cannot be read: hashing it says what is wrong.
+    """
     try:
-        paths = receipt.stamps(folder)
+        found = receipt.stamps(folder)
+        targets = with_targets([os.path.join(folder, path) for path in found])[len(found) :]
+        return found | {path: stamp_of(path) for path in targets}
     except (OSError, ValueError):
-        return {}  # hashing it says what is wrong
-    return {} if any(os.path.islink(os.path.join(folder, path)) for path in paths) else paths
+        return {}
+
+
+def with_targets(paths: list[str]) -> list[str]:
+    """Returns paths, and after them each step of the links among them: the stamps of all change with what is read."""
+    more = list[str]()
+    for path in paths:
+        for _step in range(MAX_STEPS):
+            if not os.path.islink(path):
+                break
+            path = os.path.join(os.path.dirname(path), os.readlink(path))
+            more.append(path)
+    return [*paths, *dict.fromkeys(more)]
 
 
 def _children(folder: str) -> list[str]:

@@ -20,6 +20,8 @@ from opforge.warm import machine
 from . import tree
 
 CHECKOUT = "checkout"
+HUB_VARIABLES = ("KERNELS_CACHE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME")
+"""They say where the cache of the hub's own loader is: see `packages/project/hub_cache.py`."""
 VARIABLES = (settings.kernels.variable, settings.kernel_path.variable)
 _answers: dict[tuple[object, ...], ModuleType] = {}
 """What `get_kernel` returned, by its arguments, the caller's package and the variables that it reads."""
@@ -63,11 +65,10 @@ def get_kernel(
     module = _answers.get(key)
     if module is None:
         try:
-            module = (
-                _in_hub_cache(key, name, version, variant)
-                if hub
-                else _look_up(key, name, version, variant, install, caller)
-            )
+            if hub:
+                module = _in_hub_cache(key, name, version, variant)
+            else:
+                module = _look_up(key, name, version, variant, install, caller)
         except BaseException as error:
             from opforge import tracebacks
 
@@ -77,9 +78,16 @@ def get_kernel(
 
 
 def _in_hub_cache(key: tuple[object, ...], name: str, version: str | int | None, variant: str | None) -> ModuleType:
+    cache = [os.environ.get(variable, "") for variable in HUB_VARIABLES]
+    checkouts = os.environ.get(settings.kernels.variable, "")
+    remembered = _name_of("hub", name, version, variant, checkouts, cache, settings.trust_file())
+    module = _recall(remembered) if remembered else None
+    if module is not None:
+        _answers[key] = module
+        return module
     from . import search
 
-    return search.in_hub_cache(key, _answers, name, version, variant)
+    return search.in_hub_cache(key, _answers, remembered, name, version, variant)
 
 
 def get_local_kernel(path: str | os.PathLike[str], variant: str | None = None) -> ModuleType:
@@ -94,12 +102,20 @@ def get_local_kernel(path: str | os.PathLike[str], variant: str | None = None) -
     same module. Raises KernelIncompatibleError with the reason of each variant, KernelLoadError, KernelFormatError for
     a folder that has one variant twice.
     """
-    from . import search
-
     folder = os.path.abspath(os.fspath(path))
     key = ("", folder, variant)
+    module = _answers.get(key)
+    if module is not None:
+        return module
+    remembered = _name_of("local", folder, variant)
     try:
-        module = _answers.get(key) or search.local(key, _answers, folder, variant)
+        module = _recall(remembered) if remembered else None
+        if module is not None:
+            _answers[key] = module
+            return module
+        from . import search
+
+        module = search.local(key, _answers, remembered, folder, variant)
     except BaseException as error:
         from opforge import tracebacks
 
@@ -116,7 +132,10 @@ def _look_up(
     install: bool | None,
     caller: str,
 ) -> ModuleType:
-    remembered = _name_of(name, version, variant, caller)
+    checkout = settings.kernels().get(name, "")
+    is_open = version is None and caller and not checkout  # the caller's lock file decides
+    place = (name, version, variant, checkout, settings.kernel_folders())
+    remembered = "" if is_open else _name_of("kernel", *place)
     module = _recall(remembered) if remembered else None
     if module is not None:
         _answers[key] = module
@@ -126,23 +145,17 @@ def _look_up(
     return search.find(key, _answers, remembered, name, version, variant, install, caller)
 
 
-def _name_of(name: str, version: object, variant: str | None, caller: str) -> str:
-    """Returns the name under which a call's outcome is remembered; empty if it must not be."""
+def _name_of(*question: object) -> str:
+    """Returns the name under which a call's outcome is remembered, from its arguments and what else decides it.
+
+    Empty if torch is not imported: then it must not be.
+    """
     torch = sys.modules.get("torch")
-    checkout = settings.kernels().get(name, "")
-    if torch is None or (version is None and caller and not checkout):
+    if torch is None:
         return ""
     is_locked = getattr(sys, "_is_gil_enabled", lambda: True)()
-    value: list[object] = [
-        formats.KERNEL_LOOKUP,
-        "kernel",
-        opforge.__version__,
-        name,
-        version,
-        variant,
-        checkout,
-        settings.kernel_folders(),
-    ]
+    value: list[object] = [formats.KERNEL_LOOKUP, opforge.__version__, *question]
+    value += [getattr(torch.version, name, None) for name in ("cuda", "hip", "xpu")]
     value += [is_locked, torch.__version__, torch.__file__, sys.platform, machine.libstdcxx(), *machine.name_parts()]
     return memory.name_of(value)
 

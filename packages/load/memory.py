@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from opforge import machine_folder, settings
 from opforge.memory import FlatStamps, PathStamp, stamps_of
@@ -12,15 +13,17 @@ from .variants import Loadable
 
 
 def stamps(name: str) -> FlatStamps:
-    """Returns the stamps of the folders in which releases of a package are. They must be taken before the search.
-
-    Empty if they would not show a change.
-    """
+    """Returns the stamps of the folders in which releases of a package are. They must be taken before the search."""
     folder = settings.kernels().get(name)
     if folder is not None:
         paths = checkout.watched(folder)
     else:
         paths = [f"{root}/kernels/names/{name}" for root, _scope in settings.kernel_folders()]
+    return of_paths(paths)
+
+
+def of_paths(paths: Sequence[str]) -> FlatStamps:
+    """Returns the stamps of some paths; of a link its own."""
     return FlatStamps(paths, stamps_of(paths, len(paths)))
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,9 @@ from opforge.packages.form import names, version
 from opforge.packages.form.version import Range
 from opforge.packages.installed import layout, releases
 from opforge.packages.installed.releases import Installed
+from opforge.warm.memory import FlatStamps
 
-from . import callers_lock, memory, variants
+from . import callers_lock, checkout, memory, variants
 from .callers_lock import Locked
 from .tree import root_problem
 from .variants import Attempt, Loadable
@@ -54,36 +56,54 @@ def find(
 
 
 def local(
-    key: tuple[object, ...], answers: dict[tuple[object, ...], ModuleType], folder: str, label: str | None
+    key: tuple[object, ...],
+    answers: dict[tuple[object, ...], ModuleType],
+    remembered: str,
+    folder: str,
+    label: str | None,
+    led_to_it: FlatStamps | None = None,
+    refusal: Callable[[str], str] | None = None,
 ) -> ModuleType:
     """Returns the module of the best variant in a folder, and puts it into `answers` if no device decides.
 
-    Raises what `get_local_kernel` raises.
+    Remembers it under the name `remembered`, with the stamps of what led to the folder. `refusal` returns why a variant
+    is not accepted. Raises what `get_local_kernel` raises.
     """
+    at = time.time_ns()
+    there = memory.of_paths(checkout.watched(folder))
+    before = FlatStamps.of([*(led_to_it.pairs() if led_to_it else ()), *there.pairs()])
     attempt = Attempt()
-    attempt.load_needed = _needed
+    attempt.load_needed, attempt.refusal = needed_by, refusal or attempt.refusal
     module = _from_checkout(folder, folder, version.ANY, label, attempt)
     if module is None:
         raise _nothing_fits(f"in {folder}", attempt.reasons, "")
     if not attempt.is_per_device:
         answers[key] = module
+    choice = attempt.choice
+    if remembered and choice and choice.receipt and not attempt.needs_more:
+        memory.remember(remembered, at, before, folder, CHECKOUT, choice)
     return module
 
 
 def in_hub_cache(
     key: tuple[object, ...],
     answers: dict[tuple[object, ...], ModuleType],
+    remembered: str,
     name: str,
     revision: str | int | None,
     label: str | None,
 ) -> ModuleType:
     """Returns the module of a package in the cache of the hub's own loader. Raises what `get_kernel` raises."""
     folder = _checkout_folder(names.of_repository(name, "the kernel's name"))
-    if folder is None:
-        from opforge.packages.project import hub_cache
+    if folder is not None:
+        return local(key, answers, remembered, folder, label)
+    from opforge.packages.project import hub_cache, hub_signatures
 
-        folder, _commit = hub_cache.snapshot(name, revision)
-    return local(key, answers, folder, label)
+    state = hub_cache.snapshot(name, revision)
+    led_to_it = memory.of_paths(checkout.with_targets([*state.watched, settings.trust_file()]))
+    is_same = hub_cache.snapshot(name, revision) == state  # otherwise the stamps are of another state
+    refusal = functools.partial(hub_signatures.problem, state.name)
+    return local(key, answers, remembered if is_same else "", state.folder, label, led_to_it, refusal)
 
 
 def load(
@@ -93,10 +113,14 @@ def load(
     install: bool | None,
     caller: str,
     attempt: Attempt,
+    locked: Locked | None = None,
 ) -> ModuleType:
-    """Returns the module of the package, as `get_kernel` does; `attempt` gets what was learned on the way."""
+    """Returns the module of the package, as `get_kernel` does; `attempt` gets what was learned on the way.
+
+    With `locked` only the release of a lock file is loaded; without it what the lock file of the caller's package says.
+    """
     name = names.of_repository(name, "the kernel's name") if isinstance(name, str) else names.check(name)
-    attempt.load_needed = _needed
+    attempt.load_needed = needed_by
     text = str(name if wanted_version is None else f"{name} {wanted_version}")
     numbers = version.parse_range(wanted_version, f"the version of {name}")
     searched: list[str] = []
@@ -107,7 +131,8 @@ def load(
         if module is None:
             raise _nothing_fits(text, attempt.reasons, f"It is in {folder}, which OPFORGE_KERNELS names.")
         return module
-    locked = callers_lock.of(name, caller) if wanted_version is None else None
+    if locked is None and wanted_version is None:
+        locked = callers_lock.of(name, caller)
     for root in layout.roots():
         if problem := _root_problem(root):
             attempt.reasons.append(f"{root.path}: {problem}")
@@ -134,8 +159,8 @@ def load(
     raise KernelNotFoundError(text, searched, f"Install it with: {command}")
 
 
-def _needed(dependency: Dependency) -> ModuleType:
-    """Returns the module of a package that another one asks for while it is imported. Raises what `load` raises."""
+def needed_by(dependency: Dependency) -> ModuleType:
+    """Returns the module of a package that another one, or a layer, asks for. Raises what `load` raises."""
     if not dependency.revision or _checkout_folder(dependency.name) is not None:
         return load(dependency.name, dependency.versions.text or None, None, None, "", Attempt())
     from opforge.errors import KernelNotFoundError
@@ -143,7 +168,7 @@ def _needed(dependency: Dependency) -> ModuleType:
     from .needed import is_revision
 
     attempt, searched = Attempt(), []
-    attempt.load_needed = _needed
+    attempt.load_needed = needed_by
     for root in layout.roots():
         for release in () if _root_problem(root) else releases.matching(root, dependency.name, version.ANY):
             searched.append(f"{release.version} in {root.path}, which is {release.source or 'of no revision'}")
@@ -170,15 +195,11 @@ def _root_problem(root: layout.Root) -> str:
 def _checkout_folder(name: str) -> str | None:
     if not settings.kernels.is_set():
         return None
-    from . import checkout
-
     return checkout.folders().get(name)
 
 
 def _from_checkout(name: str, folder: str, numbers: Range, label: str | None, attempt: Attempt) -> ModuleType | None:
     """Returns the module of the best variant in a folder, after hashing its files; None if none can be loaded."""
-    from . import checkout
-
     choices, problems = checkout.variants(folder)
     attempt.reasons += problems
     if not choices and not problems:
@@ -192,6 +213,7 @@ def _from_checkout(name: str, folder: str, numbers: Range, label: str | None, at
             continue
         stamps = checkout.stamps(choice.folder)
         problem = _checkout_problem(choice.folder, choice.metadata.files, choice.metadata.algorithm)
+        problem = problem or attempt.refusal(choice.folder)
         if problem:
             attempt.reasons.append(f"{choice.folder}: {problem}")
             continue

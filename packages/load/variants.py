@@ -12,7 +12,7 @@ from opforge.cache.filesystem.files import changed_path
 from opforge.errors import KernelDependencyError, OpforgeError
 from opforge.packages.choose import candidate
 from opforge.packages.choose.candidate import VariantCandidate
-from opforge.packages.form.properties import SOURCE
+from opforge.packages.form.properties import SOURCE, TVM
 from opforge.packages.installed import receipt
 from opforge.packages.installed.releases import InstalledVariant
 
@@ -40,6 +40,8 @@ class Attempt:
         """The folder in which the release that was tried last is installed, and what it is for; or a checkout."""
         self.load_needed: Callable[[Dependency], ModuleType] | None = None
         """Loads a package that another one needs."""
+        self.refusal: Callable[[str], str] = lambda folder: ""
+        """Returns why the variant in a folder is not accepted although its digests are right."""
         self.choice: Loadable | None = None
         """The variant that was loaded, with the stamps that its files had when its digests were right."""
 
@@ -72,8 +74,9 @@ def best(name: str, variants: Sequence[Loadable], label: str | None, attempt: At
         variants = [choice for choice in variants if choice.candidate.label == label]
     backends = candidate.asked_for(choice.candidate for choice in variants)
     by_candidate = {id(choice.candidate): choice for choice in variants}
-    attempt.needs_more |= not backends <= {"cpu", "universal"}
     whole = environment.here(backends)
+    # A variant for what torch was not built for is refused by that alone, which the name of what is remembered covers.
+    attempt.needs_more |= bool(backends & {whole.backend, TVM} - {"cpu"})
     here = environment.of_current_device(whole)
     attempt.is_per_device = attempt.is_per_device or here is not whole
     for decision in order.decide([choice.candidate for choice in variants], here):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from opforge import environment
 from opforge.errors import KernelFormatError, KernelNotFoundError
-from opforge.packages.form import toml_file
+from opforge.packages.form import names, toml_file, variant
 from opforge.packages.form.json_text import Fields
 
 from .hub_locks import COMMIT, REPOSITORY
@@ -39,38 +41,50 @@ def revision_of(version: str | int | None) -> str:
     return "main" if version is None else f"v{version}" if str(version).isdecimal() else str(version)
 
 
-def snapshot(repository: str, version: str | int | None) -> tuple[str, str]:
-    """Returns the folder of a repository's state in the cache, and its commit, after following redirects.
+class State(NamedTuple):
+    """A state of a repository in the cache."""
+
+    folder: str
+    commit: str
+    name: str
+    """Of the package: the repository that a redirect leads to."""
+    watched: tuple[str, ...]
+    """The paths whose stamps change if another state is meant: branches, and the files of redirects."""
+
+
+def snapshot(repository: str, version: str | int | None) -> State:
+    """Returns a repository's state in the cache, after following redirects.
 
     Raises KernelNotFoundError if it was not downloaded; KernelFormatError for a redirect that cannot be read, leads in
     a circle, or is one of more than four.
     """
     revision = revision_of(version)
-    path = [(repository, revision)]
+    path, watched = [(repository, revision)], list[str]()
     while True:
-        folder, commit = _state(repository, revision)
+        folder, commit, searched = _state(repository, revision)
         status = os.path.join(folder, STATUS)
+        watched += [*searched, status]
         if not os.path.isfile(status):
-            return folder, commit
-        repository, revision = _destination(status)
-        if (repository, revision) in path or len(path) > MAX_REDIRECTS:
-            steps = " to ".join(f"{name}@{at}" for name, at in [*path, (repository, revision)])
-            problem = "in a circle" if (repository, revision) in path else f"more than {MAX_REDIRECTS} times"
-            raise KernelFormatError(status, f"it is redirected {problem}: {steps}", "a redirect to a kernel")
+            return State(folder, commit, names.of_repository(repository, "the repository"), tuple(watched))
+        repository, revision = destination(status)
+        check_path(path, (repository, revision), status)
         path.append((repository, revision))
 
 
-def _state(repository: str, revision: str) -> tuple[str, str]:
+def _state(repository: str, revision: str) -> tuple[str, str, list[str]]:
+    """Returns the folder of a state, its commit, and the paths that were looked at. Raises KernelNotFoundError."""
     if not REPOSITORY.fullmatch(repository) or ".." in repository or ".." in revision or not revision.isprintable():
         raise KernelFormatError(
             ascii(repository)[:100], f"{ascii(revision)[:100]} of it is no state", "acme/relu and v3"
         )
-    searched = []
+    searched, watched = [], []
     for folder in repositories(repository):
-        commit = revision if COMMIT.fullmatch(revision) else _ref(os.path.join(folder, "refs", revision))
-        searched.append(os.path.join(folder, "snapshots", commit) if commit else os.path.join(folder, "refs", revision))
+        branch = os.path.join(folder, "refs", revision)
+        commit = revision if COMMIT.fullmatch(revision) else _ref(branch)
+        searched.append(os.path.join(folder, "snapshots", commit) if commit else branch)
+        watched += [branch, searched[-1]]
         if commit and os.path.isdir(searched[-1]):
-            return searched[-1], commit
+            return searched[-1], commit, watched
     raise KernelNotFoundError(f"{repository} {revision}", searched, ADVICE)
 
 
@@ -84,7 +98,24 @@ def _ref(path: str) -> str:
     return commit if COMMIT.fullmatch(commit) else ""
 
 
-def _destination(status: str) -> tuple[str, str]:
+def check_path(path: Sequence[tuple[str, str]], step: tuple[str, str], status: str) -> None:
+    """Raises KernelFormatError if a redirect leads to where it came from, or is one too many."""
+    if step in path or len(path) > MAX_REDIRECTS:
+        steps = " to ".join(f"{name}@{at}" for name, at in [*path, step])
+        problem = "in a circle" if step in path else f"more than {MAX_REDIRECTS} times"
+        raise KernelFormatError(status, f"it is redirected {problem}: {steps}", "a redirect to a kernel")
+
+
+def is_label(name: str) -> bool:
+    """Returns whether a folder has the name of a variant; not for a framework or a backend that is not known here."""
+    try:
+        return bool(variant.readings(name))
+    except ValueError:
+        return False
+
+
+def destination(status: str) -> tuple[str, str]:
+    """Returns the repository and the revision that a redirect leads to. Raises KernelFormatError, OSError."""
     fields = Fields(toml_file.read(status, EXPECTED), status, EXPECTED)
     if fields.text("kind") != "redirect":
         raise fields.error(f"'kind' is {ascii(fields.text('kind'))[:100]}")

@@ -9,13 +9,13 @@ import shlex
 from opforge.cache.filesystem.files import read_file
 from opforge.errors import KernelLockError, KernelNotFoundError, OpforgeError
 from opforge.packages.choose import candidate, environment, order
-from opforge.packages.form import digests, metadata, names, variant
+from opforge.packages.form import digests, metadata, names
 from opforge.packages.form.version import Version
 from opforge.packages.installed import add
 from opforge.packages.installed.layout import Root
 from opforge.packages.installed.releases import Installed
 
-from . import LOCK_FILE, hub_cache, hub_locks, required
+from . import LOCK_FILE, hub_cache, hub_locks, hub_signatures, required
 from .hub_locks import HubLocked
 
 FILE = "kernels.lock"
@@ -75,7 +75,7 @@ def _variants(kernel: HubLocked, path: str, all_platforms: bool) -> list[str]:
     folders = [os.path.join(build, label) for label in sorted(os.listdir(build))]
     folders = [folder for folder in folders if os.path.isfile(os.path.join(folder, "metadata.json"))]
     # For a framework or a backend that is not known here: the hub's own tool ignores such folders, too.
-    unknown = [folder for folder in folders if not _is_label(os.path.basename(folder))]
+    unknown = [folder for folder in folders if not hub_cache.is_label(os.path.basename(folder))]
     folders = [folder for folder in folders if folder not in unknown]
     read = {folder: candidate.read(folder)[0] for folder in folders}
     if not all_platforms:
@@ -86,17 +86,12 @@ def _variants(kernel: HubLocked, path: str, all_platforms: bool) -> list[str]:
         labels = ", ".join(map(os.path.basename, [*folders, *unknown])) or "none"
         raise KernelNotFoundError(name, [f"{build}: no variant in it fits this machine; it has: {labels}"], "")
     for folder in read:
+        if problem := hub_signatures.problem(name, folder):
+            raise ValueError(f"{folder}: {problem}")
         expected = kernel.hashes.get(os.path.basename(folder))
         if expected and _hash(folder) != expected:
             raise ValueError(f"{folder} does not have the hash that {path} states")
     return [*read]
-
-
-def _is_label(name: str) -> bool:
-    try:
-        return bool(variant.readings(name))
-    except ValueError:
-        return False
 
 
 def _snapshot(kernel: HubLocked) -> str:

@@ -6,7 +6,7 @@ import base64
 import functools
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import IO, Any, NamedTuple
 
@@ -69,23 +69,23 @@ def packed_variants(folder: str) -> list[Packed]:
     folders = [os.path.join(parent, name) for name in sorted(os.listdir(parent))]
     if os.path.isfile(os.path.join(folder, metadata.FILE)):
         folders = [os.path.abspath(folder)]
-    variants = []
-    for path in folders:
-        name = os.path.basename(path)
-        if not os.path.isfile(os.path.join(path, metadata.FILE)):
-            continue
-        text = read_file(os.path.join(path, metadata.FILE), metadata.MAX_BYTES)
-        stated = metadata.parse(text, os.path.join(path, metadata.FILE))
-        # A package of an older builder states no digests.
-        differences = digests.problems(path, stated.files, stated.algorithm) if stated.files is not None else []
-        if differences:
-            raise PublishError(path, "any remote", differences[0], "It was changed after it was packed: pack it again")
-        files = dict(stated.files) if stated.files and stated.algorithm == "sha256" else digests.of_folder(path)
-        digest = digests.tree_digest(files, text)
-        variants.append(Packed(path, name, stated, digest, files | {metadata.FILE: digests.of_bytes(text)}))
+    variants = [packed_variant(path) for path in folders if os.path.isfile(os.path.join(path, metadata.FILE))]
     if not variants:
         raise KernelFormatError(folder, "there is no variant in it", "a folder that opforge pack has written")
     return variants
+
+
+def packed_variant(path: str) -> Packed:
+    """Returns the variant in a folder, after comparing files with digests. Raises what `packed_variants` raises."""
+    text = read_file(os.path.join(path, metadata.FILE), metadata.MAX_BYTES)
+    stated = metadata.parse(text, os.path.join(path, metadata.FILE))
+    # A package of an older builder states no digests.
+    differences = digests.problems(path, stated.files, stated.algorithm) if stated.files is not None else []
+    if differences:
+        raise PublishError(path, "any remote", differences[0], "It was changed after it was packed: pack it again")
+    files = dict(stated.files) if stated.files and stated.algorithm == "sha256" else digests.of_folder(path)
+    digest = digests.tree_digest(files, text)
+    return Packed(path, os.path.basename(path), stated, digest, files | {metadata.FILE: digests.of_bytes(text)})
 
 
 def publish(
@@ -94,19 +94,33 @@ def publish(
     signer: Signer | None,
     allow_dirty: bool = False,
     report: Report = ignore,
+    benchmarks: Sequence[Mapping[str, Any]] = (),
 ) -> Published:
     """Publishes the release in a folder, and returns it; one that is there already changes nothing.
+
+    `benchmarks` are what was measured of it, in the form of release.BENCHMARK.
 
     Raises PublishError if the store has other files under this version, or the sources differed from their commit;
     KernelFormatError, StoreError, OSError.
     """
     packed = packed_variants(folder)
     name, number = _identity(packed, folder, store.url)
+    first = packed[0].metadata
     dirty = any(part.metadata.kernel and part.metadata.kernel.dirty for part in packed)
-    what = f"{name} {number}"
     if dirty and not allow_dirty:
         reason = "its sources differed from their commit when it was packed"
-        raise PublishError(what, store.url, reason, "Commit them and pack again, or add --allow-dirty")
+        hint = "Commit them and pack again, or add --allow-dirty"
+        raise PublishError(f"{name} {number}", store.url, reason, hint)
+    commit = first.kernel.commit if first.kernel else ""
+    facts = Release(name, number, (), first.license, first.source, first.upstream, commit, dirty, benchmarks)
+    return put(store, packed, facts, signer, report)
+
+
+def put(
+    store: ObjectStore, packed: list[Packed], facts: Release, signer: Signer | None, report: Report = ignore
+) -> Published:
+    """Publishes variants as the release that `facts` has, without variants of its own. Raises what `publish` raises."""
+    name, number, what = facts.name, facts.version, f"{facts.name} {facts.version}"
     record = _recorder(store, name, signer)
     current = index.read(store, name)
     listed = current.releases.get(number) if current else None
@@ -117,20 +131,20 @@ def publish(
         record(_listing(store, number, done.digest, what))
         return done
     with ExitStack() as stack:
-        return _publish(store, packed, dirty, signer, record, report, stack)
+        return _publish(store, packed, facts, signer, record, report, stack)
 
 
 def _publish(
     store: ObjectStore,
     packed: list[Packed],
-    dirty: bool,
+    facts: Release,
     signer: Signer | None,
     record: Callable[[Edit], bool],
     report: Report,
     stack: ExitStack,
 ) -> Published:
     """Publishes a release that the store has not. `stack` holds the blobs: one may have to be sent again."""
-    name, number = _identity(packed, packed[0].folder, store.url)
+    name, number = facts.name, facts.version
     what, uploads = f"{name} {number}", Uploads(store)
     checks, variants = _checks(packed[0].folder), []
     for part in packed:
@@ -139,17 +153,7 @@ def _publish(
         uploads.send(tree.blob.name, functools.partial(_send, store, tree, file, report, part.label))
         choice = candidate.of_metadata(part.label, part.metadata, part.folder, part.folder)
         variants.append(Variant(choice, tree, checks.get((part.label, part.digest), UNRECORDED)))
-    first = packed[0].metadata
-    new = Release(
-        name,
-        number,
-        tuple(variants),
-        first.license,
-        first.source,
-        first.upstream,
-        first.kernel.commit if first.kernel else "",
-        dirty,
-    )
+    new = facts._replace(variants=tuple(variants))
     signed = statements.signed(new.statement(), [signer] if signer else [])
     release.parse(signed.data, what, name, number)  # what nobody could read must not be published
     own_file = statements.name_of(signed.digest)

@@ -30,6 +30,18 @@ LABEL = re.compile(r"[a-z0-9][a-z0-9._+-]{0,299}")
 VARIANT = schema.record(
     {"candidate": candidate.SCHEMA, "digest": SHA256, "checks": schema.table(TEXT)},
 )
+BENCHMARK = schema.record(
+    {
+        "machine": schema.table(TEXT),
+        "results": schema.items(
+            schema.record(
+                {"op": TEXT, "case": TEXT, "size": TEXT, "dtype": TEXT, "unit": TEXT, "rates": schema.table(TEXT)}
+            ),
+            10_000,
+        ),
+    }
+)
+"""What `opforge bench` has measured on one machine: the rate of each contender, as it is shown."""
 FACTS = schema.record(
     {
         "version": TEXT,
@@ -39,7 +51,8 @@ FACTS = schema.record(
         "upstream": TEXT,
         "commit": TEXT,
         "dirty": FLAG,
-    }
+    },
+    optional={"benchmarks": schema.items(BENCHMARK, 100)},
 )
 """What a statement of this kind says."""
 
@@ -79,6 +92,8 @@ class Release(NamedTuple):
     upstream: str = ""
     commit: str = ""
     dirty: bool = False
+    benchmarks: Sequence[Mapping[str, Any]] = ()
+    """What was measured, by machine."""
 
     @property
     def depends(self) -> dict[str, str]:
@@ -91,6 +106,8 @@ class Release(NamedTuple):
         trees = {part.digest: part.tree for part in parts}
         facts = {name: value for name, value in self._asdict().items() if name in FACTS["properties"]}
         facts["version"] = str(self.version)
+        if not self.benchmarks:
+            del facts["benchmarks"]
         facts["variants"] = [
             {"candidate": part.candidate.to_json(), "digest": part.digest, "checks": dict(part.checks)}
             for part in parts

@@ -3,6 +3,8 @@
     {"format": 1, "withdrawal_days": 30, "require_root": ["https://kernels.example/*"], "keys": [
       {"key": "ci:BASE64", "for": ["op:*", "package:acme/*"], "until": "2027-06-30", "revoked": ""}]}
 
+`sigstore` has the workflows whose signatures of the hub's packages count: see packages/project/hub_signatures.py.
+
 Who can change this file decides what is loaded into the process. So its owner, its mode and every folder above it are
 checked as those of a layer are. A field that is not known, or has another type, is an error: passed over, it would be a
 limit that does not hold.
@@ -13,6 +15,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import os
+import re
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -80,6 +83,25 @@ def _matches(name: str, glob: str) -> bool:
     return kind == of_kind and len(parts) == len(patterns) and all(map(fnmatch.fnmatchcase, parts, patterns))
 
 
+class Workflow(NamedTuple):
+    """A workflow of a repository whose signatures of the hub's packages count, and files that need none."""
+
+    scopes: tuple[str, ...]
+    repository: str = ""
+    """Such as huggingface/kernels-community; empty if files alone are accepted."""
+    workflow: str = ""
+    """Its path in the repository."""
+    branch: str = ""
+    files: tuple[str, ...] = ()
+    """Digests of variants that are accepted as they are."""
+    root: str = ""
+    """A file with the keys of an instance of sigstore; empty for those of the public one."""
+
+    def __str__(self) -> str:
+        """Returns the workflow with its repository and branch."""
+        return f"{self.repository}/{self.workflow}@{self.branch}"
+
+
 class Trust(NamedTuple):
     """The content of the trust file."""
 
@@ -90,6 +112,11 @@ class Trust(NamedTuple):
     """Whether nothing is accepted where what was seen of its signer cannot be kept."""
     stores_with_roots: tuple[str, ...] = ()
     """Globs over URLs of stores of which nothing is accepted unless this user trusts a root of it."""
+    workflows: tuple[Workflow, ...] = ()
+
+    def workflows_of(self, name: str) -> list[Workflow]:
+        """Returns the rules for a package of the hub by its name, which begins with its kind: package:org/name."""
+        return [rule for rule in self.workflows if any(_matches(name, glob) for glob in rule.scopes)]
 
     def requires_root(self, url: str) -> bool:
         """Returns whether a root of a store must be trusted: by its URL, or by the folder that a link leads to."""
@@ -187,7 +214,14 @@ def parse(path: str, data: bytes | None) -> Trust:
         fields = policy_json.fields_of(policy_json.read(data), "the trust file", FILE)
     except policy_json.LineError as error:
         raise TrustFileError(path, str(error), "Correct that line: nothing is fetched or installed before") from error
-    return Trust(path, fields["keys"], fields["withdrawal_days"], fields["require_state"], fields["require_root"])
+    return Trust(
+        path,
+        fields["keys"],
+        fields["withdrawal_days"],
+        fields["require_state"],
+        fields["require_root"],
+        fields["sigstore"],
+    )
 
 
 def _format(node: Node) -> int:
@@ -244,6 +278,45 @@ def _scopes(node: Node) -> tuple[str, ...]:
     return scopes
 
 
+def _workflows(node: Node) -> tuple[Workflow, ...]:
+    rules = list[Workflow]()
+    for item in policy_json.items(node):
+        fields = policy_json.fields_of(item, "a rule of sigstore", WORKFLOW)
+        rule = Workflow(fields.pop("for"), **fields)
+        named = [bool(part) for part in (rule.repository, rule.workflow, rule.branch)]
+        if any(named) != all(named) or not (any(named) or rule.files):
+            raise item.error(
+                "a rule of sigstore has 'repository', 'workflow' and 'branch', or 'files', or all of these"
+            )
+        rules.append(rule)
+    return tuple(rules)
+
+
+def _repository(node: Node) -> str:
+    return _full(node, REPOSITORY)
+
+
+def _plain(node: Node) -> str:
+    return _full(node, PLAIN)
+
+
+def _full(node: Node, form: re.Pattern[str]) -> str:
+    text = policy_json.text(node)
+    if text and not form.fullmatch(text):
+        raise ValueError
+    return text
+
+
+def _digests(node: Node) -> tuple[str, ...]:
+    return _texts(node, "files", _digest, "64 hex digits")
+
+
+def _digest(text: str) -> str:
+    if not DIGEST.fullmatch(text):
+        raise ValueError
+    return text
+
+
 def _day(node: Node) -> str:
     return check_date(policy_json.text(node))
 
@@ -254,6 +327,7 @@ FILE: Mapping[str, Field] = {
     "withdrawal_days": Field("a number of days, more than 0", _days, WITHDRAWAL_DAYS),
     "require_state": Field("true or false", policy_json.flag, False),
     "require_root": Field("a list of URLs of stores, with globs", _stores, ()),
+    "sigstore": Field("a list of rules", _workflows, ()),
     "keys": Field("a list of keys", _keys),
 }
 """The fields of the trust file."""
@@ -264,6 +338,18 @@ KEY: Mapping[str, Field] = {
     "revoked": Field(DAY, _day, ""),
 }
 """The fields of a key in it."""
+REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
+PLAIN = re.compile(r"[\w.-]+(/[\w.-]+)*", re.ASCII)
+DIGEST = re.compile(r"[0-9a-f]{64}")
+WORKFLOW: Mapping[str, Field] = {
+    "for": Field(f"a list of {SCOPES}", _scopes),
+    "repository": Field("a repository such as org/name", _repository, ""),
+    "workflow": Field("a path such as .github/workflows/build.yaml", _plain, ""),
+    "branch": Field("a branch such as main", _plain, ""),
+    "files": Field("a list of digests of variants", _digests, ()),
+    "root": Field("a path of a file", policy_json.text, ""),
+}
+"""The fields of a rule of sigstore in it."""
 
 
 def check_date(text: str) -> str:
@@ -303,6 +389,12 @@ def write(trust: Trust) -> None:
     value: dict[str, object] = {"format": formats.TRUST, "withdrawal_days": trust.withdrawal_days}
     value |= {"require_state": True} if trust.requires_state else {}
     value |= {"require_root": list(trust.stores_with_roots)} if trust.stores_with_roots else {}
+    if trust.workflows:
+        rules = (
+            {"for": rule.scopes, **{name: part for name, part in rule._asdict().items() if part}}
+            for rule in trust.workflows
+        )
+        value["sigstore"] = [{name: part for name, part in rule.items() if name != "scopes"} for rule in rules]
     value["keys"] = keys
     try:
         make_folder(os.path.dirname(trust.path))

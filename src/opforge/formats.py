@@ -53,7 +53,7 @@ MEMORY = 3
 """The files of the one memory: `memory.py`."""
 LOOKUP = 4
 """Remembered look-ups: `builders/lookup/memory.py`."""
-KERNEL_LOOKUP = 2
+KERNEL_LOOKUP = 3
 """Remembered calls of `get_kernel`: `packages/load/get_kernel.py`."""
 TOOLCHAIN = 14
 """What compilers reported: `builders/toolchains/discovery/probe.py`."""

@@ -197,6 +197,10 @@ EXAMPLES = {
         errors.DeepSpeedError("it is not installed", "==0.19.8"),
         "it is not installed. opforge was tested with DeepSpeed==0.19.8. Install that after torch, with: pip",
     ),
+    errors.HubLoaderError: (
+        errors.HubLoaderError("it is not installed", ">=0.17.2,<0.18"),
+        "opforge was tested with kernels>=0.17.2,<0.18. Install that with: pip install 'kernels>=0.17.2,<0.18'",
+    ),
 }
 
 

@@ -14,11 +14,13 @@ from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import Guarded, json_option
 from opforge.cli.output import age_text, emit_json, emit_json_list, is_terminal, show_table, size_text
 
+from .kernels import benchmarks
 from .remote.stores import opened, split
 
 if TYPE_CHECKING:
     from opforge.cache.maintenance.listing import StoredEntry
     from opforge.packages.installed.releases import Installed
+    from opforge.packages.registry.release import Release
     from opforge.remote.maintenance import Item
 
 
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 def command(words: tuple[str, ...], kind: str | None, as_json: bool) -> None:
     """List the built ops in the cache and the installed packages; with a URL, what that store holds.
 
-    NAME is an op, a key of the cache, or a package as ORG/NAME. Signatures in a store are not verified: see
+    NAME is an op, a key of the cache, or a package as ORG/NAME: of a package also what was measured of it, by machine,
+    if it was published with --bench. Signatures in a store are not verified: see
     `opforge verify URL`. A server that cannot list what it has is asked for packages by their names.
 
     \b
@@ -42,7 +45,9 @@ def command(words: tuple[str, ...], kind: str | None, as_json: bool) -> None:
     if url:
         found = _in_store(url, names, kind)
         # A name that the store lacks is an error, without a line: so these are looked for first.
-        return _print_store(iter(list(found)) if names else found, as_json)
+        _print_store(iter(list(found)) if names else found, as_json)
+        named = [name for name in names if "/" in name]
+        return None if as_json or not named else _print_benchmarks(benchmarks.in_store(opened(url)[1], named))
     wants_ops = kind != "package" and (not names or any("/" not in name for name in names))
     wants_packages = kind != "op" and (not names or any("/" in name for name in names))
     entries = _entries([name for name in names if "/" not in name]) if wants_ops else []
@@ -59,7 +64,14 @@ def command(words: tuple[str, ...], kind: str | None, as_json: bool) -> None:
     if releases or not wants_ops:
         click.echo() if wants_ops and entries else None
         _print_releases(releases)
+        if names:
+            _print_benchmarks(benchmarks.installed(releases))
     return None
+
+
+def _print_benchmarks(releases: Sequence[Release]) -> None:
+    for release in releases:
+        benchmarks.show(release)
 
 
 def _entries(names: Sequence[str]) -> list[StoredEntry]:

@@ -13,6 +13,7 @@ from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, error_text, json_option
 from opforge.cli.output import counted, emit_json, is_terminal, size_text
 
+from .kernels.benchmarks import of_file
 from .kernels.transfers import Transfers
 from .remote.stores import key_option, opened, url_argument
 
@@ -30,8 +31,23 @@ if TYPE_CHECKING:
 @click.option("--all", "takes_all", is_flag=True, help="Publish every op of the cache.")
 @key_option
 @click.option("--allow-dirty", is_flag=True, help="Publish a package although its sources differed from their commit.")
+@click.option(
+    "--bench",
+    "bench_paths",
+    multiple=True,
+    metavar="FILE",
+    help="Add the results that `opforge bench --json` wrote to the release. Repeatable.",
+)
 @json_option
-def command(url: str, names: Sequence[str], takes_all: bool, key: str, allow_dirty: bool, as_json: bool) -> None:
+def command(
+    url: str,
+    names: Sequence[str],
+    takes_all: bool,
+    key: str,
+    allow_dirty: bool,
+    bench_paths: Sequence[str],
+    as_json: bool,
+) -> None:
     """Publish packages that `opforge pack` wrote into these folders, and ops of the cache, to the store of a URL.
 
     Without a name the package in this folder is published. Files are put before what names them, so one that is
@@ -42,6 +58,7 @@ def command(url: str, names: Sequence[str], takes_all: bool, key: str, allow_dir
     Examples:
       opforge publish s3://kernels/ops
       opforge publish file:///shared/kernels ./kernels/relu --key ci
+      opforge publish file:///shared/kernels ./kernels/relu --bench h100.json
       opforge publish file:///shared/ops CPUAdam
       opforge publish https://cache.example/ops --all
     """
@@ -53,7 +70,10 @@ def command(url: str, names: Sequence[str], takes_all: bool, key: str, allow_dir
     ops = [name for name in names if name not in folders]
     remote, store = opened(url)
     signer = None if remote.is_unsigned else keys.signer(key)
-    packages = _packages(store, folders, signer, allow_dirty, as_json)
+    if bench_paths and len(folders) != 1:
+        raise click.UsageError("--bench is of one package: publish it alone.")
+    benchmarks = [of_file(path) for path in bench_paths]
+    packages = _packages(store, folders, signer, allow_dirty, benchmarks, as_json)
     pushed, failed = _ops(store, remote, ops, signer, as_json) if ops or takes_all else ([], [])
     if as_json:
         problems = [{"entry": entry, "reason": reason} for entry, reason in failed]
@@ -77,14 +97,19 @@ def _is_folder(name: str) -> bool:
 
 
 def _packages(
-    store: ObjectStore, folders: Sequence[str], signer: Signer | None, allow_dirty: bool, as_json: bool
+    store: ObjectStore,
+    folders: Sequence[str],
+    signer: Signer | None,
+    allow_dirty: bool,
+    benchmarks: Sequence[dict[str, Any]],
+    as_json: bool,
 ) -> list[Published]:
     from opforge.packages.registry.publish import publish
 
     published = []
     for folder in folders:
         with Transfers(as_json) as transfers:
-            done = publish(store, folder, signer, allow_dirty, transfers)
+            done = publish(store, folder, signer, allow_dirty, transfers, benchmarks)
         published.append(done)
         if not as_json:
             state = "published" if done.is_new else "is there already, unchanged:"

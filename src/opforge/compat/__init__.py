@@ -1,3 +1,3 @@
-"""Runs code that was written for DeepSpeed or for torch's C++ extensions on opforge. Each part has an `install()`."""
+"""Runs code that was written for DeepSpeed, torch's C++ extensions or the hub's loader. Each has an `install()`."""
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         PackError,
     )
     from .launch import CoresError, HostfileError, LauncherNotFoundError, LaunchError
-    from .packages import DeepSpeedError, ExtraNotInstalledError
+    from .packages import DeepSpeedError, ExtraNotInstalledError, HubLoaderError
     from .remote import (
         FarmError,
         KeyFileError,
@@ -80,6 +80,7 @@ _FILES = {
     "FarmError": "remote",
     "GroupError": "groups",
     "HostfileError": "launch",
+    "HubLoaderError": "packages",
     "InspectionError": "commands",
     "KernelDependencyError": "kernels",
     "KernelFormatError": "kernels",
@@ -140,6 +141,7 @@ __all__ = [
     "FarmError",
     "GroupError",
     "HostfileError",
+    "HubLoaderError",
     "InspectionError",
     "KernelDependencyError",
     "KernelFormatError",

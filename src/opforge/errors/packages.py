@@ -25,3 +25,14 @@ class DeepSpeedError(OpforgeError, ImportError):
             f" Install that after torch, with: pip install --no-build-isolation 'deepspeed{tested}'"
         )
         self.problem, self.tested = problem, tested
+
+
+class HubLoaderError(OpforgeError, ImportError):
+    """The hub's loader is missing, or differs too much from the version that opforge supports."""
+
+    def __init__(self, problem: str, tested: str) -> None:
+        super().__init__(
+            f"kernels cannot load packages by opforge: {problem}. opforge was tested with kernels{tested}."
+            f" Install that with: pip install 'kernels{tested}'"
+        )
+        self.problem, self.tested = problem, tested

@@ -46,6 +46,10 @@ class LayerKernel:
         """Returns how specific it is: a condition first, then architectures, the device, the modes."""
         return self.condition is not None, bool(self.architectures), bool(self.device), len(self.modes)
 
+    def unfit(self, module: Any) -> str:
+        """Returns why it is not for a module on its device, or an empty text."""
+        return "" if self.condition is None or self.condition(module) else "its condition does not hold"
+
     def load(self) -> type:
         """Returns the layer's class. Raises KernelMappingError if there is none, and what `get_kernel` raises."""
         if not isinstance(self.layer, str):
@@ -117,6 +121,4 @@ def problem(entry: LayerKernel, module: Any, device: str, architectures: Sequenc
         return f"it is for {', '.join(entry.architectures)}, and the machine has {here}"
     if not entry.modes <= modes:
         return f"it is for {entry.mode}, and the scope for {'+'.join(sorted(modes))}"
-    if entry.condition is not None and not entry.condition(module):
-        return "its condition does not hold"
-    return ""
+    return entry.unfit(module)

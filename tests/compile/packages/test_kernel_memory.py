@@ -235,11 +235,14 @@ def test_another_variant_in_a_checkout_is_judged(checkout, monkeypatch):
     assert not remembered(monkeypatch)
 
 
-def test_what_a_link_in_a_checkout_leads_to_is_hashed_each_time(checkout, monkeypatch, tmp_path):
+def test_what_a_link_in_a_checkout_leads_to_is_watched_too(checkout, monkeypatch, tmp_path):
     os.rename(os.path.join(checkout, "__init__.py"), tmp_path / "elsewhere.py")
-    os.symlink(tmp_path / "elsewhere.py", os.path.join(checkout, "__init__.py"))
-    assert loaded() == "checkout"
-    assert not remembered(monkeypatch)
+    os.symlink(tmp_path / "elsewhere.py", tmp_path / "step")
+    os.symlink(tmp_path / "step", os.path.join(checkout, "__init__.py"))
+    assert loaded() == "checkout" and remembered(monkeypatch)
+    write(tmp_path, "elsewhere.py", "VALUE = 'changed'\n")
+    with pytest.raises(KernelIncompatibleError, match="it does not match its digests"):
+        loaded()
 
 
 def test_a_checkout_is_one_module_whether_it_is_remembered_or_searched(checkout, monkeypatch):
@@ -247,3 +250,82 @@ def test_a_checkout_is_one_module_whether_it_is_remembered_or_searched(checkout,
     loading.reset()
     module = opforge.get_kernel("acme/plain", 1)
     assert opforge.get_kernel("acme/plain", 1, variant="torch-universal") is module
+
+
+def searched(monkeypatch, call):
+    """Returns what a new process would get, and whether it searches."""
+    done = []
+    loading.reset()
+    with monkeypatch.context() as patch:
+        real = search.local
+        patch.setattr(search, "local", lambda *arguments: done.append(1) or real(*arguments))
+        return call().VALUE, bool(done)
+
+
+def test_a_folder_is_searched_once_and_again_when_it_has_changed(checkout, monkeypatch):
+    def call():
+        return opforge.get_local_kernel(os.path.dirname(checkout))
+
+    assert searched(monkeypatch, call) == ("checkout", True)
+    assert searched(monkeypatch, call) == ("checkout", False)
+    write(checkout, "__init__.py", "VALUE = 'changed'\n")
+    with pytest.raises(KernelIncompatibleError, match="it does not match its digests"):
+        searched(monkeypatch, call)
+
+
+@pytest.mark.parametrize(("built_for", "is_remembered"), [(None, True), ("13.0", False)])
+def test_variants_for_devices_that_torch_is_not_built_for_are_no_reason_to_search(
+    kernels, monkeypatch, tmp_path, built_for, is_remembered
+):
+    folder = python_project(tmp_path / "both", "acme/plain", "1", "VALUE = 'both'\n")
+    with open(os.path.join(folder, "kernel.toml"), "a") as file:
+        file.write('backends = ["cpu", "cuda"]\n')
+    pack(reading.read(folder), folder, Options(tried=False))
+    monkeypatch.setattr(torch.version, "cuda", built_for)
+
+    def call():
+        return opforge.get_local_kernel(folder)
+
+    assert searched(monkeypatch, call) == ("both", True)
+    assert searched(monkeypatch, call) == ("both", not is_remembered)
+
+
+@pytest.fixture
+def hub_cache(checkout, monkeypatch, tmp_path):
+    """A download cache with acme/plain as its loader fills it: the files of the state of a branch lead to blobs."""
+    monkeypatch.delenv("OPFORGE_KERNELS")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    top = tmp_path / "hub" / "kernels--acme--plain"
+    states = {"a" * 40: "VALUE = 'checkout'\n", "b" * 40: "VALUE = 'newer'\n"}
+    for commit, text in states.items():
+        folder = python_project(tmp_path / commit, "acme/plain", "1", text)
+        pack(reading.read(folder), folder, Options(tried=False))
+        variant = os.path.join(folder, "build", "torch-universal")
+        for name in os.listdir(variant):
+            with open(os.path.join(variant, name)) as file:
+                blob = write(top, f"blobs/{commit}-{name}", file.read())
+            place = top / "snapshots" / commit / "build" / "torch-universal"
+            os.makedirs(place, exist_ok=True)
+            os.symlink(os.path.relpath(blob, place), place / name)
+    write(top, "refs/v1", "a" * 40)
+    return top
+
+
+@pytest.mark.parametrize("change", ["the branch", "a blob", "a redirect"])
+def test_a_state_in_the_hubs_cache_is_searched_once_and_again_when_it_has_changed(hub_cache, monkeypatch, change):
+    def call():
+        return opforge.get_kernel("acme/plain", 1, hub=True)
+
+    assert searched(monkeypatch, call) == ("checkout", True)
+    assert searched(monkeypatch, call) == ("checkout", False)
+    if change == "the branch":
+        write(hub_cache, "refs/v1", "b" * 40)
+        assert searched(monkeypatch, call) == ("newer", True)
+    elif change == "a blob":
+        write(hub_cache, f"blobs/{'a' * 40}-__init__.py", "VALUE = 'changed'\n")
+        with pytest.raises(KernelIncompatibleError, match="it does not match its digests"):
+            searched(monkeypatch, call)
+    else:
+        text = f'kind = "redirect"\ndestination = "acme/plain"\nrevision = "{"b" * 40}"\n'
+        write(hub_cache, f"snapshots/{'a' * 40}/kernel-status.toml", text)
+        assert searched(monkeypatch, call) == ("newer", True)

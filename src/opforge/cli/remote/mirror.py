@@ -12,24 +12,36 @@ from opforge.cli.kernels.transfers import Transfers
 from opforge.cli.output import counted, emit_json, size_text
 from opforge.cli.selection import normalized
 
-from .stores import opened
+from .stores import key_option, opened
+
+HUB = "hf:"
+"""What the name of a kernel of the hub begins with."""
 
 
 @click.command("mirror", cls=Guarded)
 @click.argument("source", metavar="FROM")
 @click.argument("target", metavar="TO")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
+@key_option
 @json_option
-def command(source: str, target: str, names: Sequence[str], as_json: bool) -> None:
+def command(source: str, target: str, names: Sequence[str], key: str, as_json: bool) -> None:
     """Copy what the remote FROM holds and TO lacks, with signatures and blobs: all, or some ops and packages.
 
     NAME is an op, or a package as ORG/NAME. No key is needed: those who fetch from TO trust the keys that signed.
+    FROM may be a kernel of the Hugging Face hub, at one version: it is published to TO as a release of your key.
 
     \b
     Examples:
       opforge mirror https://ops.example/ops file:///shared/ops
       opforge mirror s3://kernels/ops file:///shared/ops CPUAdam acme/relu
+      opforge mirror hf:kernels-community/activation@3 s3://kernels/ops --key ci
     """
+    if source.startswith(HUB):
+        if names:
+            raise click.UsageError("a kernel of the hub is one package: leave out names.")
+        return _of_hub(source, target, key, as_json)
+    if key:
+        raise click.UsageError("--key signs a kernel of the hub: what a remote holds keeps its signatures.")
     from opforge.packages.form.names import check
     from opforge.remote import mirror
     from opforge.remote.tuf import copies
@@ -63,3 +75,20 @@ def command(source: str, target: str, names: Sequence[str], as_json: bool) -> No
         size = size_text(sum(topic.size for topic in copied))
         click.echo(f"{counted(sum(topic.statements for topic in copied), 'statement', 'statements')} copied, {size}")
     sys.exit(FAILED if problems else OK)
+
+
+def _of_hub(source: str, target: str, key: str, as_json: bool) -> None:
+    """Publishes a kernel of the hub."""
+    from opforge.packages.project import hub_mirror
+    from opforge.remote.signatures import keys
+
+    asked = hub_mirror.parse(source)
+    remote, store = opened(target)
+    signer = None if remote.is_unsigned else keys.signer(key)
+    with Transfers(as_json) as transfers:
+        done = hub_mirror.mirror(store, asked, signer, transfers)
+    if as_json:
+        return emit_json({**done._asdict(), "version": str(done.version)})
+    state = "published" if done.is_new else "is there already, unchanged:"
+    click.echo(f"{state} {done.name} {done.version}, {size_text(done.size)}, release {done.digest[:12]}")
+    return None

@@ -1,0 +1,162 @@
+"""Layers that call opforge's ops, in the hub's form, and what each can take the place of: see `opforge.models`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from opforge.builders.cpu.transformer.inference_core import InferenceCoreBuilder
+from opforge.ops import triton as ops
+from opforge.ops.triton import registry
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+class RMSNorm(nn.Module):
+    """On a GPU, of torch's layer or of the hub's `RMSNorm`."""
+
+    can_torch_compile = True
+
+    def forward(self: Any, x: Tensor) -> Tensor:
+        return ops.rms_norm(x, self.weight, _eps(self, x))
+
+
+class LayerNorm(nn.Module):
+    """On a GPU."""
+
+    can_torch_compile = True
+
+    def forward(self: Any, x: Tensor) -> Tensor:
+        return ops.layer_norm(x, self.weight, self.bias, self.eps)
+
+
+class Softmax(nn.Module):
+    """On a GPU, over the last dimension."""
+
+    can_torch_compile = True
+
+    def forward(self: Any, x: Tensor) -> Tensor:
+        return ops.softmax(x)
+
+
+class GELU(nn.Module):
+    """On a GPU, in the form that the module states."""
+
+    can_torch_compile = True
+
+    def forward(self: Any, x: Tensor) -> Tensor:
+        return ops.gelu(x, self.approximate)
+
+
+class GeluTanh(nn.Module):
+    """On a GPU, in the form with tanh."""
+
+    can_torch_compile = True
+
+    def forward(self: Any, x: Tensor) -> Tensor:
+        return ops.gelu(x, "tanh")
+
+
+class SiluAndMul(nn.Module):
+    """On a GPU: SwiGLU of the halves of the last dimension, the gates first."""
+
+    can_torch_compile = True
+
+    def forward(self: Any, x: Tensor) -> Tensor:
+        gate, up = x.chunk(2, -1)
+        return ops.swiglu(gate, up)
+
+
+class HostRMSNorm(nn.Module):
+    """On the CPU, without gradients."""
+
+    has_backward = False
+
+    def forward(self: Any, x: Tensor) -> Tensor:
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        _host_op().rms_norm(y, x, self.weight, _eps(self, x))
+        return y
+
+
+class HostLayerNorm(nn.Module):
+    """On the CPU, without gradients."""
+
+    has_backward = False
+
+    def forward(self: Any, x: Tensor) -> Tensor:
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        _host_op().layer_norm(y, x, self.weight, self.bias, self.eps)
+        return y
+
+
+class Form(NamedTuple):
+    """A layer, what it takes the place of, and what loads its op."""
+
+    kind: type[nn.Module]
+    torchs: type[nn.Module] | None
+    problem: Callable[[Any], str]
+    """Returns why a module cannot be served although it is such a layer."""
+    load: Callable[[], object]
+
+
+def _eps(module: Any, x: Tensor) -> float:
+    """Returns what is added to the mean of squares: torch's layer may leave it to the dtype."""
+    eps = getattr(module, "variance_epsilon", None)
+    eps = getattr(module, "eps", None) if eps is None else eps
+    return torch.finfo(x.dtype).eps if eps is None else float(eps)
+
+
+def _norm_problem(module: Any) -> str:
+    shape = getattr(module, "normalized_shape", (0,))
+    if len(shape) != 1:
+        return f"it normalizes over {len(shape)} dimensions, and the op over the last one"
+    weight = getattr(module, "weight", None)
+    return f"its weight is {weight.dtype}" if weight is not None and weight.dtype not in DTYPES else ""
+
+
+def _host_norm_problem(module: Any) -> str:
+    names = ("weight", "bias") if isinstance(module, nn.LayerNorm) else ("weight",)
+    missing = [name for name in names if getattr(module, name, None) is None]
+    return f"it has no {missing[0]}" if missing else _norm_problem(module)
+
+
+def _softmax_problem(module: Any) -> str:
+    return "" if module.dim == -1 else f"its dim is {module.dim}, and the op's is -1"
+
+
+def _none(_module: Any) -> str:
+    return ""
+
+
+@functools.cache
+def _host_op() -> Any:
+    return InferenceCoreBuilder().load()
+
+
+def _triton(op: str, builder: str) -> Callable[[], object]:
+    return functools.partial(registry.kernels_of, op, builder)
+
+
+FORMS = {
+    "cuda": {
+        "RMSNorm": Form(RMSNorm, nn.RMSNorm, _norm_problem, _triton("triton_rms_norm", "TritonRMSNormBuilder")),
+        "LayerNorm": Form(
+            LayerNorm, nn.LayerNorm, _norm_problem, _triton("triton_layer_norm", "TritonLayerNormBuilder")
+        ),
+        "Softmax": Form(Softmax, nn.Softmax, _softmax_problem, _triton("triton_softmax", "TritonSoftmaxBuilder")),
+        "GELU": Form(GELU, nn.GELU, _none, _triton("triton_gelu", "TritonGeluBuilder")),
+        "GeluTanh": Form(GeluTanh, None, _none, _triton("triton_gelu", "TritonGeluBuilder")),
+        "SiluAndMul": Form(SiluAndMul, None, _none, _triton("triton_swiglu", "TritonSwigluBuilder")),
+    },
+    "cpu": {
+        "RMSNorm": Form(HostRMSNorm, nn.RMSNorm, _host_norm_problem, _host_op),
+        "LayerNorm": Form(HostLayerNorm, nn.LayerNorm, _host_norm_problem, _host_op),
+    },
+}
+"""By device and by the layer's name."""
