@@ -18,7 +18,7 @@ from opforge.cache.keys import canonical
 from opforge.cache.maintenance import limits
 from opforge.cache.records.fetched import Fetched, trust_stamp
 from opforge.cache.records.validity import Observation
-from opforge.cache.store import NO_RECORD, Rejected
+from opforge.cache.store import NO_RECORD, Rejected, peaks_in
 from opforge.errors import ExtraNotInstalledError, RemoteError, SignatureError, StoreError
 from opforge.errors.base import printable
 from opforge.events import emit
@@ -86,7 +86,7 @@ def judged(store: ObjectStore, remote: Remote, request: Request, is_fresh: bool)
             rejected.append(Rejected(where, error.reason))
             refused.append(error)
         except _Unfit as error:
-            rejected.append(Rejected(where, str(error)))
+            rejected.append(Rejected(where, str(error), error.peaks))
     for listed in lists.new:
         fetched_entries.drop_withdrawn(request.store.layout, listed)
     if refused:
@@ -107,6 +107,9 @@ def _counted(reasons: Sequence[str]) -> str:
 
 class _Unfit(Exception):
     """An offer cannot be used here."""
+
+    peaks: tuple[tuple[str, int], ...] = ()
+    """The memory that its compilers needed, by source, if its signer is trusted."""
 
 
 class _Judge:
@@ -145,7 +148,9 @@ class _Judge:
         except (OSError, ValueError):  # such as a version that is none
             problem, rank = NO_RECORD, 0
         if problem:
-            raise _Unfit(printable(problem))  # it may hold texts of the record, which others have written
+            unfit = _Unfit(printable(problem))  # it may hold texts of the record, which others have written
+            unfit.peaks = peaks_in(offer.record)
+            raise unfit
         return rank
 
 

@@ -47,7 +47,8 @@ from . import timeline
 from .diagnostics import parse_diagnostics
 from .executor import execute
 from .job import Job
-from .parallelism import compiler_jobs, note_peak
+from .memory_needs import MemoryNeeds
+from .parallelism import chosen_jobs, compiler_jobs
 
 if TYPE_CHECKING:
     from opforge.builders.declaration.build_plan import BuildPlan
@@ -101,6 +102,8 @@ class _Plan(NamedTuple):
     lookup: memory.Lookup
     snapshot: memory.Snapshot
     limits: tuple[int | None, float | None]
+    learnt: tuple[tuple[str, int], ...] = ()
+    """What the compilers of entries that do not fit needed, by source."""
 
 
 def _build(
@@ -154,7 +157,8 @@ def _plan(spec: OpSpec, rejected: Sequence[Rejected], store: Store, declared: st
             raise error.after([*map(str, rejected)]) from None
         plan, roots = make_plan(spec, toolchain), root_paths(spec, toolchain.root_paths())
     limits = settings.cache_max_size(), settings.cache_max_age()
-    return _Plan(spec, store, description, toolchain, plan, roots, lookup, snapshot, limits)
+    learnt = tuple(peak for entry in rejected for peak in entry.peaks)
+    return _Plan(spec, store, description, toolchain, plan, roots, lookup, snapshot, limits, learnt)
 
 
 class _Run:
@@ -183,6 +187,8 @@ class _Run:
             portable=spec.portable,
             reuse=not force,
             on_progress=self._progress,
+            needs=MemoryNeeds(planned.plan, planned.roots, layout, planned.learnt),
+            is_chosen=chosen_jobs(jobs) is not None,
         )
         (expected,) = expected_time.weights([planned.plan], layout)
         self._expected, self._line = expected, BuildLine(spec.name, expected)
@@ -234,8 +240,6 @@ class _Run:
         began = time.perf_counter()
         spec, plan, store = self._planned.spec, self._planned.plan, self._planned.store
         result = execute(self._job, folder, store.disk)
-        if peak := result.build["peak_bytes"]:
-            note_peak(plan, store.layout, peak)
         key = entry_name(result.inputs.result_key(plan.key), result.record["sha256"])
         emit("build", op=spec.name, seconds=time.perf_counter() - began, plan=plan.key, result=key)
         self._built, self.output = time.time(), result.build["output"]
