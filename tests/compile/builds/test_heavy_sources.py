@@ -1,7 +1,7 @@
 """CUTLASS under a limit on memory: a kernel with eight instantiations is built where two compilers at once die.
 
 It takes a quarter of an hour of two cores, and runs with OPFORGE_LONG_TESTS=1 where nvcc is installed and the package
-`nvidia-cutlass` is (or OPFORGE_CUTLASS names its folder `cutlass_library/source`).
+`nvidia-cutlass` is (or CUTLASS_DIR names its folder `cutlass_library/source`).
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ cls = sample_ops.builder_class({folder!r}, "gemm", abi="c", sources={sources!r},
 XXprint(cls("cuda:sm_90a").build(force=True).build()["peak_bytes"])
 """
 TORCHS = """
+import os
 from torch.utils import cpp_extension
+cpp_extension.CUDA_HOME = os.environ["CUDA_HOME"]  # that of a torch for CUDA finds it
 cpp_extension.load("gemm", [{folder!r} + "/" + name for name in {sources!r}], extra_include_paths={includes!r},
     extra_cuda_cflags=["--expt-relaxed-constexpr"], with_cuda=True, is_python_module=False)
 """
@@ -70,11 +72,11 @@ cpp_extension.load("gemm", [{folder!r} + "/" + name for name in {sources!r}], ex
 
 def cutlass_folder():
     """Returns the folder of CUTLASS's sources; skips the test if there is none."""
-    folder = os.environ.get("OPFORGE_CUTLASS", "")
+    folder = os.environ.get("CUTLASS_DIR", "")
     if not folder and (found := importlib.util.find_spec("cutlass_library")) and found.origin:
         folder = os.path.join(os.path.dirname(found.origin), "source")
     if not os.path.isdir(os.path.join(folder, "include", "cutlass")):
-        pytest.skip("not run: pip install nvidia-cutlass, or set OPFORGE_CUTLASS to the folder with its `include`")
+        pytest.skip("not run: pip install nvidia-cutlass, or set CUTLASS_DIR to the folder with its `include`")
     return folder
 
 
@@ -97,7 +99,8 @@ def test_it_is_built_where_two_compilers_at_once_are_killed(tmp_path, own_store)
         text_files.write(folder, name, GEMM.replace("NUMBER", str(number)))
     code = {"folder": str(folder), "sources": sources, "includes": [os.path.join(cutlass_folder(), "include")]}
 
-    environment = {"MAX_JOBS": "2", "TORCH_CUDA_ARCH_LIST": "9.0a", "TORCH_EXTENSIONS_DIR": str(tmp_path / "torchs")}
+    toolkit = os.environ.get("CUDA_HOME", "/usr/local/cuda")
+    environment = {"CUDA_HOME": toolkit, "MAX_JOBS": "2", "TORCH_CUDA_ARCH_LIST": "9.0a", "TORCH_EXTENSIONS_DIR": str(tmp_path / "torchs")}
     status, printed, _seconds = run(TORCHS.format(**code), **environment)
     assert status != 0 and ("signal 9" in printed or "Killed" in printed), printed[-2000:]
 
