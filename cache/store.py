@@ -27,17 +27,24 @@ class Rejected(NamedTuple):
 
     where: str
     reason: str
-    peaks: tuple[tuple[str, int], ...] = ()
-    """The memory that its compilers needed, by source, as its record states it."""
-
-    @classmethod
-    def of(cls, entry: Entry, reason: str) -> Rejected:
-        """Returns the rejection of an entry whose record was read."""
-        return cls(entry.folder, reason, peaks_in(entry.record))
 
     def __str__(self) -> str:
         """Returns both, as one line."""
         return f"{self.where}: {self.reason}"
+
+
+class RejectedRecord(Rejected):
+    """A stored or offered entry whose record was read and does not fit."""
+
+    peaks: tuple[tuple[str, int], ...] = ()
+    """The memory that its compilers needed, by source."""
+
+    @classmethod
+    def of(cls, where: str, reason: str, record: Mapping[str, Any]) -> RejectedRecord:
+        """Returns the rejection of an entry with this record."""
+        rejected = cls(where, reason)
+        rejected.peaks = peaks_in(record)
+        return rejected
 
 
 def peaks_in(record: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
@@ -125,7 +132,7 @@ class Source(NamedTuple):
             if not problem:
                 match = Match(entry._replace(watched=stamped.watched, origin=origin), stamped, pointer)
                 return FoundMatch(match, tuple(rejected))
-            rejected.append(Rejected.of(entry, problem))
+            rejected.append(RejectedRecord.of(entry.folder, problem, entry.record))
         return FoundMatch(None, tuple(rejected))
 
     def _ranked(self, description: str, fit: Callable[[Mapping[str, Any]], Fit]) -> tuple[list[Entry], list[Rejected]]:
@@ -145,7 +152,7 @@ class Source(NamedTuple):
             except UNREADABLE:  # a hit compares no record with the whole schema
                 problem, rank = NO_RECORD, 0
             if problem:
-                rejected.append(Rejected.of(entry, problem))
+                rejected.append(RejectedRecord.of(entry.folder, problem, entry.record))
             else:
                 ranked.append((rank, entry))
         return [entry for _rank, entry in sorted(ranked, key=lambda pair: (-pair[0], pair[1].key))], rejected
@@ -217,7 +224,7 @@ class Store:
                 problem = "what it was built from cannot be read"
             if not problem:
                 return FoundMatch(Match(entry._replace(watched=stamped.watched), stamped, pointer), tuple(rejected))
-            rejected.append(Rejected.of(entry, problem))
+            rejected.append(RejectedRecord.of(entry.folder, problem, entry.record))
         return FoundMatch(None, tuple(rejected))
 
     def _compare(self, entry: Entry, seen: Observation, root_paths: Mapping[str, str]) -> tuple[Stamped, str | None]:

@@ -272,7 +272,9 @@ def measured(folder: str) -> dict[str, int]:
     Those that ended within a tenth of a second are missing.
     """
     try:
-        lines = read_file(os.path.join(folder, "peaks"), MAX_RECORD_BYTES).decode("utf-8", "surrogateescape").split("\n")
+        lines = (
+            read_file(os.path.join(folder, "peaks"), MAX_RECORD_BYTES).decode("utf-8", "surrogateescape").split("\n")
+        )
     except (OSError, ValueError):
         return {}
     pairs = (line.partition(" ") for line in lines)

@@ -46,7 +46,9 @@ def keep(
     for step in steps:
         if step.unit and step.output not in reused:
             own = {read.location for read in reads[step.output]} & files.keys()
-            own_inputs = shared.of(reads[step.output])._replace(files=tuple(files[location] for location in sorted(own)))
+            own_inputs = shared.of(reads[step.output])._replace(
+                files=tuple(files[location] for location in sorted(own))
+            )
             objects.keep(job.layout, _unit_key(job, step), os.path.join(work, step.output), own_inputs)
 
 

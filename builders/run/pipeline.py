@@ -28,7 +28,7 @@ from opforge.cache.keys import key_of
 from opforge.cache.layout import entry_name
 from opforge.cache.maintenance import limits as bounds
 from opforge.cache.single_flight import BuildResult, SharedFailure, build_once
-from opforge.cache.store import Match, Rejected, Store
+from opforge.cache.store import Match, Rejected, RejectedRecord, Store
 from opforge.errors import (
     BuildError,
     BuildResourceError,
@@ -157,7 +157,7 @@ def _plan(spec: OpSpec, rejected: Sequence[Rejected], store: Store, declared: st
             raise error.after([*map(str, rejected)]) from None
         plan, roots = make_plan(spec, toolchain), root_paths(spec, toolchain.root_paths())
     limits = settings.cache_max_size(), settings.cache_max_age()
-    learnt = tuple(peak for entry in rejected for peak in entry.peaks)
+    learnt = tuple(peak for entry in rejected if isinstance(entry, RejectedRecord) for peak in entry.peaks)
     return _Plan(spec, store, description, toolchain, plan, roots, lookup, snapshot, limits, learnt)
 
 

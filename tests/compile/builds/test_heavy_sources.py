@@ -20,7 +20,8 @@ pytestmark = [
     pytest.mark.timeout(3600),
     pytest.mark.skipif(not os.environ.get("OPFORGE_LONG_TESTS"), reason="takes minutes: OPFORGE_LONG_TESTS=1 runs it"),
 ]
-INSTANTIATIONS = 8
+TILES = [(rows, columns) for rows in (64, 128) for columns in (64, 128, 192, 256)]
+"""The eight instantiations."""
 LIMIT_BYTES = int(os.environ.get("OPFORGE_TEST_MEMORY", str(3 << 30)))
 """Bytes for a build: one compiler of these sources needs 1.8 GB."""
 MOST = 1.1
@@ -37,7 +38,7 @@ using cutlass::arch::Sm90;
 using Element = cutlass::bfloat16_t;
 using Row = cutlass::layout::RowMajor;
 using Column = cutlass::layout::ColumnMajor;
-using Tile = Shape<_128, Int<64 + 8 * NUMBER>, _64>;
+using Tile = Shape<Int<ROWS>, Int<COLUMNS>, _64>;
 using Cluster = Shape<_1, _1, _1>;
 using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
     Sm90, OpClassTensorOp, Tile, Cluster, cutlass::epilogue::collective::EpilogueTileAuto, float, float, Element, Row,
@@ -94,13 +95,19 @@ def run(code, **env):
 def test_it_is_built_where_two_compilers_at_once_are_killed(tmp_path, own_store):
     folder = tmp_path / "op"
     folder.mkdir()
-    sources = [f"gemm{number}.cu" for number in range(INSTANTIATIONS)]
-    for number, name in enumerate(sources):
-        text_files.write(folder, name, GEMM.replace("NUMBER", str(number)))
+    sources = [f"gemm{number}.cu" for number in range(len(TILES))]
+    for number, (rows, columns) in enumerate(TILES):
+        text = GEMM.replace("NUMBER", str(number)).replace("ROWS", str(rows)).replace("COLUMNS", str(columns))
+        text_files.write(folder, sources[number], text)
     code = {"folder": str(folder), "sources": sources, "includes": [os.path.join(cutlass_folder(), "include")]}
 
     toolkit = os.environ.get("CUDA_HOME", "/usr/local/cuda")
-    environment = {"CUDA_HOME": toolkit, "MAX_JOBS": "2", "TORCH_CUDA_ARCH_LIST": "9.0a", "TORCH_EXTENSIONS_DIR": str(tmp_path / "torchs")}
+    environment = {
+        "CUDA_HOME": toolkit,
+        "MAX_JOBS": "2",
+        "TORCH_CUDA_ARCH_LIST": "9.0a",
+        "TORCH_EXTENSIONS_DIR": str(tmp_path / "torchs"),
+    }
     status, printed, _seconds = run(TORCHS.format(**code), **environment)
     assert status != 0 and ("signal 9" in printed or "Killed" in printed), printed[-2000:]
 

@@ -24,7 +24,7 @@ GB = 1 << 30
 def needs_of(tmp_path, sources, learnt=(), abi="torch-stable"):
     """Returns the needs of a plan with these sources, and its steps; the store is the same for each call."""
     units = [RootedPath("own", name) for name in sources]
-    empty = {name: () for name in BuildPlan._fields}
+    empty = dict.fromkeys(BuildPlan._fields, ())
     include = (RootedPath("own", "include"),)
     fields = {**empty, "op": "x", "version": "", "abi": abi, "target": "cuda:sm_90", "include": include}
     plan = BuildPlan(**{**fields, "sources": tuple(units)})
