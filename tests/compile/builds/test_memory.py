@@ -32,8 +32,8 @@ def hungry(folder):
     folder.mkdir()
     sources = [f"hungry{number}.cpp" for number in range(UNITS)]
     for number, name in enumerate(sources):
-        text = f'const char text[] = "{"x" * TEXT_BYTES}";\n{sample_ops.EXPORT} int value{number}() {{ return text[3]; }}\n'
-        text_files.write(folder, name, text)
+        function = f"{sample_ops.EXPORT} int value{number}() {{ return text[3]; }}\n"
+        text_files.write(folder, name, f'const char text[] = "{"x" * TEXT_BYTES}";\n{function}')
     return BUILD.format(folder=str(folder), sources=sources)
 
 
@@ -52,8 +52,8 @@ def test_a_build_whose_compiler_was_killed_for_memory_ends_with_fewer_at_once(hu
         out, err = run_in(group, hungry, OPFORGE_JOBS="4")
     assert out == "built\n", err
     assert err == (
-        "WARNING hungry: a compiler was killed for lack of memory, with 4 at once. What is left is built again with 2 at"
-        " once\n"
+        "WARNING hungry: a compiler was killed for lack of memory, with 4 at once. What is left is built again with"
+        " 2 at once\n"
     )
 
 
