@@ -38,14 +38,14 @@ using cutlass::arch::Sm90;
 using Element = cutlass::bfloat16_t;
 using Row = cutlass::layout::RowMajor;
 using Column = cutlass::layout::ColumnMajor;
-using Tile = Shape<Int<ROWS>, Int<COLUMNS>, _64>;
+using TileShape = Shape<Int<ROWS>, Int<COLUMNS>, _64>;
 using Cluster = Shape<_1, _1, _1>;
 using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
-    Sm90, OpClassTensorOp, Tile, Cluster, cutlass::epilogue::collective::EpilogueTileAuto, float, float, Element, Row,
+    Sm90, OpClassTensorOp, TileShape, Cluster, cutlass::epilogue::collective::EpilogueTileAuto, float, float, Element, Row,
     8, Element, Row, 8, cutlass::epilogue::collective::EpilogueScheduleAuto>::CollectiveOp;
 using Stages = cutlass::gemm::collective::StageCountAutoCarveout<int(sizeof(typename Epilogue::SharedStorage))>;
 using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
-    Sm90, OpClassTensorOp, Element, Row, 8, Element, Column, 8, float, Tile, Cluster, Stages,
+    Sm90, OpClassTensorOp, Element, Row, 8, Element, Column, 8, float, TileShape, Cluster, Stages,
     cutlass::gemm::collective::KernelScheduleAuto>::CollectiveOp;
 using Kernel = cutlass::gemm::kernel::GemmUniversal<Shape<int, int, int, int>, Mainloop, Epilogue>;
 using Gemm = cutlass::gemm::device::GemmUniversalAdapter<Kernel>;
