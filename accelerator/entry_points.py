@@ -10,7 +10,7 @@ from typing import Any
 from opforge import formats
 from opforge.warm import machine_folder, memory
 
-GROUPS = ("opforge.accelerators", "opforge.op_builders", "opforge.sources")
+GROUPS = ("opforge.accelerators", "opforge.op_builders", "opforge.sources", "opforge.checks")
 METADATA = (".dist-info", ".egg-info", ".egg")
 
 

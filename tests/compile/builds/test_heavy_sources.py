@@ -60,7 +60,8 @@ import logging
 logging.basicConfig()
 from support import sample_ops
 cls = sample_ops.builder_class({folder!r}, "gemm", abi="c", sources={sources!r}, include_dirs={includes!r},
-XXprint(cls("cuda:sm_90a").build(force=True).build()["peak_bytes"])
+    devices=["cuda"], extra_compile_args={{"cxx": [], "nvcc": ["--expt-relaxed-constexpr"]}})
+print(cls("cuda:sm_90a").build(force=True).build()["peak_bytes"])
 """
 TORCHS = """
 import os

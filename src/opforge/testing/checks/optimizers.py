@@ -31,7 +31,8 @@ class StepCheck(OpCheck):
 
     def inputs(self, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Any, ...]:
         lists = [
-            [draw(*shape, dtype=dtype, seed=2 * number + part) for part in range(2)] for number in range(2 + self.states)
+            [draw(*shape, dtype=dtype, seed=2 * number + part) for part in range(2)]
+            for number in range(2 + self.states)
         ]
         lists[-1] = [tensor.square() + 1e-3 for tensor in lists[-1]]
         return tuple(lists)
