@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -35,8 +35,8 @@ class OpCheck(OpContract, Check):
         "test_other_dtypes_are_refused",
     )
     function: ClassVar[str] = ""
-    dtypes = (torch.float32, torch.bfloat16)
-    shapes = ((0, 8), (3, 15), (2, 1025))
+    dtypes: Sequence[torch.dtype] = (torch.float32, torch.bfloat16)
+    shapes: Sequence[tuple[int, ...]] = ((0, 8), (3, 15), (2, 1025))
     strided = False
 
     def make_op(self) -> Callable[..., Any]:
