@@ -9,7 +9,7 @@ from typing import Any
 
 from opforge import formats, machine_folder, memory, settings
 
-GROUPS = ("opforge.accelerators", "opforge.op_builders", "opforge.sources")
+GROUPS = ("opforge.accelerators", "opforge.op_builders", "opforge.sources", "opforge.checks")
 METADATA = (".dist-info", ".egg-info", ".egg")
 
 

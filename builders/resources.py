@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import signal
+from collections.abc import Iterator
 
 from opforge.errors import BuildResourceError
 
@@ -131,18 +132,21 @@ def ended_by_signal(op: str, step: str, output: str, log: str = "") -> BuildReso
         output: The output of the build.
         log: Where the whole output is kept; empty if it is not.
     """
-    for pattern in ENDED_BY_SIGNAL:
-        match = re.search(pattern, output, re.MULTILINE)
-        if match is None:
-            continue
-        parts = match.groupdict()
-        number = SIGNALS.get(parts.get("name") or "") or int(parts.get("number") or int(parts.get("status") or 0) - 128)
+    for match in _endings(output):
+        number = _signal_of(match)
         if number not in signal.valid_signals():
             continue
-        program = parts.get("program") or "the compiler"
+        program = match.groupdict().get("program") or "the compiler"
         problem = f"{program} was ended by signal {number} ({signal.strsignal(number)}) in the step {step!r}"
         return BuildResourceError.of(op, problem, _signal_advice(number), log)
     return None
+
+
+def is_out_of_memory(output: str) -> bool:
+    """Returns whether a compiler in the output of a build got no memory, or was killed as the kernel kills for it."""
+    if re.search(rf"^(?!\s*\d+ \|).*(?:{OUT_OF_MEMORY})", output, re.MULTILINE):
+        return True
+    return any(_signal_of(match) == signal.SIGKILL for match in _endings(output))
 
 
 def small_stack() -> str:
@@ -153,6 +157,19 @@ def small_stack() -> str:
     if not 0 <= limit < SMALLEST_STACK:
         return ""
     return f"The stack is limited to {limit >> 10} KiB: raise the limit (`ulimit -s 8192`)."
+
+
+def _endings(output: str) -> Iterator[re.Match[str]]:
+    """Yields what each pattern finds about a program that a signal has ended."""
+    for pattern in ENDED_BY_SIGNAL:
+        match = re.search(pattern, output, re.MULTILINE)
+        if match:
+            yield match
+
+
+def _signal_of(match: re.Match[str]) -> int:
+    parts = match.groupdict()
+    return SIGNALS.get(parts.get("name") or "") or int(parts.get("number") or int(parts.get("status") or 0) - 128)
 
 
 def _signal_advice(number: int) -> str:

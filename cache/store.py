@@ -33,6 +33,27 @@ class Rejected(NamedTuple):
         return f"{self.where}: {self.reason}"
 
 
+class RejectedRecord(Rejected):
+    """A stored or offered entry whose record was read and does not fit."""
+
+    peaks: tuple[tuple[str, int], ...] = ()
+    """The memory that its compilers needed, by source."""
+
+    @classmethod
+    def of(cls, where: str, reason: str, record: Mapping[str, Any]) -> RejectedRecord:
+        """Returns the rejection of an entry with this record."""
+        rejected = cls(where, reason)
+        rejected.peaks = peaks_in(record)
+        return rejected
+
+
+def peaks_in(record: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+    """Returns the memory that compilers needed, by source, as a record states it."""
+    peaks = record.get("peaks")
+    pairs = peaks.items() if isinstance(peaks, dict) else ()  # no schema on the path of a hit
+    return tuple((source, peak) for source, peak in pairs if type(peak) is int and peak > 0)
+
+
 class Fit(NamedTuple):
     """Whether an entry can be used for what is requested."""
 
@@ -109,7 +130,7 @@ class Source(NamedTuple):
             if not problem:
                 match = Match(entry._replace(watched=stamped.watched, origin=origin), stamped, pointer)
                 return match, tuple(rejected)
-            rejected.append(Rejected(entry.folder, problem))
+            rejected.append(RejectedRecord.of(entry.folder, problem, entry.record))
         return None, tuple(rejected)
 
     def _ranked(self, description: str, fit: Callable[[Mapping[str, Any]], Fit]) -> tuple[list[Entry], list[Rejected]]:
@@ -129,7 +150,7 @@ class Source(NamedTuple):
             except UNREADABLE:  # a hit compares no record with the whole schema
                 problem, rank = NO_RECORD, 0
             if problem:
-                rejected.append(Rejected(entry.folder, problem))
+                rejected.append(RejectedRecord.of(entry.folder, problem, entry.record))
             else:
                 ranked.append((rank, entry))
         return [entry for _rank, entry in sorted(ranked, key=lambda pair: (-pair[0], pair[1].key))], rejected
@@ -201,7 +222,7 @@ class Store:
                 problem = "what it was built from cannot be read"
             if not problem:
                 return Match(entry._replace(watched=stamped.watched), stamped, pointer), tuple(rejected)
-            rejected.append(Rejected(entry.folder, problem))
+            rejected.append(RejectedRecord.of(entry.folder, problem, entry.record))
         return None, tuple(rejected)
 
     def _compare(self, entry: Entry, seen: Observation, root_paths: Mapping[str, str]) -> tuple[Stamped, str | None]:

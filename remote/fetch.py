@@ -7,8 +7,8 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from opforge import settings
 from opforge.builders.lookup.remotes import Request
@@ -18,7 +18,7 @@ from opforge.cache.keys import canonical
 from opforge.cache.maintenance import limits
 from opforge.cache.records.fetched import Fetched, trust_stamp
 from opforge.cache.records.validity import Observation
-from opforge.cache.store import NO_RECORD, Rejected, Sought
+from opforge.cache.store import NO_RECORD, Rejected, RejectedRecord, Sought
 from opforge.errors import ExtraNotInstalledError, RemoteError, SignatureError, StoreError
 from opforge.errors.base import printable
 from opforge.events import emit
@@ -77,7 +77,7 @@ def judged(store: ObjectStore, remote: Remote, request: Request, is_fresh: bool)
             rejected.append(Rejected(where, error.reason))
             refused.append(error)
         except _Unfit as error:
-            rejected.append(Rejected(where, str(error)))
+            rejected.append(RejectedRecord.of(where, str(error), error.record))
     for listed in lists.new:
         fetched_entries.drop_withdrawn(request.store.layout, listed)
     if refused:
@@ -98,6 +98,11 @@ def _counted(reasons: Sequence[str]) -> str:
 
 class _Unfit(Exception):
     """An offer cannot be used here."""
+
+    def __init__(self, problem: str, record: Mapping[str, Any] | None = None) -> None:
+        super().__init__(problem)
+        self.record = record or {}
+        """Its record, if that was judged."""
 
 
 class _Judge:
@@ -136,7 +141,7 @@ class _Judge:
         except (OSError, ValueError):  # such as a version that is none
             problem, rank = NO_RECORD, 0
         if problem:
-            raise _Unfit(printable(problem))  # it may hold texts of the record, which others have written
+            raise _Unfit(printable(problem), offer.record)  # it may hold texts of the record, which others have written
         return rank
 
 

@@ -18,7 +18,7 @@ from opforge.cache.single_flight import BuildResult
 from opforge.errors import CompileError, UnstableInputError
 from opforge.machine_folder import write_file
 
-from . import diagnostics, library_record, ninja, object_reuse, precompiled_header, timeline
+from . import compilers, diagnostics, library_record, ninja, object_reuse, precompiled_header
 from .dependencies import arguments, compiler_folders, reads_of_step, search_folders, source_folders
 from .job import Job
 from .provenance import Provenance, Read
@@ -27,8 +27,6 @@ from .reads.questions import Questions
 
 ATTEMPTS = 3
 """How often a build is run again because a source changed while it was compiled."""
-KILLED = 128 + 9
-"""ninja's exit status after SIGKILL."""
 
 
 class Run(NamedTuple):
@@ -169,14 +167,7 @@ def _touch(path: str) -> int:
 
 def _run_steps(job: Job, work: str, steps: Sequence[Step]) -> str:
     """Runs the steps. Returns what the compilers printed. Raises CompileError, BuildResourceError."""
-    ninja.write_build_file(work, steps)
-    began, log_bytes = time.time(), timeline.log_size(work)
-    outcome = ninja.run(work, job.jobs, job.on_progress)
-    if outcome.status == KILLED:
-        outcome = ninja.run(work, job.jobs, job.on_progress)  # once: the steps that are done are not lost
-    ended, line = timeline.mark("compile and link", began), timeline.current()
-    if line is not None:
-        line.add_steps(job.plan.op, work, {step.output: step.title for step in steps}, log_bytes, ended)
+    outcome = compilers.run_steps(job, work, steps)
     missing = _missing_output(work, steps, outcome)
     if outcome.status or missing:
         log = job.log

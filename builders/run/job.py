@@ -10,6 +10,7 @@ from opforge.builders.toolchains.toolchain import Toolchain
 from opforge.cache.layout import Layout
 
 from . import ninja
+from .memory_needs import MemoryNeeds
 
 
 class Job(NamedTuple):
@@ -25,6 +26,10 @@ class Job(NamedTuple):
     portable: bool = False
     reuse: bool = True
     on_progress: ninja.Progress | None = None
+    needs: MemoryNeeds | None = None
+    """What the compilers need; None if that is not of interest."""
+    is_chosen: bool = False
+    """Whether the user has chosen `jobs`: then so many compilers run, whatever they need."""
 
     @property
     def located_plan(self) -> BuildPlan:

@@ -7,8 +7,9 @@ import select
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from types import TracebackType
 
@@ -27,8 +28,9 @@ class Jobserver:
     A ninja that is no client of a jobserver gets all slots: then one build runs at a time.
     """
 
-    def __init__(self, slots: int, ninja: str) -> None:
-        self.slots, self.stopped = slots, False
+    def __init__(self, slots: int, ninja: str, is_chosen: bool = False) -> None:
+        """Takes the number of compilers; with `is_chosen` the user has chosen it, whatever memory they need."""
+        self.slots, self.stopped, self.is_chosen = slots, False, is_chosen
         version = subprocess.run([ninja, "--version"], capture_output=True, text=True, check=False).stdout
         self.folder = tempfile.mkdtemp(prefix="opforge-jobs-")
         """The folder of the named pipe; it is deleted at the end."""
@@ -41,6 +43,7 @@ class Jobserver:
         self._tokens = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         os.write(self._tokens, b"+" * (slots if self._shared else 1))
         self._running: set[subprocess.Popen[str]] = set()
+        self._takes_several = threading.Lock()
 
     def __enter__(self) -> Jobserver:
         return self
@@ -62,21 +65,28 @@ class Jobserver:
         return {"MAKEFLAGS": f"--jobserver-auth=fifo:{self._path}"} if self._shared else {}
 
     @contextmanager
-    def token(self) -> Iterator[None]:
-        """Waits for a token and holds it. Raises KeyboardInterrupt if `stop` is called meanwhile."""
-        token = b""
-        while not token:
-            if self.stopped:
-                raise KeyboardInterrupt
-            select.select([self._tokens], [], [], POLL_SECONDS)
-            try:
-                token = os.read(self._tokens, 1)
-            except BlockingIOError:
-                continue
+    def token(self, count: int = 1) -> Iterator[None]:
+        """Waits for a token, or for `count` of them, and holds them. All if there are not so many.
+
+        Raises KeyboardInterrupt if `stop` is called meanwhile.
+        """
+        count = min(count, self.slots) if self._shared else 1
+        held = b""
         try:
+            # Two builds that each hold some and wait for more would wait for ever.
+            with self._takes_several if count > 1 else nullcontext():
+                while len(held) < count:
+                    if self.stopped:
+                        raise KeyboardInterrupt
+                    select.select([self._tokens], [], [], POLL_SECONDS)
+                    try:
+                        held += os.read(self._tokens, count - len(held))
+                    except BlockingIOError:
+                        continue
             yield
         finally:
-            os.write(self._tokens, token)
+            if held:
+                os.write(self._tokens, held)
 
     @contextmanager
     def watch(self, process: subprocess.Popen[str]) -> Iterator[None]:

@@ -34,6 +34,7 @@ def read(job: Job, library: str, key: str) -> dict[str, Any]:
         raise diagnostics.wrong_module_name(plan.op, modules[0])
     if plan.abi == PLAIN and not exports:
         raise diagnostics.no_exports(plan.op)
+    peaks = job.needs.stated() if job.needs else {}
     return {
         "file": f"{plan.op}-{key[:16]}.so",
         "size": len(content),
@@ -49,6 +50,7 @@ def read(job: Job, library: str, key: str) -> dict[str, Any]:
         "user_flags": settings.user_flags(),
         "python_module": plan.abi == TORCH and plan.op in modules,
         **symbols,
+        **({"peaks": peaks} if peaks else {}),
     }
 
 

@@ -14,12 +14,12 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from typing import NamedTuple
 
 from opforge.builders.declaration.build_plan import Step
-from opforge.cache.filesystem.files import read_file
+from opforge.cache.filesystem.files import MAX_RECORD_BYTES, read_file
 from opforge.errors import BuilderError, ToolchainError, ToolchainNotFoundError
 
 from . import jobserver, timeline
@@ -27,6 +27,10 @@ from .supervisor import NOT_STARTED
 
 Progress = Callable[[int, int, str], None]
 """Called with the number of steps done, the number of all steps, and the title of the step that has just ended."""
+LONGEST_COMMAND = 100_000
+"""The number of characters of a command from which on its objects are named in a file: Linux takes 128 KiB in a word,
+and ninja gives a shell the whole command as one."""
+RESPONSE_SUFFIX = ".objects"
 LINE_BREAK = re.compile("[\n\r\0]")
 """The characters that ninja or the system cannot take in a command."""
 STATUS = re.compile(r"^\[(\d+)/(\d+)\] (.*)$")
@@ -82,12 +86,14 @@ def _escaped(text: str) -> str:
     return re.sub(r"([$ :\n])", r"$\1", text)
 
 
-def write_build_file(folder: str, steps: Sequence[Step]) -> None:
+def write_build_file(folder: str, steps: Sequence[Step], heavy: Collection[str] = (), depth: int = 1) -> None:
     """Writes build.ninja: one rule, and one statement for each step.
 
-    Raises BuilderError if a command has a line break.
+    Of the steps with the outputs `heavy`, no more than `depth` run at once. Raises BuilderError if a command has a line
+    break.
     """
-    lines = ["ninja_required_version = 1.5", "rule run", "  command = $argv", "  description = $title", ""]
+    lines = ["ninja_required_version = 1.5", "pool heavy", f"  depth = {depth}", ""]
+    lines += ["rule run", "  command = $argv", "  description = $title", ""]
     for step in steps:
         # Only the outputs of other steps are listed, for the order: ninja cannot spell some names of sources.
         inputs = " ".join(_escaped(name) for name in step.inputs if not os.path.isabs(name))
@@ -96,26 +102,63 @@ def write_build_file(folder: str, steps: Sequence[Step]) -> None:
             raise BuilderError(step.title, f"{broken!r} has a line break", "Rename it, or remove the line break")
         lines += [
             f"build {_escaped(step.output)}: run {inputs}",
-            "  argv = " + shlex.join(step.argv).replace("$", "$$"),
+            "  argv = " + shlex.join(_within_limits(folder, step)).replace("$", "$$"),
             f"  title = {step.title.replace('$', '$$')}",
+            *(["  pool = heavy"] if step.output in heavy else []),
         ]
     with open(os.path.join(folder, "build.ninja"), "wb") as file:
         file.write(os.fsencode("\n".join(lines) + "\n"))
 
 
-def run(folder: str, jobs: int, on_progress: Progress | None = None) -> Outcome:
+def _within_limits(folder: str, step: Step) -> Sequence[str]:
+    """Returns a step's command, with its objects in a response file if it would be longer than the system accepts."""
+    objects = {name for name in step.inputs if name.endswith(".o")}
+    if step.unit or not objects or sum(len(word) + 3 for word in step.argv) < LONGEST_COMMAND:
+        return step.argv
+    first = next(number for number, word in enumerate(step.argv) if word in objects)
+    response = step.output + RESPONSE_SUFFIX
+    with open(os.path.join(folder, response), "wb") as file:
+        # The linker's driver reads words as a shell does, but knows no `$`.
+        quoted = (re.sub(r"([\s\\'\"])", r"\\\1", word) for word in step.argv if word in objects)
+        file.write(os.fsencode("\n".join(quoted) + "\n"))
+    others = (word for word in step.argv[first:] if word not in objects)
+    return (*step.argv[:first], f"@{response}", *others)
+
+
+def run(
+    folder: str,
+    jobs: int,
+    on_progress: Progress | None = None,
+    targets: Sequence[str] = (),
+    share: int = 0,
+) -> Outcome:
     """Runs the build in `folder`, with at most `jobs` compilers at once, or with the tokens of the jobserver in use.
 
     The caller's working folder and environment are not changed. If this process dies, or an exception leaves this call,
     every compiler of the build is killed.
+
+    Args:
+        folder: Where build.ninja is.
+        jobs: How many compilers run at once.
+        on_progress: Is called after each step.
+        targets: The outputs to make; by default all.
+        share: With a jobserver: the number of tokens to hold while `jobs` compilers run, because each of them needs
+            more memory than a token stands for. With 0 each compiler takes a token.
     """
-    server = jobserver.current()
+    server, wanted = jobserver.current(), ("--", *map(_escaped_target, targets)) if targets else ()
     if server is None:
-        return _run(folder, ("-j", str(jobs)), {}, on_progress, None)
+        return _run(folder, ("-j", str(jobs), *wanted), {}, on_progress, None)
     began = time.time()
-    with server.token():
+    with server.token(max(1, share)):
         timeline.mark("wait for a free compiler", began)
-        return _run(folder, server.arguments, server.environment, on_progress, server)
+        if share:
+            return _run(folder, ("-j", str(jobs), *wanted), {}, on_progress, server)
+        return _run(folder, (*server.arguments, *wanted), server.environment, on_progress, server)
+
+
+def _escaped_target(name: str) -> str:
+    """Returns an output as ninja takes it on its command line, where `^` stands for what a source leads to."""
+    return f"./{name}"
 
 
 def _run(
@@ -221,6 +264,21 @@ def _is_remote_compiler(pid: str) -> bool:
         return os.path.basename(os.readlink(f"/proc/{pid}/exe")) in REMOTE_COMPILERS
     except OSError:
         return False
+
+
+def measured(folder: str) -> dict[str, int]:
+    """Returns the most memory that each command of the last run in `folder` used, in bytes by the name of its output.
+
+    Those that ended within a tenth of a second are missing.
+    """
+    try:
+        lines = (
+            read_file(os.path.join(folder, "peaks"), MAX_RECORD_BYTES).decode("utf-8", "surrogateescape").split("\n")
+        )
+    except (OSError, ValueError):
+        return {}
+    pairs = (line.partition(" ") for line in lines)
+    return {output: int(peak) for peak, _, output in pairs if peak.isdecimal() and output}
 
 
 def peak_memory(folder: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from opforge import formats
 from opforge.builders.declaration.build_plan import Step
@@ -41,13 +41,48 @@ def keep(
     inputs: Inputs,
 ) -> None:
     """Stores the objects that this build compiled, each with the files that it read."""
+    files = {RootedPath(file.root, file.path): file for file in inputs.files}
+    shared = _WithoutSources(inputs, [step.unit for step in steps if step.unit])
     for step in steps:
         if step.unit and step.output not in reused:
-            own = {read.location for read in reads[step.output]}
-            files = tuple(file for file in inputs.files if RootedPath(file.root, file.path) in own)
-            objects.keep(
-                job.layout, _unit_key(job, step), os.path.join(work, step.output), inputs._replace(files=files)
+            own = {read.location for read in reads[step.output]} & files.keys()
+            own_inputs = shared.of(reads[step.output])._replace(
+                files=tuple(files[location] for location in sorted(own))
             )
+            objects.keep(job.layout, _unit_key(job, step), os.path.join(work, step.output), own_inputs)
+
+
+class _WithoutSources:
+    """The inputs of a build without the names of its sources: of a thousand, no unit looks for the others."""
+
+    def __init__(self, inputs: Inputs, sources: Sequence[RootedPath]) -> None:
+        spellings = {name for source in sources for name in _spellings(source.path)} - set(inputs.asked_names())
+        places = {*sources}
+        self._inputs = inputs._replace(
+            names=tuple(name for name in inputs.names if name not in spellings),
+            present=tuple(path for path in inputs.present if path not in places),
+        )
+        self._names = spellings & {*inputs.names}
+        self._last_parts = {os.path.basename(name) for name in self._names}
+        self._present: dict[str, list[RootedPath]] = {}
+        for path in inputs.present:
+            if path in places:
+                self._present.setdefault(os.path.basename(path.path), []).append(path)
+
+    def of(self, reads: Sequence[Read]) -> Inputs:
+        """Returns the inputs with those names again by which a unit may have found one of the files that it read."""
+        paths = {path for read in reads for path in (read.path, read.spelled, read.location.path)}
+        alike = (path for path in paths if os.path.basename(path) in self._last_parts)
+        names = self._names & {name for path in alike for name in _spellings(path)}
+        present = {path for name in names for path in self._present.get(os.path.basename(name), ())}
+        return self._inputs._replace(names=(*self._inputs.names, *names), present=(*self._inputs.present, *present))
+
+
+def _spellings(path: str) -> Iterator[str]:
+    """Yields every spelling by which an #include may name a file: its path below each folder above it."""
+    while path:
+        yield path
+        path = path.partition("/")[2]
 
 
 def _unit_key(job: Job, step: Step) -> str:

@@ -28,7 +28,7 @@ from opforge.cache.keys import key_of
 from opforge.cache.layout import entry_name
 from opforge.cache.maintenance import limits as bounds
 from opforge.cache.single_flight import BuildResult, SharedFailure, build_once
-from opforge.cache.store import Match, Rejected, Store
+from opforge.cache.store import Match, Rejected, RejectedRecord, Store
 from opforge.errors import (
     BuildError,
     BuildResourceError,
@@ -46,7 +46,8 @@ from . import timeline
 from .diagnostics import parse_diagnostics
 from .executor import execute
 from .job import Job
-from .parallelism import compiler_jobs, note_peak
+from .memory_needs import MemoryNeeds
+from .parallelism import chosen_jobs, compiler_jobs
 
 if TYPE_CHECKING:
     from opforge.builders.declaration.build_plan import BuildPlan
@@ -100,6 +101,8 @@ class _Plan(NamedTuple):
     lookup: memory.Lookup
     snapshot: memory.Snapshot
     limits: tuple[int | None, float | None]
+    learnt: tuple[tuple[str, int], ...] = ()
+    """What the compilers of entries that do not fit needed, by source."""
 
 
 def _build(
@@ -153,7 +156,8 @@ def _plan(spec: OpSpec, rejected: Sequence[Rejected], store: Store, declared: st
             raise error.after([*map(str, rejected)]) from None
         plan, roots = make_plan(spec, toolchain), root_paths(spec, toolchain.root_paths())
     limits = settings.cache_max_size(), settings.cache_max_age()
-    return _Plan(spec, store, description, toolchain, plan, roots, lookup, snapshot, limits)
+    learnt = tuple(peak for entry in rejected if isinstance(entry, RejectedRecord) for peak in entry.peaks)
+    return _Plan(spec, store, description, toolchain, plan, roots, lookup, snapshot, limits, learnt)
 
 
 class _Run:
@@ -182,6 +186,8 @@ class _Run:
             portable=spec.portable,
             reuse=not force,
             on_progress=self._progress,
+            needs=MemoryNeeds(planned.plan, planned.roots, layout, planned.learnt),
+            is_chosen=chosen_jobs(jobs) is not None,
         )
         (expected,) = expected_time.weights([planned.plan], layout)
         self._expected, self._line = expected, BuildLine(spec.name, expected)
@@ -233,8 +239,6 @@ class _Run:
         began = time.perf_counter()
         spec, plan, store = self._planned.spec, self._planned.plan, self._planned.store
         result = execute(self._job, folder, store.disk)
-        if peak := result.build["peak_bytes"]:
-            note_peak(plan, store.layout, peak)
         key = entry_name(result.inputs.result_key(plan.key), result.record["sha256"])
         emit("build", op=spec.name, seconds=time.perf_counter() - began, plan=plan.key, result=key)
         self._built, self.output = time.time(), result.build["output"]

@@ -22,6 +22,8 @@ from opforge.cache.schema import (
 )
 
 NAMED = table(TEXT)
+PEAKS = table(whole(1), most=100_000)
+"""The bytes of memory that the compiler of each source needed, by root and path."""
 PATHS = items(row(TEXT, TEXT))
 INPUTS = record(
     {
@@ -64,8 +66,8 @@ RECORD_FIELDS: dict[str, Schema] = {
     "seconds": NUMBER,
     "inputs": INPUTS,
 }
-RECORD = record(RECORD_FIELDS)
-"""What a library is and needs. Every field is always there."""
+RECORD = record(RECORD_FIELDS, optional={"peaks": PEAKS})
+"""What a library is and needs. Every field is always there, but `peaks`: the sources whose compilers need much."""
 BUILD = record({"inputs": INPUTS}, is_open=True)
 """How an entry was built. The other fields are shown, and decide nothing."""
 STAMP = items(whole(-(1 << 63), (1 << 63) - 1), 16)

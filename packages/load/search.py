@@ -15,7 +15,7 @@ from opforge.packages.form import names, version
 from opforge.packages.form.version import Range
 from opforge.packages.installed import layout, releases
 from opforge.packages.installed.releases import Installed
-from opforge.warm.memory import FlatStamps
+from opforge.memory import FlatStamps
 
 from . import callers_lock, checkout, memory, variants
 from .callers_lock import Locked

@@ -59,7 +59,7 @@ TOOLCHAIN = 14
 """What compilers reported: `builders/toolchains/discovery/probe.py`."""
 PACKAGE_LISTS = 3
 """What the system's package managers own: `cache/filesystem/packages.py`."""
-ENTRY_POINTS = 3
+ENTRY_POINTS = 4
 """Remembered entry points: `accelerator/entry_points.py`."""
 SETTINGS_FILES = 3
 """What the settings files hold: `settings/files.py`."""

@@ -65,6 +65,11 @@ def _device_name(device: str) -> str:
     return str(torch.get_device_module(device).get_device_name(0))
 
 
+def device_name(device: str) -> str:
+    """Returns the name of a device; of the host, its processor. Opens the device."""
+    return _device_name(device) or _cpu()
+
+
 def _threads() -> int:
     """Returns the threads that torch uses for one operator, if this process has imported torch; otherwise 0."""
     torch = sys.modules.get("torch")

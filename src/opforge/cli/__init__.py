@@ -21,6 +21,7 @@ COMMANDS = {
     "bench": ("opforge.cli.bench:command", "Measure ops beside their rivals and a reference; compare runs."),
     "build-ops": ("opforge.cli.prebuild.command:command", "Build ops ahead of time. Also a command of its own."),
     "cache": ("opforge.cli.cache.commands:group", "Explain a miss; count hits; pin, export and import built ops."),
+    "check": ("opforge.cli.check:command", "Check each op on this machine's devices against its reference."),
     "completion": ("opforge.cli.completion.shells:command", "Print the script that completes words in a shell."),
     "compile-commands": ("opforge.cli.compile_commands:command", "Write compile_commands.json, for clangd."),
     "config": ("opforge.cli.config:command", "Show every setting in force, and where it comes from."),
@@ -48,7 +49,7 @@ COMMANDS = {
 }
 """Name to "module:command" and the command's line in the help. `--help` imports none of the modules."""
 SECTIONS = {
-    "This machine": ("report", "config", "completion", "rm"),
+    "This machine": ("report", "check", "config", "completion", "rm"),
     "Ops and programs": (
         "new",
         "build-ops",

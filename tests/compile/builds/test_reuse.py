@@ -234,7 +234,7 @@ def test_a_build_records_the_peak_memory_of_its_compilers(folder, own_store):
     peak = build_record(entry)["peak_bytes"]
     assert 4 << 20 < peak < 1 << 30
     (peak_file,) = (own_store / "v2" / "peaks").iterdir()
-    assert int(peak_file.read_text()) == peak
+    assert json.loads(peak_file.read_text()) == {"own/plain.cpp": pytest.approx(peak, rel=0.5)}
 
 
 # -- a precompiled header ----------------------------------------------------------------------------------------------
@@ -291,3 +291,25 @@ def test_no_header_is_precompiled_for_few_units(folder):
     titles = []
     op_of_five_units(folder)().build(jobs=2, on_progress=lambda *step: titles.append(step[2]))
     assert len(titles) >= 6 and not [title for title in titles if title.startswith("precompile")]
+
+
+def test_an_objects_record_names_no_other_source_of_its_op(folder, own_store):
+    """Otherwise the records of an op of N sources would have N * N names."""
+    op_of_ten_units(folder)().build()
+    records = [json.loads(path.read_text())["inputs"] for path in own_store.glob("v2/objects/*/*.json")]
+    for record in records:
+        own = {file[1] for file in record["files"]}
+        assert {name for name in record["names"] if name.endswith(".cpp")} == own & {*TEN}
+        assert {path[1] for path in record["present"]} - own <= {"five.h"}
+        assert ("five.h" in own) <= ("five.h" in record["names"])
+
+
+def test_a_source_that_another_one_includes_may_be_shadowed(folder):
+    cls = op_of_ten_units(folder, include_dirs=["early", "late"])
+    (folder / "early").mkdir()
+    (folder / "late").mkdir()
+    text_files.write(folder / "late", "unit8.cpp", "#define NINE 9\n")
+    text_files.write(folder, "unit9.cpp", "#include <unit8.cpp>\nint part9() { return NINE; }\n")
+    assert cls().load().value() == 38
+    text_files.write(folder / "early", "unit8.cpp", "#define NINE 10\n")
+    assert cls().load().value() == 39

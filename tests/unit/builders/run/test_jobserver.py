@@ -125,3 +125,38 @@ def test_if_no_more_threads_can_be_started_one_runs_all_builds_or_the_error_says
                 BuildResourceError, match="build-ops: the build stopped: no more processes can be start"
             ):
                 list(batch.in_parallel(work, [0, 1, 2], server, None))
+
+
+def test_a_build_that_holds_several_tokens_leaves_the_others_those_that_are_left(builds, tmp_path):
+    work, counts, outcomes = builds
+    hungry = tmp_path / "0"
+    work[0] = lambda: outcomes.append(ninja.run(str(hungry), 1, share=2))
+    with jobserver.Jobserver(3, ninja.find_ninja()) as server:
+        assert sorted(batch.in_parallel(work, [0, 1, 2, 3], server, None)) == [0, 1, 2, 3]
+    assert [outcome.status for outcome in outcomes] == [0, 0, 0, 0]
+    running = [int(line) for line in counts.read_text().split()]
+    assert len(running) == 12 and max(running) <= 3
+
+
+def test_all_tokens_come_back(tmp_path):
+    with jobserver.Jobserver(3, ninja.find_ninja()) as server:
+        for count in (99, 3, 1, 3):
+            with server.token(count):
+                pass
+
+
+def test_two_builds_that_each_hold_all_tokens_take_turns(builds):
+    work, counts, outcomes = builds
+    folders = [f"{counts.parent}/{number}" for number in range(4)]
+    for number, folder in enumerate(folders):
+        work[number] = lambda folder=folder: outcomes.append(ninja.run(folder, 1, share=2))
+    with jobserver.Jobserver(2, ninja.find_ninja()) as server:
+        assert sorted(batch.in_parallel(work, [0, 1, 2, 3], server, None)) == [0, 1, 2, 3]
+    assert {int(line) for line in counts.read_text().split()} == {1}
+
+
+def test_a_run_makes_the_targets_that_it_is_given(builds):
+    _work, counts, _outcomes = builds
+    folder = counts.parent / "0"
+    assert ninja.run(str(folder), 2, targets=["1.o"]).status == 0
+    assert [path.name for path in folder.glob("*.o")] == ["1.o"]

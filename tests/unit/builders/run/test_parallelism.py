@@ -6,13 +6,20 @@ import pytest
 from support.compilers.fake_compiler import plan_of
 from support.sample_ops import plain_op
 
-from opforge.builders.run import parallelism
+from opforge.builders.run import memory_needs, parallelism
 from opforge.cache.current import writable_store
 
 
 @pytest.fixture
 def plan(tmp_path):
     return plan_of(plain_op(tmp_path)(), tmp_path), writable_store().layout
+
+
+def keep(plan, layout, peak):
+    """Keeps what the compiler of the plan's one source needed."""
+    needs = memory_needs.MemoryNeeds(plan, {}, layout)
+    needs.known = {memory_needs.name_of(plan.sources[0]): peak}
+    needs.keep()
 
 
 @pytest.mark.parametrize(
@@ -36,7 +43,7 @@ def test_as_many_compilers_run_as_cores_and_memory_allow(plan, monkeypatch, core
     monkeypatch.setattr(parallelism, "memory_left", lambda: left)
     monkeypatch.setattr(parallelism, "processes_left", lambda: None)
     if measured:
-        parallelism.note_peak(*plan, measured)
+        keep(*plan, measured)
     assert parallelism.compiler_jobs(None, *plan) == count
     assert parallelism.compiler_jobs(3, *plan) == 3
     monkeypatch.setenv("OPFORGE_JOBS", "5")
@@ -55,9 +62,9 @@ def test_no_more_compilers_run_than_processes_may_be_started(plan, monkeypatch, 
     assert parallelism.compiler_jobs(7, *plan) == 7
 
 
-@pytest.mark.parametrize("text", ["", "x", "0", "-5", "\0"])
+@pytest.mark.parametrize("text", ["", "x", "0", "-5", "\0", "[]", '{"a": 0}', '{"a": "b"}', '{"a": 1e9}'])
 def test_a_damaged_measurement_stops_no_build(plan, text):
-    parallelism.note_peak(*plan, 1)
-    with open(parallelism.peak_file(*plan), "w") as file:
+    keep(*plan, 1)
+    with open(memory_needs.path_of(*plan), "w") as file:
         file.write(text)
     assert parallelism.compiler_jobs(None, *plan) >= 1

@@ -1,0 +1,118 @@
+"""`opforge check`: do the ops that are usable here work on this machine?"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from . import messages
+from .completion import names as completed_names
+from .guard import FAILED, OK, Guarded, json_option
+from .output import counted, emit_json, heading, show_table
+
+if TYPE_CHECKING:
+    from opforge.check.checks import Checked
+
+COLUMNS = ("OP", "TARGET", "STATE", "TESTS", "LOAD ms", "FIRST CALL ms", "CALL us", "GB/s", "OF COPY", "REASON")
+EXIT_CODES = "Exit codes: 0 no op failed; 1 an op, or the accelerator, failed or crashed; 2 wrong usage."
+
+
+@click.command("check", cls=Guarded, epilog=EXIT_CODES)
+@click.argument("ops", nargs=-1, metavar="[OP]...", shell_complete=completed_names.ops)
+@click.option("--device", "devices", multiple=True, help="cpu, cuda, ...; by default the one in use, and the CPU.")
+@click.option("--timeout", default=60.0, show_default=True, help="Seconds that one op may take.")
+@click.option("--list", "as_list", is_flag=True, help="Check nothing: show what was last checked, on which device.")
+@json_option
+def command(ops: Sequence[str], devices: Sequence[str], timeout: float, as_list: bool, as_json: bool) -> None:
+    """Check every op that is usable here: ours, and those of other packages.
+
+    Each op is loaded and called in a process of its own, so that one that crashes is a line of the table. Its results
+    are compared with a reference in float64, torch.library.opcheck looks at its schema and fake kernel, and its speed
+    is measured beside a copy of as many bytes. The accelerator is tested by the contract of accelerators. What is not
+    built yet is built first; the rest takes less than two minutes.
+
+    \b
+    Examples:
+      opforge check
+      opforge check CPUAdam Quantizer
+      opforge check --device cuda --json > check.json
+      opforge check --list
+    """
+    if timeout <= 0:
+        raise click.BadParameter(f"{timeout:g} is not a number of seconds above 0.", param_hint="--timeout")
+    if as_list:
+        _list(ops, devices, as_json)
+        return
+    from opforge.check import checks
+
+    results = checks.run(ops, devices, timeout, _progress if messages.shows_progress() else lambda _row: None)
+    if as_json:
+        from opforge.bench import machine
+
+        facts = machine.describe(results[0].accelerator if results else "cpu")
+        emit_json({"machine": facts, "results": [row._asdict() for row in results]})
+    else:
+        _print(results)
+    sys.exit(FAILED if any(row.state in checks.BAD for row in results) else OK)
+
+
+def _progress(row: Checked) -> None:
+    click.echo(f"{row.name} on {row.accelerator}: {row.state}", err=True)
+
+
+def _print(results: Sequence[Checked]) -> None:
+    rows = [
+        (
+            row.name,
+            row.target,
+            row.state,
+            row.tests or "",
+            *(_number(value) for value in (row.load_ms, row.first_ms, row.us, row.gb_per_s, row.of_copy)),
+            _first_line(row),
+        )
+        for row in results
+    ]
+    show_table(COLUMNS, rows, numbers=COLUMNS[3:9], optional="REASON")
+    for row in results:
+        if row.reason and row.state not in ("ok", "unchecked"):
+            heading(f"{row.name} on {row.accelerator}: {row.state}" + (f" ({row.stage})" if row.stage else ""))
+            click.echo(row.reason + (f"\nlast printed: {row.printed}" if row.printed else ""))
+    states = Counter(row.state for row in results)
+    heading(", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "nothing to check")
+    click.echo("unchecked: the op was loaded and called, and no reference says what is right.")
+
+
+def _first_line(row: Checked) -> str:
+    return (row.reason or row.note).partition("\n")[0]
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:g}"
+
+
+def _list(ops: Sequence[str], devices: Sequence[str], as_json: bool) -> None:
+    """Prints which ops were ever checked, on which device."""
+    from opforge.check import checks
+
+    found = [(offer, checks.last(offer)) for offer in checks.selected(ops, devices)]
+    if as_json:
+        emit_json([{"name": offer.name, "accelerator": offer.accelerator.name, **last} for offer, last in found])
+        return
+    rows = [
+        (
+            offer.name,
+            offer.accelerator.name,
+            last.get("state", "never"),
+            last.get("device", ""),
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(last["at"])) if last else "",
+            last.get("by", ""),
+        )
+        for offer, last in found
+    ]
+    show_table(("OP", "ACCELERATOR", "CHECKED", "ON", "AT", "BY OPFORGE"), rows)
+    click.echo(f"\n{counted(sum(1 for _offer, last in found if last), 'op was', 'ops were')} checked as they are now.")

@@ -1,0 +1,148 @@
+"""`opforge check`: right, wrong and crashing ops are lines of one table, and what was checked is remembered."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from support import child_processes, text_files
+
+pytestmark = pytest.mark.compile
+
+SOURCE = """\
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+#include <cstdlib>
+using torch::stable::Tensor;
+Tensor twice(const Tensor& x) {
+  Tensor y = torch::stable::empty_like(x);
+  const float* from = static_cast<const float*>(x.const_data_ptr());
+  float* to = static_cast<float*>(y.mutable_data_ptr());
+  for (int64_t i = 0; i < x.numel(); ++i) to[i] = 2 * from[i];
+  return y;
+}
+Tensor crash(const Tensor& x) { std::abort(); }
+Tensor meta(const Tensor& x) { return torch::stable::empty_like(x); }
+STABLE_TORCH_LIBRARY(their_ops, m) {
+  m.def("twice(Tensor x) -> Tensor");
+  m.def("crash(Tensor x) -> Tensor");
+}
+STABLE_TORCH_LIBRARY_IMPL(their_ops, CPU, m) {
+  m.impl("twice", TORCH_BOX(&twice));
+  m.impl("crash", TORCH_BOX(&crash));
+}
+STABLE_TORCH_LIBRARY_IMPL(their_ops, Meta, m) {
+  m.impl("twice", TORCH_BOX(&meta));
+  m.impl("crash", TORCH_BOX(&meta));
+}
+"""
+BUILDERS = """\
+from opforge import OpBuilder
+
+class RightBuilder(OpBuilder):  # the others are the same op, which is then built once
+    name, sources = "their_ops", ["twice.cpp"]
+
+class WrongBuilder(RightBuilder): pass
+class CrashingBuilder(RightBuilder): pass
+class UnknownBuilder(RightBuilder): pass
+"""
+CHECKS = """\
+import torch
+from opforge.testing.checks.form import OpCheck, draw
+
+class Twice(OpCheck):
+    function = "twice"
+    dtypes = (torch.float32,)
+    refused_dtypes = ()
+
+    def inputs(self, shape, dtype):
+        return (draw(*shape, dtype=dtype),)
+
+    def reference(self, x):
+        return 2 * x
+
+class Wrong(Twice):
+    def reference(self, x):
+        return 2 * x + 1
+
+class Crashing(Twice):
+    function = "crash"
+"""
+POINTS = """\
+[opforge.op_builders]
+cpu.RightBuilder = their_ops.builders:RightBuilder
+cpu.WrongBuilder = their_ops.builders:WrongBuilder
+cpu.CrashingBuilder = their_ops.builders:CrashingBuilder
+cpu.UnknownBuilder = their_ops.builders:UnknownBuilder
+[opforge.checks]
+RightBuilder = their_ops.checks:Twice
+WrongBuilder = their_ops.checks:Wrong
+CrashingBuilder = their_ops.checks:Crashing
+"""
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    """The folder of an installed package with ops that are right, wrong, crash, and have no check."""
+    folder = tmp_path_factory.mktemp("site")
+    own = folder / "their_ops"
+    own.mkdir()
+    text_files.write(own, "twice.cpp", SOURCE)
+    text_files.write(own, "__init__.py", "")
+    text_files.write(own, "builders.py", BUILDERS)
+    text_files.write(own, "checks.py", CHECKS)
+    metadata = folder / "their_ops-1.0.dist-info"
+    metadata.mkdir()
+    text_files.write(metadata, "METADATA", "Metadata-Version: 2.1\nName: their-ops\nVersion: 1.0\n")
+    text_files.write(metadata, "entry_points.txt", POINTS)
+    return folder
+
+
+@pytest.fixture
+def check(package):
+    """Runs `opforge check` with the package installed."""
+
+    def run(*arguments):
+        environment = child_processes.environment()
+        path = os.pathsep.join([str(package), environment["PYTHONPATH"]])
+        return child_processes.run_command("check", *arguments, PYTHONPATH=path)
+
+    return run
+
+
+def test_wrong_and_crashing_ops_are_lines_beside_the_right_ones(check, own_store):
+    done = check("right", "wrong", "crashing", "unknown", "--json")
+    assert done.returncode == 1, done.stderr
+    report = json.loads(done.stdout)
+    rows = {row["name"]: row for row in report["results"]}
+    assert [row["state"] for row in report["results"]] == ["crashed", "ok", "unchecked", "failed"]
+    right, wrong, crashing = rows["RightBuilder"], rows["WrongBuilder"], rows["CrashingBuilder"]
+    assert right["tests"] == 4 and right["load_ms"] > 0 and right["device"] == report["machine"]["cpu"]
+    assert wrong["stage"] == "reference"
+    assert (
+        "Wrong.test_results_agree_with_float64: for shape (3, 15) and torch.float32 result 0 differs" in wrong["reason"]
+    )
+    assert (crashing["stage"], crashing["reason"]) == ("reference", "it was ended by signal 6 (Aborted)")
+    assert rows["UnknownBuilder"]["reason"] == "it has no reference: it was loaded, and compared with nothing"
+
+    listed = {row["name"]: row for row in json.loads(check("--list", "--json").stdout)}
+    assert listed["RightBuilder"]["state"] == "ok" and listed["RightBuilder"]["device"] == right["device"]
+    assert listed["CrashingBuilder"]["state"] == "crashed"
+    assert "state" not in listed["CPUAdamBuilder"]
+
+
+@pytest.mark.usefixtures("builds_are_shared")
+def test_one_of_our_ops_is_compared_and_measured(check):
+    done = check("CPUAdam", "--json")
+    (row,) = json.loads(done.stdout)["results"]
+    assert (row["state"], row["tests"], done.returncode) == ("ok", 4, 0), row
+    assert row["gb_per_s"] > 0 and row["of_copy"] > 0 and row["first_ms"] > 0
+
+
+def test_an_unknown_op_and_a_wrong_timeout_are_refused(check):
+    done = check("NoSuchOp")
+    assert done.returncode != 0 and "The accelerator 'cpu' offers no op builder 'NoSuchOp'." in done.stderr
+    done = check("--timeout", "0")
+    assert done.returncode == 2 and "Invalid value for --timeout: 0 is not a number of seconds above 0." in done.stderr
