@@ -62,7 +62,7 @@ def check_accelerator(accelerator: Accelerator, say: Say) -> None:
         return accelerator
 
     say(device=machine.device_name(accelerator.name))
-    contract = type("Contract", (AcceleratorContract,), {"make_accelerator": make_accelerator})
+    contract: Any = type("Contract", (AcceleratorContract,), {"make_accelerator": make_accelerator})
     skipped = contract.check()
     say(tests=len(contract.names()) - len(skipped), state="ok")
 
@@ -80,7 +80,7 @@ def case_of(name: str, device: str) -> Case | None:
     """Returns the case of an op that is measured: one that moves memory, if it has such a one. None if it has none."""
     cases = [case for case in load_cases(CASES[name]) if device in case.devices] if name in CASES else []
     moving = [case for case in cases if case.unit == "GB/s" and COPY in case.contenders]
-    return (moving or cases or [None])[0]
+    return next(iter(moving or cases), None)
 
 
 def _calls(case: Case, device: str, stack: ExitStack, say: Say) -> dict[str, Callable[[], object]]:

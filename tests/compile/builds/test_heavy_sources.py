@@ -41,8 +41,8 @@ using Column = cutlass::layout::ColumnMajor;
 using TileShape = Shape<Int<ROWS>, Int<COLUMNS>, _64>;
 using Cluster = Shape<_1, _1, _1>;
 using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
-    Sm90, OpClassTensorOp, TileShape, Cluster, cutlass::epilogue::collective::EpilogueTileAuto, float, float, Element, Row,
-    8, Element, Row, 8, cutlass::epilogue::collective::EpilogueScheduleAuto>::CollectiveOp;
+    Sm90, OpClassTensorOp, TileShape, Cluster, cutlass::epilogue::collective::EpilogueTileAuto, float, float, Element,
+    Row, 8, Element, Row, 8, cutlass::epilogue::collective::EpilogueScheduleAuto>::CollectiveOp;
 using Stages = cutlass::gemm::collective::StageCountAutoCarveout<int(sizeof(typename Epilogue::SharedStorage))>;
 using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
     Sm90, OpClassTensorOp, Element, Row, 8, Element, Column, 8, float, TileShape, Cluster, Stages,

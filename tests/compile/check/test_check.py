@@ -121,9 +121,8 @@ def test_wrong_and_crashing_ops_are_lines_beside_the_right_ones(check, own_store
     right, wrong, crashing = rows["RightBuilder"], rows["WrongBuilder"], rows["CrashingBuilder"]
     assert right["tests"] == 4 and right["load_ms"] > 0 and right["device"] == report["machine"]["cpu"]
     assert wrong["stage"] == "reference"
-    assert (
-        "Wrong.test_results_agree_with_float64: for shape (3, 15) and torch.float32 result 0 differs" in wrong["reason"]
-    )
+    text = "Wrong.test_results_agree_with_float64: for shape (3, 15) and torch.float32 result 0 differs"
+    assert text in wrong["reason"]
     assert (crashing["stage"], crashing["reason"]) == ("reference", "it was ended by signal 6 (Aborted)")
     assert rows["UnknownBuilder"]["reason"] == "it has no reference: it was loaded, and compared with nothing"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from opforge.ops import reference
 
@@ -30,5 +29,4 @@ class EvoformerCheck(OpCheck):
 
     def reference(self, *arguments: Any, **_keywords: Any) -> Any:
         _out, _log_sums, q, k, v, biases, _multiplied, scale = arguments
-        tensors: list[Tensor] = [q, k, v]
-        return reference.attention(*tensors, biases, scale=scale)
+        return reference.attention(q, k, v, biases, scale=scale)

@@ -30,10 +30,8 @@ class StepCheck(OpCheck):
         return max(2e-6, epsilon), max(2e-6, epsilon)
 
     def inputs(self, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Any, ...]:
-        lists = [
-            [draw(*shape, dtype=dtype, seed=2 * number + part) for part in range(2)]
-            for number in range(2 + self.states)
-        ]
+        seeds = [(2 * number, 2 * number + 1) for number in range(2 + self.states)]
+        lists = [[draw(*shape, dtype=dtype, seed=seed) for seed in pair] for pair in seeds]
         lists[-1] = [tensor.square() + 1e-3 for tensor in lists[-1]]
         return tuple(lists)
 
@@ -122,16 +120,17 @@ class FusedLambCheck(Check):
                 self._step(shape, dtype)
 
     def _step(self, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-        lamb = {**ADAM, "max_coeff": 10.0, "min_coeff": 0.01}
+        lamb: dict[str, Any] = {**ADAM, "max_coeff": 10.0, "min_coeff": 0.01}
         param, grad, first = (draw(*shape, dtype=dtype, seed=seed).to(self.device) for seed in range(3))
         second = draw(*shape, seed=3).square().add(1e-3).to(dtype).to(self.device)
-        *expected, ratio = reference.lamb(*(tensor.double() for tensor in (param, grad, first, second)), **lamb)
+        exact = [tensor.double() for tensor in (param, grad, first, second)]
+        *expected, ratio = reference.lamb(exact[0], exact[1], exact[2], exact[3], **lamb)
         noop, ratios = torch.zeros(1, dtype=torch.int32, device=self.device), torch.ones(1, device=self.device)
         lists = [[param], [grad], [first], [second], []]
         modes = {"eps_inside_sqrt": False, "bias_correction": True, "scale": 1.0}
         self.loaded.fused_lamb_(noop, *lists, ratios=ratios, **lamb, **modes)
         tolerance = max(1e-5, 4 * torch.finfo(dtype).eps)
-        exact = torch.tensor([ratio], dtype=torch.float64, device=self.device)
-        for result, value in zip((param, first, second, ratios), (*expected, exact), strict=True):
+        expected.append(torch.tensor([ratio], dtype=torch.float64, device=self.device))
+        for result, value in zip((param, first, second, ratios), expected, strict=True):
             problem = difference(result, value, tolerance, tolerance)
             assert not problem, f"for shape {shape} and {dtype}: {problem}"
