@@ -160,6 +160,7 @@ class LookUp:
         Raises what `search` raises, unless a remote has an entry.
         """
         self._asks = True
+        self.lookup = self.lookup._replace(asks=True)
         try:
             return self.search() or self._ask()
         except (ToolchainError, OpIncompatibleError):  # without a compiler for the target, a remote is the only way
