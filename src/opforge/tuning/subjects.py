@@ -84,9 +84,11 @@ def _of_library(spec: OpSpec, op: Any, cases: Sequence[TuningCase]) -> Subject:
     every = [config for config in candidates(tunable) if config != {name: defaults[name] for name in tunable}]
 
     def use(_case: TuningCase, config: Config) -> None:
-        library.set_tuned(entry, [[ANY_DTYPE, 0, LARGEST, dict(config)]] if config else [])
+        library.held.add(entry.key)  # what is timed may load the op again
+        library.set_tuned(entry, [[ANY_DTYPE, 0, LARGEST, dict(config)]] if config else [], is_held=True)
 
     def restore() -> None:
+        library.held.discard(entry.key)
         tuned.reset()
         tuned.apply(spec, entry)
 

@@ -50,6 +50,8 @@ owner_of: dict[str, str] = {}
 namespaces_of: dict[str, list[str]] = {}  # entry key -> the namespaces in torch.ops that hold its ops
 defined: dict[str, dict[str, None]] = {}  # entry key -> the public names of its ops in torch.ops, or their namespaces
 tuned: dict[str, Sequence[Any]] = {}  # entry key -> what was set in its library of the rows of a tuning result
+held: set[str] = set()
+"""Keys of entries that are being tuned: a load sets nothing in their libraries."""
 python_fakes: dict[str, Callable[..., Any]] = {}
 """Public name in torch.ops -> the author's Python fake kernel."""
 
@@ -378,13 +380,14 @@ def tunables(handle: int) -> dict[str, int]:
     return {name: int(standard) for name, _equals, standard in [line.partition("=") for line in lines]}
 
 
-def set_tuned(entry: Entry, rows: Sequence[Any]) -> str:
+def set_tuned(entry: Entry, rows: Sequence[Any], is_held: bool = False) -> str:
     """Sets the rows of a tuning result in an entry's library: without any, its defaults.
 
     A row is a dtype's number, the lowest and the highest size of calls, and values by name. Returns why nothing was
-    changed: a row has a name that the library lacks. Raises OSError if it has nothing of that.
+    changed: a row has a name that the library lacks. Raises OSError if it has nothing of that. `is_held` is for whoever
+    tunes the op.
     """
-    if tuned.get(entry.key, []) == rows:
+    if tuned.get(entry.key, []) == rows or (entry.key in held and not is_held):
         return ""
     handle = opened_file(entry)
     names, numbers = tunables(handle), list[int]()
