@@ -101,7 +101,7 @@ def apply(spec: OpSpec, entry: Entry) -> None:
     outcome = resolve(spec, entry)
     try:
         if entry.key not in library.tuned:
-            library.tunables(library.opened_file(entry))
+            library.tunables(library.loaded_handle(entry))
         problem = outcome.problem or library.set_tuned(entry, outcome.rows)
         if problem and outcome.found:
             library.set_tuned(entry, [])

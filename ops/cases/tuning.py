@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opforge.ops.cases.form import Place, Timed, TuningCase
+from opforge.ops.cases.form import Call, Place, Timed, TuningCase
+from opforge.ops.cases.processes import Rank, in_ranks
 from opforge.ops.host_op import host_op
 
 if TYPE_CHECKING:
@@ -118,5 +121,43 @@ def _timed_fp_groups(values: Tensor, _config: Mapping[str, int]) -> Timed:
     return Timed(call, call, [values.double()], 1 / 15, float(values.abs().max()) / 240 / 256)
 
 
+RANKS = 2
+CONFIG = "OPFORGE_TUNED_CONFIG"
+"""The variable by which the ranks of an exchange get the config that is timed."""
+
+
+def exchange(rank: Rank) -> Call:
+    """Returns a rank's call of `Group`, made with a config. Raises AssertionError if its result is wrong."""
+    import torch
+
+    from opforge.ops.shm.group import Group
+    from opforge.warm import library
+
+    torch.set_num_threads(1)
+    entry, config = host_op("ShareMemCommBuilder").__entry__, json.loads(os.environ[CONFIG])
+    library.held.add(entry.key)
+    library.set_tuned(entry, [[-1, 0, 1 << 60, config]] if config else [], is_held=True)
+    meeting: Any = torch.distributed
+    group = Group(meeting.FileStore(os.path.join(rank.folder, "meeting"), rank.ranks), rank.rank, rank.ranks)
+    values = torch.arange(rank.size // 4, dtype=torch.float32) % 1024 * (rank.rank + 1)
+    group.all_reduce(values)
+    expected = torch.arange(rank.size // 4, dtype=torch.float32) % 1024 * 3
+    assert torch.equal(values, expected), "its sum differs from the reference's"
+    values.zero_()
+    return lambda: group.all_reduce(values)
+
+
+def _timed_exchange(place: Place, config: Mapping[str, int]) -> Timed:
+    """Returns the call of two processes: each config has processes of its own, which compare their first result."""
+    settings = {"OMP_NUM_THREADS": "1", CONFIG: json.dumps(dict(config))}
+    return Timed(in_ranks(place, RANKS, f"{__name__}:exchange", **settings), list, [])
+
+
+def _same(place: Place) -> Place:
+    return place
+
+
+SHARE_MEM_COMM = TuningCase((1 << 18, 1 << 20, 1 << 22, 1 << 24), _same, _timed_exchange, ("any",))
+"""An all_reduce of so many bytes between two processes."""
 QUANTIZER = TuningCase(SIZES, _values, _timed_groups, DTYPES)
 FP_QUANTIZER = TuningCase(SIZES, _values, _timed_fp_groups, DTYPES)

@@ -73,7 +73,7 @@ def _cases(builder: OpBuilder) -> Sequence[TuningCase]:
 def _of_library(spec: OpSpec, op: Any, cases: Sequence[TuningCase]) -> Subject:
     entry = op.__entry__
     try:
-        defaults = library.tunables(library.opened_file(entry))
+        defaults = library.tunables(library.loaded_handle(entry))
     except OSError as error:
         advice = "Include <opforge/tunable.h> in a source of the op: see docs/tuning.md"
         raise TuningError(spec.name, f"its library has nothing to set: {error}", advice) from error

@@ -371,6 +371,15 @@ TUNABLES, TUNE, TUNABLE_INTERFACE = "opforge_tunables", "opforge_tune", "1"
 """The functions of <opforge/tunable.h>, and the number of that interface."""
 
 
+def loaded_handle(entry: Entry) -> int:
+    """Returns the handle of the library whose functions an entry's load gives: it may have another path.
+
+    A process that finds the same entry in another store or layer keeps what it has loaded. Raises OSError.
+    """
+    loaded, _typed = by_entry.get(entry.key, (None, None))
+    return opened_file(loaded.__entry__ if isinstance(loaded, LoadedOp) else entry)
+
+
 def tunables(handle: int) -> dict[str, int]:
     """Returns what an opened library lets set, with the defaults. Raises OSError if it has nothing of that."""
     text: bytes = _DESCRIBE(_ctypes.dlsym(handle, TUNABLES))()
@@ -389,7 +398,7 @@ def set_tuned(entry: Entry, rows: Sequence[Any], is_held: bool = False) -> str:
     """
     if tuned.get(entry.key, []) == rows or (entry.key in held and not is_held):
         return ""
-    handle = opened_file(entry)
+    handle = loaded_handle(entry)
     names, numbers = tunables(handle), list[int]()
     for dtype, low, high, config in rows:
         if missing := config.keys() - names.keys():

@@ -58,6 +58,16 @@ public:
         return standard_;
     }
 
+    // Calls visit(low, high, values) for each row of a dtype.
+    template <typename Visit>
+    void each(int64_t dtype, const Visit& visit) const {
+        const Table* table = table_.load(std::memory_order_acquire);
+        for (size_t i = 0; table && i < table->size(); ++i) {
+            const Row& row = (*table)[i];
+            if (row.dtype == dtype || row.dtype == kAnyDType) visit(row.low, row.high, row.values);
+        }
+    }
+
     // A line with the interface's number, then a line NAME=DEFAULT for each.
     const char* describe() const { return text_.c_str(); }
 
