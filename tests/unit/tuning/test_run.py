@@ -287,3 +287,21 @@ class TestTheCommand:
 def test_opforge_imports_none_of_it():
     code = "import sys, torch, opforge; print([name for name in sys.modules if 'tun' in name and 'opforge' in name])"
     assert child_processes.run_python(code) == "[]\n"
+
+
+def test_explain_says_which_config_is_taken_and_why_the_others_are_not(timed_run, module):
+    from opforge.cli.cache.explain import command as explain
+
+    def lines():
+        return CliRunner().invoke(explain, ["tuned_fill_builder:FillBuilder"]).output.splitlines()
+
+    module.FillBuilder().load()
+    assert lines()[1].startswith("  its defaults: there is no ") and lines()[1].endswith(". To make it: opforge tune")
+    timed_run({"float32": [100]})
+    _hit, path, taken, *others = lines()
+    assert path == f"  tuned by {stored().path}"
+    assert taken == "    float32 of 100: block=128 wrong=0 (0.500, 0.500 to 0.500 of the default's time)"
+    assert others[0].startswith("      not block=128 wrong=1: refused, because its result differs from the reference's")
+    with open(stored().path, "w") as file:
+        file.write("nonsense")
+    assert " is not used: it is no JSON (" in lines()[1]
