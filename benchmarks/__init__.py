@@ -4,6 +4,7 @@ BENCHMARKS = {
     "cold_load": "loading",
     "warm_load": "loading",
     "load_sources": "loading",
+    "tuned": "loading",
     "import_cost": "loading",
     "cold_cpu": "loading",
     "accelerator_calls": "accelerator",

@@ -170,6 +170,10 @@ class OpBuilder:
     """"module:function": gets the loaded op, returns more functions by name, for what no schema can express."""
     toolchain: ClassVar[str | Mapping[str, str]] = ""
     """"module:Class" of a toolchain of one's own; by default the one that serves the target's device."""
+    tunable: ClassVar[Mapping[str, Sequence[int]]] = types.MappingProxyType({})
+    """Name -> the numbers that `opforge tune` tries; the C++ reads them by <opforge/tunable.h>: see docs/tuning.md."""
+    tuning: ClassVar[str] = ""
+    """"module:NAME" of what `opforge tune` times: a `TuningCase`, or several."""
     folder: ClassVar[str] = ""
     """Where `sources` and `include_dirs` are searched first; by default the folder of the class's own file."""
 

@@ -78,6 +78,10 @@ def _load_entry(builder: Any, spec: OpSpec, verbose: bool) -> tuple[Entry, Any]:
                 raise
             continue
         finder.log_load(spec.name, entry, time.perf_counter() - began)
+        if spec.tunable and spec.target.device == "cpu":
+            from .lookup import tuned  # for ops alone that have something to tune
+
+            tuned.apply(spec, entry)
         return entry, library
     raise AssertionError("unreachable")
 

@@ -7,12 +7,12 @@ import os
 
 from opforge.builders.lookup.remotes import Request
 from opforge.cache.layout import FETCHED, Layout
-from opforge.cache.records import fetched
+from opforge.cache.records import fetched, tuned
 from opforge.cache.store import Rejected
 from opforge.errors import SignatureError, TrustFileError
 from opforge.machine_folder import write_file
 
-from . import op_statements
+from . import op_statements, tuned_statements
 from .signatures import signing, trust
 from .withdrawals import LOADING, Withdrawals
 
@@ -79,6 +79,7 @@ def _trusted(op: str) -> trust.Trust | None:
 
 def drop_withdrawn(layout: Layout, listed: Withdrawals) -> None:
     """Drops what was fetched by offers that a key has withdrawn since, so that it is not loaded any more."""
+    drop_withdrawn_results(layout, listed)
     withdrawn = {name.removeprefix("op:"): said for name, said in listed.withdrawn.items() if said.stops == LOADING}
     if not withdrawn:
         return
@@ -97,6 +98,21 @@ def drop_withdrawn(layout: Layout, listed: Withdrawals) -> None:
                 _drop(path)
                 text = "The fetched entry %s was withdrawn by the key %s and is not used: %s"
                 log.warning(text, name, listed.key, withdrawn[name].reason or "it gave no reason")
+
+
+def drop_withdrawn_results(layout: Layout, listed: Withdrawals) -> None:
+    """Drops the tuning results that a key has withdrawn since they were fetched, so that they are not used any more."""
+    withdrawn = {name: said for name, said in listed.withdrawn.items() if said.stops == LOADING}
+    if not any(name.startswith(f"{tuned_statements.KIND}:") for name in withdrawn):
+        return
+    for found in tuned.stored(layout.root):
+        if not found.is_fetched or found.problem:
+            continue
+        said = withdrawn.get(f"{tuned_statements.KIND}:{tuned_statements.label_of(found.value)}")
+        if said is not None and fetched.read(found.path).signer == listed.key:
+            _drop(found.path)
+            text = "The fetched tuning result %s was withdrawn by the key %s and is not used: %s"
+            log.warning(text, found.path, listed.key, said.reason or "it gave no reason")
 
 
 def _drop(path: str) -> None:

@@ -17,6 +17,7 @@ class Entry(NamedTuple):
 
 KINDS: dict[str, Entry] = {
     "op": Entry("opforge.remote.op_statements:OpKind", re.compile(r"[\w*?\[\]!-]+")),
+    "tuned": Entry("opforge.remote.tuned_statements:TunedKind", re.compile(r"[\w*?\[\]!-]+")),
     "package": Entry(
         "opforge.packages.registry.release:PackageKind", re.compile(r"[a-z0-9*?\[\]!-]+/[a-z0-9*?\[\]!-]+")
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from opforge.builders.base import OpBuilder
+from opforge.builders.cpu import SPLIT
 
 
 class CPUAdamBuilder(OpBuilder):
@@ -12,6 +13,9 @@ class CPUAdamBuilder(OpBuilder):
     """
 
     name = "cpu_adam"
-    sources = ["adam/adam.cpp", "adam/adam_kernel.cpp", "cpu/optimizer.cpp"]
+    sources = ["adam/adam.cpp", "adam/adam_kernel.cpp", "cpu/optimizer.cpp", "cpu/split.cpp"]
     # The vector code calls no libm and reads no floating-point flags, so neither errno nor traps must be kept.
     extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]
+    # How elements are shared among threads: ops/csrc/cpu/split.h.
+    tunable = SPLIT
+    tuning = "opforge.ops.cases.tuning:CPU_ADAM"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from opforge.builders.base import OpBuilder
+from opforge.builders.cpu import SPLIT
 
 
 class FPQuantizerBuilder(OpBuilder):
@@ -12,6 +13,14 @@ class FPQuantizerBuilder(OpBuilder):
     """
 
     name = "fp_quantizer"
-    sources = ["fp_quantizer/fp_quantizer.cpp", "fp_quantizer/fp_quantizer_kernel.cpp", "cpu/optimizer.cpp"]
+    sources = [
+        "fp_quantizer/fp_quantizer.cpp",
+        "fp_quantizer/fp_quantizer_kernel.cpp",
+        "cpu/optimizer.cpp",
+        "cpu/split.cpp",
+    ]
     python_functions = "opforge.ops.fp_quantizer:functions"
     extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]
+    # How elements are shared among threads: ops/csrc/cpu/split.h.
+    tunable = SPLIT
+    tuning = "opforge.ops.cases.tuning:FP_QUANTIZER"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from opforge.builders.base import OpBuilder
+from opforge.builders.cpu import SPLIT
 
 
 class QuantizerBuilder(OpBuilder):
@@ -12,6 +13,9 @@ class QuantizerBuilder(OpBuilder):
     """
 
     name = "quantizer"
-    sources = ["quantizer/quantizer.cpp", "quantizer/quantizer_kernel.cpp", "cpu/optimizer.cpp"]
+    sources = ["quantizer/quantizer.cpp", "quantizer/quantizer_kernel.cpp", "cpu/optimizer.cpp", "cpu/split.cpp"]
     python_functions = "opforge.ops.quantizer:functions"
     extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]
+    # How elements are shared among threads: ops/csrc/cpu/split.h.
+    tunable = SPLIT
+    tuning = "opforge.ops.cases.tuning:QUANTIZER"

@@ -26,12 +26,16 @@ class ShareMemCommBuilder(OpBuilder):
     abi = "c"
     sources = [
         "shm/shm.cpp",
+        "shm/tuned.cpp",
         "shm/group.cpp",
         "shm/collectives.cpp",
         "shm/messages.cpp",
         "shm/reduce_floats.cpp",
         "shm/reduce_integers.cpp",
     ]
+    # Before chunks become larger than 256 KiB, a tensor goes in so many: ops/csrc/shm/collectives.cpp.
+    tunable = {"parts": (2, 4, 8, 16, 32)}
+    tuning = "opforge.ops.cases.tuning:SHARE_MEM_COMM"
     python_functions = "opforge.ops.shm.inference:functions"
     signatures = {
         "shm_most_ranks": (c_uint32, []),

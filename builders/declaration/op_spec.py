@@ -71,6 +71,8 @@ class OpSpec(NamedTuple):
     """The architectures of the sources of no group, if those of groups make them differ from the target's."""
     requires_torch: str = ""
     """The versions of torch that the op works with, such as ">=2.11,<2.14"; empty for all."""
+    tunable: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """What `opforge tune` may choose: names with the values that it tries."""
 
     @property
     def mode_flags(self) -> tuple[str, ...]:
@@ -144,6 +146,12 @@ IDENTITY = {
     "groups": Enters(True, True),
     "own_arch": Enters(False, True, "as for the architectures of `target`"),
     "requires_torch": Enters(True, True),
+    "tunable": Enters(
+        False,
+        False,
+        "the loaded library gets the values; which names it has is in its sources. The configs of Triton kernels are"
+        " compiled, and in `kernels`",
+    ),
 }
 """Field of OpSpec -> the keys that it is in. A test changes each field and compares the keys with this table."""
 
@@ -184,6 +192,11 @@ def resolve(declared: Any, target: Target) -> OpSpec:
         from .torch_range import checked
 
         requires_torch = checked(builder, requires_torch)
+    tunable: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    if declared.tunable:
+        from .tunable import checked as checked_tunable
+
+        tunable = checked_tunable(builder, declared.tunable)
     return OpSpec(
         name=name,
         builder=builder,
@@ -209,6 +222,7 @@ def resolve(declared: Any, target: Target) -> OpSpec:
         groups=groups,
         own_arch=own_arch,
         requires_torch=requires_torch,
+        tunable=tunable,
     )
 
 

@@ -149,6 +149,7 @@ class Finder:
         Raises what `find` raises, unless a remote has an entry.
         """
         self._asks = True
+        self.asked = self.asked._replace(asks=True)
         try:
             return self.find() or self._ask()
         except (ToolchainError, OpIncompatibleError):  # without a compiler for the target, a remote is the only way

@@ -52,6 +52,8 @@ class Lookup(NamedTuple):
     exact: bool = False
     declared: str = ""
     """The text of `warm.declaration` from which the spec follows, if there is one."""
+    asks: bool = False
+    """Whether the remotes may be asked for what is missing."""
 
     def name(self, programs: Mapping[str, object]) -> str:
         """Returns the name under which the outcome is remembered.
@@ -171,6 +173,13 @@ def remember(
             *((path, ABSENT) for path in snapshot.absent),
         ]
     )
+    tuning: dict[str, object] = {}
+    if spec.tunable:
+        from . import tuned  # for ops alone that have something to tune
+
+        outcome = tuned.resolve(spec, entry, lookup.asks)
+        others += outcome.watched.pairs()
+        tuning["tuned"] = {"rows": outcome.rows, "until": outcome.until}
     stamped = [*dict.fromkeys([*watched, *others])]  # the first are those that the entry watches
     if not match.stamped.is_complete:
         return
@@ -186,6 +195,7 @@ def remember(
         "watched": len(watched),
         "often": entry.often if entry.often >= 0 else len(watched),
         "variables": match.stamped.variables,
+        **tuning,
     }
     machine_folder.remember(lookup.name(programs), FlatStamps.of(stamped), value, snapshot.at)
 

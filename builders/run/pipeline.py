@@ -265,7 +265,9 @@ def _remember(planned: _Plan, match: Match) -> None:
     if is_own and not settings.paranoid() and not planned.lookup.sources:  # it might take a layer's entry instead
         programs = planned.toolchain.programs()
         asked = {} if planned.spec.uses_host_compiler else programs
-        memory.remember(planned.lookup._replace(root_paths=planned.roots), asked, programs, match, planned.snapshot)
+        memory.remember(
+            planned.lookup._replace(root_paths=planned.roots, asks=True), asked, programs, match, planned.snapshot
+        )
 
 
 def _count(store: Store, **amounts: float) -> None:

@@ -15,7 +15,7 @@ from opforge.builders.toolchains.triton import LAUNCHER, compiled_archs
 from opforge.errors import BuilderError
 from opforge.warm.library import python_functions
 
-from .kernel import Kernel, check_kernels, kernel_texts
+from .kernel import Kernel, check_kernels, kernel_texts, with_variants
 from .launching import Kernels, PrebuiltKernels, TritonOp
 
 if TYPE_CHECKING:
@@ -57,14 +57,16 @@ class TritonOpBuilder(OpBuilder):
         builder = type(self).__name__
         if not self.kernels:
             raise BuilderError(builder, "it declares no kernels", "Declare at least one in `kernels`")
+        kernels = with_variants(self.kernels)
         check_kernels(builder, self.kernels)
+        check_kernels(builder, kernels)
         spec = super().spec()
         own, *others, opforge = spec.roots
         target = spec.target
         if target.device == "cuda":
             target = Target("cuda", compiled_archs(target.arch))
-        kernels = tuple(kernel_texts(self.kernels).items())
-        return spec._replace(roots=(own, *others, KERNELS, opforge), target=target, kernels=kernels)
+        texts = tuple(kernel_texts(kernels).items())
+        return spec._replace(roots=(own, *others, KERNELS, opforge), target=target, kernels=texts)
 
     def _load(self, loaded: Loaded, verbose: bool) -> None:
         if not settings.launches_through_triton():
@@ -78,7 +80,12 @@ class TritonOpBuilder(OpBuilder):
     def _bind(self, library: Any) -> TritonOp:
         if isinstance(library, TritonOp):
             return library
-        return self._op(PrebuiltKernels(self.name, library, self.kernels), library.__entry__.origin, library)
+        kernels = PrebuiltKernels(self.name, library, with_variants(self.kernels))
+        if any(kernel.configs for kernel in self.kernels):
+            from . import tuned  # for ops alone that have something to tune
+
+            tuned.choose(kernels, self.kernels, self.spec(), library.__entry__)
+        return self._op(kernels, library.__entry__.origin, library)
 
     def _op(self, kernels: Kernels, origin: str, library: Any) -> TritonOp:
         return TritonOp(self.name, kernels, python_functions(self.python_functions, kernels), origin, library)

@@ -13,6 +13,7 @@ from opforge.builders.declaration import kernel_roots
 from opforge.errors import KernelLaunchError, ToolchainNotFoundError
 
 from .kernel import Kernel
+from .launching import Grid
 
 
 class JitKernels:
@@ -35,11 +36,13 @@ class JitKernels:
     def __contains__(self, name: object) -> bool:
         return name in self._kernels
 
-    def launch(self, name: str, grid: tuple[int, int, int], *arguments: Any) -> None:
+    def launch(self, name: str, grid: Grid, *arguments: Any) -> None:
         """Launches the kernel: see Kernels.launch."""
         if name not in self._kernels:
             raise KernelLaunchError(self.op, name, "the builder declares no such kernel")
         kernel = self._kernels[name]
+        if type(grid) is not tuple:
+            grid = grid(kernel.constants)  # type: ignore[operator]
         if 0 in grid:
             return
         function = getattr(module(self._files[kernel.source]), kernel.function)

@@ -34,11 +34,27 @@ class Kernel(NamedTuple):
     that is not passed. "dtype:float16" means Triton's own float16."""
     warps: int = 4
     stages: int = 1
+    configs: collections.abc.Sequence[collections.abc.Mapping[str, int]] = ()
+    """What `opforge tune` tries besides: other values of `constants`, `warps` and `stages`. Each is compiled too. A
+    launch whose grid depends on them passes a function from the constants to the grid."""
 
     def text(self) -> str:
         """Returns everything but the source that determines the kernel's code, as canonical JSON. Part of the key."""
         fields = {**self._asdict(), "arguments": list(self.arguments.items()), "constants": dict(self.constants)}
+        del fields["configs"]  # they are kernels of their own
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+    def variant(self, config: collections.abc.Mapping[str, int]) -> Kernel:
+        """Returns the kernel of one of its configs."""
+        label = ",".join(f"{name}={value}" for name, value in sorted(config.items()))
+        others = {name: value for name, value in config.items() if name not in ("warps", "stages")}
+        return self._replace(
+            name=f"{self.name}[{label}]",
+            constants={**self.constants, **others},
+            warps=config.get("warps", self.warps),
+            stages=config.get("stages", self.stages),
+            configs=(),
+        )
 
     def packing(self) -> str:
         """Returns the `struct` format of the run-time arguments: one slot of eight bytes each."""
@@ -53,6 +69,7 @@ def check_kernels(builder: str, kernels: Iterable[Kernel]) -> None:
     """Raises BuilderError if a kernel's declaration is invalid, or if two kernels have the same name."""
     names = set()
     for kernel in kernels:
+        _check_configs(builder, kernel)
         if kernel.name in names:
             raise BuilderError(builder, f"two kernels are named {kernel.name!r}", "Give each a different name")
         names.add(kernel.name)
@@ -64,6 +81,19 @@ def check_kernels(builder: str, kernels: Iterable[Kernel]) -> None:
                 raise BuilderError(builder, f"{kernel.name}: {argument} has the type {kind!r}", f"Expected {kinds}")
         if kernel.warps < 1 or kernel.warps & (kernel.warps - 1):
             raise BuilderError(builder, f"{kernel.name}: warps={kernel.warps}", "Expected a power of two, such as 4")
+
+
+def _check_configs(builder: str, kernel: Kernel) -> None:
+    for config in kernel.configs:
+        unknown = [name for name in config if name not in (*kernel.constants, "warps", "stages")]
+        if unknown or not config or not all(type(value) is int and value >= 0 for value in config.values()):
+            known = ", ".join([*kernel.constants, "warps", "stages"])
+            raise BuilderError(builder, f"{kernel.name}: configs has {dict(config)!r}", f"Expected numbers for {known}")
+
+
+def with_variants(kernels: Iterable[Kernel]) -> list[Kernel]:
+    """Returns the kernels that are compiled: each, and those of its configs."""
+    return [part for kernel in kernels for part in (kernel, *map(kernel.variant, kernel.configs))]
 
 
 def kernel_texts(kernels: Iterable[Kernel]) -> dict[str, str]:

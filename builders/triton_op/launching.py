@@ -23,15 +23,22 @@ SIGNATURES: Mapping[str, tuple[Any, list[Any]]] = {
 """The launcher's functions; see ops/csrc/launcher/launch.cpp."""
 
 
+Grid = tuple[int, int, int] | Callable[[Mapping[str, Any]], tuple[int, int, int]]
+"""The grid of a launch, or a function that returns it for the constants of the kernel that is launched."""
+Choice = tuple[int, int, str]
+"""The lowest and the highest number of elements of calls, and the name of the kernel that these launch."""
+
+
 class Kernels(Protocol):
     """What launches an op's kernels: its own library, or Triton."""
 
     op: str
 
-    def launch(self, name: str, grid: tuple[int, int, int], *arguments: Any) -> None:
+    def launch(self, name: str, grid: Grid, *arguments: Any) -> None:
         """Launches the kernel `name` on the device and the current stream of the first argument, a tensor.
 
-        `arguments` are the kernel's run-time arguments in their order: tensors, and numbers. Raises KernelLaunchError.
+        `arguments` are the kernel's run-time arguments in their order: tensors, and numbers. Of a kernel with configs
+        the one is launched that was found to be fastest for so many elements of the first. Raises KernelLaunchError.
         """
 
     def __contains__(self, name: object) -> bool: ...
@@ -92,6 +99,10 @@ class PrebuiltKernels:
             function = getattr(library, name)
             function.restype, function.argtypes = result, arguments
         self._find, self._launch, self._library = library.opforge_find, library.opforge_launch, library
+        kernels = list(kernels)
+        self.choices: dict[str, list[Choice]] = {}
+        """By the name that launches use; a call of no other size takes the kernel of that name."""
+        self._constants = {kernel.name: kernel.constants for kernel in kernels}
         self._packing = {kernel.name: struct.Struct(kernel.packing()).pack for kernel in kernels}
         self._ready: dict[tuple[str, int], ctypes.c_void_p] = {}
         self.raw_stream: Callable[[int], int] | None = None
@@ -109,8 +120,13 @@ class PrebuiltKernels:
             for kernel, arch, *numbers in (line.split() for line in lines)
         ]
 
-    def launch(self, name: str, grid: tuple[int, int, int], *arguments: Any) -> None:
+    def launch(self, name: str, grid: Grid, *arguments: Any) -> None:
         """Launches the kernel: see Kernels.launch."""
+        if name in self.choices:
+            size = arguments[0].numel()
+            name = next((other for low, high, other in self.choices[name] if low <= size <= high), name)
+        if type(grid) is not tuple:
+            grid = grid(self._constants[name])  # type: ignore[operator]
         device = arguments[0].get_device()
         ready = self._ready.get((name, device)) or self._make_ready(name, device, arguments[0])
         try:

@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Mapping
 
-from opforge.cache.records import schemas
+from opforge.cache.records import schemas, tuned
 from opforge.cache.schema import Schema
 from opforge.packages.choose import candidate
 from opforge.packages.form import metadata, properties
@@ -27,6 +27,8 @@ PUBLISHED: Mapping[str, Schema] = {
     "statement": statements.SCHEMA,
     "op": op_statements.FACTS,
     "package": release.FACTS,
+    "tuned": tuned.SCHEMA,
+    "tuned-row": tuned.ROW,
     "candidate": candidate.SCHEMA,
     "properties": properties.SCHEMA,
     "topic": topics.SCHEMA,

@@ -97,3 +97,33 @@ class Case:
         """Returns how many times as fast as a contender ours must be at a size. None if there is no goal."""
         goal = self.goals.get(contender)
         return goal.get(size) if isinstance(goal, Mapping) else goal
+
+
+@dataclass(frozen=True)
+class Timed:
+    """What `opforge tune` times with one config, and how its result is checked."""
+
+    call: Call
+    results: Callable[[], Any]
+    """Computes once, from the same inputs each time, and returns tensors, also in lists."""
+    expected: Any
+    """The same tensors by the op's reference, floating-point ones in float64."""
+    rtol: float = 0.0
+    atol: float = 0.0
+    """How far a result may be from what is expected."""
+
+
+@dataclass(frozen=True)
+class TuningCase:
+    """One call of an op that `opforge tune` times at several sizes, with each config that the op lets it set."""
+
+    sizes: tuple[int, ...]
+    """What the op counts, in ascending order: elements, bytes."""
+    setup: Callable[[Place], Any]
+    """Creates the inputs, which all configs share."""
+    timed: Callable[[Any, Mapping[str, int]], Timed]
+    """Gets what `setup` returned, and the config. It is set in the library of this process already."""
+    dtypes: tuple[str, ...] = ("float32",)
+    what: str = ""
+    """The kernel, for a Triton op."""
+    device: str = "cpu"

@@ -11,11 +11,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from opforge import settings
+from opforge.memory import FlatStamps
 from opforge.packages.form import names, version
 from opforge.packages.form.version import Range
 from opforge.packages.installed import layout, releases
 from opforge.packages.installed.releases import Installed
-from opforge.memory import FlatStamps
 
 from . import callers_lock, checkout, memory, variants
 from .callers_lock import Locked

@@ -39,7 +39,7 @@ WITHDRAWAL_DAYS = 30.0
 """How old a list of withdrawals may be, unless the trust file says otherwise."""
 MAX_BYTES = 1 << 20
 DATE = "%Y-%m-%d"
-SCOPES = "op:NAME or package:ORG/NAME with globs, such as op:*, 'op:my_*' or 'package:acme/*'"
+SCOPES = "op:NAME, tuned:NAME or package:ORG/NAME with globs, such as op:*, 'op:my_*' or 'package:acme/*'"
 STORES = "a URL of a store, with globs"
 
 

@@ -18,6 +18,8 @@ RECORD = 1
 """The record of an entry: `cache/records/entry.py`."""
 VARIANT = 1
 """What is under `x-opforge` in a variant's metadata: `packages/form/metadata.py`."""
+TUNED = 1
+"""A tuning result: `cache/records/tuned.py`."""
 LOCK = 1
 """`opforge.lock`: `packages/project/lock_file.py`."""
 MACHINE = 1
@@ -51,7 +53,7 @@ OBJECT = 1
 # What a machine remembers for itself; any of it may be lost.
 MEMORY = 3
 """The files of the one memory: `memory.py`."""
-LOOKUP = 4
+LOOKUP = 5
 """Remembered look-ups: `builders/lookup/memory.py`."""
 KERNEL_LOOKUP = 3
 """Remembered calls of `get_kernel`: `packages/load/get_kernel.py`."""

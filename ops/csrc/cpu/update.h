@@ -8,11 +8,11 @@
 #include <opforge/multi_tensor.h>
 
 #include "elementwise.h"
+#include "split.h"
 
 namespace opforge::cpu {
 
-constexpr int64_t kGrain = 16384;  // elements; less work is not worth waking a thread
-constexpr int64_t kPart = 4096;    // elements of one tensor that one thread processes
+constexpr int64_t kPart = 4096;  // elements of one tensor that one thread processes
 
 // Runs work(begin, end) over [0, total), also on other threads if total is larger than `grain`.
 template <typename Work>
@@ -28,9 +28,10 @@ void share(const Executor& executor, int64_t total, int64_t grain, const Work& w
 }
 
 // Runs work(tensor, begin, end) over the elements of all tensors. `begin` is a multiple of kPart. Unless `whole`,
-// end - begin is at most kPart, so that the partition depends only on the tensors.
-template <typename Work>
-void each_part(const TensorGroups& groups, bool whole, const Work& work) {
+// end - begin is at most kPart, so that the partition depends only on the tensors. `split` returns the call's Split for
+// the number of its elements.
+template <typename Work, typename SplitOf>
+void each_part(const TensorGroups& groups, bool whole, const SplitOf& split, const Work& work) {
     std::vector<int64_t> first{0};  // the number of parts of the tensors before
     first.reserve(static_cast<size_t>(groups.count) + 1);
     int64_t elements = 0;
@@ -39,8 +40,7 @@ void each_part(const TensorGroups& groups, bool whole, const Work& work) {
         first.push_back(first.back() + (groups.items[i].numel + kPart - 1) / kPart);
     }
     if (elements == 0) return;
-    const int64_t grain = std::max<int64_t>(1, kGrain * first.back() / elements);
-    share(groups.executor, first.back(), grain, [&](int64_t from, int64_t to) {
+    share(groups.executor, first.back(), split(elements).units(first.back(), elements), [&](int64_t from, int64_t to) {
         auto tensor = std::upper_bound(first.begin(), first.end(), from) - first.begin() - 1;
         while (from < to) {
             while (from >= first[tensor + 1]) ++tensor;
@@ -50,6 +50,11 @@ void each_part(const TensorGroups& groups, bool whole, const Work& work) {
             from = next;
         }
     });
+}
+
+template <typename Work>
+void each_part(const TensorGroups& groups, bool whole, const Work& work) {
+    each_part(groups, whole, [](int64_t) { return Split{}; }, work);
 }
 
 inline bool is_noop(const TensorGroups& groups) {
@@ -62,7 +67,8 @@ const char* launch_update(const TensorGroups& groups, const Rule& rule) {
     constexpr int kOperands = 2 + Rule::kStates;
     constexpr unsigned kAll = (1u << kOperands) - 1;
     if (is_noop(groups)) return nullptr;
-    each_part(groups, true, [&](int64_t tensor, int64_t begin, int64_t end) {
+    const auto split = [&](int64_t elements) { return split_for(groups.items[0].dtypes[0], elements); };
+    each_part(groups, true, split, [&](int64_t tensor, int64_t begin, int64_t end) {
         each_vector<kOperands, kAll, kAll & ~2u, kNarrow>(groups.items[tensor], begin, end,
                                                           [rule](Vec* x, int64_t) { rule(x); });
     });

@@ -26,7 +26,8 @@ void quantize(const FpQuantizeCall& call, const T* input) {
     const FpGroups& groups = call.groups;
     const int64_t row = groups.row();
     const PhiloxKeys keys(call.seed);
-    const int64_t grain = std::max<int64_t>(1, cpu::kGrain / groups.elements);
+    const int64_t elements = groups.count * groups.elements;
+    const int64_t grain = cpu::split_for(call.dtype, elements).units(groups.count, elements);
     cpu::share(call.executor, groups.count, grain, [&](int64_t from, int64_t to) {
         const auto scale_of = [&](int64_t group) {
             const T* const values = input + group * groups.elements;
@@ -59,7 +60,8 @@ void quantize(const FpQuantizeCall& call, const T* input) {
 template <typename Format, bool kTable, typename T>
 void dequantize(const FpDequantizeCall& call, T* output) {
     const FpGroups& groups = call.groups;
-    const int64_t grain = std::max<int64_t>(1, cpu::kGrain / groups.elements);
+    const int64_t elements = groups.count * groups.elements;
+    const int64_t grain = cpu::split_for(call.dtype, elements).units(groups.count, elements);
     const bool streams = cpu::streams(groups.count * groups.elements * static_cast<int64_t>(sizeof(T)));
     // Past the caches: from registers to whole vectors, otherwise from a block in the caches.
     using Decoder = cpu::Decoder<Format, T, kTable>;

@@ -63,7 +63,8 @@ void quantize(const QuantizeCall& call, const Read& read) {
     const Groups& groups = call.groups;
     const float levels = groups.levels();
     const PhiloxKeys keys(call.seed);
-    const int64_t grain = std::max<int64_t>(1, cpu::kGrain / groups.elements);
+    const int64_t elements = groups.count * groups.elements;
+    const int64_t grain = cpu::split_for(call.dtype, elements).units(groups.count, elements);
     cpu::share(call.executor, groups.count, grain, [&](int64_t from, int64_t to) {
         float buffer[cpu::kBlock];
         uint8_t codes[cpu::kBlock];
@@ -125,7 +126,8 @@ const char* launch_reduce(const ReduceCall& call) {
 
 const char* launch_dequantize(const DequantizeCall& call) {
     const Groups& groups = call.groups;
-    const int64_t grain = std::max<int64_t>(1, cpu::kGrain / groups.elements);
+    const int64_t elements = groups.count * groups.elements;
+    const int64_t grain = cpu::split_for(call.dtype, elements).units(groups.count, elements);
     cpu::share(call.executor, groups.count, grain, [&](int64_t from, int64_t to) {
         float buffer[cpu::kBlock];
         for (int64_t group = from; group < to; ++group) {

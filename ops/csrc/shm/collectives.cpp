@@ -23,14 +23,15 @@ size_t part(size_t total, size_t chunk, size_t k) { return k * chunk < total ? s
 size_t steps_for(size_t bytes, size_t chunk) { return std::max<size_t>(1, (bytes + chunk - 1) / chunk); }
 
 // What goes in one step, of `bytes` in all: the same on every rank.
-size_t chunk_for(const Group& group, size_t bytes) {
+size_t chunk_for(Group& group, size_t bytes) {
     size_t chunk = kLeastChunk;
-    while (chunk < group.slot_bytes() && bytes > 8 * chunk) chunk *= 2;
+    const size_t parts = group.parts(bytes);
+    while (chunk < group.slot_bytes() && bytes > parts * chunk) chunk *= 2;
     return chunk;
 }
 
 // The same for each of the ranks, of `bytes` for each.
-size_t share_for(const Group& group, size_t bytes) {
+size_t share_for(Group& group, size_t bytes) {
     return chunk_for(group, bytes * group.ranks()) / group.ranks() / kLine * kLine;
 }
 

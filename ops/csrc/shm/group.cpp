@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "group.h"
+#include "tuned.h"
 
 namespace opforge::shm {
 
@@ -60,6 +61,7 @@ int Group::create(uint32_t ranks, uint64_t token, const uint32_t* processes, con
     header.version = kVersion;
     header.ranks = ranks;
     header.token = token;
+    write_tuned(header);
     bool is_written = !ftruncate(descriptor, static_cast<off_t>(layout.total())) && write(header, 0);
     for (uint32_t rank = 0; is_written && rank < ranks; ++rank) {
         Member member{};

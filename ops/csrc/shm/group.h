@@ -41,6 +41,14 @@ public:
     char* packet(uint32_t from, uint32_t to, uint32_t number) {
         return base_ + layout_.channel(from, to) + kPage + number % kPackets * layout_.packet_bytes;
     }
+    // In how many chunks a tensor of so many bytes goes at least, before they become larger.
+    size_t parts(size_t bytes) {
+        const Header& shared = header();
+        for (uint32_t i = 0; i < shared.tuned && i < kMostTuned; ++i) {
+            if (shared.parts[i].low <= bytes && bytes <= shared.parts[i].high) return shared.parts[i].parts;
+        }
+        return kParts;
+    }
     size_t slot_bytes() const { return layout_.slot_bytes; }
     size_t packet_bytes() const { return layout_.packet_bytes; }
 

@@ -8,7 +8,7 @@
 
 namespace opforge::shm {
 
-constexpr uint32_t kVersion = 2;  // of this layout: a rank with another version of the op is rejected
+constexpr uint32_t kVersion = 3;  // of this layout: a rank with another version of the op is rejected
 constexpr size_t kPage = 4096;
 constexpr size_t kLine = 64;
 
@@ -59,8 +59,18 @@ struct Failure {
 
 enum FailureCode : uint32_t { kLate = 1, kEnded, kLeft, kDisagree, kSplits, kMessage };
 
+// In how many chunks tensors of these sizes go, in bytes: what tuning has found. Whoever makes the group writes it, as
+// all ranks must use the same.
+struct Parts {
+    uint64_t low, high, parts;
+};
+constexpr size_t kMostTuned = 16;
+constexpr uint64_t kParts = 8;
+
 struct Header {
     uint32_t version, ranks;
+    uint32_t tuned;  // rows of `parts`
+    Parts parts[kMostTuned];
     uint64_t token;                       // random: the right memory was opened
     std::atomic<uint32_t> failure_state;  // 0: none, 1: being written, 2: written
     Failure failure;

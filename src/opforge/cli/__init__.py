@@ -44,6 +44,7 @@ COMMANDS = {
     ),
     "rm": ("opforge.cli.removing:rm_command", "Remove built ops and installed packages from this machine."),
     "tuf": ("opforge.cli.kernels.tuf:group", "Protect a registry against indexes that are held back or rolled back."),
+    "tune": ("opforge.cli.tune:command", "Time what an op lets choose, and keep what is faster on this machine."),
     "verify": ("opforge.cli.verify:command", "Check built ops and packages, here or in a store."),
     "withdraw": ("opforge.cli.remote.withdraw:command", "Take back ops and packages that your key has signed."),
 }
@@ -57,6 +58,7 @@ SECTIONS = {
         "cache",
         "inspect",
         "bench",
+        "tune",
         "compile-commands",
         "launch",
         "port",

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,11 +14,14 @@ from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import Guarded, json_option
 from opforge.cli.output import age_text, emit_json, emit_json_list, is_terminal, show_table, size_text
 
+from . import tuned as tuned_names
 from .kernels import benchmarks
 from .remote.stores import opened, split
+from .tuned import PREFIX
 
 if TYPE_CHECKING:
     from opforge.cache.maintenance.listing import StoredEntry
+    from opforge.cache.records.tuned import Stored
     from opforge.packages.installed.releases import Installed
     from opforge.packages.registry.release import Release
     from opforge.remote.maintenance import Item
@@ -26,13 +29,13 @@ if TYPE_CHECKING:
 
 @click.command("ls", cls=Guarded)
 @click.argument("words", nargs=-1, metavar="[URL] [NAME]...", shell_complete=completed_names.stored)
-@click.option("--kind", type=click.Choice(("op", "package")), help="List these alone.")
+@click.option("--kind", type=click.Choice(("op", "package", "tuned")), help="List these alone.")
 @json_option
 def command(words: tuple[str, ...], kind: str | None, as_json: bool) -> None:
-    """List the built ops in the cache and the installed packages; with a URL, what that store holds.
+    """List built ops, installed packages and tuning results; with a URL, what that store holds.
 
-    NAME is an op, a key of the cache, or a package as ORG/NAME: of a package also what was measured of it, by machine,
-    if it was published with --bench. Signatures in a store are not verified: see
+    NAME is an op, a key of the cache, a package as ORG/NAME, or tuning results as tuned:OP. Of a package also what was
+    measured of it is listed, by machine, if it was published with --bench. Signatures in a store are not verified: see
     `opforge verify URL`. A server that cannot list what it has is asked for packages by their names.
 
     \b
@@ -41,23 +44,28 @@ def command(words: tuple[str, ...], kind: str | None, as_json: bool) -> None:
       opforge ls CPUAdam
       opforge ls s3://kernels/ops acme/relu
     """
-    url, names = split(words)
+    url, given = split(words)
     if url:
-        found = _in_store(url, names, kind)
+        found = _in_store(url, given, kind)
         # A name that the store lacks is an error, without a line: so these are looked for first.
-        _print_store(iter(list(found)) if names else found, as_json)
-        named = [name for name in names if "/" in name]
+        _print_store(iter(list(found)) if given else found, as_json)
+        named = [name for name in given if "/" in name]
         return None if as_json or not named else _print_benchmarks(benchmarks.in_store(opened(url)[1], named))
-    wants_ops = kind != "package" and (not names or any("/" not in name for name in names))
-    wants_packages = kind != "op" and (not names or any("/" in name for name in names))
+    tuned, names = tuned_names.split(given)
+    if tuned and not names:
+        kind = "tuned"
+    wants_ops = kind in (None, "op") and (not names or any("/" not in name for name in names))
+    wants_packages = kind in (None, "package") and (not names or any("/" in name for name in names))
+    results = tuned_names.stored(tuned or None) if tuned or (not names and kind in (None, "tuned")) else []
     entries = _entries([name for name in names if "/" not in name]) if wants_ops else []
     releases = _installed([name for name in names if "/" in name]) if wants_packages else []
     if as_json:
         from .kernels.install import to_json
 
         packages = [to_json(release) for release in releases]
-        return emit_json({"ops": [entry.to_json() for entry in entries], "packages": packages})
-    if not entries and not releases and is_terminal():
+        listed = {"tuned": [_result_json(result) for result in results]} if results else {}
+        return emit_json({"ops": [entry.to_json() for entry in entries], "packages": packages, **listed})
+    if not entries and not releases and not results and is_terminal():
         return click.echo("the cache is empty, and no package is installed")
     if wants_ops and (entries or not releases):
         _print_entries(entries)
@@ -66,12 +74,34 @@ def command(words: tuple[str, ...], kind: str | None, as_json: bool) -> None:
         _print_releases(releases)
         if names:
             _print_benchmarks(benchmarks.installed(releases))
+    if results:
+        click.echo() if entries or releases else None
+        _print_results(results)
     return None
 
 
 def _print_benchmarks(releases: Sequence[Release]) -> None:
     for release in releases:
         benchmarks.show(release)
+
+
+def _result_json(result: Stored) -> dict[str, Any]:
+    return {"path": result.path, "problem": result.problem, "fetched": result.is_fetched, **result.value}
+
+
+def _print_results(results: Sequence[Stored]) -> None:
+    rows = []
+    for result in results:
+        value = result.value
+        if not value:
+            rows.append((f"({result.problem})", "", "", "", "", result.path))
+            continue
+        taken = sum(bool(row["config"]) for row in value["rows"])
+        source = "fetched" if result.is_fetched else "here"
+        cores = str(value["cores"] or "")
+        rows.append((value["op"], value["target"], cores, f"{taken} of {len(value['rows'])}", source, result.path))
+    columns = ("TUNED", "TARGET", "CORES", "NOT THE DEFAULT", "FROM", "PATH")
+    show_table(columns, rows, numbers=("CORES",), optional="PATH")
 
 
 def _entries(names: Sequence[str]) -> list[StoredEntry]:
@@ -137,7 +167,13 @@ def _in_store(url: str, names: Sequence[str], kind: str | None) -> Iterator[Item
     if not names:
         yield from maintenance.items(store, kind or "")
         return
-    absent = {*packages, *ops.values()}
+    results = {form: name for form, name in ops.items() if name.startswith(PREFIX)}
+    ops = {form: name for form, name in ops.items() if form not in results}
+    absent = {*packages, *ops.values(), *results.values()}
+    for item in maintenance.items(store, "tuned") if results else ():
+        if (form := normalized(PREFIX + item.name)) in results:
+            absent.discard(results[form])
+            yield item
     for name in packages:
         for item in maintenance.of_name(store, "package", name):
             absent.discard(item.topic)

@@ -13,13 +13,16 @@ from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, error_text, json_option
 from opforge.cli.output import counted, emit_json, is_terminal, size_text
 
+from . import tuned as tuned_names
 from .kernels.benchmarks import of_file
 from .kernels.transfers import Transfers
 from .remote.stores import key_option, opened, url_argument
 
 if TYPE_CHECKING:
+    from opforge.cache.records.tuned import Stored
     from opforge.packages.registry.publish import Published
     from opforge.remote.publish import Pushed
+    from opforge.remote.publish_tuned import PushedResult
     from opforge.remote.remotes import Remote
     from opforge.remote.signatures.keys import Signer
     from opforge.remote.stores.protocol import ObjectStore
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 
 @click.command("publish", cls=Guarded)
 @url_argument
-@click.argument("names", nargs=-1, metavar="[FOLDER|OP|KEY]...", shell_complete=completed_names.stored)
+@click.argument("names", nargs=-1, metavar="[FOLDER|OP|KEY|tuned:OP]...", shell_complete=completed_names.stored)
 @click.option("--all", "takes_all", is_flag=True, help="Publish every op of the cache.")
 @key_option
 @click.option("--allow-dirty", is_flag=True, help="Publish a package although its sources differed from their commit.")
@@ -48,7 +51,7 @@ def command(
     bench_paths: Sequence[str],
     as_json: bool,
 ) -> None:
-    """Publish packages that `opforge pack` wrote into these folders, and ops of the cache, to the store of a URL.
+    """Publish packages that `opforge pack` wrote into these folders, ops of the cache, and tuning results to a store.
 
     Without a name the package in this folder is published. Files are put before what names them, so one that is
     interrupted leaves nothing visible. The same package again changes nothing; a version that has other files is
@@ -59,32 +62,54 @@ def command(
       opforge publish s3://kernels/ops
       opforge publish file:///shared/kernels ./kernels/relu --key ci
       opforge publish file:///shared/kernels ./kernels/relu --bench h100.json
-      opforge publish file:///shared/ops CPUAdam
+      opforge publish file:///shared/ops CPUAdam tuned:CPUAdam
       opforge publish https://cache.example/ops --all
     """
     if takes_all and names:
         raise click.UsageError("--all publishes every op of the cache: leave out names.")
     from opforge.remote.signatures import keys
 
-    folders = [name for name in names if _is_folder(name)] if names or takes_all else ["."]
-    ops = [name for name in names if name not in folders]
+    tuned, others = tuned_names.split(names)
+    folders = [name for name in others if _is_folder(name)] if names or takes_all else ["."]
+    ops = [name for name in others if name not in folders]
+    results = tuned_names.stored(tuned) if tuned else []
     remote, store = opened(url)
     signer = None if remote.is_unsigned else keys.signer(key)
     if bench_paths and len(folders) != 1:
         raise click.UsageError("--bench is of one package: publish it alone.")
     benchmarks = [of_file(path) for path in bench_paths]
+    sent = _results(store, remote, results, signer, as_json)
     packages = _packages(store, folders, signer, allow_dirty, benchmarks, as_json)
     pushed, failed = _ops(store, remote, ops, signer, as_json) if ops or takes_all else ([], [])
     if as_json:
         problems = [{"entry": entry, "reason": reason} for entry, reason in failed]
         records: list[dict[str, Any]] = [{**done._asdict(), "version": str(done.version)} for done in packages]
-        emit_json({"packages": records, "ops": [entry._asdict() for entry in pushed], "failed": problems})
+        parts = {"tuned": [one._asdict() for one in sent]} if tuned else {}
+        emit_json({"packages": records, **parts, "ops": [entry._asdict() for entry in pushed], "failed": problems})
     else:
         for name, reason in failed:
             click.echo(f"error: {name}: {reason}", err=True)
         if ops or takes_all:
             click.echo(f"{counted(sum(result.is_new for result in pushed), 'entry', 'entries')} published to {remote}")
     sys.exit(FAILED if failed else OK)
+
+
+def _results(
+    store: ObjectStore, remote: Remote, results: Sequence[Stored], signer: Signer | None, as_json: bool
+) -> list[PushedResult]:
+    """Publishes tuning results. Those that were fetched are their publisher's."""
+    from opforge.remote import publish_tuned
+
+    sent = []
+    for result in results:
+        if result.is_fetched:
+            continue
+        done = publish_tuned.push(store, remote, result.value, signer)
+        sent.append(done)
+        if not as_json:
+            state = "published" if done.is_new else "is there already:"
+            click.echo(f"{state} tuned:{done.op} for {done.target}, {done.label}")
+    return sent
 
 
 def _is_folder(name: str) -> bool:

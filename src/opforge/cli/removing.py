@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from opforge.cli.messages import show_error
 from opforge.cli.output import counted, emit_json, size_text
 from opforge.cli.units import age, size
 
+from . import tuned as tuned_names
 from .kernels.options import into_options, root_of
 from .remote.stores import is_url, opened
 
@@ -27,7 +29,7 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would b
 
 
 @click.command("rm", cls=Guarded)
-@click.argument("names", nargs=-1, metavar="[OP|KEY|ORG/NAME]...", shell_complete=completed_names.stored)
+@click.argument("names", nargs=-1, metavar="[OP|KEY|ORG/NAME|tuned:OP]...", shell_complete=completed_names.stored)
 @click.option("--all", "takes_all", is_flag=True, help="Remove every entry of the cache but pinned ones. Asks first.")
 @click.option("--pinned", is_flag=True, help="With --all: pinned entries too.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
@@ -44,7 +46,7 @@ def rm_command(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Remove built ops from the cache, and installed packages, from this machine alone.
+    """Remove built ops from the cache, installed packages, and tuning results, from this machine alone.
 
     Ops and keys are removed pinned or not, without asking; the next load builds them again. Of a package all versions
     are removed, or those of a version or a range. In a store nothing is removed by name: see `opforge withdraw`.
@@ -60,22 +62,29 @@ def rm_command(
     if urls := [name for name in names if "://" in name]:
         problem = "rm acts on this machine alone"
         raise click.UsageError(f"{urls[0]}: {problem}. In a store: opforge withdraw URL NAME, then opforge gc URL.")
-    packages = [name for name in names if _is_package(name)]
-    entries = [name for name in names if name not in packages]
+    tuned, others = tuned_names.split(names)
+    packages = [name for name in others if _is_package(name)]
+    entries = [name for name in others if name not in packages]
+    results = tuned_names.stored(tuned) if tuned else []
     evictions, kept = _evictions(entries, takes_all, pinned) if entries or not names else ([], 0)
     if evictions and not names and not dry_run:
         _confirm(evictions, yes, as_json)
     removed = _remove(evictions, dry_run)
+    for result in () if dry_run else results:
+        os.unlink(result.path)
     releases, problems = _remove_packages(root_of(into, user), packages, dry_run) if packages else ([], [])
     if as_json:
         from .kernels.install import to_json
 
         summary = _summary(removed, dry_run) | ({"kept_pinned": kept} if kept else {})
+        summary |= {"tuned": [result.path for result in results]} if results else {}
         emit_json(summary | {"packages": [to_json(release) for release in releases], "problems": problems})
     else:
         if entries or not names:
             _print(removed, dry_run, kept)
         verb = "would remove" if dry_run else "removed"
+        for result in results:
+            click.echo(f"{verb} the tuning result of {result.value['op']}: {result.path}")
         for release in releases:
             click.echo(f"{verb} {release.name} {release.version} from {release.root.path}")
         for problem in problems:

@@ -33,7 +33,15 @@ if TYPE_CHECKING:
         UnknownAcceleratorError,
     )
     from .build import BuildForbiddenError, CompileError, KernelSchemaError, LockTimeoutError, UnstableInputError
-    from .commands import ArchiveError, BenchFileError, ConfigFileError, InspectionError, PortError, ProjectError
+    from .commands import (
+        ArchiveError,
+        BenchFileError,
+        ConfigFileError,
+        InspectionError,
+        PortError,
+        ProjectError,
+        TuningError,
+    )
     from .groups import GroupError
     from .kernels import (
         KernelDependencyError,
@@ -107,6 +115,7 @@ _FILES = {
     "PortError": "commands",
     "PrebuiltRequiredError": "base",
     "ProjectError": "commands",
+    "TuningError": "commands",
     "PublishError": "remote",
     "RemoteError": "remote",
     "SettingError": "base",
@@ -178,6 +187,7 @@ __all__ = [
     "ToolchainError",
     "ToolchainNotFoundError",
     "TrustFileError",
+    "TuningError",
     "UnknownAcceleratorError",
     "UnstableInputError",
     "WithdrawnError",

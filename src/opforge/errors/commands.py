@@ -51,6 +51,14 @@ class ProjectError(OpforgeError, ValueError):
         self.name, self.problem, self.advice = name, problem, advice
 
 
+class TuningError(OpforgeError, ValueError):
+    """An op cannot be tuned, or a file for it cannot be used."""
+
+    def __init__(self, what: str, problem: str, advice: str) -> None:
+        super().__init__(f"{what} cannot be used for tuning: {problem}. {advice}.")
+        self.what, self.problem, self.advice = what, problem, advice
+
+
 class BenchFileError(OpforgeError, ValueError):
     """A file of `opforge bench` cannot be read, compared or written."""
 

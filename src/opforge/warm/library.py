@@ -45,6 +45,9 @@ owner_of: dict[str, str] = {}
 """Public name in torch.ops -> the op that owns it. Another version of that op may be loaded too, another op may not."""
 namespaces_of: dict[str, list[str]] = {}  # entry key -> the namespaces in torch.ops that hold its ops
 defined: dict[str, dict[str, None]] = {}  # entry key -> the public names of its ops in torch.ops, or their namespaces
+tuned: dict[str, Sequence[Any]] = {}  # entry key -> what was set in its library of the rows of a tuning result
+held: set[str] = set()
+"""Keys of entries that are being tuned: a load sets nothing in their libraries."""
 python_fakes: dict[str, Callable[..., Any]] = {}
 """Public name in torch.ops -> the author's Python fake kernel."""
 
@@ -139,7 +142,7 @@ def integrity_problem(
     """
     record = entry.record
     try:
-        problem = _folders_problem(entry.folder, owners, allowed_write_bits)
+        problem = folders_problem(entry.folder, owners, allowed_write_bits)
     except (OSError, ValueError) as error:  # ValueError: a damaged record has a zero byte in its key
         problem = f"its folder cannot be read ({getattr(error, 'strerror', error)})"
     if problem:
@@ -170,7 +173,7 @@ def integrity_problem(
         os.close(handle)
 
 
-def _folders_problem(folder: str, owners: Collection[int], allowed_write_bits: int) -> str | None:
+def folders_problem(folder: str, owners: Collection[int], allowed_write_bits: int) -> str | None:
     """Returns why somebody else could put another file in a library's place, or None.
 
     The entry's folder, `entries` and the folder of the format are looked at; the store's root and what is above it are
@@ -358,6 +361,50 @@ def plain(op: str, entry: Entry, handle: int, functions: Mapping[str, Any]) -> L
         return function
 
     return LoadedOp(op, entry, find, names)
+
+
+TUNABLES, TUNE, TUNABLE_INTERFACE = "opforge_tunables", "opforge_tune", "1"
+"""The functions of <opforge/tunable.h>, and the number of that interface."""
+
+
+def loaded_handle(entry: Entry) -> int:
+    """Returns the handle of the library whose functions an entry's load gives: it may have another path.
+
+    A process that finds the same entry in another store or layer keeps what it has loaded. Raises OSError.
+    """
+    loaded, _typed = by_entry.get(entry.key, (None, None))
+    return opened_file(loaded.__entry__ if isinstance(loaded, LoadedOp) else entry)
+
+
+def tunables(handle: int) -> dict[str, int]:
+    """Returns what an opened library lets set, with the defaults. Raises OSError if it has nothing of that."""
+    text = ctypes.string_at(memory.FUNCTION(_ctypes.dlsym(handle, TUNABLES))(0, 0, 0))
+    number, *lines = text.decode().split("\n")
+    if number != TUNABLE_INTERFACE:
+        raise OSError(f"its <opforge/tunable.h> has the number {number}, and this opforge sets {TUNABLE_INTERFACE}")
+    return {name: int(standard) for name, _equals, standard in [line.partition("=") for line in lines]}
+
+
+def set_tuned(entry: Entry, rows: Sequence[Any], is_held: bool = False) -> str:
+    """Sets the rows of a tuning result in an entry's library: without any, its defaults.
+
+    A row is a dtype's number, the lowest and the highest size of calls, and values by name. Returns why nothing was
+    changed: a row has a name that the library lacks. Raises OSError if it has nothing of that. `is_held` is for whoever
+    tunes the op.
+    """
+    if tuned.get(entry.key, []) == rows or (entry.key in held and not is_held):
+        return ""
+    handle = loaded_handle(entry)
+    names, numbers = tunables(handle), list[int]()
+    for dtype, low, high, config in rows:
+        if missing := config.keys() - names.keys():
+            return f"it sets {', '.join(sorted(missing))}, which the library lacks"
+        numbers += [dtype, low, high, *(config.get(name, standard) for name, standard in names.items())]
+    data = b"".join([number.to_bytes(8, sys.byteorder, signed=True) for number in numbers])
+    # No CFUNCTYPE: making its class would take longer than all else here.
+    _ctypes.call_cdeclfunction(_ctypes.dlsym(handle, TUNE), (data, ctypes.c_int64(len(rows))))
+    tuned[entry.key] = rows
+    return ""
 
 
 def python_functions(where: str, op: Any) -> Mapping[str, Any]:

@@ -120,7 +120,7 @@ def load(
     if settings.paranoid() or settings.log():
         return None
     declared = declaration(builder, base)
-    store = _own_store() if declared else None
+    store = own_store() if declared else None
     if store is None:
         return None
     root, layers, owners = store
@@ -136,7 +136,7 @@ def load(
     loaded: Any = library.load(record["op"], entry, builder.signatures, value["roots"])
     if loaded is None and record["abi"] == library.TORCH and load_torchs:
         loaded = load_torchs(builder, entry, value["roots"])
-    if loaded is None:
+    if loaded is None or ("tuned" in value and not _is_tuned(entry, value["tuned"])):
         return None
     seconds = record.get("seconds")
     kind = "cached" if entry.origin == "cache" else "prebuilt"
@@ -169,9 +169,19 @@ def recall(
         entry = Entry(key, f"{root}/{formats.STORE}/entries/{key}", record, value["origin"], watched, value["often"])
         if library.integrity_problem(entry, owners, allowed_write_bits=bits) is not None:
             return None
+        if "tuned" in value and 0 < value["tuned"]["until"] < time.time():
+            return None  # the remotes are asked for a tuning result again
         return (entry, value) if type(value["pointer"]) is type(value["roots"]) is str else None
     except memory.UNREADABLE:  # no schema on the path of a hit
         return None
+
+
+def _is_tuned(entry: Entry, value: Mapping[str, Any]) -> bool:
+    """Sets what was found for an op's tunables; returns whether it could."""
+    try:
+        return not library.set_tuned(entry, value["rows"])
+    except memory.UNREADABLE:
+        return False
 
 
 def note_use(pointer: str, now_ns: int) -> bool:
@@ -298,7 +308,7 @@ def _absolute(value: Any) -> list[str]:
     return [path for path in value if path[:1] == "/"] if isinstance(value, (list, tuple)) else []
 
 
-def _own_store() -> tuple[str, tuple[str, ...], frozenset[int]] | None:
+def own_store() -> tuple[str, tuple[str, ...], frozenset[int]] | None:
     """Returns the user's store, its layers, and who may own what is in them; None if one of them is not trusted."""
     root, layers, names = settings.cache_dir(), settings.cache_layers(), settings.trusted_owners()
     user = trust.trusted_ids()

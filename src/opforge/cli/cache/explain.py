@@ -11,6 +11,7 @@ import click
 
 from opforge.accelerator.target import Target
 from opforge.cli import messages
+from opforge.cli import tuned as tuned_names
 from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, json_option
 from opforge.cli.output import age_text, emit_json
@@ -37,6 +38,8 @@ def command(
     op: str, targets: Sequence[Target], levels: Sequence[str], debug: bool, sanitize: str, as_json: bool
 ) -> None:
     """Show whether OP is stored as it is now. If not, show what has changed since the nearest entry was built.
+
+    Of an op with something to tune it also shows which configs its calls take, and why not the others.
 
     OP is as for build-ops, or a key or an op of `opforge ls`, also one of opforge.load. Of a key, any beginning
     that no other key has is enough. No package declares such an op: what its entry was built from is compared with
@@ -113,7 +116,7 @@ def explain_op(op: Selected, debug: bool, sanitize: str) -> dict[str, Any]:
     rejected = [*build.rejected, *others]
     record = _record(op.name, builder, build.plan.key, build.entry, rejected)
     if build.entry:
-        return record
+        return record | tuned_names.explained(builder, build.spec, build.entry)
     record["remote"] = build.remote
     near = nearest(store.layout, build.plan.op, build.plan.components(), build.root_paths, store.disk)
     return record | {"nearest": _nearest_record(near) if near else None}
@@ -181,6 +184,8 @@ def _print(record: dict[str, Any]) -> None:
         messages.show("note", f"{label}: {record['note']}")
     if record["hit"]:
         click.echo(f"hit: {label}, {record['path']}")
+        if "tuned" in record:
+            tuned_names.show(record["tuned"])
         return
     click.echo(f"miss: {label}, plan {record['plan'] or 'unknown'}")
     for rejected in record["rejected"]:

@@ -18,12 +18,16 @@ if TYPE_CHECKING:
     from opforge.remote.stores.protocol import ObjectStore
     from opforge.remote.withdrawals import Withdrawals
 
-EXPECTED = "expected the name of an entry as opforge ls URL shows it, or a package as ORG/NAME@VERSION"
+EXPECTED = (
+    "expected the name of an entry as opforge ls URL shows it, a package as ORG/NAME@VERSION, or a tuning result as"
+    " tuned:LABEL"
+)
+RESULT = r"tuned:[0-9a-f]{8}-[!-~]+-[0-9a-f]{8}"
 
 
 @click.command("withdraw", cls=Guarded)
 @url_argument
-@click.argument("names", nargs=-1, metavar="[ENTRY|ORG/NAME@VERSION]...")
+@click.argument("names", nargs=-1, metavar="[ENTRY|ORG/NAME@VERSION|tuned:LABEL]...")
 @click.option(
     "--reason", default="", metavar="TEXT", help="Why, in one line; shown to those who have it or ask for it."
 )
@@ -34,7 +38,7 @@ EXPECTED = "expected the name of an entry as opforge ls URL shows it, or a packa
 def command(
     url: str, names: Sequence[str], reason: str, stop_loading: bool, undo: bool, key: str, as_json: bool
 ) -> None:
-    """Withdraw ops and packages that your key has signed: nothing chooses them any more.
+    """Withdraw ops, packages and tuning results that your key has signed: nothing chooses them any more.
 
     What is in use stays in use, and lock files that name a release go on working, with a warning. With --stop-loading
     it is loaded nowhere any more, as soon as a machine asks the store.
@@ -79,6 +83,8 @@ def _subject(store: ObjectStore, text: str) -> str:
 
     if re.fullmatch(rf"[0-9a-f]{{32}}-[0-9a-f]{{{DIGITS}}}", text):
         return f"op:{text}"
+    if re.fullmatch(RESULT, text):
+        return text
     name, _at, label = text.partition("@")
     if not names.is_name(name) or version.read(label) is None:
         raise click.UsageError(f"{text!r} is nothing that can be withdrawn: {EXPECTED}.")

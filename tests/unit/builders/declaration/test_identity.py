@@ -66,6 +66,7 @@ def other_values(spec, folder):
             (SourceGroup(("second.cpp",)), SourceGroup(spec.sources)),
         ],
         "own_arch": [("x86-64",), ("x86-64", "x86-64-v2")],
+        "tunable": [(("block", (1, 2)),), (("block", (1, 2)), ("threads", (1,)))],
         "requires_torch": [">=2.10", "<2.99", ">=2.10,<2.99"],
     }
 

@@ -1,0 +1,236 @@
+"""Tuning results in a look-up: which one counts for an entry on this machine, and why others do not.
+
+What it gives is remembered with the look-up, so a hit reads no result. One that cannot be used costs a warning and
+leaves the library's defaults: a load never fails for it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import math
+import os
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from opforge import machine_folder, memory, settings
+from opforge.builders.declaration import machine
+from opforge.cache.current import current_store, writable_store
+from opforge.cache.records import fetched
+from opforge.cache.records import tuned as records
+from opforge.cache.records.tuned import DTYPES, FETCHED, RESULT, Stored, path_of
+from opforge.errors import CacheDirError
+from opforge.memory import FlatStamps
+from opforge.warm import library, lookup
+
+if TYPE_CHECKING:
+    from opforge.builders.declaration.op_spec import OpSpec
+    from opforge.warm.library import Entry
+
+log = logging.getLogger("opforge")
+SOURCE = "opforge.remote.tuned_source"
+"""The module that fetches results and verifies them again. It is above this one, and imported if a remote is asked."""
+HINT = "The defaults are used. To time it again: opforge tune"
+NEAREST = 8
+"""A result counts for calls that are at most so many times larger or smaller than what was timed."""
+ABSENT_SECONDS = 24 * 3600.0
+"""How long the remotes are not asked again for a result that they had not."""
+NOT_ASKED = 1.0
+"""The time at which a remote is asked that may not be asked now: at once."""
+Row = list[Any]
+"""A dtype's number, the lowest and the highest size of calls, and values by name: what `library.set_tuned` takes."""
+Place = tuple[str, Collection[int], int]
+"""A store or layer: its folder, the users that its files may belong to, and the bits by which others may write them."""
+
+
+class Wanted(NamedTuple):
+    """What a result must be for."""
+
+    op: str
+    description: str
+    target: str
+    cores: int
+
+    def path(self, root: str, ending: str = RESULT) -> str:
+        """Returns where it lies in a store or a layer."""
+        return path_of(root, self.description, self.target, self.cores, ending)
+
+
+class Outcome(NamedTuple):
+    """What counts for an entry, and what that follows from."""
+
+    found: Stored | None
+    """The result that was found; it may have a problem."""
+    watched: FlatStamps
+    """The files that were looked for, as they were before."""
+    until: float = 0.0
+    """When the remotes are asked again, in seconds since the epoch; 0 if they need not be."""
+    rows: Sequence[Row] = ()
+    problem: str = ""
+    """Why the result that was found is not used."""
+
+
+_resolved: dict[tuple[str, ...], Outcome] = {}
+"""Entry key and the folders that were searched -> the last outcome here, while its files are the same."""
+
+
+def reset() -> None:
+    """Forgets what this process has found."""
+    _resolved.clear()
+
+
+def cores() -> int:
+    """Returns the number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def wanted(op: str, entry: Entry) -> Wanted:
+    """Returns what a result for an entry of the host must be for, on this machine."""
+    return Wanted(op, entry.record["description"], entry.record["target"], cores())
+
+
+def wanted_of_device(spec: OpSpec, entry: Entry) -> Wanted:
+    """Returns what a result for an entry of a device must be for: the device that torch uses here."""
+    arch = machine.current_arch(spec.target.device) or (spec.target.arch or ("",))[0]
+    return Wanted(spec.name, entry.record["description"], f"{spec.target.device}:{arch}", 0)
+
+
+def apply(spec: OpSpec, entry: Entry) -> None:
+    """Sets what counts for an entry in its loaded library, or its defaults. Warns of a result that is not used."""
+    outcome = resolve(spec, entry)
+    try:
+        if entry.key not in library.tuned:
+            library.tunables(library.loaded_handle(entry))
+        problem = outcome.problem or library.set_tuned(entry, outcome.rows)
+        if problem and outcome.found:
+            library.set_tuned(entry, [])
+            warn(spec.name, outcome.found.path, problem)
+    except OSError as error:
+        names = ", ".join(name for name, _values in spec.tunable)
+        text = "%s: %s cannot be set, because %s: %s. Its defaults are used"
+        log.warning(text, spec.name, names, "its library lacks the functions of <opforge/tunable.h>", error)
+
+
+def warn(op: str, path: str, problem: str) -> None:
+    """Says why a result is not used."""
+    log.warning("%s: the tuning result %s is not used: %s. %s", op, path, problem, HINT)
+
+
+def resolve(spec: OpSpec, entry: Entry, asks: bool = True) -> Outcome:
+    """Returns what counts for an entry on this machine. `asks` says whether the remotes may be asked for it."""
+    places = searched(spec.package)
+    key = (entry.key, *(place[0] for place in places))
+    last = _resolved.get(key)
+    is_same = last is not None and memory.stamps_of(last.watched.paths) == [*last.watched.numbers]
+    if last is None or not is_same or 0 < last.until < time.time():
+        last = look(wanted(spec.name, entry), places, asks)
+        problem, rows = last.found.problem if last.found else "", list[Row]()
+        if last.found and not problem:
+            rows, problem = table(last.found.value["rows"], dict(spec.tunable))
+        last = _resolved[key] = last._replace(rows=rows, problem=problem)
+    return last
+
+
+def searched(package: str) -> list[Place]:
+    """Returns where results are looked for: the user's store, then layers, and what packages carry."""
+    store = current_store()
+    own = lookup.own_store()
+    layers, owners = (own[1], own[2]) if own else ((), store.owners)
+    places = lookup.places(package, store.layout.root, layers, owners)
+    return [(store.layout.root, store.owners, 0), *(place[:3] for place in places)]
+
+
+def look(what: Wanted, places: Sequence[Place], asks: bool) -> Outcome:
+    """Returns the first result that is there. One that cannot be used ends the search too, with its problem."""
+    root, owners, _bits = places[0]
+    fetched_path = what.path(root, FETCHED)
+    paths = [*dict.fromkeys([*(what.path(place[0]) for place in places), fetched_path])]
+    if settings.remotes() or os.path.lexists(fetched_path):
+        paths.append(settings.trust_file())
+    watched = FlatStamps(paths, memory.stamps_of(paths))
+    for place, allowed, bits in places:
+        try:
+            found = records.read_stored(what.path(place), allowed, bits)
+        except FileNotFoundError:
+            continue
+        return Outcome(_fitting(found, what), watched)
+    accepted = _fetched(fetched_path, what, owners)
+    if accepted is not None:
+        return Outcome(_fitting(accepted, what), watched)
+    if not settings.remotes():
+        return Outcome(None, watched)
+    return _ask(what, watched) if asks else Outcome(None, watched, NOT_ASKED)
+
+
+def _fitting(found: Stored, what: Wanted) -> Stored:
+    """Returns a result as it is; with a problem if it is for something else."""
+    expected = {"kernel": what.description, "target": what.target, "cores": what.cores}
+    for name, value in () if found.problem else expected.items():
+        if found.value[name] != value:
+            return Stored(found.path, {}, f"{name!r} is {found.value[name]!r}, expected {value!r}")
+    return found
+
+
+def _fetched(path: str, what: Wanted, owners: Collection[int]) -> Stored | None:
+    """Returns the result that was fetched before; None if there is none, or it is not accepted any more."""
+    try:
+        found = records.read_stored(path, owners)
+        if found.problem:
+            return found
+        note = fetched.read(path)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        return Stored(path, {}, str(error))
+    # If the trust file has changed since, it decides again. Without a signer the remote was an unsigned one.
+    is_old = bool(note.signer) and list(note.trust) != memory.stamps_of([settings.trust_file()])
+    if is_old and (reason := importlib.import_module(SOURCE).verify_again(path, what)):
+        log.warning("%s: the tuning result that was fetched before is not used any more: %s", what.op, reason)
+        return None
+    return found
+
+
+def _ask(what: Wanted, watched: FlatStamps) -> Outcome:
+    """Returns what a remote has. What none has is asked for again after a day."""
+    again = time.time() + ABSENT_SECONDS
+    if not machine_folder.can_remember():
+        return Outcome(None, watched, again)  # each load would ask
+    try:
+        root = writable_store(current_store()).layout.root
+    except CacheDirError:
+        return Outcome(None, watched, again)  # the load has said so
+    path = what.path(root, FETCHED)
+    if not importlib.import_module(SOURCE).bring(path, what):
+        return Outcome(None, watched, again)
+    fresh = FlatStamps(watched.paths, memory.stamps_of(watched.paths))
+    return Outcome(_fitting(records.read_stored(path, {os.geteuid()}), what), fresh)
+
+
+def table(rows: Iterable[Mapping[str, Any]], tunable: Mapping[str, Sequence[int]]) -> tuple[list[Row], str]:
+    """Returns the rows for a library, and why they must not be used; empty if they may.
+
+    A call takes the row of its dtype whose size is nearest by its ratio, if it is at most NEAREST times larger or
+    smaller.
+    """
+    made = list[Row]()
+    ordered = sorted((row for row in rows if not row["what"]), key=lambda row: (row["dtype"], row["size"]))
+    for at, row in enumerate(ordered):
+        for name, number in row["config"].items():
+            if number not in tunable.get(name, ()):
+                return [], f"it has the config {name}={number}, which the op does not have"
+        if row["config"]:  # otherwise the default, in the gap that its neighbours leave
+            same = [other["size"] for other in ordered[max(0, at - 1) : at + 2] if other["dtype"] == row["dtype"]]
+            made.append([DTYPES[row["dtype"]], *interval(row["size"], same), dict(row["config"])])
+    return made, ""
+
+
+def interval(size: int, others: Iterable[int]) -> tuple[int, int]:
+    """Returns the lowest and the highest size of calls for which a result at `size` counts, beside those at others."""
+    low, high = -(-size // NEAREST), size * NEAREST
+    for other in others:
+        if other < size:
+            low = max(low, math.isqrt(other * size) + 1)
+        elif other > size:
+            high = min(high, math.isqrt(other * size))
+    return low, high

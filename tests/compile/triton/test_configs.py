@@ -1,0 +1,114 @@
+"""The configs of a Triton kernel are compiled for sm_90, and a launch takes the one that a tuning result names."""
+
+from __future__ import annotations
+
+import importlib
+import json
+
+import pytest
+from support import child_processes
+from support.gpu import triton_parts
+from support.text_files import write
+from support.tuned_ops import row
+
+from opforge.builders.declaration.description import description_key
+from opforge.builders.triton_op import tuned
+from opforge.builders.triton_op.kernel import Kernel, check_kernels, kernel_texts, with_variants
+from opforge.cache.records import tuned as records
+from opforge.errors import BuilderError
+
+CONFIGS = [{"BLOCK": 2048, "warps": 8}, {"warps": 1}]
+SCALE = Kernel("scale", "kernels.py", "scale", triton_parts.ARGUMENTS, {"BLOCK": 1024}, configs=CONFIGS)
+MODULE = f"""\
+from opforge.builders.triton import Kernel, TritonOpBuilder
+
+
+class ScaleBuilder(TritonOpBuilder):
+    name = "tuned_scale"
+    python_functions = "tuned_scale_functions:bind"
+    kernels = [
+        Kernel("scale", "kernels.py", "scale", {triton_parts.ARGUMENTS!r}, {{"BLOCK": 1024}}, configs={CONFIGS!r})
+    ]
+"""
+FUNCTIONS = """\
+def bind(kernels):
+    def scale(x, y, by):
+        kernels.launch("scale", lambda meta: (-(-x.numel() // meta["BLOCK"]), 1, 1), x, y, x.numel(), by)
+
+    return {"scale": scale}
+"""
+LAUNCH = """
+import importlib, os, sys
+sys.path.insert(0, os.environ["FOLDER"])
+op = importlib.import_module("tuned_scale_builder").ScaleBuilder("cuda:sm_90").load()
+op.kernels.raw_stream = lambda device: 0
+for count in (4096, 64):
+    op.scale(Tensor(4096, count), Tensor(8192, count), 0.5)
+print(*(image["kernel"] for image in op.kernels.images()))
+"""
+
+
+def result(kernel, *rows):
+    return {"format": 1, "op": "tuned_scale", "kernel": kernel, "target": "cuda:sm_90a", "cores": 0, "rows": [*rows]}
+
+
+@pytest.mark.compile
+@triton_parts.needs_triton
+def test_a_launch_takes_the_config_that_was_found_for_its_size(tmp_path, monkeypatch):
+    folder, log = tmp_path / "op", tmp_path / "driver.log"
+    folder.mkdir()
+    for name, text in {
+        "kernels.py": triton_parts.KERNELS,
+        "factor.py": triton_parts.FACTOR,
+        "tuned_scale_functions.py": FUNCTIONS,
+        "tuned_scale_builder.py": MODULE,
+    }.items():
+        write(folder, name, text)
+    env = {"OPFORGE_CACHE_DIR": str(tmp_path / "store"), "FOLDER": str(folder), "FAKE_GPU_LOG": str(log)}
+    env |= {"LD_LIBRARY_PATH": triton_parts.fake_driver(tmp_path), "FAKE_GPU_PARAMETERS": "6"}
+
+    def launches():
+        log.write_text("")
+        output = child_processes.run_python(triton_parts.TENSOR + LAUNCH, env=env)
+        calls = [call.split() for call in log.read_text().splitlines() if call.startswith("cuLaunchKernel")]
+        return sorted(output.split()), [
+            (call[2], call[6]) for call in calls
+        ]  # the grid's first number, and the threads
+
+    images, calls = launches()
+    assert images == ["scale", "scale[BLOCK=2048,warps=8]", "scale[warps=1]"]
+    assert calls == [("4", "128"), ("1", "128")]
+    monkeypatch.syspath_prepend(str(folder))
+    builder = importlib.import_module("tuned_scale_builder").ScaleBuilder("cuda:sm_90")
+    rows = [row(CONFIGS[0], 2000, "any", what="scale"), row(CONFIGS[1], 100, "any", what="scale")]
+    records.write(str(tmp_path / "store"), result(description_key(builder.spec()), *rows))
+    assert launches()[1] == [("2", "256"), ("1", "32")]
+
+
+def test_a_config_is_a_kernel_of_its_own():
+    default, large, narrow = with_variants([SCALE])
+    assert default == SCALE
+    assert (large.name, large.constants, large.warps) == ("scale[BLOCK=2048,warps=8]", {"BLOCK": 2048}, 8)
+    assert (narrow.name, narrow.constants, narrow.warps) == ("scale[warps=1]", {"BLOCK": 1024}, 1)
+    texts = [json.loads(text) for text in kernel_texts(with_variants([SCALE])).values()]
+    assert [(text["warps"], text["constants"]["BLOCK"]) for text in texts] == [(4, 1024), (8, 2048), (1, 1024)]
+    assert "configs" not in texts[0], "what a kernel without configs is keyed by stays as it was"
+
+
+@pytest.mark.parametrize("config", [{"BLCK": 1}, {}, {"BLOCK": 1.5}])
+def test_a_config_with_what_the_kernel_lacks(config):
+    with pytest.raises(BuilderError, match=r"scale: configs has \{.*\}\. Expected numbers for BLOCK, warps, stages"):
+        check_kernels("ScaleBuilder", [SCALE._replace(configs=[config])])
+
+
+def test_two_equal_configs():
+    with pytest.raises(BuilderError, match=r"two kernels are named 'scale\[warps=1\]'"):
+        check_kernels("ScaleBuilder", with_variants([SCALE._replace(configs=[{"warps": 1}, {"warps": 1}])]))
+
+
+def test_sizes_between_two_results_and_a_config_that_the_op_lacks():
+    rows = [row(CONFIGS[0], 1000, "any", what="scale"), row({}, 4000, "any", what="scale")]
+    assert tuned.choices(rows, [SCALE]) == ({"scale": [(125, 2000, "scale[BLOCK=2048,warps=8]")]}, "")
+    for bad in (row({"warps": 2}, 1, "any", what="scale"), row({"warps": 1}, 1, "any", what="other")):
+        made, problem = tuned.choices([bad], [SCALE])
+        assert made == {} and problem.endswith("which the op does not have")

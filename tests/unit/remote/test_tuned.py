@@ -1,0 +1,244 @@
+"""Tuning results travel: published, listed, mirrored, withdrawn, and fetched by a load if the policy allows the key."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import pytest
+from click.testing import CliRunner
+from support import tuned_ops
+from support.store.fake_store import ME
+from support.tuned_ops import FLOAT32, row
+
+from opforge.builders.declaration.description import description_key
+from opforge.builders.lookup import tuned
+from opforge.cache import current
+from opforge.cache.transfer import layer
+from opforge.cli.ls import command as ls
+from opforge.cli.publish import command as publish
+from opforge.cli.remote.withdraw import command as withdraw
+from opforge.cli.removing import gc_command, rm_command
+from opforge.remote import maintenance, mirror, publish_tuned, remotes, tuned_statements
+from opforge.remote.kinds import of
+from opforge.remote.signatures import keys
+from opforge.remote.stores import open_store
+
+pytestmark = pytest.mark.compile
+
+
+@pytest.fixture(scope="module")
+def layer_with_op(tmp_path_factory, nothing_of_the_machines):
+    """A layer with an op that returns what it was set, and its builder class: no node builds it."""
+    folder = tmp_path_factory.mktemp("tuned_op")
+    op_class = tuned_ops.tuned_op(folder / "op")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPFORGE_CACHE_DIR", str(folder / "store"))
+        current.reset()
+        layer.add(str(folder / "layer"), op_class().build(), description_key(op_class().spec()), ME)
+        current.reset()
+    return str(folder / "layer"), op_class
+
+
+@pytest.fixture
+def op_class(layer_with_op, monkeypatch):
+    """The builder class of the op, which all nodes have in a layer."""
+    monkeypatch.setenv("OPFORGE_CACHE_LAYERS", layer_with_op[0])
+    return layer_with_op[1]
+
+
+@pytest.fixture
+def published(nodes, op_class, monkeypatch):
+    """A result that one node has published; the remote is set on the others."""
+    tuned.reset()
+    nodes.trust(nodes.public, scopes=("op:*", "tuned:*"))
+    nodes.enter("a")
+    entry = op_class().load().__entry__
+    value = tuned_ops.result(entry, row({"block": 512}))
+    done = publish_tuned.push(nodes.store, remotes.parse(nodes.url), value, keys.signer("ci"))
+    monkeypatch.setenv("OPFORGE_REMOTES", nodes.url)
+    nodes.enter("b")
+    return done
+
+
+def block(op_class):
+    tuned.reset()
+    return op_class().load().block(FLOAT32, 1000)
+
+
+def run(command, *arguments):
+    outcome = CliRunner().invoke(command, list(arguments))
+    assert outcome.exit_code == 0, (outcome.output, outcome.exception)
+    return outcome.output
+
+
+def test_a_load_fetches_a_result(published, op_class, nodes):
+    assert block(op_class) == 512
+    (result,) = [line for line in run(ls, "tuned:" + published.op).splitlines() if line.startswith(published.op)]
+    assert "fetched" in result and "1 of 1" in result
+
+
+def test_without_the_remote_what_was_fetched_is_used(published, op_class, monkeypatch):
+    assert block(op_class) == 512
+    monkeypatch.delenv("OPFORGE_REMOTES")
+    assert block(op_class) == 512
+
+
+def test_the_users_own_result_is_first(published, op_class, nodes):
+    store = nodes.enter("b")
+    entry = op_class().load().__entry__
+    tuned_ops.store(store.layout.root, tuned_ops.result(entry, row({"block": 128})))
+    assert block(op_class) == 128
+
+
+def test_a_remote_without_a_result_is_asked_once_a_day(nodes, op_class, monkeypatch):
+    tuned.reset()
+    monkeypatch.setenv("OPFORGE_REMOTES", nodes.url)
+    nodes.enter("b")
+    assert block(op_class) == 256
+    tuned_ops.wait_until_remembered()
+    assert block(op_class) == 256  # it is remembered from now on
+    asked = []
+    monkeypatch.setattr("opforge.remote.tuned_source._offered", lambda remote, what: asked.append(remote))
+    assert op_class().load().block(FLOAT32, 1000) == 256
+    now = time.time() + tuned.ABSENT_SECONDS + 60
+    monkeypatch.setattr(time, "time", lambda: now)
+    block(op_class)
+    assert len(asked) == 1
+
+
+class TestWhatIsRefused:
+    """Each costs one clear line, and the defaults are used."""
+
+    @pytest.fixture
+    def refused(self, op_class, caplog):
+        def load():
+            with caplog.at_level(logging.WARNING, "opforge"):
+                assert block(op_class) == 256
+            (message,) = [text for text in caplog.messages if "tuning result" in text]
+            return message
+
+        return load
+
+    def test_a_key_that_the_policy_does_not_allow(self, published, refused, nodes):
+        nodes.trust(nodes.public, scopes=("op:*",))
+        assert f"no key that signed it may sign tuned:{published.op}: ci may sign op:*" in refused()
+
+    def test_a_key_that_nobody_trusts(self, published, refused, nodes):
+        nodes.trust(nodes.public._replace(name="other"), scopes=("tuned:*",))
+        assert "are not used: the key ci is not in the trust file" in refused()
+
+    def test_without_a_signature(self, published, refused, nodes):
+        name = tuned_statements.topic_of(self.kernel(nodes))
+        stored = nodes.store.get(name, 1 << 20)
+        nodes.store.put_if_unchanged(name, unsigned(stored.data), stored.version)
+        assert "are not used: it has no signature" in refused()
+
+    def test_a_result_that_was_changed(self, published, refused, nodes):
+        name = tuned_statements.topic_of(self.kernel(nodes))
+        stored = nodes.store.get(name, 1 << 20)
+        nodes.store.put_if_unchanged(name, stored.data.replace(b'"block":512', b'"block":128'), stored.version)
+        assert "are not used: the signature by ci is not of these bytes" in refused()
+
+    def test_a_topic_that_is_damaged(self, published, refused, nodes):
+        name = tuned_statements.topic_of(self.kernel(nodes))
+        stored = nodes.store.get(name, 1 << 20)
+        nodes.store.put_if_unchanged(name, stored.data[:50], stored.version)
+        text = refused()
+        assert f"reading {name} failed: it is cut short" in text and "no tuning result was fetched" in text
+
+    def test_withdrawn(self, published, refused, nodes):
+        run(withdraw, nodes.url, f"tuned:{published.label}", "--reason", "of a busy machine", "--key", "ci")
+        assert "are not used: the key ci has withdrawn it: of a busy machine" in refused()
+
+    def test_a_key_that_is_revoked_after_it_was_fetched(self, published, op_class, refused, nodes):
+        assert block(op_class) == 512
+        nodes.trust(nodes.public, scopes=("op:*",))
+        nodes.store.delete(tuned_statements.topic_of(self.kernel(nodes)))
+        assert "that was fetched before is not used any more: no key that signed it may sign" in refused()
+
+    @staticmethod
+    def kernel(nodes):
+        (item,) = [item for item in maintenance.items(nodes.store) if item.kind == "tuned"]
+        return item.topic
+
+
+def unsigned(frame):
+    head, _middle, _rest = frame.partition(b'"signatures":[')
+    return head + b'"signatures":[]}\n]}\n'
+
+
+class TestCommands:
+    def test_publish_and_list(self, nodes, op_class):
+        nodes.trust(nodes.public, scopes=("op:*", "tuned:*"))
+        store = nodes.enter("a")
+        entry = op_class().load().__entry__
+        tuned_ops.store(store.layout.root, tuned_ops.result(entry, row({"block": 512}), row({}, 4000)))
+        name = entry.record["op"]
+        assert run(publish, nodes.url, f"tuned:{name}", "--key", "ci").startswith(f"published tuned:{name} for cpu:")
+        assert run(publish, nodes.url, f"tuned:{name}", "--key", "ci").startswith("is there already: ")
+        (line,) = run(ls, nodes.url, f"tuned:{name}").splitlines()[1:]
+        assert line.split("\t")[:2] == ["tuned", name] and "\tci\t" in line
+        assert run(ls, nodes.url, "--kind", "tuned").splitlines()[1:] == [line]
+        assert "1 of 2" in run(ls, "--kind", "tuned")
+        (item,) = [item for item in maintenance.verify(nodes.store, remotes.parse(nodes.url)) if item.kind == "tuned"]
+        assert item.problem == ""
+        assert "would remove the tuning result of" in run(rm_command, f"tuned:{name}", "--dry-run")
+        assert f"removed the tuning result of {name}: " in run(rm_command, f"tuned:{name}")
+        assert name not in run(ls, "--kind", "tuned")
+
+    def test_a_newer_result_takes_the_place_of_the_keys_own(self, published, nodes, op_class):
+        nodes.enter("a")
+        entry = op_class().load().__entry__
+        for config in ({"block": 128}, {"block": 512}):
+            value = tuned_ops.result(entry, row(config, 2000))
+            publish_tuned.push(nodes.store, remotes.parse(nodes.url), value, keys.signer("ci"))
+        other = tuned_ops.result(entry, row({"block": 128}), cores=tuned.cores() + 1)
+        publish_tuned.push(nodes.store, remotes.parse(nodes.url), other, keys.signer("ci"))
+        items = [item for item in maintenance.items(nodes.store) if item.kind == "tuned"]
+        assert len(items) == 2 and published.label not in [item.label for item in items]
+
+    def test_a_mirror_has_it_and_a_collection_keeps_it(self, published, nodes, tmp_path):
+        (tmp_path / "mirror").mkdir()
+        target = open_store(f"file://{tmp_path}/mirror")
+        (copied,) = mirror.copy(nodes.store, target, kind="tuned")
+        assert (copied.kind, copied.statements, copied.problems) == ("tuned", 1, ())
+        run(gc_command, f"file://{tmp_path}/mirror")
+        (item,) = [item for item in maintenance.items(target) if item.kind == "tuned"]
+        assert (item.name, item.label, item.size, item.withdrawn) == (published.op, published.label, 0, "")
+
+    def test_nothing_of_that_name(self, nodes):
+        nodes.enter("a")
+        outcome = CliRunner().invoke(publish, [nodes.url, "tuned:none", "--key", "ci"])
+        assert outcome.exit_code == 2
+        assert "there is no tuned:none here. There are results of: none. See opforge tune." in outcome.output
+
+    def test_an_unsigned_remote(self, nodes, op_class, monkeypatch, tmp_path):
+        tuned.reset()
+        nodes.enter("a")
+        url = f"file://{tmp_path}/plain?unsigned=1"
+        (tmp_path / "plain").mkdir()
+        entry = op_class().load().__entry__
+        value, plain = tuned_ops.result(entry, row({"block": 512})), open_store(f"file://{tmp_path}/plain")
+        publish_tuned.push(plain, remotes.parse(url), value, None)
+        monkeypatch.setenv("OPFORGE_REMOTES", url)
+        nodes.enter("b")
+        assert block(op_class) == 512
+
+
+def test_facts_that_are_no_result(op_class, nodes):
+    nodes.enter("a")
+    entry = op_class().load().__entry__
+    stated = tuned_statements.statement(tuned_ops.result(entry, row({"block": 512})))
+    kind = of("tuned")
+    assert kind.subject(stated) == entry.record["op"]
+    for facts, problem in (
+        ({}, "in its facts 'cores' is missing"),
+        ({**stated.facts, "kernel": "0" * 32}, "'facts.kernel' is '00000000000000000000000000000000', and its topic"),
+        (
+            {**stated.facts, "rows": [row({"block": 1}, high=1.0)]},
+            "whose interval ends at 1.0: expected one below",
+        ),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            kind.subject(stated._replace(facts=facts))
