@@ -32,7 +32,14 @@ if TYPE_CHECKING:
         ToolchainNotFoundError,
         UnknownAcceleratorError,
     )
-    from .build import BuildForbiddenError, CompileError, KernelSchemaError, LockTimeoutError, UnstableInputError
+    from .build import (
+        BuildForbiddenError,
+        CompileError,
+        CompileForbiddenError,
+        KernelSchemaError,
+        LockTimeoutError,
+        UnstableInputError,
+    )
     from .commands import ArchiveError, BenchFileError, ConfigFileError, InspectionError, PortError, ProjectError
     from .groups import GroupError
     from .kernels import (
@@ -73,6 +80,7 @@ _FILES = {
     "CacheDirError": "base",
     "CommunicationError": "base",
     "CompileError": "build",
+    "CompileForbiddenError": "build",
     "ConfigFileError": "commands",
     "CoresError": "launch",
     "DeepSpeedError": "packages",
@@ -133,6 +141,7 @@ __all__ = [
     "CacheDirError",
     "CommunicationError",
     "CompileError",
+    "CompileForbiddenError",
     "ConfigFileError",
     "CoresError",
     "DeepSpeedError",
