@@ -10,7 +10,7 @@ neither, a wrapped function calls the original and does nothing else.
   compiler's command, which holds absolute paths, and starts the compiler to learn that command.
 - `fx_codegen_and_compile`: a graph is lowered, after a miss.
 - `CppBuilder.build`: a compiler is started. `make_ir`: Triton compiles a kernel that is in no cache.
-- `callback_handler`: how long torch traces and compiles.
+- `run_start_callbacks`, `run_end_callbacks`: torch begins to trace, and has ended. `reset` forgets what was registered.
 """
 
 from __future__ import annotations
@@ -289,18 +289,21 @@ def _make_ir(module: Any) -> None:
         kind.make_ir = functools.wraps(original)(make_ir)
 
 
-def _callbacks(module: Any) -> None:
-    began = [0.0]
+def _run_callbacks(module: Any) -> None:
+    kind, began = module.CompilationCallbackHandler, [0.0]
+    start, end = kind.run_start_callbacks, kind.run_end_callbacks
 
-    def start(_arguments: Any) -> None:
+    def run_start_callbacks(self: Any, args: Any) -> None:
         began[0] = time.perf_counter()
+        start(self, args)
 
-    def end(_arguments: Any) -> None:
+    def run_end_callbacks(self: Any, args: Any) -> None:
+        end(self, args)
         for observer in tuple(observers):
             observer.traced(time.perf_counter() - began[0])
 
-    module.callback_handler.register_start_callback(start)
-    module.callback_handler.register_end_callback(end)
+    kind.run_start_callbacks = functools.wraps(start)(run_start_callbacks)
+    kind.run_end_callbacks = functools.wraps(end)(run_end_callbacks)
 
 
 PATCHES: dict[str, Callable[[Any], None]] = {
@@ -308,7 +311,7 @@ PATCHES: dict[str, Callable[[Any], None]] = {
     "torch._inductor.codecache": _load_async,
     "torch._inductor.compile_fx": _fx_codegen_and_compile,
     "torch._inductor.cpp_builder": _build,
-    "torch._dynamo.callback": _callbacks,
+    "torch._dynamo.callback": _run_callbacks,
     "triton.compiler.compiler": _make_ir,
 }
 """Module -> what wraps its functions."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     )
     from .build import (
         BuildForbiddenError,
+        CompiledScopeError,
         CompileError,
         CompileForbiddenError,
         KernelSchemaError,
@@ -80,6 +81,7 @@ _FILES = {
     "CacheDirError": "base",
     "CommunicationError": "base",
     "CompileError": "build",
+    "CompiledScopeError": "build",
     "CompileForbiddenError": "build",
     "ConfigFileError": "commands",
     "CoresError": "launch",
@@ -141,6 +143,7 @@ __all__ = [
     "CacheDirError",
     "CommunicationError",
     "CompileError",
+    "CompiledScopeError",
     "CompileForbiddenError",
     "ConfigFileError",
     "CoresError",

@@ -152,3 +152,14 @@ class CompileForbiddenError(BuildForbiddenError):
             "\nCompile it before, for these shapes, inside opforge.compiled(NAME).",
         )
         self.op, self.rejected = op, ()
+
+
+class CompiledScopeError(OpforgeError, RuntimeError):
+    """`opforge.save_compiled` of a name that `opforge.load_compiled` has not begun; `begun` are those that it has."""
+
+    def __init__(self, name: str, begun: Sequence[str]) -> None:
+        super().__init__(
+            f"save_compiled({name!r}): load_compiled has not begun it. Begun: {', '.join(begun) or 'none'}."
+            f" Call load_compiled({name!r}) before what is compiled."
+        )
+        self.name, self.begun = name, tuple(begun)

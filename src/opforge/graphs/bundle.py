@@ -56,6 +56,10 @@ class BundleError(ValueError):
     """A bundle cannot be used; the text says why."""
 
 
+class UnfitError(BundleError):
+    """A bundle is for another machine: it stays, as the store may be shared."""
+
+
 class Bundle(NamedTuple):
     """A bundle in the store, whose files were compared with their digest."""
 
@@ -126,8 +130,10 @@ def read(folder: str, where: Topic, owners: Collection[int]) -> Bundle:
         raise BundleError(problem[0])
     value = read_record(folder)
     facts = value["facts"]
-    if problem_text := facts_problem(facts, where):
-        raise BundleError(problem_text)
+    if stated := facts_problem(facts, where):
+        raise BundleError(stated)
+    if lacking := topic.lacking(facts["features"]):
+        raise UnfitError(lacking)
     check_tree(os.path.join(folder, TREE), value["tree"], owners)
     if os.path.basename(folder) != name_of(where, value["tree"]):
         raise BundleError(f"it is named {os.path.basename(folder)}, expected {name_of(where, value['tree'])}")
@@ -146,12 +152,12 @@ def read_record(folder: str) -> Mapping[str, Any]:
 
 
 def facts_problem(facts: Mapping[str, Any], where: Topic) -> str:
-    """Returns why a bundle with these facts does not fit; empty if it does."""
+    """Returns why a bundle with these facts is not of a topic; empty if it is."""
     stated = topic.of_facts(facts)
     for name, one, other in zip(Topic._fields, stated, where, strict=True):
         if one != other:
             return f"it is for another {name}: {ascii(one)[:60]}, expected {other!r}"
-    return topic.lacking(facts["features"])
+    return ""
 
 
 def check_tree(folder: str, digest: str, owners: Iterable[int] = ()) -> None:

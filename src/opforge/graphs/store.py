@@ -17,13 +17,14 @@ from opforge.cache.store import Store
 from opforge.warm.machine_folder import make_folder
 
 from . import bundle
-from .bundle import AREA, SIGNED, Bundle, BundleError
+from .bundle import AREA, SIGNED, Bundle, BundleError, UnfitError
 from .topic import Topic
 
 log = logging.getLogger("opforge")
 MAX_BUNDLES = 4
 """How many bundles of a topic are kept: of several models, shapes and versions under one name."""
 RENEW_SECONDS = 3600.0
+NOT_USED = "%s: the compiled graphs in %s are not used: %s. What is needed is compiled."
 Judge = Callable[[bytes, Bundle], str]
 """Returns why a fetched bundle is not used: its statement with the signatures, and what is written down of it."""
 
@@ -32,7 +33,7 @@ def folders(layout: Layout, where: Topic) -> list[str]:
     """Returns the folders of a topic's bundles, those that were used last first."""
     area = layout.path(AREA)
     try:
-        names = [name for name in os.listdir(area) if name.startswith(f"{where.key}.")]
+        names = [name for name in os.listdir(area) if name.startswith(f"{where.key}.") and name.count(".") == 1]
     except OSError:
         return []
     return sorted((os.path.join(area, name) for name in names), key=_used, reverse=True)
@@ -65,9 +66,12 @@ def find(store: Store, where: Topic, judge: Judge) -> list[Bundle]:
             problem = "a file of it is missing"
         except OSError as error:
             problem = f"it cannot be read ({error.strerror})"
+        except UnfitError as error:
+            log.info("%s: the compiled graphs in %s are for another machine: %s", where.name, folder, error)
+            continue
         except BundleError as error:
             problem = str(error)
-        log.warning("%s: the compiled graphs in %s are not used: %s. What is needed is compiled.", where.name, folder, problem)
+        log.warning(NOT_USED, where.name, folder, problem)
         _set_aside(store.layout, folder)
     return bundles
 

@@ -224,6 +224,12 @@ lock_timeout = Setting(
     "seconds to wait for another process's build, or another machine's; without it, as long as that process lives, and"
     " 30 minutes for [another machine](remote.md#publishing)",
 )
+compiled_wait = Setting(
+    "compiled_wait",
+    kinds.SECONDS,
+    "seconds that a scope of [opforge.compiled](compiled.md) waits for another process or machine that compiles the same",
+    default="60",
+)
 jobs = Setting(
     "jobs",
     kinds.NUMBER,
