@@ -36,7 +36,7 @@ WITHDRAWAL_DAYS = 30.0
 """How old a list of withdrawals may be, unless the trust file says otherwise."""
 MAX_BYTES = 1 << 20
 DATE = "%Y-%m-%d"
-SCOPES = "op:NAME or package:ORG/NAME with globs, such as op:*, 'op:my_*' or 'package:acme/*'"
+SCOPES = "op:NAME, compiled:NAME or package:ORG/NAME with globs, such as op:*, 'op:my_*' or 'package:acme/*'"
 STORES = "a URL of a store, with globs"
 
 
@@ -53,7 +53,7 @@ class TrustedKey(NamedTuple):
 
     key: signing.Named
     scopes: tuple[str, ...]
-    """Globs over names, each with its kind: op:NAME, package:ORG/NAME."""
+    """Globs over names, each with its kind: op:NAME, compiled:NAME, package:ORG/NAME."""
     until: str = ""
     """The last day of its use; empty for no end."""
     revoked: str = ""

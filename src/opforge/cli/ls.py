@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @click.command("ls", cls=Guarded)
 @click.argument("words", nargs=-1, metavar="[URL] [NAME]...", shell_complete=completed_names.stored)
-@click.option("--kind", type=click.Choice(("op", "package")), help="List these alone.")
+@click.option("--kind", type=click.Choice(("op", "package", "compiled")), help="List these alone.")
 @json_option
 def command(words: tuple[str, ...], kind: str | None, as_json: bool) -> None:
     """List the built ops in the cache and the installed packages; with a URL, what that store holds.
@@ -43,8 +43,8 @@ def command(words: tuple[str, ...], kind: str | None, as_json: bool) -> None:
         found = _in_store(url, names, kind)
         # A name that the store lacks is an error, without a line: so these are looked for first.
         return _print_store(iter(list(found)) if names else found, as_json)
-    wants_ops = kind != "package" and (not names or any("/" not in name for name in names))
-    wants_packages = kind != "op" and (not names or any("/" in name for name in names))
+    wants_ops = kind in (None, "op") and (not names or any("/" not in name for name in names))
+    wants_packages = kind in (None, "package") and (not names or any("/" in name for name in names))
     entries = _entries([name for name in names if "/" not in name]) if wants_ops else []
     releases = _installed([name for name in names if "/" in name]) if wants_packages else []
     if as_json:

@@ -166,7 +166,7 @@ def check_tree(folder: str, digest: str, owners: Iterable[int] = ()) -> None:
     `owners` are the users that they may belong to; anybody, if there are none.
     """
     owners, hashes, size = frozenset(owners), dict[str, str](), 0
-    for path in (ARTIFACTS, *(f"{LIBRARIES}/{name}" for name in _names(os.path.join(folder, LIBRARIES)))):
+    for path in paths_in(folder):
         handle = os.open(os.path.join(folder, path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             status = os.fstat(handle)
@@ -182,6 +182,11 @@ def check_tree(folder: str, digest: str, owners: Iterable[int] = ()) -> None:
             os.close(handle)
     if digest_of_hashes(hashes) != digest:
         raise BundleError("its files are not those that its digest names: it is damaged, or was changed")
+
+
+def paths_in(folder: str) -> list[str]:
+    """Returns the paths of the files of a tree."""
+    return [ARTIFACTS, *(f"{LIBRARIES}/{name}" for name in _names(os.path.join(folder, LIBRARIES)))]
 
 
 def _names(folder: str) -> list[str]:

@@ -126,6 +126,8 @@ class Session:
             log.warning("%s: compiled graphs were not kept: %s", self.topic.name, error)
         finally:
             self._held.close()
+            if self._remotes is not None:
+                self._remotes.end(False)
         fields: dict[str, Any] = {"graphs": recording.graphs, "result": os.path.basename(made)}
         emit("compile", op=self.topic.name, seconds=round(recording.seconds, 6), **fields)
         if recording.seconds:

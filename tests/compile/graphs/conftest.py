@@ -12,8 +12,8 @@ def machines(tmp_path, monkeypatch):
     return Machines(tmp_path / "machines", monkeypatch)
 
 
-@pytest.fixture(scope="module")
-def first(tmp_path_factory):
+@pytest.fixture(scope="session")
+def first(tmp_path_factory, nothing_of_the_machines):
     """The store of a machine that has compiled `double` for six numbers, under the name `pair`."""
     torch = pytest.importorskip("torch")
     with pytest.MonkeyPatch.context() as patch:

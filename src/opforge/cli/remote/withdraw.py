@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from opforge.remote.stores.protocol import ObjectStore
     from opforge.remote.withdrawals import Withdrawals
 
-EXPECTED = "expected the name of an entry as opforge ls URL shows it, or a package as ORG/NAME@VERSION"
+EXPECTED = (
+    "expected the name of an entry as opforge ls URL shows it, a package as ORG/NAME@VERSION, or compiled graphs as"
+    " compiled:NAME@DIGITS"
+)
 
 
 @click.command("withdraw", cls=Guarded)
 @url_argument
-@click.argument("names", nargs=-1, metavar="[ENTRY|ORG/NAME@VERSION]...")
+@click.argument("names", nargs=-1, metavar="[ENTRY|ORG/NAME@VERSION|compiled:NAME@DIGITS]...")
 @click.option(
     "--reason", default="", metavar="TEXT", help="Why, in one line; shown to those who have it or ask for it."
 )
@@ -79,6 +82,8 @@ def _subject(store: ObjectStore, text: str) -> str:
 
     if re.fullmatch(rf"[0-9a-f]{{32}}-[0-9a-f]{{{DIGITS}}}", text):
         return f"op:{text}"
+    if re.fullmatch(r"compiled:[\w-]+@[0-9a-f]{16}", text):
+        return text
     name, _at, label = text.partition("@")
     if not names.is_name(name) or version.read(label) is None:
         raise click.UsageError(f"{text!r} is nothing that can be withdrawn: {EXPECTED}.")
