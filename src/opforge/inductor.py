@@ -6,6 +6,8 @@ neither, a wrapped function calls the original and does nothing else.
 
 - `CacheArtifactManager.record_artifact`: torch calls it for each artifact that it makes, or finds in its cache. What it
   records is for the whole process, and an artifact that it has seen is not recorded again for a second scope.
+- `FxGraphCachePickler`: torch's key of a graph is a digest of a pickle. In it a memory format has the name of whichever
+  module was the first to import torch, so two programs with one model would not share a graph.
 - `CppCodeCache.load_async`: C++ of inductor becomes a library. torch names it by a digest of its source and of the
   compiler's command, which holds absolute paths, and starts the compiler to learn that command.
 - `fx_codegen_and_compile`: a graph is lowered, after a miss.
@@ -133,6 +135,29 @@ def _record_artifact(module: Any) -> None:
         original(cls, artifact_type, key, content)
 
     manager.record_artifact = classmethod(functools.wraps(original)(record_artifact))
+
+
+def _codecache(module: Any) -> None:
+    _load_async(module)
+    _pickler(module)
+
+
+def _pickler(module: Any) -> None:
+    import torch
+
+    kind = module.FxGraphCachePickler
+    original = kind.__init__
+
+    def init(self: Any, *arguments: Any, **named: Any) -> None:
+        original(self, *arguments, **named)
+        if observers:
+            self.dispatch_table[torch.memory_format] = _format_parts
+
+    kind.__init__ = functools.wraps(original)(init)
+
+
+def _format_parts(value: Any) -> tuple[Any, ...]:
+    return str, (str(value),)
 
 
 def _load_async(module: Any) -> None:
@@ -308,7 +333,7 @@ def _run_callbacks(module: Any) -> None:
 
 PATCHES: dict[str, Callable[[Any], None]] = {
     "torch.compiler._cache": _record_artifact,
-    "torch._inductor.codecache": _load_async,
+    "torch._inductor.codecache": _codecache,
     "torch._inductor.compile_fx": _fx_codegen_and_compile,
     "torch._inductor.cpp_builder": _build,
     "torch._dynamo.callback": _run_callbacks,

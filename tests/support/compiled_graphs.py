@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import warnings
 
@@ -10,7 +11,18 @@ from opforge.cache import current
 
 
 def double(x):
+    """inductor makes C++ of it."""
     return (x * 2).sin()
+
+
+def flat(x):
+    """inductor makes a graph of it, and no C++: it compiles in no time."""
+    return x.view(1, -1)
+
+
+def tall(x):
+    """As `flat`."""
+    return x.view(-1, 1)
 
 
 class Machines:
@@ -41,6 +53,23 @@ class Machines:
         inductor._loaded.clear()
         counters.clear()
         return root / "store"
+
+def facts(where, **changes):
+    """Returns what is said of a bundle of this topic."""
+    return {**where._asdict(), "features": [], "parts": ["0" * 24], "ops": {}, "made": 1, **changes}
+
+
+def made(folder, where, artifacts=None, **changes):
+    """Writes a bundle that holds one artifact that no graph has, and a library; returns its folder."""
+    from opforge.graphs import bundle
+
+    stated = facts(where, **changes)
+    if artifacts is None:
+        artifacts = inductor.packed([("aot_autograd", f"a{stated['made']}", b"")])
+    os.makedirs(folder)
+    (folder / "library").write_bytes(b"no library")
+    digest = bundle.write(str(folder / "made"), artifacts, {"okey": str(folder / "library")}, stated)
+    return (folder / "made").rename(folder / bundle.name_of(where, digest))
 
 
 def bundles(store):

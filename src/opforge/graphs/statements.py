@@ -77,7 +77,7 @@ class CompiledKind(Kind):
     def shown(self, statement: Statement) -> Shown:
         """Returns the name, the first digits of its tree's digest, and where it fits."""
         offer = offer_of(statement)
-        target = f"{offer.facts['device']}, {offer.facts['level']}, torch {offer.facts['torch']}"
+        target = f"{offer.facts['device']}, torch {offer.facts['torch']}"
         return Shown(offer.facts["name"], offer.label, target)
 
     def problem(self, statement: Statement, folders: Mapping[str, str]) -> str:
