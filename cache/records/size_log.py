@@ -1,4 +1,4 @@
-"""The bytes of a store's entries, graphs, objects, Triton kernels and quarantine, as a running sum: no build walks the store.
+"""The bytes of a store's entries, graphs, objects, Triton kernels and quarantine, as a sum: no build walks the store.
 
     v2/bytes    lines: "=N" was counted by a walk; "+N" and "-N" came and went since that walk began
 

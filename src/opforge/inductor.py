@@ -75,6 +75,7 @@ refusals: list[Callable[[], bool]] = []
 _loaded: dict[str, Any] = {}
 """The libraries that observers have offered, by key."""
 _patched: set[str] = set()
+_finder: list[_Finder] = []
 
 
 def version_problem(version: str) -> str:
@@ -86,17 +87,23 @@ def version_problem(version: str) -> str:
 
 def watch() -> None:
     """Wraps the functions of the modules that are imported, and those of the others when they are imported."""
-    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
+    if not _finder or _finder[0] not in sys.meta_path:
+        _finder[:] = [_Finder()]
+        sys.meta_path.insert(0, _finder[0])
     for name in PATCHES:
         module = sys.modules.get(name)
         if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
             _patch(name, module)
 
 
+def is_forbidden() -> bool:
+    """Returns whether nothing may be compiled now."""
+    return any(refuses() for refuses in refusals)
+
+
 def check_allowed(what: str) -> None:
     """Raises CompileForbiddenError if nothing may be compiled now. `what` names what would be."""
-    if any(is_forbidden() for is_forbidden in refusals):
+    if is_forbidden():
         raise CompileForbiddenError(what)
 
 
@@ -165,7 +172,7 @@ def _load_async(module: Any) -> None:
     signature = inspect.signature(original)
 
     def load_async(cls: Any, *arguments: Any, **named: Any) -> Any:
-        if not observers and not refusals:
+        if not observers and not is_forbidden():
             return original(cls, *arguments, **named)
         bound = signature.bind(cls, *arguments, **named)
         bound.apply_defaults()
@@ -173,7 +180,7 @@ def _load_async(module: Any) -> None:
         offered = _offered(cls, key)
         if offered is not None:
             return lambda: offered
-        if any(is_forbidden() for is_forbidden in refusals):
+        if is_forbidden():
             bound.arguments["submit_fn"] = None  # a worker would not know that it must not compile
         return _reported(original, bound, key)
 
@@ -248,14 +255,14 @@ def _settings() -> str:
     """Returns those of inductor's settings that shape a compiler's command."""
     from torch._inductor import config
 
-    return _settings_of(config.get_hash())  # type: ignore[attr-defined]
+    return _settings_of(config.get_hash())
 
 
 @functools.lru_cache(16)
 def _settings_of(_digest: bytes) -> str:
     from torch._inductor import config
 
-    values = config.save_config_portable(ignore_private_configs=False, readonly_values=True)  # type: ignore[attr-defined]
+    values = config.save_config_portable(ignore_private_configs=False, readonly_values=True)
     named = {name: value for name, value in values.items() if name.startswith(FLAGS) and name not in COMPILER_ALONE}
     return repr(sorted(named.items()))
 
@@ -265,7 +272,7 @@ def _fx_codegen_and_compile(module: Any) -> None:
 
     @functools.wraps(original)
     def fx_codegen_and_compile(gm: Any, example_inputs: Any, *arguments: Any, **named: Any) -> Any:
-        if observers or refusals:
+        if observers or is_forbidden():
             what = graph_name(gm, example_inputs)
             check_allowed(what)
             for observer in tuple(observers):

@@ -54,6 +54,7 @@ class Machines:
         counters.clear()
         return root / "store"
 
+
 def facts(where, **changes):
     """Returns what is said of a bundle of this topic."""
     return {**where._asdict(), "features": [], "parts": ["0" * 24], "ops": {}, "made": 1, **changes}

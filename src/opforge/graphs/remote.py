@@ -50,7 +50,7 @@ class _Candidate(NamedTuple):
 
 
 def kept_problem(content: bytes, read: Bundle, where: Topic) -> str:
-    """Returns why a bundle that was fetched must not be used now; empty if it may. `content` is its statement's file."""
+    """Returns why a fetched bundle must not be used now; empty if it may. `content` is its statement's file."""
     try:
         signed = statements.split_file(content)
         trust.verify("it", signed.data, signed.signatures, f"{KIND}:{where.name}", trust.read())

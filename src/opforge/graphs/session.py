@@ -1,4 +1,4 @@
-"""The graphs of one topic in this process: found, offered to torch, recorded and stored, however many scopes use them."""
+"""The graphs of one topic in this process: found, offered to torch, recorded and stored, for all its scopes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Session:
         """What keeps other processes waiting until this one has stored its graphs."""
 
     def begin(self) -> None:
-        """Finds the graphs, in the store or in a remote; waits for a process that compiles them. Raises nothing of it."""
+        """Finds the graphs, in the store or in a remote, or waits for who compiles them. What fails is a warning."""
         if self.problem:
             log.warning("%s: compiled graphs are neither found nor kept: %s.", self.topic.name, self.problem)
             return

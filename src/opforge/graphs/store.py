@@ -133,9 +133,7 @@ def bound(store: Store, where: Topic, facts_of: Mapping[str, Any], kept: str) ->
 
 
 def remove(folder: str) -> None:
-    """Removes a bundle: by a rename first, so that nobody reads a part of it. A process that has its libraries open
-    keeps them.
-    """
+    """Removes a bundle: by a rename first, so that nobody reads a part of it."""
     gone = f"{folder}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
     try:
         os.rename(folder, gone)

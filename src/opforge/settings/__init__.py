@@ -227,7 +227,8 @@ lock_timeout = Setting(
 compiled_wait = Setting(
     "compiled_wait",
     kinds.SECONDS,
-    "seconds that a scope of [opforge.compiled](compiled.md) waits for another process or machine that compiles the same",
+    "seconds that a scope of `opforge.compiled` waits for another process or machine; see"
+    " [compiled.md](compiled.md#many-ranks)",
     default="60",
 )
 jobs = Setting(

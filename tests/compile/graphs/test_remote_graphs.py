@@ -45,7 +45,9 @@ class TestPublished:
     def pushing(self, nodes, monkeypatch):
         monkeypatch.setenv("OPFORGE_REMOTES", f"{nodes.url}?push=1")
 
-    def test_what_is_compiled_is_published_and_another_machine_takes_it(self, machines, nodes, pushing, where, monkeypatch):
+    def test_what_is_compiled_is_published_and_another_machine_takes_it(
+        self, machines, nodes, pushing, where, monkeypatch
+    ):
         own = machines.enter("first")
         assert len(run_step().compiled) == 1
         (item,) = maintenance.items(nodes.store)
@@ -129,7 +131,9 @@ class TestRefused:
     def test_facts_of_another_topic(self, nodes, where):
         other = facts(where._replace(torch="2.12.0"))
         stated = statements.statement(where, other, statements.Tree("0" * 64, remote.blobs.Blob("0" * 64, 1, 1)))
-        with pytest.raises(statements.UnreadableStatement, match=r"its topic is 'pair/[0-9a-f]+', and its facts are of"):
+        with pytest.raises(
+            statements.UnreadableStatement, match=r"its topic is 'pair/[0-9a-f]+', and its facts are of"
+        ):
             statements.parse(stated.data())
 
     def test_one_that_its_signer_withdraws(self, nodes, tmp_path, where, warnings_of_the_cache, machines):

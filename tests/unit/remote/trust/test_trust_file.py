@@ -168,7 +168,10 @@ HEAD = '{"format": 1,\n "keys": [\n'
         ),
         (HEAD + '{"key": "ci:AAAA", "for": ["op:*"]}]}', "line 3: 'key' is no public key: expected name:base64"),
         (HEAD + "4]}", "line 3: a key is 4: expected an object"),
-        (HEAD + '{"key": "%s"}]}', "line 3: a key has no 'for': expected a list of op:NAME, compiled:NAME or package:ORG/NAME"),
+        (
+            HEAD + '{"key": "%s"}]}',
+            "line 3: a key has no 'for': expected a list of op:NAME, compiled:NAME or package:ORG/NAME",
+        ),
         (HEAD + '{"key": "%s", "for": []}]}', "line 3: 'for' is a list: expected a list of op:NAME"),
         (HEAD + '{"key": "%s", "for": "op:*"}]}', "line 3: 'for' is \"op:*\": expected a list of op:NAME"),
         (
