@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from opforge.cache.records import schemas
 from opforge.cache.schema import Schema
+from opforge.graphs import bundle
 from opforge.packages.choose import candidate
 from opforge.packages.form import metadata, properties
 from opforge.packages.installed import releases
@@ -26,6 +27,8 @@ PUBLISHED: Mapping[str, Schema] = {
     "fetched": schemas.FETCHED,
     "statement": statements.SCHEMA,
     "op": op_statements.FACTS,
+    "compiled": bundle.FACTS,
+    "bundle": bundle.SCHEMA,
     "package": release.FACTS,
     "candidate": candidate.SCHEMA,
     "properties": properties.SCHEMA,

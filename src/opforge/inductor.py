@@ -53,20 +53,20 @@ class Observer:
     """What wants to know of the compiles of this process."""
 
     def artifact(self, kind: str, key: str, content: bytes) -> None:
-        """Is called for each artifact that torch makes or finds."""
+        """Receives each artifact that torch makes or finds."""
 
     def library(self, key: str, path: str) -> None:
-        """Is called for each C++ library of inductor that is loaded; `key` holds no absolute path."""
+        """Receives each C++ library of inductor that is loaded; `key` follows from no absolute path."""
 
     def library_path(self, key: str) -> str:
         """Returns the path of a library that fits; empty if there is none."""
         return ""
 
     def lowered(self, what: str) -> None:
-        """Is called for each graph that inductor lowers, after a miss."""
+        """Receives each graph that inductor lowers, after a miss."""
 
     def traced(self, seconds: float) -> None:
-        """Is called after torch has traced, and looked up or compiled what it traced."""
+        """Receives how long torch has traced, and looked up or compiled what it traced."""
 
 
 observers: list[Observer] = []
