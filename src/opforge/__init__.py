@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from .graphs.scope import compiled, load_compiled, save_compiled
     from .models.scope import explain_kernels, kernels_for
     from .packages.load.get_kernel import get_kernel, get_local_kernel
+    from .programs.load import load_program
+    from .programs.save import save_program
 
 if sys.platform not in ("linux", "darwin"):
     raise ImportError(f"opforge runs on Linux, and on macOS without building, not on {sys.platform}")
@@ -41,9 +43,11 @@ _MODULES = {
     "load": "opforge.builders.jit",
     "load_compiled": "opforge.graphs.scope",
     "load_inline": "opforge.builders.jit",
+    "load_program": "opforge.programs.load",
     "no_builds": "opforge.builders.waiting.no_builds",
     "prepare": "opforge.builders.batch",
     "save_compiled": "opforge.graphs.scope",
+    "save_program": "opforge.programs.save",
     "set_accelerator": "opforge.accelerator.select",
     "triton_cache": "opforge.ops.triton.caching",
     "use_accelerator": "opforge.accelerator.select",
@@ -61,9 +65,11 @@ __all__ = [
     "load",
     "load_compiled",
     "load_inline",
+    "load_program",
     "no_builds",
     "prepare",
     "save_compiled",
+    "save_program",
     "set_accelerator",
     "triton_cache",
     "use_accelerator",

@@ -11,17 +11,17 @@ from opforge.cache import current
 
 
 def double(x):
-    """inductor makes C++ of it."""
+    """Returns what inductor makes C++ of."""
     return (x * 2).sin()
 
 
 def flat(x):
-    """inductor makes a graph of it, and no C++: it compiles in no time."""
+    """Returns what inductor makes a graph of, and no C++: it compiles in no time."""
     return x.view(1, -1)
 
 
 def tall(x):
-    """As `flat`."""
+    """Returns a view, as `flat` does."""
     return x.view(-1, 1)
 
 

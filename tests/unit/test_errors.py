@@ -102,6 +102,10 @@ EXAMPLES = {
         errors.CompiledScopeError("step", ["encoder"]),
         "save_compiled('step'): load_compiled has not begun it. Begun: encoder. Call load_compiled('step') before",
     ),
+    errors.ProgramError: (
+        errors.ProgramError("a.pt2", "it is damaged", "Get it again"),
+        "a.pt2: it is damaged. Get it",
+    ),
     errors.LockTimeoutError: (errors.LockTimeoutError("relu", 5, "process 7"), "Raise OPFORGE_LOCK_TIMEOUT"),
     errors.LoadError: (errors.LoadError("relu", "/a.so", "undefined symbol", "Name it in libraries"), "Name it in"),
     errors.KernelSchemaError: (

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         PackError,
     )
     from .launch import CoresError, HostfileError, LauncherNotFoundError, LaunchError
-    from .packages import DeepSpeedError, ExtraNotInstalledError
+    from .packages import DeepSpeedError, ExtraNotInstalledError, ProgramError
     from .remote import (
         FarmError,
         KeyFileError,
@@ -86,6 +86,7 @@ _FILES = {
     "ConfigFileError": "commands",
     "CoresError": "launch",
     "DeepSpeedError": "packages",
+    "ProgramError": "packages",
     "ExtraNotInstalledError": "packages",
     "FarmError": "remote",
     "GroupError": "groups",
@@ -177,6 +178,7 @@ __all__ = [
     "PackError",
     "PortError",
     "PrebuiltRequiredError",
+    "ProgramError",
     "ProjectError",
     "PublishError",
     "RemoteError",

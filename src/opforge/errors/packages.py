@@ -25,3 +25,11 @@ class DeepSpeedError(OpforgeError, ImportError):
             f" Install that after torch, with: pip install --no-build-isolation 'deepspeed{tested}'"
         )
         self.problem, self.tested = problem, tested
+
+
+class ProgramError(OpforgeError, ValueError):
+    """A file of an exported program cannot be written, is damaged, or does not fit this machine."""
+
+    def __init__(self, path: str, problem: str, hint: str) -> None:
+        super().__init__(f"{path}: {problem}. {hint}.")
+        self.path, self.problem, self.hint = path, problem, hint
