@@ -17,6 +17,7 @@ from opforge.packages.form import metadata, properties
 from opforge.packages.installed import releases
 from opforge.packages.project import lock_file
 from opforge.packages.registry import release
+from opforge.programs import form
 from opforge.remote import claims, op_statements, removals, statements, topics, withdrawals
 from opforge.remote.signatures import seen
 
@@ -29,6 +30,7 @@ PUBLISHED: Mapping[str, Schema] = {
     "op": op_statements.FACTS,
     "compiled": bundle.FACTS,
     "bundle": bundle.SCHEMA,
+    "program": form.FACTS,
     "package": release.FACTS,
     "candidate": candidate.SCHEMA,
     "properties": properties.SCHEMA,

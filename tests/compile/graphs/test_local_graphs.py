@@ -131,6 +131,54 @@ class TestRecorded:
         assert len(bundles(own)) == 2
 
 
+class TestOps:
+    @pytest.fixture
+    def op(self, shared_store, relu_folder, monkeypatch):
+        """Returns a function that loads an op, with a fake kernel that says the dtype of its result."""
+
+        def load(dtype=torch.float32):
+            with monkeypatch.context() as patch:
+                patch.setenv("OPFORGE_CACHE_DIR", str(shared_store))
+
+                def relu(x):
+                    return torch.empty_like(x, dtype=dtype)
+
+                return opforge.load(relu_folder.name, str(relu_folder / "relu.cpp"), fakes={"relu": relu})
+
+        return load
+
+    def test_one_that_is_loaded_after_the_first_compile_gives_a_miss(self, machines, op):
+        own = machines.enter("first")
+        with opforge.compiled("views"):
+            run(flat)
+        op()
+        machines.enter("second", own)
+        with opforge.compiled("views") as graphs:
+            run(flat)
+        assert (graphs.found, len(graphs.compiled)) == (1, 1)
+
+    def test_another_fake_kernel_gives_a_miss_and_no_stale_graph(self, machines, op):
+        own, loaded = machines.enter("first"), op()
+
+        def function(x):
+            return loaded.relu(x).view(1, -1)
+
+        with opforge.compiled("views"):
+            run(function)
+        again = machines.enter("second", own)
+        with opforge.compiled("views") as graphs:
+            run(function)
+        assert graphs.compiled == ()
+        loaded = op(torch.float64)
+        machines.enter("third", again)
+        with opforge.compiled("views") as graphs:
+            torch.compile(function)(torch.ones(6))
+        assert len(graphs.compiled) == 1
+        (name, *_) = bundles(own)
+        facts = bundle.read_record(str(own / "v2" / "graphs" / name))["facts"]
+        assert loaded.__entry__.key in facts["ops"]
+
+
 class TestWaiting:
     def test_one_process_compiles_and_the_others_wait(self, machines, where, tmp_path):
         own, folder = machines.enter("second"), made(tmp_path / "made", where)
