@@ -16,7 +16,9 @@ class Entry(NamedTuple):
 
 
 KINDS: dict[str, Entry] = {
+    "compiled": Entry("opforge.graphs.statements:CompiledKind", re.compile(r"[\w*?\[\]!-]+")),
     "op": Entry("opforge.remote.op_statements:OpKind", re.compile(r"[\w*?\[\]!-]+")),
+    "program": Entry("opforge.programs.form:ProgramKind", re.compile(r"[\w*?\[\]!-]+")),
     "tuned": Entry("opforge.remote.tuned_statements:TunedKind", re.compile(r"[\w*?\[\]!-]+")),
     "package": Entry(
         "opforge.packages.registry.release:PackageKind", re.compile(r"[a-z0-9*?\[\]!-]+/[a-z0-9*?\[\]!-]+")

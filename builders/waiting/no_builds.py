@@ -1,10 +1,11 @@
-"""Scopes in which no build may begin."""
+"""Scopes in which no build may begin, and torch.compile and Triton compile nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from types import TracebackType
 
+from opforge import inductor
 from opforge.errors import BuildForbiddenError
 
 _forbidding: list[object] = []
@@ -16,10 +17,17 @@ class no_builds:
 
     Entering it costs nothing. Raises BuildForbiddenError where a build would begin. Ops that are loaded, or stored,
     are used as ever.
+
+    Graphs of torch.compile and kernels of Triton are covered too: CompileForbiddenError where inductor would lower a
+    graph after a miss, Triton a kernel, or a C++ compiler would start for them. torch wraps it in an error of its own,
+    whose text has it. Tracing that ends in a hit is allowed.
     """
 
     def __enter__(self) -> None:
         _forbidding.append(self)
+        if are_builds_forbidden not in inductor.refusals:
+            inductor.refusals.append(are_builds_forbidden)
+        inductor.watch()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -17,6 +17,7 @@ from . import listing, pointers
 DAY = 24 * 3600.0
 MAX_AGE_SECONDS = {
     "failures": DAY,
+    "graphs": 30 * DAY,
     "locks": 7 * DAY,
     "logs": 7 * DAY,
     "objects": 30 * DAY,

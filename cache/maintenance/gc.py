@@ -36,6 +36,7 @@ KINDS = {
     "descriptions": "description",
     "failures": "failure",
     "fetched": "pointer to a fetched entry",
+    "graphs": "bundle of compiled graphs",
     "locks": "lock",
     "logs": "log",
     "objects": "object",

@@ -11,11 +11,13 @@ from collections.abc import Mapping
 
 from opforge.cache.records import schemas, tuned
 from opforge.cache.schema import Schema
+from opforge.graphs import bundle
 from opforge.packages.choose import candidate
 from opforge.packages.form import metadata, properties
 from opforge.packages.installed import releases
 from opforge.packages.project import lock_file
 from opforge.packages.registry import release
+from opforge.programs import form
 from opforge.remote import claims, op_statements, removals, statements, topics, withdrawals
 from opforge.remote.signatures import seen
 
@@ -26,6 +28,9 @@ PUBLISHED: Mapping[str, Schema] = {
     "fetched": schemas.FETCHED,
     "statement": statements.SCHEMA,
     "op": op_statements.FACTS,
+    "compiled": bundle.FACTS,
+    "bundle": bundle.SCHEMA,
+    "program": form.FACTS,
     "package": release.FACTS,
     "tuned": tuned.SCHEMA,
     "tuned-row": tuned.ROW,

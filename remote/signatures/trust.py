@@ -39,7 +39,10 @@ WITHDRAWAL_DAYS = 30.0
 """How old a list of withdrawals may be, unless the trust file says otherwise."""
 MAX_BYTES = 1 << 20
 DATE = "%Y-%m-%d"
-SCOPES = "op:NAME, tuned:NAME or package:ORG/NAME with globs, such as op:*, 'op:my_*' or 'package:acme/*'"
+SCOPES = (
+    "op:NAME, compiled:NAME, program:NAME, tuned:NAME or package:ORG/NAME with globs, such as op:*, 'op:my_*' or"
+    " 'package:acme/*'"
+)
 STORES = "a URL of a store, with globs"
 
 
@@ -56,7 +59,7 @@ class TrustedKey(NamedTuple):
 
     key: signing.Named
     scopes: tuple[str, ...]
-    """Globs over names, each with its kind: op:NAME, package:ORG/NAME."""
+    """Globs over names, each with its kind: op:NAME, package:ORG/NAME, compiled:NAME, program:NAME, tuned:NAME."""
     until: str = ""
     """The last day of its use; empty for no end."""
     revoked: str = ""

@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from .builders.declaration.kernel_roots import kernel_root
     from .builders.jit import load, load_inline
     from .builders.waiting.no_builds import no_builds
+    from .graphs.scope import compiled, load_compiled, save_compiled
     from .models.scope import explain_kernels, kernels_for
     from .packages.load.get_kernel import get_kernel, get_local_kernel
+    from .programs.load import load_program
+    from .programs.save import save_program
 
 if sys.platform not in ("linux", "darwin"):
     raise ImportError(f"opforge runs on Linux, and on macOS without building, not on {sys.platform}")
@@ -30,6 +33,7 @@ if sys.platform not in ("linux", "darwin"):
 __version__ = "0.1.0"
 _MODULES = {
     "OpBuilder": "opforge.builders.base",
+    "compiled": "opforge.graphs.scope",
     "explain_kernels": "opforge.models.scope",
     "get_accelerator": "opforge.accelerator.select",
     "get_kernel": "opforge.packages.load.get_kernel",
@@ -37,9 +41,13 @@ _MODULES = {
     "kernel_root": "opforge.builders.declaration.kernel_roots",
     "kernels_for": "opforge.models.scope",
     "load": "opforge.builders.jit",
+    "load_compiled": "opforge.graphs.scope",
     "load_inline": "opforge.builders.jit",
+    "load_program": "opforge.programs.load",
     "no_builds": "opforge.builders.waiting.no_builds",
     "prepare": "opforge.builders.batch",
+    "save_compiled": "opforge.graphs.scope",
+    "save_program": "opforge.programs.save",
     "set_accelerator": "opforge.accelerator.select",
     "triton_cache": "opforge.ops.triton.caching",
     "use_accelerator": "opforge.accelerator.select",
@@ -47,6 +55,7 @@ _MODULES = {
 _SUBPACKAGES = ("accelerator", "builders", "errors", "ops")
 __all__ = [
     "OpBuilder",
+    "compiled",
     "explain_kernels",
     "get_accelerator",
     "get_kernel",
@@ -54,9 +63,13 @@ __all__ = [
     "kernel_root",
     "kernels_for",
     "load",
+    "load_compiled",
     "load_inline",
+    "load_program",
     "no_builds",
     "prepare",
+    "save_compiled",
+    "save_program",
     "set_accelerator",
     "triton_cache",
     "use_accelerator",

@@ -27,6 +27,8 @@ MACHINE = 1
 UNIT = 1
 """What a worker of a farm builds: `unit.py` in its folder."""
 
+GRAPHS = 1
+"""A bundle of compiled graphs: `graphs/bundle.py`."""
 BENCH = 2
 """The results of `opforge bench --json`: `bench/results.py`."""
 

@@ -93,6 +93,19 @@ EXAMPLES = {
         " Run: chmod go-w /site, or remove it from OPFORGE_CACHE_LAYERS.",
     ),
     errors.BuildForbiddenError: (errors.BuildForbiddenError("relu", ["a: old"]), "  - a: old\nBuild it before, with"),
+    errors.CompileForbiddenError: (
+        errors.CompileForbiddenError("step (a.py:3) for float32[3]"),
+        "step (a.py:3) for float32[3]: nothing that is compiled fits, and opforge.no_builds() forbids compiling."
+        "\nCompile it before, for these shapes, inside opforge.compiled(NAME).",
+    ),
+    errors.CompiledScopeError: (
+        errors.CompiledScopeError("step", ["encoder"]),
+        "save_compiled('step'): load_compiled has not begun it. Begun: encoder. Call load_compiled('step') before",
+    ),
+    errors.ProgramError: (
+        errors.ProgramError("a.pt2", "it is damaged", "Get it again"),
+        "a.pt2: it is damaged. Get it",
+    ),
     errors.LockTimeoutError: (errors.LockTimeoutError("relu", 5, "process 7"), "Raise OPFORGE_LOCK_TIMEOUT"),
     errors.LoadError: (errors.LoadError("relu", "/a.so", "undefined symbol", "Name it in libraries"), "Name it in"),
     errors.KernelSchemaError: (

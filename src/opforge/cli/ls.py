@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @click.command("ls", cls=Guarded)
 @click.argument("words", nargs=-1, metavar="[URL] [NAME]...", shell_complete=completed_names.stored)
-@click.option("--kind", type=click.Choice(("op", "package", "tuned")), help="List these alone.")
+@click.option("--kind", type=click.Choice(("op", "package", "compiled", "tuned")), help="List these alone.")
 @json_option
 def command(words: tuple[str, ...], kind: str | None, as_json: bool) -> None:
     """List built ops, installed packages and tuning results; with a URL, what that store holds.

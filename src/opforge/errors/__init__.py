@@ -32,7 +32,15 @@ if TYPE_CHECKING:
         ToolchainNotFoundError,
         UnknownAcceleratorError,
     )
-    from .build import BuildForbiddenError, CompileError, KernelSchemaError, LockTimeoutError, UnstableInputError
+    from .build import (
+        BuildForbiddenError,
+        CompiledScopeError,
+        CompileError,
+        CompileForbiddenError,
+        KernelSchemaError,
+        LockTimeoutError,
+        UnstableInputError,
+    )
     from .commands import (
         ArchiveError,
         BenchFileError,
@@ -56,7 +64,7 @@ if TYPE_CHECKING:
         PackError,
     )
     from .launch import CoresError, HostfileError, LauncherNotFoundError, LaunchError
-    from .packages import DeepSpeedError, ExtraNotInstalledError, HubLoaderError
+    from .packages import DeepSpeedError, ExtraNotInstalledError, HubLoaderError, ProgramError
     from .remote import (
         FarmError,
         KeyFileError,
@@ -81,9 +89,12 @@ _FILES = {
     "CacheDirError": "base",
     "CommunicationError": "base",
     "CompileError": "build",
+    "CompiledScopeError": "build",
+    "CompileForbiddenError": "build",
     "ConfigFileError": "commands",
     "CoresError": "launch",
     "DeepSpeedError": "packages",
+    "ProgramError": "packages",
     "ExtraNotInstalledError": "packages",
     "FarmError": "remote",
     "GroupError": "groups",
@@ -143,6 +154,8 @@ __all__ = [
     "CacheDirError",
     "CommunicationError",
     "CompileError",
+    "CompileForbiddenError",
+    "CompiledScopeError",
     "ConfigFileError",
     "CoresError",
     "DeepSpeedError",
@@ -176,6 +189,7 @@ __all__ = [
     "PackError",
     "PortError",
     "PrebuiltRequiredError",
+    "ProgramError",
     "ProjectError",
     "PublishError",
     "RemoteError",

@@ -140,3 +140,26 @@ class LockTimeoutError(OpforgeError, TimeoutError):
             f"{op}: waited {seconds:g} s for {owner}. Raise OPFORGE_LOCK_TIMEOUT to wait longer, or end that process."
         )
         self.op, self.seconds, self.owner = op, seconds, owner
+
+
+class CompileForbiddenError(BuildForbiddenError):
+    """torch.compile or Triton would have to compile inside `opforge.no_builds()`; `op` names what."""
+
+    def __init__(self, op: str) -> None:
+        OpforgeError.__init__(
+            self,
+            f"{op}: nothing that is compiled fits, and opforge.no_builds() forbids compiling."
+            "\nCompile it before, for these shapes, inside opforge.compiled(NAME).",
+        )
+        self.op, self.rejected = op, ()
+
+
+class CompiledScopeError(OpforgeError, RuntimeError):
+    """`opforge.save_compiled` of a name that `opforge.load_compiled` has not begun; `begun` are those that it has."""
+
+    def __init__(self, name: str, begun: Sequence[str]) -> None:
+        super().__init__(
+            f"save_compiled({name!r}): load_compiled has not begun it. Begun: {', '.join(begun) or 'none'}."
+            f" Call load_compiled({name!r}) before what is compiled."
+        )
+        self.name, self.begun = name, tuple(begun)

@@ -36,3 +36,11 @@ class HubLoaderError(OpforgeError, ImportError):
             f" Install that with: pip install 'kernels{tested}'"
         )
         self.problem, self.tested = problem, tested
+
+
+class ProgramError(OpforgeError, ValueError):
+    """A file of an exported program cannot be written, is damaged, or does not fit this machine."""
+
+    def __init__(self, path: str, problem: str, hint: str) -> None:
+        super().__init__(f"{path}: {problem}. {hint}.")
+        self.path, self.problem, self.hint = path, problem, hint

@@ -220,6 +220,13 @@ lock_timeout = Setting(
     "seconds to wait for another process's build, or another machine's; without it, as long as that process lives, and"
     " 30 minutes for [another machine](remote.md#publishing)",
 )
+compiled_wait = Setting(
+    "compiled_wait",
+    kinds.SECONDS,
+    "seconds that a scope of `opforge.compiled` waits for another process or machine; see"
+    " [compiled.md](compiled.md#many-ranks)",
+    default="60",
+)
 jobs = Setting(
     "jobs",
     kinds.NUMBER,

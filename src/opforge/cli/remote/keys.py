@@ -87,7 +87,13 @@ def _own(name: str) -> dict[str, str]:
 
 @group.command("trust", cls=Guarded)
 @click.argument("key")
-@click.option("--for", "scopes", multiple=True, metavar="SCOPE", help="What it may sign: op:NAME, package:ORG/NAME.")
+@click.option(
+    "--for",
+    "scopes",
+    multiple=True,
+    metavar="SCOPE",
+    help="What it may sign: op:NAME, package:ORG/NAME, compiled:NAME, program:NAME, tuned:NAME.",
+)
 @click.option("--until", default="", metavar="DAY", help="The last day of its use, such as 2027-06-30.")
 @json_option
 def trust_command(key: str, scopes: Sequence[str], until: str, as_json: bool) -> None:

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from opforge.remote.withdrawals import Withdrawals
 
 EXPECTED = (
-    "expected the name of an entry as opforge ls URL shows it, a package as ORG/NAME@VERSION, or a tuning result as"
-    " tuned:LABEL"
+    "expected the name of an entry as opforge ls URL shows it, a package as ORG/NAME@VERSION, a tuning result as"
+    " tuned:LABEL, or compiled graphs as compiled:NAME@DIGITS"
 )
-RESULT = r"tuned:[0-9a-f]{8}-[!-~]+-[0-9a-f]{8}"
+OTHERS = r"tuned:[0-9a-f]{8}-[!-~]+-[0-9a-f]{8}|compiled:[\w-]+@[0-9a-f]{16}"
 
 
 @click.command("withdraw", cls=Guarded)
 @url_argument
-@click.argument("names", nargs=-1, metavar="[ENTRY|ORG/NAME@VERSION|tuned:LABEL]...")
+@click.argument("names", nargs=-1, metavar="[ENTRY|ORG/NAME@VERSION|tuned:LABEL|compiled:NAME@DIGITS]...")
 @click.option(
     "--reason", default="", metavar="TEXT", help="Why, in one line; shown to those who have it or ask for it."
 )
@@ -83,7 +83,7 @@ def _subject(store: ObjectStore, text: str) -> str:
 
     if re.fullmatch(rf"[0-9a-f]{{32}}-[0-9a-f]{{{DIGITS}}}", text):
         return f"op:{text}"
-    if re.fullmatch(RESULT, text):
+    if re.fullmatch(OTHERS, text):
         return text
     name, _at, label = text.partition("@")
     if not names.is_name(name) or version.read(label) is None:

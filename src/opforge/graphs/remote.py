@@ -1,0 +1,299 @@
+"""Bundles that travel: fetched if a key signed them that is trusted for `compiled:NAME`, and published as ops are.
+
+A bundle holds pickles and machine code. So it is never taken from a remote with `unsigned=1`, and one that was fetched
+is verified again at each use: a key may have been revoked since.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from typing import IO, BinaryIO, NamedTuple, cast
+
+from opforge import settings
+from opforge.cache.store import Store
+from opforge.errors import ExtraNotInstalledError, PublishError, RemoteError, SettingError, SignatureError, StoreError
+from opforge.events import emit
+from opforge.machine_folder import write_file
+from opforge.remote import answers, blobs, removals, statements, topics, withdrawals
+from opforge.remote.accepted import Lists
+from opforge.remote.claims import Claim, name_of
+from opforge.remote.remotes import Remote, configured
+from opforge.remote.signatures import keys, trust
+from opforge.remote.signatures.keys import Signer
+from opforge.remote.statements import Signed, UnreadableStatement
+from opforge.remote.stores import open_store
+from opforge.remote.stores.protocol import ObjectStore
+from opforge.remote.withdrawals import LOADING
+
+from . import bundle, store, topic
+from . import statements as compiled_statements
+from .bundle import SIGNED, TREE, Bundle, BundleError
+from .statements import KIND, CompiledKind, Offer
+from .topic import Topic
+
+log = logging.getLogger("opforge")
+FAILURES = (RemoteError, ExtraNotInstalledError, OSError)
+MAX_OFFERS = 8
+"""How many bundles of one key a topic holds; a newer one takes the place of the oldest."""
+UNSIGNED = "unsigned=1 is not enough for compiled graphs, which hold pickles: sign them"
+
+
+class _Candidate(NamedTuple):
+    offer: Offer
+    item: Signed
+    signer: str
+
+
+def kept_problem(content: bytes, read: Bundle, where: Topic) -> str:
+    """Returns why a fetched bundle must not be used now; empty if it may. `content` is its statement's file."""
+    try:
+        signed = statements.split_file(content)
+        trust.verify("it", signed.data, signed.signatures, f"{KIND}:{where.name}", trust.read())
+        offer = compiled_statements.parse(signed.data, where)
+    except SignatureError as error:
+        return error.reason
+    except (UnreadableStatement, RemoteError) as error:
+        return str(error)
+    if offer.tree.digest != read.digest or offer.facts != read.facts:
+        return f"{bundle.RECORD} says other than what was signed"
+    return ""
+
+
+class Remotes:
+    """The remotes that the settings name, for one topic. What goes wrong with one is a warning."""
+
+    def __init__(self, where: Topic, among: Store) -> None:
+        """Takes those that may be asked now."""
+        self._topic, self._store = where, among
+        self._claim: Claim | None = None
+        self._remotes = [remote for remote in configured() if not self._reason(remote)]
+
+    def _reason(self, remote: Remote) -> str:
+        if settings.offline() and not remote.is_local:
+            return "OPFORGE_OFFLINE=1 forbids the network"
+        reason = UNSIGNED if remote.is_unsigned else answers.failure(remote)
+        if reason:
+            log.info("%s: %s is not asked: %s", self._topic.name, remote, reason)
+        return reason
+
+    def fetch(self, seconds: float | None) -> bool:
+        """Fetches what the first remote has that can be used; returns whether there is a new bundle in the store.
+
+        If there is none, takes the claim to compile it, or waits at most so many seconds for a machine that has it.
+        """
+        if any(self._fetch(remote) for remote in self._remotes):
+            return True
+        target = self._target()
+        if target is None:
+            return False
+        label = f"the compiled graphs of {self._topic.name}"
+        try:
+            claim = Claim(open_store(target.url, settings.offline()), name_of(KIND, self._topic))
+            self._claim = claim.wait(label, 0.0 if seconds is None else seconds)
+        except FAILURES as error:
+            self._failed(target, "they may be compiled on other machines too", error)
+            return False
+        is_fetched = self._fetch(target)  # another machine may have published it meanwhile
+        if is_fetched:
+            self.end(True)
+        return is_fetched
+
+    def _target(self) -> Remote | None:
+        """Returns the first remote that what is compiled here is published to."""
+        for remote in self._remotes:
+            if remote.pushes:
+                try:
+                    keys.signer()
+                except (RemoteError, SettingError) as error:
+                    log.debug("nothing is claimed: %s", error)
+                    return None
+                return remote
+        return None
+
+    def end(self, is_published: bool) -> None:
+        """Lets those go on that wait for this machine."""
+        claim, self._claim = self._claim, None
+        if claim:
+            claim.end(is_published)
+
+    def _failed(self, remote: Remote, what: str, error: Exception) -> None:
+        log.warning("%s: %s: %s", self._topic.name, what, error)
+        if isinstance(error, StoreError):
+            answers.note_failure(remote, str(error).removeprefix(f"{remote}: "))
+
+    # -- fetching ------------------------------------------------------------------------------------------------------
+
+    def _fetch(self, remote: Remote) -> bool:
+        try:
+            objects = open_store(remote.url, settings.offline())
+            taken = 0
+            for candidate in self._candidates(objects, remote)[: store.MAX_BUNDLES]:
+                try:
+                    self._take(objects, remote, candidate)
+                    taken += 1
+                except ValueError as error:  # of a blob or a bundle
+                    text = "%s: the bundle %s of %s is not used: %s"
+                    log.warning(text, self._topic.name, candidate.offer.label, remote, error)
+            return taken > 0
+        except FAILURES as error:
+            self._failed(remote, f"no compiled graphs were fetched from {remote}", error)
+            return False
+
+    def _candidates(self, objects: ObjectStore, remote: Remote) -> list[_Candidate]:
+        """Returns what a remote offers that can be used here, the newest first. Raises RemoteError."""
+        name = topics.name_of(KIND, str(self._topic))
+        stored = objects.get(name, topics.MAX_FRAME_BYTES)
+        if stored is None:
+            return []
+        try:
+            items = topics.read_frame(stored.data)
+        except ValueError as error:
+            raise StoreError(str(remote), f"reading {name}", str(error), "Remove that file") from error
+        trusted = trust.read()
+        lists, candidates = Lists(objects, remote, trusted, False), list[_Candidate]()
+        for item in items:
+            try:
+                candidates.append(self._judged(item, trusted, lists))
+            except SignatureError as error:
+                log.warning("%s: compiled graphs of %s are not used: %s", self._topic.name, remote, error)
+            except UnreadableStatement as error:
+                log.info("%s: compiled graphs of %s are not used: %s", self._topic.name, remote, error)
+        self._drop_withdrawn(lists)
+        return sorted(candidates, key=lambda candidate: -candidate.offer.facts["made"])
+
+    def _judged(self, item: Signed, trusted: trust.Trust, lists: Lists) -> _Candidate:
+        """Returns a bundle that may be used. Nothing of its bytes is parsed before a signature is verified.
+
+        Raises SignatureError, UnreadableStatement, StoreError.
+        """
+        what = f"{self._topic.name}: a bundle"
+        signers = trusted.signers(what, item.data, item.signatures)
+        signers = trust.allowed(signers, f"{KIND}:{self._topic.name}", what)
+        offer = compiled_statements.parse(item.data, self._topic)
+        if problem := topic.lacking(offer.facts["features"]):
+            raise UnreadableStatement(problem)
+        accepted = lists.accepted(what, offer.title, signers, CompiledKind.needs_withdrawals)
+        if accepted.withdrawn:
+            raise UnreadableStatement(f"the key {accepted.key} has withdrawn it: {accepted.withdrawn}")
+        return _Candidate(offer, item, accepted.key)
+
+    def _drop_withdrawn(self, lists: Lists) -> None:
+        """Removes fetched bundles of this topic that their signer has withdrawn."""
+        withdrawn = {name for listed in lists.read for name, said in listed.withdrawn.items() if said.stops == LOADING}
+        for folder in store.folders(self._store.layout, self._topic) if withdrawn else ():
+            title = f"{KIND}:{self._topic.name}@{folder.rpartition('.')[2]}"
+            if title in withdrawn and os.path.exists(os.path.join(folder, SIGNED)):
+                store.remove(folder)
+
+    def _take(self, objects: ObjectStore, remote: Remote, candidate: _Candidate) -> None:
+        """Fetches a bundle into the store. Raises ValueError for other files than its statement's, RemoteError."""
+        offer = candidate.offer
+        staged = store.new_folder(self._store, self._topic)
+        try:
+            finished = os.path.join(staged, "bundle")
+            os.mkdir(finished, 0o700)
+            with open(os.path.join(staged, "blob"), "w+b") as file:
+                objects.download(offer.tree.blob.name, file, offer.tree.blob.size)
+                blobs.unpack(file, offer.tree, os.path.join(finished, TREE))
+            bundle.check_tree(os.path.join(finished, TREE), offer.tree.digest)
+            bundle.write_record(finished, offer.tree.digest, offer.facts)
+            write_file(os.path.join(finished, SIGNED), candidate.item.file())
+            folder = store.add(self._store, self._topic, finished, offer.tree.digest)
+        finally:
+            shutil.rmtree(staged, ignore_errors=True)
+        fields = {"bytes": offer.tree.blob.size, "path": str(remote), "result": os.path.basename(folder)}
+        emit("fetch", op=self._topic.name, **fields)
+
+    # -- publishing ----------------------------------------------------------------------------------------------------
+
+    def publish(self, folder: str) -> None:
+        """Publishes a bundle of the store to the remotes that take what is built here, and ends the claim.
+
+        Without a folder nothing was compiled that could be published.
+        """
+        is_published = False
+        try:
+            for remote in self._remotes if folder else ():
+                if remote.pushes:
+                    is_published |= self._publish_to(remote, folder)
+        finally:
+            self.end(is_published)
+
+    def _publish_to(self, remote: Remote, folder: str) -> bool:
+        try:
+            objects = open_store(remote.url, settings.offline())
+            push(objects, remote, folder, self._topic, keys.signer())
+            return True
+        except (*FAILURES, SettingError) as error:
+            self._failed(remote, f"its compiled graphs were not published to {remote}", error)
+            return False
+
+
+def push(objects: ObjectStore, remote: Remote, folder: str, where: Topic, signer: Signer) -> None:
+    """Publishes the bundle in a folder: the blob first, then the topic by compare-and-swap.
+
+    Raises PublishError, StoreError, ExtraNotInstalledError, OSError.
+    """
+    what = f"{where.name} {os.path.basename(folder)}"
+    try:
+        record = bundle.read_record(folder)
+        tree_folder = os.path.join(folder, TREE)
+        bundle.check_tree(tree_folder, record["tree"])
+        paths = bundle.paths_in(tree_folder)
+        with tempfile.TemporaryFile() as file:
+            tree, _hashes = blobs.pack(tree_folder, paths, file)
+            if tree.digest != record["tree"]:
+                raise BundleError("its files are not those that its digest names")
+            stated = compiled_statements.statement(where, record["facts"], tree)
+            item = statements.signed(stated, [signer], topics.MAX_ITEM_BYTES)
+            compiled_statements.parse(item.data, where)  # what nobody could read must not be published
+            uploads = removals.Uploads(objects)
+            uploads.send(tree.blob.name, functools.partial(_send, objects, tree.blob.name, file))
+            withdrawals.publish(objects, signer, item.signatures[0].name)
+            change = functools.partial(_changed, item)
+            topics.edit(objects, topics.name_of(KIND, str(where)), topics.MAX_FRAME_BYTES, change, what)
+            uploads.keep()
+    except ValueError as error:
+        raise PublishError(what, str(remote), str(error), "Nothing was published") from error
+    emit("push", op=where.name, bytes=tree.blob.size, path=str(remote), result=os.path.basename(folder))
+
+
+def _send(objects: ObjectStore, name: str, file: IO[bytes]) -> bool:
+    file.seek(0)
+    return objects.put_if_absent(name, cast(BinaryIO, file))
+
+
+def _changed(item: Signed, stored: bytes | None) -> bytes | None:
+    """Returns a topic with a new statement; None if it is there already. Raises ValueError for a damaged topic."""
+    before = topics.read_frame(stored) if stored is not None else []
+    after = merged(before, item)
+    return None if after == before else topics.frame(after)
+
+
+def merged(before: Sequence[Signed], item: Signed) -> list[Signed]:
+    """Returns statements with a new one, and without those of its key that it makes needless.
+
+    These are bundles whose parts it all has, and the oldest beyond MAX_OFFERS. Those of other keys stay, and so does
+    what cannot be read here.
+    """
+    new, own = compiled_statements.parse(item.data), {signature.name for signature in item.signatures}
+    others, mine = list[Signed](), list[tuple[int, Signed]]()
+    for each in before:
+        try:
+            offer = compiled_statements.parse(each.data)
+        except UnreadableStatement:
+            others.append(each)
+            continue
+        if {signature.name for signature in each.signatures} != own:
+            others.append(each)
+        elif each.data == item.data or offer.tree.digest == new.tree.digest:
+            return list(before)
+        elif not {*offer.facts["parts"]} <= {*new.facts["parts"]}:
+            mine.append((offer.facts["made"], each))
+    kept = [each for _made, each in sorted(mine, key=lambda one: -one[0])[: MAX_OFFERS - 1]]
+    return [each for each in before if each in others or each in kept] + [item]

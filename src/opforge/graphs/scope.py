@@ -1,0 +1,98 @@
+"""`opforge.compiled`, and the two functions for who cannot nest: compiled graphs are kept, and found again."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from opforge.errors import CompiledScopeError
+
+from . import session
+from .session import Session
+
+_by_name: dict[str, list[Session]] = {}
+"""The sessions that `load_compiled` has begun."""
+
+
+class Graphs:
+    """The compiled graphs of a scope: what was found, and what was compiled."""
+
+    def __init__(self, of: Session) -> None:
+        self._session, self._recording = of, of.recording
+
+    @property
+    def name(self) -> str:
+        """The name of the scope."""
+        return self._session.topic.name
+
+    @property
+    def found(self) -> int:
+        """How many bundles of compiled graphs were found."""
+        return len(self._session.bundles)
+
+    @property
+    def compiled(self) -> tuple[str, ...]:
+        """The graphs that were compiled since the scope began: the function, its line, and its inputs."""
+        return tuple(self._recording.graphs) if self._recording else ()
+
+    @property
+    def seconds(self) -> float:
+        """How many seconds torch.compile has taken: tracing alone, if nothing was compiled."""
+        return self._recording.seconds if self._recording else 0.0
+
+    @property
+    def problem(self) -> str:
+        """Why nothing was found and nothing is kept; empty if there is no problem."""
+        return self._session.problem
+
+    def __repr__(self) -> str:
+        return f"<Graphs {self.name}: {self.found} bundles found, {len(self.compiled)} graphs compiled>"
+
+
+class compiled:
+    """A scope in which torch.compile uses the graphs that were compiled under a name, and keeps those it compiles.
+
+        with opforge.compiled("encoder"):
+            loss = step(model, batch)  # the first call compiles
+
+    Entering finds a bundle in the user's store, or fetches a signed one from a remote; leaving stores what no bundle
+    has. Wrap what compiles, and not a whole training: other processes of the job wait for the end of the scope, at most
+    `OPFORGE_COMPILED_WAIT` seconds. Scopes may be nested and parallel. Scopes of one name share their graphs; scopes of
+    two names record each what is compiled while they are open.
+
+    Nothing that goes wrong with a bundle is an error: a warning says it in a line, and torch compiles.
+
+    Args:
+        name: Up to 100 letters, digits, '_' and '-'. Raises SettingError for any other.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._sessions: list[Session] = []
+
+    def __enter__(self) -> Graphs:
+        """Finds the graphs, and returns what says how many."""
+        self._sessions.append(session.enter(self._name))
+        return Graphs(self._sessions[-1])
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stores what was compiled, after an error too."""
+        session.leave(self._sessions.pop())
+
+
+def load_compiled(name: str) -> Graphs:
+    """Begins what `compiled` begins, and returns the same. `save_compiled` ends it.
+
+    Raises SettingError for a name that cannot be one.
+    """
+    begun = session.enter(name)
+    _by_name.setdefault(name, []).append(begun)
+    return Graphs(begun)
+
+
+def save_compiled(name: str) -> None:
+    """Stores what was compiled since `load_compiled`. Raises CompiledScopeError if that was not called."""
+    if not _by_name.get(name):
+        raise CompiledScopeError(name, sorted(other for other, begun in _by_name.items() if begun))
+    session.leave(_by_name[name].pop())

@@ -1,0 +1,218 @@
+"""The graphs of one topic in this process: found, offered to torch, recorded and stored, for all its scopes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import threading
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from opforge import inductor, settings
+from opforge.cache.current import current_store, writable_store
+from opforge.cache.filesystem import lock
+from opforge.cache.filesystem.lock import LockResult
+from opforge.cache.store import Store
+from opforge.errors import CacheDirError, LockTimeoutError
+from opforge.events import emit
+from opforge.warm import library
+
+from . import bundle, store, topic
+from .bundle import Bundle
+from .recording import Recording
+from .topic import Topic
+
+if TYPE_CHECKING:
+    from .remote import Remotes
+
+log = logging.getLogger("opforge")
+WRITE_SECONDS = 30.0
+"""How long a process waits for another one that writes a bundle of the same topic."""
+UNREAD = "torch cannot read its artifacts"
+TOO_MANY = "they are %d artifacts and libraries, and a bundle has at most %d: use a name for each model"
+
+
+class Session:
+    """The graphs of a topic, from the first scope of this process that needs them to the end of the last one."""
+
+    def __init__(self, where: Topic) -> None:
+        """Begins without graphs."""
+        self.topic, self.pid, self.scopes = where, os.getpid(), 0
+        self.problem = inductor.version_problem(where.torch) if where.torch else "torch is not installed"
+        """Why nothing is found or stored."""
+        self.recording: Recording | None = None
+        self.bundles: list[Bundle] = []
+        self._store: Store | None = None
+        self._remotes: Remotes | None = None
+        self._held = ExitStack()
+        """What keeps other processes waiting until this one has stored its graphs."""
+
+    def begin(self) -> None:
+        """Finds the graphs, in the store or in a remote, or waits for who compiles them. What fails is a warning."""
+        if self.problem:
+            log.warning("%s: compiled graphs are neither found nor kept: %s.", self.topic.name, self.problem)
+            return
+        try:
+            self.bundles = self._find(current_store())
+            if not self.bundles:
+                self._store = writable_store()
+                self.bundles = self._wait(self._store)
+        except (CacheDirError, OSError) as error:
+            self.problem = str(error)
+            log.warning("%s: compiled graphs are not kept: %s", self.topic.name, error)
+        if self.bundles:
+            self._held.close()
+            self.bundles = [each for each in self.bundles if self._load(each)]
+        self.recording = Recording(self.bundles)
+        inductor.observers.append(self.recording)
+        inductor.watch()
+
+    def _find(self, among: Store) -> list[Bundle]:
+        return store.find(among, self.topic, self._judge)
+
+    def _judge(self, signed: bytes, read: Bundle) -> str:
+        from . import remote  # what was made here needs nothing of remotes
+
+        return remote.kept_problem(signed, read, self.topic)
+
+    def _wait(self, among: Store) -> list[Bundle]:
+        """Returns graphs that other processes or machines have compiled meanwhile; none if this one is to compile."""
+        seconds, before = settings.compiled_wait(), store.folders(among.layout, self.topic)
+        path = among.layout.path("locks", f"{bundle.AREA}-{self.topic.key}")
+        label = f"the compiled graphs of {self.topic.name}"
+        try:
+            result = self._held.enter_context(
+                lock.acquire(path, label, seconds, lambda: store.folders(among.layout, self.topic) != before)
+            )
+        except LockTimeoutError as error:
+            log.warning("%s They are compiled here too.", str(error).partition(" Raise ")[0])
+            result = LockResult.READY
+        found = self._find(among)
+        if found or result is LockResult.READY or not settings.remotes():
+            return found
+        from .remote import Remotes  # most programs have none
+
+        self._remotes = Remotes(self.topic, among)
+        return self._find(among) if self._remotes.fetch(seconds) else []
+
+    def _load(self, each: Bundle) -> bool:
+        """Gives a bundle's artifacts to torch; returns whether it took them."""
+        import torch
+
+        try:
+            is_read = torch.compiler.load_cache_artifacts(each.artifacts()) is not None
+        except Exception as error:  # of unpickling: anything
+            log.debug("%s: %s", each.folder, error)
+            is_read = False
+        if not is_read:
+            log.warning(store.NOT_USED, self.topic.name, each.folder, UNREAD)
+        return is_read
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """Stores what was compiled and is in no bundle, and lets waiting processes go on. Raises nothing of it."""
+        recording, self.recording = self.recording, None
+        if recording is None:
+            return
+        inductor.observers.remove(recording)
+        made = ""
+        try:
+            if self.pid == os.getpid() and not self.problem:
+                made = self._save(recording)
+        except (OSError, ValueError) as error:  # a full disk, a lock that is held
+            log.warning("%s: compiled graphs were not kept: %s", self.topic.name, error)
+        finally:
+            self._held.close()
+            if self._remotes is not None:
+                self._remotes.end(False)
+        fields: dict[str, Any] = {"graphs": recording.graphs, "result": os.path.basename(made)}
+        emit("compile", op=self.topic.name, seconds=round(recording.seconds, 6), **fields)
+        if recording.seconds:
+            text = "%s: torch.compile took %.2f s, and %d graphs were compiled"
+            log.info(text, self.topic.name, recording.seconds, len(recording.graphs))
+
+    def _save(self, recording: Recording) -> str:
+        """Writes a bundle unless there is one with all that was compiled or used; returns its folder, or "".
+
+        Raises OSError, ValueError.
+        """
+        parts, new = recording.parts, recording.parts - store.parts_of(self.bundles)
+        if not new:
+            self._publish("")
+            return ""
+        if len(parts) > bundle.MAX_KEYS:
+            raise ValueError(TOO_MANY % (len(parts), bundle.MAX_KEYS))
+        among = self._store or writable_store()
+        path = among.layout.path("locks", f"{bundle.AREA}-{self.topic.key}-write")
+        with lock.acquire(path, f"the compiled graphs of {self.topic.name}", WRITE_SECONDS):
+            known = {each.folder for each in self.bundles}
+            others = [each for each in self._find(among) if each.folder not in known]
+            # Another process has compiled the same graphs: its bytes differ, and serve as well.
+            if bundle.keys_of(new) <= bundle.keys_of(store.parts_of(others)):
+                return ""
+            folder = self._write(among, recording)
+        self._publish(folder)
+        return folder
+
+    def _write(self, among: Store, recording: Recording) -> str:
+        facts = {
+            **self.topic._asdict(),
+            "features": [*topic.features()],
+            "parts": sorted(recording.parts),
+            "ops": {entry: str(loaded.__name__) for entry, (loaded, _) in library.by_entry.items()},
+            "made": int(time.time()),
+        }
+        staged = store.new_folder(among, self.topic)
+        try:
+            finished = os.path.join(staged, "bundle")
+            os.mkdir(finished, 0o700)
+            digest = bundle.write(finished, inductor.packed(recording.artifacts), recording.libraries, facts)
+            folder = store.add(among, self.topic, finished, digest)
+        finally:
+            shutil.rmtree(staged, ignore_errors=True)
+        store.bound(among, self.topic, facts, folder)
+        return folder
+
+    def _publish(self, folder: str) -> None:
+        if self._remotes is None and folder and settings.remotes():
+            from .remote import Remotes
+
+            self._remotes = Remotes(self.topic, self._store or current_store())
+        if self._remotes is not None:
+            self._remotes.publish(folder)
+
+
+_sessions: dict[str, Session] = {}
+_beginning: dict[str, threading.RLock] = {}
+_lock = threading.Lock()
+
+
+def enter(name: str) -> Session:
+    """Returns the session of a name, with one scope more. Scopes of one name share it, in all threads.
+
+    Raises SettingError for a name that cannot be one.
+    """
+    where = topic.of(name)
+    with _lock:
+        beginning = _beginning.setdefault(where.key, threading.RLock())
+    with beginning:  # a second thread waits until the first has found the graphs
+        session = _sessions.get(where.key)
+        if session is None or session.pid != os.getpid():  # a forked child has its parent's, and stores nothing of it
+            session = Session(where)
+            session.begin()
+            _sessions[where.key] = session
+        session.scopes += 1
+        return session
+
+
+def leave(session: Session) -> None:
+    """Ends a scope of a session; the last one stores what was compiled."""
+    with _beginning[session.topic.key]:
+        session.scopes -= 1
+        if session.scopes == 0:
+            if _sessions.get(session.topic.key) is session:
+                del _sessions[session.topic.key]
+            session.end()

@@ -1,0 +1,92 @@
+"""Statements of the kind `compiled`: their topic is a name and what its graphs follow from, their tree a bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from opforge.cache import schema
+from opforge.cache.schema import FormatError
+from opforge.remote import statements
+from opforge.remote.blobs import Tree
+from opforge.remote.kinds import Kind, Shown
+from opforge.remote.statements import Statement, UnreadableStatement
+
+from . import bundle, topic
+from .bundle import DIGITS, FACTS, BundleError
+from .topic import Topic
+
+KIND = "compiled"
+
+
+class Offer(NamedTuple):
+    """What a store says of one bundle."""
+
+    facts: Mapping[str, Any]
+    tree: Tree
+
+    @property
+    def label(self) -> str:
+        """What tells it from others of its topic."""
+        return self.tree.digest[:DIGITS]
+
+    @property
+    def title(self) -> str:
+        """What withdrawals call it."""
+        return f"{KIND}:{self.facts['name']}@{self.label}"
+
+
+def statement(where: Topic, facts: Mapping[str, Any], tree: Tree) -> Statement:
+    """Returns what a publisher says of a bundle."""
+    return Statement(KIND, str(where), (tree,), dict(facts))
+
+
+def parse(data: bytes, where: Topic | None = None) -> Offer:
+    """Returns what a statement says of a bundle; its signature was verified before.
+
+    Raises UnreadableStatement, also if it was made for another topic than `where`, unless that is None.
+    """
+    return offer_of(statements.parse_as(data, KIND, str(where) if where else ""))
+
+
+def offer_of(stated: Statement) -> Offer:
+    """Returns what a statement of this kind says of a bundle. Raises UnreadableStatement."""
+    try:
+        facts = schema.checked(stated.facts, FACTS)
+    except FormatError as error:
+        raise UnreadableStatement(f"in its facts {error}") from error
+    if len(stated.trees) != 1:
+        raise UnreadableStatement(f"'trees' is a list of {len(stated.trees)} items: expected 1, the tree of the bundle")
+    if stated.topic != (expected := str(topic.of_facts(facts))):
+        raise UnreadableStatement(f"its topic is {ascii(stated.topic)[:160]}, and its facts are of {expected}")
+    if stated.trees[0].blob.unpacked > 2 * bundle.MAX_BYTES:
+        size = stated.trees[0].blob.unpacked
+        raise UnreadableStatement(f"it unpacks to {size} bytes, and at most {2 * bundle.MAX_BYTES} are read")
+    return Offer(facts, stated.trees[0])
+
+
+class CompiledKind(Kind):
+    """Bundles of compiled graphs: any that fits is right, and torch compiles what it lacks."""
+
+    name, is_inline, needs_withdrawals = KIND, True, True
+
+    def subject(self, statement: Statement) -> str:
+        """Returns the name that `opforge.compiled` is given."""
+        return str(offer_of(statement).facts["name"])
+
+    def shown(self, statement: Statement) -> Shown:
+        """Returns the name, the first digits of its tree's digest, and where it fits."""
+        offer = offer_of(statement)
+        target = f"{offer.facts['device']}, torch {offer.facts['torch']}"
+        return Shown(offer.facts["name"], offer.label, target)
+
+    def problem(self, statement: Statement, folders: Mapping[str, str]) -> str:
+        """Returns what is wrong with the files of the bundle."""
+        offer = offer_of(statement)
+        try:
+            bundle.check_tree(folders[offer.tree.digest], offer.tree.digest)
+        except BundleError as error:
+            return str(error)
+        except OSError as error:
+            return f"{bundle.ARTIFACTS} cannot be read ({error.strerror})"
+        return ""

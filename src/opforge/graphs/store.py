@@ -1,0 +1,147 @@
+"""The user's own store of bundles: a few for each topic, those that were used last."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from opforge.cache import staging
+from opforge.cache.filesystem.files import renew, size_of
+from opforge.cache.layout import Layout
+from opforge.cache.maintenance import limits
+from opforge.cache.records import size_log
+from opforge.cache.store import Store
+from opforge.machine_folder import make_folder
+
+from . import bundle
+from .bundle import AREA, SIGNED, Bundle, BundleError, UnfitError
+from .topic import Topic
+
+log = logging.getLogger("opforge")
+MAX_BUNDLES = 4
+"""How many bundles of a topic are kept: of several models, shapes and versions under one name."""
+RENEW_SECONDS = 3600.0
+NOT_USED = "%s: the compiled graphs in %s are not used: %s. What is needed is compiled."
+Judge = Callable[[bytes, Bundle], str]
+"""Returns why a fetched bundle is not used: its statement with the signatures, and what is written down of it."""
+
+
+def folders(layout: Layout, where: Topic) -> list[str]:
+    """Returns the folders of a topic's bundles, those that were used last first."""
+    area = layout.path(AREA)
+    try:
+        names = [name for name in os.listdir(area) if name.startswith(f"{where.key}.") and name.count(".") == 1]
+    except OSError:
+        return []
+    return sorted((os.path.join(area, name) for name in names), key=_used, reverse=True)
+
+
+def _used(path: str) -> float:
+    try:
+        return os.lstat(path).st_mtime
+    except OSError:
+        return 0.0
+
+
+def find(store: Store, where: Topic, judge: Judge) -> list[Bundle]:
+    """Returns the bundles of a topic that can be used. For each other one a warning says why not.
+
+    One that is damaged is set aside.
+    """
+    bundles = []
+    for folder in folders(store.layout, where):
+        try:
+            read = bundle.read(folder, where, store.owners)
+            problem = _signed_problem(folder, read, judge)
+            if not problem:
+                renew(folder, RENEW_SECONDS)
+                bundles.append(read)
+                continue
+        except FileNotFoundError:
+            if not os.path.isdir(folder):
+                continue  # another process has removed it
+            problem = "a file of it is missing"
+        except OSError as error:
+            problem = f"it cannot be read ({error.strerror})"
+        except UnfitError as error:
+            log.info("%s: the compiled graphs in %s are for another machine: %s", where.name, folder, error)
+            continue
+        except BundleError as error:
+            problem = str(error)
+        log.warning(NOT_USED, where.name, folder, problem)
+        _set_aside(store.layout, folder)
+    return bundles
+
+
+def _signed_problem(folder: str, read: Bundle, judge: Judge) -> str:
+    try:
+        with open(os.path.join(folder, SIGNED), "rb") as file:
+            signed = file.read(bundle.MAX_SIGNED_BYTES)
+    except FileNotFoundError:
+        return ""  # made here
+    return judge(signed, read)
+
+
+def _set_aside(layout: Layout, folder: str) -> None:
+    """Moves a bundle out of the way: it would be read, and refused, by each process."""
+    target = layout.path("quarantine", f"{os.path.basename(folder)}.{os.getpid()}.{os.urandom(4).hex()}")
+    try:
+        make_folder(os.path.dirname(target))
+        staging.move(folder, target)
+    except OSError as error:
+        log.debug("%s could not be set aside: %s", folder, error)
+
+
+def add(store: Store, where: Topic, made: str, digest: str) -> str:
+    """Makes a finished folder a bundle of the store; returns its folder. Raises OSError."""
+    target = store.layout.path(AREA, bundle.name_of(where, digest))
+    make_folder(os.path.dirname(target))
+    try:
+        os.rename(made, target)
+        size_log.append(store.layout, size_of(target))
+    except OSError:
+        if not os.path.isdir(target):
+            raise  # otherwise another process was first
+    return target
+
+
+def new_folder(store: Store, where: Topic) -> str:
+    """Returns a new folder for a bundle that is made, which is swept if this process is killed. Raises OSError."""
+    return staging.new_folder(store.layout, where.key)
+
+
+def bound(store: Store, where: Topic, facts_of: Mapping[str, Any], kept: str) -> None:
+    """Removes bundles of a topic: those whose parts are all in the one in `kept`, and the longest unused."""
+    mine, others = frozenset(facts_of["parts"]), list[str]()
+    for folder in folders(store.layout, where):
+        if folder == kept:
+            continue
+        try:
+            parts = frozenset(bundle.read_record(folder)["facts"]["parts"])
+        except (OSError, BundleError):
+            parts = frozenset()
+        if parts <= mine:
+            remove(folder)
+        else:
+            others.append(folder)
+    for folder in others[MAX_BUNDLES - 1 :]:
+        remove(folder)
+    limits.enforce_settings(store.layout)
+
+
+def remove(folder: str) -> None:
+    """Removes a bundle: by a rename first, so that nobody reads a part of it."""
+    gone = f"{folder}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
+    try:
+        os.rename(folder, gone)
+    except OSError:
+        return  # another process was first
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def parts_of(bundles: Iterable[Bundle]) -> frozenset[str]:
+    """Returns what is in any of some bundles."""
+    return frozenset[str]().union(*(each.parts for each in bundles))

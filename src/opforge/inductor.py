@@ -1,0 +1,405 @@
+"""What opforge takes from torch.compile that has no public interface: all of it is in this file, for TORCH alone.
+
+The functions of torch and Triton by which a compile passes are wrapped when their modules are imported. Observers learn
+what is recorded, compiled and loaded, and may offer C++ libraries. Refusals are asked before anything is compiled. With
+neither, a wrapped function calls the original and does nothing else.
+
+- `CacheArtifactManager.record_artifact`: torch calls it for each artifact that it makes, or finds in its cache. What it
+  records is for the whole process, and an artifact that it has seen is not recorded again for a second scope.
+- `FxGraphCachePickler`: torch's key of a graph is a digest of a pickle. In it a memory format has the name of whichever
+  module was the first to import torch, so two programs with one model would not share a graph.
+- `CppCodeCache.load_async`: C++ of inductor becomes a library. torch names it by a digest of its source and of the
+  compiler's command, which holds absolute paths, and starts the compiler to learn that command.
+- `fx_codegen_and_compile`: a graph is lowered, after a miss.
+- `CppBuilder.build`: a compiler is started. `make_ir`: Triton compiles a kernel that is in no cache.
+- `run_start_callbacks`, `run_end_callbacks`: torch begins to trace, and has ended. `reset` forgets what was registered.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import logging
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from opforge.errors import CompileForbiddenError
+from opforge.warm.machine import python_tag
+
+TORCH = ("2.13",)
+"""The releases of torch whose functions these are."""
+FLAGS = ("cpp.", "aot_inductor.", "cpp_")
+"""How the settings of inductor begin that shape a command of the C++ compiler."""
+COMPILER_ALONE = ("cpp.cxx", "cpp_cache_precompile_headers", "aot_inductor.output_path")
+"""Those of them that say which compiler is started, or where: its library fits whatever they are."""
+CAPABILITY = "ATEN_CPU_CAPABILITY"
+"""The variable that chooses among the vector instructions that a processor has."""
+LINE = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
+"""A frame in the stack trace of a node."""
+MAX_INPUTS = 4
+"""How many inputs of a graph a message names."""
+log = logging.getLogger("opforge")
+
+
+class Observer:
+    """What wants to know of the compiles of this process."""
+
+    def artifact(self, kind: str, key: str, content: bytes) -> None:
+        """Receives each artifact that torch makes or finds."""
+
+    def library(self, key: str, path: str) -> None:
+        """Receives each C++ library of inductor that is loaded; `key` follows from no absolute path."""
+
+    def library_path(self, key: str) -> str:
+        """Returns the path of a library that fits; empty if there is none."""
+        return ""
+
+    def lowered(self, what: str) -> None:
+        """Receives each graph that inductor lowers, after a miss."""
+
+    def traced(self, seconds: float) -> None:
+        """Receives how long torch has traced, and looked up or compiled what it traced."""
+
+
+observers: list[Observer] = []
+refusals: list[Callable[[], bool]] = []
+"""Functions that return whether nothing may be compiled now."""
+_loaded: dict[str, Any] = {}
+"""The libraries that observers have offered, by key."""
+_patched: set[str] = set()
+_finder: list[_Finder] = []
+
+
+def version_problem(version: str) -> str:
+    """Returns why compiled graphs of this torch do not travel; empty if they do."""
+    if any(version == known or version.startswith(f"{known}.") for known in TORCH):
+        return ""
+    return f"torch {version} is not known here: expected torch {' or '.join(TORCH)}"
+
+
+def watch() -> None:
+    """Wraps the functions of the modules that are imported, and those of the others when they are imported."""
+    if not _finder or _finder[0] not in sys.meta_path:
+        _finder[:] = [_Finder()]
+        sys.meta_path.insert(0, _finder[0])
+    for name in PATCHES:
+        module = sys.modules.get(name)
+        if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
+            _patch(name, module)
+
+
+def is_forbidden() -> bool:
+    """Returns whether nothing may be compiled now."""
+    return any(refuses() for refuses in refusals)
+
+
+def check_allowed(what: str) -> None:
+    """Raises CompileForbiddenError if nothing may be compiled now. `what` names what would be."""
+    if is_forbidden():
+        raise CompileForbiddenError(what)
+
+
+# -- wrapping ----------------------------------------------------------------------------------------------------------
+
+
+def _patch(name: str, module: ModuleType) -> None:
+    if name in _patched:
+        return
+    _patched.add(name)
+    torch = sys.modules.get("torch")
+    problem = version_problem(str(getattr(torch, "__version__", ""))) if name.startswith("torch.") else ""
+    if not problem:
+        try:
+            PATCHES[name](module)
+            return
+        except AttributeError as error:  # another build of this release
+            problem = f"{name} is another than expected ({error})"
+    log.debug("%s is not wrapped: %s", name, problem)
+    problems.append(problem)
+
+
+problems: list[str] = []
+"""Why some of the functions are not wrapped."""
+
+
+def _record_artifact(module: Any) -> None:
+    manager = module.CacheArtifactManager
+    original = manager.record_artifact.__func__
+
+    def record_artifact(cls: Any, artifact_type: str, key: str, content: Any) -> None:
+        if observers:
+            encoded = module.CacheArtifactFactory.encode_create(artifact_type, key, content).content
+            for observer in tuple(observers):
+                observer.artifact(artifact_type, key, encoded)
+        original(cls, artifact_type, key, content)
+
+    manager.record_artifact = classmethod(functools.wraps(original)(record_artifact))
+
+
+def _codecache(module: Any) -> None:
+    _load_async(module)
+    _pickler(module)
+
+
+def _pickler(module: Any) -> None:
+    import torch
+
+    kind = module.FxGraphCachePickler
+    original = kind.__init__
+
+    def init(self: Any, *arguments: Any, **named: Any) -> None:
+        original(self, *arguments, **named)
+        if observers:
+            self.dispatch_table[torch.memory_format] = _format_parts
+
+    kind.__init__ = functools.wraps(original)(init)
+
+
+def _format_parts(value: Any) -> tuple[Any, ...]:
+    return str, (str(value),)
+
+
+def _load_async(module: Any) -> None:
+    original = module.CppCodeCache.load_async.__func__
+    signature = inspect.signature(original)
+
+    def load_async(cls: Any, *arguments: Any, **named: Any) -> Any:
+        if not observers and not is_forbidden():
+            return original(cls, *arguments, **named)
+        bound = signature.bind(cls, *arguments, **named)
+        bound.apply_defaults()
+        key = _library_key(cls, bound.arguments)
+        offered = _offered(cls, key)
+        if offered is not None:
+            return lambda: offered
+        if is_forbidden():
+            bound.arguments["submit_fn"] = None  # a worker would not know that it must not compile
+        return _reported(original, bound, key)
+
+    module.CppCodeCache.load_async = classmethod(functools.wraps(original)(load_async))
+
+
+def _reported(original: Callable[..., Any], bound: inspect.BoundArguments, key: str) -> Callable[[], Any]:
+    """Calls the original, and returns a function that loads the library and reports it."""
+    try:
+        load = original(*bound.args, **bound.kwargs)
+    except CompileForbiddenError:
+        raise
+    except Exception:  # without a compiler, torch's own error; where nothing may be compiled, that is the reason
+        check_allowed("C++ of inductor")
+        raise
+
+    def loaded() -> Any:
+        library = load()
+        path = getattr(library, "__file__", "") or getattr(library, "_name", "")
+        if key and path:
+            for observer in tuple(observers):
+                observer.library(key, path)
+        return library
+
+    return loaded
+
+
+def _offered(cls: Any, key: str) -> Any:
+    """Returns a library that an observer offers, loaded; None if there is none."""
+    for observer in tuple(observers) if key else ():
+        path = observer.library_path(key)
+        if not path:
+            continue
+        if key not in _loaded:
+            try:
+                _loaded[key] = cls._load_library(path, key)
+            except (ImportError, OSError) as error:
+                log.warning("The library %s cannot be loaded: %s. It is compiled again.", path, error)
+                continue
+        for other in tuple(observers):
+            other.library(key, path)
+        return _loaded[key]
+    return None
+
+
+def _library_key(cls: Any, arguments: Any) -> str:
+    """Returns a key of all that a library follows from but the compiler; empty if it depends on a path."""
+    import torch
+
+    flags = [str(flag) for flag in arguments["extra_flags"]]
+    if any("/" in flag for flag in flags):
+        return ""
+    texts = [
+        torch.__version__,
+        python_tag(),
+        cls.__name__,
+        os.environ.get(CAPABILITY, ""),
+        _settings(),
+        repr(sorted(cls.cpp_compile_command_flags.items())),
+        *flags,
+        *(f"{name}={arguments[name]}" for name in ("device_type", "needs_vec_isa", "kernel_needs_vec_isa")),
+        str(arguments["optimized_code"] or ""),
+        arguments["main_code"],
+    ]
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
+    return f"o{digest.hexdigest()[:40]}"
+
+
+def _settings() -> str:
+    """Returns those of inductor's settings that shape a compiler's command."""
+    from torch._inductor import config
+
+    return _settings_of(config.get_hash())
+
+
+@functools.lru_cache(16)
+def _settings_of(_digest: bytes) -> str:
+    from torch._inductor import config
+
+    values = config.save_config_portable(ignore_private_configs=False, readonly_values=True)
+    named = {name: value for name, value in values.items() if name.startswith(FLAGS) and name not in COMPILER_ALONE}
+    return repr(sorted(named.items()))
+
+
+def _fx_codegen_and_compile(module: Any) -> None:
+    original = module.fx_codegen_and_compile
+
+    @functools.wraps(original)
+    def fx_codegen_and_compile(gm: Any, example_inputs: Any, *arguments: Any, **named: Any) -> Any:
+        if observers or is_forbidden():
+            what = graph_name(gm, example_inputs)
+            check_allowed(what)
+            for observer in tuple(observers):
+                observer.lowered(what)
+        return original(gm, example_inputs, *arguments, **named)
+
+    module.fx_codegen_and_compile = fx_codegen_and_compile
+
+
+def graph_name(gm: Any, inputs: Sequence[Any]) -> str:
+    """Returns what messages call a graph: the function that its first operation is of, its line, and its inputs."""
+    where = "a graph of torch.compile"
+    for node in gm.graph.nodes:
+        lines = LINE.findall(node.meta.get("stack_trace") or "")
+        if lines:
+            path, line, function = lines[-1]
+            where = f"{function} ({os.path.basename(path)}:{line})"
+            break
+    shown = [_shown(value) for value in inputs if hasattr(value, "dtype")]
+    more = f" and {len(shown) - MAX_INPUTS} more" if len(shown) > MAX_INPUTS else ""
+    return f"{where} for {', '.join(shown[:MAX_INPUTS]) or 'no tensors'}{more}"
+
+
+def _shown(tensor: Any) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')}[{', '.join(map(str, tensor.shape))}]"
+
+
+def _build(module: Any) -> None:
+    original = module.CppBuilder.build
+
+    def build(self: Any) -> None:
+        check_allowed("C++ of inductor")
+        original(self)
+
+    module.CppBuilder.build = functools.wraps(original)(build)
+
+
+def _make_ir(module: Any) -> None:
+    for kind in (module.ASTSource, module.IRSource):
+        original = kind.make_ir
+
+        def make_ir(self: Any, *arguments: Any, original: Callable[..., Any] = original, **named: Any) -> Any:
+            check_allowed(f"the Triton kernel {self.name}")
+            return original(self, *arguments, **named)
+
+        kind.make_ir = functools.wraps(original)(make_ir)
+
+
+def _run_callbacks(module: Any) -> None:
+    kind, began = module.CompilationCallbackHandler, [0.0]
+    start, end = kind.run_start_callbacks, kind.run_end_callbacks
+
+    def run_start_callbacks(self: Any, args: Any) -> None:
+        began[0] = time.perf_counter()
+        start(self, args)
+
+    def run_end_callbacks(self: Any, args: Any) -> None:
+        end(self, args)
+        for observer in tuple(observers):
+            observer.traced(time.perf_counter() - began[0])
+
+    kind.run_start_callbacks = functools.wraps(start)(run_start_callbacks)
+    kind.run_end_callbacks = functools.wraps(end)(run_end_callbacks)
+
+
+PATCHES: dict[str, Callable[[Any], None]] = {
+    "torch.compiler._cache": _record_artifact,
+    "torch._inductor.codecache": _codecache,
+    "torch._inductor.compile_fx": _fx_codegen_and_compile,
+    "torch._inductor.cpp_builder": _build,
+    "torch._dynamo.callback": _run_callbacks,
+    "triton.compiler.compiler": _make_ir,
+}
+"""Module -> what wraps its functions."""
+
+
+class _Finder(MetaPathFinder):
+    """Finds the modules of PATCHES as Python would, and wraps their functions after they have been run."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Returns the spec of a module of PATCHES, with another loader; None for every other module."""
+        if fullname not in PATCHES:
+            return None
+        for finder in sys.meta_path:
+            spec = None if finder is self else finder.find_spec(fullname, path, target)
+            if spec is not None:
+                if spec.loader is not None:
+                    spec.loader = _PatchingLoader(spec.loader)
+                return spec
+        return None
+
+
+class _PatchingLoader(Loader):
+    """A module's own loader, which wraps its functions after it has run the module."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """Returns what the module's own loader returns."""
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Runs the module, and wraps its functions."""
+        assert module.__spec__ is not None
+        module.__spec__.loader = module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        _patch(module.__name__, module)
+
+
+# -- torch's artifacts -------------------------------------------------------------------------------------------------
+
+
+def packed(artifacts: Iterable[tuple[str, str, bytes]]) -> bytes:
+    """Returns artifacts, each with its kind and key, as `torch.compiler.save_cache_artifacts` writes them.
+
+    That function writes all that the process has recorded: it would put other scopes' graphs into a bundle.
+    """
+    from torch.compiler import _cache
+    from torch.utils._appending_byte_serializer import AppendingByteSerializer
+
+    _cache.CacheArtifactManager._ensure_cache_artifacts_registered()
+    kinds: dict[str, list[Any]] = {}
+    for kind, key, content in artifacts:
+        kinds.setdefault(kind, []).append(_cache.CacheArtifactFactory.create(kind, key, content))
+    serializer = AppendingByteSerializer(serialize_fn=_cache._serialize_single_cache)
+    serializer.extend(kinds.items())
+    return bytes(serializer.to_bytes())

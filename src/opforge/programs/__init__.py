@@ -1,0 +1,1 @@
+"""Exported programs with the ops that they need: `opforge.save_program` and `opforge.load_program`."""

@@ -1,0 +1,344 @@
+"""Compiled graphs in the user's own store: found by another process, and refused when they are not what they were."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+
+import pytest
+from support import child_processes
+from support.compiled_graphs import bundles, double, flat, made, tall
+
+import opforge
+from opforge import inductor
+from opforge.errors import CompiledScopeError, SettingError
+from opforge.graphs import bundle, session, store
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.compile
+SECOND = """
+import sys, torch, opforge
+def double(x):
+    return (x * 2).sin()
+with opforge.compiled("pair") as graphs:
+    got = torch.compile(double)(torch.ones(6))
+print(graphs.found, len(graphs.compiled), torch.equal(got, double(torch.ones(6))), torch.__file__)
+"""
+
+
+def run(function=flat, count=6):
+    got = torch.compile(function)(torch.ones(count))
+    assert torch.equal(got, function(torch.ones(count)))
+
+
+class TestFound:
+    def test_it_needs_no_compiler_and_not_the_same_torch_or_program(self, machines, tmp_path):
+        """torch's own names of libraries are digests of a command with the paths of the compiler and of torch."""
+        own = machines.enter("first")
+        with opforge.compiled("pair") as graphs:
+            run(double)
+        assert len(graphs.compiled) == 1 and graphs.compiled[0].startswith("double (compiled_graphs.py:")
+        assert graphs.compiled[0].endswith(" for float32[6]")
+        again = machines.enter("second", own)
+        with opforge.compiled("pair") as graphs:
+            run(double)
+        assert (graphs.found, graphs.compiled) == (1, ()) and graphs.seconds > 0
+        assert bundles(again) == bundles(own) and repr(graphs) == "<Graphs pair: 1 bundles found, 0 graphs compiled>"
+        (tmp_path / "site").mkdir()
+        for name in ("torch", "torchgen"):
+            package = os.path.join(os.path.dirname(os.path.dirname(torch.__file__)), name)
+            (tmp_path / "site" / name).symlink_to(package)
+        env = {"PATH": str(tmp_path), "PYTHONPATH": f"{tmp_path}/site:{child_processes.environment()['PYTHONPATH']}"}
+        env["TORCHINDUCTOR_CACHE_DIR"] = str(tmp_path / "third")
+        out = child_processes.run_python(SECOND, timeout=250, env=env)
+        assert out.split() == ["1", "0", "True", f"{tmp_path}/site/torch/__init__.py"]
+
+    def test_functions_for_who_cannot_nest(self, machines):
+        own = machines.enter("first")
+        opforge.load_compiled("views")
+        run()
+        opforge.save_compiled("views")
+        machines.enter("second", own)
+        graphs = opforge.load_compiled("views")
+        run()
+        opforge.save_compiled("views")
+        assert (graphs.name, graphs.found, graphs.compiled) == ("views", 1, ())
+        with pytest.raises(CompiledScopeError, match=r"save_compiled\('views'\): load_compiled has not begun it"):
+            opforge.save_compiled("views")
+
+
+class TestRecorded:
+    def test_a_scope_without_compiles_stores_nothing(self, machines):
+        own = machines.enter("idle")
+        with opforge.compiled("pair") as graphs:
+            pass
+        assert graphs.found == 0 and not bundles(own)
+
+    def test_a_new_shape_makes_a_bundle_that_replaces_the_smaller_one(self, machines):
+        own = machines.enter("first")
+        with opforge.compiled("views"):
+            run(flat)
+        before = bundles(own)
+        torch.compiler.reset()
+        with opforge.compiled("views") as graphs:
+            run(flat)
+            run(tall)
+        assert [name.partition(" for ")[0].partition(" (")[0] for name in graphs.compiled] == ["tall"]
+        assert len(bundles(own)) == 1 and bundles(own) != before
+
+    def test_two_names_record_each_what_is_compiled_in_them(self, machines):
+        own = machines.enter("first")
+        with opforge.compiled("outer"):
+            run(flat)
+            with opforge.compiled("inner"):
+                run(tall)
+        facts = [bundle.read_record(str(own / "v2" / "graphs" / name))["facts"] for name in bundles(own)]
+        parts = {each["name"]: set(each["parts"]) for each in facts}
+        assert parts["inner"] < parts["outer"]
+
+    def test_scopes_of_one_name_share_their_graphs(self, machines):
+        own, graphs = machines.enter("first"), []
+
+        def work(function):
+            with opforge.compiled("shared") as found:
+                barrier.wait()
+                run(function)
+                graphs.append(found)
+
+        barrier = threading.Barrier(2)
+        threads = [threading.Thread(target=work, args=(function,)) for function in (flat, tall)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(bundles(own)) == 1 and all(len(each.compiled) == 2 for each in graphs)
+
+    def test_graphs_are_kept_after_an_error(self, machines):
+        own = machines.enter("first")
+        with pytest.raises(ZeroDivisionError), opforge.compiled("views"):
+            run(flat)
+            raise ZeroDivisionError
+        assert len(bundles(own)) == 1
+
+    def test_the_number_of_bundles_is_bounded(self, machines, monkeypatch):
+        own = machines.enter("first")
+        monkeypatch.setattr(store, "MAX_BUNDLES", 2)
+        for count in range(2, 6):
+            torch.compiler.reset()
+            with opforge.compiled("views"):
+                run(flat, count)
+        assert len(bundles(own)) == 2
+
+
+class TestOps:
+    @pytest.fixture
+    def op(self, shared_store, relu_folder, monkeypatch):
+        """Returns a function that loads an op, with a fake kernel that says the dtype of its result."""
+
+        def load(dtype=torch.float32):
+            with monkeypatch.context() as patch:
+                patch.setenv("OPFORGE_CACHE_DIR", str(shared_store))
+
+                def relu(x):
+                    return torch.empty_like(x, dtype=dtype)
+
+                return opforge.load(relu_folder.name, str(relu_folder / "relu.cpp"), fakes={"relu": relu})
+
+        return load
+
+    def test_one_that_is_loaded_after_the_first_compile_gives_a_miss(self, machines, op):
+        own = machines.enter("first")
+        with opforge.compiled("views"):
+            run(flat)
+        op()
+        machines.enter("second", own)
+        with opforge.compiled("views") as graphs:
+            run(flat)
+        assert (graphs.found, len(graphs.compiled)) == (1, 1)
+
+    def test_another_fake_kernel_gives_a_miss_and_no_stale_graph(self, machines, op):
+        own, loaded = machines.enter("first"), op()
+
+        def function(x):
+            return loaded.relu(x).view(1, -1)
+
+        with opforge.compiled("views"):
+            run(function)
+        again = machines.enter("second", own)
+        with opforge.compiled("views") as graphs:
+            run(function)
+        assert graphs.compiled == ()
+        loaded = op(torch.float64)
+        machines.enter("third", again)
+        with opforge.compiled("views") as graphs:
+            torch.compile(function)(torch.ones(6))
+        assert len(graphs.compiled) == 1
+        (name, *_) = bundles(own)
+        facts = bundle.read_record(str(own / "v2" / "graphs" / name))["facts"]
+        assert loaded.__entry__.key in facts["ops"]
+
+
+class TestWaiting:
+    def test_one_process_compiles_and_the_others_wait(self, machines, where, tmp_path):
+        own, folder = machines.enter("second"), made(tmp_path / "made", where)
+        builder, waiter = session.Session(where), session.Session(where)
+        builder.begin()
+        thread = threading.Thread(target=waiter.begin)
+        thread.start()
+        thread.join(0.3)
+        assert thread.is_alive()  # a second process of the job
+        os.makedirs(own / "v2" / "graphs")
+        os.rename(folder, own / "v2" / "graphs" / folder.name)
+        thread.join(30)
+        assert len(waiter.bundles) == 1
+        builder.end()
+        waiter.end()
+
+    def test_a_wait_that_is_too_long_ends_in_a_compile(self, machines, where, monkeypatch, warnings_of_the_cache):
+        machines.enter("second")
+        monkeypatch.setenv("OPFORGE_COMPILED_WAIT", "0.2")
+        builder, waiter = session.Session(where), session.Session(where)
+        builder.begin()
+        waiter.begin()
+        assert waiter.bundles == [] and waiter.recording is not None
+        (warning,) = warnings_of_the_cache()
+        assert warning.startswith("the compiled graphs of pair: waited 0.2 s for process")
+        assert warning.endswith("They are compiled here too.")
+        builder.end()
+        waiter.end()
+
+    def test_who_compiles_without_result_lets_the_next_one_go_on(self, machines, where):
+        machines.enter("second")
+        builder, waiter = session.Session(where), session.Session(where)
+        builder.begin()
+        thread = threading.Thread(target=waiter.begin)
+        thread.start()
+        builder.end()
+        thread.join(30)
+        assert not thread.is_alive() and waiter.bundles == []
+        waiter.end()
+
+
+class TestRefused:
+    """One line, then a compile: what is missing here is only looked for, as the compile is the same everywhere."""
+
+    @pytest.fixture(autouse=True)
+    def own(self, machines, where, tmp_path):
+        own, folder = machines.enter("second"), made(tmp_path / "made", where)
+        os.makedirs(own / "v2" / "graphs", mode=0o700)
+        self.folder = folder.rename(own / "v2" / "graphs" / folder.name)
+
+    def test_what_is_not_changed_is_found(self, warnings_of_the_cache):
+        """What the tests below change is all that is wrong."""
+        with opforge.compiled("pair") as graphs:
+            pass
+        assert graphs.found == 1 and not warnings_of_the_cache()
+
+    def refused(self, warnings_of_the_cache):
+        with opforge.compiled("pair") as graphs:
+            pass
+        assert graphs.found == 0 and not self.folder.exists()
+        (warning,) = warnings_of_the_cache()
+        before, _, reason = warning.partition(" are not used: ")
+        assert before == f"pair: the compiled graphs in {self.folder}"
+        assert reason.endswith(". What is needed is compiled.")
+        return reason.removesuffix(". What is needed is compiled.")
+
+    def test_a_flipped_bit(self, warnings_of_the_cache):
+        (library,) = (self.folder / "tree" / "libraries").iterdir()
+        data = bytearray(library.read_bytes())
+        data[-1] ^= 1
+        library.write_bytes(data)
+        expected = "its files are not those that its digest names: it is damaged, or was changed"
+        assert self.refused(warnings_of_the_cache) == expected
+
+    def test_a_file_more(self, warnings_of_the_cache):
+        (self.folder / "tree" / "libraries" / "more.so").write_bytes(b"")
+        assert self.refused(warnings_of_the_cache).startswith("its files are not those that its digest names")
+
+    def test_a_file_less(self, warnings_of_the_cache):
+        (self.folder / "tree" / "artifacts").unlink()
+        assert self.refused(warnings_of_the_cache) == "a file of it is missing"
+
+    def test_a_file_that_others_can_write(self, warnings_of_the_cache):
+        (self.folder / "tree" / "artifacts").chmod(0o666)
+        assert self.refused(warnings_of_the_cache) == "others can write artifacts"
+
+    def test_a_link(self, warnings_of_the_cache, tmp_path):
+        artifacts = self.folder / "tree" / "artifacts"
+        artifacts.rename(tmp_path / "artifacts")
+        artifacts.symlink_to(tmp_path / "artifacts")
+        assert self.refused(warnings_of_the_cache).startswith("it cannot be read (Too many levels of symbolic links")
+
+    def test_more_than_its_bound(self, warnings_of_the_cache, monkeypatch):
+        monkeypatch.setattr(bundle, "MAX_BYTES", 10)
+        assert self.refused(warnings_of_the_cache) == "it has more than 10 bytes"
+
+    def test_a_record_of_another_format(self, warnings_of_the_cache):
+        (self.folder / "bundle.json").write_bytes(b'{"format":2}')
+        reason = self.refused(warnings_of_the_cache)
+        assert reason.startswith("its bundle.json cannot be used: ") and "'format' is 2" in reason
+
+    def test_a_record_of_another_torch(self, warnings_of_the_cache, where):
+        record = bundle.read_record(str(self.folder))
+        bundle.write_record(str(self.folder), record["tree"], {**record["facts"], "torch": "2.12.0"})
+        expected = f"it is for another torch: '2.12.0', expected {where.torch!r}"
+        assert self.refused(warnings_of_the_cache) == expected
+
+    def test_artifacts_that_torch_cannot_read(self, machines, where, warnings_of_the_cache, monkeypatch):
+        digest = bundle.digest_of_hashes({"artifacts": bundle.hashlib.sha256(b"nonsense").hexdigest()})
+        (self.folder / "tree" / "artifacts").write_bytes(b"nonsense")
+        for library in (self.folder / "tree" / "libraries").iterdir():
+            library.unlink()
+        bundle.write_record(str(self.folder), digest, bundle.read_record(str(self.folder))["facts"])
+        self.folder = self.folder.rename(self.folder.with_name(bundle.name_of(where, digest)))
+        monkeypatch.setattr(logging.getLogger("torch.compiler._cache"), "disabled", True)
+        with opforge.compiled("pair") as graphs:
+            pass
+        assert graphs.found == 0
+        assert "are not used: torch cannot read its artifacts." in warnings_of_the_cache()[0]
+
+
+def test_a_bundle_of_a_better_processor_stays_and_is_not_used(machines, where, tmp_path, warnings_of_the_cache):
+    own, folder = machines.enter("second"), made(tmp_path / "made", where, features=["avx4096"])
+    os.makedirs(own / "v2" / "graphs", mode=0o700)
+    folder.rename(own / "v2" / "graphs" / folder.name)
+    with opforge.compiled("pair") as graphs:
+        pass
+    assert graphs.found == 0 and bundles(own) == [folder.name] and not warnings_of_the_cache()
+
+
+def test_another_torch_is_said_once_and_nothing_is_kept(machines, monkeypatch, warnings_of_the_cache):
+    own = machines.enter("first")
+    monkeypatch.setattr(inductor, "TORCH", ("2.99",))
+    with opforge.compiled("views") as graphs:
+        run(flat)
+    assert not bundles(own) and graphs.problem.endswith("is not known here: expected torch 2.99")
+    (warning,) = warnings_of_the_cache()
+    assert warning.startswith("views: compiled graphs are neither found nor kept: torch 2.")
+
+
+def test_a_store_that_cannot_be_written_is_said_once(machines, monkeypatch, warnings_of_the_cache, tmp_path):
+    machines.enter("first")
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "file"))
+    with opforge.compiled("views"):
+        run(flat)
+    (warning,) = warnings_of_the_cache()
+    assert warning.startswith("views: compiled graphs are not kept: The cache folder")
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a.b", "x" * 101, "é"])
+def test_a_name_that_is_none(name):
+    with pytest.raises(SettingError, match="up to 100 letters, digits, '_' and '-'"), opforge.compiled(name):
+        pass
+
+
+def test_entering_without_a_bundle_imports_neither_torch_nor_remotes():
+    code = (
+        "import sys, opforge\n"
+        "with opforge.compiled('x'): pass\n"
+        "print([name for name in ('torch', 'triton', 'opforge.remote', 'cryptography') if name in sys.modules])"
+    )
+    assert child_processes.run_python(code).strip() == "[]"

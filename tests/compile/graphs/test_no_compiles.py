@@ -1,0 +1,88 @@
+"""`opforge.no_builds()` covers compiles: a graph that is compiled already is used, another one is refused by name."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from support import child_processes
+from support.compiled_graphs import flat
+
+import opforge
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.compile
+REFUSED = r"{} nothing that is compiled fits, and opforge.no_builds\(\) forbids compiling\.\nCompile it before"
+
+
+@pytest.fixture
+def served(machines):
+    """A machine that has found a graph of `flat` for six numbers."""
+    own = machines.enter("first")
+    with opforge.compiled("views"):
+        torch.compile(flat)(torch.ones(6))
+    machines.enter("second", own)
+
+
+def test_the_first_request_compiles_nothing_and_another_shape_is_refused_by_name(served):
+    compiled = torch.compile(flat, dynamic=False)
+    with opforge.compiled("views") as graphs, opforge.no_builds():
+        compiled(torch.ones(6))
+        assert graphs.compiled == () and graphs.seconds > 0
+        refused = REFUSED.format(r"flat \(compiled_graphs.py:\d+\) for float32\[7\]:")
+        with pytest.raises(Exception, match=refused) as error:
+            compiled(torch.ones(7))
+    assert "CompileForbiddenError" in str(error.value)
+    assert torch.equal(compiled(torch.ones(7)), flat(torch.ones(7)))  # it is compiled outside of the scope
+
+
+def test_without_graphs_everything_is_refused(machines):
+    machines.enter("first")
+    with opforge.no_builds(), pytest.raises(Exception, match=r"forbids compiling"):
+        torch.compile(flat)(torch.ones(6))
+
+
+def test_no_compiler_is_started_for_inductor(machines):
+    machines.enter("first")
+    from torch._inductor.codecache import CppCodeCache
+
+    with opforge.no_builds(), pytest.raises(opforge.errors.CompileForbiddenError, match=r"^C\+\+ of inductor: nothing"):
+        CppCodeCache.load("extern void nothing();")
+
+
+def test_triton_compiles_no_kernel(tmp_path, monkeypatch):
+    """As for a GPU that is not here: Triton compiles for any."""
+    triton = pytest.importorskip("triton")
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+
+    @triton.jit
+    def nothing_kernel(x):
+        return
+
+    def compiled():
+        source = ASTSource(nothing_kernel, {"x": "*fp32"})
+        return triton.compile(source, target=GPUTarget("cuda", 90, 32))
+
+    with opforge.no_builds():
+        with pytest.raises(opforge.errors.CompileForbiddenError, match=r"^the Triton kernel nothing_kernel: nothing"):
+            compiled()
+        assert not list(tmp_path.rglob("*.cubin"))
+    compiled()
+    with opforge.no_builds():
+        assert compiled().asm["ptx"]  # from Triton's cache
+
+
+@pytest.mark.skipif("OPFORGE_LONG_TESTS" not in os.environ, reason="takes 8 s; set OPFORGE_LONG_TESTS=1")
+def test_modules_that_are_imported_later_are_covered():
+    code = (
+        "import opforge, sys\n"
+        "with opforge.no_builds():\n"
+        "    assert 'torch' not in sys.modules\n"
+        "    import torch\n"
+        "    try: torch.compile(lambda x: x.view(1, -1))(torch.ones(6))\n"
+        "    except Exception as error: print('forbids compiling' in str(error))\n"
+    )
+    assert child_processes.run_python(code).strip() == "True"

@@ -1,0 +1,231 @@
+"""Compiled graphs that travel: signed by a key that the policy allows for their name, or not used."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from support.compiled_graphs import bundles, facts, flat, made
+from support.remote.nodes import Nodes
+
+import opforge
+from opforge import inductor
+from opforge.graphs import bundle, remote, statements
+from opforge.remote import maintenance, mirror, remotes, topics, withdrawals
+from opforge.remote.signatures import keys
+from opforge.remote.stores import open_store
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.compile
+
+
+@pytest.fixture
+def nodes(tmp_path, monkeypatch):
+    """A remote, and a key that may sign graphs named `pair`."""
+    made = Nodes(tmp_path / "nodes", monkeypatch)
+    made.trust(made.public, scopes=("compiled:pa*",))
+    return made
+
+
+def run_step():
+    with opforge.compiled("pair") as graphs:
+        got = torch.compile(flat)(torch.ones(6))
+    assert torch.equal(got, flat(torch.ones(6)))
+    return graphs
+
+
+def put(nodes, folder, where, signer="ci", **changes):
+    """Publishes a bundle that no graph needs."""
+    path = made(folder / f"made{changes.get('made', 1)}", where, **changes)
+    remote.push(nodes.store, remotes.parse(nodes.url), str(path), where, keys.signer(signer))
+
+
+class TestPublished:
+    @pytest.fixture
+    def pushing(self, nodes, monkeypatch):
+        monkeypatch.setenv("OPFORGE_REMOTES", f"{nodes.url}?push=1")
+
+    def test_what_is_compiled_is_published_and_another_machine_takes_it(
+        self, machines, nodes, pushing, where, monkeypatch
+    ):
+        own = machines.enter("first")
+        assert len(run_step().compiled) == 1
+        (item,) = maintenance.items(nodes.store)
+        assert (item.kind, item.name, item.signers, item.problem) == ("compiled", "pair", ("ci",), "")
+        assert item.label == bundles(own)[0].partition(".")[2] and item.target == f"{where.device}, torch {where.torch}"
+        assert not [each.problem for each in maintenance.verify(nodes.store, remotes.parse(nodes.url)) if each.problem]
+        assert not list(nodes.store.list("v1/claims/"))
+        second = machines.enter("second")
+        graphs = run_step()
+        assert (graphs.found, graphs.compiled) == (1, ()) and bundles(second) == bundles(own)
+        monkeypatch.setenv("OPFORGE_REMOTES", "file:///missing/folder")
+        machines.enter("third", second)
+        assert run_step().compiled == ()
+
+    def test_nobody_waits_for_a_scope_that_compiled_nothing(self, machines, nodes, pushing):
+        machines.enter("first")
+        with opforge.compiled("pair"):
+            (claim,) = nodes.store.list("v1/claims/")
+        assert b'"failed"' in nodes.store.get(claim.name, 4096).data
+
+    def test_a_failure_is_one_line(self, machines, nodes, pushing, warnings_of_the_cache, monkeypatch):
+        machines.enter("first")
+        (nodes.folder / "remote").chmod(0o500)
+        monkeypatch.setattr(remote, "push", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        run_step()
+        (warning,) = warnings_of_the_cache()
+        assert warning.startswith(f"pair: its compiled graphs were not published to {nodes.url}: ")
+        assert "No space left on device" in warning
+
+
+class TestRefused:
+    """No graph is needed to see what is refused: these bundles hold no artifact that torch would look for."""
+
+    @pytest.fixture(autouse=True)
+    def own(self, machines):
+        self.own = machines.enter("second")
+
+    def entered(self):
+        with opforge.compiled("pair") as graphs:
+            pass
+        return graphs.found
+
+    def test_a_signed_one_is_found(self, nodes, tmp_path, where, warnings_of_the_cache):
+        """What the tests below change is all that is wrong."""
+        put(nodes, tmp_path, where)
+        assert self.entered() == 1 and not warnings_of_the_cache()
+
+    def test_of_a_key_that_is_not_trusted(self, nodes, tmp_path, where, warnings_of_the_cache):
+        keys.create("other")
+        put(nodes, tmp_path, where, signer="other")
+        assert self.entered() == 0 and not bundles(self.own)
+        (warning,) = warnings_of_the_cache()
+        assert "pair: a bundle is rejected: the key other is not in the trust file" in warning
+
+    def test_of_a_key_for_other_names(self, nodes, tmp_path, where, warnings_of_the_cache):
+        nodes.trust(nodes.public, scopes=("op:*", "compiled:other"))
+        put(nodes, tmp_path, where)
+        assert self.entered() == 0 and not bundles(self.own)
+        (warning,) = warnings_of_the_cache()
+        assert "no key that signed it may sign compiled:pair: ci may sign op:*, compiled:other" in warning
+
+    def test_of_a_remote_that_needs_no_signature(self, nodes, tmp_path, where, monkeypatch):
+        put(nodes, tmp_path, where)
+        monkeypatch.setenv("OPFORGE_REMOTES", f"{nodes.url}?unsigned=1")
+        assert self.entered() == 0 and not bundles(self.own)
+
+    def test_for_another_processor(self, nodes, tmp_path, where):
+        put(nodes, tmp_path, where, features=["avx4096"])
+        assert self.entered() == 0 and not bundles(self.own)
+
+    def test_of_another_blob(self, nodes, tmp_path, where, warnings_of_the_cache):
+        put(nodes, tmp_path, where)
+        (blob,) = (nodes.folder / "remote" / "v1" / "blobs").rglob("sha256/*/*")
+        data = bytearray(blob.read_bytes())
+        data[-1] ^= 1
+        blob.chmod(0o600)
+        blob.write_bytes(data)
+        assert self.entered() == 0 and not bundles(self.own)
+        assert "the blob's digest differs from that in its statement" in warnings_of_the_cache()[0]
+
+    def test_facts_of_another_topic(self, nodes, where):
+        other = facts(where._replace(torch="2.12.0"))
+        stated = statements.statement(where, other, statements.Tree("0" * 64, remote.blobs.Blob("0" * 64, 1, 1)))
+        with pytest.raises(
+            statements.UnreadableStatement, match=r"its topic is 'pair/[0-9a-f]+', and its facts are of"
+        ):
+            statements.parse(stated.data())
+
+    def test_one_that_its_signer_withdraws(self, nodes, tmp_path, where, warnings_of_the_cache, machines):
+        put(nodes, tmp_path, where)
+        (item,) = maintenance.items(nodes.store)
+        said = withdrawals.Withdrawal(withdrawals.LOADING, "it is wrong")
+        signer = keys.signer("ci")
+        withdrawals.publish(nodes.store, signer, "ci", {f"compiled:pair@{item.label}": said})
+        assert self.entered() == 0
+        assert "the key ci has withdrawn it: it is wrong" in warnings_of_the_cache()[0]
+
+    def test_one_that_was_fetched_and_whose_key_is_revoked(self, nodes, tmp_path, where, warnings_of_the_cache):
+        put(nodes, tmp_path, where)
+        assert self.entered() == 1
+        nodes.trust(nodes.public, scopes=("compiled:pa*",), revoked="2020-01-01")
+        assert self.entered() == 0
+        assert "are not used: the key ci was revoked on 2020-01-01." in warnings_of_the_cache()[0]
+
+    def test_one_that_was_fetched_and_changed(self, nodes, tmp_path, where, warnings_of_the_cache):
+        put(nodes, tmp_path, where)
+        assert self.entered() == 1
+        folder = self.own / "v2" / "graphs" / bundles(self.own)[0]
+        record = bundle.read_record(str(folder))
+        bundle.write_record(str(folder), record["tree"], {**record["facts"], "made": 2})
+        assert self.entered() == 1  # it is fetched again
+        assert "are not used: bundle.json says other than what was signed." in warnings_of_the_cache()[0]
+
+
+class Evil:
+    """A pickle that makes a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (self.path, "x")
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("scopes", [("op:*",), ("compiled:pair",)])
+def test_a_pickle_runs_only_if_a_trusted_key_signed_it(nodes, machines, tmp_path, where, scopes):
+    """The second case shows that the pickle is alive: only the policy keeps it from running in the first one."""
+    from torch._inductor.codecache import FxGraphCache
+
+    machines.enter("second")
+    nodes.trust(nodes.public, scopes=scopes)
+    path = tmp_path / "created"
+    content = inductor.packed([("inductor", "fkey", pickle.dumps(Evil(str(path))))])
+    put(nodes, tmp_path, where, artifacts=content)
+    with opforge.compiled("pair") as graphs:
+        for _found in FxGraphCache.iterate_over_candidates(local=True, remote_cache=None, key="fkey"):
+            pass  # as torch looks for a graph with this key
+    assert path.exists() == (scopes == ("compiled:pair",)) and graphs.found == 0
+
+
+def test_they_are_mirrored_and_collected(nodes, tmp_path, where):
+    put(nodes, tmp_path, where, made=1)
+    put(nodes, tmp_path, where, made=2, parts=["0" * 24, "1" * 24])  # has all parts of the first
+    (tmp_path / "mirror").mkdir()
+    target = open_store(f"file://{tmp_path}/mirror")
+    (copied,) = mirror.copy(nodes.store, target)
+    assert (copied.kind, copied.topic, copied.statements, copied.problems) == ("compiled", str(where), 1, ())
+    assert len(list(maintenance.unused(nodes.store, 4e9))) == 1  # the blob of the first
+
+
+def test_a_topic_keeps_what_other_keys_have_signed_and_a_bounded_number_of_ones_own(nodes, tmp_path, where):
+    keys.create("other")
+    put(nodes, tmp_path, where, made=1, signer="other")
+    for time in range(2, 12):
+        put(nodes, tmp_path, where, made=time, parts=[f"{time:024x}"])
+    stored = nodes.store.get(topics.name_of("compiled", str(where)), topics.MAX_FRAME_BYTES)
+    times = [statements.parse(item.data).facts["made"] for item in topics.read_frame(stored.data)]
+    assert sorted(times) == [1, *range(4, 12)]
+
+
+def test_another_machine_that_compiles_is_waited_for(nodes, machines, tmp_path, where, monkeypatch):
+    """The claim is another machine's; it publishes while this one waits."""
+    import threading
+
+    monkeypatch.setenv("OPFORGE_REMOTES", f"{nodes.url}?push=1")
+    machines.enter("second")
+    claim = remote.Claim(nodes.store, remote.name_of("compiled", where))
+    assert claim.take(None)
+
+    def end():
+        put(nodes, tmp_path, where)
+        claim.end(True)
+
+    timer = threading.Timer(1.0, end)
+    timer.start()
+    with opforge.compiled("pair") as graphs:
+        pass
+    timer.join()
+    assert graphs.found == 1
