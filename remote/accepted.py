@@ -12,6 +12,7 @@ from . import answers, withdrawals
 from .remotes import Remote
 from .signatures import seen, trust
 from .stores.protocol import ObjectStore
+from .topics import DAMAGED
 from .tuf import roots
 from .withdrawals import CHOOSING, LOADING, NOTHING, WHAT, Withdrawal, Withdrawals
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 GONE = "Use another version, or ask the holder of the key"
 HINT = "The holder of the key renews the list with: opforge withdraw URL"
-DAMAGED = "Remove that file, and publish again"
 
 
 class Accepted(NamedTuple):

@@ -34,7 +34,6 @@ from .stores import open_store
 from .stores.protocol import ObjectStore
 
 log = logging.getLogger("opforge")
-DAMAGED = "Remove that file, and publish again"
 MAX_REASONS = 5
 """How many different reasons a warning has."""
 MAX_SECONDS = 60.0
@@ -57,14 +56,9 @@ def judged(store: ObjectStore, remote: Remote, request: Request, is_fresh: bool)
 
     `is_fresh` reads the lists of withdrawals again. Raises RemoteError.
     """
-    stored_name = op_statements.topic_of(request.description)
-    stored = store.get(stored_name, topics.MAX_FRAME_BYTES)
-    if stored is None:
+    items = topics.read_items(store, op_statements.topic_of(request.description), str(remote))
+    if not items:
         return [], (Rejected(str(remote), NOTHING),)
-    try:
-        items = topics.read_frame(stored.data)
-    except ValueError as error:
-        raise StoreError(str(remote), f"reading {stored_name}", str(error), DAMAGED) from error
     trusted = trust.Trust("") if remote.is_unsigned else trust.read()
     lists = Lists(store, remote, trusted, is_fresh)
     judge = _Judge(remote, request, trusted, lists)

@@ -9,7 +9,7 @@ import functools
 import os
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import IO, Any, BinaryIO, NamedTuple, cast
 
 from opforge.cache.layout import entry_name
@@ -54,12 +54,9 @@ def push(store: ObjectStore, remote: Remote, folder: str, description: str, sign
                 raise PublishError(what, str(remote), _damage(folder, record, hashes), DAMAGED_HINT)
             stated = op_statements.statement(record, description, tree)
             item = statements.signed(stated, [signer] if signer else [], topics.MAX_ITEM_BYTES)
-            uploads = removals.Uploads(store)
-            uploads.send(tree.blob.name, functools.partial(_send, store, tree.blob.name, file))
-            if signer:
-                withdrawals.publish(store, signer, item.signatures[0].name)
-            is_new = _add(store, remote, description, item, entry, what)
-            uploads.keep()
+            change = functools.partial(merge, item=item, entry=entry)
+            name = op_statements.topic_of(description)
+            is_new = add_statement(store, name, item, change, what, str(remote), Blob(tree, file), signer)
     except ValueError as error:
         raise PublishError(what, str(remote), str(error), "Nothing was published") from error
     if is_new:
@@ -74,9 +71,41 @@ def _damage(folder: str, record: Mapping[str, Any], hashes: Mapping[str, str]) -
     return f"{library} is damaged: its SHA-256 is {digest}, and 'sha256' in record.json is {record['sha256']}"
 
 
-def _send(store: ObjectStore, name: str, file: IO[bytes]) -> bool:
-    file.seek(0)
-    return store.put_if_absent(name, cast(BinaryIO, file))
+class Blob(NamedTuple):
+    """The tree of a statement, packed into an open file."""
+
+    tree: blobs.Tree
+    file: IO[bytes]
+
+    def send(self, store: ObjectStore) -> bool:
+        """Sends it to a store; returns whether it was not there. Raises StoreError."""
+        self.file.seek(0)
+        return store.put_if_absent(self.tree.blob.name, cast(BinaryIO, self.file))
+
+
+def add_statement(
+    store: ObjectStore,
+    name: str,
+    item: Signed,
+    change: Callable[[list[Signed]], list[Signed]],
+    what: str,
+    where: str,
+    blob: Blob | None,
+    signer: Signer | None,
+) -> bool:
+    """Adds a statement to the topic's file `name`; returns whether anything was new.
+
+    Its blob is sent before, and looked at once more after; the signer's list of withdrawals is put there too. `change`
+    returns the statements of the topic with this one. Raises PublishError, StoreError, ValueError.
+    """
+    uploads = removals.Uploads(store)
+    if blob:
+        uploads.send(blob.tree.blob.name, functools.partial(blob.send, store))
+    if signer:
+        withdrawals.publish(store, signer, item.signatures[0].name)
+    is_new = topics.edit_items(store, name, change, what, where)
+    uploads.keep()
+    return is_new
 
 
 def description_of(folder: str) -> str:
@@ -99,25 +128,6 @@ def _record(remote: Remote, folder: str) -> Mapping[str, Any]:
         flags = " ".join(f"{name}={value!r}" for name, value in record["user_flags"].items())
         raise PublishError(record["op"], str(remote), f"it was built with {flags}", FLAGS_HINT)
     return record
-
-
-def _add(store: ObjectStore, remote: Remote, description: str, item: Signed, entry: str, what: str) -> bool:
-    """Adds an offer to the file of a description; returns False if it was there already.
-
-    Raises PublishError, StoreError, ValueError.
-    """
-
-    def change(stored: bytes | None) -> bytes | None:
-        items = topics.read_frame(stored) if stored is not None else []
-        merged = merge(items, item, entry)
-        if merged == items:
-            return None
-        if len(merged) > topics.MAX_ITEMS:
-            hint = "Remove old ones: opforge gc URL --unused-for AGE"
-            raise PublishError(what, str(remote), f"its description has {topics.MAX_ITEMS} offers already", hint)
-        return topics.frame(merged)
-
-    return topics.edit(store, op_statements.topic_of(description), topics.MAX_FRAME_BYTES, change, what) is not None
 
 
 def merge(items: list[Signed], item: Signed, entry: str) -> list[Signed]:

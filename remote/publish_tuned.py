@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from opforge.errors import PublishError
 
-from . import statements, topics, tuned_statements, withdrawals
+from . import statements, topics, tuned_statements
+from .publish import add_statement
 from .remotes import Remote
 from .signatures.keys import Signer
 from .stores.protocol import ObjectStore
@@ -29,20 +31,9 @@ def push(store: ObjectStore, remote: Remote, value: Mapping[str, Any], signer: S
     try:
         stated = tuned_statements.statement(value)
         item = statements.signed(stated, [signer] if signer else [], topics.MAX_ITEM_BYTES)
-        if signer:
-            withdrawals.publish(store, signer, item.signatures[0].name)
-
-        def change(stored: bytes | None) -> bytes | None:
-            items = topics.read_frame(stored) if stored is not None else []
-            merged = tuned_statements.merge(items, item, value)
-            if merged == items:
-                return None
-            if len(merged) > topics.MAX_ITEMS:
-                hint = "Remove old ones: opforge gc URL --unused-for AGE"
-                raise PublishError(what, str(remote), f"its topic has {topics.MAX_ITEMS} results already", hint)
-            return topics.frame(merged)
-
-        written = topics.edit(store, tuned_statements.topic_of(value["kernel"]), topics.MAX_FRAME_BYTES, change, what)
+        change = functools.partial(tuned_statements.merge, item=item, value=value)
+        name = tuned_statements.topic_of(value["kernel"])
+        is_new = add_statement(store, name, item, change, what, str(remote), None, signer)
     except ValueError as error:
         raise PublishError(what, str(remote), str(error), "Nothing was published") from error
-    return PushedResult(value["op"], tuned_statements.label_of(value), value["target"], written is not None)
+    return PushedResult(value["op"], tuned_statements.label_of(value), value["target"], is_new)

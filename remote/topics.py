@@ -55,6 +55,8 @@ SCHEMA = record(
     }
 )
 """A topic that names its statements."""
+DAMAGED = "Remove that file, and publish again"
+FULL = "Remove old ones: opforge gc URL --unused-for AGE"
 ATTEMPTS, FIRST_PAUSE, GROWTH, MAX_PAUSE = 40, 0.05, 1.5, 2.0
 """How often a file is written again after another publisher was quicker, and the pauses between, in seconds."""
 _NAME = re.compile(r"v1/topics/([a-z][a-z0-9-]{0,31})/([A-Za-z0-9_-][A-Za-z0-9._/-]*)\.json")
@@ -135,6 +137,37 @@ def edit(
         if store.put_if_unchanged(name, data, stored.version) if stored else store.put_if_absent(name, data):
             return data
     raise PublishError(what or name, store.url, f"others kept changing {name}", "Try again")
+
+
+def read_items(store: ObjectStore, name: str, where: str) -> list[Signed]:
+    """Returns the statements in a topic's file; none if there is no such file. Parses none of them.
+
+    Raises StoreError, also if the file is damaged. `where` names the store in it.
+    """
+    stored = store.get(name, MAX_FRAME_BYTES)
+    try:
+        return [] if stored is None else read_frame(stored.data)
+    except ValueError as error:
+        raise StoreError(where, f"reading {name}", str(error), DAMAGED) from error
+
+
+def edit_items(
+    store: ObjectStore, name: str, change: Callable[[list[Signed]], list[Signed]], what: str, where: str
+) -> bool:
+    """Changes the statements in a topic's file by compare-and-swap; returns whether anything had to change.
+
+    `change` returns the statements that there are to be. Raises PublishError if they are too many or others keep
+    changing the file, StoreError, and ValueError if it is damaged.
+    """
+
+    def changed(stored: bytes | None) -> bytes | None:
+        before = read_frame(stored) if stored is not None else []
+        after = change(before)
+        if len(after) > MAX_ITEMS and after != before:
+            raise PublishError(what, where, f"{name} has {MAX_ITEMS} statements already", FULL)
+        return None if after == before else frame(after)
+
+    return edit(store, name, MAX_FRAME_BYTES, changed, what) is not None
 
 
 def read_frame(data: bytes) -> list[Signed]:

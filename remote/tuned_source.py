@@ -11,7 +11,7 @@ from opforge import memory, settings
 from opforge.builders.lookup.tuned import Wanted
 from opforge.cache.records import fetched
 from opforge.cache.records.fetched import Fetched
-from opforge.errors import RemoteError, SignatureError, StoreError, TrustFileError
+from opforge.errors import RemoteError, SignatureError, TrustFileError
 from opforge.machine_folder import make_folder, write_file
 
 from . import answers, topics, tuned_statements
@@ -23,7 +23,6 @@ from .stores import open_store
 from .tuned_statements import TunedKind
 
 log = logging.getLogger("opforge")
-DAMAGED = "Correct or remove that file, and publish again"
 
 
 def bring(path: str, what: Wanted) -> bool:
@@ -58,14 +57,9 @@ def _is_kept(path: str, note: Fetched, op: str) -> bool:
 def _offered(remote: Remote, what: Wanted) -> Fetched | None:
     """Returns what a remote has for an op on this machine, verified; None if that is nothing. Raises RemoteError."""
     store = open_store(remote.url, settings.offline())
-    name = tuned_statements.topic_of(what.description)
-    stored = store.get(name, topics.MAX_FRAME_BYTES)
-    if stored is None:
+    items = topics.read_items(store, tuned_statements.topic_of(what.description), str(remote))
+    if not items:
         return None
-    try:
-        items = topics.read_frame(stored.data)
-    except ValueError as error:
-        raise StoreError(str(remote), f"reading {name}", str(error), DAMAGED) from error
     stamp = tuple(memory.stamps_of([settings.trust_file()]))
     trusted = trust.Trust("") if remote.is_unsigned else trust.read()
     lists, problems = Lists(store, remote, trusted, False), list[str]()

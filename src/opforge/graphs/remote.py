@@ -12,16 +12,17 @@ import os
 import shutil
 import tempfile
 from collections.abc import Sequence
-from typing import IO, BinaryIO, NamedTuple, cast
+from typing import NamedTuple
 
 from opforge import settings
 from opforge.cache.store import Store
 from opforge.errors import ExtraNotInstalledError, PublishError, RemoteError, SettingError, SignatureError, StoreError
 from opforge.events import emit
 from opforge.machine_folder import write_file
-from opforge.remote import answers, blobs, removals, statements, topics, withdrawals
+from opforge.remote import answers, blobs, statements, topics
 from opforge.remote.accepted import Lists
 from opforge.remote.claims import Claim, name_of
+from opforge.remote.publish import Blob, add_statement
 from opforge.remote.remotes import Remote, configured
 from opforge.remote.signatures import keys, trust
 from opforge.remote.signatures.keys import Signer
@@ -146,14 +147,9 @@ class Remotes:
 
     def _candidates(self, objects: ObjectStore, remote: Remote) -> list[_Candidate]:
         """Returns what a remote offers that can be used here, the newest first. Raises RemoteError."""
-        name = topics.name_of(KIND, str(self._topic))
-        stored = objects.get(name, topics.MAX_FRAME_BYTES)
-        if stored is None:
+        items = topics.read_items(objects, topics.name_of(KIND, str(self._topic)), str(remote))
+        if not items:
             return []
-        try:
-            items = topics.read_frame(stored.data)
-        except ValueError as error:
-            raise StoreError(str(remote), f"reading {name}", str(error), "Remove that file") from error
         trusted = trust.read()
         lists, candidates = Lists(objects, remote, trusted, False), list[_Candidate]()
         for item in items:
@@ -252,27 +248,11 @@ def push(objects: ObjectStore, remote: Remote, folder: str, where: Topic, signer
             stated = compiled_statements.statement(where, record["facts"], tree)
             item = statements.signed(stated, [signer], topics.MAX_ITEM_BYTES)
             compiled_statements.parse(item.data, where)  # what nobody could read must not be published
-            uploads = removals.Uploads(objects)
-            uploads.send(tree.blob.name, functools.partial(_send, objects, tree.blob.name, file))
-            withdrawals.publish(objects, signer, item.signatures[0].name)
-            change = functools.partial(_changed, item)
-            topics.edit(objects, topics.name_of(KIND, str(where)), topics.MAX_FRAME_BYTES, change, what)
-            uploads.keep()
+            name, change = topics.name_of(KIND, str(where)), functools.partial(merged, item=item)
+            add_statement(objects, name, item, change, what, str(remote), Blob(tree, file), signer)
     except ValueError as error:
         raise PublishError(what, str(remote), str(error), "Nothing was published") from error
     emit("push", op=where.name, bytes=tree.blob.size, path=str(remote), result=os.path.basename(folder))
-
-
-def _send(objects: ObjectStore, name: str, file: IO[bytes]) -> bool:
-    file.seek(0)
-    return objects.put_if_absent(name, cast(BinaryIO, file))
-
-
-def _changed(item: Signed, stored: bytes | None) -> bytes | None:
-    """Returns a topic with a new statement; None if it is there already. Raises ValueError for a damaged topic."""
-    before = topics.read_frame(stored) if stored is not None else []
-    after = merged(before, item)
-    return None if after == before else topics.frame(after)
 
 
 def merged(before: Sequence[Signed], item: Signed) -> list[Signed]:

@@ -32,11 +32,12 @@ def test_the_signed_bytes_are_the_offers(nodes, entry):
 
 def test_two_publishers_at_once_lose_nothing(nodes, plain_entry):
     items = [statements.Signed(b'{"number":%d}' % number) for number in range(12)]
-    store, remote = nodes.store, remotes.parse(nodes.url)
-    add = publish._add
+    name = op_statements.topic_of("d" * 32)
     threads = [
-        threading.Thread(target=add, args=(store, remote, "d" * 32, item, f"entry {number}", "it"))
-        for number, item in enumerate(items)
+        threading.Thread(
+            target=topics.edit_items, args=(nodes.store, name, lambda there, item=item: [*there, item], "it", nodes.url)
+        )
+        for item in items
     ]
     for thread in threads:
         thread.start()
@@ -88,7 +89,7 @@ def test_a_description_has_a_bounded_number_of_offers(nodes, entry):
     (item,) = topics.read_frame(nodes.offers_file(entry).read_bytes())
     items = [item._replace(data=b'{"n":%d}' % number) for number in range(topics.MAX_ITEMS)]
     nodes.offers_file(entry).write_bytes(topics.frame(items))
-    with pytest.raises(PublishError, match="has 256 offers already"):
+    with pytest.raises(PublishError, match="has 256 statements already"):
         nodes.push(entry)
 
 
