@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from opforge.accelerator.select import get_accelerator
 from opforge.cache.current import current_store
 from opforge.errors import OpIncompatibleError, OpNotFoundError, SettingError, ToolchainNotFoundError
 from opforge.warm.library import Entry
@@ -62,8 +63,6 @@ def prepare(ops: Iterable[str | type[OpBuilder] | OpBuilder]) -> None:
         SettingError: `ops` is one name, and no list.
         BuildError: A build failed. So do the other errors of `OpBuilder.build`.
     """
-    from opforge.accelerator.select import get_accelerator
-
     try:
         if isinstance(ops, str):  # its letters would be taken for ops
             raise SettingError("ops", ops, f"a list of ops: [{ops!r}]")

@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from opforge.cache.filesystem.files import read_file
 from opforge.errors import LoadError, NamespaceClashError
+from opforge.symbols import demangled
 
 UNDEFINED = re.compile(r"undefined symbol: (\w+)")
 SOURCES = (".c", ".cc", ".cpp", ".cxx", ".cu", ".hip", ".sycl")
@@ -20,8 +22,6 @@ def load_error(op: str, path: str, error: Exception, watched: Iterable[str] = ()
     """
     problem = str(error).removeprefix(f"{path}: ")
     if missing := UNDEFINED.search(problem):
-        from opforge.symbols import demangled
-
         readable = demangled([missing[1]])[missing[1]]
         place = _use_of(readable, watched)
         problem = problem.replace(missing[1], f"{readable}, which {place} uses" if place else readable)
@@ -32,8 +32,6 @@ def load_error(op: str, path: str, error: Exception, watched: Iterable[str] = ()
 def _use_of(symbol: str, watched: Iterable[str]) -> str:
     """Returns the first place in the files, as FILE:LINE, that has the symbol's name; empty if none has."""
     import os
-
-    from opforge.cache.filesystem.files import read_file
 
     name = symbol
     while (shorter := re.sub(r"<[^<>]*>", "", name)) != name:

@@ -12,6 +12,7 @@ from opforge.machine_folder import make_folder, write_file
 from opforge.warm import lookup
 
 from .layout import MACHINE, TAG, TAG_NAME, VERSION, Layout
+from .staging import new_folder
 from .store import Store
 
 PLACEHOLDER_ROOT = os.path.join(os.devnull, "no-cache-folder")
@@ -137,8 +138,6 @@ def prepare(root: str, owners: Collection[int]) -> None:
         tag = os.path.join(root, TAG_NAME)
         if not os.path.exists(tag):
             write_file(tag, TAG.encode())
-        from .staging import new_folder  # not on the path of a hit
-
         os.rmdir(
             new_folder(Layout(root), "probe")
         )  # if this process is killed here, a sweep finds the folder by its name

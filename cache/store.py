@@ -11,8 +11,15 @@ from opforge.memory import UNREADABLE
 from opforge.warm.library import Entry, integrity_problem
 
 from .filesystem.disk import Disk
+from .filesystem.packages import KEPT_IN, PackageFiles
+from .keys import key_of
 from .layout import FETCHED, Layout
+from .records import fetched
 from .records.entry import Stamped, read_record
+from .records.inputs import Inputs
+from .records.trusted_trees import reassigned
+from .records.validity import Observation
+from .staging import quarantine
 
 if TYPE_CHECKING:
     from .records.validity import Observation
@@ -109,8 +116,6 @@ class Source(NamedTuple):
             root_paths: The paths of the roots on this machine.
             disk: The disk.
         """
-        from .records.validity import Observation  # not on the path of a hit
-
         seen = Observation(root_paths, disk)
         ranked, rejected = self._ranked(description, fit)
         for entry in ranked:
@@ -120,8 +125,6 @@ class Source(NamedTuple):
                 problem = seen.problem(inputs) or self.problem(entry)
                 pointer, origin = "", entry.origin
                 if self.area == FETCHED and not problem:
-                    from .records import fetched
-
                     pointer = os.path.join(self.pointers(description), entry.key)
                     offer = fetched.read(pointer)
                     problem, origin = offer.problem(disk), offer.origin
@@ -204,8 +207,6 @@ class Store:
         Every input is hashed: `builders/lookup/memory.py` remembers the outcome. `accept` returns why an entry with
         this record is not used, or None.
         """
-        from .records.validity import Observation
-
         seen, rejected = Observation(root_paths, self.disk), list[Rejected]()
         pointers = self._pointers(plan_key)
         if not pointers:
@@ -230,11 +231,6 @@ class Store:
 
         The op's own files are compared first: they are few, and of the versions of an op they rule out all but one.
         """
-        from .filesystem.packages import KEPT_IN, PackageFiles
-        from .keys import key_of
-        from .records.inputs import Inputs
-        from .records.trusted_trees import reassigned
-
         own = entry.record["inputs"]
         stamped, problem = seen.stamps(own), seen.problem(own)
         if problem:
@@ -264,7 +260,5 @@ class Store:
         """Returns why the entry's library may not be loaded, after quarantining the entry; None if it may."""
         problem = self.own.problem(entry)
         if problem and os.path.lexists(entry.folder):
-            from .staging import quarantine  # not on the path of a hit
-
             quarantine(self.layout, entry.key, problem)
         return problem

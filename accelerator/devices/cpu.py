@@ -7,6 +7,7 @@ from threading import local
 from typing import TYPE_CHECKING
 
 from opforge import errors, settings
+from opforge.accelerator.host.files import parse_list
 from opforge.accelerator.interface.accelerator import INTERFACE_VERSION, Accelerator, OneGenerator
 from opforge.accelerator.target import Target
 from opforge.lazy import cached_property
@@ -237,8 +238,6 @@ class CPUAccelerator(OneGenerator, Accelerator):
 
 
 def _visible_nodes() -> tuple[int, ...]:
-    from opforge.accelerator.host.files import parse_list
-
     text = settings.visible_numa_nodes()
     try:
         nodes = parse_list(text) if not text.strip("0123456789,-") else ()

@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from opforge import settings
+from opforge.accelerator.target import Target
 from opforge.accelerator.vendors import nvidia, nvml, rocm
 from opforge.accelerator.vendors.host_registration import HostRegistration
 from opforge.accelerator.vendors.vendor import Vendor, torch_version
@@ -56,8 +57,6 @@ class CUDAAccelerator(HostRegistration, Vendor):
     # architectures
 
     def _find_target(self) -> Target:
-        from opforge.accelerator.target import Target
-
         if self._is_rocm():
             properties = self._device_module().get_device_properties
             # gcnArchName is the processor and its features: gfx90a:sramecc+:xnack-

@@ -5,6 +5,7 @@ from __future__ import annotations
 from threading import local
 from typing import TYPE_CHECKING
 
+from opforge.accelerator.target import Target
 from opforge.accelerator.vendors.vendor import Vendor
 from opforge.lazy import cached_property
 
@@ -28,8 +29,6 @@ class NPUAccelerator(Vendor):
     _exported = ("ASCEND_", "HCCL_", "LD_LIBRARY_PATH", "PATH")
 
     def _find_target(self) -> Target:
-        from opforge.accelerator.target import Target
-
         return Target("npu", (str(self._device_module().get_device_name()),))  # the processor's name: Ascend910B3
 
     @cached_property

@@ -77,7 +77,7 @@ def ours(builder: str, *modules: str) -> dict[str, Any]:
         "watched": _watched(opforge.get_accelerator().create_op_builder(builder)),  # type: ignore[arg-type]
         "origin": module.origin,
         "path": module.path,
-        "accelerator": type(opforge.get_accelerator()).__name__,
+        "accelerator": opforge.get_accelerator().__class__.__name__,
         "byte_code": byte_code(),
         "modules": sum(name.partition(".")[0] == "opforge" for name in added),
         "unwanted": [name for name in added if name in UNWANTED],

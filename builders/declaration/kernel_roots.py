@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from opforge.cache.records.inputs import RootedPath
 from opforge.errors import BuilderError, SourceNotFoundError
 
 if TYPE_CHECKING:
@@ -145,8 +146,6 @@ def is_own_root(folder: str, declared: Iterable[KernelRoot]) -> bool:
 
 def locate(op: str, names: Sequence[str], roots: Iterable[KernelRoot]) -> tuple[RootedPath, ...]:
     """Returns the path of each name below the first root that has it. Raises SourceNotFoundError, naming all roots."""
-    from opforge.cache.records.inputs import RootedPath  # not on the path of a hit
-
     return tuple(RootedPath(*pair) for pair in locate_pairs(op, names, roots))
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opforge.accelerator.host.cpuid import cpu_level as cpu_level
 from opforge.cache.filesystem.disk import Disk
+from opforge.cache.keys import key_of
 from opforge.errors import OpforgeError, OpIncompatibleError
 from opforge.warm.machine import libc, libstdcxx, python_tag
 from opforge.warm.machine import package_folder as package_folder
@@ -94,8 +95,6 @@ def native_processor(flags: Iterable[str]) -> str:
             first = file.read(CPU_INFO_LENGTH).partition("\n\n")[0]
     except OSError:
         return "unknown"
-    from opforge.cache.keys import key_of
-
     lines = [line.partition(":") for line in first.split("\n")]
     return key_of({name.strip(): sorted(text.split()) for name, _, text in lines if name.strip() in PROCESSOR_FIELDS})
 

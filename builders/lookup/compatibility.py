@@ -18,6 +18,8 @@ from opforge.errors import (
     ToolchainNotFoundError,
 )
 
+from .finder import find, offered
+
 if TYPE_CHECKING:
     from opforge.accelerator.capabilities import Capabilities
     from opforge.accelerator.target import Target
@@ -67,8 +69,6 @@ def own_reasons(builder: Any) -> list[str]:
 
 def _build_problems(spec: OpSpec) -> list[str]:
     """Returns every reason why the op is neither stored here nor can be built."""
-    from .finder import find
-
     problems = []
     try:
         if find(spec).entry is None:
@@ -84,8 +84,6 @@ def _build_problems(spec: OpSpec) -> list[str]:
 
 def _is_offered(spec: OpSpec) -> bool:
     """Returns whether `load` would fetch the op from a remote."""
-    from .finder import offered
-
     try:
         return bool(offered(spec, current_store())[0])
     except (CacheDirError, SourceNotFoundError):

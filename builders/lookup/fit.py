@@ -15,6 +15,8 @@ from opforge.builders.declaration.targets import device_problems, level_problem,
 from opforge.cache.store import Fit
 from opforge.versions import version_of
 
+from .device_requirements import device_problem
+
 if TYPE_CHECKING:
     from opforge.builders.declaration.machine import Machine
     from opforge.builders.declaration.op_spec import OpSpec
@@ -88,8 +90,6 @@ def _cpu_fit(record: Mapping[str, Any], spec: OpSpec) -> Fit:
 
 def _device_fit(record: Mapping[str, Any], machine: Machine, spec: OpSpec) -> Fit:
     """Fits if its code runs on the devices here; the best is one that the driver need not compile any further."""
-    from .device_requirements import device_problem
-
     problem = device_problem(record, spec.target.arch, machine)
     if problem:
         return Fit(problem)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from opforge.errors import BuilderError, OpIncompatibleError
 from opforge.warm import lookup
 
 if TYPE_CHECKING:
@@ -56,8 +57,6 @@ def find_toolchain(spec: OpSpec, store: Store) -> Toolchain:
         OpIncompatibleError: It cannot build for the target.
         BuildResourceError: The machine ran out of memory, processes or files.
     """
-    from opforge.errors import OpIncompatibleError
-
     import_path = _import_path(spec)
     if not import_path:
         reason = f"opforge has no toolchain for {spec.target.device}; it has one for {', '.join(DEVICES)}"
@@ -107,7 +106,5 @@ def _import(import_path: str, spec: OpSpec) -> Any:
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        from opforge.errors import BuilderError
-
         advice = "Expected module:Class, of a subclass of opforge.builders.toolchains.toolchain.Toolchain"
         raise BuilderError(spec.builder, f"toolchain={import_path!r} cannot be imported ({error})", advice) from error

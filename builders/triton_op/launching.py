@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
+from opforge import tracebacks
 from opforge.errors import KernelLaunchError
 
 from .kernel import Kernel
@@ -69,8 +70,6 @@ class TritonOp:
         try:
             raise error
         except AttributeError:
-            from opforge import tracebacks
-
             tracebacks.explain_missing(error, name, offered)
             raise
 

@@ -11,9 +11,12 @@ import json
 from typing import NamedTuple
 
 from opforge import formats, settings
+from opforge.cache import schema
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import UNSIGNED
 from opforge.memory import ABSENT
+
+from .schemas import FETCHED
 
 TRUST_CHANGED = "the trust file has changed since its signature was verified"
 
@@ -52,10 +55,6 @@ def trust_stamp(disk: Disk) -> tuple[int, ...]:
 
 def read(path: str) -> Fetched:
     """Returns what is kept of an offer. Raises OSError, FormatError."""
-    from opforge.cache import schema
-
-    from .schemas import FETCHED  # a hit on what was built here reads no such file
-
     value = schema.read(path, FETCHED)
     texts = value["remote"], value["offer"], tuple(value["signatures"]), value["signer"]
     return Fetched(*texts, tuple(value["trust"]))

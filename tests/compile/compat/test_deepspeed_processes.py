@@ -19,7 +19,7 @@ def where():
     from deepspeed.accelerator import get_accelerator
     from deepspeed.ops.adam.cpu_adam import CPUAdamBuilder
     from deepspeed.ops.op_builder import CPULionBuilder
-    return [type(get_accelerator()).__name__, CPUAdamBuilder.__module__, CPULionBuilder.__module__]
+    return [get_accelerator().__class__.__name__, CPUAdamBuilder.__module__, CPULionBuilder.__module__]
 
 def started(method):
     with multiprocessing.get_context(method).Pool(1) as pool:

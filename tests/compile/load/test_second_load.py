@@ -26,7 +26,7 @@ TEXT = f"{sample_ops.EXPORT} int value() {{ return VALUE; }}\n"
 def look_ups(monkeypatch):
     """The names of the ops that are looked up from here on."""
     names, real = [], base.lookup.load
-    monkeypatch.setattr(base.lookup, "load", lambda builder, kind: names.append(builder.name) or real(builder, kind))
+    monkeypatch.setattr(base.lookup, "load", lambda builder, *rest: names.append(builder.name) or real(builder, *rest))
     return names
 
 
