@@ -200,10 +200,10 @@ class kernels_for:
             self._loaded[id(entry), original] = layer
         return layer
 
-    def _named_classes(self, kinds: Iterable[type]) -> dict[type, str]:
+    def _named_classes(self, of_model: Iterable[type]) -> dict[type, str]:
         """Returns the key of the mapping for each class of the model. Raises KernelMappingError for one named twice."""
         found: dict[type, str] = {}
-        for kind in kinds:
+        for kind in of_model:
             own = (getattr(kind, "kernel_layer_name", ""), kind.__name__, f"{kind.__module__}.{kind.__qualname__}")
             keys = [key for key in dict.fromkeys(own) if key in self._mapping]
             if len(keys) > 1:
