@@ -69,7 +69,7 @@ def test_an_id_that_other_content_has_is_an_error(folder, tmp_path):
     assert opforge.get_local_kernel(again).VALUE == 5
     write(other / "build" / LABEL, "__init__.py", "VALUE = 6\n")
     stated(other, digest={"algorithm": "sha256", "files": digests.of_folder(other / "build" / LABEL)})
-    text = rf"its id \w+ is that of .*{LABEL}, which is loaded and has other files: two builds must not share an id"
+    text = r"its id \w+ is that of .*, which is loaded and has other files: two builds must not share an id"
     with pytest.raises(KernelIncompatibleError, match=text):
         opforge.get_local_kernel(other)
     assert opforge.get_local_kernel(folder) is first
