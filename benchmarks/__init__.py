@@ -22,6 +22,8 @@ BENCHMARKS = {
     "cold_cuda_ops": "building",
     "triton_prebuild": "building",
     "kernel_packages": "packages",
+    "hub_folders": "packages",
+    "layer_kernels": "packages",
 }
 """Benchmark -> the folder with its module, which has a `run(scratch) -> Report`. They run in this order."""
 

@@ -6,6 +6,7 @@ import gc
 import importlib.util
 import json
 import os
+import pathlib
 import sys
 import time
 from collections.abc import Callable
@@ -76,7 +77,33 @@ def install(name: str, url: str, root: str) -> dict[str, Any]:
     return {"import": imported, "install": installed, "total": imported + time.perf_counter() - began}
 
 
-MODES: dict[str, Callable[..., Any]] = {"bare": bare, "ours": ours, "install": install}
+def folder(path: str) -> dict[str, Any]:
+    """Loads a package in a folder by opforge."""
+    import torch
+
+    processor, began = time.process_time(), time.perf_counter()
+    import opforge
+
+    module = opforge.get_local_kernel(path)
+    seconds = {"load": time.perf_counter() - began, "first": time.process_time() - processor}
+    module.scale(torch.ones(1))
+    return seconds
+
+
+def hub(path: str) -> dict[str, Any]:
+    """Loads a package in a folder by the hub's loader."""
+    import torch
+
+    processor, began = time.process_time(), time.perf_counter()
+    import kernels
+
+    module = kernels.get_local_kernel(pathlib.Path(path))
+    seconds = {"load": time.perf_counter() - began, "first": time.process_time() - processor}
+    module.scale(torch.ones(1))
+    return seconds
+
+
+MODES: dict[str, Callable[..., Any]] = {"bare": bare, "ours": ours, "install": install, "folder": folder, "hub": hub}
 
 if __name__ == "__main__":
     main()

@@ -73,9 +73,9 @@ def installed_package(scratch: Scratch) -> tuple[str, str]:
     project = scratch.new_folder("project")
     write_project(project)
     registry, installed = scratch.new_folder("registry"), scratch.new_folder("installed")
-    _command(scratch, "pack", project, "--no-try")
-    _command(scratch, "publish", f"file://{registry}?unsigned=1", project)
-    _command(scratch, "install", NAME, "--into", installed, "--remote", f"file://{registry}?unsigned=1")
+    command(scratch, "pack", project, "--no-try")
+    command(scratch, "publish", f"file://{registry}?unsigned=1", project)
+    command(scratch, "install", NAME, "--into", installed, "--remote", f"file://{registry}?unsigned=1")
     return registry, installed
 
 
@@ -95,7 +95,8 @@ def write_project(folder: str, size: int = FILLER_BYTES) -> None:
             file.write(text)
 
 
-def _command(scratch: Scratch, *words: str) -> None:
+def command(scratch: Scratch, *words: str) -> None:
+    """Runs a command of opforge's."""
     import subprocess
     import sys
 

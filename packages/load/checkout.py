@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from opforge import settings
 from opforge.cache.filesystem.files import stamp_of
 from opforge.packages.choose import candidate
 from opforge.packages.choose.candidate import VariantCandidate
-from opforge.packages.form import metadata, names
+from opforge.packages.form import digests, metadata, names
 from opforge.packages.form.metadata import Metadata
 from opforge.packages.installed import receipt
 
@@ -84,6 +85,19 @@ def with_targets(paths: list[str]) -> list[str]:
             path = os.path.join(os.path.dirname(path), os.readlink(path))
             more.append(path)
     return [*paths, *dict.fromkeys(more)]
+
+
+def content(choice: Checkout) -> str:
+    """Returns the digest of a variant whose files are those that it states; empty if it states none."""
+    stated = choice.metadata
+    if stated.files is None:
+        return ""
+    return content_of(stated.files if stated.algorithm == "sha256" else digests.of_folder(choice.folder))
+
+
+def content_of(files: Mapping[str, str]) -> str:
+    """Returns a digest of files by their digests: of all but the metadata, which names no op."""
+    return digests.of_bytes(repr(sorted(files.items())).encode())
 
 
 def _children(folder: str) -> list[str]:

@@ -169,9 +169,13 @@ def _recall(name: str) -> ModuleType | None:
     if found is None:
         return None
     try:
-        folder, scope, root, module, files = (found[0][part] for part in ("folder", "scope", "root", "module", "files"))
+        names = ("folder", "scope", "root", "module", "files", "content")
+        folder, scope, root, module, files, content = (found[0][part] for part in names)
         if scope not in ("environment", CHECKOUT) and tree.root_problem(root):
             return None
-        return tree.import_tree(folder, module, bytecode=scope != CHECKOUT and tree.has_bytecode(files, files))
+        if tree.id_problem(module, content):
+            return None
+        bytecode = scope != CHECKOUT and tree.has_bytecode(files, files)
+        return tree.import_tree(folder, module, bytecode, content=content)
     except Exception:  # of a damaged file, or of the package's own Python: the search says what is wrong
         return None

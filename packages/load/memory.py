@@ -37,6 +37,6 @@ def remember(name: str, at_ns: int, before: FlatStamps, root: str, scope: str, c
         for path, stamp in choice.receipt.items()
     ]
     watched = FlatStamps.of([*before.pairs(), *files])
-    value = {"root": root, "scope": scope, "folder": choice.folder, "module": choice.module}
+    value = {"root": root, "scope": scope, "folder": choice.folder, "module": choice.module, "content": choice.content}
     value |= {"files": [*choice.receipt]}  # type: ignore[dict-item]
     machine_folder.remember(name, watched, value, at_ns, links=len(watched.paths))

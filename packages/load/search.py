@@ -223,7 +223,9 @@ def _from_checkout(name: str, folder: str, numbers: Range, label: str | None, at
         inner = _inner(choice.folder, choice.metadata.name)
         # What is remembered names the variant's own folder.
         stamps = {} if inner else stamps
-        loadable.append(Loadable(choice.candidate, choice.folder, choice.folder, unique, receipt=stamps, inner=inner))
+        content = checkout.content(choice)
+        place = Loadable(choice.candidate, choice.folder, choice.folder, unique, None, stamps, inner, content)
+        loadable.append(place)
     return variants.best(name, loadable, label, attempt)
 
 
@@ -263,7 +265,12 @@ def _from_release(release: Installed, label: str | None, attempt: Attempt) -> Mo
     where = f"{release.version} in {release.root.path}"
     loadable = [
         Loadable(
-            part.candidate, part.folder, f"{part.candidate.label} ({where})", f"{part.id}__{part.digest[:16]}", part
+            part.candidate,
+            part.folder,
+            f"{part.candidate.label} ({where})",
+            f"{part.id}__{part.digest[:16]}",
+            part,
+            content=checkout.content_of(part.files),
         )
         for part in release.variants
     ]

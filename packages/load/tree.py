@@ -20,6 +20,8 @@ _lock = threading.RLock()
 """Held while a package is imported. Reentrant: a package's Python may load another package."""
 _modules: dict[str, ModuleType] = {}
 """By the name in sys.modules."""
+_contents: dict[str, tuple[str, str]] = {}
+"""By the id of a build, which names its ops in torch: the digest of what was imported under it, and the folder."""
 
 
 def root_problem(root: str) -> str:
@@ -47,10 +49,33 @@ def _replace_lock() -> None:
 os.register_at_fork(after_in_child=_replace_lock)
 
 
+def id_problem(name: str, content: str) -> str:
+    """Returns why a variant of this module's name, whose content has a digest, must not be imported, or an empty text.
+
+    Its ops would be those of the other content. Empty for one without a digest.
+    """
+    build = _id_of(name)
+    other, folder = _contents.get(build, (content, ""))
+    if not content or other == content:
+        return ""
+    return f"its id {build} is that of {folder}, which is loaded and has other files: two builds must not share an id"
+
+
+def _id_of(name: str) -> str:
+    """Returns the id in a module's name, which has digits after it."""
+    return name.rpartition("__")[0]
+
+
 def import_tree(
-    folder: str, name: str, bytecode: bool = True, around: AbstractContextManager[None] | None = None
+    folder: str,
+    name: str,
+    bytecode: bool = True,
+    around: AbstractContextManager[None] | None = None,
+    content: str = "",
 ) -> ModuleType:
     """Returns the module of a variant's folder under a name of its own; imports it if this process has not yet.
+
+    `content` is a digest of its files, for `id_problem`.
 
     Without `bytecode` Python neither reads nor writes any below the folder: one that is not installed may have some
     that no digest covers. `around` is entered while the module is executed, by one thread at a time. Raises whatever
@@ -86,6 +111,8 @@ def import_tree(
             _forget(name)
             raise
         _modules[name] = module
+        if content:
+            _contents.setdefault(_id_of(name), (content, folder))
         return module
 
 

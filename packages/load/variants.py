@@ -16,7 +16,7 @@ from opforge.packages.form.properties import SOURCE, TVM
 from opforge.packages.installed import receipt
 from opforge.packages.installed.releases import InstalledVariant
 
-from .tree import has_bytecode, import_tree
+from .tree import has_bytecode, id_problem, import_tree
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -60,6 +60,8 @@ class Loadable(NamedTuple):
     """The stamps of its files; empty if they are not known."""
     inner: str = ""
     """The folder in it that is imported; empty if it is imported itself."""
+    content: str = ""
+    """The digest of its files; empty if none are stated."""
     has_bytecode: bool = False
     """Whether its bytecode is what the installation has made. Otherwise its sources are compiled."""
 
@@ -84,12 +86,14 @@ def best(name: str, variants: Sequence[Loadable], label: str | None, attempt: At
         problem = decision.problem or _requirement_problem(choice.candidate.python_depends)
         if not problem and choice.installed:
             choice, problem = _compared(choice)
+        problem = problem or id_problem(choice.module, choice.content)
         if problem:
             reasons.append(f"{choice.where}: {problem}")
             continue
         try:
             folder = os.path.join(choice.folder, choice.inner) if choice.inner else choice.folder
-            module = import_tree(folder, choice.module, choice.has_bytecode, _with_needed(name, choice, attempt))
+            around = _with_needed(name, choice, attempt)
+            module = import_tree(folder, choice.module, choice.has_bytecode, around, choice.content)
         except OSError as error:  # dlopen's, for one: the next variant may load
             reasons.append(f"{choice.where}: {error}")
             continue

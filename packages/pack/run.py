@@ -116,7 +116,7 @@ def pack(
             _audit(folder, project, library)
             digest = write.finish(folder, stated)
             report(f"check {label_of(kind)}")
-            checks = trial.run(folder, project, stated) if options.tried else trial.not_run("not requested")
+            checks = trial.run(folder, project, stated, report) if options.tried else trial.not_run("not requested")
             size = sum(os.path.getsize(os.path.join(folder, name)) for name in [*digests.files_of(folder), FILE])
             finished.append(Packed(label_of(kind), folder, digest, size, stated, checks))
             kinds.append(kind)

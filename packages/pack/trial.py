@@ -9,6 +9,8 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,12 @@ from opforge.packages.form.metadata import Metadata
 from opforge.packages.project import hub_cache
 from opforge.packages.sources.project import Project
 
-from . import properties
+from . import device_tests, properties
 
 CHECKS = ("schemas", "import", "opcheck", "graph", "tests")
 TIMEOUT = 1800.0
+LONG_SECONDS = 60.0
+"""How long a package's tests may take before the longest one is named."""
 PASSED = "passed"
 CLIENT = "kernels"
 """The distribution, and the module, of the hub's own loader."""
@@ -33,8 +37,13 @@ def not_run(reason: str) -> dict[str, str]:
     return dict.fromkeys(CHECKS, f"not run: {reason}")
 
 
-def run(folder: str, project: Project, stated: Metadata) -> dict[str, str]:
-    """Returns the outcome of each check: passed, failed with the reason, or not run with the reason."""
+def run(
+    folder: str, project: Project, stated: Metadata, report: Callable[[str], None] = lambda text: None
+) -> dict[str, str]:
+    """Returns the outcome of each check: passed, failed with the reason, or not run with the reason.
+
+    `report` is called with the longest test if all of them take long.
+    """
     problem = unfit(stated)
     if problem:
         return not_run(problem)
@@ -67,8 +76,31 @@ def run(folder: str, project: Project, stated: Metadata) -> dict[str, str]:
         elif project.tests and checks["import"] == PASSED:
             plugins = ("-p", "no:cacheprovider", "-p", "opforge.packages.pack.device_tests")
             command = [sys.executable, "-m", "pytest", "-q", *plugins, project.tests]
-            tests = _tests_outcome(_child(command, environment, scratch))
+            notes, began = os.path.join(scratch, "tests.json"), time.monotonic()
+            done = _child(command, {**environment, device_tests.NOTES: notes}, scratch)
+            tests = _tests_outcome(f"{done}{_unfinished(notes)}" if done.startswith("exit: ") else done)
+            seconds = time.monotonic() - began
+            if seconds > LONG_SECONDS:
+                report(f"the package's tests took {seconds:.0f} s{_longest(notes)}")
         return {**checks, "tests": tests}
+
+
+def _notes(path: str) -> Any:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except (OSError, ValueError):
+        return {"running": "", "longest": ("", 0.0)}
+
+
+def _unfinished(path: str) -> str:
+    running = _notes(path)["running"]
+    return f", in {running}" if running else ""
+
+
+def _longest(path: str) -> str:
+    name, seconds = _notes(path)["longest"]
+    return f", and {seconds:.0f} s of that {name}" if name else ""
 
 
 def _lack_client(tests: str) -> bool:

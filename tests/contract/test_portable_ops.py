@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import kernel_abi_check
 import pytest
 from support import child_processes
 from support.compilers.installed_compilers import skip_if_zig_is_slow
@@ -60,9 +61,11 @@ def test_every_op_of_the_host_is_built_for_older_systems(name):
     from opforge.accelerator.registry import make_accelerator
 
     cls = make_accelerator("cpu", "the test").get_op_builder(name)
-    record = cls(LEVEL, portable=True).build().record
+    entry = cls(LEVEL, portable=True).build()
+    record = entry.record
     assert not any("stdc++" in library or "gcc" in library for library in record["needs"])
     assert tuple(map(int, record["floors"]["GLIBC"].split("."))) <= (2, 28)
+    assert not kernel_abi_check.ObjectFile(entry.library).check_manylinux("manylinux_2_28"), "as the hub checks it"
 
 
 def test_a_portable_optimizer_computes_as_torch_does_and_raises_in_python():

@@ -52,7 +52,10 @@ class Rules:
 
 def forward_of(layer: type, original: Forward, record: Record, rules: Rules) -> Forward:
     """Returns the method for a module whose class has `original`: it gets the module as its first argument."""
+    import torch  # it is imported: a module exists. An import in each call takes as long as the test
+
     kernel: Forward = layer.forward  # type: ignore[attr-defined]
+    is_recorded = torch.is_grad_enabled
 
     def plain(self: Any, *arguments: Any, **keywords: Any) -> Any:
         try:
@@ -62,11 +65,15 @@ def forward_of(layer: type, original: Forward, record: Record, rules: Rules) -> 
             raise
 
     def guarded(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        if needs_gradient(self, arguments, keywords):
+        if is_recorded() and needs_gradient(self, arguments, keywords):
             record.originals += 1
             record.reason = "it has no backward, and gradients are needed"
             return original(self, *arguments, **keywords)
-        return plain(self, *arguments, **keywords)
+        try:
+            return kernel(self, *arguments, **keywords)
+        except Exception as error:
+            _name(error, record)
+            raise
 
     def or_original(self: Any, *arguments: Any, **keywords: Any) -> Any:
         versions = _versions(arguments, keywords)
@@ -115,11 +122,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def needs_gradient(module: Any, arguments: Any, keywords: Any) -> bool:
-    """Returns whether a call of a module is recorded by autograd."""
-    import torch
-
-    if not torch.is_grad_enabled():
-        return False
+    """Returns whether a call of a module is recorded by autograd while gradients are enabled."""
     return any(tensor.requires_grad for tensor in (*_tensors((arguments, keywords)), *module.parameters()))
 
 

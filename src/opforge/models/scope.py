@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MethodType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -81,15 +81,17 @@ class kernels_for:
 
     def __enter__(self) -> Any:
         """Replaces the methods, and returns the model."""
+        named = list(self._model.named_modules())  # once: torch walks a model in 4 us a module
         with _lock:
-            self._refuse()
-            chosen, records = self._choose()
+            self._refuse({module for _name, module in named})
+            chosen, records = self._choose(named)
             self._thread = threading.get_ident()
             for module, method in chosen:
                 self._set(module, "forward", method)
+            guards = {name: _Guard(_name_of(self._model), problem) for name, problem in GUARDED.items()}
             for module in {self._model, *(module for module, _method in chosen)}:
-                for name in GUARDED:
-                    self._set(module, name, _Guard(_name_of(self._model), GUARDED[name]))
+                for name, guard in guards.items():
+                    self._set(module, name, guard)
             _scopes.setdefault(self._model, []).append(self)
             _records[self._model] = records
         return self._model
@@ -103,7 +105,7 @@ class kernels_for:
                     _name_of(self._model), "an outer scope is left first", "Leave scopes in their order"
                 )
             if error[0] is None:
-                self._refuse_running()
+                self._refuse_running({*self._model.modules()})
             for attributes, name, value in reversed(self._before):
                 if value is self:
                     attributes.pop(name, None)
@@ -119,33 +121,32 @@ class kernels_for:
         self._before.append((attributes, name, attributes.get(name, self)))
         attributes[name] = value
 
-    def _refuse(self) -> None:
+    def _refuse(self, parts: set[Any]) -> None:
         """Raises KernelScopeError if the model, or a part of it, is in a scope of another thread or is being run."""
         if self._before:
             raise KernelScopeError(
                 _name_of(self._model), "this scope is entered already", "Make a scope for each `with`"
             )
-        parts = {*self._model.modules()}
         for other, scopes in _scopes.items():
             if not parts.isdisjoint(other.modules()) and scopes[-1]._thread != threading.get_ident():
                 raise KernelScopeError(_name_of(self._model), "another thread has a scope on it", "Use one at a time")
             if other is not self._model and not parts.isdisjoint(other.modules()):
                 raise KernelScopeError(_name_of(self._model), "it shares layers with a model in a scope", LEAVE)
-        self._refuse_running()
+        self._refuse_running(parts)
 
-    def _refuse_running(self) -> None:
-        parts, own = {*self._model.modules()}, threading.get_ident()
+    def _refuse_running(self, parts: set[Any]) -> None:
+        own = threading.get_ident()
         for thread, frame in sys._current_frames().items():
             if thread != own and any(_runs(part, parts) for part in _callers(frame)):
                 advice = "Wait until its calls have ended, then enter or leave the scope"
                 raise KernelScopeError(_name_of(self._model), "another thread runs it", advice)
 
-    def _choose(self) -> tuple[list[tuple[Any, MethodType]], list[Record]]:
+    def _choose(self, parts: list[tuple[str, Any]]) -> tuple[list[tuple[Any, MethodType]], list[Record]]:
         """Returns the modules with their methods, and what became of each layer that the mapping names."""
-        named = self._named_classes()
+        named = self._named_classes({type(module): None for _name, module in parts})
         chosen, records = [], []
         device = _device(self._model, "cpu")
-        for name, module in self._model.named_modules():
+        for name, module in parts:
             entries = self._mapping.get(named.get(type(module), ""))
             if entries is None:
                 continue
@@ -199,10 +200,10 @@ class kernels_for:
             self._loaded[id(entry), original] = layer
         return layer
 
-    def _named_classes(self) -> dict[type, str]:
+    def _named_classes(self, of_model: Iterable[type]) -> dict[type, str]:
         """Returns the key of the mapping for each class of the model. Raises KernelMappingError for one named twice."""
         found: dict[type, str] = {}
-        for kind in dict.fromkeys(type(module) for module in self._model.modules()):
+        for kind in of_model:
             own = (getattr(kind, "kernel_layer_name", ""), kind.__name__, f"{kind.__module__}.{kind.__qualname__}")
             keys = [key for key in dict.fromkeys(own) if key in self._mapping]
             if len(keys) > 1:
@@ -271,6 +272,13 @@ def _name_of(model: Any) -> str:
 
 
 def _device(module: Any, default: str) -> str:
+    """Returns the type of the device of a module's first parameter or buffer."""
+    for tensors in (module._parameters, module._buffers):  # those of the module itself: torch's walk takes 40 us
+        for tensor in tensors.values():
+            if tensor is not None:
+                return str(tensor.device.type)
+    if not module._modules:
+        return default
     tensor = next(module.parameters(), None)
     tensor = next(module.buffers(), None) if tensor is None else tensor
     return default if tensor is None else str(tensor.device.type)

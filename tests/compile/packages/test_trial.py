@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 
 import pytest
@@ -11,7 +12,7 @@ from support.text_files import write
 
 from opforge.errors import PackError
 from opforge.packages.form.metadata import Metadata
-from opforge.packages.pack import trial
+from opforge.packages.pack import device_tests, trial
 from opforge.packages.pack.run import Options, pack
 from opforge.packages.sources import reading
 
@@ -136,3 +137,35 @@ def test_tests_that_load_another_kernel_are_run_if_it_is_named(folder, tmp_path,
     assert outcome(folder, tmp_path / "out")["tests"] == expected
     monkeypatch.setenv("LOCAL_KERNELS", f"acme/other={tmp_path}")
     assert outcome(folder, tmp_path / "out")["tests"] == "passed: 1 passed"
+
+
+def with_tests(folder, text):
+    python_project(folder)
+    with (folder / "kernel.toml").open("a") as file:
+        file.write('[check]\ntests = "tests"\n')
+    write(folder, "tests/test_it.py", text)
+
+
+def test_the_longest_test_is_named_if_all_take_long(folder, tmp_path, monkeypatch):
+    with_tests(folder, "import time\n\n\ndef test_quick():\n    pass\n\n\ndef test_slow():\n    time.sleep(1)\n")
+    monkeypatch.setattr(trial, "LONG_SECONDS", 0.5)
+    said = []
+    pack(reading.read(str(folder)), str(tmp_path / "out"), Options(), report=said.append)
+    (line,) = (line for line in said if "tests took" in line)
+    assert re.fullmatch(r"the package's tests took \d+ s, and 1 s of that .*test_it\.py::test_slow", line)
+
+
+def test_the_test_that_does_not_end_is_named(folder, tmp_path, monkeypatch):
+    with_tests(folder, "def test_slow():\n    pass\n")
+    real = trial._child
+
+    def child(command, environment, place):
+        if "pytest" not in command:
+            return real(command, environment, place)
+        monkeypatch.setenv(device_tests.NOTES, environment[device_tests.NOTES])
+        device_tests.pytest_runtest_logstart("tests/test_it.py::test_slow")
+        return "exit: it took longer than 1800 s"
+
+    monkeypatch.setattr(trial, "_child", child)
+    text = outcome(folder, tmp_path / "out")
+    assert "tests: failed: exit: it took longer than 1800 s, in tests/test_it.py::test_slow" in text

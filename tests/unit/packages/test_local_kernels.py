@@ -12,6 +12,7 @@ from support.text_files import write
 
 import opforge
 from opforge.errors import KernelFormatError, KernelIncompatibleError
+from opforge.packages.form import digests
 from opforge.packages.load import get_kernel as loading
 from opforge.packages.pack.run import Options, pack
 from opforge.packages.sources import reading
@@ -59,6 +60,19 @@ def test_a_variant_that_is_there_twice_is_an_error(folder):
     shutil.copytree(folder / "build" / LABEL, folder / LABEL)
     with pytest.raises(KernelFormatError, match=rf"are both the variant {LABEL}\. Expected each variant once"):
         opforge.get_local_kernel(folder)
+
+
+def test_an_id_that_other_content_has_is_an_error(folder, tmp_path):
+    """Its ops would be the other's: torch knows them by the id."""
+    first = opforge.get_local_kernel(folder)
+    again, other = shutil.copytree(folder, tmp_path / "again"), shutil.copytree(folder, tmp_path / "other")
+    assert opforge.get_local_kernel(again).VALUE == 5
+    write(other / "build" / LABEL, "__init__.py", "VALUE = 6\n")
+    stated(other, digest={"algorithm": "sha256", "files": digests.of_folder(other / "build" / LABEL)})
+    text = r"its id \w+ is that of .*, which is loaded and has other files: two builds must not share an id"
+    with pytest.raises(KernelIncompatibleError, match=text):
+        opforge.get_local_kernel(other)
+    assert opforge.get_local_kernel(folder) is first
 
 
 @pytest.mark.parametrize(("minver", "is_loaded"), [("0.17.2", True), ("0.9.99", True), ("0.18.0", False)])
