@@ -10,6 +10,7 @@ import zipfile
 
 import pytest
 from support import child_processes, text_files
+from support.unpacked_wheel import load
 
 pytestmark = [
     pytest.mark.compile,
@@ -44,9 +45,15 @@ BACKENDS = {
     "setuptools": ("opforge.backend", OPS + 'backend = "setuptools.build_meta"\n'),
     "flit": ("opforge.backend", OPS + 'backend = "flit_core.buildapi"\n'),
     "hatchling": ("opforge.backend", OPS + 'backend = "hatchling.build"\n'),
+    "meson-python": ("opforge.backend", OPS + 'backend = "mesonpy"\n'),
     "hatchling's hook": ("hatchling.build", HATCH + OPS),
 }
-MODULES = {"flit": "flit_core", "hatchling": "hatchling", "hatchling's hook": "hatchling"}
+MESON = """\
+project('mine', version: '1.5')
+python = import('python').find_installation(pure: true)
+python.install_sources('mine/__init__.py', 'mine/ops.py', 'mine/answer.cpp', 'mine/answer.h', subdir: 'mine')
+"""
+MODULES = {"flit": "flit_core", "meson-python": "mesonpy", "hatchling": "hatchling", "hatchling's hook": "hatchling"}
 LOAD = "from mine.ops import AnswerBuilder as B; op = B('cpu:x86-64').load(); print(op.answer(), op.origin)"
 
 
@@ -62,6 +69,7 @@ def project(tmp_path):
         text_files.write(package, "ops.py", BUILDERS)
         text_files.write(package, "answer.cpp", SOURCE)
         text_files.write(package, "answer.h", "#define ANSWER 42\n")
+        text_files.write(root, "meson.build", MESON)
         text_files.write(root, "pyproject.toml", HEAD.replace("BACKEND", backend) + tables)
         return root
 
@@ -84,21 +92,6 @@ def build(root, *arguments, **env):
     return str(wheels[0]) if wheels else "", done.stdout + done.stderr
 
 
-def load(wheel, folder):
-    """Installs a wheel by unpacking it, and loads its op in a process that has no compiler and no store."""
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder)
-        assert archive.testzip() is None
-    for parent, _folders, names in os.walk(folder):
-        for name in names:
-            os.chmod(os.path.join(parent, name), 0o644)
-    path = os.pathsep.join([str(folder), child_processes.environment()["PYTHONPATH"]])
-    empty = os.path.join(folder, "empty")
-    os.mkdir(empty)
-    env = {"PYTHONPATH": path, "PATH": empty, "CXX": None, "OPFORGE_CACHE_DIR": os.path.join(empty, "store")}
-    return child_processes.run_python(LOAD, env=env, cwd=empty)
-
-
 @pytest.mark.parametrize("name", BACKENDS)
 def test_a_wheel_of_each_backend_has_the_op_and_loads_without_a_compiler(project, tmp_path, own_store, name):
     if name in MODULES:
@@ -114,7 +107,7 @@ def test_a_wheel_of_each_backend_has_the_op_and_loads_without_a_compiler(project
     assert len([file for file in names if file.startswith("mine/_opforge_ops/") and file.endswith(".so")]) == 1
     assert not [file for file in names if file.endswith(".pyc")] and len(names) == len(set(names))
     assert "Root-Is-Purelib: false" in metadata and "Tag: py3-none-manylinux_2_5_x86_64" in metadata
-    answer, origin = load(wheel, tmp_path / "site").split()
+    answer, origin = load(wheel, tmp_path / "site", LOAD).split()
     assert (answer, origin) == ("42", str(tmp_path / "site" / "mine" / "_opforge_ops"))
 
 
