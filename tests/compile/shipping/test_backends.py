@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import subprocess
 import sys
+import sysconfig
 import zipfile
 
 import pytest
@@ -80,9 +81,10 @@ def build(root, *arguments, **env):
     """Builds the wheel of a project without isolation. Returns its path, or an empty text, and what was printed."""
     out = root.parent / "wheels"
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--skip-dependency-check", "-o", str(out)]
+    scripts = sysconfig.get_path("scripts")  # where meson is, of an environment that was not activated
     done = subprocess.run(
         [*command, *arguments, str(root)],
-        env=child_processes.environment(**env),
+        env=child_processes.environment(**{"PATH": os.pathsep.join([scripts, os.environ["PATH"]]), **env}),
         capture_output=True,
         text=True,
         timeout=200,
