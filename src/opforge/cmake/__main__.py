@@ -1,5 +1,6 @@
 """Prints the folder that CMake finds opforge in."""
 
 import os
+import sys
 
-print(os.path.dirname(os.path.abspath(__file__)))  # noqa: T201
+sys.stdout.write(f"{os.path.dirname(os.path.abspath(__file__))}\n")
