@@ -81,6 +81,46 @@ def test_hooks_are_those_of_the_wrapped_backend(wrapped, tmp_path):
     assert backend.build_editable("out") == "mine-0.editable.whl", "ops are built when they are loaded"
 
 
+OPS_TABLE = '[tool.opforge]\nops = ["mine.ops:A"]\ntargets = ["cpu:x86-64"]\n'
+WRAPPED = 'backend = "fake_backend:inner"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            OPS_TABLE,
+            "there is no backend in [tool.opforge], expected the name of the backend to wrap. Write for instance:",
+        ),
+        (OPS_TABLE + "backend = 1\n", "backend=1 in [tool.opforge], expected the name of the backend to wrap."),
+        (OPS_TABLE + 'backend = "opforge.backend"\n', "backend='opforge.backend' would wrap itself."),
+        (
+            OPS_TABLE + 'backend = "no_such.backend"\n',
+            "there is no build backend 'no_such.backend' here (No module named",
+        ),
+        (OPS_TABLE + 'backend = "fake_backend:x"\n', "there is no build backend 'fake_backend:x' here ("),
+        ("", "pyproject.toml has no table [tool.opforge]. Add one: expected ops = "),
+        ("[", "pyproject.toml cannot be read ("),
+        (OPS_TABLE.replace("ops =", "op =") + WRAPPED, "[tool.opforge] has op, which is unknown; expected ops = "),
+        (
+            OPS_TABLE + WRAPPED,
+            "there is no package 'mine' in the wheel. Correct the names in [tool.opforge]: expected ops",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_project_is_one_message(wrapped, tmp_path, text, message):
+    def build_wheel(folder, settings, metadata):
+        with zipfile.ZipFile(f"{folder}/mine-1-py3-none-any.whl", "w") as archive:
+            archive.writestr("mine-1.dist-info/WHEEL", "Wheel-Version: 1.0\n")
+        return "mine-1-py3-none-any.whl"
+
+    wrapped.build_wheel = build_wheel
+    (tmp_path / "pyproject.toml").write_text(text)
+    with pytest.raises(BuilderError) as caught:
+        backend.build_wheel(str(tmp_path))
+    assert str(caught.value).startswith(f"opforge.backend: {message}")
+
+
 def test_a_hook_that_the_wrapped_backend_lacks_is_an_error(wrapped):
     with pytest.raises(BuilderError) as caught:
         backend.build_editable("out")
