@@ -12,12 +12,9 @@ or in setup.py: `setup(cmdclass=commands(ops=[...], targets=[...]))`.
 from __future__ import annotations
 
 import os
-import platform
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from setuptools import Command
 from setuptools.command.bdist_wheel import bdist_wheel
@@ -26,37 +23,12 @@ from setuptools.errors import ExecError, OptionError
 
 from opforge.cache.layout import PACKAGE_LAYER
 
+from . import project_ops
+from .project_ops import EXPECTED, OpsConfig, build_layer, config_problem, unknown_keys
 from .wheel_tag import Tag, records_of, wheel_tag
 
 __all__ = ["commands"]
-LEVELS = {
-    "x86_64": ("cpu:x86-64-v2", "cpu:x86-64-v3", "cpu:x86-64-v4"),
-    "aarch64": ("cpu:aarch64",),
-}
-"""Machine -> the default targets. The highest level that the processor has is chosen when the op is loaded."""
 SOURCE_SUFFIXES = (".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".hip", ".sycl", ".cl")
-KNOWN = frozenset({"ops", "targets", "portable"})
-EXPECTED = 'expected ops = ["package.module:Class", ...] and, optionally, targets = ["cpu:x86-64-v3", ...], portable'
-
-
-class OpsConfig(NamedTuple):
-    """The ops that a project puts into its wheel."""
-
-    ops: tuple[str, ...]
-    """Builders, each as package.module:Class."""
-    targets: tuple[str, ...] = ()
-    portable: bool = False
-    package: str = ""
-    """The package that gets the ops; by default each op's own. If it is set, no `ops` means all that are offered."""
-
-    def by_package(self) -> dict[str, list[str]]:
-        """Returns the top-level packages that get ops, each with its ops."""
-        if self.package:
-            return {self.package: list(self.ops)}
-        packages: dict[str, list[str]] = {}
-        for op in self.ops:
-            packages.setdefault(op.partition(":")[0].partition(".")[0], []).append(op)
-        return packages
 
 
 class BuildOps(Command):  # type: ignore[misc]  # setuptools is not typed
@@ -94,18 +66,10 @@ class BuildOps(Command):  # type: ignore[misc]  # setuptools is not typed
 
     def _build(self, ops: Sequence[str], layer: str) -> None:
         targets = self.targets.split(",") if self.targets else self.config.targets or default_targets()
-        command = [sys.executable, "-m", "opforge", "build-ops", *ops, "--out", layer]
-        command += [word for target in targets for word in ("--target", target)]
-        command += ["--jobs", self.jobs] if self.jobs else []
-        command += ["--portable"] if self.config.portable else []
-        # Python imports from the working folder first: the builders are those of the wheel, and a source that the wheel
-        # lacks fails the build.
-        # Without PYTHONDONTWRITEBYTECODE the wheel would hold the bytecode of what is imported here.
-        env = {"OPFORGE_PREBUILT": "ignore", **os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-        process = subprocess.run(command, cwd=self.build_lib, env=env)
-        if process.returncode:
+        problem = build_layer(ops, layer, self.build_lib or "", targets, self.config.portable, self.jobs or "")
+        if problem:
             hint = self._package_data_hint(os.path.basename(os.path.dirname(layer)))
-            raise ExecError(f"opforge: building {', '.join(ops) or 'the ops'} failed; see the lines above{hint}")
+            raise ExecError(f"opforge: {problem}{hint}")
 
     def _package_data_hint(self, package: str) -> str:
         """Returns which sources of a package the wheel lacks, and the table that adds them; empty if it has them."""
@@ -160,7 +124,7 @@ def commands(
     Raises:
         OptionError: An argument is wrong.
     """
-    problem = _config_problem(ops, targets, portable, package)
+    problem = config_problem(ops, targets, portable, package)
     if problem:
         raise OptionError(f"opforge: {problem}; {EXPECTED}")
     base_build, base_wheel = (bases or {}).get("build", build), (bases or {}).get("bdist_wheel", bdist_wheel)
@@ -192,20 +156,6 @@ def commands(
     return {"build_ops": BuildOpsHere, "build": BuildWithOps, "bdist_wheel": WheelWithOps}
 
 
-def _config_problem(ops: object, targets: object, portable: object, package: str) -> str | None:
-    """Returns what is wrong with the configuration, or None."""
-    for name, value in (("ops", ops), ("targets", targets)):
-        if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
-            return f"{name}={value!r} is not a list of names"
-    assert isinstance(ops, (list, tuple))
-    wrong = None if package else next((op for op in ops if not all(op.partition(":")[::2])), None)
-    if wrong is not None:
-        return f"{wrong!r} names no builder"
-    if not isinstance(portable, bool):
-        return f"portable={portable!r} is neither true nor false"
-    return None if ops or package else "no op is named"
-
-
 def _built_tag(build_ops: Any) -> Tag | None:
     """Returns the tag for the ops that were built, or None if there are none. Raises OptionError."""
     binaries = [binary for layer in build_ops.layers() for binary in records_of(layer)]
@@ -217,9 +167,9 @@ def _built_tag(build_ops: Any) -> Tag | None:
 
 def from_table(table: object, distribution: Any) -> dict[str, type[Command]]:
     """Returns the commands for a project with this table [tool.opforge] in pyproject.toml. Raises OptionError."""
-    unknown = sorted(set(table) - KNOWN) if isinstance(table, dict) else ["no table"]
-    if unknown:
-        raise OptionError(f"opforge: [tool.opforge] has {', '.join(unknown)}, which is unknown; {EXPECTED}")
+    problem = unknown_keys(table)
+    if problem:
+        raise OptionError(f"opforge: {problem}; {EXPECTED}")
     assert isinstance(table, dict)
     bases = {name: distribution.get_command_class(name) for name in ("build", "bdist_wheel")}
     return commands(**{"ops": (), **table}, bases=bases)
@@ -227,10 +177,10 @@ def from_table(table: object, distribution: Any) -> dict[str, type[Command]]:
 
 def default_targets() -> tuple[str, ...]:
     """Returns the targets that are built for if none is named. Raises OptionError on a machine without a default."""
-    machine = platform.machine()
-    if machine not in LEVELS:
-        raise OptionError(f"opforge: there are no default targets for {machine}: set `targets`")
-    return LEVELS[machine]
+    try:
+        return project_ops.default_targets()
+    except ValueError as error:
+        raise OptionError(f"opforge: {error}") from error
 
 
 def _mark_as_binary(distribution: Any) -> None:

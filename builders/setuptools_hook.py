@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from .project_ops import BACKEND, KERNELS
+
 WHEEL_COMMAND = "setuptools.command.bdist_wheel"
 """A module that is missing in older releases of setuptools, which leave it to the package wheel."""
-
-REQUIRED = "kernels"
-"""The table of the kernel packages that a project requires: `opforge lock` reads it, and no build does."""
 
 
 def finalize(distribution: Any) -> None:
@@ -28,8 +27,10 @@ def finalize(distribution: Any) -> None:
         table = load_file("pyproject.toml").get("tool", {}).get("opforge")
     except (ValueError, AttributeError):
         return  # setuptools itself reports what is wrong with the file
-    if isinstance(table, dict) and REQUIRED in table:  # beside the ops that the wheel carries, or without any
-        table = {name: value for name, value in table.items() if name != REQUIRED} or None
+    if isinstance(table, dict) and KERNELS in table:  # beside the ops that the wheel carries, or without any
+        table = {name: value for name, value in table.items() if name != KERNELS} or None
+    if isinstance(table, dict) and BACKEND in table:
+        return  # opforge.backend puts the ops into the wheel that setuptools makes
     if table is not None:
         try:
             from .setuptools import from_table

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from opforge.check.checks import Checked
 
 COLUMNS = ("OP", "TARGET", "STATE", "TESTS", "LOAD ms", "FIRST CALL ms", "CALL us", "GB/s", "OF COPY", "REASON")
-EXIT_CODES = "Exit codes: 0 no op failed; 1 an op, or the accelerator, failed or crashed; 2 wrong usage."
+EXIT_CODES = "Exit codes: 0 success; 1 an op, or the accelerator, failed or crashed; 2 wrong usage."
 
 
 @click.command("check", cls=Guarded, epilog=EXIT_CODES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
 
 import pytest
@@ -84,6 +85,11 @@ def test_a_wrong_table_is_an_error(project, table, message):
         project("[tool.opforge]\n" + table)
 
 
+def test_a_project_whose_backend_is_wrapped_gets_no_command(project):
+    table = "[tool.opforge]\nbackend = 'setuptools.build_meta'\nops = ['mine.ops:A']\n"
+    assert "build_ops" not in project(table).cmdclass
+
+
 def test_an_op_of_a_package_that_the_project_lacks_is_an_error(project):
     command = project('[tool.opforge]\nops = ["other.ops:A"]\n').get_command_obj("build_ops")
     command.ensure_finalized()
@@ -92,9 +98,9 @@ def test_an_op_of_a_package_that_the_project_lacks_is_an_error(project):
 
 
 def test_a_machine_without_default_targets_must_name_them(monkeypatch):
-    monkeypatch.setattr(setuptools_commands.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     assert setuptools_commands.default_targets() == ("cpu:x86-64-v2", "cpu:x86-64-v3", "cpu:x86-64-v4")
-    monkeypatch.setattr(setuptools_commands.platform, "machine", lambda: "riscv64")
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     with pytest.raises(OptionError, match="there are no default targets for riscv64: set `targets`"):
         setuptools_commands.default_targets()
 

@@ -1,0 +1,68 @@
+"""A build hook of hatchling: puts a project's ops into the wheel.
+
+[build-system]
+requires = ["hatchling", "opforge", "torch>=2.10"]
+build-backend = "hatchling.build"
+
+[tool.hatch.build.targets.wheel.hooks.opforge]
+
+[tool.opforge]
+ops = ["my_package.ops:MyBuilder"]
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.plugin import hookimpl
+
+from opforge.cache.layout import PACKAGE_LAYER
+
+from .project import build_layers, ops_of, read_table
+
+
+class OpsHook(BuildHookInterface):  # type: ignore[type-arg]
+    """Builds the ops before the wheel is written."""
+
+    PLUGIN_NAME = "opforge"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Builds the ops into a temporary folder, and has hatchling take them from there.
+
+        An editable install builds them when they are loaded.
+        """
+        self._folder = ""
+        if self.target_name != "wheel" or version == "editable":
+            return
+        config = ops_of(read_table(self.root))
+        self._folder = tempfile.mkdtemp(prefix="opforge-hatch-")
+        sources = os.path.join(self._folder, "files")
+        self._copy_included(sources)
+        built = os.path.join(self._folder, "built")
+        tag = build_layers(config, sources, built)
+        for package in config.by_package():
+            build_data["force_include"][os.path.join(built, package, PACKAGE_LAYER)] = f"{package}/{PACKAGE_LAYER}"
+        build_data["pure_python"] = False
+        build_data["tag"] = f"{tag.python}-{tag.abi}-{tag.platform}"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Removes the temporary folder."""
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _copy_included(self, folder: str) -> None:
+        """Copies what the wheel will hold: a source that it lacks fails the build."""
+        for included in self.build_config.builder.recurse_included_files():
+            target = os.path.join(folder, included.distribution_path)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            shutil.copyfile(included.path, target)
+
+
+@hookimpl
+def hatch_register_build_hook() -> type[OpsHook]:
+    """Returns the hook, for hatchling."""
+    return OpsHook

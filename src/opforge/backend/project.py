@@ -1,0 +1,90 @@
+"""A project's table [tool.opforge], and its ops in a wheel."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+from opforge.builders.project_ops import BACKEND, EXPECTED, KERNELS, OpsConfig, build_layer, config_of, default_targets
+from opforge.builders.wheel_tag import Tag, records_of, wheel_tag
+from opforge.cache.layout import PACKAGE_LAYER
+from opforge.errors import BuilderError, BuildError, ExtraNotInstalledError
+
+from .wheel_file import Wheel
+
+WHO = "opforge.backend"
+
+
+def read_table(folder: str = ".") -> dict[str, Any]:
+    """Returns the table [tool.opforge] of pyproject.toml. Raises BuilderError if there is none."""
+    module = "tomllib" if sys.version_info >= (3, 11) else "tomli"
+    try:
+        toml = importlib.import_module(module)
+    except ImportError as error:
+        raise ExtraNotInstalledError("opforge.backend on Python 3.10", module, "packages") from error
+    try:
+        with open(os.path.join(folder, "pyproject.toml"), "rb") as file:
+            table = toml.load(file).get("tool", {}).get("opforge")
+    except (OSError, ValueError) as error:
+        raise BuilderError(WHO, f"pyproject.toml cannot be read ({error})", "Run it in the project's folder") from error
+    if not isinstance(table, dict):
+        raise BuilderError(WHO, "pyproject.toml has no table [tool.opforge]", f"Add one: {EXPECTED}")
+    return table
+
+
+def wrapped_backend(table: Mapping[str, Any]) -> str:
+    """Returns the name of the wrapped backend. Raises BuilderError."""
+    name = table.get(BACKEND)
+    advice = 'Write for instance: backend = "hatchling.build"'
+    if not isinstance(name, str) or not name:
+        stated = f"{BACKEND}={name!r}" if BACKEND in table else f"there is no {BACKEND}"
+        raise BuilderError(WHO, f"{stated} in [tool.opforge], expected the name of the backend to wrap", advice)
+    if name.partition(":")[0].partition(".")[0] == "opforge":
+        raise BuilderError(WHO, f"{BACKEND}={name!r} would wrap itself", advice)
+    return name
+
+
+def ops_of(table: Mapping[str, Any]) -> OpsConfig:
+    """Returns the ops that the table names, with the targets that are built for. Raises BuilderError."""
+    own = {name: value for name, value in table.items() if name not in (BACKEND, KERNELS)}
+    try:
+        config = config_of(own)
+        return config._replace(targets=config.targets or default_targets())
+    except ValueError as error:
+        raise BuilderError(WHO, str(error), "Correct [tool.opforge] in pyproject.toml") from error
+
+
+def build_into(wheel: str, wheel_directory: str, table: Mapping[str, Any]) -> str:
+    """Builds the ops from what a wheel holds, and writes it with them into another folder. Returns its new name.
+
+    Raises BuilderError, BuildError.
+    """
+    config = ops_of(table)
+    with tempfile.TemporaryDirectory(prefix="opforge-wheel-") as folder:
+        opened = Wheel.open(wheel, folder)
+        tag = build_layers(config, folder)
+        return opened.write(wheel_directory, tag)
+
+
+def build_layers(config: OpsConfig, folder: str, into: str = "") -> Tag:
+    """Builds the ops of each package in a folder, by default into the package. Returns the tag of a wheel with them.
+
+    Raises BuilderError, BuildError.
+    """
+    layers = []
+    for package, ops in config.by_package().items():
+        if not os.path.isdir(os.path.join(folder, package)):
+            problem = f"there is no package {package!r} in the wheel"
+            raise BuilderError(WHO, problem, f"Correct the names in [tool.opforge]: {EXPECTED}")
+        layers.append(os.path.join(into or folder, package, PACKAGE_LAYER))
+        problem = build_layer(ops, layers[-1], folder, config.targets, config.portable)
+        if problem:
+            raise BuildError(f"{WHO}: {problem}")
+    try:
+        return wheel_tag([record for layer in layers for record in records_of(layer)])
+    except ValueError as error:
+        raise BuilderError(WHO, str(error), "Correct `targets` in [tool.opforge]") from error

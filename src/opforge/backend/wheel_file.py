@@ -1,0 +1,133 @@
+"""A wheel (PEP 427) as a folder: it is unpacked, gets more files, and is written again with another tag."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import time
+import zipfile
+from typing import NamedTuple
+
+from opforge.builders.wheel_tag import Tag
+from opforge.errors import BuilderError
+
+NAME = re.compile(r"^(?P<start>[^-]+-[^-]+(?:-\d[^-]*)?)-(?P<python>[^-]+)-(?P<abi>[^-]+)-(?P<platform>[^-]+)\.whl$")
+MACHINE = re.compile(r"(x86_64|aarch64|i686|armv7l|ppc64le|s390x|riscv64|arm64|amd64)$")
+FILE_MODE = 0o100644 << 16
+OLDEST_TIME = 315532800.0
+"""The first second that a zip file can state, 1980."""
+
+
+class Wheel(NamedTuple):
+    """A wheel that was unpacked."""
+
+    path: str
+    folder: str
+    start: str
+    """The beginning of its name: the distribution, its version, and the number of the build if there is one."""
+    tag: Tag
+    metadata: str
+    """The name of its folder `.dist-info`."""
+
+    @classmethod
+    def open(cls, path: str, folder: str) -> Wheel:
+        """Unpacks a wheel into a folder. Raises BuilderError if it is none."""
+        match = NAME.match(os.path.basename(path))
+        if match is None:
+            raise _unusable(path, "it is no name of a wheel")
+        os.makedirs(folder, exist_ok=True)
+        try:
+            with zipfile.ZipFile(path) as archive:
+                archive.extractall(folder)
+        except (OSError, zipfile.BadZipFile) as error:
+            raise _unusable(path, str(error)) from error
+        names = [name for name in os.listdir(folder) if name.endswith(".dist-info")]
+        if len(names) != 1 or not os.path.isfile(os.path.join(folder, names[0], "WHEEL")):
+            raise _unusable(path, f"it has {len(names)} folders .dist-info with a file WHEEL, and not one")
+        return cls(path, folder, match["start"], Tag(match["python"], match["abi"], match["platform"]), names[0])
+
+    def write(self, wheel_directory: str, ops: Tag) -> str:
+        """Writes a wheel of what the folder holds now, whose ops have this tag. Returns its name.
+
+        Raises BuilderError if the wheel has libraries for another machine than its ops.
+        """
+        tag = combined(self.tag, ops, self.path)
+        self._write_tag(tag)
+        self._write_record()
+        name = f"{self.start}-{tag.python}-{tag.abi}-{tag.platform}.whl"
+        path = os.path.join(wheel_directory, name)
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            record = f"{self.metadata}/RECORD"
+            for file in [*(file for file in self._files() if file != record), record]:  # the list comes last
+                self._add(archive, file)
+        return name
+
+    def _add(self, archive: zipfile.ZipFile, file: str) -> None:
+        seconds = max(OLDEST_TIME, float(os.environ.get("SOURCE_DATE_EPOCH", OLDEST_TIME)))
+        info = zipfile.ZipInfo(file, time.gmtime(seconds)[:6])
+        info.external_attr, info.compress_type = FILE_MODE, zipfile.ZIP_DEFLATED
+        with open(os.path.join(self.folder, file), "rb") as stream:
+            archive.writestr(info, stream.read())
+
+    def _files(self) -> list[str]:
+        """Returns every file of the wheel, with `/` between the parts of its path, in order."""
+        paths = (os.path.join(parent, name) for parent, _folders, names in os.walk(self.folder) for name in names)
+        return sorted(os.path.relpath(path, self.folder).replace(os.sep, "/") for path in paths)
+
+    def _write_tag(self, tag: Tag) -> None:
+        path = os.path.join(self.folder, self.metadata, "WHEEL")
+        with open(path, encoding="utf-8") as file:
+            lines = [line for line in file.read().splitlines() if not line.startswith(("Tag:", "Root-Is-Purelib:"))]
+        tags = [f"Tag: {python}-{abi}-{tag.platform}" for python in tag.python.split(".") for abi in tag.abi.split(".")]
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("\n".join([*filter(None, lines), "Root-Is-Purelib: false", *tags]) + "\n")
+
+    def _write_record(self) -> None:
+        record = f"{self.metadata}/RECORD"
+        for signature in ("RECORD.jws", "RECORD.p7s"):  # of the list as it was
+            if os.path.exists(path := os.path.join(self.folder, self.metadata, signature)):
+                os.unlink(path)
+        lines = []
+        for file in self._files():
+            if file == record:
+                continue
+            with open(os.path.join(self.folder, file), "rb") as stream:
+                content = stream.read()
+            digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+            quoted = f'"{file}"' if "," in file or '"' in file else file
+            lines.append(f"{quoted},sha256={digest},{len(content)}")
+        with open(os.path.join(self.folder, record), "w", encoding="utf-8") as file_:
+            file_.write("\n".join([*lines, f"{record},,"]) + "\n")
+
+
+def combined(wheel: Tag, ops: Tag, path: str) -> Tag:
+    """Returns the tag of what both a wheel and its ops need. Raises BuilderError if they are for two machines."""
+    any_python = wheel.python in ("py3", "py2.py3")
+    python = ops.python if any_python or ops.python != "py3" else wheel.python
+    if wheel.platform == "any":
+        return Tag(python, ops.abi, ops.platform)
+    machine, own = (_machine_of(platform) for platform in (wheel.platform, ops.platform))
+    if machine != own:
+        problem = f"{os.path.basename(path)} is for {machine}, and its ops are for {own}"
+        raise BuilderError("opforge.backend", problem, "Correct `targets` in [tool.opforge]")
+    return wheel if ops.abi == "none" else Tag(ops.python, ops.abi, wheel.platform)
+
+
+def _machine_of(platform: str) -> str:
+    match = MACHINE.search(platform)
+    return match[1] if match else platform
+
+
+def extract_metadata(path: str, metadata_directory: str) -> str:
+    """Copies the folder `.dist-info` of a wheel into a folder. Returns its name."""
+    with zipfile.ZipFile(path) as archive:
+        names = [name for name in archive.namelist() if name.partition("/")[0].endswith(".dist-info")]
+        archive.extractall(metadata_directory, names)
+    return names[0].partition("/")[0]
+
+
+def _unusable(path: str, problem: str) -> BuilderError:
+    text = f"the wrapped backend made {os.path.basename(path)!r}, which cannot be used: {problem}"
+    return BuilderError("opforge.backend", text, "Update it")

@@ -1,0 +1,168 @@
+"""Ops that a project of CMake builds: installed by CMake alone, and in a wheel of scikit-build-core."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from support import child_processes, text_files
+from support.unpacked_wheel import load
+
+import opforge.cmake
+
+pytestmark = [
+    pytest.mark.compile,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(os.uname().machine != "x86_64", reason="builds for a level of x86-64"),
+    pytest.mark.skipif(not shutil.which("cmake"), reason="not run: apt install cmake"),
+]
+LISTS = """\
+cmake_minimum_required(VERSION 3.18)
+project(mine LANGUAGES NONE)
+find_package(opforge REQUIRED)
+"""
+OP = "opforge_add_op(answer PACKAGE mine ABI c SOURCES mine/answer.cpp TARGETS cpu:x86-64)\n"
+MADE = """\
+add_custom_command(OUTPUT made.cpp COMMAND ${CMAKE_COMMAND} -E copy ${CMAKE_SOURCE_DIR}/answer.cpp.in made.cpp
+                   DEPENDS answer.cpp.in)
+opforge_add_op(answer PACKAGE mine ABI c SOURCES made.cpp TARGETS cpu:x86-64)
+"""
+SOURCE = '#include "answer.h"\nextern "C" __attribute__((visibility("default"))) int answer() { return ANSWER; }\n'
+PYPROJECT = """\
+[build-system]
+requires = []
+build-backend = "scikit_build_core.build"
+[project]
+name = "mine"
+version = "1.5"
+[tool.scikit-build]
+wheel.py-api = "py3"
+"""
+LOAD = "from mine._opforge_answer import load; op = load(); print(op.answer(), op.origin)"
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A function that writes a project of CMake and returns its folder, whose name has a space."""
+
+    def write(lists):
+        root = tmp_path / "my project"
+        package = root / "mine"
+        package.mkdir(parents=True)
+        text_files.write(package, "__init__.py", "")
+        text_files.write(package, "answer.h", "#define ANSWER 42\n")
+        text_files.write(root, "answer.cpp.in", SOURCE)
+        if lists == OP:
+            text_files.write(package, "answer.cpp", SOURCE)
+        text_files.write(root, "CMakeLists.txt", LISTS + lists)
+        return root
+
+    return write
+
+
+def cmake(*arguments, **env):
+    """Runs CMake. Returns its status, and all that was printed."""
+    done = subprocess.run(
+        ["cmake", *arguments],
+        env=child_processes.environment(**env),
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def configured(root, *options):
+    """Configures a project with this Python. Returns the status, and what was printed."""
+    where = [f"-Dopforge_ROOT={opforge.cmake.__path__[0]}", f"-DPython_EXECUTABLE={sys.executable}"]
+    return cmake("-S", str(root), "-B", str(root / "build"), *where, *options)
+
+
+def built(root):
+    """Builds a project that was configured. Returns what was printed."""
+    status, printed = cmake("--build", str(root / "build"))
+    assert status == 0, printed
+    return printed
+
+
+@pytest.mark.parametrize("lists", [OP, MADE], ids=["source", "source that CMake makes"])
+def test_an_op_is_built_installed_and_loaded_without_a_compiler(project, tmp_path, own_store, lists):
+    root = project(lists)
+    status, printed = configured(root)
+    assert status == 0, printed
+    assert "built" in built(root)
+    assert "cached" in built(root), "the second build is a hit"
+    site = tmp_path / "site"
+    shutil.copytree(root / "mine", site / "mine")  # what installs the package's own files
+    assert cmake("--install", str(root / "build"), "--prefix", str(site))[0] == 0
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    path = os.pathsep.join([str(site), child_processes.environment()["PYTHONPATH"]])
+    env = {"PYTHONPATH": path, "PATH": str(empty), "CXX": None, "OPFORGE_CACHE_DIR": str(empty / "store")}
+    answer, origin = child_processes.run_python(LOAD, env=env, cwd=empty).split()
+    assert (answer, origin) == ("42", str(site / "mine" / "_opforge_ops"))
+
+
+def test_a_wheel_of_scikit_build_core_has_the_op(project, tmp_path, own_store):
+    pytest.importorskip("scikit_build_core", reason="not run: pip install scikit-build-core")
+    if not importlib.metadata.entry_points(group="cmake.root", name="opforge"):
+        pytest.skip("not run: opforge was installed before it had this entry point: install it again")
+    root = project(OP)
+    text_files.write(root, "pyproject.toml", PYPROJECT)
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--skip-dependency-check", "-o"]
+    done = subprocess.run(
+        [*command, str(tmp_path / "wheels"), str(root)],
+        env=child_processes.environment(),
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = (tmp_path / "wheels").iterdir()
+    assert wheel.name == "mine-1.5-py3-none-linux_x86_64.whl"
+    answer, origin = load(wheel, tmp_path / "site", LOAD).split()
+    assert (answer, origin) == ("42", str(tmp_path / "site" / "mine" / "_opforge_ops"))
+
+
+@pytest.mark.parametrize(
+    ("lists", "message"),
+    [
+        ("opforge_add_op(a SOURCES a.cpp)", "opforge_add_op(a): there is no PACKAGE, the name of the package"),
+        ("opforge_add_op(a PACKAGE mine)", "opforge_add_op(a): expected either SOURCES or BUILDER"),
+        ("opforge_add_op(a PACKAGE mine SOURCE a.cpp)", "opforge_add_op(a): unknown: SOURCE;a.cpp. Expected PACKAGE"),
+        ("opforge_add_op(a PACKAGE other SOURCES a.cpp)", "src/other: set DIRECTORY to the package's"),
+    ],
+)
+def test_wrong_arguments_are_one_message(project, lists, message):
+    status, printed = configured(project(f"{lists}\n"))
+    assert status != 0 and message in " ".join(printed.split()), printed
+
+
+def test_a_python_without_opforge_and_a_cross_compiled_project_are_refused(project, tmp_path):
+    root = project(OP)
+    python = text_files.write_script(tmp_path, "python", "exit 1")
+    status, printed = configured(root, f"-DPython_EXECUTABLE={python}")
+    assert status != 0
+    assert f"the Python '{python}' has no opforge: install it there, or set Python_EXECUTABLE" in " ".join(
+        printed.split()
+    )
+    shutil.rmtree(root / "build")
+    status, printed = configured(root, "-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64")
+    assert status != 0
+    assert "opforge_add_op(answer): this project is cross-compiled for aarch64" in " ".join(printed.split()), printed
+
+
+def test_an_op_whose_source_is_wrong_fails_the_build(project, own_store):
+    root = project(OP)
+    text_files.write(root / "mine", "answer.cpp", "int broken(\n")
+    assert configured(root)[0] == 0
+    status, printed = cmake("--build", str(root / "build"))
+    assert status != 0
+    text = "opforge_add_op(answer): building mine._opforge_answer:AnswerBuilder failed; see the lines above"
+    assert text in printed and "answer.cpp:1" in printed

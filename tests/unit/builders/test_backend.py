@@ -1,0 +1,152 @@
+"""The wheels that `opforge.backend` reads and writes, and what its hooks ask of the wrapped backend."""
+
+from __future__ import annotations
+
+import types
+import zipfile
+
+import pytest
+
+from opforge import backend
+from opforge.backend.wheel_file import Wheel, combined
+from opforge.builders import project_ops
+from opforge.builders.wheel_tag import Tag
+from opforge.errors import BuilderError
+
+OPS = Tag("py3", "none", "manylinux_2_17_x86_64")
+TORCHS = Tag("cp311", "cp311", "linux_x86_64")
+
+
+@pytest.mark.parametrize(
+    ("wheel", "ops", "expected"),
+    [
+        (Tag("py3", "none", "any"), OPS, OPS),
+        (Tag("py2.py3", "none", "any"), OPS, OPS),
+        (Tag("py310", "none", "any"), OPS, Tag("py310", "none", "manylinux_2_17_x86_64")),
+        (Tag("py3", "none", "any"), TORCHS, TORCHS),
+        (Tag("cp312", "cp312", "linux_x86_64"), OPS, Tag("cp312", "cp312", "linux_x86_64")),
+        (Tag("cp311", "abi3", "linux_x86_64"), TORCHS, TORCHS),
+    ],
+)
+def test_the_tag_is_what_both_the_wheel_and_its_ops_need(wheel, ops, expected):
+    assert combined(wheel, ops, "mine.whl") == expected
+
+
+def test_a_wheel_for_another_machine_than_its_ops_is_an_error():
+    with pytest.raises(BuilderError) as caught:
+        combined(Tag("cp311", "cp311", "manylinux_2_17_aarch64"), OPS, "/x/mine-1-cp311-cp311-linux_aarch64.whl")
+    assert str(caught.value) == (
+        "opforge.backend: mine-1-cp311-cp311-linux_aarch64.whl is for aarch64, and its ops are for x86_64."
+        " Correct `targets` in [tool.opforge]"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("mine.whl", b"", "it is no name of a wheel"),
+        ("mine-1-py3-none-any.whl", b"x", "File is not a zip file"),
+        ("mine-1-py3-none-any.whl", None, "it has 0 folders .dist-info with a file WHEEL, and not one"),
+    ],
+)
+def test_what_is_no_wheel_is_an_error(tmp_path, name, content, problem):
+    path = tmp_path / name
+    if content is None:
+        zipfile.ZipFile(path, "w").close()
+    else:
+        path.write_bytes(content)
+    with pytest.raises(BuilderError) as caught:
+        Wheel.open(str(path), str(tmp_path / "folder"))
+    text = f"opforge.backend: the wrapped backend made {name!r}, which cannot be used: {problem}. Update it"
+    assert str(caught.value) == text
+
+
+@pytest.fixture
+def wrapped(tmp_path, monkeypatch):
+    """The backend that is wrapped in the working folder: a module without hooks."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").write_text('[tool.opforge]\nbackend = "fake_backend:inner"\nops = ["mine.ops:A"]\n')
+    inner = types.SimpleNamespace()
+    monkeypatch.setitem(__import__("sys").modules, "fake_backend", types.SimpleNamespace(inner=inner))
+    return inner
+
+
+def test_hooks_are_those_of_the_wrapped_backend(wrapped, tmp_path):
+    assert backend.get_requires_for_build_wheel() == []
+    wrapped.get_requires_for_build_wheel = lambda settings: ["cmake", str(settings)]
+    wrapped.build_sdist = lambda folder, settings: f"{folder}/mine.tar.gz"
+    wrapped.build_editable = lambda folder, settings, metadata: "mine-0.editable.whl"
+    assert backend.get_requires_for_build_wheel({"a": "b"}) == ["cmake", "{'a': 'b'}"]
+    assert backend.build_sdist("out") == "out/mine.tar.gz"
+    assert backend.build_editable("out") == "mine-0.editable.whl", "ops are built when they are loaded"
+
+
+OPS_TABLE = '[tool.opforge]\nops = ["mine.ops:A"]\ntargets = ["cpu:x86-64"]\n'
+WRAPPED = 'backend = "fake_backend:inner"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            OPS_TABLE,
+            "there is no backend in [tool.opforge], expected the name of the backend to wrap. Write for instance:",
+        ),
+        (OPS_TABLE + "backend = 1\n", "backend=1 in [tool.opforge], expected the name of the backend to wrap."),
+        (OPS_TABLE + 'backend = "opforge.backend"\n', "backend='opforge.backend' would wrap itself."),
+        (
+            OPS_TABLE + 'backend = "no_such.backend"\n',
+            "there is no build backend 'no_such.backend' here (No module named",
+        ),
+        (OPS_TABLE + 'backend = "fake_backend:x"\n', "there is no build backend 'fake_backend:x' here ("),
+        ("", "pyproject.toml has no table [tool.opforge]. Add one: expected ops = "),
+        ("[", "pyproject.toml cannot be read ("),
+        (OPS_TABLE.replace("ops =", "op =") + WRAPPED, "[tool.opforge] has op, which is unknown; expected ops = "),
+        (
+            OPS_TABLE + WRAPPED,
+            "there is no package 'mine' in the wheel. Correct the names in [tool.opforge]: expected ops",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_project_is_one_message(wrapped, tmp_path, text, message):
+    def build_wheel(folder, settings, metadata):
+        with zipfile.ZipFile(f"{folder}/mine-1-py3-none-any.whl", "w") as archive:
+            archive.writestr("mine-1.dist-info/WHEEL", "Wheel-Version: 1.0\n")
+        return "mine-1-py3-none-any.whl"
+
+    wrapped.build_wheel = build_wheel
+    (tmp_path / "pyproject.toml").write_text(text)
+    with pytest.raises(BuilderError) as caught:
+        backend.build_wheel(str(tmp_path))
+    assert str(caught.value).startswith(f"opforge.backend: {message}")
+
+
+def test_a_hook_that_the_wrapped_backend_lacks_is_an_error(wrapped):
+    with pytest.raises(BuilderError) as caught:
+        backend.build_editable("out")
+    text = "opforge.backend: the backend fake_backend:inner has no build_editable. Use one that has it"
+    assert str(caught.value) == text
+
+
+def test_metadata_is_taken_from_a_wheel_if_the_wrapped_backend_prepares_none(wrapped, tmp_path):
+    def build_wheel(folder, settings, metadata):
+        with zipfile.ZipFile(f"{folder}/mine-1-py3-none-any.whl", "w") as archive:
+            archive.writestr("mine-1.dist-info/METADATA", "Name: mine\n")
+            archive.writestr("mine/__init__.py", "")
+        return "mine-1-py3-none-any.whl"
+
+    def call(folder, settings=None):
+        return build_wheel(folder, settings, None)
+
+    wrapped.build_wheel = lambda folder, settings=None, metadata=None: call(folder)
+    assert backend.prepare_metadata_for_build_wheel(str(tmp_path / "out")) == "mine-1.dist-info"
+    assert (tmp_path / "out" / "mine-1.dist-info" / "METADATA").read_text() == "Name: mine\n"
+    assert not (tmp_path / "out" / "mine").exists()
+
+
+def test_a_build_that_fails_without_torch_says_how_to_get_it(monkeypatch, tmp_path):
+    monkeypatch.setattr(project_ops.sys, "executable", "false")
+    monkeypatch.setattr(project_ops.importlib.util, "find_spec", lambda name: None)
+    text = project_ops.build_layer(["mine.ops:A"], "layer", str(tmp_path), (), False)
+    assert text.startswith("building mine.ops:A failed; see the lines above\nhint: torch is not in this build env")
+    assert 'Add "torch>=2.10" to `requires` of [build-system], or build without isolation' in text
