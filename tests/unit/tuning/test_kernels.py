@@ -87,7 +87,7 @@ def test_a_kernel_that_computes_something_else_is_refused(subject, tmp_path):
 
 
 def test_a_case_for_a_kernel_without_configs(subject):
-    made, launched = subject
+    _made, launched = subject
     bare = SimpleNamespace(kernels=[KERNEL, KERNEL._replace(name="other", configs=())])
     spec = SimpleNamespace(name="scale", target=Target("cuda", ("sm_90a",)))
     case = TuningCase((1,), print, print, what="other")
