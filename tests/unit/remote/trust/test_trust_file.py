@@ -168,12 +168,15 @@ HEAD = '{"format": 1,\n "keys": [\n'
         ),
         (HEAD + '{"key": "ci:AAAA", "for": ["op:*"]}]}', "line 3: 'key' is no public key: expected name:base64"),
         (HEAD + "4]}", "line 3: a key is 4: expected an object"),
-        (HEAD + '{"key": "%s"}]}', "line 3: a key has no 'for': expected a list of op:NAME or package:ORG/NAME"),
+        (
+            HEAD + '{"key": "%s"}]}',
+            "line 3: a key has no 'for': expected a list of op:NAME, tuned:NAME or package:ORG/NAME",
+        ),
         (HEAD + '{"key": "%s", "for": []}]}', "line 3: 'for' is a list: expected a list of op:NAME"),
         (HEAD + '{"key": "%s", "for": "op:*"}]}', "line 3: 'for' is \"op:*\": expected a list of op:NAME"),
         (
             HEAD + '{"key": "%s",\n"for": ["*"]}]}',
-            "line 4: 'for[0]' is \"*\": expected op:NAME or package:ORG/NAME with globs",
+            "line 4: 'for[0]' is \"*\": expected op:NAME, tuned:NAME or package:ORG/NAME with globs",
         ),
         (HEAD + '{"key": "%s", "for": ["package:*"]}]}', "line 3: 'for[0]' is \"package:*\": expected op:NAME"),
         (HEAD + '{"key": "%s", "for": ["op:*",\n"note:x"]}]}', "line 4: 'for[1]' is \"note:x\": expected op:NAME"),
