@@ -14,7 +14,7 @@ from benchmarks.scratch import Scratch
 from opforge.bench.harness import Report, scaled
 from opforge.builders.cpu.lion import CPULionBuilder
 
-ROUNDS, CALLS = 24, 20_000
+ROUNDS, BATCHES, CALLS = 24, 100, 100
 TUNED, UNTUNED = "with a result of 8 sizes", "without a result"
 CHILD = "loading.tuned"
 SIZE = 64
@@ -51,6 +51,8 @@ def run(scratch: Scratch) -> Report:
         differences = [tuned[what] - plain[what] for tuned, plain in zip(*samples.values(), strict=True)]
         added = statistics.median(differences) * factor
         report.figure(f"{titles[what]}: what the result adds, median of each round's difference", added, unit, goal)
+        best = min(value[what] for value in samples[TUNED]) - min(value[what] for value in samples[UNTUNED])
+        report.figure(f"{titles[what]}: what the result adds, between the best of both", best * factor, unit, goal)
     tuned, plain = (values[0] for values in samples.values())
     assert tuned["rows"] == 8 and plain["rows"] == 0
     report.notes.append(f"modules that a load imported: {tuned['modules']} with, {plain['modules']} without a result")
@@ -109,10 +111,12 @@ def _load() -> dict[str, Any]:
     began = time.perf_counter()
     step(*lists, **rate)
     first = time.perf_counter() - began
-    began = time.perf_counter()
-    for _ in range(CALLS):
-        step(*lists, **rate)
-    later = (time.perf_counter() - began) / CALLS
+    later = float("inf")
+    for _batch in range(BATCHES):  # the best: between two batches another process may run
+        began = time.perf_counter()
+        for _ in range(CALLS):
+            step(*lists, **rate)
+        later = min(later, (time.perf_counter() - began) / CALLS)
     rows = len(library.tuned.get(op.__entry__.key, []))
     modules = len(sys.modules) - before
     return {"load": loaded, "processor": spent, "first": first, "later": later, "rows": rows, "modules": modules}

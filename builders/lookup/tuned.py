@@ -193,7 +193,12 @@ def _fetched(path: str, what: Wanted, owners: Collection[int]) -> Stored | None:
 
 def _ask(what: Wanted, watched: FlatStamps) -> Outcome:
     """Returns what a remote has. What none has is asked for again after a day."""
-    again = time.time() + ABSENT_SECONDS
+    again, trust_file = time.time() + ABSENT_SECONDS, [settings.trust_file()]
+    name = memory.name_of(("no tuning result", [*what], settings.remotes()))
+    absent = memory.recall(name)
+    if absent is not None and time.time() < absent[0]["until"]:
+        return Outcome(None, watched, absent[0]["until"])
+    before = FlatStamps(trust_file, memory.stamps_of(trust_file))
     if not machine_folder.can_remember():
         return Outcome(None, watched, again)  # each load would ask
     try:
@@ -202,6 +207,7 @@ def _ask(what: Wanted, watched: FlatStamps) -> Outcome:
         return Outcome(None, watched, again)  # the load has said so
     path = what.path(root, FETCHED)
     if not importlib.import_module(SOURCE).bring(path, what):
+        machine_folder.remember(name, before, {"until": again}, time.time_ns())
         return Outcome(None, watched, again)
     fresh = FlatStamps(watched.paths, memory.stamps_of(watched.paths))
     return Outcome(_fitting(records.read_stored(path, {os.geteuid()}), what), fresh)

@@ -122,7 +122,7 @@ def _timed_fp_groups(values: Tensor, _config: Mapping[str, int]) -> Timed:
 
 
 RANKS = 2
-CONFIG = "OPFORGE_TUNED_CONFIG"
+CONFIG = "TUNED_CONFIG"
 """The variable by which the ranks of an exchange get the config that is timed."""
 
 

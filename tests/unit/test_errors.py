@@ -60,6 +60,7 @@ EXAMPLES = {
         "Looked for:\n  - g++ on PATH\nInstall one.",
     ),
     errors.BenchFileError: (errors.BenchFileError("/x", "it is cut off", "Write it again"), "it is cut off. Write"),
+    errors.TuningError: (errors.TuningError("relu", "it is wrong", "Correct it"), "relu cannot be used for tuning: it"),
     errors.ProjectError: (errors.ProjectError("if", "it is a word", "Choose another"), "'if' cannot be created: it is"),
     errors.FarmError: (errors.FarmError("tcp://h:1", "no worker answers", "Start one"), "answers. Start one."),
     errors.InspectionError: (errors.InspectionError("/x", "it is empty", "Name a library"), "Name a library."),

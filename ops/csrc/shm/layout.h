@@ -69,12 +69,12 @@ constexpr uint64_t kParts = 8;
 
 struct Header {
     uint32_t version, ranks;
-    uint32_t tuned;  // rows of `parts`
-    Parts parts[kMostTuned];
     uint64_t token;                       // random: the right memory was opened
     std::atomic<uint32_t> failure_state;  // 0: none, 1: being written, 2: written
     Failure failure;
-    Word attached;  // how many ranks have mapped the memory
+    Word attached;   // how many ranks have mapped the memory
+    uint32_t tuned;  // rows of `parts`
+    Parts parts[kMostTuned];
 };
 
 struct Member {

@@ -349,7 +349,7 @@ def register(op: str, entry: Entry, handle: int, schemas: Sequence[str], suffix:
 def plain(op: str, entry: Entry, handle: int, functions: Mapping[str, Any]) -> LoadedOp:
     """Returns the plain C functions of an opened library. `functions` are their signatures, by name."""
     library = ctypes.CDLL(entry.library, handle=handle)
-    names = tuple(entry.record["exports"])
+    names = tuple([name for name in entry.record["exports"] if name not in (TUNABLES, TUNE)])
 
     def find(name: str) -> Any:
         try:

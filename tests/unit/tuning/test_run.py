@@ -10,7 +10,7 @@ import sys
 
 import pytest
 from click.testing import CliRunner
-from support import child_processes, tuned_ops
+from support import tuned_ops
 from support.text_files import write
 
 from opforge.builders.lookup import tuned
@@ -282,11 +282,6 @@ class TestTheCommand:
         bad = replace(case, timed=lambda out, config: replace(case.timed(out, config), expected=out.double() + 1))
         with pytest.raises(TuningError, match="float32 of 100: its default is wrong: 99 of 100 elements differ"):
             run.run(subject, [(bad, "float32", 100)], own_store().layout.root, run.Budget(None), False, print, print)
-
-
-def test_opforge_imports_none_of_it():
-    code = "import sys, torch, opforge; print([name for name in sys.modules if 'tun' in name and 'opforge' in name])"
-    assert child_processes.run_python(code) == "[]\n"
 
 
 def test_explain_says_which_config_is_taken_and_why_the_others_are_not(timed_run, module):

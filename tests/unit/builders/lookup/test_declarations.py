@@ -32,6 +32,8 @@ VALUES = {
     "signatures": {"value": (None, [])},
     "sources": ["another.cpp"],
     "torch_target": "2.11",
+    "tunable": {"block": (1, 2)},
+    "tuning": "module:CASE",
     "version": "2",
 }
 """Another value of each attribute that the text has."""
@@ -147,5 +149,5 @@ def test_every_field_of_a_spec_follows_from_the_text():
         *("name", "builder", "package", "version", "abi", "target", "devices", "torch_target", "sources"),
         *("include_dirs", "defines", "cxx_flags", "device_flags", "link_flags", "libraries", "roots", "debug"),
         *("sanitize", "portable", "sysroot", "toolchain", "kernels", "extension_libraries", "groups", "own_arch"),
-        "requires_torch",
+        *("requires_torch", "tunable"),
     }
