@@ -21,6 +21,7 @@ BENCHMARKS = {
     "cold_cuda_ops": "building",
     "triton_prebuild": "building",
     "kernel_packages": "packages",
+    "compiled": "graphs",
 }
 """Benchmark -> the folder with its module, which has a `run(scratch) -> Report`. They run in this order."""
 
