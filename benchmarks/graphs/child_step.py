@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -18,13 +19,13 @@ def main() -> None:
     sys.path.insert(0, os.path.join(EXAMPLE, "char_transformer"))
     import torch
     import torch._inductor.compile_fx  # what the first compile imports anyway
-    from model import LENGTH, CharTransformer
+    model_file: Any = importlib.import_module("model")  # of the example
 
     import opforge
 
     torch.manual_seed(0)
-    model = CharTransformer(ALPHABET)
-    codes = torch.randint(ALPHABET, (BATCH, LENGTH + 1))
+    model = model_file.CharTransformer(ALPHABET)
+    codes = torch.randint(ALPHABET, (BATCH, model_file.LENGTH + 1))
     step = torch.compile(model.loss)
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     scope: Any = opforge.compiled(name) if name else nullcontext()

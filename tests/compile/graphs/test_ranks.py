@@ -39,7 +39,11 @@ def job(tmp_path):
 
     def run(name, ranks):
         log.write_text("")
-        env = {"OPFORGE_CACHE_DIR": str(tmp_path / name / "store"), "OPFORGE_COMPILED_WAIT": "900", "CXX": str(compiler)}
+        env = {
+            "OPFORGE_CACHE_DIR": str(tmp_path / name / "store"),
+            "OPFORGE_COMPILED_WAIT": "900",
+            "CXX": str(compiler),
+        }
         processes = [
             child_processes.start_python(RANK, env={**env, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / name / str(rank))})
             for rank in range(ranks)
