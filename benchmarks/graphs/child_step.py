@@ -19,6 +19,7 @@ def main() -> None:
     sys.path.insert(0, os.path.join(EXAMPLE, "char_transformer"))
     import torch
     import torch._inductor.compile_fx  # what the first compile imports anyway
+
     model_file: Any = importlib.import_module("model")  # of the example
 
     import opforge
@@ -32,7 +33,8 @@ def main() -> None:
     began = time.perf_counter()
     with scope as graphs:
         found = time.perf_counter()
-        step(codes[:, :-1], codes[:, 1:]).backward()
+        loss: Any = step(codes[:, :-1], codes[:, 1:])
+        loss.backward()
         ended = time.perf_counter()
     left = time.perf_counter()
     times = {"enter": found - began, "step": ended - began, "leave": left - ended}
