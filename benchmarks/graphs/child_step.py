@@ -27,7 +27,7 @@ def main() -> None:
     torch.manual_seed(0)
     model = model_file.CharTransformer(ALPHABET)
     codes = torch.randint(ALPHABET, (BATCH, model_file.LENGTH + 1))
-    step = torch.compile(model.loss)
+    step: Any = torch.compile(model.loss)
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     scope: Any = opforge.compiled(name) if name else nullcontext()
     began = time.perf_counter()
