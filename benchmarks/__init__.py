@@ -24,6 +24,7 @@ BENCHMARKS = {
     "kernel_packages": "packages",
     "hub_folders": "packages",
     "layer_kernels": "packages",
+    "compiled": "graphs",
 }
 """Benchmark -> the folder with its module, which has a `run(scratch) -> Report`. They run in this order."""
 

@@ -122,10 +122,13 @@ def _patch(name: str, module: ModuleType) -> None:
             return
         except AttributeError as error:  # another build of this release
             problem = f"{name} is another than expected ({error})"
-    log.debug("%s is not wrapped: %s", name, problem)
+    # A scope of `opforge.compiled` has said so for itself.
+    is_news = bool(refusals) and problem not in problems
+    log.log(logging.WARNING if is_news else logging.DEBUG, NOT_REFUSED, problem)
     problems.append(problem)
 
 
+NOT_REFUSED = "opforge.no_builds() does not refuse what torch.compile compiles: %s"
 problems: list[str] = []
 """Why some of the functions are not wrapped."""
 

@@ -95,9 +95,12 @@ def keys_of(parts: Iterable[str]) -> frozenset[str]:
 def write(folder: str, artifacts: bytes, libraries: Mapping[str, str], facts: Mapping[str, Any]) -> str:
     """Writes a bundle's files to a new folder; returns the digest of its tree.
 
-    `libraries` are paths by key. Raises OSError, FormatError for facts that could not be read again.
+    `libraries` are paths by key. Raises OSError, BundleError and FormatError for what could not be read again.
     """
     schema.checked(facts, FACTS)
+    size = len(artifacts) + sum(os.path.getsize(path) for path in libraries.values())
+    if size > MAX_BYTES:
+        raise BundleError(f"they have {size} bytes, and a bundle has at most {MAX_BYTES}")
     os.makedirs(os.path.join(folder, TREE, LIBRARIES), mode=0o700)
     hashes = {ARTIFACTS: hashlib.sha256(artifacts).hexdigest()}
     write_file(os.path.join(folder, TREE, ARTIFACTS), artifacts)

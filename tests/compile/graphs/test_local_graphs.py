@@ -309,6 +309,17 @@ def test_a_bundle_of_a_better_processor_stays_and_is_not_used(machines, where, t
     assert graphs.found == 0 and bundles(own) == [folder.name] and not warnings_of_the_cache()
 
 
+def test_graphs_that_are_too_large_are_not_kept(machines, monkeypatch, warnings_of_the_cache):
+    own = machines.enter("first")
+    monkeypatch.setattr(bundle, "MAX_BYTES", 10)
+    with opforge.compiled("views"):
+        run(flat)
+    assert not bundles(own)
+    (warning,) = warnings_of_the_cache()
+    assert warning.startswith("views: compiled graphs were not kept: they have ")
+    assert warning.endswith(" bytes, and a bundle has at most 10")
+
+
 def test_another_torch_is_said_once_and_nothing_is_kept(machines, monkeypatch, warnings_of_the_cache):
     own = machines.enter("first")
     monkeypatch.setattr(inductor, "TORCH", ("2.99",))

@@ -9,6 +9,7 @@ from support import child_processes
 from support.compiled_graphs import flat
 
 import opforge
+from opforge import inductor
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.compile
@@ -73,6 +74,16 @@ def test_triton_compiles_no_kernel(tmp_path, monkeypatch):
     compiled()
     with opforge.no_builds():
         assert compiled().asm["ptx"]  # from Triton's cache
+
+
+def test_a_torch_that_is_not_known_is_said_once(machines, monkeypatch, warnings_of_the_cache):
+    machines.enter("first")
+    for name, value in (("TORCH", ("2.99",)), ("_patched", set()), ("problems", []), ("refusals", [lambda: False])):
+        monkeypatch.setattr(inductor, name, value)
+    inductor.watch()
+    (warning,) = warnings_of_the_cache()
+    assert warning.startswith("opforge.no_builds() does not refuse what torch.compile compiles: torch 2.")
+    assert warning.endswith(" is not known here: expected torch 2.99")
 
 
 @pytest.mark.skipif("OPFORGE_LONG_TESTS" not in os.environ, reason="takes 8 s; set OPFORGE_LONG_TESTS=1")

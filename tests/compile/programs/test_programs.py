@@ -208,6 +208,7 @@ class TestAotInductor:
         ):
             opforge.load_program(package)
 
+    @pytest.mark.filterwarnings("ignore:`torch.jit.script", "ignore::FutureWarning")
     @pytest.mark.skipif("OPFORGE_LONG_TESTS" not in os.environ, reason="takes 30 s; set OPFORGE_LONG_TESTS=1")
     def test_a_real_package(self, exported, key, tmp_path):
         compiled = torch._inductor.aoti_compile_and_package(exported[1], package_path=str(tmp_path / "compiled.pt2"))

@@ -1,0 +1,83 @@
+"""What does the first step of a compiled model take on a second machine, beside torch's warm local cache?"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+
+from benchmarks.scratch import ChildError, Scratch
+from opforge.bench.harness import Report, scaled
+
+ROUNDS = 3
+CHILD = "graphs.child_step"
+CEILING = "torch's warm local cache, the same machine"
+OWN = "opforge.compiled, another home and torch folder, no compiler, graphs in its store"
+FETCHED = "the same, graphs in a remote alone"
+COLD = "nothing compiled"
+
+
+def run(scratch: Scratch) -> Report:
+    """Compiles once, then starts the contenders in turns, each in a new process."""
+    report = Report("the first training step of the transformer of examples/, from entering the scope", CEILING)
+    remote = scratch.path("graphs-remote", "")
+    os.makedirs(remote, exist_ok=True)
+    first = scratch.new_folder("first")
+    settings = {
+        "TORCHINDUCTOR_CACHE_DIR": os.path.join(first, "inductor"),
+        "OPFORGE_CACHE_DIR": os.path.join(first, "store"),
+        "XDG_CONFIG_HOME": os.path.join(first, "config"),
+        "XDG_STATE_HOME": os.path.join(first, "state"),
+        "XDG_CACHE_HOME": os.path.join(first, "caches"),
+    }
+    made = scratch.output([scratch.script("opforge"), "key", "new", "bench"], **settings)
+    key = next(word for word in made.split() if word.startswith("bench:"))
+    scratch.output([scratch.script("opforge"), "key", "trust", key, "--for", "compiled:*"], **settings)
+    cold = scratch.run_child(CHILD, "bench", **settings, OPFORGE_REMOTES=f"file://{remote}?push=1")
+    samples: dict[str, list[float]] = {CEILING: [], OWN: [], FETCHED: []}
+    entering: list[float] = []
+    for _turn in range(ROUNDS):
+        samples[CEILING].append(scratch.run_child(CHILD, **settings)["step"])
+        for name, stored in ((OWN, True), (FETCHED, False)):
+            second = scratch.run_child(CHILD, "bench", **_second(scratch, first, remote, stored))
+            if second["graphs"]:
+                raise ChildError(f"{name}: {second['graphs']} graphs were compiled")
+            samples[name].append(second["step"])
+            if stored:
+                entering.append(second["enter"])
+    table = report.table("The first step", "s", against=(CEILING,))
+    for name, times in samples.items():
+        table.add(name, times, "ceiling" if name == CEILING else "")
+    table.add(COLD, [cold["step"]], f"storing and publishing took {cold['leave']:.2f} s more")
+    ratios = [one / other for one, other in zip(samples[OWN], samples[CEILING], strict=True)]
+    report.figure(f"{OWN}: ratio to the ceiling", statistics.median(ratios), "", 1.15)
+    fetched = [one / other for one, other in zip(samples[FETCHED], samples[CEILING], strict=True)]
+    report.figure(f"{FETCHED}: ratio to the ceiling", statistics.median(fetched), "", 1.15)
+    report.figure("finding, checking and loading a bundle", statistics.median(scaled(entering, 1e3)), "ms", 150)
+    return report
+
+
+def _second(scratch: Scratch, first: str, remote: str, stored: bool) -> dict[str, str]:
+    """Returns the settings of a machine with a new home, torch in another folder, and no compiler on PATH."""
+    import torch
+
+    home = scratch.new_folder("second")
+    os.mkdir(os.path.join(home, "bin"))
+    os.mkdir(os.path.join(home, "site"))
+    for name in ("torch", "torchgen"):
+        package = os.path.join(os.path.dirname(os.path.dirname(torch.__file__)), name)
+        os.symlink(package, os.path.join(home, "site", name))
+    shutil.copytree(os.path.join(first, "config"), os.path.join(home, "config"))
+    if stored:
+        shutil.copytree(os.path.join(first, "store"), os.path.join(home, "store"))
+    return {
+        "HOME": home,
+        "PATH": os.path.join(home, "bin"),
+        "PYTHONPATH": os.path.join(home, "site"),
+        "TORCHINDUCTOR_CACHE_DIR": os.path.join(home, "inductor"),
+        "OPFORGE_CACHE_DIR": os.path.join(home, "store"),
+        "OPFORGE_REMOTES": "" if stored else f"file://{remote}",
+        "XDG_CONFIG_HOME": os.path.join(home, "config"),
+        "XDG_STATE_HOME": os.path.join(home, "state"),
+        "XDG_CACHE_HOME": os.path.join(home, "caches"),
+    }
