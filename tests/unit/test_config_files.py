@@ -44,7 +44,7 @@ def user(monkeypatch, own_store):
 @pytest.fixture
 def site(monkeypatch, tmp_path):
     path = tmp_path / "etc" / "config.toml"
-    monkeypatch.setattr(settings, "SITE_FILE", str(path))
+    monkeypatch.setattr(settings.table, "SITE_FILE", str(path))
     return lambda text: write(path, text)
 
 

@@ -170,7 +170,7 @@ print(*sorted(name[len("opforge."):] for name in sys.modules if name.startswith(
 """
 MODULES = (
     "environment formats memory packages packages.load packages.load.get_kernel packages.load.tree"
-    " settings settings.kinds trust warm warm.machine"
+    " settings settings.kinds settings.table trust warm warm.machine"
 )
 
 
