@@ -90,6 +90,7 @@ EXAMPLES = {
     "jobs": ("7", 7),
     "kernel_path": ('["/k"]', ("/k",)),
     "kernels": ('{"acme/relu" = "/r"}', {"acme/relu": "/r"}),
+    "compiled_wait": ("1.5", 1.5),
     "lock_timeout": ("1.5", 1.5),
     "log": ('"/l"', "/l"),
     "offline": ("true", True),

@@ -25,7 +25,7 @@ PARTS = {
     "opforge.accelerator": "select",
     "opforge.builders": "base",
     "opforge.builders.cpu": "lion",
-    "opforge.settings": "kinds",
+    "opforge.settings": "kinds table",
     "opforge.warm": "library lookup machine",
 }
 
