@@ -62,8 +62,9 @@ class MemoryNeeds:
 
     def expected(self) -> int:
         """Returns the bytes that the hungriest compiler is expected to need."""
-        names = {name_of(source) for source in self._plan.sources}
-        return max((need for name, need in self.known.items() if name in names), default=COMPILER_BYTES[self._plan.abi])
+        usual = COMPILER_BYTES[self._plan.abi]
+        names = {name_of(source) for source in self._plan.sources} if self.known else set[str]()
+        return max((need for name, need in self.known.items() if name in names), default=usual)
 
     def of(self, steps: Sequence[Step]) -> tuple[dict[str, int], list[str]]:
         """Returns the bytes that each compiler may need, by output, and the outputs of those that are only guessed.
