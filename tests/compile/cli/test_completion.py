@@ -140,7 +140,7 @@ def test_the_names_of_commands_are_completed_without_importing_the_commands():
         "    print(*[name for name in sys.modules if name.startswith('opforge.cli.') or name == 'rich'])\n"
     )
     *lines, modules = child_processes.run_python(code).splitlines()
-    assert lines == ["plain,cache", "plain,compile-commands", "plain,completion", "plain,config"]
+    assert lines == ["plain,cache", "plain,check", "plain,compile-commands", "plain,completion", "plain,config"]
     assert set(modules.split()) <= {
         "opforge.cli.guard",
         "opforge.cli.messages",

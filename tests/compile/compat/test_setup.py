@@ -180,13 +180,18 @@ def test_the_hook_wraps_a_command_only_if_requested_and_unless_it_builds_extensi
     class Inherited(BuildExtension):
         pass
 
-    unchanged = Distribution({"cmdclass": {"build_ext": BuildExtension}})
+    def distribution_with(command):
+        distribution = Distribution()
+        distribution.cmdclass["build_ext"] = command  # after the hooks of other packages
+        return distribution
+
+    unchanged = distribution_with(BuildExtension)
     finalize(unchanged)
     assert unchanged.cmdclass["build_ext"] is BuildExtension
     commands = {}
     monkeypatch.setenv("OPFORGE_CPP_EXTENSION", "1")
     for command in (Own, Inherited, BuildExtension.with_options(use_ninja=False)):
-        distribution = Distribution({"cmdclass": {"build_ext": command}})
+        distribution = distribution_with(command)
         finalize(distribution)
         commands[command] = distribution.cmdclass["build_ext"]
         finalize(distribution)

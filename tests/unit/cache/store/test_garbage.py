@@ -92,7 +92,7 @@ def test_a_mutated_record_is_a_hit_or_a_miss_never_an_exception(built_op, which,
     mutate_file(data, paths[which])
     try:
         by_plan = op.get()
-        by_description = op.store.own.find(DESCRIPTION, judge, op.root_paths, op.store.disk).match
+        by_description = op.store.own.find(DESCRIPTION, judge, op.root_paths, op.store.disk)[0]
         by_description = by_description and by_description.entry
     finally:
         logging.getLogger("opforge.cache").setLevel(logging.NOTSET)

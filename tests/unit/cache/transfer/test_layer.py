@@ -49,7 +49,7 @@ def test_every_user_may_read_a_layer_and_only_its_owner_may_write_it(fake_store,
     assert stat.S_IMODE(os.stat(folder.parent).st_mode) == 0o777 & ~umask, "not opforge's: as the user wants it"
     assert added.library.startswith(str(folder))
     source = Source(Layout(str(folder)), ME)
-    match = source.find(DESCRIPTION, lambda _record: Fit(), fake_store.root_paths, fake_store.store.disk).match
+    match = source.find(DESCRIPTION, lambda _record: Fit(), fake_store.root_paths, fake_store.store.disk)[0]
     assert match.entry.key == entry.key
 
 
