@@ -14,7 +14,8 @@ from opforge import OpBuilder
 
 FUNCTIONS = pytest.mark.parametrize("name", ["load", "load_inline"])
 OTHERS = {"devices", "folder", "kernel_roots", "name", "python_functions", "sources", "toolchain", "trace", "version"}
-"""What `load` reads off the sources, what belongs to a package of ops, and what a load leaves."""
+OTHERS |= {"tunable", "tuning"}
+"""What `load` reads off the sources, what belongs to a package of ops or to `opforge tune`, and what a load leaves."""
 DECLARED = {name for name in vars(OpBuilder) if name in OpBuilder.__annotations__ and name[0] != "_"} - OTHERS
 
 

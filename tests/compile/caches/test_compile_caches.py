@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from support import child_processes, sample_ops, text_files
 
@@ -10,6 +12,9 @@ from opforge.builders.registration import compile_tag
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.compile
+long = pytest.mark.skipif(
+    not os.environ.get("OPFORGE_LONG_TESTS"), reason="torch compiles for half a minute: OPFORGE_LONG_TESTS=1"
+)
 
 HEAD = """\
 #include <torch/csrc/stable/library.h>
@@ -123,6 +128,7 @@ IMPORTED = "from shapes import twice"
 FAKES = "{'twice': twice}"
 
 
+@long
 def test_a_new_dtype_is_compiled_anew_in_the_next_process(op):
     op.write(TWICE.replace("@MORE@", ""), fake(), **VERSIONS)
     first = op.run(fakes=FAKES, before=IMPORTED)
@@ -140,6 +146,7 @@ def test_a_new_shape_of_a_fake_inside_the_library(op):
     assert changed["same"] and changed["hits"] == 0, changed["text"]
 
 
+@long
 def test_an_argument_that_is_mutated_from_now_on(op):
     function = """
 def function(x):
@@ -156,6 +163,7 @@ def function(x):
     assert changed["same"] and changed["hits"] == 0, changed["text"]
 
 
+@long
 def test_a_kernel_that_changes_without_its_schema_and_fake_is_taken_from_the_caches(op):
     op.write(TWICE.replace("@MORE@", ""), fake(), **VERSIONS)
     op.run(VIEW, fakes=FAKES, before=IMPORTED)
@@ -175,6 +183,7 @@ def test_an_op_that_is_loaded_after_the_first_compile_and_a_tag_of_the_users_tha
     assert first["tag"].startswith("mine|opforge:") and first["tag"] != changed["tag"]
 
 
+@long
 def test_an_unrelated_op_with_a_fake_compiles_each_graph_once_more_and_one_without_none(op):
     """What docs/inside-torch.md states as the cost."""
     plain = f"def function(x): return x.view(-1).view({', '.join('1' * 9)}, -1)"  # which compiles no C++

@@ -1,6 +1,7 @@
 """The GPUs' ops built without a GPU: by nvcc, and by hipcc from the same sources."""
 
 import importlib
+import os
 import shutil
 
 import pytest
@@ -35,6 +36,8 @@ def test_nvcc_builds_the_ops(name, target):
 
 @pytest.mark.parametrize("name", ["QuantizerBuilder", "FPQuantizerBuilder"])
 def test_hipcc_builds_the_same_sources(name):
+    if name == "FPQuantizerBuilder" and not os.environ.get("OPFORGE_LONG_TESTS"):
+        pytest.skip("compiles for 20 s, by the compiler of the other op: set OPFORGE_LONG_TESTS=1")
     if shutil.which("hipcc") is None:
         pytest.skip("needs hipcc (apt install hipcc)")
     record = build(name, "hip:gfx90a")
