@@ -57,6 +57,8 @@ NOT_TYPED = {
     "opforge lock": "needs a remote with packages; tests/unit/packages/project has them",
     "opforge mirror ": "needs two remotes; tests/unit/remote has them",
     "opforge tuf": "needs a registry of packages; tests/unit/packages/registry/test_tuf.py has some",
+    "opforge check": "checks every op, for minutes; tests/compile/check runs it",
+    "opforge tune": "measures for minutes; tests/unit/tuning runs it",
     "opforge bench": "measures for minutes; tests/compile/bench runs it",
     "--shard": "needs other machines, or builds every op",
     "--on tcp:": "needs a Dask scheduler; tests/unit/remote/farm starts one",
