@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from . import own
 from .mapping import LayerKernel
-from .own import OWN_KERNELS
 from .scope import explain_kernels, kernels_for
 
 __all__ = ["OWN_KERNELS", "LayerKernel", "explain_kernels", "kernels_for"]
+
+OWN_KERNELS = own.OWN_KERNELS
+"""A mapping that comes with opforge: layers of torch to opforge's own ops."""
