@@ -26,11 +26,10 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from opforge.after_import import call_after_import
 from opforge.errors import CompileForbiddenError
 from opforge.warm.machine import python_tag
 
@@ -75,7 +74,6 @@ refusals: list[Callable[[], bool]] = []
 _loaded: dict[str, Any] = {}
 """The libraries that observers have offered, by key."""
 _patched: set[str] = set()
-_finder: list[_Finder] = []
 
 
 def version_problem(version: str) -> str:
@@ -87,9 +85,7 @@ def version_problem(version: str) -> str:
 
 def watch() -> None:
     """Wraps the functions of the modules that are imported, and those of the others when they are imported."""
-    if not _finder or _finder[0] not in sys.meta_path:
-        _finder[:] = [_Finder()]
-        sys.meta_path.insert(0, _finder[0])
+    call_after_import(PATCHES, _patch_after)
     for name in PATCHES:
         module = sys.modules.get(name)
         if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
@@ -108,6 +104,10 @@ def check_allowed(what: str) -> None:
 
 
 # -- wrapping ----------------------------------------------------------------------------------------------------------
+
+
+def _patch_after(module: ModuleType) -> None:
+    _patch(module.__name__, module)
 
 
 def _patch(name: str, module: ModuleType) -> None:
@@ -350,42 +350,6 @@ PATCHES: dict[str, Callable[[Any], None]] = {
     "triton.compiler.compiler": _make_ir,
 }
 """Module -> what wraps its functions."""
-
-
-class _Finder(MetaPathFinder):
-    """Finds the modules of PATCHES as Python would, and wraps their functions after they have been run."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Returns the spec of a module of PATCHES, with another loader; None for every other module."""
-        if fullname not in PATCHES:
-            return None
-        for finder in sys.meta_path:
-            spec = None if finder is self else finder.find_spec(fullname, path, target)
-            if spec is not None:
-                if spec.loader is not None:
-                    spec.loader = _PatchingLoader(spec.loader)
-                return spec
-        return None
-
-
-class _PatchingLoader(Loader):
-    """A module's own loader, which wraps its functions after it has run the module."""
-
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """Returns what the module's own loader returns."""
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Runs the module, and wraps its functions."""
-        assert module.__spec__ is not None
-        module.__spec__.loader = module.__loader__ = self._loader
-        self._loader.exec_module(module)
-        _patch(module.__name__, module)
 
 
 # -- torch's artifacts -------------------------------------------------------------------------------------------------

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from opforge import settings
+from opforge.after_import import call_after_import
 
 BUILDERS = "deepspeed.ops.op_builder"
 """The part of DeepSpeed after whose import it is changed: the parts that take builders from it are imported later."""
@@ -18,8 +16,12 @@ def install_after_import() -> None:
     """Arranges that DeepSpeed is put on opforge when it is imported, or does it now if it is imported already."""
     if BUILDERS in sys.modules:
         _install()
-    elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
+    else:
+        call_after_import((BUILDERS,), _install_after)
+
+
+def _install_after(_builders: ModuleType) -> None:
+    _install()
 
 
 def _install() -> None:
@@ -31,39 +33,3 @@ def _install() -> None:
     from .deepspeed.builders import DROP_IN
 
     install(requested or DROP_IN)
-
-
-class _Finder(MetaPathFinder):
-    """Finds BUILDERS as Python would, and has its loader call `_install` afterwards."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Returns the spec of BUILDERS, with another loader; None for every other module."""
-        if fullname != BUILDERS:
-            return None
-        for finder in sys.meta_path:
-            spec = None if finder is self else finder.find_spec(fullname, path, target)
-            if spec is not None:
-                if spec.loader is not None:
-                    spec.loader = _InstallingLoader(spec.loader)
-                return spec
-        return None
-
-
-class _InstallingLoader(Loader):
-    """A module's own loader, which calls `_install` after it has run the module."""
-
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """Returns what the module's own loader returns."""
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Runs the module, and installs."""
-        assert module.__spec__ is not None
-        module.__spec__.loader = module.__loader__ = self._loader
-        self._loader.exec_module(module)
-        _install()
