@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
+import math
 import os
 import re
 import time
@@ -15,7 +17,8 @@ from opforge.errors import BuilderError
 
 NAME = re.compile(r"^(?P<start>[^-]+-[^-]+(?:-\d[^-]*)?)-(?P<python>[^-]+)-(?P<abi>[^-]+)-(?P<platform>[^-]+)\.whl$")
 MACHINE = re.compile(r"(x86_64|aarch64|i686|armv7l|ppc64le|s390x|riscv64|arm64|amd64)$")
-FILE_MODE = 0o100644 << 16
+FILE_MODE, EXECUTABLE_MODE = 0o100644, 0o100755
+GLIBC = re.compile(r"manylinux_(\d+)_(\d+)_")
 OLDEST_TIME = 315532800.0
 """The first second that a zip file can state, 1980."""
 
@@ -41,6 +44,9 @@ class Wheel(NamedTuple):
         try:
             with zipfile.ZipFile(path) as archive:
                 archive.extractall(folder)
+                for info in archive.infolist():
+                    if info.external_attr >> 16 & 0o111 and not info.is_dir():  # which extractall does not keep
+                        os.chmod(os.path.join(folder, info.filename), EXECUTABLE_MODE & 0o777)
         except (OSError, zipfile.BadZipFile) as error:
             raise _unusable(path, str(error)) from error
         names = [name for name in os.listdir(folder) if name.endswith(".dist-info")]
@@ -67,8 +73,10 @@ class Wheel(NamedTuple):
     def _add(self, archive: zipfile.ZipFile, file: str) -> None:
         seconds = max(OLDEST_TIME, float(os.environ.get("SOURCE_DATE_EPOCH", OLDEST_TIME)))
         info = zipfile.ZipInfo(file, time.gmtime(seconds)[:6])
-        info.external_attr, info.compress_type = FILE_MODE, zipfile.ZIP_DEFLATED
         with open(os.path.join(self.folder, file), "rb") as stream:
+            is_executable = os.fstat(stream.fileno()).st_mode & 0o100
+            info.external_attr = (EXECUTABLE_MODE if is_executable else FILE_MODE) << 16
+            info.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(info, stream.read())
 
     def _files(self) -> list[str]:
@@ -89,17 +97,16 @@ class Wheel(NamedTuple):
         for signature in ("RECORD.jws", "RECORD.p7s"):  # of the list as it was
             if os.path.exists(path := os.path.join(self.folder, self.metadata, signature)):
                 os.unlink(path)
-        lines = []
+        rows = []
         for file in self._files():
             if file == record:
                 continue
             with open(os.path.join(self.folder, file), "rb") as stream:
                 content = stream.read()
             digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
-            quoted = f'"{file}"' if "," in file or '"' in file else file
-            lines.append(f"{quoted},sha256={digest},{len(content)}")
-        with open(os.path.join(self.folder, record), "w", encoding="utf-8") as file_:
-            file_.write("\n".join([*lines, f"{record},,"]) + "\n")
+            rows.append((file, f"sha256={digest}", str(len(content))))
+        with open(os.path.join(self.folder, record), "w", encoding="utf-8", newline="") as listed:
+            csv.writer(listed, lineterminator="\n").writerows([*rows, (record, "", "")])
 
 
 def combined(wheel: Tag, ops: Tag, path: str) -> Tag:
@@ -112,7 +119,14 @@ def combined(wheel: Tag, ops: Tag, path: str) -> Tag:
     if machine != own:
         problem = f"{os.path.basename(path)} is for {machine}, and its ops are for {own}"
         raise BuilderError("opforge.backend", problem, "Correct `targets` in [tool.opforge]")
-    return wheel if ops.abi == "none" else Tag(ops.python, ops.abi, wheel.platform)
+    platform = max(wheel.platform, ops.platform, key=_glibc)
+    return Tag(*(wheel if ops.abi == "none" else ops)[:2], platform)
+
+
+def _glibc(platform: str) -> tuple[float, ...]:
+    """Returns the oldest version of glibc that a platform is for, to compare; the highest if it names none."""
+    match = GLIBC.match(platform)
+    return (int(match[1]), int(match[2])) if match else (math.inf,)
 
 
 def _machine_of(platform: str) -> str:

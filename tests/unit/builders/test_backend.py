@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import types
 import zipfile
 
@@ -26,6 +28,12 @@ TORCHS = Tag("cp311", "cp311", "linux_x86_64")
         (Tag("py3", "none", "any"), TORCHS, TORCHS),
         (Tag("cp312", "cp312", "linux_x86_64"), OPS, Tag("cp312", "cp312", "linux_x86_64")),
         (Tag("cp311", "abi3", "linux_x86_64"), TORCHS, TORCHS),
+        (
+            Tag("cp312", "cp312", "manylinux_2_12_x86_64"),
+            OPS,
+            Tag("cp312", "cp312", "manylinux_2_17_x86_64"),
+        ),
+        (Tag("cp311", "cp311", "manylinux_2_34_x86_64"), TORCHS, TORCHS),
     ],
 )
 def test_the_tag_is_what_both_the_wheel_and_its_ops_need(wheel, ops, expected):
@@ -59,6 +67,24 @@ def test_what_is_no_wheel_is_an_error(tmp_path, name, content, problem):
         Wheel.open(str(path), str(tmp_path / "folder"))
     text = f"opforge.backend: the wrapped backend made {name!r}, which cannot be used: {problem}. Update it"
     assert str(caught.value) == text
+
+
+def test_what_a_wheel_holds_stays_as_it_is(tmp_path):
+    """A program stays executable, and a name with what divides the list of files is quoted as pip reads it."""
+    path, odd = tmp_path / "mine-1-py3-none-any.whl", 'mine/a, "b".txt'
+    with zipfile.ZipFile(path, "w") as archive:
+        program = zipfile.ZipInfo("mine/run.sh")
+        program.external_attr = 0o100755 << 16
+        archive.writestr(program, "#!/bin/sh\n")
+        archive.writestr(odd, "x")
+        archive.writestr("mine-1.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+    (tmp_path / "out").mkdir()
+    name = Wheel.open(str(path), str(tmp_path / "folder")).write(str(tmp_path / "out"), OPS)
+    with zipfile.ZipFile(tmp_path / "out" / name) as archive:
+        modes = {info.filename: info.external_attr >> 16 & 0o777 for info in archive.infolist()}
+        rows = list(csv.reader(io.StringIO(archive.read("mine-1.dist-info/RECORD").decode())))
+    assert (modes["mine/run.sh"], modes[odd]) == (0o755, 0o644)
+    assert {odd, "mine/run.sh"} < {row[0] for row in rows} and all(len(row) == 3 for row in rows)
 
 
 @pytest.fixture
