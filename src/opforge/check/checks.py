@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import functools
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import opforge
 from opforge import machine_folder, memory
-from opforge.accelerator.interface.accelerator import Accelerator, target_for
-from opforge.errors import BuildError, OpforgeError
 from opforge.report.ops import OfferedOp, offers, readiness
 
 from . import own_process, stages
 
 MOST_SECONDS = 110.0
 """How long the checks of a run may take together; what needs a build is built before. An op that is left is named."""
-OP_SECONDS = 60.0
-"""How long one op may take, unless it is told otherwise."""
 ACCELERATOR = "accelerator"
 BAD = ("failed", "crashed")
 """The states that make the exit code 1."""
@@ -52,6 +49,8 @@ class Checked(NamedTuple):
     seconds: float = 0.0
     origin: str = ""
     """Where the op's library came from."""
+    library: str = ""
+    """The op's library; empty if it has none."""
     device: str = ""
     """The name of the device, or of the processor."""
 
@@ -73,29 +72,29 @@ def run(
     import torch  # noqa: F401  # the children inherit it, and need not import it themselves
 
     offered = selected(names, devices)
-    results = [_built(offer) for offer in offered]  # before the clock runs
+    # Before the clock runs. In children too: what a fork inherits of an opened device is unusable.
+    rows = [_prepared(offer) for offer in offered]
     accelerators = {} if names else {offer.accelerator.name: offer.accelerator for offer in offered}
-    began, all_results = time.monotonic(), list[Checked]()
+    began, results = time.monotonic(), list[Checked]()
 
     def left() -> float:
         return began + MOST_SECONDS - time.monotonic()
 
     for accelerator in accelerators.values():
         work = functools.partial(stages.check_accelerator, accelerator)
-        row = Checked(ACCELERATOR, accelerator.name, _target(accelerator))
-        all_results.append(_outcome(row, own_process.run(work, min(timeout, left()))))
-        ended(all_results[-1])
-    for offer, (row, builder) in zip(offered, results, strict=True):
-        if builder is not None and left() <= 0 and not names:
+        results.append(_outcome(Checked(ACCELERATOR, accelerator.name), own_process.run(work, min(timeout, left()))))
+        ended(results[-1])
+    for offer, row in zip(offered, rows, strict=True):
+        if not row.state and left() <= 0 and not names:
             text = f"the {MOST_SECONDS:.0f} s of a run were over: check it with: opforge check {offer.name}"
             row = row._replace(state="skipped", reason=text)
-        elif builder is not None:
-            work = functools.partial(stages.check_op, offer.name, offer.accelerator, builder)
+        elif not row.state:
+            work = functools.partial(stages.check_op, offer)
             row = _outcome(row, own_process.run(work, timeout if names else min(timeout, left())))
-            _remember(row, builder)
-        all_results.append(row)
+            _remember(row)
+        results.append(row)
         ended(row)
-    return all_results
+    return results
 
 
 def selected(names: Sequence[str], devices: Iterable[str]) -> list[OfferedOp]:
@@ -117,27 +116,10 @@ def _plain(name: str) -> str:
     return name.lower().replace("_", "").removesuffix("builder")
 
 
-def _target(accelerator: Accelerator) -> str:
-    try:
-        return str(accelerator.target())
-    except OpforgeError:
-        return ""
-
-
-def _built(offer: OfferedOp) -> tuple[Checked, Any]:
-    """Returns the row of an op so far, and its builder after it was built; None instead if it cannot be checked."""
-    ready = readiness(offer)
-    row = Checked(offer.name, offer.accelerator.name, ready.target)
-    if ready.state == "unusable":
-        return row._replace(state="unusable", reason="; ".join(ready.reasons)), None
-    builder_class = offer.builder_class()
-    builder = builder_class(target=target_for(builder_class, offer.accelerator.target()))
-    try:
-        if hasattr(builder, "build"):
-            builder.build()
-    except BuildError as error:
-        return row._replace(state="failed", stage="build", reason=str(error)), None
-    return row, builder
+def _prepared(offer: OfferedOp) -> Checked:
+    """Returns the row of an op after it was built; it has a state if it cannot be checked."""
+    work = functools.partial(stages.prepare, offer)
+    return _outcome(Checked(offer.name, offer.accelerator.name), own_process.run(work, math.inf))
 
 
 def _outcome(row: Checked, ended: own_process.Ended) -> Checked:
@@ -149,12 +131,11 @@ def _outcome(row: Checked, ended: own_process.Ended) -> Checked:
     return row._replace(stage="")
 
 
-def _remember(row: Checked, builder: Any) -> None:
+def _remember(row: Checked) -> None:
     """Remembers the outcome as long as the op's library is the same."""
-    library = _library_of(builder)
-    if library and row.state != "skipped":
+    if row.library:
         value = {"state": row.state, "at": int(time.time()), "device": row.device, "by": opforge.__version__}
-        machine_folder.remember(_memory_name(row.name, row.target, library), memory.FlatStamps([], []), value)
+        machine_folder.remember(_memory_name(row.name, row.target, row.library), memory.FlatStamps([], []), value)
 
 
 def last(offer: OfferedOp) -> Mapping[str, Any]:
@@ -167,11 +148,3 @@ def last(offer: OfferedOp) -> Mapping[str, Any]:
 
 def _memory_name(name: str, target: str, library: str) -> str:
     return memory.name_of(("checked", name, target, library))  # the path has digits of the library's digest
-
-
-def _library_of(builder: Any) -> str:
-    from opforge.builders.base import OpBuilder
-    from opforge.builders.lookup.finder import find
-
-    entry = find(builder.spec()).entry if isinstance(builder, OpBuilder) else None
-    return entry.library if entry else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import signal
@@ -33,7 +34,7 @@ def run(work: Callable[[Callable[..., None]], None], timeout: float) -> Ended:
 
     Args:
         work: Gets a function that reports values of JSON by name.
-        timeout: Seconds after which the child is killed.
+        timeout: Seconds after which the child is killed; infinity for a child that may take as long as it needs.
     """
     reader, writer = os.pipe()
     with tempfile.TemporaryFile() as output:
@@ -92,7 +93,7 @@ def _listen(reader: int, deadline: float) -> tuple[dict[str, Any], bool]:
     said: dict[str, Any] = {}
     while True:
         left = deadline - time.monotonic()
-        if left <= 0 or not select.select([reader], [], [], left)[0]:
+        if left <= 0 or not select.select([reader], [], [], left if left < math.inf else None)[0]:
             return said, not said.get("done")
         part = os.read(reader, 1 << 16)
         *lines, data = (data + part).split(b"\n")

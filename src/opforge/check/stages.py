@@ -10,10 +10,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from opforge.accelerator.entry_points import entry_points
-from opforge.accelerator.interface.accelerator import Accelerator
+from opforge.accelerator.interface.accelerator import Accelerator, target_for
 from opforge.bench import machine
+from opforge.builders.base import OpBuilder
 from opforge.ops.cases import CASES, OURS, Case, MissingError, Place, load_cases
 from opforge.ops.cases.memory import COPY
+from opforge.report.ops import OfferedOp, readiness
 from opforge.testing.checks import CHECKS, GROUP
 
 Say = Callable[..., None]
@@ -23,8 +25,28 @@ SAMPLE_SECONDS, ROUNDS = 0.02, 5
 UNCHECKED = "it has no reference: it was loaded, and compared with nothing"
 
 
-def check_op(name: str, accelerator: Accelerator, builder: Any, say: Say) -> None:
+def prepare(offer: OfferedOp, say: Say) -> None:
+    """Builds an op, if it is usable here and was not built yet. Raises what its build raises."""
+    ready = readiness(offer)
+    say(target=ready.target)
+    if ready.state == "unusable":
+        say(state="unusable", reason="; ".join(ready.reasons))
+        return
+    say(stage="build")
+    builder = builder_of(offer)
+    if isinstance(builder, OpBuilder):
+        say(library=builder.build().library)
+
+
+def builder_of(offer: OfferedOp) -> Any:
+    """Returns the builder of an op for the devices that are here."""
+    builder_class = offer.builder_class()
+    return builder_class(target=target_for(builder_class, offer.accelerator.target()))
+
+
+def check_op(offer: OfferedOp, say: Say) -> None:
     """Loads an op and checks it. Raises AssertionError for what is wrong, and whatever the op raises."""
+    name, accelerator, builder = offer.name, offer.accelerator, builder_of(offer)
     say(stage="load")
     began = time.perf_counter()
     loaded = builder.load()
@@ -56,7 +78,7 @@ def check_accelerator(accelerator: Accelerator, say: Say) -> None:
     """Runs the contract of accelerators. Raises AssertionError."""
     from opforge.testing import AcceleratorContract
 
-    say(stage="contract")
+    say(target=str(accelerator.target()), stage="contract")
 
     def make_accelerator(_self: Any) -> Accelerator:
         return accelerator

@@ -39,6 +39,7 @@ STABLE_TORCH_LIBRARY_IMPL(their_ops, Meta, m) {
 }
 """
 BUILDERS = """\
+import os
 from opforge import OpBuilder
 
 class RightBuilder(OpBuilder):  # the others are the same op, which is then built once
@@ -46,7 +47,11 @@ class RightBuilder(OpBuilder):  # the others are the same op, which is then buil
 
 class WrongBuilder(RightBuilder): pass
 class CrashingBuilder(RightBuilder): pass
-class UnknownBuilder(RightBuilder): pass
+class UnknownBuilder(RightBuilder):
+    def gate(self, capabilities):
+        with open(os.environ["ASKED_BY"], "a") as file:
+            print(os.getpid(), os.getppid(), file=file)
+        return []
 """
 CHECKS = """\
 import torch
@@ -104,16 +109,19 @@ def package(tmp_path_factory):
 def check(package):
     """Runs `opforge check` with the package installed."""
 
-    def run(*arguments):
+    def run(*arguments, **variables):
         environment = child_processes.environment()
         path = os.pathsep.join([str(package), environment["PYTHONPATH"]])
-        return child_processes.run_command("check", *arguments, PYTHONPATH=path)
+        return child_processes.run_command(
+            "check", *arguments, PYTHONPATH=path, **{"ASKED_BY": os.devnull, **variables}
+        )
 
     return run
 
 
-def test_wrong_and_crashing_ops_are_lines_beside_the_right_ones(check, own_store):
-    done = check("right", "wrong", "crashing", "unknown", "--json")
+def test_wrong_and_crashing_ops_are_lines_beside_the_right_ones(check, own_store, tmp_path):
+    asked_by = tmp_path / "asked_by"
+    done = check("right", "wrong", "crashing", "unknown", "--json", ASKED_BY=str(asked_by))
     assert done.returncode == 1, done.stderr
     report = json.loads(done.stdout)
     rows = {row["name"]: row for row in report["results"]}
@@ -125,6 +133,12 @@ def test_wrong_and_crashing_ops_are_lines_beside_the_right_ones(check, own_store
     assert text in wrong["reason"]
     assert (crashing["stage"], crashing["reason"]) == ("reference", "it was ended by signal 6 (Aborted)")
     assert rows["UnknownBuilder"]["reason"] == "it has no reference: it was loaded, and compared with nothing"
+
+    asked = [line.split() for line in asked_by.read_text().splitlines()]
+    assert len(asked) >= 2 and len({parent for _child, parent in asked}) == 1
+    assert not {child for child, _parent in asked} & {parent for _child, parent in asked}, (
+        "a device that the command itself opens cannot be used by the children that it forks later"
+    )
 
     listed = {row["name"]: row for row in json.loads(check("--list", "--json").stdout)}
     assert listed["RightBuilder"]["state"] == "ok" and listed["RightBuilder"]["device"] == right["device"]
