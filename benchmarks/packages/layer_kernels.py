@@ -15,7 +15,7 @@ ITSELF, LAYER, GUARDED = "the kernel as a module", "a layer with the kernel", "a
 
 
 def run(scratch: Scratch) -> Report:
-    """Takes turns in this process. Times are of the processor: nothing of this waits."""
+    """Takes turns in this process. Times are of the processor: the calls do not wait."""
     import torch
 
     import opforge

@@ -84,7 +84,7 @@ class _Run:
     def _again(self, killed: ninja.Outcome, at_once: int, targets: Sequence[str] = ()) -> ninja.Outcome:
         """Runs the steps that are left with fewer compilers at once, after one was killed for memory."""
         if at_once < 2 and self._server is None:
-            return killed  # nothing of this build ran beside it
+            return killed  # it ran alone
         jobs = max(1, min(at_once // 2, self._schedule().jobs))
         beside = "and other builds beside it" if self._server else f"with {at_once} at once"
         text = "%s: a compiler was killed for lack of memory, %s. What is left is built again with %d at once"

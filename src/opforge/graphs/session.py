@@ -73,7 +73,7 @@ class Session:
         return store.find(among, self.topic, self._judge)
 
     def _judge(self, signed: bytes, read: Bundle) -> str:
-        from . import remote  # what was made here needs nothing of remotes
+        from . import remote  # not needed for what was made here
 
         return remote.kept_problem(signed, read, self.topic)
 
@@ -113,7 +113,7 @@ class Session:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """Stores what was compiled and is in no bundle, and lets waiting processes go on. Raises nothing of it."""
+        """Stores what was compiled and is in no bundle, and lets waiting processes go on. A failure is a warning."""
         recording, self.recording = self.recording, None
         if recording is None:
             return
@@ -200,7 +200,7 @@ def enter(name: str) -> Session:
         beginning = _beginning.setdefault(where.key, threading.RLock())
     with beginning:  # a second thread waits until the first has found the graphs
         session = _sessions.get(where.key)
-        if session is None or session.pid != os.getpid():  # a forked child has its parent's, and stores nothing of it
+        if session is None or session.pid != os.getpid():  # a forked child has its parent's, which it does not store
             session = Session(where)
             session.begin()
             _sessions[where.key] = session

@@ -28,7 +28,7 @@ QUIET = 0.05
 
 
 class Candidate:
-    """A config with the call that is timed. Two that are equal are told apart: the default takes part twice."""
+    """A config with the call that is timed. Equal ones are different candidates: the default takes part twice."""
 
     def __init__(self, config: Config, call: Callable[[], object], use: Callable[[Config], None]) -> None:
         self.config, self._call, self._use = dict(config), call, use

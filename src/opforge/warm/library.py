@@ -377,7 +377,7 @@ def loaded_handle(entry: Entry) -> int:
 
 
 def tunables(handle: int) -> dict[str, int]:
-    """Returns what an opened library lets set, with the defaults. Raises OSError if it has nothing of that."""
+    """Returns what an opened library lets set, with the defaults. Raises OSError if it has no tunables."""
     text = ctypes.string_at(memory.FUNCTION(_ctypes.dlsym(handle, TUNABLES))(0, 0, 0))
     number, *lines = text.decode().split("\n")
     if number != TUNABLE_INTERFACE:
@@ -389,7 +389,7 @@ def set_tuned(entry: Entry, rows: Sequence[Any], is_held: bool = False) -> str:
     """Sets the rows of a tuning result in an entry's library: without any, its defaults.
 
     A row is a dtype's number, the lowest and the highest size of calls, and values by name. Returns why nothing was
-    changed: a row has a name that the library lacks. Raises OSError if it has nothing of that. `is_held` is for whoever
+    changed: a row has a name that the library lacks. Raises OSError if it has no tunables. `is_held` is for whoever
     tunes the op.
     """
     if tuned.get(entry.key, []) == rows or (entry.key in held and not is_held):

@@ -37,7 +37,7 @@ class StepCheck(OpCheck):
 
     def rule(self, *tensors: Tensor, **keywords: Any) -> tuple[Any, ...]:
         """Returns the parameter and the states after a step of one parameter."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must override rule")
 
     def reference(self, *lists: Any, **keywords: Any) -> Any:
         updated = [self.rule(*tensors, **keywords) for tensors in zip(*lists, strict=True)]
