@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 CHECKOUT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -173,6 +177,25 @@ class Scratch:
         if not os.access(self.deepspeed, os.X_OK):
             return f"DeepSpeed: {DEEPSPEED} names {self.deepspeed}, which cannot be run"
         return None
+
+
+@contextmanager
+def served(folder: str, requests: list[str] | None = None) -> Iterator[str]:
+    """Serves a folder from this machine while the block runs, and yields its URL; `requests` gets each path."""
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            if requests is not None:
+                requests.append(self.path)
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=folder)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
 
 
 def write_op(name: str, path: str, slope: str) -> None:

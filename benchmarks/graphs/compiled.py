@@ -6,14 +6,14 @@ import os
 import shutil
 import statistics
 
-from benchmarks.scratch import ChildError, Scratch
+from benchmarks.scratch import ChildError, Scratch, served
 from opforge.bench.harness import Report, scaled
 
 ROUNDS = 3
 CHILD = "graphs.child_step"
 CEILING = "torch's warm local cache, the same machine"
 OWN = "opforge.compiled, another home and torch folder, no compiler, graphs in its store"
-FETCHED = "the same, graphs in a remote alone"
+FETCHED = "the same, graphs on a server of this machine alone"
 COLD = "nothing compiled"
 
 
@@ -34,17 +34,9 @@ def run(scratch: Scratch) -> Report:
     key = next(word for word in made.split() if word.startswith("bench:"))
     scratch.output([scratch.script("opforge"), "key", "trust", key, "--for", "compiled:*"], **settings)
     cold = scratch.run_child(CHILD, "bench", **settings, OPFORGE_REMOTES=f"file://{remote}?push=1")
-    samples: dict[str, list[float]] = {CEILING: [], OWN: [], FETCHED: []}
-    entering: list[float] = []
-    for _turn in range(ROUNDS):
-        samples[CEILING].append(scratch.run_child(CHILD, **settings)["step"])
-        for name, stored in ((OWN, True), (FETCHED, False)):
-            second = scratch.run_child(CHILD, "bench", **_second(scratch, first, remote, stored))
-            if second["graphs"]:
-                raise ChildError(f"{name}: {second['graphs']} graphs were compiled")
-            samples[name].append(second["step"])
-            if stored:
-                entering.append(second["enter"])
+    site = _site_with_torch(scratch)
+    with served(remote) as url:
+        samples, entering = _turns(scratch, settings, first, site, url)
     table = report.table("The first step", "s", against=(CEILING,))
     for name, times in samples.items():
         table.add(name, times, "ceiling" if name == CEILING else "")
@@ -57,26 +49,59 @@ def run(scratch: Scratch) -> Report:
     return report
 
 
-def _second(scratch: Scratch, first: str, remote: str, stored: bool) -> dict[str, str]:
-    """Returns the settings of a machine with a new home, torch in another folder, and no compiler on PATH."""
+def _turns(
+    scratch: Scratch, settings: dict[str, str], first: str, site: str, url: str
+) -> tuple[dict[str, list[float]], list[float]]:
+    """Returns the seconds of each contender's first step, and those of entering the scope with graphs in the store."""
+    samples: dict[str, list[float]] = {CEILING: [], OWN: [], FETCHED: []}
+    entering: list[float] = []
+    for _turn in range(ROUNDS):
+        samples[CEILING].append(scratch.run_child(CHILD, **settings)["step"])
+        for name, stored in ((OWN, True), (FETCHED, False)):
+            second = scratch.run_child(CHILD, "bench", **_second(scratch, first, site, "" if stored else url))
+            if second["graphs"]:
+                raise ChildError(f"{name}: {second['graphs']} graphs were compiled")
+            samples[name].append(second["step"])
+            if stored:
+                entering.append(second["enter"])
+    return samples, entering
+
+
+def _site_with_torch(scratch: Scratch) -> str:
+    """Returns a folder with torch in it, whose files are the same: links if the file system allows them."""
     import torch
 
+    folder = scratch.new_folder("site")
+    packages = os.path.dirname(os.path.dirname(torch.__file__))
+    for name in ("torch", "torchgen"):
+        shutil.copytree(os.path.join(packages, name), os.path.join(folder, name), copy_function=_link)
+    return folder
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _second(scratch: Scratch, first: str, site: str, url: str) -> dict[str, str]:
+    """Returns the settings of a machine with a new home, torch in another folder, and no compiler on PATH.
+
+    Without a URL, its store has the graphs.
+    """
     home = scratch.new_folder("second")
     os.mkdir(os.path.join(home, "bin"))
-    os.mkdir(os.path.join(home, "site"))
-    for name in ("torch", "torchgen"):
-        package = os.path.join(os.path.dirname(os.path.dirname(torch.__file__)), name)
-        os.symlink(package, os.path.join(home, "site", name))
     shutil.copytree(os.path.join(first, "config"), os.path.join(home, "config"))
-    if stored:
+    if not url:
         shutil.copytree(os.path.join(first, "store"), os.path.join(home, "store"))
     return {
         "HOME": home,
         "PATH": os.path.join(home, "bin"),
-        "PYTHONPATH": os.path.join(home, "site"),
+        "PYTHONPATH": site,
         "TORCHINDUCTOR_CACHE_DIR": os.path.join(home, "inductor"),
         "OPFORGE_CACHE_DIR": os.path.join(home, "store"),
-        "OPFORGE_REMOTES": "" if stored else f"file://{remote}",
+        "OPFORGE_REMOTES": url,
         "XDG_CONFIG_HOME": os.path.join(home, "config"),
         "XDG_STATE_HOME": os.path.join(home, "state"),
         "XDG_CACHE_HOME": os.path.join(home, "caches"),

@@ -3,13 +3,10 @@ installing 1 MB from this machine take, to the first call?"""
 
 from __future__ import annotations
 
-import functools
-import http.server
 import os
 import statistics
-import threading
 
-from benchmarks.scratch import CHECKOUT, Scratch
+from benchmarks.scratch import CHECKOUT, Scratch, served
 from opforge.bench.harness import Report, ratio, scaled
 
 ROUNDS, LONG_ROUNDS = 9, 60
@@ -47,7 +44,7 @@ def run(scratch: Scratch) -> Report:
     (tree,) = os.listdir(trees)
     times: dict[str, list[float]] = {"import": [], "get_kernel": [], "again": [], "install": [], "opforge's import": []}
     requests: list[str] = []
-    with _served(registry, requests) as url:
+    with served(registry, requests) as url:
         for _number in range(LONG_ROUNDS if scratch.long else ROUNDS):
             times["import"].append(scratch.run_child(CHILD, "bare", os.path.join(trees, tree))["load"])
             ours = scratch.run_child(CHILD, "ours", NAME, OPFORGE_KERNEL_PATH=installed)
@@ -56,7 +53,7 @@ def run(scratch: Scratch) -> Report:
             times["opforge's import"].append(ours["import"])
             requests.clear()
             root = scratch.new_folder("root")
-            fetched = scratch.run_child(CHILD, "install", NAME, url, root, OPFORGE_KERNEL_PATH=root)
+            fetched = scratch.run_child(CHILD, "install", NAME, f"{url}?unsigned=1", root, OPFORGE_KERNEL_PATH=root)
             times["install"].append(fetched["total"])
     table = report.table("Loading and installing", "ms", against=("import",))
     for name, samples in times.items():
@@ -104,26 +101,3 @@ def command(scratch: Scratch, *words: str) -> None:
     path = os.pathsep.join(filter(None, [os.path.join(CHECKOUT, "src"), environment.get("PYTHONPATH", "")]))
     command = [sys.executable, "-m", "opforge", *words]
     subprocess.run(command, env={**environment, "PYTHONPATH": path}, check=True, capture_output=True)
-
-
-class _served:
-    """Serves a folder on this machine while the block runs; `requests` gets the path of each request."""
-
-    def __init__(self, folder: str, requests: list[str]) -> None:
-        class Handler(http.server.SimpleHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def log_message(self, format: str, *arguments: object) -> None:
-                requests.append(self.path)
-
-        handler = functools.partial(Handler, directory=folder)
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-
-    def __enter__(self) -> str:
-        self._thread.start()
-        return f"http://127.0.0.1:{self._server.server_address[1]}?unsigned=1"
-
-    def __exit__(self, *_problem: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()

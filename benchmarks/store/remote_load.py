@@ -7,11 +7,8 @@ import os
 import shutil
 import statistics
 import subprocess
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 
-from benchmarks.scratch import Scratch, parse_output
+from benchmarks.scratch import Scratch, parse_output, served
 from opforge.bench.harness import Report, ratio, scaled
 
 RAW = "floor.so"
@@ -27,13 +24,6 @@ SLOW = "".join(
     f" template <> struct T{n}<0> {{ static long f() {{ return 0; }} }}; long g{n}() {{ return T{n}<800>::f(); }}\n"
     for n in range(8)
 )
-
-
-class _Quiet(SimpleHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 def run(scratch: Scratch) -> Report:
@@ -55,11 +45,8 @@ def run(scratch: Scratch) -> Report:
     scratch.run_child(CHILD, "push", f"file://{folder}", **settings, OPFORGE_CACHE_DIR=scratch.new_folder("builder"))
     (library,) = glob.glob(os.path.join(scratch.folder, "**", "v2", "entries", "*", "plain*.so"), recursive=True)
     shutil.copyfile(library, os.path.join(folder, RAW))
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=folder)) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        remote = f"http://127.0.0.1:{server.server_address[1]}"
+    with served(folder) as remote:
         _measure(scratch, report, {**settings, "OPFORGE_REMOTES": remote, "OPFORGE_PREBUILT": "require"})
-        server.shutdown()
     _cluster(scratch, report, settings)
     return report
 

@@ -15,6 +15,14 @@ from opforge.builders.run import memory_needs, ninja
 UNITS = 4
 TEXT_BYTES = 40 << 20
 """The length of a text in each source: g++ needs about five times as much."""
+HELD = """
+constexpr int held() {
+    int sum = 0;
+    for (int i = 0; i < 250000; ++i) sum += i & 3;
+    return sum;
+}
+"""
+"""Half a second of work for g++ while it has all that memory: otherwise four may each have ended before the next."""
 LIMIT_BYTES = 470 << 20
 """Enough for two compilers, and not for four."""
 BUILD = """
@@ -32,8 +40,8 @@ def hungry(folder):
     folder.mkdir()
     sources = [f"hungry{number}.cpp" for number in range(UNITS)]
     for number, name in enumerate(sources):
-        function = f"{sample_ops.EXPORT} int value{number}() {{ return text[3]; }}\n"
-        text_files.write(folder, name, f'const char text[] = "{"x" * TEXT_BYTES}";\n{function}')
+        function = f"{sample_ops.EXPORT} int value{number}() {{ constexpr int h = held(); return text[3] + h; }}\n"
+        text_files.write(folder, name, f'const char text[] = "{"x" * TEXT_BYTES}";\n{HELD}{function}')
     return BUILD.format(folder=str(folder), sources=sources)
 
 
