@@ -138,6 +138,7 @@ def test_a_new_dtype_is_compiled_anew_in_the_next_process(op):
     assert (first["hits"], changed["hits"]) == (0, 0)
 
 
+@long
 def test_a_new_shape_of_a_fake_inside_the_library(op):
     op.write(TWICE.replace("@MORE@", META), **VERSIONS)
     assert op.run(VIEW)["same"]
