@@ -34,6 +34,8 @@ SETTINGS = (
     "SOURCE_DATE_EPOCH",
 )
 LAYERS = "OPFORGE_CACHE_LAYERS"
+LONG_TESTS = bool(os.environ.get("OPFORGE_LONG_TESTS"))
+"""Whether what takes long runs too. No test sees the variable: opforge's variables are removed before the first."""
 INDUCTOR = {
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
     "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
@@ -47,6 +49,13 @@ most of the time of a test that compiles one graph."""
 def pytest_xdist_auto_num_workers() -> int:
     """Returns one more than there are cores: tests wait for processes, servers and clocks for a fifth of their time."""
     return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips what is marked as long, with its reason."""
+    mark = item.get_closest_marker("long")
+    if mark and not LONG_TESTS:
+        pytest.skip(f"{mark.args[0]}: OPFORGE_LONG_TESTS=1 runs it")
 
 
 @pytest.fixture(scope="session")

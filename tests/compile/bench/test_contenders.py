@@ -15,7 +15,10 @@ DEEPSPEED = "DeepSpeed"
 """It compiles its ops: not with --quick."""
 
 
-@pytest.mark.parametrize("builder", CASES)
+LONG = {"ShareMemCommBuilder": pytest.mark.long("its contenders are processes that import torch, half a minute")}
+
+
+@pytest.mark.parametrize("builder", [pytest.param(name, marks=LONG.get(name, ())) for name in CASES])
 def test_every_contender_of_an_op_can_be_called_or_says_why_not(builder, tmp_path, monkeypatch):
     from opforge.bench.measure import make_place
     from opforge.bench.selection import select

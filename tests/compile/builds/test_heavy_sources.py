@@ -18,7 +18,7 @@ from support.processes.memory_group import memory_group
 
 pytestmark = [
     pytest.mark.timeout(3600),
-    pytest.mark.skipif(not os.environ.get("OPFORGE_LONG_TESTS"), reason="takes minutes: OPFORGE_LONG_TESTS=1 runs it"),
+    pytest.mark.long("takes minutes"),
 ]
 TILES = [(rows, columns) for rows in (64, 128) for columns in (64, 128, 192, 256)]
 """The eight instantiations."""

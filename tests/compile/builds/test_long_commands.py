@@ -43,7 +43,7 @@ def test_only_a_link_over_the_limit_gets_a_file(tmp_path):
     assert "argv = cc @x.so.objects -o x.so\n" in (tmp_path / "build.ninja").read_text()
 
 
-@pytest.mark.skipif(not LONG, reason="takes minutes: OPFORGE_LONG_TESTS=1 runs it")
+@pytest.mark.long("takes minutes")
 @pytest.mark.timeout(1800)
 def test_an_op_of_a_thousand_sources_is_built_and_found_again(folder):
     """With names of 200 characters its link is a command of 210 KB."""

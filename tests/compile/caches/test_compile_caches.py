@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from support import child_processes, sample_ops, text_files
 
@@ -12,9 +10,7 @@ from opforge.builders.registration import compile_tag
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.compile
-long = pytest.mark.skipif(
-    not os.environ.get("OPFORGE_LONG_TESTS"), reason="torch compiles for half a minute: OPFORGE_LONG_TESTS=1"
-)
+long = pytest.mark.long("torch compiles for half a minute")
 
 HEAD = """\
 #include <torch/csrc/stable/library.h>

@@ -111,6 +111,7 @@ def test_the_variable_reaches_every_process_however_it_is_started(run):
     assert facts == dict.fromkeys(["self", "forkserver", "spawn", "program"], OURS)
 
 
+@pytest.mark.long("imports DeepSpeed in six processes")
 def test_processes_started_after_install_use_the_same_builders(run):
     facts = run(INSTALLED, OPFORGE_DEEPSPEED=None)
     assert facts["variable"] == "CPULionBuilder" and facts["all"] == "1"

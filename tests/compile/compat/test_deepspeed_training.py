@@ -5,17 +5,13 @@ Building DeepSpeed's own CPU kernel takes a minute or more: OPFORGE_LONG_TESTS=1
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from support import deepspeed_job
 
 if not deepspeed_job.is_installed():
     pytest.skip(deepspeed_job.MISSING, allow_module_level=True)
 
-LONG = pytest.mark.skipif(
-    not os.environ.get("OPFORGE_LONG_TESTS"), reason="builds DeepSpeed's own kernel, for a minute: OPFORGE_LONG_TESTS=1"
-)
+LONG = pytest.mark.long("builds DeepSpeed's own kernel, for a minute")
 
 TRAIN = """
 import json, os

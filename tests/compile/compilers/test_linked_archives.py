@@ -174,7 +174,7 @@ def test_library_path_is_searched_too(tmp_path, build, link_with, monkeypatch):
         assert build(libraries=["number"]) == (number, "cache")
 
 
-@pytest.mark.skipif(not os.environ.get("OPFORGE_LONG_TESTS"), reason="zig builds its libc++: set OPFORGE_LONG_TESTS=1")
+@pytest.mark.long("zig builds its libc++")
 @pytest.mark.parametrize("options", ["rcs", "rcsT"])
 def test_zig_links_a_changed_archive_again(tmp_path, build, options):
     try:

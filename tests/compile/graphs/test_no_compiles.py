@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from support import child_processes, text_files
 from support.compiled_graphs import flat
@@ -94,7 +92,7 @@ def test_a_torch_that_is_not_known_is_said_once(machines, monkeypatch, warnings_
     assert warning.endswith(" is not known here: expected torch 2.99")
 
 
-@pytest.mark.skipif("OPFORGE_LONG_TESTS" not in os.environ, reason="takes 8 s; set OPFORGE_LONG_TESTS=1")
+@pytest.mark.long("takes 8 s")
 def test_modules_that_are_imported_later_are_covered():
     code = (
         "import opforge, sys\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 
 import pytest
@@ -13,7 +12,7 @@ pytest.importorskip("torch")
 pytestmark = [
     pytest.mark.compile,
     pytest.mark.timeout(1200),
-    pytest.mark.skipif("OPFORGE_LONG_TESTS" not in os.environ, reason="takes minutes; set OPFORGE_LONG_TESTS=1"),
+    pytest.mark.long("takes minutes"),
 ]
 RANK = """
 import torch, opforge

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import pickle
 
 import pytest
@@ -102,7 +101,7 @@ def test_a_compiled_function_may_be_the_first_to_ask_for_an_ops_function(op):
     assert compiled(torch.ones(2)).tolist() == [3.0, 3.0]
 
 
-@pytest.mark.skipif(not os.environ.get("OPFORGE_LONG_TESTS"), reason="takes half a minute: set OPFORGE_LONG_TESTS=1")
+@pytest.mark.long("takes half a minute")
 def test_inductor_compiles_pointwise_ops_mutations_views_and_new_shapes_around_an_op(op):
     def function(x, plus, view):
         op.double_(view)
@@ -234,7 +233,7 @@ def test_an_exported_program_runs_in_a_process_that_has_loaded_the_op(op, folder
     assert child_processes.run_python(RUN, env=env) == "120.0\n"
 
 
-@pytest.mark.skipif(not os.environ.get("OPFORGE_LONG_TESTS"), reason="takes half a minute: set OPFORGE_LONG_TESTS=1")
+@pytest.mark.long("takes half a minute")
 @pytest.mark.timeout(900)
 @pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec.. is deprecated:FutureWarning")  # torch's own use
 def test_a_package_of_aot_inductor_calls_the_op(op, tmp_path):

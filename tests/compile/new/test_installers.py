@@ -17,7 +17,7 @@ LONG = bool(os.environ.get("OPFORGE_LONG_TESTS"))
 pytestmark = [
     pytest.mark.compile,
     pytest.mark.timeout(1800),
-    pytest.mark.skipif(not LONG, reason="installs torch for each isolated build: set OPFORGE_LONG_TESTS=1"),
+    pytest.mark.long("installs torch for each isolated build"),
 ]
 IGNORED = shutil.ignore_patterns(".*", "build", "*.egg-info", "__pycache__", "docs", "tests", "benchmarks")
 CODE = """

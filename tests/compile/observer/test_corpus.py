@@ -25,7 +25,7 @@ from opforge.observer.compare import compare
 
 LONG_TESTS = bool(os.environ.get("OPFORGE_LONG_TESTS"))  # conftest.py removes opforge's variables before a test
 UNITS = (".cpp", ".cu", ".hip", ".S")
-long = pytest.mark.skipif(not LONG_TESTS, reason="`make observe` runs all: set OPFORGE_LONG_TESTS=1")
+long = pytest.mark.long("`make observe` runs all")
 
 
 def run(case, folder, monkeypatch):

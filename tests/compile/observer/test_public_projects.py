@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from support import sample_ops, text_files
 from support.compilers.observed_loads import observed
@@ -14,9 +12,7 @@ from opforge.observer.compare import compare
 
 pytest.importorskip("torch", reason="pip install torch")
 pytestmark = [
-    pytest.mark.skipif(
-        not os.environ.get("OPFORGE_LONG_TESTS"), reason="`make observe` runs all: set OPFORGE_LONG_TESTS=1"
-    ),
+    pytest.mark.long("`make observe` runs all"),
     pytest.mark.timeout(900),  # pybind's and torch's headers take half a minute alone
 ]
 PYBIND = """\

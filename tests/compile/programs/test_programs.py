@@ -209,7 +209,7 @@ class TestAotInductor:
             opforge.load_program(package)
 
     @pytest.mark.filterwarnings("ignore:`torch.jit.script", "ignore::FutureWarning")
-    @pytest.mark.skipif("OPFORGE_LONG_TESTS" not in os.environ, reason="takes 30 s; set OPFORGE_LONG_TESTS=1")
+    @pytest.mark.long("takes 30 s")
     def test_a_real_package(self, exported, key, tmp_path):
         compiled = torch._inductor.aoti_compile_and_package(exported[1], package_path=str(tmp_path / "compiled.pt2"))
         path = str(tmp_path / "block_real.pt2")

@@ -16,9 +16,7 @@ from opforge.builders.cpu import BUILDERS
 pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.skipif(os.uname().machine != "x86_64", reason="builds for a level of x86-64"),
-    pytest.mark.skipif(
-        not os.environ.get("OPFORGE_LONG_TESTS"), reason="compiles all ops by zig, for minutes: OPFORGE_LONG_TESTS=1"
-    ),
+    pytest.mark.long("compiles all ops by zig, for minutes"),
 ]
 OPS = sorted({*BUILDERS} - {"CCLCommBuilder"})
 """The ops that need nothing but torch: that one is built for an installation of oneCCL."""

@@ -126,6 +126,7 @@ def test_targets_without_support_in_triton_are_rejected(tmp_path):
         assert reason in str(caught.value)
 
 
+@pytest.mark.long("compiles for 20 s what test_compiled_kernels.py compiles for another architecture")
 def test_one_signature_of_every_kernel_of_ours_compiles_for_each_kind_of_target(tmp_path):
     """Only kernels for bfloat16, which use most of the compiler: all kernels would take a minute."""
     import importlib

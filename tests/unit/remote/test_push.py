@@ -12,7 +12,7 @@ from support.remote.machines import LOAD, events, node
 
 from opforge.remote import background, maintenance
 
-long = pytest.mark.skipif(not os.environ.get("OPFORGE_LONG_TESTS"), reason="takes half a minute: OPFORGE_LONG_TESTS=1")
+long = pytest.mark.long("takes half a minute")
 
 
 def test_what_is_built_is_published_before_the_process_ends(nodes, builder, tmp_path):

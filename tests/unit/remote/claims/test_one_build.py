@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import threading
 
@@ -44,9 +43,7 @@ exec g++ "$@"
 """
 
 
-@pytest.mark.skipif(
-    not os.environ.get("OPFORGE_LONG_TESTS"), reason="takes half a minute of both cores: OPFORGE_LONG_TESTS=1"
-)
+@pytest.mark.long("takes half a minute of both cores")
 def test_twenty_machines_and_a_slow_compiler_make_one_build(nodes, builder, tmp_path):
     """As with an op of 90 s: three quarters of the time that a claim may be renewed without progress."""
     code = "import opforge.remote.claims as c; c.VOID_SECONDS = 20.0; c.RENEW_SECONDS = 0.5; c.STALLED_SECONDS = 16.0\n"

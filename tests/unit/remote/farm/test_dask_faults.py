@@ -17,7 +17,7 @@ from support.polling import wait_for
 from support.remote import farm as farms
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(1800)]
-long = pytest.mark.skipif(not os.environ.get("OPFORGE_LONG_TESTS"), reason="takes minutes: set OPFORGE_LONG_TESTS=1")
+long = pytest.mark.long("takes minutes")
 
 
 @pytest.fixture(scope="module")
