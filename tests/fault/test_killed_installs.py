@@ -17,7 +17,7 @@ from opforge.packages.registry import install, selection, verification
 from opforge.remote import blobs
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks processes and kills them")
-PROCESSES = 64
+PROCESSES = 24
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_installations_and_removals_that_are_killed_disturb_no_other(registry):
 
     chance, seeds = random.Random(5), iter(range(1000))
     children = [forked(lambda: work(next(seeds))) for _number in range(4)]
-    for _number in range(40):
+    for _number in range(20):
         time.sleep(chance.uniform(0, 0.1))
         child = children.pop(0)
         os.kill(child, signal.SIGKILL)

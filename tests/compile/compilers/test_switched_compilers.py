@@ -64,8 +64,9 @@ def profile(tmp_path):
 
 
 @needs_clang
-@pytest.mark.parametrize("found_by", ["CXX", "PATH"])
-@pytest.mark.parametrize("arrange", [one_link, alternatives, profile])
+@pytest.mark.parametrize(
+    ("arrange", "found_by"), [(one_link, "CXX"), (alternatives, "PATH"), (profile, "CXX"), (profile, "PATH")]
+)
 def test_a_switched_link_is_another_compiler(tmp_path, load, monkeypatch, arrange, found_by):
     program, link, target = arrange(tmp_path)
     of = {name: target.format(name if arrange is profile else shutil.which(name)) for name in ("g++", "clang++")}

@@ -1,7 +1,6 @@
 """The GPUs' ops built without a GPU: by nvcc, and by hipcc from the same sources."""
 
 import importlib
-import os
 import shutil
 
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from opforge.builders.cuda import BUILDERS
 
 pytestmark = pytest.mark.compile
+LONG = pytest.mark.long("compiles for 10 to 30 s, by the compiler of another op")
 
 
 def build(name, target):
@@ -21,9 +21,9 @@ def build(name, target):
     ("name", "target"),
     [
         ("FusedLionBuilder", "cuda:sm_80+sm_90+ptx"),  # FusedAdam's kernel differs only in the rule
-        ("FusedLambBuilder", "cuda:sm_90"),
         ("QuantizerBuilder", "cuda:sm_90"),
-        ("FPQuantizerBuilder", "cuda:sm_80+sm_90"),
+        pytest.param("FusedLambBuilder", "cuda:sm_90", marks=LONG),
+        pytest.param("FPQuantizerBuilder", "cuda:sm_80+sm_90", marks=LONG),
     ],
 )
 def test_nvcc_builds_the_ops(name, target):
@@ -34,10 +34,9 @@ def test_nvcc_builds_the_ops(name, target):
     assert "libtorch_cuda.so" in record["needs"] and not any("cudart" in library for library in record["needs"])
 
 
+@LONG  # tests/contract/test_device_toolchains.py builds a smaller one
 @pytest.mark.parametrize("name", ["QuantizerBuilder", "FPQuantizerBuilder"])
 def test_hipcc_builds_the_same_sources(name):
-    if name == "FPQuantizerBuilder" and not os.environ.get("OPFORGE_LONG_TESTS"):
-        pytest.skip("compiles for 20 s, by the compiler of the other op: set OPFORGE_LONG_TESTS=1")
     if shutil.which("hipcc") is None:
         pytest.skip("needs hipcc (apt install hipcc)")
     record = build(name, "hip:gfx90a")

@@ -10,14 +10,25 @@ from support import child_processes
 from support.gpu import triton_parts
 
 pytestmark = [pytest.mark.compile, triton_parts.needs_triton]
-CHECKS = ("softmax", "swiglu", "quantizer", "adam", "that_faults_are_detected")
-LONG_CHECKS = ("layer_norm", "rms_norm", "gelu", "lion", "lamb")
+CHECKS = ("softmax", "adam", "that_faults_are_detected")
+LONG_CHECKS = ("swiglu", "quantizer", "layer_norm", "rms_norm", "gelu", "lion", "lamb")
 """Kernels of the same forms. All ten take a minute: OPFORGE_LONG_TESTS=1."""
 NAMES = (*CHECKS, *LONG_CHECKS) if os.environ.get("OPFORGE_LONG_TESTS") else CHECKS
 
 
-ATTENTION = ("dense_32", "blocks_of_16", "pages_32", "traffic", "unfinished_copies_are_detected")
-LONG_ATTENTION = ("dense_64", "dense_128", "dense_256", "causal", "blocks_64", "blocks_128", "blocks_256", "pages_128")
+ATTENTION = ("dense_32", "traffic", "unfinished_copies_are_detected")
+LONG_ATTENTION = (
+    "blocks_of_16",
+    "pages_32",
+    "dense_64",
+    "dense_128",
+    "dense_256",
+    "causal",
+    "blocks_64",
+    "blocks_128",
+    "blocks_256",
+    "pages_128",
+)
 
 
 def test_compiled_kernels_agree_with_the_references(tmp_path):
@@ -45,16 +56,14 @@ def test_compiled_ops_for_transformers_agree_with_the_references_and_move_the_le
     assert errors == dict.fromkeys(("channels", "tokens", "core"), "")
 
 
+@pytest.mark.long("compiles 125 kernels for two architectures")
 def test_no_kernel_for_transformers_spills(tmp_path, monkeypatch):
-    """For both architectures; those of norms with OPFORGE_LONG_TESTS, since they take half a minute."""
     from opforge.builders.inspection.examine import examine, inspectable_files
     from opforge.builders.triton import transformer
 
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "store"))
     counts = {transformer.SpatialInferenceBuilder: 18, transformer.RandomLTDBuilder: 8}
-    if os.environ.get("OPFORGE_LONG_TESTS"):
-        counts[transformer.InferenceCoreBuilder] = 99
-    for builder, count in counts.items():
+    for builder, count in (counts | {transformer.InferenceCoreBuilder: 99}).items():
         entry = builder("cuda:sm_80+sm_90").build()
         kernels = [kernel for file in inspectable_files(entry.folder) for kernel in examine(file)["kernels"]]
         assert len(kernels) == 2 * count

@@ -70,8 +70,7 @@ def test_lamb_matches_the_reference_in_every_dtype(fused_lamb, params, grads, st
 SHAPES = [(), (0,), (1,), (3, 0), (7,), (8,), (255,), (257,), (2047,), (2048,), (2049,), (4096,), (33, 311), (20_001,)]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize(("dtype", "offset"), [(DTYPES[0], 0), (DTYPES[0], 1), *((dtype, 1) for dtype in DTYPES[1:])])
 def test_every_shape_is_updated_to_its_last_element_and_not_beyond(fused_adam, fused_lion, fused_lamb, dtype, offset):
     """In one call, at aligned and other addresses, with NaN before and after each tensor."""
     for run, op, count in ((run_adam, fused_adam, 4), (run_lion, fused_lion, 3), (run_lamb, fused_lamb, 4)):
