@@ -105,8 +105,8 @@ class StoreCache(CacheManager):  # type: ignore[misc]
             if problem:
                 log.warning("%s: what is in %s is not used: %s", records.name_of(filename), self._folder, problem)
             if paths is None and settings.remotes():
-                if importlib.import_module(SOURCE).bring(self._store, self._key, filename):
-                    paths, _problem = self._look(filename)
+                importlib.import_module(SOURCE).bring(self._store, self._key, filename)
+                paths, _problem = self._look(filename)
             if paths is not None:
                 self._lock.close()
         return paths
@@ -130,6 +130,8 @@ class StoreCache(CacheManager):  # type: ignore[misc]
             note = os.path.join(self._folder, FETCHED)
             if os.path.lexists(note):
                 os.unlink(note)
+        except ValueError as error:  # a name that is no file's
+            log.warning("%s: what Triton made is not kept: %s", records.name_of(filename), error)
         finally:
             self._lock.close()
         limits.enforce(self._layout, settings.cache_max_size(), settings.cache_max_age())
