@@ -71,8 +71,8 @@ def export(
 ) -> list[Transfer]:
     """Writes the entries with these keys to a tar archive, complete or not at all. Raises OSError.
 
-    `kernels` are keys of Triton's. `left_out` gets what is not in it: what is gone or incomplete, and what was fetched. An archive holds
-    no signatures, so a key or a library that is revoked later would stay in use where it is imported.
+    `kernels` are keys of Triton's. `left_out` gets what is not in it: what is gone or incomplete, and what was fetched.
+    An archive holds no signatures, so a key or a library that is revoked later would stay in use where it is imported.
     """
     transfers = []
     temporary = temp_path(path)
