@@ -1,4 +1,4 @@
-"""Triton's own cache in the store: hits, a moved store, concurrent processes, damage, limits."""
+"""Triton's own cache in the store: hits, a moved store, other machines, concurrent processes, damage, limits."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ import pathlib
 import shutil
 
 import pytest
+from click.testing import CliRunner
 from support import child_processes, text_files
 from support.gpu import triton_parts
+from support.remote.nodes import Nodes
 
 import opforge
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import garbage, gc
+from opforge.cache.records import triton
+from opforge.cli.publish import command as publish
 
 pytestmark = [pytest.mark.compile, triton_parts.needs_triton]
 
@@ -31,8 +35,38 @@ import alone
 seen = []
 knobs.compilation.listener = lambda **event: seen.append(event["cache_hit"])
 source = ASTSource(alone.copy, {"x": "*fp32", "y": "*fp32", "BLOCK": "constexpr"}, constexprs={"BLOCK": 128})
-built = triton.compile(source, target=GPUTarget("cuda", 80, 32))
+built = triton.compile(source, target=GPUTarget("cuda", 90, 32))
 print(json.dumps({"hit": seen, "folder": folder, "bytes": len(built.asm["cubin"])}))
+"""
+TUNE = """
+import json, os, sys
+sys.path.insert(0, os.environ["FOLDER"])
+import opforge
+opforge.triton_cache()
+import triton
+from triton.backends.compiler import GPUTarget
+import alone
+
+
+class Driver:
+    "Names the target that a GPU would have."
+
+    def get_current_target(self):
+        return GPUTarget("cuda", 90, 32)
+
+
+triton.runtime.driver.set_active(Driver())
+configs = [triton.Config({"BLOCK": block}) for block in (128, 256)]
+tuner = triton.autotune(configs, key=["n"], cache_results=True)(alone.copy)
+
+
+def time_them():
+    tuner.configs_timings = {config: [1.0 / config.kwargs["BLOCK"]] * 3 for config in configs}
+    tuner.cache["key",] = configs[1]
+
+
+is_found = tuner.check_disk_cache(("key",), configs, time_them)
+print(json.dumps({"found": is_found, "best": tuner.cache["key",].kwargs["BLOCK"]}))
 """
 ALONE = """\
 import triton
@@ -77,7 +111,7 @@ def test_a_kernel_is_a_hit_also_after_the_store_was_moved(compile_it, own_store,
     assert lists and not any(str(own_store) in text for text in lists)
 
 
-def test_a_damaged_kernel_is_compiled_again(compile_it, own_store):
+def test_a_damaged_kernel_is_compiled_again(compile_it, own_store, tmp_path):
     compile_it()
     for ending, damage in ((".cubin", b"x"), (".ptx", None)):
         (path,) = [path for path in files(own_store) if path.endswith(ending)]
@@ -88,6 +122,47 @@ def test_a_damaged_kernel_is_compiled_again(compile_it, own_store):
                 file.write(damage)
         assert compile_it()["hit"] == [False], ending
     assert compile_it()["hit"] == [True]
+
+
+def test_timings_of_the_autotuner_are_kept_with_a_digest(tmp_path, own_store):
+    text_files.write(tmp_path, "alone.py", ALONE)
+    first, second = (tuned(tmp_path) for _ in range(2))
+    assert [first, second] == [{"found": False, "best": 256}, {"found": True, "best": 256}]
+    (path,) = [path for path in files(own_store) if path.endswith(".autotune.json")]
+    with open(path, "r+b") as file:
+        file.write(file.read().replace(b'"BLOCK": 128', b'"BLOCK": 512'))
+    assert tuned(tmp_path) == {"found": False, "best": 256}
+    assert tuned(tmp_path)["found"]
+
+
+def tuned(folder, **env: str):
+    return json.loads(child_processes.run_python(TUNE, env={"FOLDER": str(folder), **env}))
+
+
+def test_another_machine_takes_what_one_has_compiled_and_timed(tmp_path, monkeypatch):
+    """It has the kernel's file in another folder, and what is published is signed by a key for the kernel alone."""
+    nodes = Nodes(tmp_path / "nodes", monkeypatch)
+    nodes.trust(nodes.public, scopes=("triton:cop*",))
+    folders = {name: tmp_path / f"source-{name}" for name in ("a", "b")}
+    for name, folder in folders.items():
+        folder.mkdir()
+        text_files.write(folder, "alone.py", ALONE)
+    nodes.enter("a")
+    made = json.loads(child_processes.run_python(COMPILE, env={"FOLDER": str(folders["a"])}))
+    assert made["hit"] == [False] and not tuned(folders["a"])["found"]
+    assert CliRunner().invoke(publish, [nodes.url, "triton:copy", "--key", "ci"]).exit_code == 0
+    other = nodes.enter("b")
+    got = json.loads(child_processes.run_python(COMPILE, env={"FOLDER": str(folders["b"])}))
+    assert got == {"hit": [True], "bytes": made["bytes"], "folder": other.layout.path("triton")}
+    assert tuned(folders["b"]) == {"found": True, "best": 256}
+    assert [kernel.is_fetched for kernel in triton.stored(other.layout.root)] == [True, True]
+    nodes.trust(nodes.public, scopes=("op:*",))
+    process = child_processes.start_python(TUNE, env={"FOLDER": str(folders["b"]), "OPFORGE_REMOTES": ""})
+    out, err = process.communicate(timeout=120)
+    assert json.loads(out) == {"found": False, "best": 256}
+    (line,) = [line for line in err.splitlines() if line]
+    assert line.startswith("copy: what is in ") and line.endswith("may sign triton:copy: ci may sign op:*")
+    assert [kernel.is_fetched for kernel in triton.stored(other.layout.root)].count(True) == 1  # timed here by now
 
 
 def test_processes_that_need_the_same_kernel_compile_it_once(tmp_path, own_store):
