@@ -83,7 +83,9 @@ class StoreCache(CacheManager):  # type: ignore[misc]
         write_file(path, content)
         size_log.append(self._layout, len(content))
         if filename.endswith(TIMINGS):
-            self._finish(filename, {filename: bytes_digest(content)}, _of_this_process())
+            with self._lock:
+                self._finish(filename, {filename: bytes_digest(content)}, _of_this_process())
+            self._enforce_limits()
         return path
 
     def get_group(self, filename: str) -> dict[str, str] | None:
@@ -116,26 +118,30 @@ class StoreCache(CacheManager):  # type: ignore[misc]
         if self._triton_manager:
             triton_path: str = self._triton_manager.put_group(filename, group)
             return triton_path
-        digests = {}
-        for path in group.values():
-            with open(path, "rb") as file:
-                digests[os.path.basename(path)] = bytes_digest(file.read())
-        return self._finish(filename, digests, _of_metadata(group[filename]))
-
-    def _finish(self, filename: str, digests: Mapping[str, str], made_by: Mapping[str, str]) -> str:
-        """Writes down what the files are, so that they are used from now on; returns the path of that."""
-        try:
-            records.write(self._folder, {"name": records.name_of(filename), **made_by}, digests)
-            # After that: otherwise what was fetched, and is perhaps not trusted any more, would pass for this one.
-            note = os.path.join(self._folder, FETCHED)
-            if os.path.lexists(note):
-                os.unlink(note)
-        except ValueError as error:  # a name that is no file's
-            log.warning("%s: what Triton made is not kept: %s", records.name_of(filename), error)
-        finally:
-            self._lock.close()
-        limits.enforce(self._layout, settings.cache_max_size(), settings.cache_max_age())
+        with self._lock:
+            digests = {}
+            for path in group.values():
+                with open(path, "rb") as file:
+                    digests[os.path.basename(path)] = bytes_digest(file.read())
+            self._finish(filename, digests, _of_metadata(group[filename]))
+        self._enforce_limits()
         return os.path.join(self._folder, records.RECORD)
+
+    def _finish(self, filename: str, digests: Mapping[str, str], made_by: Mapping[str, str]) -> None:
+        """Writes down what the files are, so that they are used from now on."""
+        name = records.name_of(filename)
+        try:
+            records.write(self._folder, {"name": name, **made_by}, digests)
+        except ValueError as error:  # a name that is no file's
+            log.warning("%s: what Triton made is not kept: %s", name, error)
+            return
+        # After that: otherwise what was fetched, and is perhaps not trusted any more, would pass for this one.
+        note = os.path.join(self._folder, FETCHED)
+        if os.path.lexists(note):
+            os.unlink(note)
+
+    def _enforce_limits(self) -> None:
+        limits.enforce(self._layout, settings.cache_max_size(), settings.cache_max_age())
 
     def _lock_path(self) -> str:
         return self._layout.path("locks", f"triton-{self._key}")
@@ -172,8 +178,9 @@ def _of_metadata(path: str) -> dict[str, str]:
     """Returns which Triton compiled a kernel, and what for, by what Triton wrote."""
     with open(path, "rb") as file:
         metadata = json.load(file)
-    target = metadata["target"]
-    return {"triton": str(metadata["triton_version"]), "target": f"{target['backend']}:{target['arch']}"}
+    target = metadata.get("target", {})  # both are shown, and decide nothing
+    name = f"{target.get('backend', '')}:{target.get('arch', '')}"
+    return {"triton": metadata.get("triton_version", ""), "target": name}
 
 
 def _of_this_process() -> dict[str, str]:
