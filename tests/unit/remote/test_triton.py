@@ -1,4 +1,4 @@
-"""What Triton compiled or timed itself travels: published, listed, mirrored, withdrawn, fetched if its key may sign it."""
+"""What Triton compiled or timed itself travels: published, listed, withdrawn, and fetched if its key may sign it."""
 
 from __future__ import annotations
 
