@@ -13,7 +13,7 @@ v2/pins/ROOT                        lists of entries that no limit evicts: see r
 v2/sources/                         the sources of load_inline
 v2/toolchains/                      what is remembered of compilers and of packages: see memory.py
 v2/tuned/DESCRIPTION/               tuning results: see records/tuned.py
-v2/triton/KEY/                      Triton's own cache, for kernels that a program gives to Triton itself
+v2/triton/KEY/                      what Triton itself compiled or timed: see records/triton.py
 v2/locks/ staging/ failures/ logs/ quarantine/
 v2/bytes                            the running sum of sizes
 v2/summaries                        what listings show of each entry

@@ -7,10 +7,20 @@ SHA-256 of these lines names the tree, so the same files give the same name on e
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+import os
+import stat
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
+from opforge.trust import others_bits
+
+from .filesystem.disk import digest_of
+
 MAX_PATH, MAX_PART, MAX_LEVELS = 400, 255, 32
+
+
+class TreeError(ValueError):
+    """The files of a tree must not be used; the text says why."""
 
 
 class File(NamedTuple):
@@ -51,3 +61,26 @@ def digest_of_files(files: Iterable[File]) -> str:
 def digest_of_hashes(hashes: Mapping[str, str]) -> str:
     """Returns the digest that names a tree, by the SHA-256 of each file as it is packed."""
     return digest_of_files(File(path, sha256, is_executable(path)) for path, sha256 in hashes.items())
+
+
+def hashes_of(folder: str, paths: Iterable[str], most: int, owners: Collection[int] = ()) -> dict[str, str]:
+    """Returns the SHA-256 of files below a folder, by path. Raises OSError, TreeError.
+
+    `most` is how many bytes they may have in all, `owners` the users that they may belong to; without these anybody's.
+    """
+    hashes, size = dict[str, str](), 0
+    for path in paths:
+        handle = os.open(os.path.join(folder, path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode) or (owners and status.st_uid not in owners):
+                raise TreeError(f"{path} is no regular file of yours")
+            if owners and others_bits(status):
+                raise TreeError(f"others can write {path}")
+            size += status.st_size
+            if size > most:
+                raise TreeError(f"it has more than {most} bytes")
+            hashes[path] = digest_of(handle)
+        finally:
+            os.close(handle)
+    return hashes

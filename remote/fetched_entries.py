@@ -1,4 +1,4 @@
-"""The entries that were fetched before: are they still accepted by the trust file, and is none of them withdrawn?"""
+"""What was fetched before: is it still accepted by the trust file, and is none of it withdrawn?"""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import os
 from opforge.builders.lookup.remotes import Request
 from opforge.cache.layout import FETCHED, Layout
 from opforge.cache.records import fetched, tuned
+from opforge.cache.records import triton as kernels
 from opforge.cache.store import Rejected
 from opforge.errors import SignatureError, TrustFileError
 from opforge.machine_folder import write_file
 
-from . import op_statements, tuned_statements
+from . import op_statements, triton_statements, tuned_statements
 from .signatures import signing, trust
 from .withdrawals import LOADING, Withdrawals
 
@@ -80,6 +81,7 @@ def _trusted(op: str) -> trust.Trust | None:
 def drop_withdrawn(layout: Layout, listed: Withdrawals) -> None:
     """Drops what was fetched by offers that a key has withdrawn since, so that it is not loaded any more."""
     drop_withdrawn_results(layout, listed)
+    drop_withdrawn_kernels(layout, listed)
     withdrawn = {name.removeprefix("op:"): said for name, said in listed.withdrawn.items() if said.stops == LOADING}
     if not withdrawn:
         return
@@ -113,6 +115,28 @@ def drop_withdrawn_results(layout: Layout, listed: Withdrawals) -> None:
             _drop(found.path)
             text = "The fetched tuning result %s was withdrawn by the key %s and is not used: %s"
             log.warning(text, found.path, listed.key, said.reason or "it gave no reason")
+
+
+def drop_withdrawn_kernels(layout: Layout, listed: Withdrawals) -> None:
+    """Drops Triton's kernels that a key has withdrawn since they were fetched, so that they are not loaded any more."""
+    begin = f"{triton_statements.KIND}:"
+    withdrawn = {
+        name.removeprefix(begin): said
+        for name, said in listed.withdrawn.items()
+        if said.stops == LOADING and name.startswith(begin)
+    }
+    for kernel in kernels.stored(layout.root) if withdrawn else ():
+        title = f"{kernel.name}@{kernel.label}"
+        if not kernel.is_fetched or title not in withdrawn:
+            continue
+        try:
+            is_withdrawn = fetched.read(os.path.join(kernel.folder, kernels.FETCHED)).signer == listed.key
+        except (OSError, ValueError):
+            is_withdrawn = True
+        if is_withdrawn:
+            kernels.remove(kernel.folder)
+            text = "Triton's fetched kernel %s was withdrawn by the key %s and is not used: %s"
+            log.warning(text, title, listed.key, withdrawn[title].reason or "it gave no reason")
 
 
 def _drop(path: str) -> None:

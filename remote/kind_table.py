@@ -20,6 +20,7 @@ KINDS: dict[str, Entry] = {
     "op": Entry("opforge.remote.op_statements:OpKind", re.compile(r"[\w*?\[\]!-]+")),
     "program": Entry("opforge.programs.form:ProgramKind", re.compile(r"[\w*?\[\]!-]+")),
     "tuned": Entry("opforge.remote.tuned_statements:TunedKind", re.compile(r"[\w*?\[\]!-]+")),
+    "triton": Entry("opforge.remote.triton_statements:TritonKind", re.compile(r"[\w*?\[\]!-]+")),
     "package": Entry(
         "opforge.packages.registry.release:PackageKind", re.compile(r"[a-z0-9*?\[\]!-]+/[a-z0-9*?\[\]!-]+")
     ),

@@ -9,12 +9,13 @@ from typing import Any
 
 from opforge import memory, settings
 from opforge.builders.lookup.tuned import Wanted
+from opforge.cache.current import current_store
 from opforge.cache.records import fetched
 from opforge.cache.records.fetched import Fetched
 from opforge.errors import RemoteError, SignatureError, TrustFileError
 from opforge.machine_folder import make_folder, write_file
 
-from . import answers, topics, tuned_statements
+from . import answers, fetched_entries, topics, tuned_statements
 from .accepted import Lists
 from .remotes import Remote, configured
 from .signatures import signing, trust
@@ -63,18 +64,22 @@ def _offered(remote: Remote, what: Wanted) -> Fetched | None:
     stamp = tuple(memory.stamps_of([settings.trust_file()]))
     trusted = trust.Trust("") if remote.is_unsigned else trust.read()
     lists, problems = Lists(store, remote, trusted, False), list[str]()
-    for item in items:
-        try:
-            signer = "" if remote.is_unsigned else _signer(item, what, trusted, lists, str(remote))
-            value = tuned_statements.parse(item.data, what.description)
-        except SignatureError as error:
-            problems.append(error.reason)
-        except (UnreadableStatement, _WithdrawnError) as error:
-            problems.append(str(error))
-        else:
-            if _fits(value, what):
-                signatures = tuple(map(str, item.signatures))
-                return Fetched(str(remote), item.data.decode("ascii"), signatures, signer, stamp)
+    try:
+        for item in items:
+            try:
+                signer = "" if remote.is_unsigned else _signer(item, what, trusted, lists, str(remote))
+                value = tuned_statements.parse(item.data, what.description)
+            except SignatureError as error:
+                problems.append(error.reason)
+            except (UnreadableStatement, _WithdrawnError) as error:
+                problems.append(str(error))
+            else:
+                if _fits(value, what):
+                    signatures = tuple(map(str, item.signatures))
+                    return Fetched(str(remote), item.data.decode("ascii"), signatures, signer, stamp)
+    finally:
+        for listed in lists.new:  # they may take back what was fetched before
+            fetched_entries.drop_withdrawn(current_store().layout, listed)
     if problems:
         reasons = "; ".join(dict.fromkeys(problems))
         log.warning("%s: the tuning results of %s are not used: %s", what.op, remote, reasons)

@@ -40,8 +40,8 @@ WITHDRAWAL_DAYS = 30.0
 MAX_BYTES = 1 << 20
 DATE = "%Y-%m-%d"
 SCOPES = (
-    "op:NAME, compiled:NAME, program:NAME, tuned:NAME or package:ORG/NAME with globs, such as op:*, 'op:my_*' or"
-    " 'package:acme/*'"
+    "op:NAME, compiled:NAME, program:NAME, tuned:NAME, triton:NAME or package:ORG/NAME with globs, such as op:*,"
+    " 'op:my_*' or 'package:acme/*'"
 )
 STORES = "a URL of a store, with globs"
 
@@ -59,7 +59,7 @@ class TrustedKey(NamedTuple):
 
     key: signing.Named
     scopes: tuple[str, ...]
-    """Globs over names, each with its kind: op:NAME, package:ORG/NAME, compiled:NAME, program:NAME, tuned:NAME."""
+    """Globs over names, each with its kind, such as op:NAME or package:ORG/NAME: see SCOPES."""
     until: str = ""
     """The last day of its use; empty for no end."""
     revoked: str = ""

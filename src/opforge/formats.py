@@ -29,6 +29,8 @@ UNIT = 1
 
 GRAPHS = 1
 """A bundle of compiled graphs: `graphs/bundle.py`."""
+KERNEL = 1
+"""What Triton itself has compiled or timed: `cache/records/triton.py`."""
 BENCH = 2
 """The results of `opforge bench --json`: `bench/results.py`."""
 

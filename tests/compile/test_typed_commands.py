@@ -58,6 +58,7 @@ NOT_TYPED = {
     "opforge mirror ": "needs two remotes; tests/unit/remote has them",
     "opforge tuf": "needs a registry of packages; tests/unit/packages/registry/test_tuf.py has some",
     "--kind compiled": "needs a store with compiled graphs; tests/compile/graphs has some",
+    "triton:": "needs a kernel of Triton's; tests/unit/remote/test_triton.py has some",
     "tuned:": "needs a tuning result; tests/unit/remote/test_tuned.py has some",
     " acme/relu": "needs an installed package; tests/unit/packages has some",
     "opforge check": "checks every op, for minutes; tests/compile/check runs it",

@@ -14,10 +14,10 @@ from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import Guarded, json_option
 from opforge.cli.output import age_text, emit_json, emit_json_list, is_terminal, show_table, size_text
 
+from . import triton as triton_names
 from . import tuned as tuned_names
 from .kernels import benchmarks
 from .remote.stores import opened, split
-from .tuned import PREFIX
 
 if TYPE_CHECKING:
     from opforge.cache.maintenance.listing import StoredEntry
@@ -29,14 +29,15 @@ if TYPE_CHECKING:
 
 @click.command("ls", cls=Guarded)
 @click.argument("words", nargs=-1, metavar="[URL] [NAME]...", shell_complete=completed_names.stored)
-@click.option("--kind", type=click.Choice(("op", "package", "compiled", "tuned")), help="List these alone.")
+@click.option("--kind", type=click.Choice(("op", "package", "compiled", "tuned", "triton")), help="List these alone.")
 @json_option
 def command(words: tuple[str, ...], kind: str | None, as_json: bool) -> None:
-    """List built ops, installed packages and tuning results; with a URL, what that store holds.
+    """List built ops, installed packages, tuning results and Triton's kernels; with a URL, what that store holds.
 
-    NAME is an op, a key of the cache, a package as ORG/NAME, or tuning results as tuned:OP. Of a package also what was
-    measured of it is listed, by machine, if it was published with --bench. Signatures in a store are not verified: see
-    `opforge verify URL`. A server that cannot list what it has is asked for packages by their names.
+    NAME is an op, a key of the cache, a package as ORG/NAME, tuning results as tuned:OP, or kernels that Triton itself
+    compiled as triton:NAME. Of a package also what was measured of it is listed, by machine, if it was published with
+    --bench. Signatures in a store are not verified: see `opforge verify URL`. A server that cannot list what it has is
+    asked for packages by their names.
 
     \b
     Examples:
@@ -52,11 +53,13 @@ def command(words: tuple[str, ...], kind: str | None, as_json: bool) -> None:
         named = [name for name in given if "/" in name]
         return None if as_json or not named else _print_benchmarks(benchmarks.in_store(opened(url)[1], named))
     tuned, names = tuned_names.split(given)
-    if tuned and not names:
-        kind = "tuned"
+    compiled, names = tuned_names.split(names, triton_names.PREFIX)
+    if (tuned or compiled) and not names:
+        kind = "tuned" if tuned else "triton"
     wants_ops = kind in (None, "op") and (not names or any("/" not in name for name in names))
     wants_packages = kind in (None, "package") and (not names or any("/" in name for name in names))
     results = tuned_names.stored(tuned or None) if tuned or (not names and kind in (None, "tuned")) else []
+    kernels = triton_names.stored(compiled or None) if compiled or (not names and kind in (None, "triton")) else []
     entries = _entries([name for name in names if "/" not in name]) if wants_ops else []
     releases = _installed([name for name in names if "/" in name]) if wants_packages else []
     if as_json:
@@ -64,12 +67,13 @@ def command(words: tuple[str, ...], kind: str | None, as_json: bool) -> None:
 
         packages = [to_json(release) for release in releases]
         listed = {"tuned": [_result_json(result) for result in results]} if results else {}
+        listed |= {"triton": [triton_names.to_json(kernel) for kernel in kernels]} if kernels else {}
         return emit_json({"ops": [entry.to_json() for entry in entries], "packages": packages, **listed})
-    if not entries and not releases and not results and is_terminal():
+    if not entries and not releases and not results and not kernels and is_terminal():
         return click.echo("the cache is empty, and no package is installed")
     if wants_ops and (entries or not releases):
         _print_entries(entries)
-    if releases or not wants_ops:
+    if releases or (wants_packages and not wants_ops):
         click.echo() if wants_ops and entries else None
         _print_releases(releases)
         if names:
@@ -77,6 +81,9 @@ def command(words: tuple[str, ...], kind: str | None, as_json: bool) -> None:
     if results:
         click.echo() if entries or releases else None
         _print_results(results)
+    if kernels:
+        click.echo() if entries or releases or results else None
+        triton_names.show(kernels)
     return None
 
 
@@ -167,13 +174,14 @@ def _in_store(url: str, names: Sequence[str], kind: str | None) -> Iterator[Item
     if not names:
         yield from maintenance.items(store, kind or "")
         return
-    results = {form: name for form, name in ops.items() if name.startswith(PREFIX)}
-    ops = {form: name for form, name in ops.items() if form not in results}
-    absent = {*packages, *ops.values(), *results.values()}
-    for item in maintenance.items(store, "tuned") if results else ():
-        if (form := normalized(PREFIX + item.name)) in results:
-            absent.discard(results[form])
-            yield item
+    others = {form: name for form, name in ops.items() if ":" in name}
+    ops = {form: name for form, name in ops.items() if form not in others}
+    absent = {*packages, *ops.values(), *others.values()}
+    for of_kind in dict.fromkeys(name.partition(":")[0] for name in others.values()):
+        for item in maintenance.items(store, of_kind):
+            if (form := normalized(f"{of_kind}:{item.name}")) in others:
+                absent.discard(others[form])
+                yield item
     for name in packages:
         for item in maintenance.of_name(store, "package", name):
             absent.discard(item.topic)

@@ -13,15 +13,18 @@ from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, error_text, json_option
 from opforge.cli.output import counted, emit_json, is_terminal, size_text
 
+from . import triton as triton_names
 from . import tuned as tuned_names
 from .kernels.benchmarks import of_file
 from .kernels.transfers import Transfers
 from .remote.stores import key_option, opened, url_argument
 
 if TYPE_CHECKING:
+    from opforge.cache.records.triton import Kernel
     from opforge.cache.records.tuned import Stored
     from opforge.packages.registry.publish import Published
     from opforge.remote.publish import Pushed
+    from opforge.remote.publish_triton import PushedKernel
     from opforge.remote.publish_tuned import PushedResult
     from opforge.remote.remotes import Remote
     from opforge.remote.signatures.keys import Signer
@@ -30,7 +33,9 @@ if TYPE_CHECKING:
 
 @click.command("publish", cls=Guarded)
 @url_argument
-@click.argument("names", nargs=-1, metavar="[FOLDER|OP|KEY|tuned:OP]...", shell_complete=completed_names.stored)
+@click.argument(
+    "names", nargs=-1, metavar="[FOLDER|OP|KEY|tuned:OP|triton:NAME]...", shell_complete=completed_names.stored
+)
 @click.option("--all", "takes_all", is_flag=True, help="Publish every op of the cache.")
 @key_option
 @click.option("--allow-dirty", is_flag=True, help="Publish a package although its sources differed from their commit.")
@@ -53,6 +58,9 @@ def command(
 ) -> None:
     """Publish packages that `opforge pack` wrote into these folders, ops of the cache, and tuning results to a store.
 
+    triton:NAME are the kernels that Triton itself compiled under `opforge.triton_cache()`, by the names of their
+    functions, which may be globs.
+
     Without a name the package in this folder is published. Files are put before what names them, so one that is
     interrupted leaves nothing visible. The same package again changes nothing; a version that has other files is
     refused. Ops that were built with your own CXXFLAGS, CPPFLAGS or LDFLAGS need ?flags=1 in the URL.
@@ -63,6 +71,7 @@ def command(
       opforge publish file:///shared/kernels ./kernels/relu --key ci
       opforge publish file:///shared/kernels ./kernels/relu --bench h100.json
       opforge publish file:///shared/ops CPUAdam tuned:CPUAdam
+      opforge publish file:///shared/ops 'triton:*'
       opforge publish https://cache.example/ops --all
     """
     if takes_all and names:
@@ -70,21 +79,25 @@ def command(
     from opforge.remote.signatures import keys
 
     tuned, others = tuned_names.split(names)
+    compiled, others = tuned_names.split(others, triton_names.PREFIX)
     folders = [name for name in others if _is_folder(name)] if names or takes_all else ["."]
     ops = [name for name in others if name not in folders]
     results = tuned_names.stored(tuned) if tuned else []
+    kernels = triton_names.stored(compiled) if compiled else []
     remote, store = opened(url)
     signer = None if remote.is_unsigned else keys.signer(key)
     if bench_paths and len(folders) != 1:
         raise click.UsageError("--bench is of one package: publish it alone.")
     benchmarks = [of_file(path) for path in bench_paths]
     sent = _results(store, remote, results, signer, as_json)
+    sent_kernels = _kernels(store, remote, kernels, signer, as_json)
     packages = _packages(store, folders, signer, allow_dirty, benchmarks, as_json)
     pushed, failed = _ops(store, remote, ops, signer, as_json) if ops or takes_all else ([], [])
     if as_json:
         problems = [{"entry": entry, "reason": reason} for entry, reason in failed]
         records: list[dict[str, Any]] = [{**done._asdict(), "version": str(done.version)} for done in packages]
         parts = {"tuned": [one._asdict() for one in sent]} if tuned else {}
+        parts |= {"triton": [one._asdict() for one in sent_kernels]} if compiled else {}
         emit_json({"packages": records, **parts, "ops": [entry._asdict() for entry in pushed], "failed": problems})
     else:
         for name, reason in failed:
@@ -109,6 +122,24 @@ def _results(
         if not as_json:
             state = "published" if done.is_new else "is there already:"
             click.echo(f"{state} tuned:{done.op} for {done.target}, {done.label}")
+    return sent
+
+
+def _kernels(
+    store: ObjectStore, remote: Remote, kernels: Sequence[Kernel], signer: Signer | None, as_json: bool
+) -> list[PushedKernel]:
+    """Publishes what Triton itself compiled. What was fetched is its publisher's."""
+    from opforge.remote import publish_triton
+
+    sent = []
+    for kernel in kernels:
+        if kernel.is_fetched:
+            continue
+        done = publish_triton.push(store, remote, kernel, signer)
+        sent.append(done)
+        if not as_json:
+            state = "published" if done.is_new else "is there already:"
+            click.echo(f"{state} triton:{done.name}@{done.label} for {done.target}, {size_text(done.size)}")
     return sent
 
 

@@ -16,12 +16,14 @@ from opforge.cli.messages import show_error
 from opforge.cli.output import counted, emit_json, size_text
 from opforge.cli.units import age, size
 
+from . import triton as triton_names
 from . import tuned as tuned_names
 from .kernels.options import into_options, root_of
 from .remote.stores import is_url, opened
 
 if TYPE_CHECKING:
     from opforge.cache.maintenance.gc import Eviction
+    from opforge.cache.records.triton import Kernel
     from opforge.packages.installed.layout import Root
     from opforge.packages.installed.releases import Installed
 
@@ -29,7 +31,9 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would b
 
 
 @click.command("rm", cls=Guarded)
-@click.argument("names", nargs=-1, metavar="[OP|KEY|ORG/NAME|tuned:OP]...", shell_complete=completed_names.stored)
+@click.argument(
+    "names", nargs=-1, metavar="[OP|KEY|ORG/NAME|tuned:OP|triton:NAME]...", shell_complete=completed_names.stored
+)
 @click.option("--all", "takes_all", is_flag=True, help="Remove every entry of the cache but pinned ones. Asks first.")
 @click.option("--pinned", is_flag=True, help="With --all: pinned entries too.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
@@ -46,10 +50,11 @@ def rm_command(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Remove built ops from the cache, installed packages, and tuning results, from this machine alone.
+    """Remove built ops from the cache, installed packages, tuning results, and kernels that Triton itself compiled.
 
-    Ops and keys are removed pinned or not, without asking; the next load builds them again. Of a package all versions
-    are removed, or those of a version or a range. In a store nothing is removed by name: see `opforge withdraw`.
+    It acts on this machine alone. Ops and keys are removed pinned or not, without asking; the next load builds them
+    again. Of a package all versions are removed, or those of a version or a range. In a store nothing is removed by
+    name: see `opforge withdraw`.
 
     \b
     Examples:
@@ -63,10 +68,13 @@ def rm_command(
         problem = "rm acts on this machine alone"
         raise click.UsageError(f"{urls[0]}: {problem}. In a store: opforge withdraw URL NAME, then opforge gc URL.")
     tuned, others = tuned_names.split(names)
+    compiled, others = tuned_names.split(others, triton_names.PREFIX)
     packages = [name for name in others if _is_package(name)]
     entries = [name for name in others if name not in packages]
     results = tuned_names.stored(tuned) if tuned else []
+    kernels = triton_names.stored(compiled) if compiled else []
     evictions, kept = _evictions(entries, takes_all, pinned) if entries or not names else ([], 0)
+    evictions += _kernel_evictions(kernels)
     if evictions and not names and not dry_run:
         _confirm(evictions, yes, as_json)
     removed = _remove(evictions, dry_run)
@@ -80,7 +88,7 @@ def rm_command(
         summary |= {"tuned": [result.path for result in results]} if results else {}
         emit_json(summary | {"packages": [to_json(release) for release in releases], "problems": problems})
     else:
-        if entries or not names:
+        if entries or kernels or not names:
             _print(removed, dry_run, kept)
         verb = "would remove" if dry_run else "removed"
         for result in results:
@@ -112,6 +120,14 @@ def _evictions(names: Sequence[str], takes_all: bool, pinned: bool) -> tuple[lis
         return list(gc.everything(layout, None, pinned)), 0 if pinned else pins.kept_entries(layout)
     keys = {entry.key for entry in matching_entries(layout, names, readable=False)}
     return list(gc.everything(layout, keys, True)), 0
+
+
+def _kernel_evictions(kernels: Sequence[Kernel]) -> list[Eviction]:
+    from opforge.cache.maintenance import gc
+    from opforge.cache.records import triton
+
+    area = gc.KINDS[triton.AREA]
+    return [gc.Eviction(area, kernel.folder, triton.size(kernel), "named", kernel.name) for kernel in kernels]
 
 
 def _confirm(evictions: Sequence[Eviction], yes: bool, as_json: bool) -> None:

@@ -13,13 +13,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from opforge import formats, trust
-from opforge.cache import schema
-from opforge.cache.filesystem.disk import digest_of
+from opforge.cache import schema, trees
 from opforge.cache.keys import canonical
 from opforge.cache.schema import SHA256, TEXT, FormatError, items, record, table, text, whole
 from opforge.cache.trees import digest_of_hashes
@@ -168,21 +166,10 @@ def check_tree(folder: str, digest: str, owners: Iterable[int] = ()) -> None:
 
     `owners` are the users that they may belong to; anybody, if there are none.
     """
-    owners, hashes, size = frozenset(owners), dict[str, str](), 0
-    for path in paths_in(folder):
-        handle = os.open(os.path.join(folder, path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            status = os.fstat(handle)
-            if not stat.S_ISREG(status.st_mode) or (owners and status.st_uid not in owners):
-                raise BundleError(f"{path} is no regular file of yours")
-            if owners and trust.others_bits(status):
-                raise BundleError(f"others can write {path}")
-            size += status.st_size
-            if size > MAX_BYTES:
-                raise BundleError(f"it has more than {MAX_BYTES} bytes")
-            hashes[path] = digest_of(handle)
-        finally:
-            os.close(handle)
+    try:
+        hashes = trees.hashes_of(folder, paths_in(folder), MAX_BYTES, frozenset(owners))
+    except trees.TreeError as error:
+        raise BundleError(str(error)) from error
     if digest_of_hashes(hashes) != digest:
         raise BundleError("its files are not those that its digest names: it is damaged, or was changed")
 

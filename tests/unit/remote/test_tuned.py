@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 
 import pytest
@@ -17,9 +18,10 @@ from opforge.cache import current
 from opforge.cache.transfer import layer
 from opforge.cli.ls import command as ls
 from opforge.cli.publish import command as publish
+from opforge.cli.remote.fetch import command as fetch
 from opforge.cli.remote.withdraw import command as withdraw
 from opforge.cli.removing import gc_command, rm_command
-from opforge.remote import maintenance, mirror, publish_tuned, remotes, tuned_statements
+from opforge.remote import answers, maintenance, mirror, publish_tuned, remotes, tuned_source, tuned_statements
 from opforge.remote.kinds import of
 from opforge.remote.signatures import keys
 from opforge.remote.stores import open_store
@@ -151,6 +153,10 @@ class TestWhatIsRefused:
         run(withdraw, nodes.url, f"tuned:{published.label}", "--reason", "of a busy machine", "--key", "ci")
         assert "are not used: the key ci has withdrawn it: of a busy machine" in refused()
 
+    def test_withdrawn_for_loading(self, published, refused, nodes):
+        stop_loading(nodes, published)
+        assert "are not used: the key ci has withdrawn it: wrong" in refused()
+
     def test_a_key_that_is_revoked_after_it_was_fetched(self, published, op_class, refused, nodes):
         assert block(op_class) == 512
         nodes.trust(nodes.public, scopes=("op:*",))
@@ -166,6 +172,24 @@ class TestWhatIsRefused:
 def unsigned(frame):
     head, _middle, _rest = frame.partition(b'"signatures":[')
     return head + b'"signatures":[]}\n]}\n'
+
+
+def stop_loading(nodes, published):
+    run(withdraw, nodes.url, f"tuned:{published.label}", "--reason", "wrong", "--stop-loading", "--key", "ci")
+
+
+def test_what_is_withdrawn_after_it_was_fetched_is_not_used_any_more(published, op_class, nodes, monkeypatch, caplog):
+    assert block(op_class) == 512
+    stop_loading(nodes, published)
+    assert block(op_class) == 512  # nothing was asked yet
+    later = time.time() + answers.WITHDRAWN_SECONDS + 60
+    monkeypatch.setattr(time, "time", lambda: later)
+    what = tuned.wanted(published.op, op_class().load().__entry__)
+    path = what.path(current.current_store().layout.root, ".fetched")
+    other = what._replace(cores=what.cores + 1)
+    assert not tuned_source.bring(other.path(current.current_store().layout.root, ".fetched"), other)
+    assert f"The fetched tuning result {path} was withdrawn by the key ci and is not used: wrong" in caplog.messages
+    assert block(op_class) == 256
 
 
 class TestCommands:
@@ -206,6 +230,18 @@ class TestCommands:
         run(gc_command, f"file://{tmp_path}/mirror")
         (item,) = [item for item in maintenance.items(target) if item.kind == "tuned"]
         assert (item.name, item.label, item.size, item.withdrawn) == (published.op, published.label, 0, "")
+
+    def test_a_collection_of_the_cache_keeps_results(self, published, op_class):
+        assert block(op_class) == 512
+        run(gc_command, "--max-size", "0", "--max-age", "0s")
+        run(rm_command, "--all", "--yes")
+        assert "fetched" in run(ls, "tuned:" + published.op)
+
+    def test_fetch_brings_ops_alone(self, published, op_class, monkeypatch):
+        monkeypatch.setattr(sys.modules[op_class.__module__], "Tuned", op_class, raising=False)
+        assert run(fetch, f"{op_class.__module__}:Tuned").startswith("present ")
+        assert run(ls, "--kind", "tuned") == ""
+        assert block(op_class) == 512
 
     def test_nothing_of_that_name(self, nodes):
         nodes.enter("a")

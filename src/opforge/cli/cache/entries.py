@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from opforge.cli.completion import names as completed_names
 from opforge.cli.selection import normalized
 
 if TYPE_CHECKING:
     from opforge.cache.layout import Layout
     from opforge.cache.maintenance.listing import StoredEntry
 
-names_argument = click.argument("names", nargs=-1, metavar="[OP|KEY]...", shell_complete=completed_names.stored)
 SHOWN_KEY = 12
 """How many letters of a key are shown."""
 MAX_SHOWN = 6

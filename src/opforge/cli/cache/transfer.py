@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from opforge.cli import messages
+from opforge.cli import triton as triton_names
+from opforge.cli import tuned as tuned_names
 from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, json_option
 from opforge.cli.output import OutputFile, counted, emit_json, size_text
 
-from .entries import matching_entries, names_argument
+from .entries import matching_entries
 
 if TYPE_CHECKING:
     from opforge.cache.layout import Layout
@@ -22,10 +24,10 @@ if TYPE_CHECKING:
 
 @click.command("export", cls=Guarded)
 @click.argument("file", type=OutputFile(dir_okay=False))
-@names_argument
+@click.argument("names", nargs=-1, metavar="[OP|KEY|triton:NAME]...", shell_complete=completed_names.stored)
 @json_option
 def export_command(file: str, names: Sequence[str], as_json: bool) -> None:
-    """Write entries to an archive: all of them, or those of some ops or keys.
+    """Write entries to an archive: all of them, or those of some ops or keys, or kernels that Triton itself compiled.
 
     The same entries produce the same archive, byte for byte. What was fetched from a remote is left out, and reported:
     `opforge mirror` copies it with its signatures. The exit code is 1 if nothing else was requested.
@@ -39,18 +41,24 @@ def export_command(file: str, names: Sequence[str], as_json: bool) -> None:
     from opforge.cache.transfer import archive
 
     layout = own_store().layout
-    ops = {entry.key: entry.op for entry in matching_entries(layout, names)}
-    left_out = list[archive.LeftOut]()
+    compiled, others = tuned_names.split(names, triton_names.PREFIX)
+    entries = matching_entries(layout, others) if others or not names else []
+    chosen = triton_names.stored(compiled if names else ["*"]) if compiled or not names else []
+    kernels = {kernel.key: kernel.name for kernel in chosen}
+    ops, left_out = {entry.key: entry.op for entry in entries}, list[archive.LeftOut]()
     try:
-        moved = archive.export(layout, ops, file, left_out)
+        moved = archive.export(layout, ops, file, left_out, kernels)
     except OSError as error:
         raise click.UsageError(f"{file} cannot be written: {error.strerror or error}. Choose another path.") from error
+    labels = ops | kernels
     if as_json:
-        absent = [{"op": ops[entry.result], **entry._asdict()} for entry in left_out]
+        absent = [{"op": labels[entry.result], **entry._asdict()} for entry in left_out]
         emit_json({"exported": [entry.to_json() for entry in moved], "left_out": absent})
     else:
         for entry in left_out:
-            messages.show("warning", f"{ops[entry.result]} {entry.result[:12]} is not in the archive: {entry.reason}")
+            messages.show(
+                "warning", f"{labels[entry.result]} {entry.result[:12]} is not in the archive: {entry.reason}"
+            )
         _print_moved(moved, "exported", as_json)
     sys.exit(FAILED if left_out and not moved else OK)
 

@@ -92,7 +92,7 @@ def _own(name: str) -> dict[str, str]:
     "scopes",
     multiple=True,
     metavar="SCOPE",
-    help="What it may sign: op:NAME, package:ORG/NAME, compiled:NAME, program:NAME, tuned:NAME.",
+    help="What it may sign: op:NAME, package:ORG/NAME, compiled:NAME, program:NAME, tuned:NAME, triton:NAME.",
 )
 @click.option("--until", default="", metavar="DAY", help="The last day of its use, such as 2027-06-30.")
 @json_option

@@ -20,14 +20,16 @@ if TYPE_CHECKING:
 
 EXPECTED = (
     "expected the name of an entry as opforge ls URL shows it, a package as ORG/NAME@VERSION, a tuning result as"
-    " tuned:LABEL, or compiled graphs as compiled:NAME@DIGITS"
+    " tuned:LABEL, compiled graphs as compiled:NAME@DIGITS, or a kernel of Triton's as triton:NAME@DIGITS"
 )
-OTHERS = r"tuned:[0-9a-f]{8}-[!-~]+-[0-9a-f]{8}|compiled:[\w-]+@[0-9a-f]{16}"
+OTHERS = r"tuned:[0-9a-f]{8}-[!-~]+-[0-9a-f]{8}|(compiled|triton):[\w-]+@[0-9a-f]{16}"
 
 
 @click.command("withdraw", cls=Guarded)
 @url_argument
-@click.argument("names", nargs=-1, metavar="[ENTRY|ORG/NAME@VERSION|tuned:LABEL|compiled:NAME@DIGITS]...")
+@click.argument(
+    "names", nargs=-1, metavar="[ENTRY|ORG/NAME@VERSION|tuned:LABEL|compiled:NAME@DIGITS|triton:NAME@DIGITS]..."
+)
 @click.option(
     "--reason", default="", metavar="TEXT", help="Why, in one line; shown to those who have it or ask for it."
 )

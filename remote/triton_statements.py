@@ -1,0 +1,111 @@
+"""Statements of the kind `triton`: their topic is Triton's key, their tree the files that Triton wrote under it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from opforge.cache import schema
+from opforge.cache.records import triton as records
+from opforge.cache.records.triton import DIGITS, MAX_BYTES
+from opforge.cache.schema import FormatError
+
+from . import statements, topics
+from .blobs import Tree
+from .kinds import Kind, Shown
+from .statements import Signed, Statement, UnreadableStatement
+
+KIND = "triton"
+UNSIGNED = "unsigned=1 is not enough for what Triton compiled, which is machine code"
+FACTS = schema.record(records.FIELDS)
+
+
+class KernelOffer(NamedTuple):
+    """What a store says of one kernel, or of timings."""
+
+    key: str
+    facts: Mapping[str, str]
+    tree: Tree
+
+    @property
+    def label(self) -> str:
+        """What tells it from others of its name."""
+        return self.tree.digest[:DIGITS]
+
+    @property
+    def title(self) -> str:
+        """What withdrawals call it."""
+        return f"{KIND}:{self.facts['name']}@{self.label}"
+
+
+def statement(key: str, facts: Mapping[str, str], tree: Tree) -> Statement:
+    """Returns what a publisher says of a kernel."""
+    return Statement(KIND, key, (tree,), dict(facts))
+
+
+def parse(data: bytes, key: str = "") -> KernelOffer:
+    """Returns what a statement says of a kernel; its signature was verified before. Raises UnreadableStatement."""
+    return offer_of(statements.parse_as(data, KIND, key))
+
+
+def offer_of(stated: Statement) -> KernelOffer:
+    """Returns what a statement of this kind says of a kernel. Raises UnreadableStatement."""
+    try:
+        facts = schema.checked(stated.facts, FACTS)
+    except FormatError as error:
+        raise UnreadableStatement(f"in its facts {error}") from error
+    if not re.fullmatch(records.KEY, stated.topic):
+        raise UnreadableStatement(f"its topic is {ascii(stated.topic)[:100]}: expected a key of Triton's")
+    if len(stated.trees) != 1:
+        raise UnreadableStatement(f"'trees' is a list of {len(stated.trees)} items: expected 1, the kernel's files")
+    if (size := stated.trees[0].blob.unpacked) > MAX_BYTES:
+        raise UnreadableStatement(f"it unpacks to {size} bytes, and at most {MAX_BYTES} are read")
+    return KernelOffer(stated.topic, facts, stated.trees[0])
+
+
+def topic_of(key: str) -> str:
+    """Returns the name of the file that holds the statements for a key of Triton's."""
+    return topics.name_of(KIND, key)
+
+
+def merge(items: Sequence[Signed], item: Signed) -> list[Signed]:
+    """Returns the statements of a topic with a new one, in the place of an earlier one by the same key.
+
+    Two machines that compile one kernel need not get the same bytes. Either serves.
+    """
+    digest = parse(item.data).tree.digest
+    kept = list[Signed]()
+    for other in items:
+        of_other = _digest_of(other) if _names(other) == _names(item) else ""
+        if of_other == digest:
+            return list(items)
+        if not of_other:
+            kept.append(other)
+    return [*kept, item]
+
+
+def _names(item: Signed) -> set[str]:
+    return {signature.name for signature in item.signatures}
+
+
+def _digest_of(item: Signed) -> str:
+    try:
+        return parse(item.data).tree.digest
+    except ValueError:
+        return ""  # of a newer opforge, or damaged: it stays
+
+
+class TritonKind(Kind):
+    """What Triton compiled or timed itself: any that has the key is right, and Triton makes what is missing."""
+
+    name, is_inline, needs_withdrawals = KIND, True, True
+
+    def subject(self, statement: Statement) -> str:
+        """Returns the name of the kernel's function."""
+        return offer_of(statement).facts["name"]
+
+    def shown(self, statement: Statement) -> Shown:
+        """Returns the kernel, the first digits of its tree's digest, and where it fits."""
+        offer = offer_of(statement)
+        return Shown(offer.facts["name"], offer.label, f"{offer.facts['target']}, Triton {offer.facts['triton']}")
