@@ -16,8 +16,8 @@ from opforge.errors import ToolchainNotFoundError
 pytestmark = pytest.mark.usefixtures("builds_are_shared")
 LEVEL = {"x86_64": "cpu:x86-64-v2", "aarch64": "cpu:aarch64"}.get(os.uname().machine, "")
 LONG_TESTS = bool(os.environ.get("OPFORGE_LONG_TESTS"))  # conftest.py removes opforge's variables before a test
-OFTEN = ("AsyncIOBuilder", "CPUAdamBuilder", "FusedAdamBuilder")
-"""Several files on the C ABI, the stable ABI, and one source for several devices."""
+OFTEN = ("AsyncIOBuilder", "CPUAdamBuilder")
+"""Several files on the C ABI, and the stable ABI."""
 STEP = """
 import torch
 

@@ -55,6 +55,9 @@ def fused_lamb(fused_ops):
     return fused_ops[2]
 
 
+ANOTHER_LEVEL = pytest.mark.long("builds the ops for one level of the CPU more")
+
+
 def load_for_level(builder_class, level):
     """Returns the op for a CPU level; skips the test if this machine cannot run it."""
     builder = builder_class(target=f"cpu:{level}") if level else builder_class()
@@ -64,7 +67,7 @@ def load_for_level(builder_class, level):
     return builder.load()
 
 
-@pytest.fixture(scope="module", params=["", "x86-64", "x86-64-v3", "x86-64-v4"])
+@pytest.fixture(scope="module", params=["", "x86-64", pytest.param("x86-64-v3", marks=ANOTHER_LEVEL)])
 def cpu_level(request):
     if request.param and platform.machine() != "x86_64":
         pytest.skip(f"{request.param} is not this machine's architecture")

@@ -24,7 +24,10 @@ SHAPES = (
 )
 
 
-@pytest.fixture(scope="module", params=["", "x86-64", "x86-64-v3"])
+ANOTHER_LEVEL = pytest.mark.long("builds the op for one level of the CPU more")
+
+
+@pytest.fixture(scope="module", params=["", pytest.param("x86-64", marks=ANOTHER_LEVEL), "x86-64-v3"])
 def op(request):
     """The op for each level of the CPU."""
     if request.param and platform.machine() != "x86_64":

@@ -15,12 +15,15 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 POISON = 0xA5
 
 
+ANOTHER_LEVEL = pytest.mark.long("builds the op for one level of the CPU more")
+
+
 @pytest.fixture(scope="module")
 def op():
     return FPQuantizerBuilder().load()
 
 
-@pytest.fixture(scope="module", params=["native", "x86-64", "x86-64-v3"])
+@pytest.fixture(scope="module", params=["native", "x86-64", pytest.param("x86-64-v3", marks=ANOTHER_LEVEL)])
 def each_op(request, op):
     """The op for this CPU's level, and for lower ones."""
     if request.param == "native":
