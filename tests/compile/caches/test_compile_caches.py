@@ -169,6 +169,7 @@ def test_a_kernel_that_changes_without_its_schema_and_fake_is_taken_from_the_cac
     assert changed["same"] and changed["hits"] > 0
 
 
+@long
 def test_an_op_that_is_loaded_after_the_first_compile_and_a_tag_of_the_users_that_is_set_after_the_load(op):
     earlier = "torch.compile(lambda x: x.view(1, -1))(torch.ones(2))\n" + IMPORTED
     later = "torch.compiler.config.cache_key_tag = 'mine'"

@@ -196,6 +196,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("value", &value); }
 """
 
 
+@pytest.mark.long("compiles torch/extension.h twice")
 def test_an_edited_pybind_source_is_a_new_module_beside_the_old_one(here):
     """In a folder of the caller's; tests/compile/load/test_torch_versions.py has the shared one."""
     pytest.importorskip("torch", reason="pip install torch")
