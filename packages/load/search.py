@@ -97,12 +97,12 @@ def in_hub_cache(
     folder = _checkout_folder(names.of_repository(name, "the kernel's name"))
     if folder is not None:
         return local(key, answers, remembered, folder, label)
-    from opforge.packages.project import hub_cache, hub_signatures
+    from opforge.packages.project import hub_cache
 
     state = hub_cache.snapshot(name, revision)
     led_to_it = memory.of_paths(checkout.with_targets([*state.watched, settings.trust_file()]))
     is_same = hub_cache.snapshot(name, revision) == state  # otherwise the stamps are of another state
-    refusal = functools.partial(hub_signatures.problem, state.name)
+    refusal = functools.partial(hub_cache.refusal, state.name)
     return local(key, answers, remembered if is_same else "", state.folder, label, led_to_it, refusal)
 
 

@@ -15,7 +15,7 @@ from opforge.builders.declaration.machine import this_machine
 from opforge.builders.declaration.targets import TORCH_LIBRARY
 from opforge.builders.lookup import device_requirements
 from opforge.cache.current import current_store
-from opforge.errors import OpforgeError, OpIncompatibleError, PackError
+from opforge.errors import OpforgeError, OpIncompatibleError, PackError, ToolchainNotFoundError
 from opforge.machine_folder import write_file
 from opforge.packages.audit import library as library_audit
 from opforge.packages.audit import measure, python_code
@@ -215,6 +215,8 @@ def _builders(
 
 def _reason(error: OpforgeError) -> str:
     """Returns an error's reason in one line."""
+    if isinstance(error, ToolchainNotFoundError):
+        return error.short
     return "; ".join(error.reasons) if isinstance(error, OpIncompatibleError) else str(error).splitlines()[0]
 
 

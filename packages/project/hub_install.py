@@ -15,7 +15,7 @@ from opforge.packages.installed import add
 from opforge.packages.installed.layout import Root
 from opforge.packages.installed.releases import Installed
 
-from . import LOCK_FILE, hub_cache, hub_locks, hub_signatures, required
+from . import LOCK_FILE, hub_cache, hub_locks, required
 from .hub_locks import HubLocked
 
 FILE = "kernels.lock"
@@ -86,7 +86,7 @@ def _variants(kernel: HubLocked, path: str, all_platforms: bool) -> list[str]:
         labels = ", ".join(map(os.path.basename, [*folders, *unknown])) or "none"
         raise KernelNotFoundError(name, [f"{build}: no variant in it fits this machine; it has: {labels}"], "")
     for folder in read:
-        if problem := hub_signatures.problem(name, folder):
+        if problem := hub_cache.refusal(name, folder):
             raise ValueError(f"{folder}: {problem}")
         expected = kernel.hashes.get(os.path.basename(folder))
         if expected and _hash(folder) != expected:
