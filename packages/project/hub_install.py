@@ -9,7 +9,7 @@ import shlex
 from opforge.cache.filesystem.files import read_file
 from opforge.errors import KernelLockError, KernelNotFoundError, OpforgeError
 from opforge.packages.choose import candidate, environment, order
-from opforge.packages.form import digests, metadata, names
+from opforge.packages.form import digests, metadata, names, origin
 from opforge.packages.form.version import Version
 from opforge.packages.installed import add
 from opforge.packages.installed.layout import Root
@@ -49,7 +49,7 @@ def install(root: Root, folder: str, all_platforms: bool) -> list[tuple[Installe
     _refuse_one_version_twice(chosen, path)
     results = []
     for kernel, folders in chosen:
-        source = f"{kernel.repository}@{kernel.commit}" + (f"#{kernel.revision}" if kernel.revision else "")
+        source = origin.text(kernel.repository, kernel.commit, kernel.revision)
         results.append((add.from_folders(root, _name(kernel), folders, source, follow_links=True), True))
     return results
 

@@ -86,9 +86,11 @@ def _of_hub(source: str, target: str, key: str, as_json: bool) -> None:
     remote, store = opened(target)
     signer = None if remote.is_unsigned else keys.signer(key)
     with Transfers(as_json) as transfers:
-        done = hub_mirror.mirror(store, asked, signer, transfers)
+        done, needs = hub_mirror.mirror(store, asked, signer, transfers)
     if as_json:
-        return emit_json({**done._asdict(), "version": str(done.version)})
+        return emit_json({**done._asdict(), "version": str(done.version), "needs": needs})
     state = "published" if done.is_new else "is there already, unchanged:"
     click.echo(f"{state} {done.name} {done.version}, {size_text(done.size)}, release {done.digest[:12]}")
+    for needed in needs:
+        click.echo(f"note: it needs {needed}: mirror that too, if {remote} lacks it", err=True)
     return None
