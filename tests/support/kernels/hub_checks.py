@@ -61,7 +61,7 @@ def silu_and_mul(module: Any) -> None:
 
 
 def float_to_chars(module: Any) -> None:
-    """It returns its input."""
+    """Compares the result with the input, which it returns."""
     import torch
 
     for value in (3.14, -1e300, 0.0):
@@ -69,7 +69,7 @@ def float_to_chars(module: Any) -> None:
 
 
 def conflicts(module: Any) -> None:
-    """Each of its counters begins at 0: another package with the same symbols has its own."""
+    """Counts from 0 on: another package with the same symbols has counters of its own."""
     import torch
 
     x = torch.ones(1)

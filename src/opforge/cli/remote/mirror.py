@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import click
 
+from opforge.cli import messages
 from opforge.cli.guard import FAILED, OK, Guarded, json_option
 from opforge.cli.kernels.transfers import Transfers
 from opforge.cli.output import counted, emit_json, size_text
@@ -92,5 +93,5 @@ def _of_hub(source: str, target: str, key: str, as_json: bool) -> None:
     state = "published" if done.is_new else "is there already, unchanged:"
     click.echo(f"{state} {done.name} {done.version}, {size_text(done.size)}, release {done.digest[:12]}")
     for needed in needs:
-        click.echo(f"note: it needs {needed}: mirror that too, if {remote} lacks it", err=True)
+        messages.show("note", f"it needs {needed}: mirror that too, if {remote} lacks it")
     return None

@@ -64,7 +64,7 @@ def gone(path, _scratch):
 
 
 def linked(path, scratch):
-    """Its content is right, and may change without a stamp of the link."""
+    """Puts a link into its place: the content is right, and may change without a stamp of the link."""
     os.rename(path, scratch / "elsewhere.pyc")
     os.symlink(scratch / "elsewhere.pyc", path)
 
