@@ -273,7 +273,7 @@ def _name_of(model: Any) -> str:
 
 
 def _own_class(kind: type) -> type:
-    """Returns the class that a module was made of: FSDP2 makes a further one, of that and its own, to shard a module."""
+    """Returns the class that a module was made of: FSDP2 gives one that it shards a class of that and its own."""
     return kind.__bases__[1] if [base.__name__ for base in kind.__bases__[:-1]] == ["FSDPModule"] else kind
 
 
