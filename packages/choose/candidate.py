@@ -64,7 +64,7 @@ class VariantCandidate(NamedTuple):
     """None: no library, or one of which nothing was recorded."""
     python_depends: tuple[str, ...] = ()
     depends: Mapping[str, str] = {}
-    """Other packages with ranges of their versions."""
+    """Other packages with ranges of their versions, or with a revision on the hub after an @."""
     own: bool = False
     """Whether opforge built it: then its record has the number of the interface."""
     problem: str = ""
@@ -108,7 +108,7 @@ def of_metadata(label: str, stated: Metadata, folder: str, where: str) -> Varian
     ours = stated.opforge
     depends = dict(ours.get("depends", {}))
     for needed in stated.kernel_depends:
-        depends.setdefault(needed.name, needed.versions.text)
+        depends.setdefault(needed.name, needed.text)
     candidate = VariantCandidate(label, properties, None, stated.python_depends, depends)
     if _is_newer(stated.kernels_minver):
         newer = f"it needs the hub's loader {stated.kernels_minver} or newer"
@@ -145,7 +145,7 @@ def _checked(choice: VariantCandidate) -> VariantCandidate:
     variant.check_label(choice.label, choice.properties)
     for name, text in choice.depends.items():
         names.check(name, "a dependency")
-        version.parse_range(text or None, "a dependency")
+        version.parse_range(None if text.startswith("@") else text or None, "a dependency")
     record = choice.record
     if record is None:
         return choice

@@ -77,6 +77,11 @@ class Dependency(NamedTuple):
     """The name as the hub writes it, which may have capital letters; empty if it is not the hub's."""
 
     @property
+    def text(self) -> str:
+        """The range, or the revision after an @. Empty for any version."""
+        return f"@{self.revision}" if self.revision else self.versions.text
+
+    @property
     def is_hubs(self) -> bool:
         """Whether the hub can state it: it knows revisions, and versions that are whole numbers."""
         return bool(self.revision) or self.versions.text.isdecimal()

@@ -28,7 +28,7 @@ def bytecode_of(folder: str, files: Collection[str]) -> dict[str, str]:
 
 def changed_bytecode(folder: str, bytecode: Mapping[str, str]) -> list[str]:
     """Returns the paths of bytecode that is not what was made with the installation."""
-    changed = []
+    changed = _links(folder, bytecode)
     for path, digest in bytecode.items():
         try:
             if digests.digest_of(os.path.join(folder, path)) != digest:
@@ -75,5 +75,12 @@ def digest_problem(
     if not problems and binascii.hexlify(base64.b64decode(text)).decode() != metadata_sha256:
         problems = ["File hash mismatch for metadata.json"]
     problems += [f"File hash mismatch for {path}" for path in changed_bytecode(folder, bytecode or {})]
+    problems += [f"{path} is a link" for path in _links(folder, (*files, "metadata.json"))]
     more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
     return "; ".join(problems[:3]) + more
+
+
+def _links(folder: str, paths: Collection[str]) -> list[str]:
+    """Returns the paths of which a part is a link: the stamp of a link does not change with what it leads to."""
+    top = os.path.realpath(folder)
+    return [path for path in paths if os.path.realpath(os.path.join(top, path)) != os.path.join(top, path)]

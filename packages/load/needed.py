@@ -17,7 +17,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from opforge.packages.form import metadata, names
+from opforge.packages.form import metadata
 from opforge.packages.form.metadata import Dependency
 
 CLIENT, FUNCTION = "kernels", "get_kernel_dep"
@@ -116,15 +116,3 @@ def _stand_in(found: Needed) -> Iterator[None]:
             sys.modules.pop(CLIENT, None)
         else:
             sys.modules[CLIENT] = before
-
-
-def revision_of(source: str) -> tuple[str, str]:
-    """Returns the commit, and the branch or tag, of `Repository@COMMIT#NAME`: where an installed release came from."""
-    commit, _, name = source.rpartition("@")[2].partition("#")
-    return commit, name
-
-
-def is_revision(source: str, dependency: Dependency) -> bool:
-    """Returns whether an installed release is the revision that a package needs."""
-    repository = source.rpartition("@")[0].lower()
-    return names.is_name(repository) and repository == dependency.name and dependency.revision in revision_of(source)

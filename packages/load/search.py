@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from opforge import settings
 from opforge.memory import FlatStamps
-from opforge.packages.form import names, version
+from opforge.packages.form import names, origin, version
 from opforge.packages.form.version import Range
 from opforge.packages.installed import layout, releases
 from opforge.packages.installed.releases import Installed
@@ -97,12 +97,12 @@ def in_hub_cache(
     folder = _checkout_folder(names.of_repository(name, "the kernel's name"))
     if folder is not None:
         return local(key, answers, remembered, folder, label)
-    from opforge.packages.project import hub_cache, hub_signatures
+    from opforge.packages.project import hub_cache
 
     state = hub_cache.snapshot(name, revision)
     led_to_it = memory.of_paths(checkout.with_targets([*state.watched, settings.trust_file()]))
     is_same = hub_cache.snapshot(name, revision) == state  # otherwise the stamps are of another state
-    refusal = functools.partial(hub_signatures.problem, state.name)
+    refusal = functools.partial(hub_cache.refusal, state.name)
     return local(key, answers, remembered if is_same else "", state.folder, label, led_to_it, refusal)
 
 
@@ -165,14 +165,13 @@ def needed_by(dependency: Dependency) -> ModuleType:
         return load(dependency.name, dependency.versions.text or None, None, None, "", Attempt())
     from opforge.errors import KernelNotFoundError
 
-    from .needed import is_revision
-
     attempt, searched = Attempt(), []
     attempt.load_needed = needed_by
     for root in layout.roots():
         for release in () if _root_problem(root) else releases.matching(root, dependency.name, version.ANY):
-            searched.append(f"{release.version} in {root.path}, which is {release.source or 'of no revision'}")
-            if not is_revision(release.source, dependency) or release.refusal:
+            source = _origin(release)
+            searched.append(f"{release.version} in {root.path}, which is {source or 'of no revision'}")
+            if not origin.is_revision(source, dependency.name, dependency.revision) or release.refusal:
                 continue
             module = _from_release(release, None, attempt)
             if module is not None:
@@ -180,8 +179,19 @@ def needed_by(dependency: Dependency) -> ModuleType:
     text = f"{dependency.name} of the revision {dependency.revision}"
     if attempt.reasons:
         raise _nothing_fits(text, attempt.reasons, "")
-    advice = "Lock it and install it: kernels lock, kernels download, opforge install"
+    advice = (
+        "Lock it and install it: kernels lock, kernels download, opforge install."
+        f" Or mirror it: opforge mirror hf:{dependency.repository or dependency.name}@{dependency.revision} REMOTE"
+    )
     raise KernelNotFoundError(text, searched or ["the folders of installed packages"], advice)
+
+
+def _origin(release: Installed) -> str:
+    """Returns where a release came from: its signed statement says it of one that was mirrored."""
+    from opforge.packages.registry import verification
+
+    stated = verification.stated_source(release)
+    return stated if stated.startswith(origin.HUB) else release.source
 
 
 def _root_problem(root: layout.Root) -> str:

@@ -15,7 +15,7 @@ from opforge.builders.declaration.machine import this_machine
 from opforge.builders.declaration.targets import TORCH_LIBRARY
 from opforge.builders.lookup import device_requirements
 from opforge.cache.current import current_store
-from opforge.errors import OpforgeError, OpIncompatibleError, PackError
+from opforge.errors import OpforgeError, OpIncompatibleError, PackError, ToolchainNotFoundError
 from opforge.machine_folder import write_file
 from opforge.packages.audit import library as library_audit
 from opforge.packages.audit import measure, python_code
@@ -96,12 +96,14 @@ def pack(
     commit: Provenance | None = None,
     report: Callable[[str], None] = lambda _text: None,
     pass_over: Callable[[PassedOver], None] = lambda _backend: None,
+    note: Callable[[str], None] = lambda _text: None,
 ) -> list[Packed]:
     """Writes the project's variants below `out`/build and returns them. Nothing is there if one of them fails.
 
     `store` is where the op is built, by default the user's; then a stored entry is used. `commit` replaces what git
     says of the project's folder. `pass_over` gets each backend of a hub kernel that cannot be built here, unless
-    `options` names targets. Raises PackError, KernelFormatError, and what building raises.
+    `options` names targets; `report` the steps; `note` what to know afterwards. Raises PackError, KernelFormatError,
+    and what building raises.
     """
     commit = commit or git.provenance(project.folder)
     os.makedirs(out, exist_ok=True)
@@ -116,7 +118,7 @@ def pack(
             _audit(folder, project, library)
             digest = write.finish(folder, stated)
             report(f"check {label_of(kind)}")
-            checks = trial.run(folder, project, stated, report) if options.tried else trial.not_run("not requested")
+            checks = trial.run(folder, project, stated, note) if options.tried else trial.not_run("not requested")
             size = sum(os.path.getsize(os.path.join(folder, name)) for name in [*digests.files_of(folder), FILE])
             finished.append(Packed(label_of(kind), folder, digest, size, stated, checks))
             kinds.append(kind)
@@ -215,6 +217,8 @@ def _builders(
 
 def _reason(error: OpforgeError) -> str:
     """Returns an error's reason in one line."""
+    if isinstance(error, ToolchainNotFoundError):
+        return error.short
     return "; ".join(error.reasons) if isinstance(error, OpIncompatibleError) else str(error).splitlines()[0]
 
 

@@ -38,11 +38,11 @@ def not_run(reason: str) -> dict[str, str]:
 
 
 def run(
-    folder: str, project: Project, stated: Metadata, report: Callable[[str], None] = lambda text: None
+    folder: str, project: Project, stated: Metadata, note: Callable[[str], None] = lambda _text: None
 ) -> dict[str, str]:
     """Returns the outcome of each check: passed, failed with the reason, or not run with the reason.
 
-    `report` is called with the longest test if all of them take long.
+    `note` is called with the longest test if all of them take long.
     """
     problem = unfit(stated)
     if problem:
@@ -81,7 +81,7 @@ def run(
             tests = _tests_outcome(f"{done}{_unfinished(notes)}" if done.startswith("exit: ") else done)
             seconds = time.monotonic() - began
             if seconds > LONG_SECONDS:
-                report(f"the package's tests took {seconds:.0f} s{_longest(notes)}")
+                note(f"the package's tests took {seconds:.0f} s{_longest(notes)}")
         return {**checks, "tests": tests}
 
 

@@ -89,7 +89,7 @@ def write(
             "record": with_record_key({**library.record, "seconds": 0.0}) if library else None,
             "measured": dict(library.measured) if library else {},
             **({"source": dict(project.declared)} if is_source else {}),
-            "depends": {needed.name: needed.versions.text for needed in needs.kernels},
+            "depends": {needed.name: needed.text for needed in needs.kernels},
         },
         upstream=project.upstream,
         source=project.source,

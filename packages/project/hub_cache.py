@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from opforge import environment
 from opforge.errors import KernelFormatError, KernelNotFoundError
-from opforge.packages.form import names, toml_file, variant
+from opforge.packages.form import digests, metadata, names, toml_file, variant
 from opforge.packages.form.json_text import Fields
 
+from . import hub_signatures
 from .hub_locks import COMMIT, REPOSITORY
 
 STATUS = "kernel-status.toml"
@@ -96,6 +97,19 @@ def _ref(path: str) -> str:
     except (OSError, UnicodeDecodeError):
         return ""
     return commit if COMMIT.fullmatch(commit) else ""
+
+
+def refusal(name: str, folder: str) -> str:
+    """Returns why a variant in the cache is not accepted as one of the package, or an empty text.
+
+    Links lead to the cache's own blobs. Raises what `hub_signatures.problem` raises, OSError.
+    """
+    cache = os.path.realpath(_cache())
+    for path in [*digests.files_of(folder), metadata.FILE]:
+        target = os.path.realpath(os.path.join(folder, path))
+        if not target.startswith(cache + os.sep):
+            return f"{path} is a link to {target}, out of the cache {cache}: download it again"
+    return hub_signatures.problem(name, folder)
 
 
 def check_path(path: Sequence[tuple[str, str]], step: tuple[str, str], status: str) -> None:

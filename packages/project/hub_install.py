@@ -9,13 +9,13 @@ import shlex
 from opforge.cache.filesystem.files import read_file
 from opforge.errors import KernelLockError, KernelNotFoundError, OpforgeError
 from opforge.packages.choose import candidate, environment, order
-from opforge.packages.form import digests, metadata, names
+from opforge.packages.form import digests, metadata, names, origin
 from opforge.packages.form.version import Version
 from opforge.packages.installed import add
 from opforge.packages.installed.layout import Root
 from opforge.packages.installed.releases import Installed
 
-from . import LOCK_FILE, hub_cache, hub_locks, hub_signatures, required
+from . import LOCK_FILE, hub_cache, hub_locks, required
 from .hub_locks import HubLocked
 
 FILE = "kernels.lock"
@@ -49,7 +49,7 @@ def install(root: Root, folder: str, all_platforms: bool) -> list[tuple[Installe
     _refuse_one_version_twice(chosen, path)
     results = []
     for kernel, folders in chosen:
-        source = f"{kernel.repository}@{kernel.commit}" + (f"#{kernel.revision}" if kernel.revision else "")
+        source = origin.text(kernel.repository, kernel.commit, kernel.revision)
         results.append((add.from_folders(root, _name(kernel), folders, source, follow_links=True), True))
     return results
 
@@ -86,7 +86,7 @@ def _variants(kernel: HubLocked, path: str, all_platforms: bool) -> list[str]:
         labels = ", ".join(map(os.path.basename, [*folders, *unknown])) or "none"
         raise KernelNotFoundError(name, [f"{build}: no variant in it fits this machine; it has: {labels}"], "")
     for folder in read:
-        if problem := hub_signatures.problem(name, folder):
+        if problem := hub_cache.refusal(name, folder):
             raise ValueError(f"{folder}: {problem}")
         expected = kernel.hashes.get(os.path.basename(folder))
         if expected and _hash(folder) != expected:

@@ -12,7 +12,8 @@ import tempfile
 from typing import Any, NamedTuple
 
 from opforge.errors import ExtraNotInstalledError, KernelFormatError, KernelNotFoundError, PublishError
-from opforge.packages.form import metadata, names
+from opforge.packages.form import metadata, names, origin
+from opforge.packages.form.metadata import Dependency
 from opforge.packages.form.version import Version
 from opforge.packages.registry import index, publish, release
 from opforge.packages.registry.publish import Packed, Published
@@ -25,7 +26,6 @@ from opforge.remote.transfer import Report, ignore
 from . import hub_cache, hub_signatures
 from .hub_locks import REPOSITORY
 
-SCHEME = "hf:"
 PATTERNS = ["build/*", hub_cache.STATUS]
 EXPECTED = "hf:ORG/NAME@VERSION, such as hf:kernels-community/activation@3, or a branch, tag or commit after the @"
 
@@ -37,16 +37,23 @@ class Asked(NamedTuple):
     revision: str
 
 
+class Mirrored(NamedTuple):
+    """What was published, and the states of other kernels that it needs, as `opforge mirror` names them."""
+
+    release: Published
+    needs: tuple[str, ...]
+
+
 def parse(text: str) -> Asked:
     """Returns the state that `hf:ORG/NAME@VERSION` names. Raises KernelFormatError."""
-    repository, _at, revision = text.removeprefix(SCHEME).partition("@")
+    repository, _at, revision = text.removeprefix(origin.HUB).partition("@")
     if not REPOSITORY.fullmatch(repository) or ".." in repository or not revision.isprintable() or ".." in revision:
         raise KernelFormatError(ascii(text)[:100], "it names no kernel of the hub", EXPECTED)
     return Asked(repository, hub_cache.revision_of(revision or None))
 
 
-def mirror(store: ObjectStore, asked: Asked, signer: Signer | None, report: Report = ignore) -> Published:
-    """Publishes a state of a repository, and returns the release; one that is there already changes nothing.
+def mirror(store: ObjectStore, asked: Asked, signer: Signer | None, report: Report = ignore) -> Mirrored:
+    """Publishes a state of a repository; one that is there already changes nothing.
 
     It gets the next number of rebuilds of the interface that its metadata states. Raises KernelNotFoundError for what
     the hub has not; PublishError for files that differ from their digests or are not signed as the trust file demands;
@@ -59,10 +66,16 @@ def mirror(store: ObjectStore, asked: Asked, signer: Signer | None, report: Repo
         interface = _interface(packed, found)
         number = _number(store, name, interface, commit)
         first = packed[0].metadata
-        source = f"{SCHEME}{found.repository}@{commit}"
+        source = origin.HUB + origin.text(found.repository, commit, found.revision)
         is_dirty = any(part.metadata.kernel and part.metadata.kernel.dirty for part in packed)
         facts = Release(name, number, (), first.license, source, first.upstream, commit, bool(is_dirty))
-        return publish.put(store, packed, facts, signer, report)
+        needed = sorted({need for part in packed for need in map(_needed, part.metadata.kernel_depends)})
+        return Mirrored(publish.put(store, packed, facts, signer, report), tuple(needed))
+
+
+def _needed(dependency: Dependency) -> str:
+    state = dependency.revision or dependency.versions.text
+    return f"{origin.HUB}{dependency.repository}" + (f"@{state}" if state else "")
 
 
 def _fetched(asked: Asked, scratch: str) -> tuple[Asked, str, str]:

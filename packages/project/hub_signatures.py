@@ -39,11 +39,17 @@ def problem(name: str, folder: str) -> str:
     digest = digests.tree_digest(digests.of_folder(folder), text)
     if any(digest in rule.files for rule in rules):
         return ""
+    reason = _refusal(name, folder, text, rules)
+    advice = f"To trust these very files, add {digest} to 'files' of a rule of 'sigstore' in {stated.path}"
+    return f"{reason}. {advice}" if reason else ""
+
+
+def _refusal(name: str, folder: str, text: bytes, rules: Sequence[Workflow]) -> str:
+    """Returns why no signature of the metadata's text is accepted, or an empty text."""
     try:
         bundle = read_file(os.path.join(folder, metadata.SIGSTORE), MAX_BUNDLE_BYTES)
     except FileNotFoundError:
-        advice = f"To trust these very files, add {digest} to 'files' of a rule of 'sigstore' in {stated.path}"
-        return f"it is not signed: it has no {metadata.SIGSTORE}. {advice}"
+        return f"it is not signed: it has no {metadata.SIGSTORE}"
     except (OSError, ValueError) as error:
         return f"its signature cannot be read ({error})"
     reasons = [_problem(text, bundle, rule) for rule in rules if rule.repository]

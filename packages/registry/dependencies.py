@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from opforge.errors import ExtraNotInstalledError, KernelDependencyError
 from opforge.packages.choose import environment
 from opforge.packages.choose.environment import Environment
-from opforge.packages.form import version
+from opforge.packages.form import origin, version
 from opforge.packages.form.version import Range, Version
 
 from . import selection
@@ -21,15 +21,23 @@ MAX_ROUNDS = 10_000
 
 
 class Need(NamedTuple):
-    """A range of a package's versions, and who needs it."""
+    """A range of a package's versions, or its state at a revision on the hub; and who needs it."""
 
     name: str
     numbers: Range
     needed_by: str = "you"
+    revision: str = ""
 
     def __str__(self) -> str:
         """Returns it as one line."""
-        return f"{self.needed_by} needs {self.name} {self.numbers}"
+        what = f"of the revision {self.revision}" if self.revision else self.numbers
+        return f"{self.needed_by} needs {self.name} {what}"
+
+    def is_met_by(self, offer: ReleaseOffer) -> bool:
+        """Returns whether a release is one of these."""
+        source = offer.choice.verified.release.source
+        is_state = not self.revision or origin.is_revision(source, self.name, self.revision)
+        return is_state and offer.version in self.numbers
 
 
 class ReleaseOffer:
@@ -44,7 +52,11 @@ class ReleaseOffer:
         """Returns what its chosen variants need."""
         by = f"{self.name} {self.version}"
         needed = {name: text for part in self.choice.variants for name, text in part.candidate.depends.items()}
-        return [Need(name, version.parse_range(text or None), by) for name, text in sorted(needed.items())]
+        needs = []
+        for name, text in sorted(needed.items()):
+            revision = text[1:] if text.startswith("@") else ""
+            needs.append(Need(name, version.parse_range(None if revision else text or None), by, revision))
+        return needs
 
 
 class _Provider:
@@ -72,13 +84,11 @@ class _Provider:
         refused = {offer.version for offer in incompatibilities[identifier]}
         offers = self._offers(identifier, needs[0].numbers)
         return [
-            offer
-            for offer in offers
-            if offer.version not in refused and all(offer.version in need.numbers for need in needs)
+            offer for offer in offers if offer.version not in refused and all(need.is_met_by(offer) for need in needs)
         ]
 
     def is_satisfied_by(self, requirement: Need, candidate: ReleaseOffer) -> bool:
-        return candidate.version in requirement.numbers
+        return requirement.is_met_by(candidate)
 
     def get_dependencies(self, candidate: ReleaseOffer) -> list[Need]:
         return candidate.needs

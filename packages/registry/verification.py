@@ -34,6 +34,16 @@ def problems(installed: Installed, deep: bool) -> list[str]:
     return lines + (_signature_problems(installed) if deep and installed.digest else [])
 
 
+def stated_source(installed: Installed) -> str:
+    """Returns the source that the signed release of an installed one states; empty if it has none, or is damaged."""
+    path = installed.root.join("releases", installed.digest)
+    try:
+        signed = releases.split(read_file(path, releases.MAX_BYTES), installed.digest, path)
+        return releases.parse(signed.data, path, installed.name, installed.version).source
+    except (OSError, OpforgeError, ValueError):
+        return ""
+
+
 def _signature_problems(installed: Installed) -> list[str]:
     path = installed.root.join("releases", installed.digest)
     try:

@@ -150,7 +150,7 @@ class kernels_for:
             entries = self._mapping.get(named.get(type(module), ""))
             if entries is None:
                 continue
-            record = Record(name, type(module).__qualname__)
+            record = Record(name, _own_class(type(module)).__qualname__)
             records.append(record)
             if _is_patched(module):
                 record.reason = PATCHED
@@ -203,7 +203,8 @@ class kernels_for:
     def _named_classes(self, of_model: Iterable[type]) -> dict[type, str]:
         """Returns the key of the mapping for each class of the model. Raises KernelMappingError for one named twice."""
         found: dict[type, str] = {}
-        for kind in of_model:
+        kinds_of_model = [*of_model]
+        for kind in dict.fromkeys(map(_own_class, kinds_of_model)):
             own = (getattr(kind, "kernel_layer_name", ""), kind.__name__, f"{kind.__module__}.{kind.__qualname__}")
             keys = [key for key in dict.fromkeys(own) if key in self._mapping]
             if len(keys) > 1:
@@ -216,7 +217,7 @@ class kernels_for:
             kinds = [f"{kind.__module__}.{kind.__qualname__}" for kind, key in found.items() if key == twice]
             if not any(hasattr(kind, "kernel_layer_name") for kind in found):
                 raise KernelMappingError(twice, f"the model has {' and '.join(kinds)}", "the name with its module")
-        return found
+        return {kind: found[_own_class(kind)] for kind in kinds_of_model if _own_class(kind) in found}
 
 
 GUARDED = {
@@ -269,6 +270,11 @@ def _is_patched(module: Any) -> bool:
 
 def _name_of(model: Any) -> str:
     return type(model).__qualname__
+
+
+def _own_class(kind: type) -> type:
+    """Returns the class that a module was made of: FSDP2 gives one that it shards a class of that and its own."""
+    return kind.__bases__[1] if [base.__name__ for base in kind.__bases__[:-1]] == ["FSDPModule"] else kind
 
 
 def _device(module: Any, default: str) -> str:

@@ -15,6 +15,7 @@ from support.text_files import write
 
 import opforge
 from opforge.accelerator.target import Target
+from opforge.builders.toolchains import sycl
 from opforge.errors import PackError, SettingError
 from opforge.packages.pack.run import Options, pack
 from opforge.packages.sources import reading
@@ -135,15 +136,17 @@ def test_backends_that_cannot_be_built_here_are_passed_over_with_the_reason(out)
         pack(reading.read(str(folder)), str(folder), Options(targets=(Target.parse("hip"),)))
 
 
-def test_a_kernel_that_can_be_built_for_none_of_its_backends_is_an_error_with_all_reasons(out, tmp_path):
+def test_a_kernel_that_can_be_built_for_none_of_its_backends_is_an_error_with_all_reasons(out, tmp_path, monkeypatch):
     shutil.copytree(out[0], tmp_path / "copy")
-    text = BUILD.replace('"cpu", ', "").replace('"cpu"', '"rocm"')
+    monkeypatch.setattr(sycl, "which", lambda _program: None)
+    text = BUILD.replace('"cpu", ', "").replace('"cpu"', '"rocm"').replace(', "sycl_tla"', "")
     write(tmp_path / "copy", "build.toml", text)
     with pytest.raises(PackError) as caught:
         pack(reading.read(str(tmp_path / "copy")), str(tmp_path / "copy"), Options())
     assert [line.strip(" -").partition(":")[0] for line in str(caught.value).splitlines()[1:4]] == [
         *("metal", "rocm", "xpu")
     ]
+    assert "xpu: No SYCL compiler was found.\n" in str(caught.value)
     assert "Install what is missing, or name a --target" in str(caught.value)
 
 

@@ -6,7 +6,7 @@ import importlib.util
 import sys
 
 import pytest
-from support.text_files import write
+from support.kernels.projects import hub_project
 
 import opforge
 from opforge.errors import KernelDependencyError, KernelLoadError, KernelNotFoundError
@@ -19,18 +19,7 @@ ASKS = "from kernels import get_kernel_dep\nbase = get_kernel_dep('Acme/Base')\n
 
 
 def packed(folder, name, text, depends=""):
-    toml = f'''[general]
-name = "{name}"
-version = 1
-edition = 5
-license = "MIT"
-backends = ["cpu"]
-hub.repo-id = "Acme/{name.title()}"
-kernel-depends = [{depends}]
-[torch-noarch]
-'''
-    write(folder, "build.toml", toml)
-    write(folder, f"torch-ext/{name}/__init__.py", text)
+    hub_project(folder, f"Acme/{name.title()}", text, depends)
     pack(reading.read(str(folder)), str(folder), Options(tried=False))
     return folder
 
@@ -85,18 +74,3 @@ def test_packages_that_need_each_other_are_an_error(tmp_path, named):
     )
     with pytest.raises(KernelDependencyError, match=r"acme/top needs acme/base needs acme/top"):
         opforge.get_kernel("acme/top", 1)
-
-
-@pytest.mark.parametrize(
-    ("source", "is_it"),
-    [
-        ("Acme/Base@abc#main", True),
-        ("Acme/Base@main", True),
-        ("Acme/Base@abc", False),
-        ("Acme/Other@main", False),
-        ("", False),
-    ],
-)
-def test_a_revision_is_known_by_where_a_release_came_from(source, is_it):
-    dependency = needed.metadata.dependency({"repo-id": "Acme/Base", "revision": "main"}, "x")
-    assert needed.is_revision(source, dependency) == is_it

@@ -52,3 +52,21 @@ def python_project(folder: Any, name: str = "acme/plain", version: str = "1", te
     write(folder, "python/__init__.py", text)
     write(folder, "kernel.toml", f'name = "{name}"\nversion = "{version}"\nlicense = "MIT"\npython = "python"\n')
     return str(folder)
+
+
+def hub_project(folder: Any, repository: str, text: str, depends: str = "") -> str:
+    """Writes a kernel of the hub without a library; returns its folder. `depends` are entries of kernel-depends."""
+    name = repository.rpartition("/")[2].lower()
+    toml = f"""[general]
+name = "{name}"
+version = 1
+edition = 5
+license = "MIT"
+backends = ["cpu"]
+hub.repo-id = "{repository}"
+kernel-depends = [{depends}]
+[torch-noarch]
+"""
+    write(folder, "build.toml", toml)
+    write(folder, f"torch-ext/{name}/__init__.py", text)
+    return str(folder)

@@ -160,6 +160,29 @@ class TestAScope:
             scope.__exit__(None, None, None)
         assert "forward" not in vars(model[0])
 
+    def test_a_model_that_fsdp2_shards_keeps_its_parameters(self, model):
+        """It gives a sharded module another class, of the same names in a mapping."""
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+        from torch.distributed.tensor import DTensor
+
+        plain = copy.deepcopy(model)
+        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+        try:
+            mesh = init_device_mesh("cpu", (1,))
+            for part in (model[0], model):
+                fully_shard(part, mesh=mesh)
+            with entered(model, Kernel, mode="training"):
+                model(X).square().sum().backward()
+                lines = opforge.explain_kernels(model)
+            assert [str(line) for line in lines] == ["0 (Norm): Kernel", "2 (Norm): Kernel"]
+            assert [*model.state_dict()] == [*plain.state_dict()]
+            plain(X).square().sum().backward()
+            for mine, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+                assert isinstance(mine, DTensor) and torch.equal(mine.grad.full_tensor(), theirs.grad)
+        finally:
+            torch.distributed.destroy_process_group()
+
     @pytest.mark.parametrize(
         ("use", "problem"),
         [

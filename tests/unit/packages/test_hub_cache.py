@@ -67,6 +67,27 @@ def test_files_that_differ_from_their_digests_are_not_imported(cache):
         opforge.get_kernel("Acme/Plain", 1, hub=True)
 
 
+def test_a_link_out_of_the_cache_is_an_error(cache, tmp_path):
+    """Its content is right: nothing but the link is."""
+    link = cache() / "build" / "torch-universal" / "__init__.py"
+    elsewhere = write(tmp_path, "elsewhere.py", link.read_text())
+    link.unlink()
+    link.symlink_to(elsewhere)
+    with pytest.raises(KernelIncompatibleError, match=rf"__init__\.py is a link to {elsewhere}, out of the cache "):
+        opforge.get_kernel("Acme/Plain", 1, hub=True)
+
+
+def test_a_link_to_a_blob_that_repositories_share_is_followed(cache, tmp_path):
+    """The hub's client may keep large files once for all repositories: then a blob of one is a link."""
+    cache()
+    (blob,) = (tmp_path / "hub").glob("kernels--*/blobs/__init__.py")
+    shared = tmp_path / "hub" / "blobs" / "ab"
+    shared.mkdir(parents=True)
+    blob.rename(shared / "abcd")
+    blob.symlink_to(shared / "abcd")
+    assert opforge.get_kernel("Acme/Plain", 1, hub=True).VALUE == 5
+
+
 def test_a_redirect_is_followed(cache):
     cache()
     cache("Acme/Old", redirect='kind = "redirect"\ndestination = "Acme/Plain"\nrevision = "v1"\n')

@@ -82,8 +82,9 @@ def test_a_signature_by_the_workflow_of_a_rule_is_accepted(instance, variant):
 def test_a_signature_by_another_or_at_another_time_is_not(instance, variant, fields, reason):
     rule(variant)
     signed(instance, variant, **fields)
-    with pytest.raises(KernelIncompatibleError, match=rf"not accepted for {RULE} \((.|\n)*{reason}"):
+    with pytest.raises(KernelIncompatibleError, match=rf"not accepted for {RULE} \((.|\n)*{reason}") as caught:
         loaded()
+    assert "To trust these very files, add " in str(caught.value)
 
 
 def test_the_time_of_this_machine_does_not_matter(instance, variant, monkeypatch):

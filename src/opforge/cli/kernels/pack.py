@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from opforge.accelerator.target import Target
+from opforge.cli import messages
 from opforge.cli.guard import FAILED, OK, Guarded, json_option
 from opforge.cli.output import emit_json, is_terminal, show_table, size_text
 from opforge.cli.selection import all_targets, target_option
@@ -88,7 +90,8 @@ def command(
         sys.exit(_compare(described, options, report, as_json))
     folder = os.path.abspath(out) if out else (described.folder if os.path.isdir(project) else os.getcwd())
     passed_over: list[PassedOver] = []
-    packed = pack(described, folder, options, report=report, pass_over=passed_over.append)
+    note = (lambda _text: None) if as_json else functools.partial(messages.show, "note")
+    packed = pack(described, folder, options, report=report, pass_over=passed_over.append, note=note)
     if as_json:
         variants = [variant.to_json() for variant in packed]
         value = {"name": described.name, "version": str(described.version), "variants": variants}
@@ -123,7 +126,7 @@ def _show(packed: Sequence[Packed], passed_over: Sequence[PassedOver]) -> None:
         click.echo(f"not built: {backend}: {reason}", err=True)
     commit = packed[0].metadata.kernel if packed else None
     if commit and commit.dirty:
-        click.echo("note: the sources differ from the commit: publish will refuse this package", err=True)
+        messages.show("note", "the sources differ from the commit: publish will refuse this package")
 
 
 def _report(text: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import click
 
+from opforge.cli import messages
 from opforge.cli.guard import FAILED, OK, Guarded, json_option
 from opforge.cli.kernels.transfers import Transfers
 from opforge.cli.output import counted, emit_json, size_text
@@ -86,9 +87,11 @@ def _of_hub(source: str, target: str, key: str, as_json: bool) -> None:
     remote, store = opened(target)
     signer = None if remote.is_unsigned else keys.signer(key)
     with Transfers(as_json) as transfers:
-        done = hub_mirror.mirror(store, asked, signer, transfers)
+        done, needs = hub_mirror.mirror(store, asked, signer, transfers)
     if as_json:
-        return emit_json({**done._asdict(), "version": str(done.version)})
+        return emit_json({**done._asdict(), "version": str(done.version), "needs": needs})
     state = "published" if done.is_new else "is there already, unchanged:"
     click.echo(f"{state} {done.name} {done.version}, {size_text(done.size)}, release {done.digest[:12]}")
+    for needed in needs:
+        messages.show("note", f"it needs {needed}: mirror that too, if {remote} lacks it")
     return None

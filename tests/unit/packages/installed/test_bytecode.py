@@ -63,7 +63,13 @@ def gone(path, _scratch):
     os.unlink(path)
 
 
-@pytest.mark.parametrize("change", [cut, of_another, gone])
+def linked(path, scratch):
+    """Puts a link into its place: the content is right, and may change without a stamp of the link."""
+    os.rename(path, scratch / "elsewhere.pyc")
+    os.symlink(scratch / "elsewhere.pyc", path)
+
+
+@pytest.mark.parametrize("change", [cut, of_another, gone, linked])
 def test_what_was_changed_is_not_used_and_is_made_again(registry, bytecode, change, tmp_path):
     change(bytecode, tmp_path)
     assert loaded().VALUE == 1

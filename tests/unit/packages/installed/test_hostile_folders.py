@@ -9,9 +9,14 @@ import stat
 import pytest
 from click.testing import CliRunner
 
+import opforge
 from opforge.cli import group
-from opforge.packages.form import digests
+from opforge.errors import KernelIncompatibleError
+from opforge.packages.form import digests, version
 from opforge.packages.form.digests import SIZES
+from opforge.packages.installed import releases
+from opforge.packages.load import get_kernel as loading
+from opforge.packages.registry import verification
 from opforge.remote import blobs
 
 RECORD = {
@@ -96,3 +101,36 @@ def test_a_blob_with_too_many_levels_of_folders_is_refused(registry, monkeypatch
             tree, _hashes = blobs.pack(folder, paths, file)
         with pytest.raises(blobs.BlobError, match=r"cannot be unpacked: .* is below 40 levels of folders"):
             blobs.unpack(file, tree, str(registry.scratch / "unpacked"))
+
+
+def linked(folder, name, elsewhere):
+    """Puts a link into the place of a file; what it leads to has the same content."""
+    path = os.path.join(folder, name)
+    os.chmod(folder, 0o755)
+    os.rename(path, elsewhere)
+    os.symlink(elsewhere, path)
+
+
+@pytest.mark.parametrize("name", ["__init__.py", "metadata.json"])
+def test_a_folder_with_a_link_out_of_it_is_not_installed(registry, tmp_path, name):
+    folder = registry.packed()
+    linked(os.path.join(folder, "build", "torch-universal"), name, tmp_path / "elsewhere")
+    done = CliRunner().invoke(group, ["install", folder, "--into", registry.root.path], catch_exceptions=False)
+    assert done.exit_code == 1 and f"{name} is a link, or no file" in done.output
+    assert not releases.names(registry.root)
+
+
+@pytest.mark.parametrize("name", ["__init__.py", "metadata.json"])
+def test_a_link_out_of_what_is_installed_is_a_change(registry, tmp_path, monkeypatch, name):
+    """What it leads to may change later, and no stamp of the link would."""
+    monkeypatch.setenv("OPFORGE_KERNEL_PATH", registry.root.path)
+    registry.publish()
+    (part,) = registry.install().variants
+    linked(part.folder, name, tmp_path / "elsewhere")
+    loading.reset()
+    with pytest.raises(KernelIncompatibleError, match=rf"changed after it was installed \({name} is a link\): install"):
+        opforge.get_kernel("acme/plain")
+    (release,) = releases.matching(registry.root, "acme/plain", version.ANY)
+    assert verification.problems(release, deep=False) == [f"torch-universal: {name} is a link"]
+    registry.install()
+    assert opforge.get_kernel("acme/plain").VALUE == 1

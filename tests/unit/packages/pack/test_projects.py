@@ -333,7 +333,7 @@ class TestBuildToml:
         with open(Path(packed.folder) / "metadata.json") as file:
             stated = json.load(file)
         assert stated["kernel-depends"] == table["general"]["kernel-depends"]
-        assert stated["x-opforge"]["depends"] == {"acme/base": "", "acme/gemm": "3"}
+        assert stated["x-opforge"]["depends"] == {"acme/base": "@main", "acme/gemm": "3"}
 
 
 VALUES = strategies.recursive(
