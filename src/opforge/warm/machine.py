@@ -166,9 +166,9 @@ def package_folder(name: str) -> str | None:
     Each look-up asks for torch's. Where it is not imported, finding it takes as long as all else: the answer is kept
     while the folders of sys.path and the finders are the same.
     """
-    file = getattr(sys.modules.get(name), "__file__", None)
-    if file:
-        return os.path.dirname(file)
+    imported: str | None = getattr(sys.modules.get(name), "__file__", None)
+    if imported:
+        return os.path.dirname(imported)
     finders = [*sys.path, *sys.meta_path]
     finders_before, stamps, folder = _found.get(name, ((), memory.FlatStamps(), None))
     if finders_before == finders and memory.stamps_of(stamps.paths) == stamps.numbers:

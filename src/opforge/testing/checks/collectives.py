@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,12 +21,13 @@ class ShareMemCommCheck(Check):
     """Two ranks in threads of one process: each has its own handle, and they meet in shared memory as processes do."""
 
     def test_all_ranks_get_the_sums_and_what_the_others_have(self) -> None:
-        store = torch.distributed.HashStore()
+        distributed: Any = torch.distributed
+        store = distributed.HashStore()
         with ThreadPoolExecutor(RANKS) as threads:
             for dtype in (torch.float32, torch.bfloat16):
                 for elements in (1, 1025, 1 << 18):
                     tensors = [draw(elements, dtype=dtype, seed=rank) for rank in range(RANKS)]
-                    own = torch.distributed.PrefixStore(f"{dtype} {elements}", store)
+                    own = distributed.PrefixStore(f"{dtype} {elements}", store)
                     ranks = [threads.submit(self._collect, own, rank, tensors[rank]) for rank in range(RANKS)]
                     results = [rank.result() for rank in ranks]
                     exact = torch.stack(tensors).double().sum(0)
@@ -36,7 +38,7 @@ class ShareMemCommCheck(Check):
                         assert torch.equal(total, results[0][0]), f"rank {rank} has other bits than rank 0"
                         assert torch.equal(gathered, torch.cat(tensors)), f"all_gather of {elements} {dtype}"
 
-    def _collect(self, store: torch.distributed.Store, rank: int, tensor: Tensor) -> tuple[Tensor, Tensor]:
+    def _collect(self, store: Any, rank: int, tensor: Tensor) -> tuple[Tensor, Tensor]:
         """Returns a rank's sum of all tensors, and the tensors of all."""
         group = Group(store, rank, RANKS, TIMEOUT, op=self.loaded)
         try:

@@ -62,7 +62,7 @@ class _Batch:
         self.cache = draw(PAGES, BLOCK, 2, HEADS, SIZE, dtype=dtype, seed=4)
         free = torch.randperm(PAGES, generator=torch.Generator().manual_seed(5)).to(torch.int32)
         counts = [-(-sum(sequence) // BLOCK) for sequence in SEQUENCES]
-        self.lists = [part.clone() for part in free.split(counts)]
+        self.lists = [part.clone() for part in free.split(counts)]  # type: ignore[no-untyped-call]
         """The pages of each sequence: `described` holds their addresses."""
         states, owners = torch.zeros(len(SEQUENCES), 4, dtype=torch.int32), torch.zeros(tokens, dtype=torch.int32)
         start = 0
