@@ -20,7 +20,7 @@ FUZZ_SECONDS ?= 60
 FUZZ_OPTIONS := -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=1024 -max_len=65536 -artifact_prefix=.cache/fuzz/
 export OPFORGE_CACHE_DIR ?= $(CURDIR)/.cache/run
 
-.PHONY: run test check bench torture model model-mutants observe fuzz docs dist dist-check format clean
+.PHONY: run test check bench torture model model-mutants observe matrix fuzz docs dist dist-check format clean
 
 # torch warns that NumPy is missing, which the example does not use.
 run: $(STAMP)
@@ -69,6 +69,10 @@ model-mutants: $(call EXTRA,test)
 # `make test` includes a part.
 observe: $(call EXTRA,test)
 	OPFORGE_LONG_TESTS=1 $(BIN)/python -m pytest tests/compile/observer -n 2
+
+# Every torch and every Python that can be installed here, one environment at a time: docs/versions.md.
+matrix: $(call EXTRA,test)
+	$(BIN)/python .ci/matrix.py
 
 # Coverage-guided fuzzing of every parser in turn, FUZZ_SECONDS each. It ends at the first input that fails, which is
 # left in .cache/fuzz. Inputs that reach new code are kept there for the next run.

@@ -5,6 +5,7 @@ BENCHMARKS = {
     "warm_load": "loading",
     "load_sources": "loading",
     "tuned": "loading",
+    "many_ops": "loading",
     "import_cost": "loading",
     "cold_cpu": "loading",
     "accelerator_calls": "accelerator",

@@ -29,6 +29,8 @@ log = logging.getLogger("opforge")
 REPRESENTATION = "opforge.builders.display.representation"
 COMPARE_SECONDS = 1.0
 """How long after a comparison of the compiler it is compared again."""
+_seen: dict[tuple[str, ...], tuple[float, list[int]]] = {}
+"""What is compared once a second, which is the same for most builders: when it was looked at, and its stamps."""
 
 
 class Loaded:
@@ -48,6 +50,7 @@ class Loaded:
         self.watched = memory.FlatStamps()
         """The files and folders that are compared."""
         self._often = memory.FlatStamps()
+        self._rest: tuple[tuple[str, ...], list[int]] = ((), [])
 
     def watch(self, entry: Entry, verbose: bool) -> None:
         """Takes what is compared from an entry: its first files at each load, and the others once a second."""
@@ -57,6 +60,7 @@ class Loaded:
         self.watched = watched = entry.watched
         often = len(watched.paths) if entry.often < 0 else entry.often
         self._often = memory.FlatStamps(watched.paths[:often], [*watched.numbers[: 4 * often]])
+        self._rest = tuple(watched.paths[often:]), [*watched.numbers[4 * often :]]
 
     def is_current(self, builder: OpBuilder) -> bool:
         """Returns whether the environment, the builder's attributes and all watched files are as they were.
@@ -74,9 +78,13 @@ class Loaded:
             return False
         now = time.monotonic()
         if now - self._compared >= COMPARE_SECONDS:
-            if memory.stamps_of(self.watched.paths) != [*self.watched.numbers]:
+            paths, numbers = self._rest
+            seen = _seen.get(paths)
+            if seen is None or now - seen[0] >= COMPARE_SECONDS:
+                seen = _seen[paths] = now, memory.stamps_of(paths)
+            if seen[1] != numbers:
                 return False
-            self._compared = now
+            self._compared = seen[0]
         return True
 
 

@@ -19,7 +19,7 @@ import pytest
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(250)]
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
-GPU, ACCELERATOR = "gpu-op.md", "accelerator.md"
+GPU, ACCELERATOR, BUILD_SYSTEMS = "gpu-op.md", "accelerator.md", "build-systems.md"
 LONG_TESTS = bool(os.environ.get("OPFORGE_LONG_TESTS"))  # conftest.py removes opforge's variables before a test
 FAILS = re.compile(r" +# fails$", re.MULTILINE)
 
@@ -103,6 +103,13 @@ def test_a_tutorial_can_be_followed(page: Path, tmp_path: Path) -> None:
         pytest.skip("needs nvcc (the CUDA toolkit, or pip install nvidia-cuda-nvcc nvidia-cuda-runtime)")
     if page.name == GPU and not LONG_TESTS:
         pytest.skip("compiles for two GPUs: set OPFORGE_LONG_TESTS=1")
+    if page.name == BUILD_SYSTEMS:
+        for module in ("hatchling", "scikit_build_core", "mesonpy", "flit_core"):
+            pytest.importorskip(module, reason=f"needs {module}")
+        if not shutil.which("cmake"):
+            pytest.skip("needs cmake: apt install cmake")
+        if not LONG_TESTS:
+            pytest.skip("makes four wheels in 40 s, as test_backends.py does: set OPFORGE_LONG_TESTS=1")
     shell, typed, output = Shell(tmp_path), "", ""
     for language, text in blocks(page):
         if language == "":

@@ -48,6 +48,7 @@ NOT_TYPED = {
     "opforge fetch": "needs a remote with all ops; tests/unit/remote has one",
     "opforge install": "needs a remote with packages; tests/unit/packages has them",
     "opforge withdraw ": "needs a remote and a key; tests/unit/packages and tests/unit/remote have them",
+    "opforge check --list acme/relu": "needs an installed package; tests/unit/packages has some",
     "opforge rm acme/relu": "needs an installed package; tests/unit/packages has some",
     "opforge ls https": "needs a registry; tests/unit/packages has some",
     "opforge.get_kernel(": "needs an installed package; tests/compile/packages has some",

@@ -10,9 +10,14 @@ from typing import Any, NamedTuple
 
 import opforge
 from opforge import machine_folder, memory
+from opforge.accelerator.entry_points import entry_points
 from opforge.report.ops import OfferedOp, offers, readiness
 
-from . import own_process, stages
+from . import kernels, own_process, stages
+from .kernels import InstalledKernel
+
+Work = Callable[[Callable[..., None]], None]
+"""What a child does: it gets a function that reports values by name."""
 
 MOST_SECONDS = 110.0
 """How long the checks of a run may take together; what needs a build is built before. An op that is left is named."""
@@ -25,7 +30,7 @@ class Checked(NamedTuple):
     """What was found out about an op on a device."""
 
     name: str
-    """The builder's class, or `accelerator` for the contract of the accelerator itself."""
+    """The builder's class; ORG/NAME of an installed kernel package; `accelerator` for the contract of accelerators."""
     accelerator: str
     target: str = ""
     state: str = ""
@@ -53,6 +58,8 @@ class Checked(NamedTuple):
     """The op's library; empty if it has none."""
     device: str = ""
     """The name of the device, or of the processor."""
+    package: str = ""
+    """The installed package that has it, with its version; empty for opforge's own."""
 
 
 def run(
@@ -61,19 +68,23 @@ def run(
     """Checks the accelerators and their ops, or the ops of these names. Returns all in order.
 
     Args:
-        names: Builders, in any letter case, with or without "Builder"; empty for all, and for the accelerators.
+        names: Builders, in any letter case, with or without "Builder"; packages, whose builders or kernels are meant;
+            empty for all, and for the accelerators.
         devices: The accelerators; by default the one in use, then the CPU.
         timeout: Seconds that one op may take.
         ended: Is called as soon as one was checked.
 
     Raises:
-        OpNotFoundError: There is no op of a name.
+        OpNotFoundError: There is no op, and no package with ops, of a name.
+        KernelNotFoundError: No kernel package of a name, ORG/NAME, is installed.
     """
     import torch  # noqa: F401  # the children inherit it, and need not import it themselves
 
-    offered = selected(names, devices)
+    offered, installed = selected(names, devices)
     # Before the clock runs. In children too: what a fork inherits of an opened device is unusable.
-    rows = [_prepared(offer) for offer in offered]
+    packages = package_names()
+    rows = [_prepared(offer, packages.get(offer.name, "")) for offer in offered]
+    rows += [_prepared_kernel(kernel) for kernel in installed]
     accelerators = {} if names else {offer.accelerator.name: offer.accelerator for offer in offered}
     began, results = time.monotonic(), list[Checked]()
 
@@ -84,42 +95,62 @@ def run(
         work = functools.partial(stages.check_accelerator, accelerator)
         results.append(_outcome(Checked(ACCELERATOR, accelerator.name), own_process.run(work, min(timeout, left()))))
         ended(results[-1])
-    for offer, row in zip(offered, rows, strict=True):
+    works: list[Work] = [functools.partial(stages.check_op, offer) for offer in offered]
+    works += [functools.partial(kernels.check_kernel, kernel) for kernel in installed]
+    for check, row in zip(works, rows, strict=True):
         if not row.state and left() <= 0 and not names:
-            text = f"the {MOST_SECONDS:.0f} s of a run were over: check it with: opforge check {offer.name}"
+            text = f"the {MOST_SECONDS:.0f} s of a run were over: check it with: opforge check {row.name}"
             row = row._replace(state="skipped", reason=text)
         elif not row.state:
-            work = functools.partial(stages.check_op, offer)
-            row = _outcome(row, own_process.run(work, timeout if names else min(timeout, left())))
+            row = _outcome(row, own_process.run(check, timeout if names else min(timeout, left())))
             _remember(row)
         results.append(row)
         ended(row)
     return results
 
 
-def selected(names: Sequence[str], devices: Iterable[str]) -> list[OfferedOp]:
-    """Returns the ops of these names, or all. Raises OpNotFoundError."""
+def selected(names: Sequence[str], devices: Iterable[str]) -> tuple[list[OfferedOp], list[InstalledKernel]]:
+    """Returns the ops and the installed kernels of these names, or all. Raises OpNotFoundError, KernelNotFoundError."""
     from opforge.errors import OpNotFoundError
 
+    of_packages = [name for name in names if "/" in name]
+    installed = kernels.installed(of_packages) if of_packages or not names else []
+    wanted = {_plain(name): name for name in names if "/" not in name}
+    if names and not wanted:
+        return [], installed
     offered = offers(devices)
-    if not names:
-        return offered
-    wanted = {_plain(name): name for name in names}
+    packages = package_names()
+    known = {
+        offer.name: {_plain(offer.name), _plain(packages.get(offer.name, "").partition(" ")[0])} for offer in offered
+    }
     for plain, name in wanted.items():
-        if plain not in {_plain(offer.name) for offer in offered}:
+        if not any(plain in words for words in known.values()):
             accelerator = offered[0].accelerator.name if offered else "cpu"
             raise OpNotFoundError(name, accelerator, dict.fromkeys((offer.name for offer in offered), "offered"))
-    return [offer for offer in offered if _plain(offer.name) in wanted]
+    return [offer for offer in offered if not names or known[offer.name] & wanted.keys()], installed
+
+
+def package_names() -> dict[str, str]:
+    """Returns the distribution, with its version, of each builder that is not opforge's own."""
+    points = entry_points("opforge.op_builders")
+    return {point.name.rpartition(".")[2]: point.source for point in points}
 
 
 def _plain(name: str) -> str:
-    return name.lower().replace("_", "").removesuffix("builder")
+    return name.lower().replace("_", "").replace("-", "").removesuffix("builder")
 
 
-def _prepared(offer: OfferedOp) -> Checked:
+def _prepared(offer: OfferedOp, package: str) -> Checked:
     """Returns the row of an op after it was built; it has a state if it cannot be checked."""
     work = functools.partial(stages.prepare, offer)
-    return _outcome(Checked(offer.name, offer.accelerator.name), own_process.run(work, math.inf))
+    return _outcome(Checked(offer.name, offer.accelerator.name, package=package), own_process.run(work, math.inf))
+
+
+def _prepared_kernel(kernel: InstalledKernel) -> Checked:
+    """Returns the row of an installed kernel; it has a state if it cannot be checked."""
+    work = functools.partial(kernels.prepare, kernel)
+    row = Checked(kernel.name, kernel.accelerator, kernel.label, package=kernel.package)
+    return _outcome(row, own_process.run(work, math.inf))
 
 
 def _outcome(row: Checked, ended: own_process.Ended) -> Checked:
@@ -138,11 +169,26 @@ def _remember(row: Checked) -> None:
         machine_folder.remember(_memory_name(row.name, row.target, row.library), memory.FlatStamps([], []), value)
 
 
-def last(offer: OfferedOp) -> Mapping[str, Any]:
-    """Returns when, on which device and with which outcome the op's library was last checked; empty if never."""
-    ready = readiness(offer)
-    library = ready.path if ready.state in ("ready", "cached") else ""
-    found = memory.recall(_memory_name(offer.name, ready.target, library)) if library else None
+def remembered(names: Sequence[str], devices: Iterable[str]) -> list[tuple[Checked, Mapping[str, Any]]]:
+    """Returns the row of each op and kernel, with when, on which device and with which outcome it was last checked.
+
+    That is empty for what was never checked as it is now. Raises OpNotFoundError, KernelNotFoundError.
+    """
+    offered, installed = selected(names, devices)
+    packages, rows = package_names(), list[Checked]()
+    for offer in offered:
+        ready = readiness(offer)
+        library = ready.path if ready.state in ("ready", "cached") else ""
+        package = packages.get(offer.name, "")
+        rows.append(Checked(offer.name, offer.accelerator.name, ready.target, library=library, package=package))
+    for kernel in installed:
+        row = Checked(kernel.name, kernel.accelerator, kernel.label, package=kernel.package)
+        rows.append(row._replace(library=kernel.variant.folder))
+    return [(row, _last(row)) for row in rows]
+
+
+def _last(row: Checked) -> Mapping[str, Any]:
+    found = memory.recall(_memory_name(row.name, row.target, row.library)) if row.library else None
     return found[0] if found and isinstance(found[0], dict) else {}
 
 

@@ -61,17 +61,22 @@ def check_op(offer: OfferedOp, say: Say) -> None:
             calls[OURS]()
             accelerator.synchronize()
             say(first_ms=_milliseconds(began))
-        contract = contract_of(name)
-        if contract is None:
-            say(state="unchecked", reason=UNCHECKED)
-        else:
-            say(stage="reference")
-            checked = contract.of(loaded, device)
-            skipped = checked.check()
-            say(tests=len(checked.names()) - len(skipped), state="ok")
+        compare(name, loaded, device, say)
         if case and calls:
             say(stage="speed")
             _measure(case, calls, accelerator, say)
+
+
+def compare(name: str, loaded: Any, device: str, say: Say) -> None:
+    """Compares what was loaded with its reference, by the check of this name. Raises AssertionError."""
+    contract = contract_of(name)
+    if contract is None:
+        say(state="unchecked", reason=UNCHECKED)
+        return
+    say(stage="reference")
+    checked = contract.of(loaded, device)
+    skipped = checked.check()
+    say(tests=len(checked.names()) - len(skipped), state="ok")
 
 
 def check_accelerator(accelerator: Accelerator, say: Say) -> None:
@@ -90,7 +95,10 @@ def check_accelerator(accelerator: Accelerator, say: Say) -> None:
 
 
 def contract_of(name: str) -> Any:
-    """Returns the class of contracts for a builder; None if there is none. Raises whatever its import raises."""
+    """Returns the class of contracts for a builder, or for a kernel package, ORG/NAME; None if there is none.
+
+    Raises whatever its import raises.
+    """
     paths = {point.name: point.value for point in entry_points(GROUP)} | CHECKS
     if name not in paths:
         return None

@@ -23,25 +23,26 @@ EXIT_CODES = "Exit codes: 0 success; 1 an op, or the accelerator, failed or cras
 
 
 @click.command("check", cls=Guarded, epilog=EXIT_CODES)
-@click.argument("ops", nargs=-1, metavar="[OP]...", shell_complete=completed_names.ops)
+@click.argument("ops", nargs=-1, metavar="[OP|PACKAGE]...", shell_complete=completed_names.ops)
 @click.option("--device", "devices", multiple=True, help="cpu, cuda, ...; by default the one in use, and the CPU.")
 @click.option("--timeout", default=60.0, show_default=True, help="Seconds that one op may take.")
 @click.option("--list", "as_list", is_flag=True, help="Check nothing: show what was last checked, on which device.")
 @json_option
 def command(ops: Sequence[str], devices: Sequence[str], timeout: float, as_list: bool, as_json: bool) -> None:
-    """Check every op that is usable here: ours, and those of other packages.
+    """Check every op that is usable here: ours, those of other packages, and installed kernel packages.
 
-    Each op is loaded and called in a process of its own, so that one that crashes is a line of the table. Its results
-    are compared with a reference in float64, torch.library.opcheck looks at its schema and fake kernel, and its speed
-    is measured beside a copy of as many bytes. The accelerator is tested by the contract of accelerators. What is not
-    built yet is built first; the rest takes less than two minutes.
+    OP is a builder's name, PACKAGE a Python package that offers ops, or a kernel package, ORG/NAME. Each is loaded and
+    called in a process of its own, so that one that crashes is a line of the table. Its results are compared with a
+    reference in float64, torch.library.opcheck looks at its schema and fake kernel, and its speed is measured beside a
+    copy of as many bytes. The accelerator is tested by the contract of accelerators. What is not built yet is built
+    first; the rest takes less than two minutes.
 
     \b
     Examples:
       opforge check
       opforge check CPUAdam Quantizer
       opforge check --device cuda --json > check.json
-      opforge check --list
+      opforge check --list acme/relu
     """
     if timeout <= 0:
         raise click.BadParameter(f"{timeout:g} is not a number of seconds above 0.", param_hint="--timeout")
@@ -54,7 +55,7 @@ def command(ops: Sequence[str], devices: Sequence[str], timeout: float, as_list:
     if as_json:
         from opforge.bench import machine
 
-        facts = machine.describe(results[0].accelerator if results else "cpu")
+        facts = machine.describe((results and results[0].accelerator) or "cpu")
         emit_json({"machine": facts, "results": [row._asdict() for row in results]})
     else:
         _print(results)
@@ -62,7 +63,7 @@ def command(ops: Sequence[str], devices: Sequence[str], timeout: float, as_list:
 
 
 def _progress(row: Checked) -> None:
-    click.echo(f"{row.name} on {row.accelerator}: {row.state}", err=True)
+    click.echo(f"{row.name} on {row.accelerator or row.target}: {row.state}", err=True)
 
 
 def _print(results: Sequence[Checked]) -> None:
@@ -80,7 +81,9 @@ def _print(results: Sequence[Checked]) -> None:
     show_table(COLUMNS, rows, numbers=COLUMNS[3:9], optional="REASON")
     for row in results:
         if row.reason and row.state not in ("ok", "unchecked"):
-            heading(f"{row.name} on {row.accelerator}: {row.state}" + (f" ({row.stage})" if row.stage else ""))
+            heading(
+                f"{row.name} on {row.accelerator or row.target}: {row.state}" + (f" ({row.stage})" if row.stage else "")
+            )
             click.echo(row.reason + (f"\nlast printed: {row.printed}" if row.printed else ""))
     states = Counter(row.state for row in results)
     heading(", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "nothing to check")
@@ -99,20 +102,22 @@ def _list(ops: Sequence[str], devices: Sequence[str], as_json: bool) -> None:
     """Prints which ops were ever checked, on which device."""
     from opforge.check import checks
 
-    found = [(offer, checks.last(offer)) for offer in checks.selected(ops, devices)]
+    found = checks.remembered(ops, devices)
     if as_json:
-        emit_json([{"name": offer.name, "accelerator": offer.accelerator.name, **last} for offer, last in found])
+        names = ("name", "accelerator", "target", "package")
+        emit_json([{**{name: getattr(row, name) for name in names}, **last} for row, last in found])
         return
     rows = [
         (
-            offer.name,
-            offer.accelerator.name,
+            row.name,
+            row.target or row.accelerator,
             last.get("state", "never"),
             last.get("device", ""),
             time.strftime("%Y-%m-%d %H:%M", time.localtime(last["at"])) if last else "",
             last.get("by", ""),
+            row.package or "opforge",
         )
-        for offer, last in found
+        for row, last in found
     ]
-    show_table(("OP", "ACCELERATOR", "CHECKED", "ON", "AT", "BY OPFORGE"), rows)
-    click.echo(f"\n{counted(sum(1 for _offer, last in found if last), 'op was', 'ops were')} checked as they are now.")
+    show_table(("OP", "TARGET", "CHECKED", "ON", "AT", "BY OPFORGE", "PACKAGE"), rows)
+    click.echo(f"\n{counted(sum(1 for _row, last in found if last), 'op was', 'ops were')} checked as they are now.")

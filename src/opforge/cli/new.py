@@ -7,7 +7,7 @@ import shlex
 
 import click
 
-from opforge.new.project import KINDS, create
+from opforge.new.project import BUILD_SYSTEMS, KINDS, SETUPTOOLS, create
 
 from .guard import Guarded, json_option
 from .output import emit_json
@@ -16,8 +16,15 @@ from .output import emit_json
 @click.command("new", cls=Guarded)
 @click.argument("path", metavar="NAME")
 @click.option("--kind", type=click.Choice(tuple(KINDS)), default="cpu", show_default=True, help="What it is for.")
+@click.option(
+    "--build-system",
+    type=click.Choice(tuple(BUILD_SYSTEMS)),
+    default=SETUPTOOLS,
+    show_default=True,
+    help="What makes its wheel. flit is wrapped by opforge.backend, as any other could be.",
+)
 @json_option
-def command(path: str, kind: str, as_json: bool) -> None:
+def command(path: str, kind: str, build_system: str, as_json: bool) -> None:
     """Create a project of an op, or of an accelerator.
 
     NAME is the new folder, and its last part the name of the package. The project has an op that works, its tests
@@ -28,13 +35,14 @@ def command(path: str, kind: str, as_json: bool) -> None:
     Examples:
       opforge new my-relu
       opforge new kernels/my-norm --kind triton
+      opforge new my-relu --build-system scikit-build-core
       opforge new acme --kind accelerator
     """
-    files = create(path, kind)
+    files = create(path, kind, build_system)
     if as_json:
         emit_json({"files": files})
         return
     for file in files:
         click.echo(os.path.join(path, os.path.relpath(file, path)))
-    steps = (f"cd {shlex.quote(path)}", "pip install --no-build-isolation --editable '.[test]'", "python -m pytest")
+    steps = (f"cd {shlex.quote(path)}", *BUILD_SYSTEMS[build_system].steps(), "python -m pytest")
     click.echo("\n  ".join(("\nNext:", *steps)), err=True)

@@ -38,6 +38,10 @@ function(opforge_add_op NAME)
     message(FATAL_ERROR "opforge_add_op(${NAME}): this project is cross-compiled for ${CMAKE_SYSTEM_PROCESSOR}, and "
                         "opforge builds ops for a CPU on such a CPU: build the wheel there")
   endif()
+  if(OP_BUILDER AND SKBUILD_STATE STREQUAL "editable") # its builder looks beside the sources, not where this installs
+    message(STATUS "opforge_add_op(${NAME}): an editable install builds the op when it is loaded")
+    return()
+  endif()
   if(NOT OP_DIRECTORY)
     set(OP_DIRECTORY "${OP_PACKAGE}")
     if(NOT IS_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/${OP_PACKAGE}")

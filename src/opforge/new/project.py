@@ -5,6 +5,7 @@ from __future__ import annotations
 import keyword
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -28,6 +29,20 @@ TABLE = """
 [tool.opforge]
 ops = ["@PACKAGE@.builders:@CLASS@"]
 """
+UNREPAIRED = """\
+# There is nothing to repair: torch's libraries are found through torch.
+repair-wheel-command = ""
+"""
+REPAIRED = """\
+# auditwheel gives the wheel its tag, and adds nothing: torch's libraries are found through torch.
+repair-wheel-command = "auditwheel repair @EXCLUDED@ -w {dest_dir} {wheel}"
+"""
+EXCLUDED = "--exclude 'libtorch*' --exclude 'libc10*' --exclude 'libcuda*'"
+ADD_OP = """
+# The wheel holds the op for these targets: their compiler must be there, a device need not.
+find_package(opforge REQUIRED)
+opforge_add_op(squared_relu PACKAGE @PACKAGE@ BUILDER @PACKAGE@.builders:@CLASS@@TARGETS@)
+"""
 SOURCES = "| `@PACKAGE@/csrc/` | the sources |"
 
 
@@ -38,6 +53,59 @@ class Kind(NamedTuple):
     """Folders of templates. A file of a later one replaces one of the same name."""
     values: Mapping[str, str] = {}
     """Texts that stand for @NAME@ and the like."""
+    is_prebuilt: bool = True
+    """Whether the wheel holds the built op."""
+    targets: str = ""
+    """What the wheel's op is built for; by default the levels of the CPU that builds it."""
+
+
+class BuildSystem(NamedTuple):
+    """What makes the wheel of a project."""
+
+    requires: tuple[str, ...]
+    """Its packages."""
+    backend: str
+    """Its backend (PEP 517)."""
+    packaging: str
+    """The tables of pyproject.toml by which it finds the files."""
+    hook: str = ""
+    """The table by which it builds the ops."""
+    is_wrapped: bool = False
+    """Whether opforge.backend wraps it, and adds the ops."""
+    folder: str = ""
+    """Templates of its own files, which name the ops if it does not read [tool.opforge]."""
+    reads_table: bool = True
+    """Whether the ops are in the table [tool.opforge]."""
+    repair: str = UNREPAIRED
+    """What cibuildwheel does with the wheel."""
+    tools: tuple[str, ...] = ()
+    """What an isolated build gets besides, and a build without isolation must find."""
+
+    def steps(self) -> list[str]:
+        """Returns the commands that install a project for work on it."""
+        tools = () if self.backend == "setuptools.build_meta" else (*self.requires, *self.tools)  # torch requires it
+        install = [f"pip install {' '.join(map(shlex.quote, tools))}"] if tools else []
+        return [*install, "pip install --no-build-isolation --editable '.[test]'"]
+
+    def values(self, kind: Kind) -> dict[str, str]:
+        """Returns the texts that stand for @BACKEND@ and the like in a project of a kind."""
+        wraps = self.is_wrapped and kind.is_prebuilt
+        table = TABLE if kind.is_prebuilt and self.reads_table else ""
+        if table:
+            table = self.hook + table
+            table += f'targets = ["{kind.targets}"]\n' if kind.targets else ""
+            table += f'backend = "{self.backend}"\n' if wraps else ""
+        return {
+            "REQUIRES": ", ".join(f'"{package}"' for package in self.requires),
+            "STEPS": "\n".join(self.steps()),
+            "BACKEND": "opforge.backend" if wraps else self.backend,
+            "PACKAGING": self.packaging,
+            "TABLE": table,
+            "ADD_OP": ADD_OP if kind.is_prebuilt else "",
+            "TARGETS": f" TARGETS {kind.targets}" if kind.targets else "",
+            "REPAIR": self.repair,
+            "EXCLUDED": EXCLUDED,
+        }
 
 
 COMPILED = {
@@ -45,7 +113,6 @@ COMPILED = {
     "PACKAGES": '"@PACKAGE@"',
     "FILES": SOURCES,
     "BUILD_NEEDS": "",
-    "TABLE": TABLE,
     "RUNNERS": RUNNERS["device"],
     "NEEDS": "",
 }
@@ -70,10 +137,10 @@ KINDS = {
             "ACCELERATOR": "cuda",
             "ON_DEVICE": "on a GPU",
             "BUILD_NEEDS": ", " + ", ".join(NVCC),
-            "TABLE": TABLE + 'targets = ["cuda:sm_80+sm_90+ptx"]\n',
             "KERNEL": 'builder = "@PACKAGE@.builders:@CLASS@"\ntargets = ["cuda:sm_80+sm_90+ptx"]\n',
             "NEEDS": " It needs nvcc: that of CUDA's toolkit, or of the\npackages that `pyproject.toml` names.",
         },
+        targets="cuda:sm_80+sm_90+ptx",
     ),
     "triton": Kind(
         ("every", "op", "triton"),
@@ -86,10 +153,10 @@ KINDS = {
             "FILES": "| `@PACKAGE@/kernels/` | the kernel; and its package for the hub |\n"
             "| `@PACKAGE@/functions.py` | the function that launches it |",
             "BUILD_NEEDS": ', "triton>=3.6"',
-            "TABLE": TABLE + 'targets = ["cuda:sm_80+sm_90+sm_100"]\n',
             "KERNEL": 'python = "@PACKAGE@/kernels"\nbackends = ["cuda", "rocm"]\npython-depends = ["triton>=3.6"]\n',
             "NEEDS": " Without a GPU, Triton's interpreter runs\nthe tests.",
         },
+        targets="cuda:sm_80+sm_90+sm_100",
     ),
     "sycl": Kind(
         ("every", "op", "compiled", "sycl"),
@@ -98,25 +165,60 @@ KINDS = {
             "DEVICE": "xpu",
             "ACCELERATOR": "xpu",
             "ON_DEVICE": "on an Intel GPU",
-            "TABLE": "",  # no runner of a public forge has icpx: the wheel holds the sources
             "KERNEL": 'builder = "@PACKAGE@.builders:@CLASS@"\ntargets = ["xpu"]\n',
             "NEEDS": " It needs icpx, of Intel's oneAPI. The wheel\nholds the sources: the op is built on first use.",
         },
+        is_prebuilt=False,  # no runner of a public forge has icpx: the wheel holds the sources
     ),
-    "accelerator": Kind(("every", "accelerator")),
+    "accelerator": Kind(("every", "accelerator"), is_prebuilt=False),
 }
+SETUPTOOLS = "setuptools"
+BUILD_SYSTEMS = {
+    SETUPTOOLS: BuildSystem(
+        ("setuptools>=77",),
+        "setuptools.build_meta",
+        '[tool.setuptools]\npackages = [@PACKAGES@]\npackage-data = { @PACKAGE@ = ["@DATA@"] }\n',
+    ),
+    "hatchling": BuildSystem(
+        ("hatchling>=1.27",),
+        "hatchling.build",
+        '[tool.hatch.build.targets.wheel]\npackages = ["@PACKAGE@"]\n',
+        hook="\n[tool.hatch.build.targets.wheel.hooks.opforge]\n",
+        tools=("editables",),
+    ),
+    "scikit-build-core": BuildSystem(
+        ("scikit-build-core>=0.10",),
+        "scikit_build_core.build",
+        '[tool.scikit-build]\nwheel.py-api = "py3"  # one wheel for every Python\n',
+        folder="cmake",
+        reads_table=False,
+        repair=REPAIRED,
+        tools=("cmake",),
+    ),
+    "meson-python": BuildSystem(
+        ("meson-python>=0.17",), "mesonpy", "# meson.build names the files.\n", is_wrapped=True, folder="meson"
+    ),
+    "flit": BuildSystem(
+        ("flit-core>=3.10",), "flit_core.buildapi", '[tool.flit.module]\nname = "@PACKAGE@"\n', is_wrapped=True
+    ),
+}
+"""By the name of `--build-system`."""
 
 
-def create(path: str, kind: str) -> list[str]:
+def create(path: str, kind: str, build_system: str = SETUPTOOLS) -> list[str]:
     """Writes a project of this kind into the folder `path`, whose last part is its name. Returns the files' paths.
 
-    Raises ProjectError if the name cannot be used, or the folder exists and is not empty; OSError.
+    Raises ProjectError if the name cannot be used, the folder exists and is not empty, or an accelerator is to have
+    another build system than setuptools; OSError.
     """
     name = check_name(os.path.basename(os.path.normpath(path)))
+    if kind == "accelerator" and build_system != SETUPTOOLS:
+        problem = f"an accelerator's wheel holds no built op, and is made by {SETUPTOOLS} and not by {build_system}"
+        raise ProjectError(name, problem, "Leave out --build-system")
     problem = folder_problem(path)
     if problem:
         raise ProjectError(path, problem, "Choose another name")
-    project = dict(rendered(name, kind))
+    project = dict(rendered(name, kind, build_system))
     if problem := clash(name, kind, project):
         raise ProjectError(name, problem, f"Such as '{name}-op'")
     files = [(os.path.join(path, file), text) for file, text in project.items()]
@@ -170,7 +272,7 @@ def folder_problem(path: str) -> str:
     return f"the folder exists and is not empty: it holds {', '.join(names[:3])}" if names else ""
 
 
-def rendered(name: str, kind: str) -> list[tuple[str, str]]:
+def rendered(name: str, kind: str, build_system: str) -> list[tuple[str, str]]:
     """Returns the (path, text) of every file of a project, sorted."""
     package = name.replace("-", "_")
     title = "".join(part.capitalize() for part in package.split("_"))
@@ -182,9 +284,10 @@ def rendered(name: str, kind: str) -> list[tuple[str, str]]:
         "VARIABLE": f"{package.upper()}_DEVICE",
         "RANGE": compatible_versions(opforge.__version__),
         **({"ACCELERATOR": f"{title}Accelerator"} if kind == "accelerator" else KINDS[kind].values),
+        **BUILD_SYSTEMS[build_system].values(KINDS[kind]),
     }
     files = {}
-    for template in templates(kind):
+    for template in templates(kind, build_system):
         folder, file = template
         with open(os.path.join(TEMPLATES, folder, file), encoding="utf-8") as stream:
             text = stream.read()
@@ -192,9 +295,9 @@ def rendered(name: str, kind: str) -> list[tuple[str, str]]:
     return sorted(files.items())
 
 
-def templates(kind: str) -> Iterator[tuple[str, str]]:
-    """Yields the (folder, path below it) of every template of a kind."""
-    for folder in KINDS[kind].folders:
+def templates(kind: str, build_system: str) -> Iterator[tuple[str, str]]:
+    """Yields the (folder, path below it) of every template of a kind with a build system."""
+    for folder in filter(None, (*KINDS[kind].folders, BUILD_SYSTEMS[build_system].folder)):
         top = os.path.join(TEMPLATES, folder)
         for parent, _folders, names in os.walk(top):
             for name in names:
@@ -210,8 +313,8 @@ def path_of(template: str, package: str) -> str:
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:
-    """Returns a text with each @NAME@ replaced. A value may hold other names."""
-    for _depth in range(2):
+    """Returns a text with each @NAME@ replaced. A value may hold others, and these values too."""
+    for _depth in range(3):
         for name, value in values.items():
             text = text.replace(f"@{name}@", value)
     return text.rstrip("\n") + "\n"

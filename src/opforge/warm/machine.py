@@ -12,6 +12,7 @@ import _ctypes
 import ctypes
 import os
 import sys
+import time
 from functools import cache
 
 from opforge import environment, memory
@@ -155,15 +156,40 @@ def python_include() -> str:
     return usual
 
 
-def package_folder(name: str) -> str | None:
-    """Returns the folder of an installed top-level package, or None if there is none. Does not import it."""
-    file = getattr(sys.modules.get(name), "__file__", None)
-    if not file:
-        import importlib.util
+_found: dict[str, tuple[list[object], memory.FlatStamps, str | None]] = {}
+"""What `package_folder` has found of packages that are not imported, and what it followed from."""
 
-        try:
-            spec = importlib.util.find_spec(name)
-        except (ImportError, ValueError):
-            spec = None  # an import hook of this process refuses it
-        file = spec.origin if spec else None
-    return os.path.dirname(file) if file else None
+
+def package_folder(name: str) -> str | None:
+    """Returns the folder of an installed top-level package, or None if there is none. Does not import it.
+
+    Each look-up asks for torch's. Where it is not imported, finding it takes as long as all else: the answer is kept
+    while the folders of sys.path and the finders are the same.
+    """
+    imported: str | None = getattr(sys.modules.get(name), "__file__", None)
+    if imported:
+        return os.path.dirname(imported)
+    finders = [*sys.path, *sys.meta_path]
+    finders_before, stamps, folder = _found.get(name, ((), memory.FlatStamps(), None))
+    if finders_before == finders and memory.stamps_of(stamps.paths) == stamps.numbers:
+        return folder
+    began, paths = time.time_ns(), [path or "." for path in sys.path]
+    numbers = memory.stamps_of(paths)
+    folder, file = _searched(name)
+    own = [file] if file else []
+    stamps = memory.FlatStamps([*paths, *own], [*numbers, *memory.stamps_of(own)])
+    if not stamps.is_racy(began):
+        _found[name] = finders, stamps, folder
+    return folder
+
+
+def _searched(name: str) -> tuple[str | None, str | None]:
+    """Returns the folder of a package and its file, which the import system finds."""
+    import importlib.util
+
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        spec = None  # an import hook of this process refuses it
+    file = spec.origin if spec else None
+    return (os.path.dirname(file), file) if file else (None, None)

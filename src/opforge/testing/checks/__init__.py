@@ -19,9 +19,16 @@ CHECKS: dict[str, str] = {
     "FusedLambBuilder": "opforge.testing.checks.optimizers:FusedLambCheck",
     "FusedLionBuilder": "opforge.testing.checks.optimizers:FusedLionCheck",
     "InferenceCoreBuilder": "opforge.testing.checks.transformer:InferenceCoreCheck",
+    "PinMemoryBuilder": "opforge.testing.checks.memory:PinMemoryCheck",
     "QuantizerBuilder": "opforge.testing.checks.quantizers:QuantizerCheck",
+    "RaggedOpsBuilder": "opforge.testing.checks.ragged:RaggedOpsCheck",
+    "RaggedUtilsBuilder": "opforge.testing.checks.memory:HostBufferCheck",
     "RandomLTDBuilder": "opforge.testing.checks.transformer:RandomLTDCheck",
+    "ShareMemCommBuilder": "opforge.testing.checks.collectives:ShareMemCommCheck",
+    "SparseAttnBuilder": "opforge.testing.checks.attention:SparseCheck",
     "SpatialInferenceBuilder": "opforge.testing.checks.transformer:SpatialInferenceCheck",
+    "StochasticTransformerBuilder": "opforge.testing.checks.transformer:TransformerCheck",
+    "TransformerBuilder": "opforge.testing.checks.transformer:TransformerCheck",
     "UtilsBuilder": "opforge.testing.checks.memory:ByteTensorCheck",
 }
 """Builder -> "module:class". The modules import torch: they are imported in the process that checks."""

@@ -11,7 +11,7 @@ from torch.nn import functional
 from opforge.ops.transformer import reference
 from opforge.testing.tensors import difference
 
-from .form import OpCheck, draw
+from .form import Check, OpCheck, draw
 
 EPS = 1e-5
 
@@ -83,3 +83,43 @@ class InferenceCoreCheck(OpCheck):
         assert not problem, f"{function}: {problem}"
 
     SHORT = (*OpCheck.SHORT, "test_a_norm_agrees_with_float64", "test_a_gated_activation_agrees_with_float64")
+
+
+class TransformerCheck(Check):
+    """The layer both ways, with norms before and after its halves: its results and its gradients."""
+
+    HEADS, WIDTH, INNER = 2, 16, 24
+
+    def test_results_and_gradients_agree_with_float64(self) -> None:
+        for dtype, tolerance in ((torch.float32, 1e-4), (torch.bfloat16, 5e-2)):
+            for number, norms_first in enumerate((True, False)):
+                self._both_ways(number, norms_first, dtype, tolerance)
+
+    def _both_ways(self, number: int, norms_first: bool, dtype: torch.dtype, tolerance: float) -> None:
+        width, inner = self.WIDTH, self.INNER
+        form = (number, 2, width, self.HEADS, inner, 0.0, 0.0, EPS, 0, norms_first, False)
+        self.loaded.create_transformer_layer_fp32(*form, False, False, False, False)
+        rows, gradient = (draw(2, 5, width, dtype=dtype, seed=seed) for seed in range(2))
+        mask = torch.zeros(2, 1, 1, 5, dtype=dtype)
+        mask[1, ..., 3:] = -10.0
+        weights = self._weights(dtype)
+        modes = (norms_first, False, False, False)
+        saved = self.loaded.forward_fp32(number, rows, mask, *weights, True, *modes)
+        gradients = self.loaded.backward_fp32(number, gradient, *saved, rows, mask, *weights)
+
+        leaves = [tensor.double().requires_grad_() for tensor in (rows, *weights)]
+        exact = reference.transformer_layer(leaves[0], mask.double(), leaves[1:], self.HEADS, EPS, norms_first)
+        expected = [exact.detach(), *torch.autograd.grad(exact, leaves, gradient.double())]
+        for place, (result, value) in enumerate(zip((saved[0], *gradients), expected, strict=True)):
+            # A gradient is a sum over all tokens: its error is in proportion to its largest value.
+            problem = difference(result, value, tolerance, tolerance * max(1.0, float(value.abs().max())))
+            what = "a gradient" if place else "the output"
+            assert not problem, f"{dtype}, pre_layer_norm={norms_first}, {what}: {problem}"
+
+    def _weights(self, dtype: torch.dtype) -> list[Tensor]:
+        """Returns the twelve parameters, those of norms near 1."""
+        width, inner = self.WIDTH, self.INNER
+        vectors = ((width,),) * 3
+        sizes = ((3 * width, width), (3 * width,), (width, width), *vectors, (inner, width), (inner,), (width, inner))
+        drawn = [0.3 * draw(*size, seed=2 + place) for place, size in enumerate((*sizes, *vectors))]
+        return [(1 + tensor / 3 if place in (4, 10) else tensor).to(dtype) for place, tensor in enumerate(drawn)]

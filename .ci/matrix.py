@@ -1,0 +1,252 @@
+"""Runs opforge with each torch and each Python, and writes what happened to .ci/versions.json and docs/versions.md.
+
+    python .ci/matrix.py                                # make matrix
+    python .ci/matrix.py --torch 2.12.1 --python 3.12   # these rows alone; the others stay as they are
+    python .ci/matrix.py --page                         # writes the page from the file, and runs nothing
+
+The rows are every release of torch from 2.10 on with this Python, and every Python from 3.10 on with torch 2.13 and
+with the newest torch that ran with this Python. Each has an environment of its own, one at a time, which is removed
+afterwards. In it the ops of a layer that was built here are loaded and compared with their references, an op is built
+and compared, and a part of the unit tests is run. What pip cannot install, or has no interpreter here, is a row
+"not run".
+"""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from packaging.version import Version
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+RESULTS = os.path.join(ROOT, ".ci", "versions.json")
+PAGE = os.path.join(ROOT, "docs", "versions.md")
+OLDEST_TORCH, PINNED_TORCH = "2.10", "2.13.0"
+PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14", "3.14t")
+"""3.14t is the free-threaded one."""
+HERE = "{}.{}".format(*sys.version_info)
+TESTS = ("cache", "accelerator", "warm", "builders/declaration", "builders/lookup")
+"""Of tests/unit."""
+TEST_NEEDS = ("numpy", "pytest>=8.3", "pytest-timeout", "hypothesis", "jsonschema", "packaging")
+BUILT = "CPUAdam"
+RAN = ("ok", "failed")
+BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
+
+
+class StepError(Exception):
+    """A step of a row failed; its text says which, and how."""
+
+
+class Folders(NamedTuple):
+    """What the rows share."""
+
+    wheel: str
+    layer: str
+    ops: Sequence[str]
+    """Of the layer; empty for all that the CPU has."""
+
+
+def main() -> None:
+    """Reads the arguments, runs the rows, and writes both files after each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--torch", nargs="*", default=[], help="releases; by default all that pip lists")
+    parser.add_argument("--python", nargs="*", default=[], help="such as 3.12; by default all")
+    parser.add_argument("--ops", nargs="*", default=[], help="of the layer; by default all of the CPU")
+    parser.add_argument("--page", action="store_true", help="only write the page")
+    options = parser.parse_args()
+    rows = read_rows()
+    if not options.page:
+        with tempfile.TemporaryDirectory(prefix="opforge-matrix-") as folder:
+            folders = prepared(folder, options.ops)
+            for torch, python in selected(rows, options.torch, options.python):
+                rows[key(torch, python)] = row = run_row(torch, python, folders)
+                print(json.dumps(row), flush=True)
+                write(rows)
+    write(rows)
+
+
+def key(torch: str, python: str) -> str:
+    """Returns the name of a row."""
+    return f"{torch} {python}"
+
+
+def read_rows() -> dict[str, dict[str, Any]]:
+    """Returns the rows of earlier runs, by their names."""
+    if not os.path.exists(RESULTS):
+        return {}
+    with open(RESULTS, encoding="utf-8") as file:
+        return {key(row["torch"], row["python"]): row for row in json.load(file)}
+
+
+def selected(rows: Mapping[str, dict[str, Any]], torches: Sequence[str], pythons: Sequence[str]) -> Any:
+    """Yields (torch, Python) of each row: those with this Python first, by which the newest torch is known."""
+    releases = torches or listed_releases()
+    for torch in releases:
+        if not pythons or HERE in pythons:
+            yield torch, HERE
+    if not torches:
+        ran = [release for release in releases if rows.get(key(release, HERE), {}).get("state") in RAN]
+        releases = list(dict.fromkeys([PINNED_TORCH, *ran[-1:]]))
+    for torch in releases:
+        for python in pythons or PYTHONS:
+            if python != HERE:
+                yield torch, python
+
+
+def listed_releases() -> list[str]:
+    """Returns every release of torch from the oldest on that pip lists, the oldest first."""
+    output = run([sys.executable, "-m", "pip", "index", "versions", "torch"])
+    line = next(line for line in output.splitlines() if line.startswith("Available versions:"))
+    releases = {Version(text.strip()).public for text in line.partition(":")[2].split(",")}
+    return sorted((release for release in releases if Version(release) >= Version(OLDEST_TORCH)), key=Version)
+
+
+def prepared(folder: str, ops: Sequence[str]) -> Folders:
+    """Makes the wheel of opforge and the layer of these ops, with the torch and the Python that are here."""
+    source, store = os.path.join(folder, "source"), os.path.join(folder, "store")
+    ignored = shutil.ignore_patterns(".*", "build", "*.egg-info", "__pycache__", "docs", "tests", "benchmarks")
+    shutil.copytree(ROOT, source, symlinks=True, ignore=ignored)
+    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w", folder, "."]
+    run(pip, cwd=source)
+    layer = os.path.join(folder, "layer")
+    command = [sys.executable, "-m", "opforge", "build-ops", *ops, "--out", layer]
+    run(command, OPFORGE_CACHE_DIR=store, OPFORGE_ACCELERATOR="cpu")
+    (wheel,) = glob.glob(os.path.join(folder, "*.whl"))
+    return Folders(wheel, layer, ops)
+
+
+def run_row(torch: str, python: str, folders: Folders) -> dict[str, Any]:
+    """Returns the row of a torch and a Python."""
+    row = {"torch": torch, "python": python, "date": time.strftime("%Y-%m-%d"), "state": "not run"}
+    interpreter = find_interpreter(python)
+    if not interpreter:
+        return {**row, "reason": "there was no such interpreter on the machine"}
+    with tempfile.TemporaryDirectory(prefix="opforge-matrix-") as folder:
+        environment = os.path.join(folder, "venv")
+        own = os.path.join(environment, "bin", "python")
+        try:
+            run([interpreter, "-m", "venv", environment])
+            pip = [own, "-m", "pip", "--disable-pip-version-check", "install", "--progress-bar=off"]
+            run([*pip, "--no-compile", "--no-cache-dir", f"torch=={torch}", *TEST_NEEDS, folders.wheel])
+        except StepError as error:
+            return {**row, "reason": f"it could not be installed: {error}"}
+        try:
+            described = "import sys, torch; print(sys.version.split()[0], torch.__version__)"
+            row["versions"] = " ".join(run([own, "-I", "-c", described]).split())
+            row["layer"] = checked(own, folder, folders.layer, *folders.ops)
+            row["built"] = checked(own, folder, "", BUILT)
+            row["tests"] = unit_tests(own, folder)
+        except StepError as error:
+            return {**row, "state": "failed", "reason": str(error)}
+    return {**row, "state": "ok"}
+
+
+def find_interpreter(python: str) -> str:
+    """Returns the path of an interpreter: this one, one on PATH, or one of pyenv's. Empty if there is none."""
+    if python == HERE:
+        return sys.executable
+    installed = os.path.join(os.environ.get("PYENV_ROOT") or os.path.expanduser("~/.pyenv"), "versions")
+    pattern = f"{python.removesuffix('t')}.*t" if python.endswith("t") else f"{python}.*[0-9]"
+    candidates = [shutil.which(f"python{python}"), *sorted(glob.glob(os.path.join(installed, pattern, "bin/python3")))]
+    for candidate in filter(None, candidates):
+        # A name on PATH may be one of pyenv's that leads nowhere.
+        process = subprocess.run([candidate, "-c", "import venv"], capture_output=True)
+        if not process.returncode:
+            return candidate
+    return ""
+
+
+def checked(own: str, folder: str, layer: str, *names: str) -> dict[str, int]:
+    """Checks ops by `opforge check`, those of the layer alone if there is one. Returns how many are in which state.
+
+    Raises StepError if one is wrong, or came from elsewhere.
+    """
+    store = tempfile.mkdtemp(dir=folder)
+    env = {"OPFORGE_CACHE_LAYERS": layer, "OPFORGE_PREBUILT": "require" if layer else "ignore"}
+    output = run(
+        [own, "-I", "-m", "opforge", "check", "--device", "cpu", "--json", *names], OPFORGE_CACHE_DIR=store, **env
+    )
+    states: dict[str, int] = {}
+    for result in json.loads(output)["results"]:
+        states[result["state"]] = states.get(result["state"], 0) + 1
+        expected = layer or "cache"  # of the store that was empty, into which the check has built it
+        if result["library"] and result["origin"] != expected:
+            raise StepError(f"{result['name']} came from {result['origin']}, expected {expected}")
+    return states
+
+
+def unit_tests(own: str, folder: str) -> str:
+    """Runs a part of the unit tests. Returns pytest's last line."""
+    paths = [os.path.join(ROOT, "tests", "unit", name) for name in TESTS]
+    command = [own, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp", os.path.join(folder, "tests"), *paths]
+    output = run(command, PYTHONDONTWRITEBYTECODE="1", cwd=ROOT)
+    return re.sub(r" in .*", "", output.strip().splitlines()[-1].strip("= "))
+
+
+def run(command: Sequence[str], cwd: str = ROOT, **env: str) -> str:
+    """Runs a command. Returns its standard output. Raises StepError with the lines that say what is wrong."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("OPFORGE_", "PYTHON"))}
+    process = subprocess.run(command, cwd=cwd, env={**clean, **env}, capture_output=True, text=True)
+    if process.returncode:
+        raise StepError(problem(process.stdout + process.stderr))
+    return process.stdout
+
+
+def problem(output: str) -> str:
+    """Returns the lines of a command's output that say what was wrong."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    telling = [line for line in lines if re.match(r"(ERROR|FAILED|E  |error|The user requested \(constraint\))", line)]
+    telling = [line for line in telling if "for help visit" not in line]
+    return "; ".join((telling or lines[-3:])[:4])[:600]
+
+
+def write(rows: Mapping[str, dict[str, Any]]) -> None:
+    """Writes the file of results, and the table in the page."""
+    ordered = sorted(rows.values(), key=order)
+    with open(RESULTS, "w", encoding="utf-8") as file:
+        json.dump(ordered, file, indent=1)
+        file.write("\n")
+    with open(PAGE, encoding="utf-8") as file:
+        page = file.read()
+    with open(PAGE, "w", encoding="utf-8") as file:
+        file.write(f"{page.partition(BEGIN)[0]}{BEGIN}\n\n{table(ordered)}\n{END}{page.partition(END)[2]}")
+
+
+def order(row: Mapping[str, Any]) -> tuple[Version, tuple[int, str]]:
+    """Returns what rows are sorted by: torch, then Python."""
+    minor = row["python"].partition(".")[2]
+    return Version(row["torch"]), (int(minor.removesuffix("t")), minor)
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Returns the rows as a table of Markdown."""
+    lines = ["| torch | Python | date | layer | built | unit tests |", "| -- | -- | -- | -- | -- | -- |"]
+    for row in rows:
+        torch, python = row["torch"], row["python"]
+        if "versions" in row:
+            python, torch = row["versions"].split()
+        cells = [counted(row.get("layer")), counted(row.get("built")), row.get("tests", "")]
+        if row["state"] != "ok":
+            reason = " ".join(row["reason"].split()).replace("|", "/").replace("<", r"\<")
+            cells = [f"{row['state']}: {reason}", "", ""]
+        lines.append(f"| {' | '.join([torch, python, row['date'], *cells])} |")
+    return "\n".join(lines) + "\n"
+
+
+def counted(states: Mapping[str, int] | None) -> str:
+    """Returns how many ops are in which state."""
+    return ", ".join(f"{count} {state}" for state, count in sorted((states or {}).items()))
+
+
+if __name__ == "__main__":
+    main()

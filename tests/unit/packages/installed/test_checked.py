@@ -1,0 +1,58 @@
+"""`opforge check ORG/NAME`: an installed package says which of its variants were checked, and on which device."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from opforge.bench import machine
+from opforge.check import checks, stages
+from opforge.cli import group
+from opforge.errors import KernelNotFoundError
+from opforge.testing.checks.form import Check
+
+
+class OneCheck(Check):
+    """The check of a package whose value must be 1."""
+
+    def test_the_value_is_one(self) -> None:
+        assert self.loaded.VALUE == 1, f"the value is {self.loaded.VALUE}"
+
+
+def command(*arguments):
+    """Runs `opforge check`. Returns the exit code, and what --json prints."""
+    done = CliRunner().invoke(group, ["check", *arguments, "--json"])
+    return done.exit_code, json.loads(done.stdout)
+
+
+def test_what_was_checked_is_remembered_of_each_installed_variant(registry, monkeypatch):
+    for number, value in (("1", 1), ("2", 2)):
+        registry.publish("acme/plain", number, text=f"VALUE = {value}\n")
+        registry.install("acme/plain", number)
+    code, (second, first) = command("--list", "acme/plain")
+    assert code == 0 and (first["package"], second["package"]) == ("acme/plain 1", "acme/plain 2")
+    assert "state" not in first and "state" not in second
+
+    code, report = command("acme/plain")
+    assert code == 0 and [row["state"] for row in report["results"]] == ["unchecked", "unchecked"]
+    assert report["results"][0]["reason"] == stages.UNCHECKED
+
+    monkeypatch.setattr(stages, "contract_of", lambda name: OneCheck if name == "acme/plain" else None)
+    code, report = command("acme/plain")
+    second, first = report["results"]
+    assert code == 1 and (first["state"], first["tests"], second["state"]) == ("ok", 1, "failed")
+    assert "the value is 2" in second["reason"] and second["stage"] == "reference"
+
+    _code, (second, first) = command("--list", "acme/plain")
+    assert (first["state"], second["state"]) == ("ok", "failed")
+    assert first["device"] == machine.device_name("cpu") and first["at"] > 1.7e9
+    assert (first["target"], first["name"]) == ("torch-universal", "acme/plain")
+
+
+def test_a_package_that_is_not_installed_is_refused(registry):
+    with pytest.raises(KernelNotFoundError) as error:
+        checks.run(["acme/none"], ["cpu"], 1.0, lambda _row: None)
+    assert "The kernel acme/none was not found. Looked in:" in str(error.value)
+    assert "opforge ls shows what is installed." in str(error.value)

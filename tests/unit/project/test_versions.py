@@ -1,0 +1,71 @@
+"""docs/versions.md has the rows that `make matrix` wrote, and no others."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+
+import pytest
+from support.paths import CHECKOUT
+
+
+@pytest.fixture(scope="module")
+def matrix():
+    """The script .ci/matrix.py, as a module."""
+    spec = importlib.util.spec_from_file_location("matrix", os.path.join(CHECKOUT, ".ci", "matrix.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_has_the_rows_of_the_file(matrix):
+    rows = [*matrix.read_rows().values()]
+    with open(matrix.PAGE, encoding="utf-8") as page:
+        assert rows and matrix.table(rows) in page.read()
+    assert rows == sorted(rows, key=matrix.order)
+    for row in rows:
+        assert row["state"] in ("ok", "failed", "not run")
+        assert row["state"] == "ok" or row["reason"], "what was not run, or failed, has its reason"
+        assert row["state"] != "ok" or (row["versions"] and set(row["layer"]) == set(row["built"]) == {"ok"})
+
+
+def test_a_failed_row_is_shown_with_its_reason_and_a_new_one_keeps_the_others(matrix, tmp_path, monkeypatch):
+    page = tmp_path / "versions.md"
+    page.write_text(f"before\n\n{matrix.BEGIN}\nold\n{matrix.END}\n\nafter\n")
+    monkeypatch.setattr(matrix, "PAGE", str(page))
+    monkeypatch.setattr(matrix, "RESULTS", str(tmp_path / "versions.json"))
+    good = {"torch": "2.13.0", "python": "3.11", "date": "2026-01-02", "state": "ok", "versions": "3.11.7 2.13.0+cpu"}
+    good |= {"layer": {"ok": 3}, "built": {"ok": 1}, "tests": "9 passed"}
+    absent = {"torch": "2.13.0", "python": "3.9", "date": "2026-01-03", "state": "not run", "reason": "none is here"}
+    matrix.write({"a": good})
+    matrix.write({**matrix.read_rows(), "b": absent})
+    assert [row["python"] for row in json.loads((tmp_path / "versions.json").read_text())] == ["3.9", "3.11"]
+    text = page.read_text()
+    assert "| 2.13.0 | 3.9 | 2026-01-03 | not run: none is here |  |  |\n" in text
+    assert "| 2.13.0+cpu | 3.11.7 | 2026-01-02 | 3 ok | 1 ok | 9 passed |\n" in text
+    assert text.startswith("before\n") and text.endswith("\n\nafter\n") and "old" not in text
+
+
+def test_an_interpreter_is_found_here_or_on_path_or_not_at_all(matrix, tmp_path, monkeypatch):
+    assert matrix.find_interpreter(matrix.HERE) == sys.executable
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
+    broken = tmp_path / "python3.99"
+    broken.write_text("#!/bin/sh\nexit 127\n")
+    broken.chmod(0o755)
+    assert matrix.find_interpreter("3.99") == "", "one of a name that leads nowhere is none"
+    own = tmp_path / "pyenv" / "versions" / "3.99.1" / "bin" / "python3"
+    own.parent.mkdir(parents=True)
+    own.symlink_to(sys.executable)
+    assert matrix.find_interpreter("3.99") == str(own)
+    assert matrix.find_interpreter("3.99t") == "", "the free-threaded one is another"
+
+
+def test_what_was_wrong_is_told_in_pips_own_words(matrix):
+    lines = ["Collecting torch", "ERROR: Cannot install torch==9.0", "The user requested (constraint) torch<=2.14.1"]
+    output = "\n".join([*lines, "ERROR: for help visit the page"])
+    text = "ERROR: Cannot install torch==9.0; The user requested (constraint) torch<=2.14.1"
+    assert matrix.problem(output) == text
+    assert matrix.problem("a\nb\nc\nd\n") == "b; c; d"
