@@ -9,9 +9,10 @@ from opforge import lazy
 if TYPE_CHECKING:
     from opforge.builders.triton_op.builder import TritonOpBuilder
     from opforge.builders.triton_op.kernel import Kernel
+    from opforge.builders.triton_op.tables import configs_of
 
-_MODULES = {"Kernel": "kernel", "TritonOpBuilder": "builder"}
-__all__ = ["TRITON_BUILDERS", "Kernel", "TritonOpBuilder"]
+_MODULES = {"Kernel": "kernel", "TritonOpBuilder": "builder", "configs_of": "tables"}
+__all__ = ["TRITON_BUILDERS", "Kernel", "TritonOpBuilder", "configs_of"]
 TRITON_BUILDERS: dict[str, str] = {
     "EvoformerAttnBuilder": "opforge.builders.triton.attention:EvoformerAttnBuilder",
     "InferenceCoreBuilder": "opforge.builders.triton.transformer:InferenceCoreBuilder",
