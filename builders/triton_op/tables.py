@@ -6,7 +6,7 @@ are what `opforge tune` tries on this machine, and never what a launch takes una
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from opforge.cache.filesystem.files import read_file
 from opforge.cache.schema import OBJECT, FormatError, checked, parse, table, text, whole
@@ -21,7 +21,7 @@ CONFIG = table(whole(), text(r"\w{1,100}", "a name"), MAX_NAMES)
 SIZES = table(CONFIG, text(r"\d{1,18}", "a size"), MAX_SIZES)
 
 
-def configs_of(*paths: str, names: Mapping[str, str] | None = None) -> tuple[dict[str, int], ...]:
+def configs_of(paths: Iterable[str], names: Mapping[str, str] | None = None) -> tuple[dict[str, int], ...]:
     """Returns the configs of tables, for `Kernel(configs=...)`: each once, in the order of the files.
 
     Args:
