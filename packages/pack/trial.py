@@ -77,7 +77,8 @@ def run(
             plugins = ("-p", "no:cacheprovider", "-p", "opforge.packages.pack.device_tests")
             command = [sys.executable, "-m", "pytest", "-q", *plugins, project.tests]
             notes, began = os.path.join(scratch, "tests.json"), time.monotonic()
-            done = _child(command, {**environment, device_tests.NOTES: notes}, scratch)
+            # What the user sets for other tests would change what is printed.
+            done = _child(command, {**environment, device_tests.NOTES: notes, "PYTEST_ADDOPTS": ""}, scratch)
             tests = _tests_outcome(f"{done}{_unfinished(notes)}" if done.startswith("exit: ") else done)
             seconds = time.monotonic() - began
             if seconds > LONG_SECONDS:

@@ -177,7 +177,8 @@ class TestTrial:
         kept = json.loads((tmp_path / "build" / "checks.json").read_text())
         assert kept == {variant.label: {"digest": variant.digest, "checks": outcome}}
 
-    def test_a_test_that_fails_refuses_the_package_and_leaves_nothing(self, folder, tmp_path):
+    def test_a_test_that_fails_refuses_the_package_and_leaves_nothing(self, folder, tmp_path, monkeypatch):
+        monkeypatch.setenv("PYTEST_ADDOPTS", "-v")  # of the user's own tests
         python_project(folder)
         with (folder / "kernel.toml").open("a") as file:
             file.write('[check]\ntests = "tests"\n')
