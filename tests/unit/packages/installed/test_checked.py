@@ -11,6 +11,8 @@ from opforge.bench import machine
 from opforge.check import checks, stages
 from opforge.cli import group
 from opforge.errors import KernelNotFoundError
+from opforge.packages.load import get_kernel as loading
+from opforge.packages.load import tree
 from opforge.testing.checks.form import Check
 
 
@@ -25,6 +27,13 @@ def command(*arguments):
     """Runs `opforge check`. Returns the exit code, and what --json prints."""
     done = CliRunner().invoke(group, ["check", *arguments, "--json"])
     return done.exit_code, json.loads(done.stdout)
+
+
+@pytest.fixture(autouse=True)
+def no_kernel_is_loaded():
+    """What other tests have imported would be taken for a package with the same files."""
+    loading.reset()
+    tree._modules.clear()
 
 
 def test_what_was_checked_is_remembered_of_each_installed_variant(registry, monkeypatch):
