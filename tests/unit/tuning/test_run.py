@@ -279,8 +279,12 @@ class TestTheCommand:
         case = subject.cases[0]
         from dataclasses import replace
 
-        bad = replace(case, timed=lambda out, config: replace(case.timed(out, config), expected=out.double() + 1))
-        with pytest.raises(TuningError, match="float32 of 100: its default is wrong: 99 of 100 elements differ"):
+        def wrong(out, config):
+            timed = case.timed(out, config)
+            return replace(timed, expected=timed.expected + 1)
+
+        bad = replace(case, timed=wrong)
+        with pytest.raises(TuningError, match="float32 of 100: its default is wrong: 100 of 100 elements differ"):
             run.run(subject, [(bad, "float32", 100)], own_store().layout.root, run.Budget(None), False, print, print)
 
 
