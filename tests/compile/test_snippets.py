@@ -181,6 +181,7 @@ def test_the_choice_of_a_dtype_trains_on_each_device(folder: Path, bf16: bool, f
     assert f"torch.{dtype} {dtype == 'float16'} True" in printed
 
 
+@pytest.mark.long("takes 5 s for what the tutorials do")
 def test_the_declared_builder_builds_at_its_first_use_and_is_then_cached(folder: Path) -> None:
     (code,) = [block for block in pieces("README.md") if "class ReluBuilder" in block]
     assert run(code, folder) == "" and not (folder / "cache").exists()
@@ -188,6 +189,7 @@ def test_the_declared_builder_builds_at_its_first_use_and_is_then_cached(folder:
     assert "cache" in run(code + "\nprint(op().origin)\n", folder)
 
 
+@pytest.mark.long("takes 5 s for what the tutorials do")
 def test_a_prebuilt_op_loads_from_its_layer_without_a_compiler(folder: Path) -> None:
     (code,) = [block for block in pieces("README.md") if "class ReluBuilder" in block]
     (folder / "my_package").mkdir()
@@ -252,6 +254,7 @@ DRIVER = "/dev/acme0"
 """The file by which the accelerator of docs/external.md is available."""
 
 
+@pytest.mark.long("takes 5 s for what the tutorials do")
 def test_the_accelerator_of_the_reader_passes_the_contract(folder: Path) -> None:
     (accelerator,) = [piece for piece in pieces("docs/external.md") if "class AcmeAccelerator(" in piece]
     (contract,) = [piece for piece in pieces("docs/external.md") if "(AcceleratorContract)" in piece]

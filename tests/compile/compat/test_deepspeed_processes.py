@@ -126,6 +126,7 @@ def test_a_wrong_value_fails_deepspeeds_import_and_not_torchs(run):
     assert facts["text"].startswith("OPFORGE_DEEPSPEED='CPUAdam' cannot be used: expected 1, 0, or builders")
 
 
+@pytest.mark.long("imports DeepSpeed in processes; test_zenflow.py has the steps")
 def test_zenflows_process_is_on_opforge_and_performs_the_steps_of_the_float64_reference(run, shared_store):
     facts = run(ZENFLOW, OPFORGE_DEEPSPEED="1")
     assert max(facts["differences"]) < 2e-6

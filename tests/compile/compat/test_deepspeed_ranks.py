@@ -33,6 +33,7 @@ print(json.dumps(results))
 """
 
 
+@pytest.mark.long("imports DeepSpeed in two ranks")
 def test_inference_all_reduce_of_two_ranks(builds_are_shared, tmp_path):
     ShareMemCommBuilder().load()
     with socket.create_server(("127.0.0.1", 0)) as server:

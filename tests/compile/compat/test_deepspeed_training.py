@@ -56,6 +56,7 @@ def test_training_with_opforges_kernel_has_the_losses_of_torchs_optimizer(traine
     assert trained["losses"] == pytest.approx(plain["losses"], rel=1e-4)
 
 
+@pytest.mark.long("trains once more with DeepSpeed")
 def test_zero_3_has_the_same_losses(trained, shared_store, tmp_path):
     stage_3 = deepspeed_job.run(TRAIN, shared_store, tmp_path, ON_OPFORGE="1", TORCH_ADAM="0", STAGE="3")
     assert stage_3["losses"] == pytest.approx(trained["losses"], rel=1e-4)

@@ -39,6 +39,7 @@ PyMODINIT_FUNC PyInit_thirds() {
 """
 
 
+@pytest.mark.long("builds a project twice by setuptools")
 def test_a_project_that_names_its_folders_by_path_is_a_hit_in_another_folder(tmp_path):
     first, second = tmp_path / "first", tmp_path / "deeper" / "second"
     (first / "third_party").mkdir(parents=True)

@@ -129,6 +129,7 @@ else:
 """
 
 
+@pytest.mark.long("builds and exports for 10 s")
 def test_an_exported_graph_runs_after_the_op_was_rebuilt_with_other_flags(tmp_path):
     cls = sample_ops.stable_op(tmp_path / "op")
     env = {"NAME": cls.name, "FOLDER": str(tmp_path / "op"), "GRAPH": str(tmp_path / "graph.pt2")}

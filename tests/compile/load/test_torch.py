@@ -86,6 +86,7 @@ extern "C" __attribute__((visibility("default"))) void* PyInit__C() { return nul
 """
 
 
+@pytest.mark.long("compiles torch/extension.h for 10 s and more")
 def test_a_taken_namespace_is_an_error_and_an_edited_op_is_loaded_beside_the_first(tmp_path):
     name = sample_ops.unique_name("blocks")
     path = text_files.write(tmp_path, f"{name}.cpp", BLOCKS.replace("@NAME@", name))

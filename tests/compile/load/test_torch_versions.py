@@ -47,6 +47,7 @@ def write_module(folder, value, binding=""):
     return text_files.write(folder, "module.cpp", PYBIND.replace("VALUE", str(value)).replace("@CLASS@", binding))
 
 
+@pytest.mark.long("compiles torch/extension.h for 10 s and more")
 def test_an_edited_module_runs_its_own_code_and_so_does_the_first(tmp_path):
     name = sample_ops.unique_name("edited")
     first = opforge.load(name, write_module(tmp_path, 1, LOCAL_CLASS))
@@ -57,11 +58,13 @@ def test_an_edited_module_runs_its_own_code_and_so_does_the_first(tmp_path):
     assert opforge.load(name, write_module(tmp_path, 1, LOCAL_CLASS)) is first
 
 
+@pytest.mark.long("compiles torch/extension.h for 10 s and more")
 def test_modules_of_one_name_in_two_projects_are_two_modules(tmp_path):
     modules = [opforge.load("_C", write_module(tmp_path / f"project{value}", value)) for value in (1, 2)]
     assert [module.value() for module in modules] == [1, 2]
 
 
+@pytest.mark.long("compiles torch/extension.h for 10 s and more")
 def test_a_class_that_pybind_has_already_is_an_error_with_two_ways_out(tmp_path):
     name = sample_ops.unique_name("classes")
     first = opforge.load(name, write_module(tmp_path, 1, GLOBAL_CLASS))
@@ -85,6 +88,7 @@ STABLE_TORCH_LIBRARY_IMPL(@NAMESPACE@, CompositeExplicitAutograd, m) { m.impl("o
 """
 
 
+@pytest.mark.long("compiles torch/extension.h for 10 s and more")
 def test_blocks_beside_an_empty_module_load_as_their_ops(tmp_path):
     """Blocks of both kinds, in one library, that implement one namespace; the functions have names of attributes."""
     name, namespace = sample_ops.unique_name("hub"), sample_ops.unique_name("space")

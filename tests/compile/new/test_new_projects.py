@@ -67,6 +67,7 @@ def test_an_op_of_the_cpu_is_shipped_in_its_wheel_and_fulfils_the_contract_witho
     assert " passed" in output and "failed" not in output
 
 
+@pytest.mark.long("packs a project and tries it, as tests/compile/packages do")
 def test_its_kernel_package_passes_torchs_checks(tmp_path):
     folder = tmp_path / "my-op"
     create(str(folder), "cpu")

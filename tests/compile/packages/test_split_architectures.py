@@ -102,6 +102,7 @@ def labels(release):
     return sorted(part.candidate.label.partition(".")[2] for part in release.variants)
 
 
+@pytest.mark.long("compiles for three GPUs")
 def test_each_variant_holds_the_code_of_one_architecture_and_the_newest_the_ptx(packed):
     stated = {choice.candidate.label.partition(".")[2]: choice.metadata for choice in checkout.variants(packed)[0]}
     assert {arch: part.opforge["measured"]["archs"] for arch, part in stated.items()} == {

@@ -118,6 +118,7 @@ def test_tests_without_pytest_are_an_error_that_says_what_to_install(folder, tmp
     assert "tests: failed: pytest is missing, which runs the package's tests: pip install pytest" in text, text
 
 
+@pytest.mark.long("starts pytest for a package")
 def test_a_test_for_a_device_that_is_not_here_is_skipped_and_the_others_are_run(folder, tmp_path):
     python_project(folder)
     with (folder / "kernel.toml").open("a") as file:
@@ -128,6 +129,7 @@ def test_a_test_for_a_device_that_is_not_here_is_skipped_and_the_others_are_run(
     assert outcome(folder, tmp_path / "out")["tests"] == "passed: 2 passed, 2 skipped"
 
 
+@pytest.mark.long("starts pytest for a package")
 def test_tests_that_load_another_kernel_are_run_if_it_is_named(folder, tmp_path, monkeypatch):
     python_project(folder)
     with (folder / "kernel.toml").open("a") as file:

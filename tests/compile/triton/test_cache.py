@@ -152,6 +152,7 @@ def files(store) -> list[str]:
     ]
 
 
+@pytest.mark.long("compiles in a process of its own")
 def test_a_kernel_is_a_hit_also_after_the_store_was_moved(compile_it, own_store, tmp_path):
     first = compile_it()
     assert first["hit"] == [False] and first["folder"] == str(own_store / "v2" / "triton")

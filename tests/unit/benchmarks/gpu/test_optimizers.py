@@ -30,6 +30,7 @@ def optimizers(checkout_on_path, monkeypatch):
     return optimizers
 
 
+@pytest.mark.long("interprets every kernel of the optimizers")
 def test_optimizers_are_measured_with_both_kernels_beside_torchs(optimizers):
     figures = list(optimizers.run(fake_gpu.create({"copy": 50.0, "opforge": 90.0})))
     contenders = {}
