@@ -15,10 +15,19 @@ DEEPSPEED = "DeepSpeed"
 """It compiles its ops: not with --quick."""
 
 
-LONG = {"ShareMemCommBuilder": pytest.mark.long("its contenders are processes that import torch, half a minute")}
+OFTEN = {
+    "AsyncIOBuilder",
+    "CPUAdamBuilder",
+    "PinMemoryBuilder",
+    "QuantizerBuilder",
+    "SparseAttnBuilder",
+    "UtilsBuilder",
+}
+"""One of each kind: files, an optimizer, memory, a quantizer, attention."""
+RARELY = pytest.mark.long("builds each op, and starts ranks that import torch")
 
 
-@pytest.mark.parametrize("builder", [pytest.param(name, marks=LONG.get(name, ())) for name in CASES])
+@pytest.mark.parametrize("builder", [pytest.param(name, marks=() if name in OFTEN else RARELY) for name in CASES])
 def test_every_contender_of_an_op_can_be_called_or_says_why_not(builder, tmp_path, monkeypatch):
     from opforge.bench.measure import make_place
     from opforge.bench.selection import select
