@@ -72,8 +72,10 @@ def test_device_and_host_sources_become_one_library(name, missing_compilers, tmp
 
 
 @pytest.mark.parametrize("name", DEVICES)
-def test_a_plain_kernel_loads_without_a_device_and_its_launch_fails(name, missing_compilers, tmp_path):
+def test_a_plain_kernel_loads_without_a_device_and_its_launch_fails(name, missing_compilers, tmp_path, monkeypatch):
     skip_if_missing(missing_compilers, name)
+    monkeypatch.setenv("TMPDIR", str(temporary := tmp_path / "temporary"))
+    temporary.mkdir()
     op = sample_ops.unique_name("plain")
     text_files.write(tmp_path, "scale.cu", KERNEL)
     text_files.write(tmp_path, "scale.h", HEADER)
@@ -82,6 +84,7 @@ def test_a_plain_kernel_loads_without_a_device_and_its_launch_fails(name, missin
     assert loaded.origin == "built"
     if not os.path.exists("/dev/nvidiactl") and not os.path.exists("/dev/kfd"):
         assert loaded.scale(None, 10, None, None) != 0
+    assert not os.listdir(temporary), "a compiler that only prints its commands has left a folder"
 
 
 @pytest.mark.parametrize("name", DEVICES)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from opforge import formats, machine_folder, memory
@@ -169,21 +172,20 @@ def try_run(
         ToolchainError: It cannot be started, or takes longer than PROBE_TIMEOUT.
         BuildResourceError: The machine ran out of memory, processes or files.
     """
-    import subprocess  # not needed by a hit, which probes nothing
-
     from opforge.builders.resources import raise_if_exhausted
 
     command = [*argv, *options]
     try:
-        process = subprocess.run(
-            command,
-            env={**os.environ, "LC_ALL": "C", **(variables or {})},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=PROBE_TIMEOUT,
-        )
+        with _temporary_files() as folder:
+            process = subprocess.run(
+                command,
+                env={**os.environ, "LC_ALL": "C", **folder, **(variables or {})},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                timeout=PROBE_TIMEOUT,
+            )
     except (OSError, subprocess.TimeoutExpired) as error:
         if isinstance(error, OSError):
             raise_if_exhausted(argv[0], error)
@@ -193,6 +195,20 @@ def try_run(
     if process.returncode:
         raise_if_exhausted(argv[0], process.stderr)  # otherwise the failure would be stored as the compiler's own
     return process.returncode, process.stdout, process.stderr
+
+
+@contextmanager
+def _temporary_files() -> Iterator[Mapping[str, str]]:
+    """Sets where a compiler keeps temporary files to a folder that is removed afterwards.
+
+    clang makes a folder for each of a device's architectures, and leaves it behind if it only prints its commands.
+    Where no folder can be made, the compiler says what is missing.
+    """
+    with ExitStack() as stack:
+        variables = {}
+        with suppress(OSError):
+            variables["TMPDIR"] = stack.enter_context(tempfile.TemporaryDirectory(prefix="opforge-probe-"))
+        yield variables
 
 
 def stated_version(argv: Sequence[str], pattern: str, printed: str, expected: str, advice: str) -> re.Match[str]:
