@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import glob
+import os
 import re
 import shlex
 import signal
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -169,6 +172,15 @@ def not_loadable(op: str, problem: str) -> CompileError:
     )
 
 
+def _in_a_wheel(header: str) -> str:
+    """Returns the folder of a header among the wheels of CUDA's libraries; empty if none has it.
+
+    torch for CUDA installs them. A compiler that is installed without these libraries does not look there.
+    """
+    found = (path for folder in sys.path for path in glob.glob(f"{glob.escape(folder)}/nvidia/*/include"))
+    return next((path for path in found if os.path.isfile(os.path.join(path, header))), "")
+
+
 def _hint(text: str, context: str = "") -> str:
     """Returns what to do about a diagnostic, as a line of the message; empty if nothing is known.
 
@@ -176,6 +188,8 @@ def _hint(text: str, context: str = "") -> str:
     """
     if header := MISSING_HEADER.match(text):
         name = header["name"]
+        if folder := _in_a_wheel(name):
+            return f"hint: {name} is in {folder}: add that folder to include_dirs, or set CPATH to it"
         return f"hint: add the folder that holds {name} to include_dirs, or install the package that provides it"
     if library := MISSING_LIBRARY.search(text):
         return (

@@ -33,7 +33,7 @@ from opforge.after_import import call_after_import
 from opforge.errors import CompileForbiddenError
 from opforge.warm.machine import python_tag
 
-TORCH = ("2.13",)
+TORCH = ("2.11", "2.12", "2.13", "2.14")
 """The releases of torch whose functions these are."""
 FLAGS = ("cpp.", "aot_inductor.", "cpp_")
 """How the settings of inductor begin that shape a command of the C++ compiler."""
@@ -43,6 +43,8 @@ CAPABILITY = "ATEN_CPU_CAPABILITY"
 """The variable that chooses among the vector instructions that a processor has."""
 LINE = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 """A frame in the stack trace of a node."""
+CHOICES = ("device_type", "needs_vec_isa", "kernel_needs_vec_isa")
+"""The arguments of a compile of C++ that choose its flags; releases of torch before 2.13 have the first alone."""
 MAX_INPUTS = 4
 """How many inputs of a graph a message names."""
 log = logging.getLogger("opforge")
@@ -244,7 +246,7 @@ def _library_key(cls: Any, arguments: Any) -> str:
         _settings(),
         repr(sorted(cls.cpp_compile_command_flags.items())),
         *flags,
-        *(f"{name}={arguments[name]}" for name in ("device_type", "needs_vec_isa", "kernel_needs_vec_isa")),
+        *(f"{name}={arguments[name]}" for name in CHOICES if name in arguments),
         str(arguments["optimized_code"] or ""),
         arguments["main_code"],
     ]
@@ -265,7 +267,7 @@ def _settings() -> str:
 def _settings_of(_digest: bytes) -> str:
     from torch._inductor import config
 
-    values = config.save_config_portable(ignore_private_configs=False, readonly_values=True)
+    values = config.save_config_portable(ignore_private_configs=False)
     named = {name: value for name, value in values.items() if name.startswith(FLAGS) and name not in COMPILER_ALONE}
     return repr(sorted(named.items()))
 

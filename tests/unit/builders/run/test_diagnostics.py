@@ -156,6 +156,16 @@ def test_a_missing_header_comes_with_advice(output):
     assert advice in text
 
 
+def test_a_header_that_a_wheel_of_cudas_libraries_has_is_found_there(tmp_path, monkeypatch):
+    folder = tmp_path / "nvidia" / "cu13" / "include" / "cuda"
+    folder.mkdir(parents=True)
+    (folder / "thing.h").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    hint = f"hint: cuda/thing.h is in {folder.parent}: add that folder to include_dirs, or set CPATH to it"
+    assert hint in str(build_error(GXX_HEADER))
+
+
+
 @pytest.mark.parametrize(
     ("output", "shown"),
     [
