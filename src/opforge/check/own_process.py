@@ -37,13 +37,18 @@ def run(work: Callable[[Callable[..., None]], None], timeout: float) -> Ended:
         timeout: Seconds after which the child is killed; infinity for a child that may take as long as it needs.
     """
     reader, writer = os.pipe()
-    with tempfile.TemporaryFile() as output:
+    with (
+        tempfile.TemporaryFile() as output,
+        # A child that crashes removes nothing.
+        tempfile.TemporaryDirectory(prefix="opforge-check-", ignore_cleanup_errors=True) as folder,
+    ):
         sys.stdout.flush()
         sys.stderr.flush()
         began = time.monotonic()
         child = os.fork()
         if child == 0:
             os.close(reader)
+            os.environ["TMPDIR"] = tempfile.tempdir = folder
             _in_child(work, writer, output.fileno())
         os.close(writer)
         try:

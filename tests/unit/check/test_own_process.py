@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 from support import child_processes
@@ -48,6 +49,12 @@ def test_a_process_that_ends_early_is_a_problem_with_what_it_said_before(body, p
     result = ended(body)
     assert result["problem"] == problem
     assert result["said"]["stage"] == "load" and result["printed"] == "about to"
+
+
+def test_the_temporary_files_of_a_process_that_crashed_are_removed():
+    said = ended("import tempfile; say(folder=tempfile.mkdtemp(), variable=os.environ['TMPDIR']); os.abort()")["said"]
+    assert os.path.dirname(said["folder"]) == said["variable"]
+    assert not os.path.exists(said["variable"])
 
 
 def test_a_process_that_hangs_is_killed():

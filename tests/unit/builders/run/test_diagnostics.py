@@ -165,7 +165,6 @@ def test_a_header_that_a_wheel_of_cudas_libraries_has_is_found_there(tmp_path, m
     assert hint in str(build_error(GXX_HEADER))
 
 
-
 @pytest.mark.parametrize(
     ("output", "shown"),
     [
