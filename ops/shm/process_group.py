@@ -71,6 +71,10 @@ class SharedMemoryGroup(Base):  # type: ignore[misc]
         """Returns what torch's messages call the group."""
         return self._names.get("text", "undefined")
 
+    def _get_backend(self, device: torch.device) -> Any:
+        """Returns the group itself for the CPU: torch 2.14 asks for the backend of a batch of messages."""
+        return self if device.type == "cpu" else super()._get_backend(device)
+
     def shutdown(self) -> None:
         """Leaves the group. Its threads end after the calls that they have."""
         self._group.close()
