@@ -33,7 +33,7 @@ from opforge.after_import import call_after_import
 from opforge.errors import CompileForbiddenError
 from opforge.warm.machine import python_tag
 
-TORCH = ("2.11", "2.12", "2.13", "2.14")
+TORCH = ("2.10", "2.11", "2.12", "2.13", "2.14")
 """The releases of torch whose functions these are."""
 FLAGS = ("cpp.", "aot_inductor.", "cpp_")
 """How the settings of inductor begin that shape a command of the C++ compiler."""
