@@ -71,8 +71,8 @@ inline float exp_of(float x) {
     p = p * r * r + r + 1.0f;
     const auto whole = static_cast<int32_t>(to_bits(shifted) - 0x4b400000u);
     const int32_t half = whole >> 1;
-    const float first = of_bits(static_cast<uint32_t>(half + 127) << 23);
-    return p * first * of_bits(static_cast<uint32_t>(whole - half + 127) << 23);
+    const float first = opforge::of_bits(static_cast<uint32_t>(half + 127) << 23);
+    return p * first * opforge::of_bits(static_cast<uint32_t>(whole - half + 127) << 23);
 }
 
 // The activations, by DeepSpeed's numbers. Its GELU has the form with tanh.
