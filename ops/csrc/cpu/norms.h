@@ -15,6 +15,11 @@ struct Norm {
     float eps;
 };
 
+// Of each lane the mean and the sum of the squares of the differences from it; of an RMS norm the squares' sum alone.
+struct Moments {
+    Pair mean = Pair(0.0f), squares = Pair(0.0f);
+};
+
 // Normalizes rows of type T, or with kSummed their sums with the residual. While a row is written the next one is read,
 // pair by pair, so that the memory always has work.
 template <bool kCentred, bool kSummed, typename T>
@@ -27,16 +32,16 @@ public:
           streamed_(streams_rows(norm.out, columns_) && (!norm.sum.data || streams_rows(norm.sum, columns_))) {}
 
     void normalize(int64_t begin, int64_t end) {
-        Pair total(0.0f);
-        each_pair(columns_, reader(begin, total));
+        Moments moments;
+        each_pair(columns_, reader(begin, moments));
         for (int64_t row = begin; row < end; ++row) {
-            find_scale(row, total);
+            find_scale(moments);
             const auto write = writer(row);
-            total = Pair(0.0f);
+            moments = {};
             if (row + 1 == end) {
                 each_pair(columns_, write);
             } else {
-                each_pair(columns_, [write, read = reader(row + 1, total)](int64_t k, auto left) {
+                each_pair(columns_, [write, read = reader(row + 1, moments)](int64_t k, auto left) {
                     write(k, left);
                     read(k, left);
                 });
@@ -57,12 +62,12 @@ private:
         return tensor.data ? tensor.as<Tensor>() + row * columns_ : nullptr;
     }
 
-    // Returns what reads a pair of a row: it adds the values, or their squares, to `total`. The sum with the residual
-    // is kept in floats.
-    auto reader(int64_t row, Pair& total) {
+    // Returns what reads a pair of a row: it adds the values to the moments, by Welford's rule. The sum with the
+    // residual is kept in floats.
+    auto reader(int64_t row, Moments& moments) {
         const T *const in = row_of<const T>(norm_.in, row), *const residual = row_of<const T>(norm_.residual, row);
-        return [=, &total, sum = row_of<T>(norm_.sum, row), sums = sums_.data(), streamed = streamed_](int64_t k,
-                                                                                                       auto left) {
+        return [=, &moments, sum = row_of<T>(norm_.sum, row), sums = sums_.data(), streamed = streamed_](int64_t k,
+                                                                                                         auto left) {
             fetch(in + k);
             Pair x = load_pair(in + k, left);
             if constexpr (kSummed) {
@@ -71,7 +76,14 @@ private:
                 store_pair(sums + k, x);
                 if (sum) store_pair(sum + k, x, left, streamed);
             }
-            total = kCentred ? total + x : fma(x, x, total);
+            if constexpr (kCentred) {
+                Pair difference = x - moments.mean;
+                if (left < Pair::kWidth) difference = difference * ones<T>(left);
+                moments.mean = fma(difference, Pair(1.0f / static_cast<float>(k / Pair::kWidth + 1)), moments.mean);
+                moments.squares = fma(difference, x - moments.mean, moments.squares);
+            } else {
+                moments.squares = fma(x, x, moments.squares);
+            }
         };
     }
 
@@ -83,18 +95,17 @@ private:
     }
 
     // Computes the mean and the scale of the row that was read.
-    void find_scale(int64_t row, Pair total) {
+    void find_scale(const Moments& moments) {
         const auto count = static_cast<float>(columns_);
+        Pair squares = moments.squares;
         if (kCentred) {
-            mean_ = sum_of(total) / count;
-            total = Pair(0.0f);
-            each_pair(columns_, [&total, value = values(row), mean = Pair(mean_)](int64_t k, auto left) {
-                Pair x = value(k, left) - mean;
-                if (left < Pair::kWidth) x = x * ones<T>(left);
-                total = fma(x, x, total);
-            });
+            const int64_t whole = columns_ / Pair::kWidth, rest = columns_ % Pair::kWidth;
+            const Pair counts = Pair(static_cast<float>(whole)) + ones<T>(rest);
+            mean_ = sum_of(counts * moments.mean) / count;
+            const Pair difference = moments.mean - Pair(mean_);
+            squares = fma(counts * difference, difference, squares);
         }
-        scale_ = 1.0f / std::sqrt(sum_of(total) / count + norm_.eps);
+        scale_ = 1.0f / std::sqrt(sum_of(squares) / count + norm_.eps);
     }
 
     // Returns what writes a pair of the row that was read.
