@@ -1,6 +1,6 @@
 """Quantization of bfloat16 to floating-point codes and back: each format, and groups of several lengths.
 
-Bytes an element: 2 for the value and `bits / 8` for its code, in each direction. Scales are not counted.
+Bytes: values, their codes, and a float32 scale for each group, in each direction.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import torch
 
 from opforge.builders.cuda.fp_quantizer import FPQuantizerBuilder
 from opforge.ops.cases.fp_quantizer import BLOCKS, EVERY, FORMATS
+from opforge.ops.cases.traffic import quantized
 
 from .contenders import Call, run_task
 from .targets import OURS, SHARES, judged
@@ -50,7 +51,8 @@ def _all_ways(gpu: Gpu, name: str, op: Any, values: torch.Tensor, form: tuple[in
     }
     figures = []
     for way, calls in ways.items():
-        moved = (part if "blocks" in way else values).numel() * (16 + bits) // 8
+        elements = (part if "blocks" in way else values).numel()
+        moved = quantized(elements, values.itemsize, bits, group)
         task = gpu.compare_with_copy(f"FP {way} {name}", calls, dict.fromkeys(calls, moved))
         figures += judged(task, SHARES[way.split()[0], "forward"])
     return figures

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from opforge.ops.cases.traffic import TRAFFIC
+
 from .contenders import AbsentError
 
 EPS = 1e-5
@@ -55,7 +57,7 @@ def liger_swiglu(gate: Tensor, up: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Function:
-    """One function of ours and of the rivals. Only its matrices are counted: a row of weights is negligible."""
+    """One function of ours and of the rivals."""
 
     name: str
     matrices: int
@@ -64,15 +66,13 @@ class Function:
     """How many inputs have the length of one row."""
     torchs: Callable[..., Tensor]
     liger: Callable[..., Tensor]
-    moved: dict[str, int]
-    """forward or backward -> matrices that must be read or written."""
     options: dict[str, float] = field(default_factory=dict)
     """Keyword arguments of ours, for the same result as the rivals'."""
     lengths: tuple[int, ...] = LENGTHS
 
-    def bytes_moved(self, way: str, elements: int, dtype: torch.dtype) -> int:
-        """Returns the bytes that one call must move, with `elements` in each matrix."""
-        return self.moved[way] * elements * dtype.itemsize
+    def bytes_moved(self, way: str, elements: int, dtype: torch.dtype) -> float:
+        """Returns the bytes that one call must move, forward or backward, with `elements` in each matrix."""
+        return TRAFFIC[self.name if way == "forward" else f"{self.name} {way}"].amount(elements, dtype.itemsize)
 
 
 def _torch_rms_norm(x: Tensor, weight: Tensor) -> Tensor:
@@ -95,25 +95,18 @@ def _torch_swiglu(gate: Tensor, up: Tensor) -> Tensor:
     return F.silu(gate) * up
 
 
-ONE_IN, TWO_IN = {"forward": 2, "backward": 3}, {"forward": 3, "backward": 5}
-"""x to y, and dy with x or y to dx; gate and up to y, and dy with both to both gradients."""
 FEW_LENGTHS = (4096, 131_072)
 """For functions of single values, where the length of a row should not matter."""
 FUNCTIONS = (
-    Function("layer_norm", 1, 2, _torch_layer_norm, liger_layer_norm, ONE_IN, {"eps": EPS}),
-    Function("rms_norm", 1, 1, _torch_rms_norm, liger_rms_norm, ONE_IN, {"eps": EPS}),
-    Function("softmax", 1, 0, _torch_softmax, liger_softmax, ONE_IN),
-    Function("gelu", 1, 0, _torch_gelu, liger_gelu, ONE_IN, lengths=FEW_LENGTHS),
-    Function("swiglu", 2, 0, _torch_swiglu, liger_swiglu, TWO_IN, lengths=FEW_LENGTHS),
+    Function("layer_norm", 1, 2, _torch_layer_norm, liger_layer_norm, {"eps": EPS}),
+    Function("rms_norm", 1, 1, _torch_rms_norm, liger_rms_norm, {"eps": EPS}),
+    Function("softmax", 1, 0, _torch_softmax, liger_softmax),
+    Function("gelu", 1, 0, _torch_gelu, liger_gelu, lengths=FEW_LENGTHS),
+    Function("swiglu", 2, 0, _torch_swiglu, liger_swiglu, lengths=FEW_LENGTHS),
 )
 
 
 # -- quantisation ------------------------------------------------------------------------------------------------------
-
-
-def quantized_bytes(elements: int, group: int, bits: int, dtype: torch.dtype) -> int:
-    """Returns the bytes that quantize or dequantize must move: values, codes, and a float32 scale a group."""
-    return elements * dtype.itemsize + elements * bits // 8 + elements // group * 4
 
 
 def torch_quantize(x: Tensor, group: int, bits: int) -> tuple[Tensor, Tensor]:

@@ -8,6 +8,7 @@ from functools import partial
 import torch
 
 from opforge.builders.triton.transformer import RandomLTDBuilder
+from opforge.ops.cases.traffic import TRAFFIC, decoding
 from opforge.ops.triton import paged_attention
 
 from .contenders import run_task
@@ -46,7 +47,7 @@ def _decode(gpu: Gpu) -> list[Figure]:
 
     decode()
     task = f"decode, {count} sequences of {length} tokens"
-    moved = cache.numel() * cache.element_size() + 2 * q.numel() * q.element_size()
+    moved = decoding(count * length, HEADS, SIZE, cache.itemsize) + 2 * q.nbytes  # and queries, and their results
     return judged(gpu.compare_with_copy(task, {OURS: decode}, {OURS: moved}), SHARES["decode", "forward"])
 
 
@@ -57,7 +58,7 @@ def _gather(gpu: Gpu) -> list[Figure]:
     numbers = numbers.to(torch.int32).to(gpu.device)
     part = op.token_gather(whole, numbers, True)
     calls = {OURS: lambda: op.token_gather(whole, numbers, True)}
-    moved = 2 * part.numel() * part.element_size()
+    moved = TRAFFIC["token_gather"].amount(part.numel(), part.itemsize)
     figures = judged(gpu.compare_with_copy("gather of tokens", calls, {OURS: moved}), SHARES["gather", "forward"])
     back = {OURS: lambda: op.token_scatter_(whole, part, numbers, True)}
     return figures + judged(

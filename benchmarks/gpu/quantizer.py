@@ -1,6 +1,6 @@
 """Group quantization of bfloat16 to 8 and 4 bits and back, for groups of several lengths.
 
-Bytes an element: 3 for 8 bits, 2.5 for 4, in each direction. The parameters are not counted.
+Bytes: values, their codes, and a float32 scale for each group, in each direction.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from opforge.builders.cuda.quantizer import QuantizerBuilder
+from opforge.ops.cases.traffic import quantized
 
 from .contenders import Call, run_task
 from .targets import OURS, SHARES, judged
@@ -45,6 +46,6 @@ def _both_directions(gpu: Gpu, name: str, op: Any, values: torch.Tensor, group: 
     dequantize: dict[str, Call] = {OURS: lambda: op.dequantize_(out, codes, params, groups, bits, True)}
     figures = []
     for way, calls in (("quantize", quantize), ("dequantize", dequantize)):
-        bytes_moved = dict.fromkeys(calls, size * (16 + bits) // 8)
+        bytes_moved = dict.fromkeys(calls, quantized(size, values.itemsize, bits, group))
         figures += judged(gpu.compare_with_copy(f"CUDA {way} {name}", calls, bytes_moved), SHARES[way, "forward"])
     return figures

@@ -1,13 +1,15 @@
 """`python -m benchmarks.gpu.roofline`: the least time of each function by the vendors' data sheets. It needs no GPU.
 
-A function cannot be faster than its bytes allow at the memory's bandwidth, nor than its products at the peak. Bytes are
-those of each tensor once, which the tests count in compiled kernels (tests/support/ptx/): K and V are read again for
-each tile of queries, which the second-level cache serves.
+A function cannot be faster than its bytes allow at the memory's bandwidth, nor than its products at the peak. The bytes
+are those of opforge.ops.cases.traffic, with which the tests compare what compiled kernels move (tests/support/ptx/). K
+and V count once: they are read again for each tile of queries, which the second-level cache serves.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
+
+from opforge.ops.cases import traffic
 
 
 class Sheet(NamedTuple):
@@ -37,8 +39,8 @@ class Work(NamedTuple):
 
 def attention(outer: int, length: int, heads: int, size: int, biases: float = 0.0, share: float = 1.0) -> Work:
     """Returns the work of attention forward in bfloat16, over a share of the keys, with so many bytes of biases."""
-    rows = outer * length * heads
-    return Work(2.0 * rows * size * 4 + 4.0 * rows + biases, 4.0 * rows * length * size * share)
+    moved = traffic.attention(outer, length, heads, size, ITEM) + biases
+    return Work(moved, 4.0 * outer * length * heads * length * size * share)
 
 
 def microseconds(work: Work, sheet: Sheet) -> float:
@@ -46,16 +48,21 @@ def microseconds(work: Work, sheet: Sheet) -> float:
     return 1e6 * max(work.bytes / sheet.bandwidth, work.operations / sheet.peak)
 
 
-ELEMENTS = 1 << 26
+def rows(function: str) -> Work:
+    """Returns the work of a function of ELEMENTS elements in bfloat16."""
+    return Work(traffic.TRAFFIC[function].amount(ELEMENTS, ITEM))
+
+
+ELEMENTS, ITEM = 1 << 26, 2
+FUNCTIONS = ("rms_norm", "layer_norm", "rms_pre_norm", "pre_layer_norm", "post_layer_norm", "bias_activation")
+FUNCTIONS += ("gated_activation", "token_gather", "token_scatter_", "nhwc_bias_add", "nhwc_bias_add_bias_add")
 WORKS = {
     "dense attention, 4 x 4096 tokens, 16 heads of 64": attention(4, 4096, 16, 64),
     "Evoformer, 256 rows, 256 tokens, 8 heads of 32": attention(256, 256, 8, 32, 2.0 * (256 * 256 + 8 * 256 * 256)),
     "an eighth of the blocks, 4 x 4096 tokens, 16 heads of 64": attention(4, 4096, 16, 64, share=1 / 8),
-    "RMS norm, layer norm, gather, scatter: 64 Mi elements": Work(4.0 * ELEMENTS),
-    "pre norm with a residual: 64 Mi elements": Work(8.0 * ELEMENTS),
-    "post norm with a residual: 64 Mi elements": Work(6.0 * ELEMENTS),
-    "gated activation: 64 Mi elements": Work(3.0 * ELEMENTS),
-    "FPQuantizer, 8 bits, groups of 512: 64 Mi elements": Work((2 + 1 + 4 / 512) * ELEMENTS),
+    **{f"{function}, 64 Mi elements": rows(function) for function in FUNCTIONS},
+    "FPQuantizer, 8 bits, groups of 512, 64 Mi elements": Work(traffic.quantized(ELEMENTS, ITEM, 8, 512)),
+    "decoding, 256 sequences of 2048 tokens, 8 heads of 128": Work(traffic.decoding(256 * 2048, 8, 128, ITEM)),
 }
 
 

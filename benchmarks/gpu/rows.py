@@ -14,9 +14,10 @@ from torch import Tensor
 from torch._functorch import config as functorch
 
 from opforge.ops import triton as ops
+from opforge.ops.cases.traffic import quantized
 
 from .contenders import Call, prepared, run_task, usable
-from .functions import FUNCTIONS, Function, quantized_bytes, torch_dequantize, torch_quantize
+from .functions import FUNCTIONS, Function, torch_dequantize, torch_quantize
 from .targets import OURS, SHARES, judged
 from .timing import Figure, Gpu
 
@@ -137,5 +138,5 @@ def _quantisation(gpu: Gpu, task: str, way: str, group: int, bits: int, compiled
         for name in ("torch", "Liger"):
             gpu.leave_out(task, name, f"{name} has no quantisation by groups of its own")
     calls = usable(gpu, task, {name: prepared(call) for name, call in contenders.items()})
-    moved = dict.fromkeys(calls, quantized_bytes(rows * group, group, bits, DTYPE))
+    moved = dict.fromkeys(calls, quantized(rows * group, DTYPE.itemsize, bits, group))
     return judged(gpu.compare_with_copy(task, calls, moved), SHARES[way, "forward"])

@@ -129,9 +129,9 @@ class Gpu:
             self.wait()
             turns += 1
 
-    def copy_of(self, moved: int) -> Callable[[], Tensor]:
+    def copy_of(self, moved: float) -> Callable[[], Tensor]:
         """Returns a copy that moves `moved` bytes, but at least the bytes of CACHES second caches each way."""
-        half = max(moved // 2, CACHES * self.l2)
+        half = max(int(moved) // 2, CACHES * self.l2)
         half = min(half, self.memory // 8)
         source, target = (torch.empty(half, dtype=torch.int8, device=self.device) for _ in range(2))
         source.random_(-128, 128)  # zeros may be faster
@@ -140,7 +140,7 @@ class Gpu:
         return copy
 
     def compare_with_copy(
-        self, task: str, contenders: Mapping[str, Callable[[], object]], moved: Mapping[str, int]
+        self, task: str, contenders: Mapping[str, Callable[[], object]], moved: Mapping[str, float]
     ) -> list[Figure]:
         """Returns the figures of the copy and of the contenders, whose calls move `moved` bytes each."""
         copy = self.copy_of(max(moved[name] for name in contenders))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from opforge.ops.cases.form import OURS, Call, Case, MissingError, Place
 from opforge.ops.cases.memory import COPY, copy_of
 from opforge.ops.cases.rivals import DEEPSPEED
+from opforge.ops.cases.traffic import quantized
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,9 +35,9 @@ class Inputs(NamedTuple):
     """Bytes that the call moves."""
 
 
-def amount(bits: int, share: int, size: int, itemsize: int) -> int:
+def amount(bits: int, share: int, size: int, itemsize: int) -> float:
     """Returns the bytes of values, codes and scales: of 1 in `share`."""
-    return size // share * itemsize + size // share * bits // 8 + 4 * (size // share // GROUP)
+    return quantized(size // share, itemsize, bits, GROUP)
 
 
 def _inputs(bits: int, mantissa: int, share: int, place: Place) -> Inputs:

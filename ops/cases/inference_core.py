@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from opforge.ops.cases.form import OURS, Call, Case, MissingError, Place
 from opforge.ops.cases.memory import COPY, copy_of
 from opforge.ops.cases.rivals import DEEPSPEED, TORCH
+from opforge.ops.cases.traffic import TRAFFIC
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,12 +31,12 @@ class Inputs(NamedTuple):
     amount: float
 
 
-def amount(tensors: float, size: int, itemsize: int) -> float:
-    """Returns the bytes of `tensors` tensors that are read or written once."""
-    return tensors * size * CHANNELS * itemsize
+def amount(function: str, size: int, itemsize: int) -> float:
+    """Returns the bytes that a function must move for `size` rows."""
+    return TRAFFIC[function].amount(size * CHANNELS, itemsize)
 
 
-def _setup(tensors: float, place: Place) -> Inputs:
+def _setup(function: str, place: Place) -> Inputs:
     import torch
 
     from opforge.builders.cpu.transformer.inference_core import InferenceCoreBuilder
@@ -45,7 +46,7 @@ def _setup(tensors: float, place: Place) -> Inputs:
     sizes = ((place.size, CHANNELS), (place.size, CHANNELS), (CHANNELS,))
     rows, residual, row = (torch.randn(shape, generator=random).to(place.torch_dtype()) for shape in sizes)
     outs, half = (torch.empty_like(rows), torch.empty_like(rows)), torch.empty_like(rows[:, ::2].contiguous())
-    return Inputs(op, rows, residual, row, outs, half, amount(tensors, place.size, rows.itemsize))
+    return Inputs(op, rows, residual, row, outs, half, amount(function, place.size, rows.itemsize))
 
 
 def _rms(inputs: Inputs) -> Call:
@@ -98,15 +99,15 @@ def _deepspeed(inputs: Inputs) -> Call:
 
 
 def _case(
-    name: str, tensors: float, ours: Callable[[Inputs], Call], torchs: Callable[[Inputs], Call], goal: float = GOAL
+    name: str, function: str, ours: Callable[[Inputs], Call], torchs: Callable[[Inputs], Call], goal: float = GOAL
 ) -> Case:
     return Case(
         name,
         ROWS,
-        partial(_setup, tensors),
+        partial(_setup, function),
         {OURS: ours, TORCH: torchs, DEEPSPEED: _deepspeed, COPY: lambda inputs: copy_of(inputs.amount)},
         (COPY,),
-        partial(amount, tensors),
+        partial(amount, function),
         size_unit="rows",
         dtypes=("float32", "bfloat16"),
         goals={"reference": {ROWS[-1]: goal}} if goal else {},
@@ -114,8 +115,8 @@ def _case(
 
 
 INFERENCE_CORE = (
-    _case("RMS norm", 2, _rms, _torch_rms),
-    _case("layer norm of a sum", 4, _pre_norm, _torch_pre_norm),
-    _case("bias and GELU", 2, _gelu, _torch_gelu, 0.0),
-    _case("bias and SwiGLU", 1.5, _gated, _torch_gated, 0.0),
+    _case("RMS norm", "rms_norm", _rms, _torch_rms),
+    _case("layer norm of a sum", "pre_layer_norm", _pre_norm, _torch_pre_norm),
+    _case("bias and GELU", "bias_activation", _gelu, _torch_gelu, 0.0),
+    _case("bias and SwiGLU", "gated_activation", _gated, _torch_gated, 0.0),
 )

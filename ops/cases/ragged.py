@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from opforge.ops.cases.form import OURS, TIME, Call, Case, MissingError, Place
 from opforge.ops.cases.memory import COPY, copy_of
 from opforge.ops.cases.rivals import DEEPSPEED, TORCH
+from opforge.ops.cases.traffic import TRAFFIC, decoding, of_experts
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,12 +57,12 @@ def _copied(place: Place) -> Sequence:
 
 def decode_amount(size: int, itemsize: int) -> float:
     """Returns the bytes of the keys and values of `size` tokens."""
-    return 2 * size * HEADS * SIZE * itemsize
+    return decoding(size, HEADS, SIZE, itemsize)
 
 
 def copy_amount(size: int, itemsize: int) -> float:
     """Returns the bytes of the keys and values of `size` tokens, read and written."""
-    return 4 * size * HEADS * SIZE * itemsize
+    return TRAFFIC["linear_kv_copy"].amount(size * HEADS * SIZE, itemsize)
 
 
 def _attend(inputs: Sequence) -> Call:
@@ -131,7 +132,7 @@ def _tokens(place: Place) -> Tokens:
 
 def gather_amount(size: int, itemsize: int) -> float:
     """Returns the bytes of the rows of all experts and of the tokens."""
-    return (TOP + 1) * size * WIDTH * itemsize
+    return of_experts(TOP).amount(size * WIDTH, itemsize)
 
 
 def _gather(inputs: Tokens) -> Call:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from opforge.ops.cases.form import OURS, Call, Case, MissingError, Place
 from opforge.ops.cases.memory import COPY, copy_of
 from opforge.ops.cases.rivals import DEEPSPEED, TORCH
+from opforge.ops.cases.traffic import TRAFFIC
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,9 +25,9 @@ class Inputs(NamedTuple):
     indices: Tensor
 
 
-def amount(size: int, itemsize: int) -> int:
-    """Returns the bytes of the retained tokens, read and written, and of their numbers."""
-    return BATCH * (size // 2) * (2 * CHANNELS * itemsize + 4)
+def amount(size: int, itemsize: int) -> float:
+    """Returns the bytes that a gather or scatter of half of `size` tokens must move."""
+    return TRAFFIC["token_gather"].amount(BATCH * (size // 2) * CHANNELS, itemsize)
 
 
 def _setup(place: Place) -> Inputs:

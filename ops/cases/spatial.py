@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from opforge.ops.cases.form import OURS, Call, Case, MissingError, Place
 from opforge.ops.cases.memory import COPY, copy_of
 from opforge.ops.cases.rivals import DEEPSPEED, TORCH
+from opforge.ops.cases.traffic import TRAFFIC
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,12 +29,12 @@ class Inputs(NamedTuple):
     amount: float
 
 
-def amount(images: int, size: int, itemsize: int) -> int:
-    """Returns the bytes of the result and of `images` images."""
-    return (images + 1) * size * CHANNELS * itemsize
+def amount(function: str, size: int, itemsize: int) -> float:
+    """Returns the bytes that a function must move for images of `size` pixels."""
+    return TRAFFIC[function].amount(size * CHANNELS, itemsize)
 
 
-def _setup(images: int, place: Place) -> Inputs:
+def _setup(function: str, place: Place) -> Inputs:
     import torch
 
     from opforge.builders.cpu.transformer.spatial_inference import SpatialInferenceBuilder
@@ -42,7 +43,7 @@ def _setup(images: int, place: Place) -> Inputs:
     random = torch.Generator().manual_seed(0)
     draw = [torch.randn(place.size, CHANNELS, generator=random).to(place.torch_dtype()) for _ in range(2)]
     bias = torch.randn(CHANNELS, generator=random).to(place.torch_dtype())
-    return Inputs(op, torch.empty_like(draw[0]), draw[0], draw[1], bias, amount(images, place.size, bias.itemsize))
+    return Inputs(op, torch.empty_like(draw[0]), draw[0], draw[1], bias, amount(function, place.size, bias.itemsize))
 
 
 def _one(inputs: Inputs) -> Call:
@@ -71,18 +72,21 @@ def _deepspeed(inputs: Inputs) -> Call:
     raise MissingError("its spatial inference needs a GPU")
 
 
-def _case(name: str, images: int, ours: Callable[[Inputs], Call], torchs: Callable[[Inputs], Call]) -> Case:
+def _case(name: str, function: str, ours: Callable[[Inputs], Call], torchs: Callable[[Inputs], Call]) -> Case:
     return Case(
         name,
         (256, 4096, 65536),
-        partial(_setup, images),
+        partial(_setup, function),
         {OURS: ours, TORCH: torchs, DEEPSPEED: _deepspeed, COPY: lambda inputs: copy_of(inputs.amount)},
         (COPY,),
-        partial(amount, images),
+        partial(amount, function),
         size_unit="pixels",
         dtypes=("float32", "bfloat16"),
         goals={"reference": {65536: GOAL}},
     )
 
 
-SPATIAL = (_case("bias", 1, _one, _torch_one), _case("bias, other image and its bias", 2, _two, _torch_two))
+SPATIAL = (
+    _case("bias", "nhwc_bias_add", _one, _torch_one),
+    _case("bias, other image and its bias", "nhwc_bias_add_bias_add", _two, _torch_two),
+)

@@ -15,72 +15,116 @@ struct Norm {
     float eps;
 };
 
-// Returns the sum of term(x) over `count` values, whose vectors are source(k, left), in four sums that do not wait for
-// each other.
-template <typename Source, typename Term>
-float sum_of_terms(int64_t count, const Source& source, const Term& term) {
-    constexpr int64_t kSums = 4, kWidth = Vec::kWidth;
-    Vec sums[kSums] = {Vec(0.0f), Vec(0.0f), Vec(0.0f), Vec(0.0f)};
-    const std::integral_constant<int64_t, kWidth> whole;
-    int64_t k = 0;
-    for (; k + kSums * kWidth <= count; k += kSums * kWidth) {
-        for (int64_t i = 0; i < kSums; ++i) sums[i] = sums[i] + term(source(k + i * kWidth, whole));
-    }
-    for (; k + kWidth <= count; k += kWidth) sums[0] = sums[0] + term(source(k, whole));
-    float total = sum_of((sums[0] + sums[1]) + (sums[2] + sums[3]));
-    if (k == count) return total;
-    float last[kWidth];
-    store(last, term(source(k, count - k)));
-    for (int64_t i = 0; i < count - k; ++i) total += last[i];
-    return total;
-}
+// Of each lane the mean and the sum of the squares of the differences from it; of an RMS norm the squares' sum alone.
+struct Moments {
+    Pair mean = Pair(0.0f), squares = Pair(0.0f);
+};
 
-// Normalizes a row whose vectors are source(k, left). fetch(k) fetches the next row meanwhile.
-template <bool kCentred, typename T, typename Source, typename Fetch>
-void normalize_row(const Norm& norm, T* out, int64_t columns, bool streamed, const Source& source, const Fetch& fetch) {
-    const auto count = static_cast<float>(columns);
-    const float mean = kCentred ? sum_of_terms(columns, source, [](Vec x) { return x; }) / count : 0.0f;
-    const Vec centre(mean);
-    const auto square = [centre](Vec x) { return kCentred ? (x - centre) * (x - centre) : x * x; };
-    const Vec scale(1.0f / std::sqrt(sum_of_terms(columns, source, square) / count + norm.eps));
-    const T* const gamma = norm.gamma.as<const T>();
-    const T* const beta = norm.beta.as<const T>();
-    write_row(out, columns, streamed, [=](int64_t k, auto left) {
-        fetch(k);
-        const Vec x = (kCentred ? source(k, left) - centre : source(k, left)) * scale;
-        const Vec factor = load_some(gamma + k, left);
-        return kCentred ? fma(x, factor, load_some(beta + k, left)) : x * factor;
-    });
-}
+// Normalizes rows of type T, or with kSummed their sums with the residual. While a row is written the next one is read,
+// pair by pair, so that the memory always has work.
+template <bool kCentred, bool kSummed, typename T>
+class NormRows {
+public:
+    explicit NormRows(const Norm& norm)
+        : norm_(norm),
+          columns_(norm.in.size(-1)),
+          sums_(kSummed ? static_cast<size_t>(columns_ + Pair::kWidth) : 0),
+          streamed_(streams_rows(norm.out, columns_) && (!norm.sum.data || streams_rows(norm.sum, columns_))) {}
 
-// Normalizes a row, or the sum of two, for which `row` has space for whole vectors. Large results are written past the
-// caches: `streamed`.
-template <bool kCentred, typename T>
-void normalize_row(const Norm& norm, float* row, int64_t at, int64_t columns, bool streamed) {
-    const T* const in = norm.in.as<const T>() + at;
-    T* const out = norm.out.as<T>() + at;
-    if (!norm.residual.data) {
-        const auto source = [in](int64_t k, auto left) { return load_some(in + k, left); };
-        const auto fetch = [=](int64_t k) { __builtin_prefetch(in + columns + k); };
-        return normalize_row<kCentred>(norm, out, columns, streamed, source, fetch);
+    void normalize(int64_t begin, int64_t end) {
+        Moments moments;
+        each_pair(columns_, reader(begin, moments));
+        for (int64_t row = begin; row < end; ++row) {
+            find_scale(moments);
+            const auto write = writer(row);
+            moments = {};
+            if (row + 1 == end) {
+                each_pair(columns_, write);
+            } else {
+                each_pair(columns_, [write, read = reader(row + 1, moments)](int64_t k, auto left) {
+                    write(k, left);
+                    read(k, left);
+                });
+            }
+        }
+        if (streamed_) end_streams();
     }
-    const T* const residual = norm.residual.as<const T>() + at;
-    const auto sum = [=](int64_t k, auto left) {
-        const Vec x = load_some(in + k, left) + load_some(residual + k, left);
-        store(row + k, x);
-        return x;
-    };
-    if (norm.sum.data) {
-        write_row(norm.sum.as<T>() + at, columns, streamed, sum);
-    } else {
-        each_vector(columns, sum);
+
+private:
+    // Fetches what is read later. The processor's own prefetching stops at the end of each page of 4 KiB.
+    static void fetch(const T* data) {
+        constexpr int64_t kAhead = 4096;  // bytes
+        const char* const at = reinterpret_cast<const char*>(data) + kAhead;
+        for (size_t k = 0; k < sizeof(T) * Pair::kWidth; k += kLine) __builtin_prefetch(at + k);
     }
-    const auto source = [row](int64_t k, auto) { return load(row + k); };
-    normalize_row<kCentred>(norm, out, columns, streamed, source, [=](int64_t k) {
-        __builtin_prefetch(in + columns + k);
-        __builtin_prefetch(residual + columns + k);
-    });
-}
+    template <typename Tensor>
+    auto* row_of(const Dense& tensor, int64_t row) const {
+        return tensor.data ? tensor.as<Tensor>() + row * columns_ : nullptr;
+    }
+
+    // Returns what reads a pair of a row: it adds the values to the moments, by Welford's rule. The sum with the
+    // residual is kept in floats.
+    auto reader(int64_t row, Moments& moments) {
+        const T *const in = row_of<const T>(norm_.in, row), *const residual = row_of<const T>(norm_.residual, row);
+        return [=, &moments, sum = row_of<T>(norm_.sum, row), sums = sums_.data(), streamed = streamed_](int64_t k,
+                                                                                                         auto left) {
+            fetch(in + k);
+            Pair x = load_pair(in + k, left);
+            if constexpr (kSummed) {
+                fetch(residual + k);
+                x = x + load_pair(residual + k, left);
+                store_pair(sums + k, x);
+                if (sum) store_pair(sum + k, x, left, streamed);
+            }
+            if constexpr (kCentred) {
+                Pair difference = x - moments.mean;
+                if (left < Pair::kWidth) difference = difference * ones<T>(left);
+                moments.mean = fma(difference, Pair(1.0f / static_cast<float>(k / Pair::kWidth + 1)), moments.mean);
+                moments.squares = fma(difference, x - moments.mean, moments.squares);
+            } else {
+                moments.squares = fma(x, x, moments.squares);
+            }
+        };
+    }
+
+    // Returns what returns a pair of the row that was read.
+    auto values(int64_t row) const {
+        return [in = row_of<const T>(norm_.in, row), sums = sums_.data()](int64_t k, auto left) {
+            return kSummed ? load_pair(sums + k) : load_pair(in + k, left);
+        };
+    }
+
+    // Computes the mean and the scale of the row that was read.
+    void find_scale(const Moments& moments) {
+        const auto count = static_cast<float>(columns_);
+        Pair squares = moments.squares;
+        if (kCentred) {
+            const int64_t whole = columns_ / Pair::kWidth, rest = columns_ % Pair::kWidth;
+            const Pair counts = Pair(static_cast<float>(whole)) + ones<T>(rest);
+            mean_ = sum_of(counts * moments.mean) / count;
+            const Pair difference = moments.mean - Pair(mean_);
+            squares = fma(counts * difference, difference, squares);
+        }
+        scale_ = 1.0f / std::sqrt(sum_of(squares) / count + norm_.eps);
+    }
+
+    // Returns what writes a pair of the row that was read.
+    auto writer(int64_t row) const {
+        const T *const gamma = norm_.gamma.as<const T>(), *const beta = norm_.beta.as<const T>();
+        return [=, out = row_of<T>(norm_.out, row), value = values(row), mean = Pair(mean_), scale = Pair(scale_),
+                streamed = streamed_](int64_t k, auto left) {
+            const Pair x = value(k, left), factor = load_pair(gamma + k, left);
+            const Pair y = kCentred ? fma((x - mean) * scale, factor, load_pair(beta + k, left)) : x * scale * factor;
+            store_pair(out + k, y, left, streamed);
+        };
+    }
+
+    const Norm& norm_;
+    const int64_t columns_;
+    std::vector<float> sums_;
+    const bool streamed_;
+    float mean_ = 0.0f, scale_ = 0.0f;
+};
 
 template <bool kCentred>
 void normalize(const Norm& norm) {
@@ -88,13 +132,12 @@ void normalize(const Norm& norm) {
     const int64_t columns = norm.in.size(-1);
     with_dtype(norm.in.kind, [&](auto type) {
         using T = typename decltype(type)::type;
-        const bool streamed = streams(norm.in.numel * norm.in.item);
         each_row(norm.in.numel / columns, columns * norm.in.item, [&](int64_t begin, int64_t end) {
-            std::vector<float> row(static_cast<size_t>(columns + Vec::kWidth));
-            for (int64_t i = begin; i < end; ++i) {
-                normalize_row<kCentred, T>(norm, row.data(), i * columns, columns, streamed);
+            if (norm.residual.data) {
+                NormRows<kCentred, true, T>(norm).normalize(begin, end);
+            } else {
+                NormRows<kCentred, false, T>(norm).normalize(begin, end);
             }
-            if (streamed) end_streams();
         });
     });
 }

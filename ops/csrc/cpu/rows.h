@@ -5,6 +5,7 @@
 #include <opforge/element.h>
 
 #include "dense.h"
+#include "pair.h"
 #include "simd/streaming.h"
 
 namespace opforge::cpu {
@@ -25,33 +26,10 @@ void store_some(T* data, Vec x, int64_t count) {
     std::memcpy(data, last, static_cast<size_t>(count) * sizeof(T));
 }
 
-// Calls visit(k, left) for the vectors of `count` elements. `left` is a constant for whole vectors, so that their loop
-// has no call of memcpy, around which no vector stays in a register.
-template <typename Visit>
-void each_vector(int64_t count, const Visit& visit) {
-    int64_t k = 0;
-    for (; k + Vec::kWidth <= count; k += Vec::kWidth) visit(k, std::integral_constant<int64_t, Vec::kWidth>{});
-    if (k < count) visit(k, count - k);
-}
-
-// Writes `count` elements, whose vectors are value(k, left), past the caches if `streamed`: then in blocks that are
-// collected in the first-level cache. value(k, left) may read element k of `to`, and none before it.
-template <typename T, typename Value>
-void write_row(T* to, int64_t count, bool streamed, const Value& value) {
-    if (!streamed) return each_vector(count, [&](int64_t k, auto left) { store_some(to + k, value(k, left), left); });
-    alignas(64) T block[kBlock];
-    for (int64_t begin = 0; begin < count; begin += kBlock) {
-        const int64_t size = std::min(kBlock, count - begin);
-        each_vector(size, [&](int64_t k, auto left) { store(block + k, value(begin + k, left)); });
-        stream(to + begin, block, size);
-    }
-}
-
-inline float sum_of(Vec x) {
-    float lanes[Vec::kWidth], sum = 0.0f;
-    store(lanes, x);
-    for (int64_t i = 0; i < Vec::kWidth; ++i) sum += lanes[i];
-    return sum;
+// Returns whether rows of `columns` elements are written past the caches: large ones that begin at multiples of kLine.
+inline bool streams_rows(const Dense& rows, int64_t columns) {
+    const auto begin = reinterpret_cast<uintptr_t>(rows.data), bytes = static_cast<uintptr_t>(columns * rows.item);
+    return streams(rows.numel * rows.item) && (begin | bytes) % kLine == 0;
 }
 
 // e^x within two units in the last place, in a form that compilers turn into vectors: x = n ln 2 + r, with a Taylor
@@ -71,8 +49,8 @@ inline float exp_of(float x) {
     p = p * r * r + r + 1.0f;
     const auto whole = static_cast<int32_t>(to_bits(shifted) - 0x4b400000u);
     const int32_t half = whole >> 1;
-    const float first = of_bits(static_cast<uint32_t>(half + 127) << 23);
-    return p * first * of_bits(static_cast<uint32_t>(whole - half + 127) << 23);
+    const float first = opforge::of_bits(static_cast<uint32_t>(half + 127) << 23);
+    return p * first * opforge::of_bits(static_cast<uint32_t>(whole - half + 127) << 23);
 }
 
 // The activations, by DeepSpeed's numbers. Its GELU has the form with tanh.

@@ -153,7 +153,7 @@ void moe_gather(StableIValue* stack, uint64_t, uint64_t) {
     check_range(slots, "mapped_slots", kUnassigned, tokens * top, "rows of moe_output, or -1");
     with_dtype(out.kind, [&](auto type) {
         using T = typename decltype(type)::type;
-        const bool streamed = streams(out.numel * out.item);
+        const bool streamed = streams_rows(out, columns);
         each_row(tokens, (top + 1) * columns * out.item, [&](int64_t begin, int64_t end) {
             Terms<T> terms(top), next(top);
             const auto read = [&](Terms<T>& to, int64_t token) {
@@ -167,21 +167,21 @@ void moe_gather(StableIValue* stack, uint64_t, uint64_t) {
                 if (terms.count == 0) continue;
                 T* const to = out.as<T>() + i * columns;
                 if (terms.count == 2) {
-                    write_row(to, columns, streamed,
-                              [&, first = terms.rows[0], second = terms.rows[1]](int64_t k, auto left) {
-                                  next.fetch(k);
-                                  const Vec x = load_some(first + k, left) * Vec(terms.weights[0]);
-                                  return fma(load_some(second + k, left), Vec(terms.weights[1]), x);
-                              });
+                    each_pair(columns, [&, first = terms.rows[0], second = terms.rows[1]](int64_t k, auto left) {
+                        next.fetch(k);
+                        const Pair x = load_pair(first + k, left) * Pair(terms.weights[0]);
+                        const Pair y = fma(load_pair(second + k, left), Pair(terms.weights[1]), x);
+                        store_pair(to + k, y, left, streamed);
+                    });
                     continue;
                 }
-                write_row(to, columns, streamed, [&](int64_t k, auto left) {
+                each_pair(columns, [&](int64_t k, auto left) {
                     next.fetch(k);
-                    Vec total(0.0f);
+                    Pair total(0.0f);
                     for (int64_t j = 0; j < terms.count; ++j) {
-                        total = fma(load_some(terms.rows[j] + k, left), Vec(terms.weights[j]), total);
+                        total = fma(load_pair(terms.rows[j] + k, left), Pair(terms.weights[j]), total);
                     }
-                    return total;
+                    store_pair(to + k, total, left, streamed);
                 });
             }
             if (streamed) end_streams();

@@ -19,6 +19,7 @@ from support.ragged.batches import RaggedBatch
 from opforge.builders.triton import attention as builders
 from opforge.ops import attention as core
 from opforge.ops import evoformer_attention, host_op, reference
+from opforge.ops.cases.traffic import attention
 from opforge.ops.sparse_attention import sparse_attention
 
 BF16 = torch.bfloat16
@@ -173,6 +174,8 @@ def check_traffic() -> None:
     once = q.numel() * 2
     assert launch["read"] == {q.data_ptr(): once, k.data_ptr(): once * (length // tile), v.data_ptr(): once * 3}
     assert sorted(launch["written"].values()) == [log_sums.numel() * 4, out.numel() * 2]
+    moved = sum(launch["read"].values()) + sum(launch["written"].values())
+    assert moved == attention(1, length, 1, size, 2) + 2 * once * (length // tile - 1)
 
 
 def check_unfinished_copies_are_detected() -> None:

@@ -23,6 +23,8 @@ from opforge.ops.triton.optimizers import chunks
 BF16, FP32 = torch.bfloat16, torch.float32
 TOLERANCE = {FP32: 4e-6, BF16: 1.6e-2}
 ROWS = [(9, 77), (2, 1024), (2, 4096), (2, 8192), (2, 16384), (1, 20000), (2, 131088), (0, 16), (4, 1), (3, 0)]
+ONCE = (2, 4096, 0, 0)
+"""Rows, columns, gap and offset: a layout whose bytes are counted. Such rows are read once."""
 RULE = {"lr": 0.01, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.1}
 COUNTED = {**RULE, "eps": 1e-6, "step": 3}
 NUMBERS: dict[str, dict[str, Any]] = {
@@ -57,15 +59,24 @@ def fresh(*shape: int, gap: int = 0, offset: int = 0, dtype: torch.dtype = BF16)
     return values.detach().requires_grad_()
 
 
-def rows_of(function: Any, reference: Any, others: Callable[[int, int], list[torch.Tensor]], *numbers: Any) -> None:
-    """Checks a function of rows, forward and backward, for every kind of row."""
+def rows_of(name: str, reference: Any, others: Callable[[int, int], list[torch.Tensor]], *numbers: Any) -> None:
+    """Checks a function of rows, forward and backward, for every kind of row; of one kind the bytes it moves too."""
+    function = getattr(ops, name)
     layouts = [(*shape, 0, 0) for shape in ROWS] + [(5, 1024, 16, 0), (5, 1024, 3, 0), (5, 1024, 0, 1)]
     for count, columns, gap, offset in layouts:
         inputs = [fresh(count, columns, gap=gap, offset=offset), *others(count, columns)]
         dy = fresh(count, columns, gap=gap, offset=offset).detach()
         y = function(*inputs, *numbers)
+        device.check()
+        first = len(device.traffic)
+        matrices = [tensor for tensor in inputs if tensor.dim() == 2]
+        if (count, columns, gap, offset) == ONCE:
+            device.check_traffic(name, *matrices, y)
         gradients = torch.autograd.grad(y, inputs, dy)
         device.check()
+        if (count, columns, gap, offset) == ONCE:
+            results = gradients[: len(matrices)]
+            device.check_traffic(f"{name} backward", *matrices, y, dy, *results, since=first)
         again = torch.autograd.grad(function(*inputs, *numbers), inputs, dy)
         assert all(map(torch.equal, gradients, again)), "not the same bits"
         if y.numel():
@@ -82,28 +93,28 @@ def column(_count: int, columns: int) -> torch.Tensor:
 
 def check_softmax() -> None:
     load("Softmax", "bf16")
-    rows_of(ops.softmax, references.softmax, lambda *shape: [])
+    rows_of("softmax", references.softmax, lambda *shape: [])
 
 
 def check_layer_norm() -> None:
     load("LayerNorm", "bf16_bf16")
-    rows_of(ops.layer_norm, references.layer_norm, lambda *shape: [column(*shape), column(*shape)], 1e-3)
+    rows_of("layer_norm", references.layer_norm, lambda *shape: [column(*shape), column(*shape)], 1e-3)
 
 
 def check_rms_norm() -> None:
     load("RMSNorm", "bf16_bf16")
-    rows_of(ops.rms_norm, references.rms_norm, lambda *shape: [column(*shape)], 1e-3)
+    rows_of("rms_norm", references.rms_norm, lambda *shape: [column(*shape)], 1e-3)
 
 
 def check_gelu() -> None:
     load("Gelu", "bf16")
     for form in ("none", "tanh"):
-        rows_of(ops.gelu, references.gelu, lambda *shape: [], form)
+        rows_of("gelu", references.gelu, lambda *shape: [], form)
 
 
 def check_swiglu() -> None:
     load("Swiglu", "bf16")
-    rows_of(ops.swiglu, references.swiglu, lambda *shape: [fresh(*shape)])
+    rows_of("swiglu", references.swiglu, lambda *shape: [fresh(*shape)])
 
 
 def check_quantizer() -> None:

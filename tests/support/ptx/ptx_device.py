@@ -18,6 +18,7 @@ import torch
 from support.ptx import ptx_machine
 
 from opforge.builders.toolchains.triton import WORKER, TritonToolchain
+from opforge.ops.cases.traffic import TRAFFIC
 
 PTX_WORKER = """
 import importlib.util, sys
@@ -36,6 +37,8 @@ def with_ptx(*arguments):
 worker._compile = with_ptx
 sys.exit(worker.main(sys.argv[2]))
 """
+MOST = 1.05
+"""The most bytes that a kernel may move, as a share of the least possible."""
 EXECUTOR = ctypes.CFUNCTYPE(
     None,
     ctypes.c_char_p,
@@ -82,6 +85,18 @@ class Device:
         error, self._error = self._error, None
         if error:
             raise error
+
+    def check_traffic(self, function: str, first: torch.Tensor, *others: torch.Tensor, since: int = -1) -> None:
+        """Checks that the launches from `since` on moved at most MOST of the bytes that are stated for a function.
+
+        Only `first`, its first input, and `others` count: caches serve what all rows share.
+        """
+        self.check()
+        addresses = {tensor.data_ptr() for tensor in (first, *others)}
+        for way in ("read", "written"):
+            least = getattr(TRAFFIC[function], way) * first.numel() * first.itemsize
+            moved = sum(launch[way].get(address, 0) for launch in self.traffic[since:] for address in addresses)
+            assert least <= moved <= MOST * least, f"{function}: {moved} bytes were {way}, {least} are the least"
 
 
 def allocations() -> list[tuple[int, int]]:

@@ -31,6 +31,13 @@ inline Vec bit_xor(Vec a, Vec b) { return {_mm256_xor_ps(a.v, b.v)}; }
 inline Vec fma(Vec a, Vec b, Vec c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
 inline Vec sqrt(Vec a) { return {_mm256_sqrt_ps(a.v)}; }
 
+// The bits as integers of 32 bits.
+inline Vec add_bits(Vec a, Vec b) {
+    return {_mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a.v), _mm256_castps_si256(b.v)))};
+}
+inline Vec lower_half_up(Vec a) { return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(a.v), 16))}; }
+inline Vec upper_half_down(Vec a) { return {_mm256_castsi256_ps(_mm256_srli_epi32(_mm256_castps_si256(a.v), 16))}; }
+
 // `b` if either is NaN.
 inline Vec smaller(Vec a, Vec b) { return {_mm256_min_ps(a.v, b.v)}; }
 inline Vec larger(Vec a, Vec b) { return {_mm256_max_ps(a.v, b.v)}; }
@@ -58,9 +65,21 @@ inline Vec select_nan(Vec x, Vec then, Vec otherwise) {
 inline Vec load(const float* p) { return {_mm256_loadu_ps(p)}; }
 inline void store(float* p, Vec x) { _mm256_storeu_ps(p, x.v); }
 
+// Writes a vector, past the caches if `streamed`: then the address must be a multiple of the vector's size.
+inline void put(void* to, Vec x, bool streamed) {
+    const __m256i bits = _mm256_castps_si256(x.v);
+    streamed ? _mm256_stream_si256(static_cast<__m256i*>(to), bits)
+             : _mm256_storeu_si256(static_cast<__m256i*>(to), bits);
+}
+
 inline Vec load(const Float16* p) { return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))}; }
 inline void store(Float16* p, Vec x) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT));
+}
+// Two vectors as float16 numbers, one behind the other.
+inline Vec packed_halves(Vec a, Vec b) {
+    const __m128i lower = _mm256_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT);
+    return {_mm256_castsi256_ps(_mm256_set_m128i(_mm256_cvtps_ph(b.v, _MM_FROUND_TO_NEAREST_INT), lower))};
 }
 
 inline Vec load(const BFloat16* p) {

@@ -31,6 +31,13 @@ inline Vec bit_xor(Vec a, Vec b) { return {_mm512_xor_ps(a.v, b.v)}; }
 inline Vec fma(Vec a, Vec b, Vec c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 inline Vec sqrt(Vec a) { return {_mm512_sqrt_ps(a.v)}; }
 
+// The bits as integers of 32 bits.
+inline Vec add_bits(Vec a, Vec b) {
+    return {_mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a.v), _mm512_castps_si512(b.v)))};
+}
+inline Vec lower_half_up(Vec a) { return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(a.v), 16))}; }
+inline Vec upper_half_down(Vec a) { return {_mm512_castsi512_ps(_mm512_srli_epi32(_mm512_castps_si512(a.v), 16))}; }
+
 // `b` if either is NaN.
 inline Vec smaller(Vec a, Vec b) { return {_mm512_min_ps(a.v, b.v)}; }
 inline Vec larger(Vec a, Vec b) { return {_mm512_max_ps(a.v, b.v)}; }
@@ -57,9 +64,19 @@ inline Vec select_nan(Vec x, Vec then, Vec otherwise) {
 inline Vec load(const float* p) { return {_mm512_loadu_ps(p)}; }
 inline void store(float* p, Vec x) { _mm512_storeu_ps(p, x.v); }
 
+// Writes a vector, past the caches if `streamed`: then the address must be a multiple of the vector's size.
+inline void put(void* to, Vec x, bool streamed) {
+    streamed ? _mm512_stream_ps(static_cast<float*>(to), x.v) : _mm512_storeu_ps(to, x.v);
+}
+
 inline Vec load(const Float16* p) { return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))}; }
 inline void store(Float16* p, Vec x) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT));
+}
+// Two vectors as float16 numbers, one behind the other.
+inline Vec packed_halves(Vec a, Vec b) {
+    const __m512i lower = _mm512_castsi256_si512(_mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT));
+    return {_mm512_castsi512_ps(_mm512_inserti64x4(lower, _mm512_cvtps_ph(b.v, _MM_FROUND_TO_NEAREST_INT), 1))};
 }
 
 inline Vec load(const BFloat16* p) {

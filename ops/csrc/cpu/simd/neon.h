@@ -4,6 +4,8 @@
 
 #include <arm_neon.h>
 
+#include <cstring>
+
 #include <opforge/dtype.h>
 
 namespace opforge::cpu {
@@ -34,6 +36,11 @@ inline Vec bit_xor(Vec a, Vec b) { return of_bits(veorq_u32(bits_of(a), bits_of(
 inline Vec fma(Vec a, Vec b, Vec c) { return {vfmaq_f32(c.v, a.v, b.v)}; }
 inline Vec sqrt(Vec a) { return {vsqrtq_f32(a.v)}; }
 
+// The bits as integers of 32 bits.
+inline Vec add_bits(Vec a, Vec b) { return of_bits(vaddq_u32(bits_of(a), bits_of(b))); }
+inline Vec lower_half_up(Vec a) { return of_bits(vshlq_n_u32(bits_of(a), 16)); }
+inline Vec upper_half_down(Vec a) { return of_bits(vshrq_n_u32(bits_of(a), 16)); }
+
 // `b` if either is NaN.
 inline Vec smaller(Vec a, Vec b) { return {vbslq_f32(vcltq_f32(a.v, b.v), a.v, b.v)}; }
 inline Vec larger(Vec a, Vec b) { return {vbslq_f32(vcgtq_f32(a.v, b.v), a.v, b.v)}; }
@@ -57,11 +64,18 @@ inline Vec select_nan(Vec x, Vec then, Vec otherwise) { return {vbslq_f32(vceqq_
 inline Vec load(const float* p) { return {vld1q_f32(p)}; }
 inline void store(float* p, Vec x) { vst1q_f32(p, x.v); }
 
+// Writes a vector.
+inline void put(void* to, Vec x, bool) { std::memcpy(to, &x.v, sizeof x.v); }
+
 inline Vec load(const Float16* p) {
     return {vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(reinterpret_cast<const uint16_t*>(p))))};
 }
 inline void store(Float16* p, Vec x) {
     vst1_u16(reinterpret_cast<uint16_t*>(p), vreinterpret_u16_f16(vcvt_f16_f32(x.v)));
+}
+// Two vectors as float16 numbers, one behind the other.
+inline Vec packed_halves(Vec a, Vec b) {
+    return {vreinterpretq_f32_f16(vcombine_f16(vcvt_f16_f32(a.v), vcvt_f16_f32(b.v)))};
 }
 
 inline Vec load(const BFloat16* p) { return of_bits(vshll_n_u16(vld1_u16(reinterpret_cast<const uint16_t*>(p)), 16)); }

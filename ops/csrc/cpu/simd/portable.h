@@ -6,6 +6,10 @@
 #include <cmath>
 #include <cstring>
 
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
+
 #include <opforge/dtype.h>
 
 namespace opforge::cpu {
@@ -45,6 +49,11 @@ inline Vec bit_xor(Vec a, Vec b) { return {of_bits(bits_of(a.v) ^ bits_of(b.v))}
 inline Vec fma(Vec a, Vec b, Vec c) { return a * b + c; }
 inline Vec sqrt(Vec a) { return {Floats{std::sqrt(a.v[0]), std::sqrt(a.v[1]), std::sqrt(a.v[2]), std::sqrt(a.v[3])}}; }
 
+// The bits as integers of 32 bits.
+inline Vec add_bits(Vec a, Vec b) { return {of_bits(bits_of(a.v) + bits_of(b.v))}; }
+inline Vec lower_half_up(Vec a) { return {of_bits(bits_of(a.v) << 16)}; }
+inline Vec upper_half_down(Vec a) { return {of_bits(bits_of(a.v) >> 16)}; }
+
 // `b` if either is NaN.
 inline Vec smaller(Vec a, Vec b) { return choose(a.v < b.v, a, b); }
 inline Vec larger(Vec a, Vec b) { return choose(a.v > b.v, a, b); }
@@ -70,6 +79,14 @@ inline Vec load(const float* p) {
     return x;
 }
 inline void store(float* p, Vec x) { std::memcpy(p, &x.v, sizeof x.v); }
+
+// Writes a vector, past the caches if `streamed`: then the address must be a multiple of the vector's size.
+inline void put(void* to, Vec x, bool streamed) {
+#if defined(__SSE2__)
+    if (streamed) return _mm_stream_ps(static_cast<float*>(to), x.v);
+#endif
+    std::memcpy(to, &x.v, sizeof x.v);
+}
 
 inline Words load_halves(const void* p) {
     Halves halves;
@@ -112,6 +129,14 @@ inline void store(Float16* p, Vec x) {
     half = choose(reinterpret_cast<Words>(size >= 0x477ff000), Words{} + 0x7c00u, half);
     half = choose(reinterpret_cast<Words>(size > 0x7f800000), nan, half);
     store_halves(p, (bits >> 16 & 0x8000u) | half);
+}
+// Two vectors as float16 numbers, one behind the other.
+inline Vec packed_halves(Vec a, Vec b) {
+    Float16 halves[2 * Vec::kWidth];
+    store(halves, a), store(halves + Vec::kWidth, b);
+    Vec both;
+    std::memcpy(&both.v, halves, sizeof both.v);
+    return both;
 }
 
 }  // namespace opforge::cpu

@@ -14,6 +14,8 @@
 
 namespace opforge::cpu {
 
+constexpr uintptr_t kLine = 64;  // bytes of a line of the caches
+
 // Returns whether a result of this size, in bytes, is streamed: the next reader would not find it in a cache.
 inline bool streams(int64_t bytes) {
 #if defined(__SSE2__)

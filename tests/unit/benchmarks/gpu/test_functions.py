@@ -24,10 +24,10 @@ def test_a_function_moves_each_of_its_matrices_once():
 
 
 def test_quantisation_moves_values_codes_and_a_scale_a_group():
-    from benchmarks.gpu.functions import quantized_bytes
+    from opforge.ops.cases.traffic import quantized
 
-    assert quantized_bytes(1024, 128, 8, torch.bfloat16) == 2048 + 1024 + 8 * 4
-    assert quantized_bytes(1024, 128, 4, torch.bfloat16) == 2048 + 512 + 8 * 4
+    assert quantized(1024, 2, 8, 128) == 2048 + 1024 + 8 * 4
+    assert quantized(1024, 2, 4, 128) == 2048 + 512 + 8 * 4
 
 
 @pytest.mark.parametrize("bits", [8, 4])

@@ -66,7 +66,8 @@ def test_the_quantizer_is_measured_in_both_directions(monkeypatch):
     tasks = list(dict.fromkeys(figure.task for figure in figures))
     assert tasks == [f"CUDA {way} {bits} bits, groups of 128" for bits in (8, 4) for way in ("quantize", "dequantize")]
     assert [figure.contender for figure in figures][:3] == ["copy", "opforge", "opforge, stochastic"]
-    assert figures[1].gigabytes_a_second == pytest.approx(3 * (1 << 16) / 100.0 / 1e3)
+    moved = (3 + 4 / 128) * (1 << 16)  # values, codes, scales
+    assert figures[1].gigabytes_a_second == pytest.approx(moved / 100.0 / 1e3)
     assert figures[1].target == "0.9 of copy"
 
 
@@ -90,5 +91,5 @@ def test_the_floating_point_quantizer_is_measured_in_each_format(monkeypatch):
         f"FP {way} 12 bits, groups of 512" for way in ("quantize", "dequantize", "dequantize 1 of 4 blocks")
     ]
     assert [figure.target for figure in ours] == ["0.9 of copy"] * 3
-    elements = [(1 << 16) * 3.5, (1 << 16) * 3.5, (1 << 14) * 3.5]
-    assert [figure.gigabytes_a_second for figure in ours] == pytest.approx([x / 100.0 / 1e3 for x in elements])
+    moved = [(3.5 + 4 / 512) * count for count in (1 << 16, 1 << 16, 1 << 14)]
+    assert [figure.gigabytes_a_second for figure in ours] == pytest.approx([x / 100.0 / 1e3 for x in moved])
