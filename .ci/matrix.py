@@ -40,6 +40,8 @@ TESTS = ("cache", "accelerator", "warm", "builders/declaration", "builders/looku
 TEST_NEEDS = ("numpy", "pytest>=8.3", "pytest-timeout", "hypothesis", "jsonschema", "packaging")
 BUILT = "CPUAdam"
 RAN = ("ok", "failed")
+CHECKED = ("--device", "cpu", "--json", "--timeout", "600")
+"""Options of `opforge check`. An op may be slow on a busy machine."""
 MOST_TEXT = 600
 """Characters of a reason."""
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
@@ -177,9 +179,7 @@ def checked(own: str, folder: str, layer: str, *names: str) -> dict[str, int]:
     """
     store = tempfile.mkdtemp(dir=folder)
     env = {"OPFORGE_CACHE_LAYERS": layer, "OPFORGE_PREBUILT": "require" if layer else "ignore"}
-    output = run(
-        [own, "-I", "-m", "opforge", "check", "--device", "cpu", "--json", *names], OPFORGE_CACHE_DIR=store, **env
-    )
+    output = run([own, "-I", "-m", "opforge", "check", *CHECKED, *names], OPFORGE_CACHE_DIR=store, **env)
     states: dict[str, int] = {}
     for result in json.loads(output)["results"]:
         states[result["state"]] = states.get(result["state"], 0) + 1
