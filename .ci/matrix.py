@@ -40,6 +40,10 @@ TESTS = ("cache", "accelerator", "warm", "builders/declaration", "builders/looku
 TEST_NEEDS = ("numpy", "pytest>=8.3", "pytest-timeout", "hypothesis", "jsonschema", "packaging")
 BUILT = "CPUAdam"
 RAN = ("ok", "failed")
+CHECKED = ("--device", "cpu", "--json", "--timeout", "600")
+"""Options of `opforge check`. An op may be slow on a busy machine."""
+MOST_TEXT = 600
+"""Characters of a reason."""
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 
 
@@ -53,7 +57,7 @@ class Folders(NamedTuple):
     wheel: str
     layer: str
     ops: Sequence[str]
-    """Of the layer; empty for all that the CPU has."""
+    """Of the layer."""
 
 
 def main() -> None:
@@ -118,8 +122,10 @@ def prepared(folder: str, ops: Sequence[str]) -> Folders:
     shutil.copytree(ROOT, source, symlinks=True, ignore=ignored)
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w", folder, "."]
     run(pip, cwd=source)
-    layer = os.path.join(folder, "layer")
-    command = [sys.executable, "-m", "opforge", "build-ops", *ops, "--out", layer]
+    opforge, layer = [sys.executable, "-m", "opforge"], os.path.join(folder, "layer")
+    # Without names a check has a time limit for all ops together.
+    ops = ops or [row["name"] for row in json.loads(run([*opforge, "check", "--list", "--device", "cpu", "--json"]))]
+    command = [*opforge, "build-ops", *ops, "--out", layer]
     run(command, OPFORGE_CACHE_DIR=store, OPFORGE_ACCELERATOR="cpu")
     (wheel,) = glob.glob(os.path.join(folder, "*.whl"))
     return Folders(wheel, layer, ops)
@@ -173,9 +179,7 @@ def checked(own: str, folder: str, layer: str, *names: str) -> dict[str, int]:
     """
     store = tempfile.mkdtemp(dir=folder)
     env = {"OPFORGE_CACHE_LAYERS": layer, "OPFORGE_PREBUILT": "require" if layer else "ignore"}
-    output = run(
-        [own, "-I", "-m", "opforge", "check", "--device", "cpu", "--json", *names], OPFORGE_CACHE_DIR=store, **env
-    )
+    output = run([own, "-I", "-m", "opforge", "check", *CHECKED, *names], OPFORGE_CACHE_DIR=store, **env)
     states: dict[str, int] = {}
     for result in json.loads(output)["results"]:
         states[result["state"]] = states.get(result["state"], 0) + 1
@@ -198,8 +202,19 @@ def run(command: Sequence[str], cwd: str = ROOT, **env: str) -> str:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("OPFORGE_", "PYTHON"))}
     process = subprocess.run(command, cwd=cwd, env={**clean, **env}, capture_output=True, text=True)
     if process.returncode:
-        raise StepError(problem(process.stdout + process.stderr))
+        raise StepError(wrong_ops(process.stdout) or problem(process.stdout + process.stderr))
     return process.stdout
+
+
+def wrong_ops(output: str) -> str:
+    """Returns what `opforge check --json` says of the ops that are wrong; empty if that is not its output."""
+    try:
+        results = json.loads(output)["results"]
+    except (ValueError, KeyError, TypeError):
+        return ""
+    wrong = [result for result in results if result["state"] in ("failed", "crashed")]
+    texts = [f"{row['name']} {row['state']} ({row['stage']}): {row['reason']} {row['printed']}" for row in wrong]
+    return "; ".join(text.strip() for text in texts)[:MOST_TEXT]
 
 
 def problem(output: str) -> str:
@@ -207,7 +222,7 @@ def problem(output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     telling = [line for line in lines if re.match(r"(ERROR|FAILED|E  |error|The user requested \(constraint\))", line)]
     telling = [line for line in telling if "for help visit" not in line]
-    return "; ".join((telling or lines[-3:])[:4])[:600]
+    return "; ".join((telling or lines[-3:])[:4])[:MOST_TEXT]
 
 
 def write(rows: Mapping[str, dict[str, Any]]) -> None:

@@ -98,12 +98,16 @@ def run(
     works: list[Work] = [functools.partial(stages.check_op, offer) for offer in offered]
     works += [functools.partial(kernels.check_kernel, kernel) for kernel in installed]
     for check, row in zip(works, rows, strict=True):
-        if not row.state and left() <= 0 and not names:
-            text = f"the {MOST_SECONDS:.0f} s of a run were over: check it with: opforge check {row.name}"
-            row = row._replace(state="skipped", reason=text)
-        elif not row.state:
-            row = _outcome(row, own_process.run(check, timeout if names else min(timeout, left())))
-            _remember(row)
+        if not row.state:
+            most = timeout if names else min(timeout, left())
+            child = own_process.run(check, most) if most > 0 else None
+            if child is None or (child.is_late and most < timeout):
+                # The run was over, not the time that an op may take: nothing is known of this one.
+                text = f"the {MOST_SECONDS:.0f} s of a run were over: check it with: opforge check {row.name}"
+                row = row._replace(state="skipped", reason=text)
+            else:
+                row = _outcome(row, child)
+                _remember(row)
         results.append(row)
         ended(row)
     return results

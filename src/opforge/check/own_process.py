@@ -27,6 +27,8 @@ class Ended(NamedTuple):
     printed: str = ""
     """The last line that it printed, if there is a problem."""
     seconds: float = 0.0
+    is_late: bool = False
+    """Whether it was killed because its time was over."""
 
 
 def run(work: Callable[[Callable[..., None]], None], timeout: float) -> Ended:
@@ -66,7 +68,7 @@ def run(work: Callable[[Callable[..., None]], None], timeout: float) -> Ended:
         problem = (
             f"it did not end within {timeout:g} s" if is_late else _problem(os.waitstatus_to_exitcode(status), said)
         )
-        return Ended(said, problem, _last_line(output) if problem else "", seconds)
+        return Ended(said, problem, _last_line(output) if problem else "", seconds, is_late)
 
 
 def _in_child(work: Callable[[Callable[..., None]], None], writer: int, output: int) -> None:

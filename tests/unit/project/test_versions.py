@@ -69,3 +69,16 @@ def test_what_was_wrong_is_told_in_pips_own_words(matrix):
     text = "ERROR: Cannot install torch==9.0; The user requested (constraint) torch<=2.14.1"
     assert matrix.problem(output) == text
     assert matrix.problem("a\nb\nc\nd\n") == "b; c; d"
+
+
+def test_of_ops_that_are_wrong_the_check_says_which_and_why(matrix):
+    good = {"name": "Fine", "state": "ok", "stage": "", "reason": "", "printed": ""}
+    bad = {"name": "Adam", "state": "failed", "stage": "reference", "reason": "1.5 is not 1.0", "printed": ""}
+    worse = {"name": "Lion", "state": "crashed", "stage": "load", "reason": "signal 11", "printed": "Segmentation"}
+    text = "Adam failed (reference): 1.5 is not 1.0; Lion crashed (load): signal 11 Segmentation"
+    assert matrix.wrong_ops(json.dumps({"machine": {}, "results": [good, bad, worse]})) == text
+    for other in ("", "Traceback", '{"error": "MemoryError"}', "[1]"):
+        assert matrix.wrong_ops(other) == ""
+    code = f"import sys; print({json.dumps(json.dumps({'results': [bad]}))}); sys.exit(1)"
+    with pytest.raises(matrix.StepError, match="Adam failed"):
+        matrix.run([sys.executable, "-c", code])
