@@ -53,7 +53,7 @@ def bring(store: Store, key: str, filename: str) -> bool:
         except FAILURES as error:
             if isinstance(error, RemoteError):
                 answers.note_failure(remote, str(error).removeprefix(f"{remote}: "))
-            log.warning("%s: nothing of Triton's was fetched from %s: %s", name, remote, error)
+            log.warning("%s: nothing was fetched from %s: %s", name, remote, error)
     return False
 
 

@@ -210,7 +210,7 @@ class TestFetching:
         (nodes.folder / "remote").write_text("no folder")
         assert not bring(published) and not bring(published)
         (message,) = caplog.messages
-        assert message.startswith(f"copy: nothing of Triton's was fetched from {nodes.url}: ")
+        assert message.startswith(f"copy: nothing was fetched from {nodes.url}: ")
         assert answers.failure(remotes.parse(nodes.url))
 
     def test_an_unsigned_remote_is_not_asked(self, published, nodes, monkeypatch, caplog):
@@ -287,7 +287,7 @@ class TestWhatIsRefused:
         path = self.blob(nodes)
         path.chmod(0o600)
         path.write_bytes(path.read_bytes()[:-1])
-        assert "failed: it has " in refused("nothing of Triton's was fetched from file://")
+        assert "failed: it has " in refused("nothing was fetched from file://")
 
     def test_too_large(self, refused, nodes):
         (item,) = topics.read_frame((nodes.folder / "remote" / TOPIC).read_bytes())
