@@ -18,7 +18,6 @@ from .layout import Layout, entry_name
 from .records import schemas
 from .records.entry import RECORD_KEY, damage_of
 from .records.inputs import Inputs
-from .records.pins import pinned
 from .schema import FormatError, Schema
 
 OF_ONE_BUILD = ("seconds", "description", "built_with_torch", "user_flags", RECORD_KEY)
@@ -40,6 +39,7 @@ def admit(
     layer_description: str = "",
     fetched: tuple[str, bytes] | None = None,
     synced: bool = True,
+    sha256: str = "",
 ) -> tuple[Entry, bool]:
     """Checks a finished folder and makes it an entry; returns it, and whether it is new.
 
@@ -55,20 +55,22 @@ def admit(
         fetched: For what a remote offered: the key of the description that it was offered for, and what is kept of the
             offer. The entry is found by this description alone, and by no plan.
         synced: Whether the files are on the disk before the entry is there.
+        sha256: The library's digest, if the caller took it while it wrote the file. Then a new entry is not read back:
+            the look-up that finds it does that before it is loaded.
 
     Raises:
         ValueError: Something in the folder is wrong; the text says what.
         CacheDirError: The store does not read back what was written, or an entry in it cannot be changed.
         OSError: The store cannot be written.
     """
-    record = checked_record(folder, owners)
+    record = checked_record(folder, owners, sha256=sha256)
     key = entry_name(record["key"], record["sha256"])
     _set_modes(folder, record["file"], bool(layer_description))
     names = os.listdir(folder)
     for _attempt in range(3):
         is_new = staging.publish(layout, folder, key, synced)
         entry = Entry(key, layout.entry(key), record, "built" if is_new else "cache")
-        problem = integrity_problem(entry, owners, full=True)
+        problem = None if is_new and sha256 else integrity_problem(entry, owners, full=True)
         if not problem and not is_new:
             problem = _difference(entry, names, owners)
         if not problem:
@@ -92,10 +94,10 @@ def admit(
     )
 
 
-def checked_record(folder: str, owners: Collection[int], name: str = "") -> dict[str, Any]:
+def checked_record(folder: str, owners: Collection[int], name: str = "", sha256: str = "") -> dict[str, Any]:
     """Returns the record of an entry's folder after checking everything in it, and that it may be called `name`.
 
-    Raises ValueError, OSError.
+    `sha256` is the library's digest if it is known. Raises ValueError, OSError.
     """
     record = _read(folder, RECORD, schemas.RECORD)
     if damage := damage_of(record):
@@ -109,7 +111,7 @@ def checked_record(folder: str, owners: Collection[int], name: str = "") -> dict
         raise ValueError(f"its record describes another entry: {own}, expected {name}")
     if BUILD in names:
         _check_build(record, _read(folder, BUILD, schemas.BUILD))
-    problem = _library_problem(os.path.join(folder, record["file"]), record, owners)
+    problem = _library_problem(os.path.join(folder, record["file"]), record, owners, sha256)
     if problem:
         raise ValueError(problem)
     return dict(record)
@@ -135,8 +137,11 @@ def _check_build(record: dict[str, Any], build: Any) -> None:
         raise ValueError(f"its {RECORD} is not of its {BUILD}: {problem}")
 
 
-def _library_problem(path: str, record: dict[str, Any], owners: Collection[int]) -> str | None:
-    """Returns what is wrong with a library before it is published; reads it through one descriptor."""
+def _library_problem(path: str, record: dict[str, Any], owners: Collection[int], sha256: str) -> str | None:
+    """Returns what is wrong with a library before it is published; reads it through one descriptor.
+
+    `sha256` is its digest if that is known.
+    """
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(handle)
@@ -144,7 +149,7 @@ def _library_problem(path: str, record: dict[str, Any], owners: Collection[int])
             return "the library is no regular file of yours"
         if status.st_size != record["size"]:
             return f"the library has {status.st_size} bytes instead of {record['size']}"
-        if digest_of(handle) != record["sha256"]:
+        if (sha256 or digest_of(handle)) != record["sha256"]:
             return "the library's digest differs from its record's"
         return None
     finally:
@@ -202,6 +207,8 @@ def _point(layout: Layout, entry: Entry, layer_description: str) -> None:
             if name != entry.key and name.startswith(entry.record["key"]):
                 _remove(os.path.join(folder, name))
     if not layer_description and len(names) > KEPT_POINTERS:
+        from .records.pins import pinned
+
         kept = pinned(layout)
         paths = sorted((os.path.join(plan, name) for name in names if name not in kept), key=_time)
         for path in paths[:-KEPT_POINTERS]:

@@ -190,7 +190,7 @@ def _take(store: ObjectStore, remote: Remote, request: Request, candidate: Fetch
         with open(os.path.join(folder, "blob"), "w+b") as file:
             store.download(offer.tree.blob.name, file, offer.tree.blob.size)
             finished = os.path.join(folder, "entry")
-            blobs.unpack(file, offer.tree, finished)
+            (library,) = blobs.unpack(file, offer.tree, finished)
         with open(os.path.join(finished, RECORD), "xb") as record:
             record.write(canonical(offer.record))
         note = Fetched(
@@ -202,7 +202,8 @@ def _take(store: ObjectStore, remote: Remote, request: Request, candidate: Fetch
         )
         # What is hashed at each load need not be on the disk: if it is damaged, it is fetched again.
         synced = offer.record["size"] > FULL_CHECK_BYTES
-        admit(layout, finished, request.store.owners, fetched=(request.description, note.to_bytes()), synced=synced)
+        kept = (request.description, note.to_bytes())
+        admit(layout, finished, request.store.owners, fetched=kept, synced=synced, sha256=library.sha256)
     except StoreError as error:
         if store.get(op_statements.topic_of(request.description), topics.MAX_FRAME_BYTES) is None:
             raise  # it can no longer be read at all

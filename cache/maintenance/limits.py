@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 
 from opforge import machine_folder, settings
-from opforge.cache.layout import Layout
-from opforge.cache.records import pins, size_log
+from opforge.cache.layout import SWEPT, Layout
+from opforge.cache.records import size_log
 from opforge.errors import SettingError
 from opforge.machine_folder import now_in, write_file
 from opforge.trust import link_problem
@@ -18,7 +18,6 @@ from . import counts
 
 SWEEP_SECONDS = 24 * 3600.0
 """How long after a sweep for what is old the next one is made."""
-SWEPT = "swept"
 
 
 def enforce(layout: Layout, max_size: int | None, max_age: float | None) -> int:
@@ -37,6 +36,8 @@ def enforce(layout: Layout, max_size: int | None, max_age: float | None) -> int:
         if not is_due and not is_full:
             return 0
         if is_due:
+            from opforge.cache.records import pins
+
             pins.renew_roots(layout)
             machine_folder.remove_unused()
         size = max_size * 9 // 10 if is_full and max_size is not None else None

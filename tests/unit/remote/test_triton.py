@@ -327,7 +327,7 @@ def test_what_is_withdrawn_after_it_was_fetched_is_not_used_any_more(published, 
     monkeypatch.setattr(time, "time", lambda: later)
     assert bring(published, TIMED_KEY, "copy.autotune.json")  # the store is asked for anything
     assert [kernel.key for kernel in records.stored(published.layout.root)] == [TIMED_KEY]
-    text = "Triton's fetched kernel %s was withdrawn by the key ci and is not used: wrong"
+    text = "The fetched Triton kernel %s was withdrawn by the key ci and is not used: wrong"
     assert text % title.removeprefix("triton:") in caplog.messages
 
 
