@@ -12,12 +12,15 @@ from typing import NamedTuple
 from opforge.builders.lookup.remotes import Request
 from opforge.cache.layout import FETCHED, Layout
 from opforge.cache.records import fetched
+from opforge.cache.records.fetched import Fetched
 from opforge.cache.store import Rejected
 from opforge.errors import SignatureError, TrustFileError
 from opforge.machine_folder import write_file
 
-from . import op_statements
-from .signatures import signing, trust
+from . import op_statements, statements
+from .remotes import Remote
+from .signatures import trust
+from .statements import Signed
 from .withdrawals import LOADING, Withdrawals
 
 log = logging.getLogger("opforge")
@@ -29,6 +32,25 @@ def names(layout: Layout, description: str) -> list[str]:
         return sorted(os.listdir(layout.fetched(description)))
     except OSError:
         return []
+
+
+def note_of(remote: Remote, item: Signed, signer: str, stamp: tuple[int, ...]) -> Fetched:
+    """Returns what is kept of a statement. `stamp` is the trust file's, from before it was read."""
+    return Fetched(str(remote), item.data.decode("ascii"), tuple(map(str, item.signatures)), signer, stamp)
+
+
+def item_of(note: Fetched) -> Signed:
+    """Returns the statement of what was fetched. Raises ValueError if it is damaged."""
+    return Signed(note.offer.encode("ascii"), statements.read_signatures(note.signatures))
+
+
+def verify_note(path: str, verify: Callable[[Signed], str]) -> None:
+    """Verifies a statement that is kept in a file, and notes that; `verify` returns the key's name.
+
+    Raises OSError, ValueError, and what `verify` raises.
+    """
+    note, stamp = fetched.read(path), fetched.trust_stamp()
+    write_file(path, note._replace(signer=verify(item_of(note)), trust=stamp).to_bytes())
 
 
 def verify_again(request: Request) -> tuple[bool, tuple[Rejected, ...]]:
@@ -54,20 +76,19 @@ def verify_again(request: Request) -> tuple[bool, tuple[Rejected, ...]]:
                 write_file(path, note._replace(trust=stamp).to_bytes())
                 accepted = True
                 continue
-            signatures = [signing.parse(text, signing.SIGNATURE_BYTES) for text in note.signatures]
-            data = note.offer.encode("ascii")
-            keys = trust.allowed(trusted.signers(name, data, signatures), f"op:{request.op}", name)
-            if op_statements.parse(data, request.description).entry != name:
+            item = item_of(note)
+            keys = trust.allowed(trusted.signers(name, item.data, item.signatures), f"op:{request.op}", name)
+            if op_statements.parse(item.data, request.description).entry != name:
                 raise ValueError("it is the offer of another entry")
             signer = note.signer if note.signer in [key.key.name for key in keys] else keys[0].key.name
             write_file(path, note._replace(signer=signer, trust=stamp).to_bytes())
             accepted = True
         except SignatureError as error:
-            _drop(path)
+            drop(path)
             rejected.append(Rejected(layout.entry(name), error.reason))
             log.warning("%s: what was fetched before is no longer used: %s", request.op, error)
         except (OSError, ValueError):
-            _drop(path)
+            drop(path)
     return accepted, tuple(rejected)
 
 
@@ -119,7 +140,7 @@ def _entries(layout: Layout) -> Iterator[_Kept]:
     for description in descriptions:
         for name in names(layout, description):
             path = os.path.join(layout.fetched(description), name)
-            yield _Kept(f"op:{name}", f"entry {name}", path, partial(_drop, path))
+            yield _Kept(f"op:{name}", f"entry {name}", path, partial(drop, path))
 
 
 def _results(layout: Layout) -> Iterator[_Kept]:
@@ -130,7 +151,7 @@ def _results(layout: Layout) -> Iterator[_Kept]:
     for found in tuned.stored(layout.root):
         if found.is_fetched and not found.problem:
             name, shown = f"{KIND}:{label_of(found.value)}", f"tuning result {found.path}"
-            yield _Kept(name, shown, found.path, partial(_drop, found.path))
+            yield _Kept(name, shown, found.path, partial(drop, found.path))
 
 
 def _kernels(layout: Layout) -> Iterator[_Kept]:
@@ -146,7 +167,8 @@ KEPT: Mapping[str, Callable[[Layout], Iterator[_Kept]]] = {"op": _entries, "tune
 """What is kept of each kind. A bundle of compiled graphs is looked at when it is used: graphs/remote.py."""
 
 
-def _drop(path: str) -> None:
+def drop(path: str) -> None:
+    """Removes what is kept of a statement: what it brought is not found any more."""
     try:
         os.unlink(path)
     except OSError:

@@ -152,9 +152,7 @@ def _problem(store: ObjectStore, remote: Remote, trusted: trust.Trust, topic: To
             for tree in stated.trees:
                 folder = stack.enter_context(tempfile.TemporaryDirectory())
                 folders[tree.digest] = os.path.join(folder, "tree")
-                with open(os.path.join(folder, "blob"), "w+b") as file:
-                    store.download(tree.blob.name, file, tree.blob.size)
-                    blobs.unpack(file, tree, folders[tree.digest])
+                blobs.fetch(store, tree, folder, "tree")
             return kind.problem(stated, folders)
     except SignatureError as error:
         return error.reason

@@ -62,6 +62,11 @@ class Signed(NamedTuple):
         """The SHA-256 of the bytes."""
         return hashlib.sha256(self.data).hexdigest()
 
+    @property
+    def signers(self) -> set[str]:
+        """The names of the keys of the signatures."""
+        return {signature.name for signature in self.signatures}
+
     def file(self) -> bytes:
         """Returns the content of the file of its own in a store."""
         return self.data + b"\n" + json.dumps([str(signature) for signature in self.signatures]).encode() + b"\n"
@@ -150,6 +155,25 @@ def readable(statement: Statement, kind: str, topic: str = "") -> Statement:
     if topic and statement.topic != topic:
         raise UnreadableStatement(f"it was made for another topic: {statement.topic[:100]!r}, expected {topic!r}")
     return statement
+
+
+def facts_of(stated: Statement, declared: schema.Schema) -> Mapping[str, Any]:
+    """Returns the facts of a statement. Raises UnreadableStatement if they are not as declared."""
+    try:
+        schema.checked(stated.facts, declared)
+    except FormatError as error:
+        raise UnreadableStatement(f"in its facts {error}") from error
+    return stated.facts
+
+
+def only_tree(stated: Statement, what: str, most: int = MAX_UNPACKED_BYTES) -> Tree:
+    """Returns the one tree of a statement. Raises UnreadableStatement for more or none, or more bytes than `most`."""
+    if len(stated.trees) != 1:
+        raise UnreadableStatement(f"'trees' is a list of {len(stated.trees)} items: expected 1, {what}")
+    tree = stated.trees[0]
+    if tree.blob.unpacked > most:
+        raise UnreadableStatement(f"it unpacks to {tree.blob.unpacked} bytes, and at most {most} are read")
+    return tree
 
 
 def name_of(digest: str) -> str:
