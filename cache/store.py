@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from opforge.memory import UNREADABLE
+from opforge.named_tuple import NamedTuple
 from opforge.warm.library import Entry, integrity_problem
 
 from .filesystem.disk import Disk

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from opforge.errors import SignatureError, StoreBehindError, StoreError, WithdrawnError
+from opforge.named_tuple import NamedTuple
 
 from . import answers, withdrawals
 from .remotes import Remote

@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
-from typing import NamedTuple
+
+from opforge.named_tuple import NamedTuple
 
 from .kind_table import KINDS
 from .statements import Statement

@@ -10,7 +10,9 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from typing import Any
+
+from opforge.named_tuple import NamedTuple
 
 REQUIRED: Any = object()
 """The default of a field that must be there."""

@@ -21,7 +21,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import NamedTuple
 
 from opforge import formats, settings
 from opforge import trust as owners
@@ -29,6 +28,7 @@ from opforge.cache.filesystem import lock
 from opforge.cache.filesystem.files import read_file
 from opforge.errors import SignatureError, TrustFileError
 from opforge.machine_folder import can_write, make_folder, write_file
+from opforge.named_tuple import NamedTuple
 from opforge.remote.kind_table import KINDS
 from opforge.remote.stores.urls import resolved, spelled
 
