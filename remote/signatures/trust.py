@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import lru_cache
 
 from opforge import formats, settings
 from opforge import trust as owners
@@ -209,6 +210,7 @@ def content() -> tuple[str, bytes | None]:
     return path, data
 
 
+@lru_cache(1)  # a fetch reads the file twice
 def parse(path: str, data: bytes | None) -> Trust:
     """Returns what the bytes of a trust file say. Raises TrustFileError, which names the line."""
     if data is None:
