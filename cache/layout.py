@@ -23,9 +23,10 @@ machine/ID/                         remembered look-ups, in the user's default f
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from opforge import formats
 from opforge.memory import MACHINE as MACHINE
-from opforge.named_tuple import NamedTuple
 from opforge.warm.lookup import FETCHED as FETCHED
 from opforge.warm.lookup import PACKAGE_LAYER as PACKAGE_LAYER
 from opforge.warm.lookup import UNSIGNED as UNSIGNED

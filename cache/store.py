@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from opforge.memory import UNREADABLE
-from opforge.named_tuple import NamedTuple
 from opforge.warm.library import Entry, integrity_problem
 
 from .filesystem.disk import Disk

@@ -10,8 +10,8 @@ import hashlib
 import os
 import stat
 from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
-from opforge.named_tuple import NamedTuple
 from opforge.trust import others_bits
 
 from .filesystem.disk import digest_of

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from opforge.errors import SignatureError, StoreBehindError, StoreError, WithdrawnError
-from opforge.named_tuple import NamedTuple
 
 from . import answers, withdrawals
 from .remotes import Remote

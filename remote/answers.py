@@ -7,14 +7,13 @@ kept in `signatures/seen.py`.
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from opforge import machine_folder, memory, settings
 from opforge.builders.lookup.remotes import Request
 from opforge.cache import schema
 from opforge.cache.keys import key_of
 from opforge.memory import FlatStamps
-from opforge.named_tuple import NamedTuple
 
 from . import withdrawals
 from .remotes import Remote

@@ -8,12 +8,11 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from opforge.cache.filesystem.disk import digest_of
 from opforge.cache.transfer.tar_reader import TarReader, open_regular, zstd
 from opforge.cache.trees import File, digest_of_files, digest_of_hashes, path_problem
-from opforge.named_tuple import NamedTuple
 
 from .stores.protocol import ObjectStore
 

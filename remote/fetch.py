@@ -8,7 +8,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from opforge import settings
 from opforge.builders.lookup.remotes import Request
@@ -22,7 +22,6 @@ from opforge.cache.store import NO_RECORD, Rejected, RejectedRecord, Sought
 from opforge.errors import ExtraNotInstalledError, RemoteError, SignatureError, StoreError
 from opforge.errors.base import printable
 from opforge.events import emit
-from opforge.named_tuple import NamedTuple
 from opforge.warm.library import FULL_CHECK_BYTES, RECORD
 
 from . import answers, blobs, fetched_entries, op_statements, topics

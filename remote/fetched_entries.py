@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import chain
+from typing import NamedTuple
 
 from opforge.builders.lookup.remotes import Request
 from opforge.cache.layout import FETCHED, Layout
@@ -15,7 +16,6 @@ from opforge.cache.records.fetched import Fetched
 from opforge.cache.store import Rejected
 from opforge.errors import SignatureError, TrustFileError
 from opforge.machine_folder import write_file
-from opforge.named_tuple import NamedTuple
 
 from . import op_statements, statements
 from .remotes import Remote

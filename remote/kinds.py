@@ -6,8 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
-
-from opforge.named_tuple import NamedTuple
+from typing import NamedTuple
 
 from .kind_table import KINDS
 from .statements import Statement

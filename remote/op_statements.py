@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from opforge.cache import schema
 from opforge.cache.layout import entry_name
 from opforge.cache.records.entry import damage_of
 from opforge.cache.records.schemas import RECORD
 from opforge.cache.trees import digest_of_hashes
-from opforge.named_tuple import NamedTuple
 
 from . import statements, topics
 from .blobs import Tree

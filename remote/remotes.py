@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from typing import NamedTuple
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
 from opforge import settings
 from opforge.errors import SettingError
-from opforge.named_tuple import NamedTuple
 
 EXPECTED = (
     "a URL such as https://cache.example/ops or file:///shared/ops?push=1;"

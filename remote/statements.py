@@ -15,14 +15,13 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import opforge
 from opforge import formats
 from opforge.cache import schema
 from opforge.cache.keys import canonical
 from opforge.cache.schema import SHA256, TEXT, FormatError, items, record, text, whole
-from opforge.named_tuple import NamedTuple
 from opforge.versions import version_of
 
 from .blobs import MAX_BLOB_BYTES, MAX_UNPACKED_BYTES, Blob, Tree, name_of_blob

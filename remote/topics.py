@@ -23,13 +23,13 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from opforge import formats
 from opforge.cache import schema
 from opforge.cache.keys import canonical
 from opforge.cache.schema import SHA256, TEXT, record, table, text, whole
 from opforge.errors import PublishError, StoreError
-from opforge.named_tuple import NamedTuple
 
 from . import statements
 from .statements import KIND, MAX_SIGNATURES, Signed

@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from opforge import environment, formats
 from opforge.cache import schema
@@ -28,7 +28,6 @@ from opforge.cache.schema import TEXT, choice, record, table, text
 from opforge.errors import PublishError, StoreError
 from opforge.errors.base import printable
 from opforge.machine_folder import make_folder, write_file
-from opforge.named_tuple import NamedTuple
 
 from . import statements, topics
 from .signatures.seen import Seen

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import BuilderError, OpIncompatibleError
-from opforge.named_tuple import NamedTuple
 from opforge.versions import version_of
 from opforge.warm.library import OLDEST_TORCH as OLDEST_TORCH
 from opforge.warm.library import PLAIN as PLAIN

@@ -9,13 +9,12 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from opforge.accelerator.host.cpuid import cpu_level as cpu_level
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 from opforge.errors import OpforgeError, OpIncompatibleError
-from opforge.named_tuple import NamedTuple
 from opforge.warm.machine import libc, libstdcxx, python_tag
 from opforge.warm.machine import package_folder as package_folder
 from opforge.warm.machine import python_include as python_include

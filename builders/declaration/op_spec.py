@@ -6,12 +6,11 @@ import importlib
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge import settings
 from opforge.accelerator.target import Target
 from opforge.errors import BuilderError
-from opforge.named_tuple import NamedTuple
 from opforge.warm.lookup import DEEPSPEED_METHODS, FLAG_ENDINGS
 
 from . import abi as abis

@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from opforge import events, machine_folder, settings
 from opforge.builders import toolchains
@@ -19,7 +19,6 @@ from opforge.cache.layout import FETCHED, UNSIGNED, Layout
 from opforge.cache.store import Rejected, Sought, Source
 from opforge.errors import OpIncompatibleError, PrebuiltRequiredError, ToolchainError, ToolchainNotFoundError
 from opforge.machine_folder import can_write
-from opforge.named_tuple import NamedTuple
 from opforge.warm import lookup as warm
 
 from . import memory

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from opforge import environment, machine_folder, settings
 from opforge.accelerator.host.cpuid import cpu_level
@@ -17,7 +17,6 @@ from opforge.cache.layout import FETCHED
 from opforge.cache.maintenance import limits
 from opforge.cache.records.entry import is_systems
 from opforge.memory import ABSENT, FlatStamps, PathStamp
-from opforge.named_tuple import NamedTuple
 from opforge.warm import lookup as warm
 from opforge.warm.library import Entry
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from opforge.builders.declaration.description import description_key
 from opforge.builders.declaration.machine import this_machine
@@ -17,7 +17,6 @@ from opforge.builders.declaration.op_spec import root_paths
 from opforge.cache.current import writable_store
 from opforge.cache.store import Fit, Match, Rejected, Sought, Store
 from opforge.errors import CacheDirError, SettingError
-from opforge.named_tuple import NamedTuple
 
 from .fit import fit_of
 

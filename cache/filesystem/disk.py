@@ -7,9 +7,9 @@ import os
 import stat
 import time
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from opforge import memory
-from opforge.named_tuple import NamedTuple
 
 MAX_LINKS = 40
 """As many links as Linux follows on the way to a file."""

@@ -15,13 +15,12 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from opforge import formats, machine_folder
 from opforge.cache.filesystem.files import read_file, read_json
 from opforge.machine_folder import COUNTS, MAX_COUNTS_BYTES, make_folder, write_file
 from opforge.memory import UNREADABLE
-from opforge.named_tuple import NamedTuple
 
 NAMES = ("cached", "prebuilt", "missed", "built", "failed", "waited", "saved", "building", "waiting")
 """What is counted: look-ups that found an entry in the store, or in a layer or a remote; those that found none; what

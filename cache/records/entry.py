@@ -12,13 +12,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from opforge.cache.filesystem.files import MAX_RECORD_BYTES, read_file
 from opforge.cache.keys import KEY_LENGTH, bytes_digest, canonical, key_of
 from opforge.cache.layout import entry_name
 from opforge.memory import ABSENT, FlatStamps, PathStamp
-from opforge.named_tuple import NamedTuple
 from opforge.warm.library import RECORD, is_record
 
 RECORD_KEY = "record_key"

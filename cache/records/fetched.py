@@ -8,13 +8,13 @@ The trust file decides that. If it has changed since the signatures were verifie
 from __future__ import annotations
 
 import json
+from typing import NamedTuple
 
 from opforge import formats, settings
 from opforge.cache import schema
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import UNSIGNED
 from opforge.memory import ABSENT
-from opforge.named_tuple import NamedTuple
 
 from .schemas import FETCHED
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import entry_key
-from opforge.named_tuple import NamedTuple
 
 from .validity import INCLUDE, Listings, appeared
 

@@ -10,9 +10,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from typing import Any
-
-from opforge.named_tuple import NamedTuple
+from typing import Any, NamedTuple
 
 REQUIRED: Any = object()
 """The default of a field that must be there."""

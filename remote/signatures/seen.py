@@ -13,6 +13,7 @@ import json
 import logging
 import os
 from collections.abc import Callable
+from typing import NamedTuple
 
 from opforge import environment, formats, settings
 from opforge import trust as owners
@@ -22,7 +23,6 @@ from opforge.cache.keys import key_of
 from opforge.cache.schema import TEXT, FormatError
 from opforge.errors import LockTimeoutError
 from opforge.machine_folder import can_write, make_folder, write_file
-from opforge.named_tuple import NamedTuple
 from opforge.remote.stores.urls import spelled, without_credentials
 
 from .signing import Named

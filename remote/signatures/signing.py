@@ -5,10 +5,9 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from opforge.errors import ExtraNotInstalledError, KeyFileError, SettingError
-from opforge.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache
+from typing import NamedTuple
 
 from opforge import formats, settings
 from opforge import trust as owners
@@ -29,7 +30,6 @@ from opforge.cache.filesystem import lock
 from opforge.cache.filesystem.files import read_file
 from opforge.errors import SignatureError, TrustFileError
 from opforge.machine_folder import can_write, make_folder, write_file
-from opforge.named_tuple import NamedTuple
 from opforge.remote.kind_table import KINDS
 from opforge.remote.stores.urls import resolved, spelled
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Iterator
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
 from opforge.errors import StoreError
-from opforge.named_tuple import NamedTuple
 
 MAX_NAME_CHARACTERS = 240
 """S3 allows 1024 for bucket prefix and name, and a path of a folder about 4000."""

@@ -7,10 +7,10 @@ import os
 import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
 
 from opforge.errors import StoreError
-from opforge.named_tuple import NamedTuple
 
 OPENING = "opening the store"
 PORTS = {"http": 80, "https": 443}

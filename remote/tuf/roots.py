@@ -14,6 +14,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from opforge import environment, settings
 from opforge import trust as owners
@@ -23,7 +24,6 @@ from opforge.cache.filesystem.files import read_file
 from opforge.cache.schema import TEXT, TEXTS, items, record, table, whole
 from opforge.errors import TrustFileError
 from opforge.machine_folder import make_folder, write_file
-from opforge.named_tuple import NamedTuple
 from opforge.remote.stores.protocol import ObjectStore
 from opforge.remote.stores.urls import spelled
 

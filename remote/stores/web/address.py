@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
+from typing import NamedTuple
 from urllib.parse import urljoin, urlsplit
-
-from opforge.named_tuple import NamedTuple
 
 _PORTS = {"http": 80, "https": 443}
 

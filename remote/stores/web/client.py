@@ -6,10 +6,9 @@ import http.client
 import os
 import threading
 from collections.abc import Callable, Mapping
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, NamedTuple, TypeVar
 
 from opforge.errors import StoreError
-from opforge.named_tuple import NamedTuple
 
 from .address import Address, place_of, redirected
 from .attempts import FAILURES, TRY_LATER, Attempts, status_words

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opforge.named_tuple import NamedTuple
+from typing import NamedTuple
 
 
 class Timing(NamedTuple):
