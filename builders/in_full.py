@@ -21,12 +21,12 @@ from . import loader
 from .declaration import op_spec, targets
 from .declaration.machine import this_machine
 from .declaration.op_spec import OpSpec
-from .lookup import finder
+from .lookup import compatibility, finder
 from .lookup.device_requirements import device_problem
+from .registration import without_op
 from .resources import out_of_memory
 
 if TYPE_CHECKING:
-    from .lookup.compatibility import Compatibility
     from .run.ninja import Progress
 
 
@@ -42,10 +42,8 @@ def resolve(builder: Any, target: Target) -> OpSpec:
     return op_spec.resolve(builder, target)
 
 
-def verdict(builder: Any, verbose: bool, look_up: bool) -> Compatibility:
+def verdict(builder: Any, verbose: bool, look_up: bool) -> compatibility.Compatibility:
     """Returns whether the builder's `load` can succeed here, with every reason why not."""
-    from .lookup import compatibility  # not for a load
-
     spec = builder.spec()
     return compatibility.verdict(spec, gate_problems(builder, spec), verbose, look_up=look_up)
 
@@ -55,15 +53,11 @@ def load(builder: Any, verbose: bool) -> tuple[Any, Entry]:
     spec = builder.spec()
     reasons = gate_problems(builder, spec)
     if not reasons and builder._overrides("is_compatible"):
-        from .lookup import compatibility
-
         reasons = compatibility.own_reasons(builder)
     if reasons:
         raise OpIncompatibleError(spec.name, str(spec.target), reasons)
     entry, library = _load_entry(builder, spec, verbose)
     if entry.origin == "built":
-        from .registration import without_op
-
         without_op.warn(spec.name, library, spec.roots)
     return library, entry
 
@@ -128,8 +122,6 @@ def gate_problems(builder: Any, spec: OpSpec) -> list[str]:
     """Returns why the op cannot run here, whatever is stored: the target's reasons, or those of the builder's gate."""
     problems = targets.load_problems(spec.target, spec.devices, spec.abi, spec.requires_torch)
     if not problems and builder._overrides("gate"):
-        from .lookup import compatibility
-
         problems += builder.gate(compatibility.capabilities_for(spec.target, spec.name))
     return problems
 

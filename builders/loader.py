@@ -9,7 +9,9 @@ from opforge.errors import BuilderError, NamespaceClashError
 from opforge.warm import library
 from opforge.warm.library import PLAIN, REGISTER, STABLE, Entry, LoadedOp
 
-# Imported where they are used: a library in order needs few of .load_advice, .python_module and .registration.
+from . import load_advice, python_module
+from .registration import fakes as registered_fakes
+from .registration import kernel_types, torch_errors, without_block
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -43,8 +45,6 @@ def load_entry(
                 )
             library.by_entry[entry.key] = loaded, typed
         if fakes:
-            from .registration import fakes as registered_fakes
-
             names = loaded.__names__ if isinstance(loaded, LoadedOp) else ()
             registered_fakes.register(op, names, library.namespaces_of.get(entry.key, []), fakes, library.python_fakes)
         return loaded
@@ -55,14 +55,10 @@ def open_library(op: str, entry: Entry) -> int:
     path = entry.library
     needed = [name for name in entry.record.get("needs", ()) if name.startswith(library.SANITIZERS)]
     if needed:
-        from . import load_advice
-
         load_advice.check_sanitizers(op, path, needed)
     try:
         return library.opened_file(entry)
     except OSError as error:
-        from . import load_advice
-
         raise load_advice.load_error(op, path, error, entry.watched.paths) from error
 
 
@@ -85,8 +81,6 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Any], roots: Iterabl
     folders = "".join([f"{name}={path}\n" for name, path, _ in roots])
     loaded = library.register(op, entry, handle, schemas, suffix, folders)
     if isinstance(loaded, str):
-        from . import load_advice
-
         raise load_advice.registration_error(op, entry.library, loaded, schemas, suffix)
     return loaded
 
@@ -95,16 +89,12 @@ def _schemas(op: str, entry: Entry, handle: int, roots: Iterable[Any]) -> list[s
     """Returns `namespace::schema` for each op; for a TORCH_LIBRARY block, its namespace. Raises KernelSchemaError."""
     schemas, kernels = library.described(handle)
     if kernels:
-        from .registration import kernel_types
-
         kernel_types.check(op, entry.library, schemas, kernels.splitlines(), roots)
     return schemas
 
 
 def _load_torch(op: str, entry: Entry, roots: Iterable[Any]) -> LoadedOp | ModuleType:
     import torch
-
-    from . import python_module
 
     owned = _register_blocks(op, entry, roots)
     namespaces = library.namespaces_of[entry.key] = owned or [op]
@@ -130,8 +120,6 @@ def _register_blocks(op: str, entry: Entry, roots: Iterable[Any]) -> list[str]:
     A second version of an op gets namespaces of its own. It is refused if it registers ops when it is opened.
     """
     if op in _torch_ops:
-        from .registration import without_block
-
         without_block.refuse(op, entry.library)
     handle, owned = open_library(op, entry), []
     if REGISTER in entry.record["exports"]:
@@ -139,8 +127,6 @@ def _register_blocks(op: str, entry: Entry, roots: Iterable[Any]) -> list[str]:
         declared = [*dict.fromkeys(line.partition("::")[0] for line in schemas)]
         suffix = "_" + entry.key[-8:] if any(_owners.get(name) == op for name in declared) else ""
         if problem := library.call_register(handle, suffix, ""):
-            from .registration import torch_errors
-
             raise torch_errors.error(op, entry.library, problem, roots)
         owned = [name + suffix for name in declared]
         _owners.update(dict.fromkeys(declared, op))

@@ -18,6 +18,7 @@ from .layout import Layout, entry_name
 from .records import schemas
 from .records.entry import RECORD_KEY, damage_of
 from .records.inputs import Inputs
+from .records.pins import pinned
 from .schema import FormatError, Schema
 
 OF_ONE_BUILD = ("seconds", "description", "built_with_torch", "user_flags", RECORD_KEY)
@@ -207,8 +208,6 @@ def _point(layout: Layout, entry: Entry, layer_description: str) -> None:
             if name != entry.key and name.startswith(entry.record["key"]):
                 _remove(os.path.join(folder, name))
     if not layer_description and len(names) > KEPT_POINTERS:
-        from .records.pins import pinned
-
         kept = pinned(layout)
         paths = sorted((os.path.join(plan, name) for name in names if name not in kept), key=_time)
         for path in paths[:-KEPT_POINTERS]:

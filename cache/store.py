@@ -11,10 +11,13 @@ from opforge.memory import UNREADABLE
 from opforge.warm.library import Entry, integrity_problem
 
 from .filesystem.disk import Disk
+from .filesystem.packages import KEPT_IN, PackageFiles
 from .keys import key_of
 from .layout import FETCHED, Layout
 from .records import fetched
 from .records.entry import Stamped, read_record
+from .records.inputs import Inputs
+from .records.trusted_trees import reassigned
 from .records.validity import Observation
 from .staging import quarantine
 
@@ -232,10 +235,6 @@ class Store:
         stamped, problem = seen.stamps(own), seen.problem(own)
         if problem:
             return stamped, problem
-        from .filesystem.packages import KEPT_IN, PackageFiles  # for entries that were built here alone
-        from .records.inputs import Inputs
-        from .records.trusted_trees import reassigned
-
         packages = PackageFiles(self.disk, self.layout.path(KEPT_IN))
         recorded = Inputs.from_json(entry.build()["inputs"])
         if key_of(recorded.to_json()) != entry.record["inputs_key"]:

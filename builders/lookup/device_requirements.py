@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from opforge.accelerator import archs
 from opforge.accelerator.target import Target
 from opforge.versions import version_of
 
@@ -21,8 +22,6 @@ def device_problem(
 
     Without `jit`, that the driver would have to compile it first counts as a problem. None if there is none.
     """
-    from opforge.accelerator import archs  # not for the host's code
-
     target, here = Target.parse(record["target"]), machine.devices
     device, arch = target.device, target.arch
     how = {name: archs.run_mode(device, name, arch) for name in here or requested if name != "ptx"}

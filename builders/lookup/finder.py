@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from opforge import events, machine_folder, settings
+from opforge import events, machine_folder, settings, tracebacks
 from opforge.builders import toolchains
 from opforge.builders.declaration import abi
 from opforge.builders.declaration.description import description_key
@@ -19,6 +19,7 @@ from opforge.cache.layout import FETCHED, UNSIGNED, Layout
 from opforge.cache.store import Rejected, Sought, Source
 from opforge.errors import OpIncompatibleError, PrebuiltRequiredError, ToolchainError, ToolchainNotFoundError
 from opforge.machine_folder import can_write
+from opforge.settings import useless
 from opforge.warm import lookup as warm
 
 from . import memory
@@ -82,8 +83,6 @@ def stored_entry(finder: Finder, force: bool = False, counts: bool = True) -> En
         return entry
     if not force and counts:
         warm.count(store.layout.root, missed=1)
-    from opforge.settings import useless
-
     useless.warn_of_useless_settings()
     if settings.prebuilt() == "require":
         rejected = [*finder.rejected, *other_descriptions(spec, store, finder.rejected)]
@@ -315,6 +314,4 @@ def printed_steps(spec: OpSpec, rejected: Callable[[], Sequence[Rejected]]) -> C
 
 def shorten(error: BaseException, always: bool = False) -> None:
     """Ends the traceback of an error at the line that called opforge; see `tracebacks.shorten`."""
-    from opforge import tracebacks
-
     tracebacks.shorten(error, always)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import TracebackType
 
+from opforge import inductor
 from opforge.errors import BuildForbiddenError
 
 _forbidding: list[object] = []
@@ -23,8 +24,6 @@ class no_builds:
     """
 
     def __enter__(self) -> None:
-        from opforge import inductor  # not for those who ask whether builds are forbidden
-
         _forbidding.append(self)
         if are_builds_forbidden not in inductor.refusals:
             inductor.refusals.append(are_builds_forbidden)

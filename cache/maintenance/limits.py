@@ -9,7 +9,7 @@ import os
 
 from opforge import machine_folder, settings
 from opforge.cache.layout import SWEPT, Layout
-from opforge.cache.records import size_log
+from opforge.cache.records import pins, size_log
 from opforge.errors import SettingError
 from opforge.machine_folder import now_in, write_file
 from opforge.trust import link_problem
@@ -36,8 +36,6 @@ def enforce(layout: Layout, max_size: int | None, max_age: float | None) -> int:
         if not is_due and not is_full:
             return 0
         if is_due:
-            from opforge.cache.records import pins
-
             pins.renew_roots(layout)
             machine_folder.remove_unused()
         size = max_size * 9 // 10 if is_full and max_size is not None else None

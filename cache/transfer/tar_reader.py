@@ -39,7 +39,7 @@ ZSTD_WINDOW_LOG = 23
 """Memory for unpacking zstd: 8 MiB, which every level up to 19 keeps to."""
 REGULAR, PAX = b"0\0", b"x"
 """The kinds of members that are accepted: files, spelled in one of two ways, and records about the next file."""
-PAX_RECORD = rb"([1-9][0-9]{0,5}) ([^=\n]{1,100})="
+PAX_RECORD = re.compile(rb"([1-9][0-9]{0,5}) ([^=\n]{1,100})=")
 NO_ARCHIVE = "it is no tar archive, or its beginning is damaged"
 
 
@@ -234,7 +234,7 @@ def _long_name(record: bytes, name: str) -> str:
     """Returns the name in a pax record. Raises ValueError if it is damaged, or changes more than a name and times."""
     position, path = 0, ""
     while position < len(record):
-        match = re.compile(PAX_RECORD).match(record, position)
+        match = PAX_RECORD.match(record, position)
         end = position + int(match[1]) if match else 0
         if match is None or end <= match.end() or record[end - 1 : end] != b"\n":
             raise ValueError(f"the record {name!r} in it is damaged")
