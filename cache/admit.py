@@ -40,6 +40,7 @@ def admit(
     layer_description: str = "",
     fetched: tuple[str, bytes] | None = None,
     synced: bool = True,
+    sha256: str = "",
 ) -> tuple[Entry, bool]:
     """Checks a finished folder and makes it an entry; returns it, and whether it is new.
 
@@ -55,20 +56,22 @@ def admit(
         fetched: For what a remote offered: the key of the description that it was offered for, and what is kept of the
             offer. The entry is found by this description alone, and by no plan.
         synced: Whether the files are on the disk before the entry is there.
+        sha256: The library's digest, if the caller took it while it wrote the file. Then a new entry is not read back:
+            the look-up that finds it does that before it is loaded.
 
     Raises:
         ValueError: Something in the folder is wrong; the text says what.
         CacheDirError: The store does not read back what was written, or an entry in it cannot be changed.
         OSError: The store cannot be written.
     """
-    record = checked_record(folder, owners)
+    record = checked_record(folder, owners, sha256=sha256)
     key = entry_name(record["key"], record["sha256"])
     _set_modes(folder, record["file"], bool(layer_description))
     names = os.listdir(folder)
     for _attempt in range(3):
         is_new = staging.publish(layout, folder, key, synced)
         entry = Entry(key, layout.entry(key), record, "built" if is_new else "cache")
-        problem = integrity_problem(entry, owners, full=True)
+        problem = None if is_new and sha256 else integrity_problem(entry, owners, full=True)
         if not problem and not is_new:
             problem = _difference(entry, names, owners)
         if not problem:
@@ -92,10 +95,10 @@ def admit(
     )
 
 
-def checked_record(folder: str, owners: Collection[int], name: str = "") -> dict[str, Any]:
+def checked_record(folder: str, owners: Collection[int], name: str = "", sha256: str = "") -> dict[str, Any]:
     """Returns the record of an entry's folder after checking everything in it, and that it may be called `name`.
 
-    Raises ValueError, OSError.
+    `sha256` is the library's digest if it is known. Raises ValueError, OSError.
     """
     record = _read(folder, RECORD, schemas.RECORD)
     if damage := damage_of(record):
@@ -109,7 +112,7 @@ def checked_record(folder: str, owners: Collection[int], name: str = "") -> dict
         raise ValueError(f"its record describes another entry: {own}, expected {name}")
     if BUILD in names:
         _check_build(record, _read(folder, BUILD, schemas.BUILD))
-    problem = _library_problem(os.path.join(folder, record["file"]), record, owners)
+    problem = _library_problem(os.path.join(folder, record["file"]), record, owners, sha256)
     if problem:
         raise ValueError(problem)
     return dict(record)
@@ -135,8 +138,11 @@ def _check_build(record: dict[str, Any], build: Any) -> None:
         raise ValueError(f"its {RECORD} is not of its {BUILD}: {problem}")
 
 
-def _library_problem(path: str, record: dict[str, Any], owners: Collection[int]) -> str | None:
-    """Returns what is wrong with a library before it is published; reads it through one descriptor."""
+def _library_problem(path: str, record: dict[str, Any], owners: Collection[int], sha256: str) -> str | None:
+    """Returns what is wrong with a library before it is published; reads it through one descriptor.
+
+    `sha256` is its digest if that is known.
+    """
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(handle)
@@ -144,7 +150,7 @@ def _library_problem(path: str, record: dict[str, Any], owners: Collection[int])
             return "the library is no regular file of yours"
         if status.st_size != record["size"]:
             return f"the library has {status.st_size} bytes instead of {record['size']}"
-        if digest_of(handle) != record["sha256"]:
+        if (sha256 or digest_of(handle)) != record["sha256"]:
             return "the library's digest differs from its record's"
         return None
     finally:

@@ -11,7 +11,7 @@ from opforge.errors import CacheDirError, LayerError
 from opforge.machine_folder import make_folder, write_file
 from opforge.warm import lookup
 
-from .layout import MACHINE, TAG, TAG_NAME, VERSION, Layout
+from .layout import MACHINE, SWEPT, TAG, TAG_NAME, VERSION, Layout
 from .staging import new_folder
 from .store import Store
 
@@ -137,6 +137,7 @@ def prepare(root: str, owners: Collection[int]) -> None:
             make_folder(os.path.join(root, VERSION, name))
         tag = os.path.join(root, TAG_NAME)
         if not os.path.exists(tag):
+            write_file(os.path.join(root, VERSION, SWEPT), b"")  # a new store holds nothing that is old
             write_file(tag, TAG.encode())
         os.rmdir(
             new_folder(Layout(root), "probe")

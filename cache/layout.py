@@ -17,7 +17,7 @@ v2/triton/KEY/                      what Triton itself compiled or timed: see re
 v2/locks/ staging/ failures/ logs/ quarantine/
 v2/bytes                            the running sum of sizes
 v2/summaries                        what listings show of each entry
-v2/swept                            its modification time: when the store was last swept
+v2/swept                            its modification time: when the store was made, or last swept
 machine/ID/                         remembered look-ups, in the user's default folder alone: see machine_folder.py
 """
 
@@ -32,6 +32,7 @@ from opforge.warm.lookup import PACKAGE_LAYER as PACKAGE_LAYER
 from opforge.warm.lookup import UNSIGNED as UNSIGNED
 
 VERSION = formats.STORE
+SWEPT = "swept"
 TAG_NAME = "CACHEDIR.TAG"
 TAG = (
     "Signature: 8a477f597d28d172789f06886806bc55\n"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from opforge.errors import SignatureError, StoreBehindError, StoreError, WithdrawnError
 
 from . import answers, withdrawals
 from .remotes import Remote
 from .signatures import seen, trust
+from .statements import Signed
 from .stores.protocol import ObjectStore
 from .topics import DAMAGED
 from .tuf import roots
@@ -34,6 +35,54 @@ class Accepted(NamedTuple):
         """Why the statement is not chosen any more; empty if it may be."""
         said = self.withdrawal
         return "" if said.stops == NOTHING else said.reason or f"the key {self.key} has withdrawn it"
+
+
+class NotChosenError(ValueError):
+    """Who signed a statement has withdrawn it, so that it is not chosen any more."""
+
+
+class Offer(Protocol):
+    """What a statement offers."""
+
+    @property
+    def subject(self) -> str:
+        """What a key must be trusted for: KIND:NAME."""
+        ...
+
+    @property
+    def title(self) -> str:
+        """What withdrawals call it, with its kind."""
+        ...
+
+
+AnyOffer = TypeVar("AnyOffer", bound=Offer)
+
+
+def judge(
+    item: Signed,
+    what: str,
+    parse: Callable[[bytes], AnyOffer],
+    trusted: trust.Trust | None,
+    lists: Lists | None,
+    is_required: bool = False,
+) -> tuple[AnyOffer, str]:
+    """Returns what a statement offers, and the name of a key that signed it, may sign it, and stands by it.
+
+    Nothing of it is parsed before a signature is verified. Without `trusted`, as for a remote with unsigned=1, no key
+    is asked for, and the name is empty. Without `lists` nobody is asked who withdrew it; `is_required` says whether a
+    recent list is. Raises SignatureError, NotChosenError, StoreError, and what `parse` raises.
+    """
+    if trusted is None:
+        return parse(item.data), ""
+    signers = trusted.signers(what, item.data, item.signatures)
+    offer = parse(item.data)
+    signers = trust.allowed(signers, offer.subject, what)
+    if lists is None:
+        return offer, signers[0].key.name
+    accepted = lists.accepted(what, offer.title, signers, is_required)
+    if accepted.withdrawn:
+        raise NotChosenError(f"the key {accepted.key} has withdrawn it: {accepted.withdrawn}")
+    return offer, accepted.key
 
 
 class Lists:

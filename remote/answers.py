@@ -20,6 +20,7 @@ from .remotes import Remote
 from .signatures.trust import TrustedKey
 from .withdrawals import Withdrawals
 
+OFFLINE = "OPFORGE_OFFLINE=1 forbids the network"
 MISS_SECONDS = 600.0
 """How long a remote is not asked again for what it had not."""
 FAILED_SECONDS = 60.0
@@ -85,6 +86,16 @@ def failure(remote: Remote) -> str:
     if value is None:
         return ""
     return f"it failed {time.time() - value['at']:.0f} s ago and is left alone for a minute: {value['reason']}"
+
+
+def not_asked(remote: Remote, unsigned: str = "") -> str:
+    """Returns why a remote must not be asked now; empty if it may.
+
+    `unsigned` is why one with unsigned=1 never is, unless that is empty.
+    """
+    if settings.offline() and not remote.is_local:
+        return OFFLINE
+    return unsigned if unsigned and remote.is_unsigned else failure(remote)
 
 
 class Noted(NamedTuple):

@@ -14,6 +14,8 @@ from opforge.cache.filesystem.disk import digest_of
 from opforge.cache.transfer.tar_reader import TarReader, open_regular, zstd
 from opforge.cache.trees import File, digest_of_files, digest_of_hashes, path_problem
 
+from .stores.protocol import ObjectStore
+
 LEVEL = 9
 """zstd's level: a library of 1 MB packs in 30 ms to a third, and unpacks in 2 ms at any level."""
 MAX_FILES = 10_000
@@ -115,6 +117,16 @@ def check(file: IO[bytes], blob: Blob) -> None:
     if digest_of(file.fileno()) != blob.sha256:
         raise BlobError("the blob's digest differs from that in its statement")
     file.seek(0)
+
+
+def fetch(store: ObjectStore, tree: Tree, folder: str, name: str) -> list[File]:
+    """Fetches a tree from a store to the new folder `name` in a staging folder; returns its files.
+
+    Raises StoreError, and what `unpack` raises.
+    """
+    with open(os.path.join(folder, "blob"), "w+b") as file:
+        store.download(tree.blob.name, file, tree.blob.size)
+        return unpack(file, tree, os.path.join(folder, name))
 
 
 def unpack(file: IO[bytes], tree: Tree, folder: str) -> list[File]:

@@ -16,7 +16,7 @@ from opforge.cache import staging
 from opforge.cache.admit import admit
 from opforge.cache.keys import canonical
 from opforge.cache.maintenance import limits
-from opforge.cache.records.fetched import Fetched, trust_stamp
+from opforge.cache.records.fetched import trust_stamp
 from opforge.cache.records.validity import Observation
 from opforge.cache.store import NO_RECORD, Rejected, RejectedRecord, Sought
 from opforge.errors import ExtraNotInstalledError, RemoteError, SignatureError, StoreError
@@ -25,7 +25,7 @@ from opforge.events import emit
 from opforge.warm.library import FULL_CHECK_BYTES, RECORD
 
 from . import answers, blobs, fetched_entries, op_statements, topics
-from .accepted import Lists
+from .accepted import Lists, NotChosenError, judge
 from .op_statements import OpKind, OpOffer
 from .remotes import Remote
 from .signatures import trust
@@ -59,19 +59,21 @@ def judged(store: ObjectStore, remote: Remote, request: Request, is_fresh: bool)
     items = topics.read_items(store, op_statements.topic_of(request.description), str(remote))
     if not items:
         return [], (Rejected(str(remote), NOTHING),)
-    trusted = trust.Trust("") if remote.is_unsigned else trust.read()
-    lists = Lists(store, remote, trusted, is_fresh)
-    judge = _Judge(remote, request, trusted, lists)
+    trusted = None if remote.is_unsigned else trust.read()
+    lists = Lists(store, remote, trusted or trust.Trust(""), is_fresh)
+    judged_by = _Judge(remote, request, trusted, lists)
     usable, rejected, refused = list[FetchCandidate](), list[Rejected](), list[SignatureError]()
     for number, item in enumerate(items):
         where = f"{remote}, offer {number + 1}"
         try:
-            usable.append(judge.candidate(item, where))
+            usable.append(judged_by.candidate(item))
         except SignatureError as error:
             rejected.append(Rejected(where, error.reason))
             refused.append(error)
         except _Unfit as error:
             rejected.append(RejectedRecord.of(where, str(error), error.record))
+        except (UnreadableStatement, NotChosenError) as error:
+            rejected.append(Rejected(where, str(error)))
     for listed in lists.new:
         fetched_entries.drop_withdrawn(request.store.layout, listed)
     if refused:
@@ -93,50 +95,42 @@ def _counted(reasons: Sequence[str]) -> str:
 class _Unfit(Exception):
     """An offer cannot be used here."""
 
-    def __init__(self, problem: str, record: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, problem: str, record: Mapping[str, Any]) -> None:
         super().__init__(problem)
-        self.record = record or {}
-        """Its record, if that was judged."""
+        self.record = record
+        """Its record."""
 
 
 class _Judge:
     """Judges the offers of one remote for one request."""
 
-    def __init__(self, remote: Remote, request: Request, trusted: trust.Trust, lists: Lists) -> None:
-        self._remote, self._request = remote, request
-        self._trust, self._lists = trusted, lists
+    def __init__(self, remote: Remote, request: Request, trusted: trust.Trust | None, lists: Lists) -> None:
+        self._request, self._trust, self._lists = request, trusted, lists
+        self._what = f"{request.op}: an offer of {remote}"
         self._observed = Observation(request.root_paths, request.store.disk)
+        self._rank = 0
 
-    def candidate(self, item: Signed, where: str) -> FetchCandidate:
-        """Returns an offer that can be used. Raises SignatureError, _Unfit, StoreError."""
-        what = f"{self._request.op}: an offer of {self._remote}"
-        signers = [] if self._remote.is_unsigned else self._trust.signers(what, item.data, item.signatures)
-        try:
-            offer = op_statements.parse(item.data, self._request.description)
-        except UnreadableStatement as error:
-            raise _Unfit(str(error)) from error
+    def candidate(self, item: Signed) -> FetchCandidate:
+        """Returns an offer that can be used. Raises SignatureError, _Unfit, UnreadableStatement, NotChosenError.
+
+        Whether it fits is known before a list of withdrawals is asked for. Raises StoreError too.
+        """
+        offer, signer = judge(item, self._what, self._fitting, self._trust, self._lists, OpKind.needs_withdrawals)
+        return FetchCandidate(offer, item, signer, self._rank)
+
+    def _fitting(self, data: bytes) -> OpOffer:
+        """Returns an offer that fits this machine and these files, and notes its rank."""
+        offer = op_statements.parse(data, self._request.description)
         if offer.record["op"] != self._request.op:
-            raise _Unfit(f"it is an op {offer.record['op']!r}")
-        if not self._remote.is_unsigned:
-            signers = trust.allowed(signers, f"op:{self._request.op}", what)
-        rank = self._rank(offer)
-        if not signers:
-            return FetchCandidate(offer, item, "", rank)
-        accepted = self._lists.accepted(what, f"op:{offer.entry}", signers, OpKind.needs_withdrawals)
-        if accepted.withdrawn:
-            raise _Unfit(f"the key {accepted.key} has withdrawn it: {accepted.withdrawn}")
-        return FetchCandidate(offer, item, accepted.key, rank)
-
-    def _rank(self, offer: OpOffer) -> int:
-        """Returns the rank of an offer. Raises _Unfit if it does not fit this machine and these files."""
+            raise UnreadableStatement(f"it is an op {offer.record['op']!r}")
         try:
-            problem, rank = self._request.judge(offer.record)
+            problem, self._rank = self._request.judge(offer.record)
             problem = problem or self._observed.problem(offer.record["inputs"]) or ""
         except (OSError, ValueError):  # such as a version that is none
-            problem, rank = NO_RECORD, 0
+            problem = NO_RECORD
         if problem:
             raise _Unfit(printable(problem), offer.record)  # it may hold texts of the record, which others have written
-        return rank
+        return offer
 
 
 FAILURES = (RemoteError, ExtraNotInstalledError, OSError)
@@ -187,22 +181,14 @@ def _take(store: ObjectStore, remote: Remote, request: Request, candidate: Fetch
     offer, layout = candidate.offer, request.store.layout
     folder = staging.new_folder(layout, request.description)
     try:
-        with open(os.path.join(folder, "blob"), "w+b") as file:
-            store.download(offer.tree.blob.name, file, offer.tree.blob.size)
-            finished = os.path.join(folder, "entry")
-            blobs.unpack(file, offer.tree, finished)
+        (library,), finished = blobs.fetch(store, offer.tree, folder, "entry"), os.path.join(folder, "entry")
         with open(os.path.join(finished, RECORD), "xb") as record:
             record.write(canonical(offer.record))
-        note = Fetched(
-            remote=str(remote),
-            offer=candidate.item.data.decode("ascii"),
-            signatures=tuple(map(str, candidate.item.signatures)),
-            signer=candidate.signer,
-            trust=trust_stamp(request.store.disk),
-        )
+        note = fetched_entries.note_of(remote, candidate.item, candidate.signer, trust_stamp(request.store.disk))
         # What is hashed at each load need not be on the disk: if it is damaged, it is fetched again.
         synced = offer.record["size"] > FULL_CHECK_BYTES
-        admit(layout, finished, request.store.owners, fetched=(request.description, note.to_bytes()), synced=synced)
+        kept = (request.description, note.to_bytes())
+        admit(layout, finished, request.store.owners, fetched=kept, synced=synced, sha256=library.sha256)
     except StoreError as error:
         if store.get(op_statements.topic_of(request.description), topics.MAX_FRAME_BYTES) is None:
             raise  # it can no longer be read at all

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import chain
+from typing import NamedTuple
 
 from opforge.builders.lookup.remotes import Request
 from opforge.cache.layout import FETCHED, Layout
-from opforge.cache.records import fetched, tuned
-from opforge.cache.records import triton as kernels
+from opforge.cache.records import fetched
+from opforge.cache.records.fetched import Fetched
 from opforge.cache.store import Rejected
 from opforge.errors import SignatureError, TrustFileError
 from opforge.machine_folder import write_file
 
-from . import op_statements, triton_statements, tuned_statements
-from .signatures import signing, trust
+from . import op_statements, statements
+from .remotes import Remote
+from .signatures import trust
+from .statements import Signed
 from .withdrawals import LOADING, Withdrawals
 
 log = logging.getLogger("opforge")
@@ -26,6 +32,25 @@ def names(layout: Layout, description: str) -> list[str]:
         return sorted(os.listdir(layout.fetched(description)))
     except OSError:
         return []
+
+
+def note_of(remote: Remote, item: Signed, signer: str, stamp: tuple[int, ...]) -> Fetched:
+    """Returns what is kept of a statement. `stamp` is the trust file's, from before it was read."""
+    return Fetched(str(remote), item.data.decode("ascii"), tuple(map(str, item.signatures)), signer, stamp)
+
+
+def item_of(note: Fetched) -> Signed:
+    """Returns the statement of what was fetched. Raises ValueError if it is damaged."""
+    return Signed(note.offer.encode("ascii"), statements.read_signatures(note.signatures))
+
+
+def verify_note(path: str, verify: Callable[[Signed], str]) -> None:
+    """Verifies a statement that is kept in a file, and notes that; `verify` returns the key's name.
+
+    Raises OSError, ValueError, and what `verify` raises.
+    """
+    note, stamp = fetched.read(path), fetched.trust_stamp()
+    write_file(path, note._replace(signer=verify(item_of(note)), trust=stamp).to_bytes())
 
 
 def verify_again(request: Request) -> tuple[bool, tuple[Rejected, ...]]:
@@ -51,20 +76,19 @@ def verify_again(request: Request) -> tuple[bool, tuple[Rejected, ...]]:
                 write_file(path, note._replace(trust=stamp).to_bytes())
                 accepted = True
                 continue
-            signatures = [signing.parse(text, signing.SIGNATURE_BYTES) for text in note.signatures]
-            data = note.offer.encode("ascii")
-            keys = trust.allowed(trusted.signers(name, data, signatures), f"op:{request.op}", name)
-            if op_statements.parse(data, request.description).entry != name:
+            item = item_of(note)
+            keys = trust.allowed(trusted.signers(name, item.data, item.signatures), f"op:{request.op}", name)
+            if op_statements.parse(item.data, request.description).entry != name:
                 raise ValueError("it is the offer of another entry")
             signer = note.signer if note.signer in [key.key.name for key in keys] else keys[0].key.name
             write_file(path, note._replace(signer=signer, trust=stamp).to_bytes())
             accepted = True
         except SignatureError as error:
-            _drop(path)
+            drop(path)
             rejected.append(Rejected(layout.entry(name), error.reason))
             log.warning("%s: what was fetched before is no longer used: %s", request.op, error)
         except (OSError, ValueError):
-            _drop(path)
+            drop(path)
     return accepted, tuple(rejected)
 
 
@@ -79,67 +103,72 @@ def _trusted(op: str) -> trust.Trust | None:
 
 
 def drop_withdrawn(layout: Layout, listed: Withdrawals) -> None:
-    """Drops what was fetched by offers that a key has withdrawn since, so that it is not loaded any more."""
-    drop_withdrawn_results(layout, listed)
-    drop_withdrawn_kernels(layout, listed)
-    withdrawn = {name.removeprefix("op:"): said for name, said in listed.withdrawn.items() if said.stops == LOADING}
-    if not withdrawn:
-        return
+    """Drops what was fetched by statements that a key has withdrawn since, so that it is not loaded any more."""
+    withdrawn = {name: said.reason for name, said in listed.withdrawn.items() if said.stops == LOADING}
+    kinds = {name.partition(":")[0] for name in withdrawn}
+    for kept in chain.from_iterable(KEPT[kind](layout) for kind in KEPT if kind in kinds):
+        if kept.name not in withdrawn:
+            continue
+        try:
+            is_withdrawn = fetched.read(kept.note).signer == listed.key
+        except (OSError, ValueError):
+            is_withdrawn = True
+        if is_withdrawn:
+            kept.drop()
+            reason = withdrawn[kept.name] or "it gave no reason"
+            text = "The fetched %s was withdrawn by the key %s and is not used: %s"
+            log.warning(text, kept.shown, listed.key, reason)
+
+
+class _Kept(NamedTuple):
+    """Something that was fetched and may be withdrawn."""
+
+    name: str
+    """What withdrawals call it."""
+    shown: str
+    """What messages call it."""
+    note: str
+    """The file that says who signed it."""
+    drop: Callable[[], object]
+
+
+def _entries(layout: Layout) -> Iterator[_Kept]:
     try:
         descriptions = os.listdir(layout.path(FETCHED))
     except OSError:
         return  # nothing was fetched yet
     for description in descriptions:
-        for name in withdrawn.keys() & {*names(layout, description)}:
+        for name in names(layout, description):
             path = os.path.join(layout.fetched(description), name)
-            try:
-                is_withdrawn = fetched.read(path).signer == listed.key
-            except (OSError, ValueError):
-                is_withdrawn = True
-            if is_withdrawn:
-                _drop(path)
-                text = "The fetched entry %s was withdrawn by the key %s and is not used: %s"
-                log.warning(text, name, listed.key, withdrawn[name].reason or "it gave no reason")
+            yield _Kept(f"op:{name}", f"entry {name}", path, partial(drop, path))
 
 
-def drop_withdrawn_results(layout: Layout, listed: Withdrawals) -> None:
-    """Drops the tuning results that a key has withdrawn since they were fetched, so that they are not used any more."""
-    withdrawn = {name: said for name, said in listed.withdrawn.items() if said.stops == LOADING}
-    if not any(name.startswith(f"{tuned_statements.KIND}:") for name in withdrawn):
-        return
+def _results(layout: Layout) -> Iterator[_Kept]:
+    from opforge.cache.records import tuned
+
+    from .tuned_statements import KIND, label_of
+
     for found in tuned.stored(layout.root):
-        if not found.is_fetched or found.problem:
-            continue
-        said = withdrawn.get(f"{tuned_statements.KIND}:{tuned_statements.label_of(found.value)}")
-        if said is not None and fetched.read(found.path).signer == listed.key:
-            _drop(found.path)
-            text = "The fetched tuning result %s was withdrawn by the key %s and is not used: %s"
-            log.warning(text, found.path, listed.key, said.reason or "it gave no reason")
+        if found.is_fetched and not found.problem:
+            name, shown = f"{KIND}:{label_of(found.value)}", f"tuning result {found.path}"
+            yield _Kept(name, shown, found.path, partial(drop, found.path))
 
 
-def drop_withdrawn_kernels(layout: Layout, listed: Withdrawals) -> None:
-    """Drops Triton's kernels that a key has withdrawn since they were fetched, so that they are not loaded any more."""
-    begin = f"{triton_statements.KIND}:"
-    withdrawn = {
-        name.removeprefix(begin): said
-        for name, said in listed.withdrawn.items()
-        if said.stops == LOADING and name.startswith(begin)
-    }
-    for kernel in kernels.stored(layout.root) if withdrawn else ():
-        title = f"{kernel.name}@{kernel.label}"
-        if not kernel.is_fetched or title not in withdrawn:
-            continue
-        try:
-            is_withdrawn = fetched.read(os.path.join(kernel.folder, kernels.FETCHED)).signer == listed.key
-        except (OSError, ValueError):
-            is_withdrawn = True
-        if is_withdrawn:
-            kernels.remove(kernel.folder)
-            text = "Triton's fetched kernel %s was withdrawn by the key %s and is not used: %s"
-            log.warning(text, title, listed.key, withdrawn[title].reason or "it gave no reason")
+def _kernels(layout: Layout) -> Iterator[_Kept]:
+    from opforge.cache.records import triton
+
+    for kernel in triton.stored(layout.root):
+        if kernel.is_fetched:
+            title, note = f"{kernel.name}@{kernel.label}", os.path.join(kernel.folder, triton.FETCHED)
+            yield _Kept(f"triton:{title}", f"Triton kernel {title}", note, partial(triton.remove, kernel.folder))
 
 
-def _drop(path: str) -> None:
+KEPT: Mapping[str, Callable[[Layout], Iterator[_Kept]]] = {"op": _entries, "tuned": _results, "triton": _kernels}
+"""What is kept of each kind. A bundle of compiled graphs is looked at when it is used: graphs/remote.py."""
+
+
+def drop(path: str) -> None:
+    """Removes what is kept of a statement: what it brought is not found any more."""
     try:
         os.unlink(path)
     except OSError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 
@@ -11,17 +10,16 @@ class Entry(NamedTuple):
 
     path: str
     """Where its class is: MODULE:NAME."""
-    globs: re.Pattern[str]
-    """The globs over names that a key may be trusted for."""
+    globs: str
+    """A pattern of the globs over names that a key may be trusted for."""
 
 
+NAMES = r"[\w*?\[\]!-]+"
 KINDS: dict[str, Entry] = {
-    "compiled": Entry("opforge.graphs.statements:CompiledKind", re.compile(r"[\w*?\[\]!-]+")),
-    "op": Entry("opforge.remote.op_statements:OpKind", re.compile(r"[\w*?\[\]!-]+")),
-    "program": Entry("opforge.programs.form:ProgramKind", re.compile(r"[\w*?\[\]!-]+")),
-    "tuned": Entry("opforge.remote.tuned_statements:TunedKind", re.compile(r"[\w*?\[\]!-]+")),
-    "triton": Entry("opforge.remote.triton_statements:TritonKind", re.compile(r"[\w*?\[\]!-]+")),
-    "package": Entry(
-        "opforge.packages.registry.release:PackageKind", re.compile(r"[a-z0-9*?\[\]!-]+/[a-z0-9*?\[\]!-]+")
-    ),
+    "compiled": Entry("opforge.graphs.statements:CompiledKind", NAMES),
+    "op": Entry("opforge.remote.op_statements:OpKind", NAMES),
+    "program": Entry("opforge.programs.form:ProgramKind", NAMES),
+    "tuned": Entry("opforge.remote.tuned_statements:TunedKind", NAMES),
+    "triton": Entry("opforge.remote.triton_statements:TritonKind", NAMES),
+    "package": Entry("opforge.packages.registry.release:PackageKind", r"[a-z0-9*?\[\]!-]+/[a-z0-9*?\[\]!-]+"),
 }

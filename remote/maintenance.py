@@ -152,9 +152,7 @@ def _problem(store: ObjectStore, remote: Remote, trusted: trust.Trust, topic: To
             for tree in stated.trees:
                 folder = stack.enter_context(tempfile.TemporaryDirectory())
                 folders[tree.digest] = os.path.join(folder, "tree")
-                with open(os.path.join(folder, "blob"), "w+b") as file:
-                    store.download(tree.blob.name, file, tree.blob.size)
-                    blobs.unpack(file, tree, folders[tree.digest])
+                blobs.fetch(store, tree, folder, "tree")
             return kind.problem(stated, folders)
     except SignatureError as error:
         return error.reason
@@ -183,19 +181,21 @@ def _needs(store: ObjectStore, now: float, unused_for: float | None = None) -> _
 
     Raises StoreError, also for a topic or a statement that cannot be read: it may name any blob.
     """
-    own = list(store.list(statements.FOLDER))  # before the topics: what is published meanwhile is younger
     needs = _Needs(set(), [])
+    old = dict[str, Listed]()
+    if unused_for is not None:
+        old = {file.name: file for file in store.list(topics.FOLDER) if now - file.modified > unused_for}
     # The names of all topics first: one that is replaced while a folder is listed could be missing in the listing.
-    listed = [file for file in store.list(topics.FOLDER) if topics.parse_name(file.name)]
-    for file, data in store.read_each(listed, topics.MAX_LISTING_BYTES):
+    places = {name: place for name in store.names(topics.FOLDER) if (place := topics.parse_name(name))}
+    for name, data in store.read_each(places, topics.MAX_LISTING_BYTES):
         try:
-            names, is_inline = topics.needed_by(data, *(topics.parse_name(file.name) or ("", "")))
+            names, is_inline = topics.needed_by(data, *places[name])
         except UnreadableStatement as error:
-            raise _stopped(store, file.name, str(error), NEWER) from error
+            raise _stopped(store, name, str(error), NEWER) from error
         except ValueError as error:
-            raise _stopped(store, file.name, str(error), DAMAGED.format(file.name)) from error
-        if is_inline and unused_for is not None and now - file.modified > unused_for and names:
-            needs.unused.append(file)
+            raise _stopped(store, name, str(error), DAMAGED.format(name)) from error
+        if is_inline and name in old and names:
+            needs.unused.append(old[name])
         else:
             needs.names.update(names)
     signed = tuf_files.needed(store, now - UNUSED_SECONDS)
@@ -206,12 +206,14 @@ def _needs(store: ObjectStore, now: float, unused_for: float | None = None) -> _
             needs.names.update(_listed(topics.any_listing(stored.data)) if stored else ())
         except ValueError as error:
             raise _stopped(store, name, str(error), DAMAGED.format(name)) from error
-    own = [file for file in own if file.name in needs.names or not _is_old(file, now)]
-    for file, data in store.read_each(own, MAX_STATEMENT_BYTES):
+    named = sorted(name for name in needs.names if name.startswith(statements.FOLDER))
+    # Their topics may follow.
+    young = [file.name for file in store.list(statements.FOLDER, needs.names) if not _is_old(file, now)]
+    for name, data in store.read_each([*named, *young], MAX_STATEMENT_BYTES):
         try:
-            needs.names.update(statements.blobs_in_file(data, file.name.rpartition("/")[2]))
+            needs.names.update(statements.blobs_in_file(data, name.rpartition("/")[2]))
         except UnreadableStatement as error:
-            raise _stopped(store, file.name, str(error), f"{DAMAGED.format(file.name)}; {NEWER}") from error
+            raise _stopped(store, name, str(error), f"{DAMAGED.format(name)}; {NEWER}") from error
     return needs
 
 

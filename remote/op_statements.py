@@ -9,7 +9,6 @@ from opforge.cache import schema
 from opforge.cache.layout import entry_name
 from opforge.cache.records.entry import damage_of
 from opforge.cache.records.schemas import RECORD
-from opforge.cache.schema import FormatError
 from opforge.cache.trees import digest_of_hashes
 
 from . import statements, topics
@@ -32,6 +31,16 @@ class OpOffer(NamedTuple):
         """The name of the entry."""
         return entry_name(self.record["key"], self.record["sha256"])
 
+    @property
+    def subject(self) -> str:
+        """What a key must be trusted for."""
+        return f"{KIND}:{self.record['op']}"
+
+    @property
+    def title(self) -> str:
+        """What withdrawals call it."""
+        return f"{KIND}:{self.entry}"
+
 
 def tree_digest(record: Mapping[str, Any]) -> str:
     """Returns the digest that names the tree of an entry: its library alone."""
@@ -53,15 +62,8 @@ def parse(data: bytes, description: str = "") -> OpOffer:
 
 def offer_of(stated: Statement) -> OpOffer:
     """Returns what a statement of this kind says of an entry. Raises UnreadableStatement."""
-    try:
-        schema.checked(stated.facts, FACTS)
-    except FormatError as error:
-        raise UnreadableStatement(f"in its facts {error}") from error
-    if len(stated.trees) != 1:
-        raise UnreadableStatement(
-            f"'trees' is a list of {len(stated.trees)} items: expected 1, the tree of the op's library"
-        )
-    record, tree = stated.facts["record"], stated.trees[0]
+    record = statements.facts_of(stated, FACTS)["record"]
+    tree = statements.only_tree(stated, "the tree of the op's library")
     if damage := damage_of(record):
         raise UnreadableStatement(f"in its facts the record is damaged: {damage}: publish the entry again")
     if record["size"] > tree.blob.unpacked:

@@ -17,10 +17,10 @@ from opforge.cache.records.entry import read_record
 from opforge.errors import PublishError
 from opforge.events import emit
 
-from . import blobs, op_statements, removals, statements, topics, withdrawals
+from . import blobs, kinds, op_statements, removals, statements, topics, withdrawals
 from .remotes import Remote
 from .signatures.keys import Signer
-from .statements import Signed
+from .statements import Signed, Statement
 from .stores.protocol import ObjectStore
 
 DAMAGED_HINT = "Nothing was published: opforge verify sets it aside, and a load builds it again"
@@ -53,10 +53,7 @@ def push(store: ObjectStore, remote: Remote, folder: str, description: str, sign
             if tree.digest != op_statements.tree_digest(record):
                 raise PublishError(what, str(remote), _damage(folder, record, hashes), DAMAGED_HINT)
             stated = op_statements.statement(record, description, tree)
-            item = statements.signed(stated, [signer] if signer else [], topics.MAX_ITEM_BYTES)
-            change = functools.partial(merge, item=item, entry=entry)
-            name = op_statements.topic_of(description)
-            is_new = add_statement(store, name, item, change, what, str(remote), Blob(tree, file), signer)
+            is_new = add_statement(store, stated, signer, merge, what, str(remote), Blob(tree, file))
     except ValueError as error:
         raise PublishError(what, str(remote), str(error), "Nothing was published") from error
     if is_new:
@@ -85,25 +82,29 @@ class Blob(NamedTuple):
 
 def add_statement(
     store: ObjectStore,
-    name: str,
-    item: Signed,
-    change: Callable[[list[Signed]], list[Signed]],
+    stated: Statement,
+    signer: Signer | None,
+    merge: Callable[[list[Signed], Signed], list[Signed]],
     what: str,
     where: str,
-    blob: Blob | None,
-    signer: Signer | None,
+    blob: Blob | None = None,
 ) -> bool:
-    """Adds a statement to the topic's file `name`; returns whether anything was new.
+    """Signs a statement and adds it to its topic's file; returns whether anything was new.
 
-    Its blob is sent before, and looked at once more after; the signer's list of withdrawals is put there too. `change`
+    Its blob is sent before, and looked at once more after; the signer's list of withdrawals is put there too. `merge`
     returns the statements of the topic with this one. Raises PublishError, StoreError, ValueError.
     """
+    item = statements.signed(stated, [signer] if signer else [], topics.MAX_ITEM_BYTES)
+    kind = kinds.of(stated.kind)
+    assert kind is not None
+    kind.shown(statements.parse_as(item.data, stated.kind, stated.topic))  # nobody could read what cannot be shown
     uploads = removals.Uploads(store)
     if blob:
         uploads.send(blob.tree.blob.name, functools.partial(blob.send, store))
     if signer:
         withdrawals.publish(store, signer, item.signatures[0].name)
-    is_new = topics.edit_items(store, name, change, what, where)
+    name = topics.name_of(stated.kind, stated.topic)
+    is_new = topics.edit_items(store, name, lambda before: merge(before, item), what, where)
     uploads.keep()
     return is_new
 
@@ -130,15 +131,14 @@ def _record(remote: Remote, folder: str) -> Mapping[str, Any]:
     return record
 
 
-def merge(items: list[Signed], item: Signed, entry: str) -> list[Signed]:
+def merge(items: list[Signed], item: Signed) -> list[Signed]:
     """Returns the offers with a new one: as a further signature of the same bytes, or as another offer.
 
     An offer of the same library by the same key stays as it is: two builds differ in how long they took.
     """
-    names = {signature.name for signature in item.signatures}
+    entry = op_statements.parse(item.data).entry
     for at, other in enumerate(items):
-        others = {signature.name for signature in other.signatures}
-        if names <= others and (other.data == item.data or _entry_of(other) == entry):
+        if item.signers <= other.signers and (other.data == item.data or _entry_of(other) == entry):
             return items
         if other.data == item.data:
             signatures = (*other.signatures, *item.signatures)[-statements.MAX_SIGNATURES :]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import tempfile
 from typing import NamedTuple
 
@@ -11,7 +10,7 @@ from opforge.cache.trees import path_problem
 from opforge.errors import PublishError
 from opforge.events import emit
 
-from . import blobs, statements, topics, triton_statements
+from . import blobs, triton_statements
 from .publish import Blob, add_statement
 from .remotes import Remote
 from .signatures.keys import Signer
@@ -45,12 +44,12 @@ def push(store: ObjectStore, remote: Remote, kernel: Kernel, signer: Signer | No
             if hashes != kernel.record["files"]:
                 raise ValueError(f"the files in {kernel.folder} are damaged, or were changed")
             stated = triton_statements.statement(kernel.key, kernel.facts, tree)
-            item = statements.signed(stated, [signer], topics.MAX_ITEM_BYTES)
-            offer = triton_statements.parse(item.data)  # what nobody could read must not be published
-            name, change = triton_statements.topic_of(kernel.key), functools.partial(triton_statements.merge, item=item)
-            is_new = add_statement(store, name, item, change, what, str(remote), Blob(tree, file), signer)
+            merge = triton_statements.merge
+            is_new = add_statement(store, stated, signer, merge, what, str(remote), Blob(tree, file))
     except ValueError as error:
         raise PublishError(what, str(remote), str(error), "Nothing was published") from error
     if is_new:
         emit("push", op=kernel.name, bytes=tree.blob.size, path=str(remote), result=kernel.key)
-    return PushedKernel(kernel.name, offer.label, kernel.facts["target"], tree.blob.size, is_new)
+    return PushedKernel(
+        kernel.name, triton_statements.offer_of(stated).label, kernel.facts["target"], tree.blob.size, is_new
+    )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from opforge.errors import PublishError
 
-from . import statements, topics, tuned_statements
+from . import tuned_statements
 from .publish import add_statement
 from .remotes import Remote
 from .signatures.keys import Signer
@@ -30,10 +29,7 @@ def push(store: ObjectStore, remote: Remote, value: Mapping[str, Any], signer: S
     what = f"tuned:{value['op']}"
     try:
         stated = tuned_statements.statement(value)
-        item = statements.signed(stated, [signer] if signer else [], topics.MAX_ITEM_BYTES)
-        change = functools.partial(tuned_statements.merge, item=item, value=value)
-        name = tuned_statements.topic_of(value["kernel"])
-        is_new = add_statement(store, name, item, change, what, str(remote), None, signer)
+        is_new = add_statement(store, stated, signer, tuned_statements.merge, what, str(remote))
     except ValueError as error:
         raise PublishError(what, str(remote), str(error), "Nothing was published") from error
     return PushedResult(value["op"], tuned_statements.label_of(value), value["target"], is_new)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from .claims import Claim
 
 log = logging.getLogger("opforge")
-OFFLINE = "OPFORGE_OFFLINE=1 forbids the network"
 
 
 class Remotes:
@@ -129,7 +128,7 @@ class Remotes:
         """
         remotes, rejected = list[Remote](), list[Rejected]()
         for remote in self._remotes:
-            reason = OFFLINE if settings.offline() and not remote.is_local else self._failed.get(remote, "")
+            reason = answers.OFFLINE if settings.offline() and not remote.is_local else self._failed.get(remote, "")
             if not reason and not self._is_fresh:
                 reason = answers.failure(remote) or ("" if is_miss else self._miss(remote, request))
             if reason:

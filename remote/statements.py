@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -61,6 +61,11 @@ class Signed(NamedTuple):
     def digest(self) -> str:
         """The SHA-256 of the bytes."""
         return hashlib.sha256(self.data).hexdigest()
+
+    @property
+    def signers(self) -> set[str]:
+        """The names of the keys of the signatures."""
+        return {signature.name for signature in self.signatures}
 
     def file(self) -> bytes:
         """Returns the content of the file of its own in a store."""
@@ -111,9 +116,11 @@ def parse(data: bytes) -> Statement:
 
 
 @cache
-def _end() -> re.Pattern[bytes]:
+def _end() -> tuple[Callable[[bytes, int], re.Match[bytes] | None], Callable[[bytes], list[bytes]]]:
+    """Returns what matches the end of a statement, and what finds the blobs' digests in its list of trees."""
     # Not compiled by a fetch, which parses what it uses.
-    return re.compile(_LAST_FIELDS + rb'(?:[^"\\]|\\.)*","trees":\[((?:' + _TREE + rb"(?:," + _TREE + rb")*)?)\]\}")
+    end = re.compile(_LAST_FIELDS + rb'(?:[^"\\]|\\.)*","trees":\[((?:' + _TREE + rb"(?:," + _TREE + rb")*)?)\]\}")
+    return end.fullmatch, re.compile(_SHA256).findall
 
 
 def blobs_in(data: bytes) -> list[str]:
@@ -122,10 +129,12 @@ def blobs_in(data: bytes) -> list[str]:
     The list of trees ends a statement in its canonical form, so that the facts need not be parsed. The end is what a
     reader would find if the fields before the list stand in the bytes once: they are not those of another statement.
     """
-    end = _end().fullmatch(data, max(0, data.rfind(_LAST_FIELDS)))
-    if end is None or not data.startswith(_BEGIN) or data.count(_LAST_FIELDS) > 1:
+    at = max(0, data.rfind(_LAST_FIELDS))
+    end, digests = _end()
+    trees = end(data, at)
+    if trees is None or not data.startswith(_BEGIN) or data.find(_LAST_FIELDS) != at:
         return [tree.blob.name for tree in parse(data).trees]
-    return [name_of_blob(digest.decode()) for digest in re.findall(_SHA256, end[1])]
+    return [name_of_blob(digest.decode()) for digest in digests(trees[1])]
 
 
 def parse_as(data: bytes, kind: str, topic: str = "") -> Statement:
@@ -146,6 +155,25 @@ def readable(statement: Statement, kind: str, topic: str = "") -> Statement:
     if topic and statement.topic != topic:
         raise UnreadableStatement(f"it was made for another topic: {statement.topic[:100]!r}, expected {topic!r}")
     return statement
+
+
+def facts_of(stated: Statement, declared: schema.Schema) -> Mapping[str, Any]:
+    """Returns the facts of a statement. Raises UnreadableStatement if they are not as declared."""
+    try:
+        schema.checked(stated.facts, declared)
+    except FormatError as error:
+        raise UnreadableStatement(f"in its facts {error}") from error
+    return stated.facts
+
+
+def only_tree(stated: Statement, what: str, most: int = MAX_UNPACKED_BYTES) -> Tree:
+    """Returns the one tree of a statement. Raises UnreadableStatement for more or none, or more bytes than `most`."""
+    if len(stated.trees) != 1:
+        raise UnreadableStatement(f"'trees' is a list of {len(stated.trees)} items: expected 1, {what}")
+    tree = stated.trees[0]
+    if tree.blob.unpacked > most:
+        raise UnreadableStatement(f"it unpacks to {tree.blob.unpacked} bytes, and at most {most} are read")
+    return tree
 
 
 def name_of(digest: str) -> str:

@@ -321,6 +321,13 @@ def in_store(store: ObjectStore, kind: str = "") -> Iterator[Topic]:
 
     In a folder they are in the order of their names, for up to 1000 of them at a time.
     """
-    files = (file for file in store.list(f"{FOLDER}{kind}/" if kind else FOLDER) if parse_name(file.name))
-    for file, data in store.read_each(files, MAX_LISTING_BYTES):
-        yield read(data, *(parse_name(file.name) or ("", "")), file)
+    files = dict[str, StoredFile]()
+
+    def names() -> Iterator[str]:
+        for file in store.list(f"{FOLDER}{kind}/" if kind else FOLDER):
+            if parse_name(file.name):
+                files[file.name] = file
+                yield file.name
+
+    for name, data in store.read_each(names(), MAX_LISTING_BYTES):
+        yield read(data, *(parse_name(name) or ("", "")), files.pop(name))

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from opforge.cache import schema
 from opforge.cache.records import triton as records
 from opforge.cache.records.triton import DIGITS, MAX_BYTES
-from opforge.cache.schema import FormatError
 
 from . import statements, topics
 from .blobs import Tree
@@ -34,9 +33,14 @@ class KernelOffer(NamedTuple):
         return self.tree.digest[:DIGITS]
 
     @property
+    def subject(self) -> str:
+        """What a key must be trusted for."""
+        return f"{KIND}:{self.facts['name']}"
+
+    @property
     def title(self) -> str:
         """What withdrawals call it."""
-        return f"{KIND}:{self.facts['name']}@{self.label}"
+        return f"{self.subject}@{self.label}"
 
 
 def statement(key: str, facts: Mapping[str, str], tree: Tree) -> Statement:
@@ -51,17 +55,10 @@ def parse(data: bytes, key: str = "") -> KernelOffer:
 
 def offer_of(stated: Statement) -> KernelOffer:
     """Returns what a statement of this kind says of a kernel. Raises UnreadableStatement."""
-    try:
-        facts = schema.checked(stated.facts, FACTS)
-    except FormatError as error:
-        raise UnreadableStatement(f"in its facts {error}") from error
+    facts = statements.facts_of(stated, FACTS)
     if not re.fullmatch(records.KEY, stated.topic):
         raise UnreadableStatement(f"its topic is {ascii(stated.topic)[:100]}: expected a key of Triton's")
-    if len(stated.trees) != 1:
-        raise UnreadableStatement(f"'trees' is a list of {len(stated.trees)} items: expected 1, the kernel's files")
-    if (size := stated.trees[0].blob.unpacked) > MAX_BYTES:
-        raise UnreadableStatement(f"it unpacks to {size} bytes, and at most {MAX_BYTES} are read")
-    return KernelOffer(stated.topic, facts, stated.trees[0])
+    return KernelOffer(stated.topic, facts, statements.only_tree(stated, "the kernel's files", MAX_BYTES))
 
 
 def topic_of(key: str) -> str:
@@ -77,16 +74,12 @@ def merge(items: Sequence[Signed], item: Signed) -> list[Signed]:
     digest = parse(item.data).tree.digest
     kept = list[Signed]()
     for other in items:
-        of_other = _digest_of(other) if _names(other) == _names(item) else ""
+        of_other = _digest_of(other) if other.signers == item.signers else ""
         if of_other == digest:
             return list(items)
         if not of_other:
             kept.append(other)
     return [*kept, item]
-
-
-def _names(item: Signed) -> set[str]:
-    return {signature.name for signature in item.signatures}
 
 
 def _digest_of(item: Signed) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from opforge.cache.keys import canonical
 from opforge.cache.records import tuned as records
@@ -20,6 +20,22 @@ from .statements import Signed, Statement, UnreadableStatement
 
 KIND = "tuned"
 DIGITS = 8
+
+
+class ResultOffer(NamedTuple):
+    """What a store says of an op's values."""
+
+    value: Mapping[str, Any]
+
+    @property
+    def subject(self) -> str:
+        """What a key must be trusted for."""
+        return f"{KIND}:{self.value['op']}"
+
+    @property
+    def title(self) -> str:
+        """What withdrawals call it."""
+        return f"{KIND}:{label_of(self.value)}"
 
 
 def statement(value: Mapping[str, Any]) -> Statement:
@@ -59,17 +75,13 @@ def topic_of(kernel: str) -> str:
     return topics.name_of(KIND, kernel)
 
 
-def merge(items: Sequence[Signed], item: Signed, value: Mapping[str, Any]) -> list[Signed]:
+def merge(items: Sequence[Signed], item: Signed) -> list[Signed]:
     """Returns the statements of a topic with a new one, in the place of an earlier one by the same key."""
-    names = {signature.name for signature in item.signatures}
-    kept = [other for other in items if not (_is_same_machine(other, value) and _names(other) <= names)]
-    if any(other.data == item.data and names <= _names(other) for other in items):
+    value = parse(item.data)
+    kept = [other for other in items if not (_is_same_machine(other, value) and other.signers <= item.signers)]
+    if any(other.data == item.data and item.signers <= other.signers for other in items):
         return list(items)
     return [*kept, item]
-
-
-def _names(item: Signed) -> set[str]:
-    return {signature.name for signature in item.signatures}
 
 
 def _is_same_machine(item: Signed, value: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from opforge import machine_folder, settings
-from opforge.cache.layout import Layout
+from opforge.cache.layout import SWEPT, Layout
 from opforge.cache.records import pins, size_log
 from opforge.errors import SettingError
 from opforge.machine_folder import now_in, write_file
@@ -18,7 +18,6 @@ from . import counts
 
 SWEEP_SECONDS = 24 * 3600.0
 """How long after a sweep for what is old the next one is made."""
-SWEPT = "swept"
 
 
 def enforce(layout: Layout, max_size: int | None, max_age: float | None) -> int:

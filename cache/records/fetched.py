@@ -48,9 +48,9 @@ class Fetched(NamedTuple):
         return TRUST_CHANGED if self.signer and self.trust != trust_stamp(disk) else None
 
 
-def trust_stamp(disk: Disk) -> tuple[int, ...]:
+def trust_stamp(disk: Disk | None = None) -> tuple[int, ...]:
     """Returns the stamp of the trust file."""
-    return tuple(disk.stamp(settings.trust_file()) or ABSENT)
+    return tuple((disk or Disk()).stamp(settings.trust_file()) or ABSENT)
 
 
 def read(path: str) -> Fetched:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
+from opforge import toml
 from opforge.cache.filesystem.files import read_file
 from opforge.errors import KernelFormatError
 
@@ -23,22 +23,14 @@ def read(path: str, expected: str, max_bytes: int = MAX_BYTES) -> dict[str, Any]
 
 def parse(data: bytes, where: str, expected: str) -> dict[str, Any]:
     """Returns the table in a text of TOML. Raises KernelFormatError."""
-    import importlib
-
-    module = "tomllib" if sys.version_info >= (3, 11) else "tomli"
-    try:
-        toml = importlib.import_module(module)
-    except ImportError as error:
-        from opforge.errors import ExtraNotInstalledError
-
-        raise ExtraNotInstalledError("reading TOML", module, "packages") from error
+    parser = toml.parser("reading TOML")
     try:
         text = data.decode("utf-8")
         for number, line in enumerate(text.splitlines(), 1):
             if line.startswith(CONFLICT_MARKS):
                 problem = f"line {number} is a mark of a merge conflict"
                 raise KernelFormatError(where, problem, f"{expected}: resolve the conflict, or write the file anew")
-        table: dict[str, Any] = toml.loads(text)
+        table: dict[str, Any] = parser.loads(text)
         return table
     except UnicodeDecodeError as error:
         raise KernelFormatError(where, f"it is no UTF-8 ({error.reason} at byte {error.start})", expected) from error

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import lru_cache
 from typing import NamedTuple
 
 from opforge import formats, settings
@@ -49,7 +50,7 @@ STORES = "a URL of a store, with globs"
 def scope(text: str) -> str:
     """Returns a text that says what a key may sign. Raises ValueError for any other text."""
     kind, _, glob = text.partition(":")
-    if kind not in KINDS or not KINDS[kind].globs.fullmatch(glob):
+    if kind not in KINDS or not re.fullmatch(KINDS[kind].globs, glob):
         raise ValueError(f"{ascii(text)[:100]} is no scope: expected {SCOPES}")
     return text
 
@@ -209,6 +210,7 @@ def content() -> tuple[str, bytes | None]:
     return path, data
 
 
+@lru_cache(1)  # a fetch reads the file twice
 def parse(path: str, data: bytes | None) -> Trust:
     """Returns what the bytes of a trust file say. Raises TrustFileError, which names the line."""
     if data is None:
@@ -303,9 +305,9 @@ def _plain(node: Node) -> str:
     return _full(node, PLAIN)
 
 
-def _full(node: Node, form: re.Pattern[str]) -> str:
+def _full(node: Node, form: str) -> str:
     text = policy_json.text(node)
-    if text and not form.fullmatch(text):
+    if text and not re.fullmatch(form, text):
         raise ValueError
     return text
 
@@ -315,7 +317,7 @@ def _digests(node: Node) -> tuple[str, ...]:
 
 
 def _digest(text: str) -> str:
-    if not DIGEST.fullmatch(text):
+    if not re.fullmatch(DIGEST, text):
         raise ValueError
     return text
 
@@ -341,9 +343,9 @@ KEY: Mapping[str, Field] = {
     "revoked": Field(DAY, _day, ""),
 }
 """The fields of a key in it."""
-REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
-PLAIN = re.compile(r"[\w.-]+(/[\w.-]+)*", re.ASCII)
-DIGEST = re.compile(r"[0-9a-f]{64}")
+REPOSITORY = r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+"
+PLAIN = r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*"
+DIGEST = r"[0-9a-f]{64}"
 WORKFLOW: Mapping[str, Field] = {
     "for": Field(f"a list of {SCOPES}", _scopes),
     "repository": Field("a repository such as org/name", _repository, ""),

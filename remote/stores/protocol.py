@@ -12,9 +12,9 @@ MAX_NAME_CHARACTERS = 240
 """S3 allows 1024 for bucket prefix and name, and a path of a folder about 4000."""
 LOCK_SUFFIX = ".lock"
 """The lock of an object has its name and this suffix, so no object may end with it."""
-_PART = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
-_NAME = re.compile(rf"{_PART.pattern}(/{_PART.pattern})*")
-_PREFIX = re.compile(rf"({_NAME.pattern}/?)?")
+PART = r"[A-Za-z0-9_-][A-Za-z0-9._-]*"
+"""A part of a name, between two "/". It does not end with LOCK_SUFFIX."""
+_NAME = re.compile(rf"{PART}(/{PART})*")
 
 
 class Stored(NamedTuple):
@@ -67,15 +67,20 @@ class ObjectStore(Protocol):
         """
         ...
 
-    def read_each(self, files: Iterable[Listed], limit: int) -> Iterator[tuple[Listed, bytes]]:
-        """Yields objects of a listing, each with its bytes, without those that are gone meanwhile.
+    def names(self, prefix: str) -> Iterator[str]:
+        """Yields the names of the objects that `list` yields. A folder looks at none of the files for that."""
+        for file in self.list(prefix):
+            yield file.name
+
+    def read_each(self, names: Iterable[str], limit: int) -> Iterator[tuple[str, bytes]]:
+        """Yields objects by their names, each with its bytes, without those that are gone.
 
         StoreError if one has more than `limit` bytes.
         """
-        for file in files:
-            stored = self.get(file.name, limit)
+        for name in names:
+            stored = self.get(name, limit)
             if stored is not None:
-                yield file, stored.data
+                yield name, stored.data
 
     def delete(self, name: str) -> None:
         """Removes an object. Nothing happens if there is none."""
@@ -97,7 +102,7 @@ def check_name(url: str, name: str) -> str:
 
 def check_prefix(url: str, prefix: str) -> str:
     """Returns the beginning of names: a name that may end with "/", or "". Raises StoreError."""
-    if len(prefix) > MAX_NAME_CHARACTERS or not _PREFIX.fullmatch(prefix):
+    if len(prefix) > MAX_NAME_CHARACTERS or not re.fullmatch(rf"({_NAME.pattern}/?)?", prefix):
         shown = prefix[:MAX_NAME_CHARACTERS]
         raise StoreError(url, "checking a prefix", f"{shown!r} cannot be the beginning of an object's name", _RULE)
     return prefix
@@ -106,11 +111,6 @@ def check_prefix(url: str, prefix: str) -> str:
 def is_name(name: str) -> bool:
     """Returns whether an object can have this name: stores leave out of listings what others have put there."""
     return len(name) <= MAX_NAME_CHARACTERS and bool(_NAME.fullmatch(name)) and f"{LOCK_SUFFIX}/" not in f"{name}/"
-
-
-def is_part(part: str) -> bool:
-    """Returns whether a part of an object's name, between two "/", can be this."""
-    return bool(_PART.fullmatch(part)) and not part.endswith(LOCK_SUFFIX)
 
 
 _RULE = (

@@ -273,7 +273,7 @@ def test_a_damaged_memory_is_not_used(user, monkeypatch, damage):
 
 def test_without_a_parser_the_error_says_what_to_install(user, monkeypatch):
     user("jobs = 4")
-    monkeypatch.setattr(files.sys, "version_info", (3, 10))
+    monkeypatch.setattr(sys, "version_info", (3, 10))
     imported = importlib.import_module
 
     def fail(name):

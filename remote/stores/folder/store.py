@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import stat
+import re
 from collections.abc import Container, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import islice
@@ -15,13 +15,14 @@ from typing import BinaryIO
 from opforge.cache.filesystem.files import fsync
 from opforge.errors import StoreError
 from opforge.remote.stores.protocol import (
+    LOCK_SUFFIX,
     MAX_NAME_CHARACTERS,
+    PART,
     Listed,
     ObjectStore,
     Stored,
     check_name,
     check_prefix,
-    is_part,
 )
 from opforge.remote.stores.urls import OPENING, split
 
@@ -158,36 +159,51 @@ class FolderStore(ObjectStore):
         return _version_of(held.parent, leaf) == _version(data)
 
     def list(self, prefix: str, but: Container[str] = ()) -> Iterator[Listed]:
+        for name, entry in self._entries(prefix, but):
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue  # it was deleted meanwhile
+            yield Listed(name, status.st_size, status.st_mtime)
+
+    def names(self, prefix: str) -> Iterator[str]:
+        for name, _entry in self._entries(prefix, ()):
+            yield name
+
+    def _entries(self, prefix: str, but: Container[str]) -> Iterator[tuple[str, os.DirEntry[str]]]:
         folders, start = _split(check_prefix(self.url, prefix))
         with self._errors(f"list {prefix}"):
             count = 0
             try:
                 with tree.folder(self.path, folders) as parent:
-                    for listed in _walk(parent, "".join(f"{part}/" for part in folders), start, but):
+                    for found in _walk(parent, "".join(f"{part}/" for part in folders), start, but):
                         count += 1
                         if count > MAX_LISTED:
                             raise OSError(errno.EOVERFLOW, f"there are more than {MAX_LISTED} objects")
-                        yield listed
+                        yield found
             except FileNotFoundError:
                 return
 
-    def read_each(self, files: Iterable[Listed], limit: int) -> Iterator[tuple[Listed, bytes]]:
+    def read_each(self, names: Iterable[str], limit: int) -> Iterator[tuple[str, bytes]]:
         with ExitStack() as stack:
-            parents = dict[str, int]()  # that of the last file: a path is not resolved for each file of a folder
-            for file in files:
-                path, _slash, leaf = check_name(self.url, file.name).rpartition("/")
+            last, parent = None, -1  # a path is not resolved for each file of a folder
+            for name in names:
+                path, _slash, leaf = check_name(self.url, name).rpartition("/")
                 try:
-                    if path not in parents:
-                        parents.clear()
+                    if path != last:
                         stack.close()
-                        parents[path] = stack.enter_context(tree.folder(self.path, path.split("/") if path else ()))
-                    data = self._read(*tree.open_file(parents[path], leaf), file.name, limit)
+                        last, parent = (
+                            None,
+                            stack.enter_context(tree.folder(self.path, path.split("/") if path else ())),
+                        )
+                        last = path
+                    data = self._read(*tree.open_file(parent, leaf), name, limit)
                 except FileNotFoundError:
                     continue
                 except (OSError, tree.NoRootError):
-                    with self._errors(f"get {file.name}"):
+                    with self._errors(f"get {name}"):
                         raise
-                yield file, data
+                yield name, data
 
     def delete(self, name: str) -> None:
         folders, leaf = _split(check_name(self.url, name))
@@ -252,20 +268,23 @@ def _exists(parent: int, leaf: str) -> bool:
     return True
 
 
-def _walk(parent: int, path: str, start: str, but: Container[str], depth: int = MAX_DEPTH) -> Iterator[Listed]:
+def _walk(
+    parent: int, path: str, start: str, but: Container[str], depth: int = MAX_DEPTH
+) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Yields the files below a folder whose first part begins with `start`. Links are left out."""
     with os.scandir(parent) as entries:
         while portion := sorted(islice(entries, PORTION), key=_name_of):
             for entry in portion:
-                name = path + entry.name
-                if name in but or not entry.name.startswith(start) or not is_part(entry.name):
+                part = entry.name
+                name = path + part
+                if name in but or not part.startswith(start) or not _is_part(part) or part.endswith(LOCK_SUFFIX):
                     continue
                 try:
-                    status = entry.stat(follow_symlinks=False)
-                    if stat.S_ISREG(status.st_mode) and len(name) <= MAX_NAME_CHARACTERS:
-                        yield Listed(name, status.st_size, status.st_mtime)
-                    elif stat.S_ISDIR(status.st_mode) and depth:
-                        child = os.open(entry.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+                    if entry.is_file(follow_symlinks=False):
+                        if len(name) <= MAX_NAME_CHARACTERS:
+                            yield name, entry
+                    elif entry.is_dir(follow_symlinks=False) and depth:
+                        child = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
                         try:
                             yield from _walk(child, name + "/", "", but, depth - 1)
                         finally:
@@ -274,4 +293,4 @@ def _walk(parent: int, path: str, start: str, but: Container[str], depth: int = 
                     continue  # it was deleted meanwhile
 
 
-_name_of = attrgetter("name")
+_name_of, _is_part = attrgetter("name"), re.compile(PART).fullmatch

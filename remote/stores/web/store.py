@@ -21,9 +21,9 @@ RESUME_BYTES = 64 << 10
 """A cut download that got so many bytes further may be cut as often again."""
 WEAK_SECONDS = 5.0
 """How long a server may have only a weak ETag for an object that is new."""
-_CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18})")
+_CONTENT_RANGE = r"bytes (\d{1,18})-\d{1,18}/(\d{1,18})"
 _ETAG = re.compile(r'(W/)?"[\x21\x23-\x7e]{0,1000}"')
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
 def open_url(url: str) -> WebStore:
@@ -35,7 +35,7 @@ def open_url(url: str) -> WebStore:
         hint = "Use letters, digits and '._~/@+=-'"
         raise StoreError(parts.text, OPENING, f"the path {parts.path!r} has other characters", hint)
     variable = parts.options.get("token_env", "")
-    if "token_env" in parts.options and not _VARIABLE.fullmatch(variable):
+    if "token_env" in parts.options and not re.fullmatch(_VARIABLE, variable):
         # It may be the token itself, so it is not printed.
         raise StoreError(parts.text, OPENING, "token_env is not the name of a variable", "Write ?token_env=NAME")
     return WebStore(parts.text, variable)
@@ -80,7 +80,7 @@ class WebStore(ObjectStore):
             nonlocal done, furthest, etag
             is_rest = answer.status == 206 and bool(done)
             if is_rest:
-                match = _CONTENT_RANGE.fullmatch(answer.header("Content-Range"))
+                match = re.fullmatch(_CONTENT_RANGE, answer.header("Content-Range"))
                 if not match or (int(match[1]), int(match[2])) != (done, size):
                     raise self._error(operation, "the server sent another range than the rest", "Try again")
                 self._check_encoding(operation, answer)

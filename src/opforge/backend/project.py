@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import os
-import sys
 import tempfile
 from collections.abc import Mapping
 from typing import Any
 
+from opforge import toml
 from opforge.builders.project_ops import BACKEND, EXPECTED, KERNELS, OpsConfig, build_layer, config_of, default_targets
 from opforge.builders.wheel_tag import Tag, records_of, wheel_tag
 from opforge.cache.layout import PACKAGE_LAYER
-from opforge.errors import BuilderError, BuildError, ExtraNotInstalledError
+from opforge.errors import BuilderError, BuildError
 
 from .wheel_file import Wheel
 
@@ -21,14 +20,10 @@ WHO = "opforge.backend"
 
 def read_table(folder: str = ".") -> dict[str, Any]:
     """Returns the table [tool.opforge] of pyproject.toml. Raises BuilderError if there is none."""
-    module = "tomllib" if sys.version_info >= (3, 11) else "tomli"
-    try:
-        toml = importlib.import_module(module)
-    except ImportError as error:
-        raise ExtraNotInstalledError("opforge.backend on Python 3.10", module, "packages") from error
+    parser = toml.parser("opforge.backend on Python 3.10")
     try:
         with open(os.path.join(folder, "pyproject.toml"), "rb") as file:
-            table = toml.load(file).get("tool", {}).get("opforge")
+            table = parser.load(file).get("tool", {}).get("opforge")
     except (OSError, ValueError) as error:
         raise BuilderError(WHO, f"pyproject.toml cannot be read ({error})", "Run it in the project's folder") from error
     if not isinstance(table, dict):

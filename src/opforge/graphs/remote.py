@@ -6,7 +6,6 @@ is verified again at each use: a key may have been revoked since.
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import shutil
@@ -20,7 +19,7 @@ from opforge.errors import ExtraNotInstalledError, PublishError, RemoteError, Se
 from opforge.events import emit
 from opforge.machine_folder import write_file
 from opforge.remote import answers, blobs, statements, topics
-from opforge.remote.accepted import Lists
+from opforge.remote.accepted import Lists, NotChosenError, judge
 from opforge.remote.claims import Claim, name_of
 from opforge.remote.publish import Blob, add_statement
 from opforge.remote.remotes import Remote, configured
@@ -75,9 +74,7 @@ class Remotes:
         self._remotes = [remote for remote in configured() if not self._reason(remote)]
 
     def _reason(self, remote: Remote) -> str:
-        if settings.offline() and not remote.is_local:
-            return "OPFORGE_OFFLINE=1 forbids the network"
-        reason = UNSIGNED if remote.is_unsigned else answers.failure(remote)
+        reason = answers.not_asked(remote, UNSIGNED)
         if reason:
             log.info("%s: %s is not asked: %s", self._topic.name, remote, reason)
         return reason
@@ -157,26 +154,23 @@ class Remotes:
                 candidates.append(self._judged(item, trusted, lists))
             except SignatureError as error:
                 log.warning("%s: compiled graphs of %s are not used: %s", self._topic.name, remote, error)
-            except UnreadableStatement as error:
+            except (UnreadableStatement, NotChosenError) as error:
                 log.info("%s: compiled graphs of %s are not used: %s", self._topic.name, remote, error)
         self._drop_withdrawn(lists)
         return sorted(candidates, key=lambda candidate: -candidate.offer.facts["made"])
 
     def _judged(self, item: Signed, trusted: trust.Trust, lists: Lists) -> _Candidate:
-        """Returns a bundle that may be used. Nothing of its bytes is parsed before a signature is verified.
+        """Returns a bundle that may be used. Raises SignatureError, UnreadableStatement, NotChosenError, StoreError."""
 
-        Raises SignatureError, UnreadableStatement, StoreError.
-        """
+        def parse(data: bytes) -> Offer:
+            offer = compiled_statements.parse(data, self._topic)
+            if problem := topic.lacking(offer.facts["features"]):
+                raise UnreadableStatement(problem)
+            return offer
+
         what = f"{self._topic.name}: a bundle"
-        signers = trusted.signers(what, item.data, item.signatures)
-        signers = trust.allowed(signers, f"{KIND}:{self._topic.name}", what)
-        offer = compiled_statements.parse(item.data, self._topic)
-        if problem := topic.lacking(offer.facts["features"]):
-            raise UnreadableStatement(problem)
-        accepted = lists.accepted(what, offer.title, signers, CompiledKind.needs_withdrawals)
-        if accepted.withdrawn:
-            raise UnreadableStatement(f"the key {accepted.key} has withdrawn it: {accepted.withdrawn}")
-        return _Candidate(offer, item, accepted.key)
+        offer, signer = judge(item, what, parse, trusted, lists, CompiledKind.needs_withdrawals)
+        return _Candidate(offer, item, signer)
 
     def _drop_withdrawn(self, lists: Lists) -> None:
         """Removes fetched bundles of this topic that their signer has withdrawn."""
@@ -193,9 +187,7 @@ class Remotes:
         try:
             finished = os.path.join(staged, "bundle")
             os.mkdir(finished, 0o700)
-            with open(os.path.join(staged, "blob"), "w+b") as file:
-                objects.download(offer.tree.blob.name, file, offer.tree.blob.size)
-                blobs.unpack(file, offer.tree, os.path.join(finished, TREE))
+            blobs.fetch(objects, offer.tree, staged, os.path.join("bundle", TREE))
             bundle.check_tree(os.path.join(finished, TREE), offer.tree.digest)
             bundle.write_record(finished, offer.tree.digest, offer.facts)
             write_file(os.path.join(finished, SIGNED), candidate.item.file())
@@ -246,10 +238,7 @@ def push(objects: ObjectStore, remote: Remote, folder: str, where: Topic, signer
             if tree.digest != record["tree"]:
                 raise BundleError("its files are not those that its digest names")
             stated = compiled_statements.statement(where, record["facts"], tree)
-            item = statements.signed(stated, [signer], topics.MAX_ITEM_BYTES)
-            compiled_statements.parse(item.data, where)  # what nobody could read must not be published
-            name, change = topics.name_of(KIND, str(where)), functools.partial(merged, item=item)
-            add_statement(objects, name, item, change, what, str(remote), Blob(tree, file), signer)
+            add_statement(objects, stated, signer, merged, what, str(remote), Blob(tree, file))
     except ValueError as error:
         raise PublishError(what, str(remote), str(error), "Nothing was published") from error
     emit("push", op=where.name, bytes=tree.blob.size, path=str(remote), result=os.path.basename(folder))
@@ -261,7 +250,7 @@ def merged(before: Sequence[Signed], item: Signed) -> list[Signed]:
     These are bundles whose parts it all has, and the oldest beyond MAX_OFFERS. Those of other keys stay, and so does
     what cannot be read here.
     """
-    new, own = compiled_statements.parse(item.data), {signature.name for signature in item.signatures}
+    new = compiled_statements.parse(item.data)
     others, mine = list[Signed](), list[tuple[int, Signed]]()
     for each in before:
         try:
@@ -269,7 +258,7 @@ def merged(before: Sequence[Signed], item: Signed) -> list[Signed]:
         except UnreadableStatement:
             others.append(each)
             continue
-        if {signature.name for signature in each.signatures} != own:
+        if each.signers != item.signers:
             others.append(each)
         elif each.data == item.data or offer.tree.digest == new.tree.digest:
             return list(before)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from opforge.cache import schema
-from opforge.cache.schema import FormatError
 from opforge.remote import statements
 from opforge.remote.blobs import Tree
 from opforge.remote.kinds import Kind, Shown
@@ -31,9 +29,14 @@ class Offer(NamedTuple):
         return self.tree.digest[:DIGITS]
 
     @property
+    def subject(self) -> str:
+        """What a key must be trusted for."""
+        return f"{KIND}:{self.facts['name']}"
+
+    @property
     def title(self) -> str:
         """What withdrawals call it."""
-        return f"{KIND}:{self.facts['name']}@{self.label}"
+        return f"{self.subject}@{self.label}"
 
 
 def statement(where: Topic, facts: Mapping[str, Any], tree: Tree) -> Statement:
@@ -51,18 +54,11 @@ def parse(data: bytes, where: Topic | None = None) -> Offer:
 
 def offer_of(stated: Statement) -> Offer:
     """Returns what a statement of this kind says of a bundle. Raises UnreadableStatement."""
-    try:
-        facts = schema.checked(stated.facts, FACTS)
-    except FormatError as error:
-        raise UnreadableStatement(f"in its facts {error}") from error
-    if len(stated.trees) != 1:
-        raise UnreadableStatement(f"'trees' is a list of {len(stated.trees)} items: expected 1, the tree of the bundle")
+    facts = statements.facts_of(stated, FACTS)
+    tree = statements.only_tree(stated, "the tree of the bundle", 2 * bundle.MAX_BYTES)
     if stated.topic != (expected := str(topic.of_facts(facts))):
         raise UnreadableStatement(f"its topic is {ascii(stated.topic)[:160]}, and its facts are of {expected}")
-    if stated.trees[0].blob.unpacked > 2 * bundle.MAX_BYTES:
-        size = stated.trees[0].blob.unpacked
-        raise UnreadableStatement(f"it unpacks to {size} bytes, and at most {2 * bundle.MAX_BYTES} are read")
-    return Offer(facts, stated.trees[0])
+    return Offer(facts, tree)
 
 
 class CompiledKind(Kind):

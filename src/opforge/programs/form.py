@@ -13,12 +13,12 @@ import zipfile
 from collections.abc import Mapping
 from typing import IO
 
-from opforge.cache import schema
 from opforge.cache.records import schemas
-from opforge.cache.schema import SHA256, TEXT, FormatError, choice, items, record, table
+from opforge.cache.schema import SHA256, TEXT, choice, items, record, table
 from opforge.graphs.bundle import MAX_FEATURES
+from opforge.remote import statements
 from opforge.remote.kinds import Kind, Shown
-from opforge.remote.statements import Statement, UnreadableStatement
+from opforge.remote.statements import Statement
 
 KIND = "program"
 EXPORTED, AOTI = "exported", "aoti"
@@ -56,11 +56,7 @@ class ProgramKind(Kind):
 
 def facts_of(stated: Statement) -> Mapping[str, object]:
     """Returns what a statement of this kind says. Raises UnreadableStatement."""
-    try:
-        facts: Mapping[str, object] = schema.checked(stated.facts, FACTS)
-    except FormatError as error:
-        raise UnreadableStatement(f"in its facts {error}") from error
-    return facts
+    return statements.facts_of(stated, FACTS)
 
 
 def root_of(archive: zipfile.ZipFile) -> str:

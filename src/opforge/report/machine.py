@@ -178,17 +178,11 @@ def remotes() -> list[dict[str, Any]]:
         return []
     from opforge.remote import answers
     from opforge.remote.remotes import configured
-    from opforge.remote.source import OFFLINE
 
     try:
-        named, is_offline = configured(), settings.offline()
+        return [
+            {"url": str(remote), "publishes": remote.pushes, "problem": answers.not_asked(remote)}
+            for remote in configured()
+        ]
     except SettingError as error:
         return [{"url": "", "publishes": False, "problem": str(error)}]
-    return [
-        {
-            "url": str(remote),
-            "publishes": remote.pushes,
-            "problem": OFFLINE if is_offline and not remote.is_local else answers.failure(remote),
-        }
-        for remote in named
-    ]

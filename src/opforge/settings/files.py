@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 import time
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -107,15 +106,11 @@ def _content(path: str) -> bytes:
 
 
 def _parsed(path: str, content: bytes) -> dict[str, Any]:
-    import importlib
+    from opforge import toml  # not on the path of a hit
 
-    module = "tomllib" if sys.version_info >= (3, 11) else "tomli"
+    parser = toml.parser(f"reading {path}")
     try:
-        toml = importlib.import_module(module)
-    except ImportError as error:
-        raise errors.ExtraNotInstalledError(f"reading {path}", module, "packages") from error
-    try:
-        table: dict[str, Any] = toml.loads(content.decode("utf-8"))
+        table: dict[str, Any] = parser.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise errors.ConfigFileError(path, f"it is no TOML ({error})", "Fix that line, or remove it") from error
     return table

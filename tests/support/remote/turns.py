@@ -9,7 +9,7 @@ from typing import Any
 
 from opforge.remote.stores.protocol import ObjectStore
 
-METHODS = ("get", "exists", "download", "put_if_absent", "put_if_unchanged", "list", "delete")
+METHODS = ("get", "exists", "download", "put_if_absent", "put_if_unchanged", "list", "names", "delete")
 
 
 class Turns:
@@ -19,9 +19,9 @@ class Turns:
         self._store, self.url = store, store.url
         self.arrived, self.gate = threading.Semaphore(0), threading.Semaphore(0)
 
-    def read_each(self, files: Any, limit: int) -> Any:
+    def read_each(self, names: Any, limit: int) -> Any:
         """Reads each file in a turn of its own."""
-        return ObjectStore.read_each(self, files, limit)  # type: ignore[arg-type]
+        return ObjectStore.read_each(self, names, limit)  # type: ignore[arg-type]
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._store, name)

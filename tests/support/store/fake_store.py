@@ -10,7 +10,7 @@ import time
 from opforge.cache import current, single_flight, staging
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
-from opforge.cache.layout import Layout
+from opforge.cache.layout import SWEPT, Layout
 from opforge.cache.records.entry import read_record
 from opforge.cache.records.inputs import Dependency, Inputs
 from opforge.cache.single_flight import BuildResult
@@ -70,6 +70,7 @@ class FakeStore:
         current.prepare(str(root), ME)
         os.makedirs(sources, exist_ok=True)
         self.store, self.layout = Store(str(root), ME), Layout(str(root))
+        os.utime(self.layout.path(SWEPT), (1, 1))  # it was made long ago
         self.root_paths = {"own": str(sources)}
 
     def add(self, op="relu", text="int a;", target="cpu:x86-64-v3", size=1000, **components):

@@ -53,7 +53,7 @@ def test_two_libraries_of_one_result_are_two_offers(nodes, builder, entry):
     other = with_record_key({**offer.record, "sha256": "0" * 64})
     tree = offer.tree._replace(digest=op_statements.tree_digest(other))
     data = op_statements.statement(other, entry.record["description"], tree).data()
-    merged = publish.merge([item], statements.Signed(data, item.signatures), op_statements.parse(data).entry)
+    merged = publish.merge([item], statements.Signed(data, item.signatures))
     assert [op_statements.parse(each.data).entry for each in merged] == [entry.key, op_statements.parse(data).entry]
     nodes.offers_file(entry).write_bytes(topics.frame(merged[::-1]))
     assert nodes.fetch(builder)[0].key == entry.key  # the blob of the other is not what its offer says

@@ -210,7 +210,7 @@ class TestFetching:
         (nodes.folder / "remote").write_text("no folder")
         assert not bring(published) and not bring(published)
         (message,) = caplog.messages
-        assert message.startswith(f"copy: nothing of Triton's was fetched from {nodes.url}: ")
+        assert message.startswith(f"copy: nothing was fetched from {nodes.url}: ")
         assert answers.failure(remotes.parse(nodes.url))
 
     def test_an_unsigned_remote_is_not_asked(self, published, nodes, monkeypatch, caplog):
@@ -287,7 +287,7 @@ class TestWhatIsRefused:
         path = self.blob(nodes)
         path.chmod(0o600)
         path.write_bytes(path.read_bytes()[:-1])
-        assert "failed: it has " in refused("nothing of Triton's was fetched from file://")
+        assert "failed: it has " in refused("nothing was fetched from file://")
 
     def test_too_large(self, refused, nodes):
         (item,) = topics.read_frame((nodes.folder / "remote" / TOPIC).read_bytes())
@@ -327,7 +327,7 @@ def test_what_is_withdrawn_after_it_was_fetched_is_not_used_any_more(published, 
     monkeypatch.setattr(time, "time", lambda: later)
     assert bring(published, TIMED_KEY, "copy.autotune.json")  # the store is asked for anything
     assert [kernel.key for kernel in records.stored(published.layout.root)] == [TIMED_KEY]
-    text = "Triton's fetched kernel %s was withdrawn by the key ci and is not used: wrong"
+    text = "The fetched Triton kernel %s was withdrawn by the key ci and is not used: wrong"
     assert text % title.removeprefix("triton:") in caplog.messages
 
 

@@ -101,7 +101,7 @@ def test_a_remote_without_a_result_is_asked_once_a_day(nodes, op_class, monkeypa
     tuned_ops.wait_until_remembered()
     assert block(op_class) == 256  # it is remembered from now on
     asked = []
-    monkeypatch.setattr("opforge.remote.tuned_source._offered", lambda remote, what: asked.append(remote))
+    monkeypatch.setattr("opforge.remote.first._take_from", lambda remote, *_rest: asked.append(remote))
     assert op_class().load().block(FLOAT32, 1000) == 256
     now = time.time() + tuned.ABSENT_SECONDS + 60
     monkeypatch.setattr(time, "time", lambda: now)
@@ -128,34 +128,34 @@ class TestWhatIsRefused:
 
     def test_a_key_that_nobody_trusts(self, published, refused, nodes):
         nodes.trust(nodes.public._replace(name="other"), scopes=("tuned:*",))
-        assert "are not used: the key ci is not in the trust file" in refused()
+        assert "is not used: the key ci is not in the trust file" in refused()
 
     def test_without_a_signature(self, published, refused, nodes):
         name = tuned_statements.topic_of(self.kernel(nodes))
         stored = nodes.store.get(name, 1 << 20)
         nodes.store.put_if_unchanged(name, unsigned(stored.data), stored.version)
-        assert "are not used: it has no signature" in refused()
+        assert "is not used: it has no signature" in refused()
 
     def test_a_result_that_was_changed(self, published, refused, nodes):
         name = tuned_statements.topic_of(self.kernel(nodes))
         stored = nodes.store.get(name, 1 << 20)
         nodes.store.put_if_unchanged(name, stored.data.replace(b'"block":512', b'"block":128'), stored.version)
-        assert "are not used: the signature by ci is not of these bytes" in refused()
+        assert "is not used: the signature by ci is not of these bytes" in refused()
 
     def test_a_topic_that_is_damaged(self, published, refused, nodes):
         name = tuned_statements.topic_of(self.kernel(nodes))
         stored = nodes.store.get(name, 1 << 20)
         nodes.store.put_if_unchanged(name, stored.data[:50], stored.version)
         text = refused()
-        assert f"reading {name} failed: it is cut short" in text and "no tuning result was fetched" in text
+        assert f"reading {name} failed: it is cut short" in text and "nothing was fetched from" in text
 
     def test_withdrawn(self, published, refused, nodes):
         run(withdraw, nodes.url, f"tuned:{published.label}", "--reason", "of a busy machine", "--key", "ci")
-        assert "are not used: the key ci has withdrawn it: of a busy machine" in refused()
+        assert "is not used: the key ci has withdrawn it: of a busy machine" in refused()
 
     def test_withdrawn_for_loading(self, published, refused, nodes):
         stop_loading(nodes, published)
-        assert "are not used: the key ci has withdrawn it: wrong" in refused()
+        assert "is not used: the key ci has withdrawn it: wrong" in refused()
 
     def test_a_key_that_is_revoked_after_it_was_fetched(self, published, op_class, refused, nodes):
         assert block(op_class) == 512

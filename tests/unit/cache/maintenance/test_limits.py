@@ -10,6 +10,8 @@ import time
 import pytest
 
 from opforge import settings
+from opforge.cache import current
+from opforge.cache.layout import Layout
 from opforge.cache.maintenance import gc, limits
 from opforge.cache.records import objects, pins, size_log
 from opforge.cache.records.inputs import Inputs
@@ -107,6 +109,17 @@ def test_ages_are_checked_once_a_day(fake_store, monkeypatch):
     os.utime(fake_store.layout.path(limits.SWEPT), (time.time() - DAY - 1,) * 2)
     limits.enforce(fake_store.layout, None, 180 * DAY)
     assert max_ages == [180 * DAY] * 2
+
+
+def test_ages_in_a_new_store_are_checked_a_day_after_it_was_made(tmp_path, monkeypatch):
+    layout, max_ages = Layout(str(tmp_path / "store")), []
+    monkeypatch.setattr(gc, "over_limit", lambda *arguments: max_ages.append(arguments[3]) or [])
+    current.prepare(layout.root, frozenset({os.geteuid()}))
+    limits.enforce(layout, None, 180 * DAY)
+    assert max_ages == []
+    os.utime(layout.path(limits.SWEPT), (time.time() - DAY - 1,) * 2)
+    limits.enforce(layout, None, 180 * DAY)
+    assert max_ages == [180 * DAY]
 
 
 def test_over_the_size_limit_between_two_age_checks_entries_are_evicted_by_size_alone(fake_store, monkeypatch):

@@ -1,0 +1,91 @@
+"""Takes the first statement of a topic that is accepted: for kinds of which any that fits is right."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from opforge import settings
+from opforge.cache.layout import Layout
+from opforge.cache.records import fetched
+from opforge.cache.records.fetched import Fetched
+from opforge.errors import ExtraNotInstalledError, RemoteError, SignatureError
+
+from . import answers, fetched_entries, topics
+from .accepted import Lists
+from .remotes import Remote, configured
+from .signatures import trust
+from .statements import Signed
+from .stores import open_store
+from .stores.protocol import ObjectStore
+
+log = logging.getLogger("opforge")
+
+
+class Asked(NamedTuple):
+    """A remote that is asked, and what decides which of its statements are accepted."""
+
+    remote: Remote
+    store: ObjectStore
+    trusted: trust.Trust | None
+    """None for a remote with unsigned=1."""
+    lists: Lists
+    stamp: tuple[int, ...]
+    """The trust file's, from before it was read."""
+
+    def note(self, item: Signed, signer: str) -> Fetched:
+        """Returns what is kept of a statement."""
+        return fetched_entries.note_of(self.remote, item, signer, self.stamp)
+
+
+def take(what: str, topic: str, layout: Layout, taken: Callable[[Asked, Signed], bool], unsigned: str = "") -> bool:
+    """Asks the remotes for a topic in order, until something is taken; returns whether that is so.
+
+    Args:
+        what: Names it in messages.
+        topic: The name of the topic's file.
+        layout: The store. What a list of withdrawals takes back is removed from it.
+        taken: Verifies a statement and keeps what it offers; returns False if it is for another machine. Raises
+            SignatureError, ValueError for what cannot be used, RemoteError, OSError.
+        unsigned: Why a remote with unsigned=1 is not asked, unless that is empty.
+    """
+    for remote in configured():
+        if reason := answers.not_asked(remote, unsigned):
+            log.info("%s: %s is not asked: %s", what, remote, reason)
+            continue
+        try:
+            if _take_from(remote, what, topic, layout, taken):
+                return True
+        except (RemoteError, ExtraNotInstalledError, OSError) as error:
+            reason = str(error).removeprefix(f"{remote}: ")
+            if isinstance(error, RemoteError):
+                answers.note_failure(remote, reason)
+            log.warning("%s: nothing was fetched from %s: %s", what, remote, reason)
+    return False
+
+
+def _take_from(remote: Remote, what: str, topic: str, layout: Layout, taken: Callable[[Asked, Signed], bool]) -> bool:
+    store = open_store(remote.url, settings.offline())
+    items = topics.read_items(store, topic, str(remote))
+    if not items:
+        return False
+    stamp = fetched.trust_stamp()
+    trusted = None if remote.is_unsigned else trust.read()
+    lists, problems = Lists(store, remote, trusted or trust.Trust(""), False), list[str]()
+    asked = Asked(remote, store, trusted, lists, stamp)
+    try:
+        for item in items:
+            try:
+                if taken(asked, item):
+                    return True
+            except SignatureError as error:
+                problems.append(error.reason)
+            except ValueError as error:  # of a statement, a blob, or its files
+                problems.append(str(error))
+        return False
+    finally:
+        for listed in lists.new:
+            fetched_entries.drop_withdrawn(layout, listed)
+        if problems:
+            log.warning("%s: what %s has is not used: %s", what, remote, "; ".join(dict.fromkeys(problems)))
