@@ -152,6 +152,7 @@ def test_a_failure_to_evict_raises_nothing(fake_store, monkeypatch, error):
 
 
 def test_ages_are_not_checked_if_the_check_cannot_be_noted(fake_store, monkeypatch):
+    os.unlink(fake_store.layout.path(limits.SWEPT))
     os.mkdir(fake_store.layout.path(limits.SWEPT))
     os.utime(fake_store.layout.path(limits.SWEPT), (1, 1))
     monkeypatch.setattr(gc, "over_limit", lambda *_arguments: pytest.fail("it would be repeated at every build"))
