@@ -10,9 +10,9 @@ from support.paths import CHECKOUT
 
 from opforge.ops.cases import traffic
 from opforge.ops.cases.inference_core import CHANNELS, INFERENCE_CORE
+from opforge.ops.cases.ragged import RAGGED_OPS
 from opforge.ops.cases.random_ltd import BATCH, RANDOM_LTD
 from opforge.ops.cases.random_ltd import CHANNELS as TOKEN
-from opforge.ops.cases.ragged import RAGGED_OPS
 
 
 def test_the_documentation_states_the_bytes_of_norms_and_activations():
