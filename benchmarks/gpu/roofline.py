@@ -54,10 +54,10 @@ def rows(function: str) -> Work:
 
 
 ELEMENTS, ITEM = 1 << 26, 2
-FUNCTIONS = [
+FUNCTIONS = (
     *("rms_norm", "layer_norm", "rms_pre_norm", "pre_layer_norm", "post_layer_norm", "bias_activation"),
     *("gated_activation", "token_gather", "token_scatter_", "nhwc_bias_add", "nhwc_bias_add_bias_add"),
-]
+)
 WORKS = {
     "dense attention, 4 x 4096 tokens, 16 heads of 64": attention(4, 4096, 16, 64),
     "Evoformer, 256 rows, 256 tokens, 8 heads of 32": attention(256, 256, 8, 32, 2.0 * (256 * 256 + 8 * 256 * 256)),

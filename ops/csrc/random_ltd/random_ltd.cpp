@@ -45,6 +45,17 @@ void sort(StableIValue* stack, uint64_t, uint64_t) {
     if (ids.numel) sort_rows(ids.as<int32_t>(), ids.size(0) * ids.size(1), ids.size(2), tokens);
 }
 
+// Copies a row, and fetches the one at `later` line by line meanwhile: the processor does not expect it there.
+inline void copy_row(char* to, const char* from, const char* later, int64_t bytes) {
+    constexpr int64_t kLine = 64;
+    int64_t k = 0;
+    for (; k + kLine <= bytes; k += kLine) {
+        __builtin_prefetch(later + k);
+        std::memcpy(to + k, from + k, kLine);
+    }
+    std::memcpy(to + k, from + k, static_cast<size_t>(bytes - k));
+}
+
 // How tokens lie in memory: token t of sequence b is at (b * batch + t * token) elements.
 struct Strides {
     int64_t batch, token;
@@ -80,7 +91,8 @@ struct Tokens {
         check_range(ids, "sorted_indices", 0, all.size(batch_first ? 1 : 0), "numbers of tokens");
     }
 
-    // Calls copy(part, all, bytes) for each retained token, or for a part of its channels.
+    // Calls copy(part, all, later, bytes) for each retained token, or for a part of its channels. `later` is what `all`
+    // is in the next call.
     template <typename Copy>
     void each(const Copy& copy) const {
         constexpr int64_t kSlice = 4096;  // bytes of a token that one thread copies
@@ -96,9 +108,12 @@ struct Tokens {
                 const int64_t count = std::min(kSlice, bytes - at);
                 char* all_base = all.as<char>() + batch * from.batch * all.item + at;
                 char* part_base = part.as<char>() + batch * to.batch * all.item + at;
+                const auto token = [&](int64_t i) {
+                    return all_base + id[batch * retained + i] * from.token * all.item;
+                };
                 for (int64_t i = 0; i < retained; ++i) {
-                    const int64_t token = id[batch * retained + i];
-                    copy(part_base + i * to.token * all.item, all_base + token * from.token * all.item, count);
+                    char* const later = token(std::min(i + 1, retained - 1));
+                    copy(part_base + i * to.token * all.item, token(i), later, count);
                 }
             }
         });
@@ -107,15 +122,15 @@ struct Tokens {
 
 void gather(StableIValue* stack, uint64_t, uint64_t) {
     Arguments arguments(stack);
-    Tokens(arguments, false).each([](char* part, const char* all, int64_t bytes) {
-        std::memcpy(part, all, static_cast<size_t>(bytes));
+    Tokens(arguments, false).each([](char* part, const char* all, const char* later, int64_t bytes) {
+        copy_row(part, all, later, bytes);
     });
 }
 
 void scatter(StableIValue* stack, uint64_t, uint64_t) {
     Arguments arguments(stack);
-    Tokens(arguments, true).each([](const char* part, char* all, int64_t bytes) {
-        std::memcpy(all, part, static_cast<size_t>(bytes));
+    Tokens(arguments, true).each([](const char* part, char* all, const char* later, int64_t bytes) {
+        copy_row(all, part, later, bytes);
     });
 }
 

@@ -9,29 +9,29 @@ namespace {
 
 // Rounds to T. torch and DeepSpeed's kernels round each sum, so the results are theirs bit for bit.
 template <typename T>
-Vec rounded(Vec x) {
+Pair rounded(Pair x) {
     if constexpr (std::is_same_v<T, float>) return x;
-    T stored[Vec::kWidth];
-    store(stored, x);
-    return load(stored);
+    T stored[Pair::kWidth];
+    store_pair(stored, x);
+    return load_pair(stored);
 }
 
 template <typename T>
 void add_rows(T* out, const T* in, const T* bias, const T* other, const T* other_bias, int64_t begin, int64_t end,
-              int64_t channels) {
+              int64_t channels, bool streamed) {
     for (int64_t row = begin; row < end; ++row) {
         const int64_t at = row * channels;
-        for (int64_t k = 0; k < channels; k += Vec::kWidth) {
-            const int64_t count = channels - k;
-            Vec sum = load_some(in + at + k, count) + load_some(bias + k, count);
+        each_pair(channels, [=](int64_t k, auto left) {
+            Pair sum = load_pair(in + at + k, left) + load_pair(bias + k, left);
             if (other) {
-                Vec second = load_some(other + at + k, count);
-                if (other_bias) second = rounded<T>(second + load_some(other_bias + k, count));
+                Pair second = load_pair(other + at + k, left);
+                if (other_bias) second = rounded<T>(second + load_pair(other_bias + k, left));
                 sum = rounded<T>(sum) + second;
             }
-            store_some(out + at + k, sum, count);
-        }
+            store_pair(out + at + k, sum, left, streamed);
+        });
     }
+    if (streamed) end_streams();
 }
 
 void bias_add(StableIValue* stack, uint64_t, uint64_t) {
@@ -65,8 +65,10 @@ void bias_add(StableIValue* stack, uint64_t, uint64_t) {
     if (in.numel == 0) return;
     with_dtype(in.kind, [&](auto type) {
         using T = typename decltype(type)::type;
+        const bool streamed = streams_rows(out, channels);
         each_row(in.numel / channels, channels * in.item, [&](int64_t begin, int64_t end) {
-            add_rows<T>(out.as<T>(), in.as<T>(), bias.as<T>(), other.as<T>(), other_bias.as<T>(), begin, end, channels);
+            add_rows<T>(out.as<T>(), in.as<T>(), bias.as<T>(), other.as<T>(), other_bias.as<T>(), begin, end, channels,
+                        streamed);
         });
     });
 }
