@@ -177,7 +177,7 @@ def _in_a_wheel(header: str) -> str:
 
     torch for CUDA installs them. A compiler that is installed without these libraries does not look there.
     """
-    found = (path for folder in sys.path for path in glob.glob(f"{glob.escape(folder)}/nvidia/*/include"))
+    found = (path for folder in sys.path for path in glob.glob(f"{glob.escape(folder or os.curdir)}/nvidia/*/include"))
     return next((path for path in found if os.path.isfile(os.path.join(path, header))), "")
 
 

@@ -176,7 +176,7 @@ def try_run(
 
     command = [*argv, *options]
     try:
-        with _temporary_files() as folder:
+        with _temporary_files(options) as folder:
             process = subprocess.run(
                 command,
                 env={**os.environ, "LC_ALL": "C", **folder, **(variables or {})},
@@ -198,16 +198,19 @@ def try_run(
 
 
 @contextmanager
-def _temporary_files() -> Iterator[Mapping[str, str]]:
-    """Sets where a compiler keeps temporary files to a folder that is removed afterwards.
+def _temporary_files(options: Sequence[str]) -> Iterator[Mapping[str, str]]:
+    """Sets where a compiler of HIP keeps temporary files to a folder that is removed afterwards.
 
-    clang makes a folder for each of a device's architectures, and leaves it behind if it only prints its commands.
-    Where no folder can be made, the compiler says what is missing.
+    clang makes a folder for each of the device's architectures, and leaves it behind. Other compilers keep the user's
+    folder: a server that a wrapper such as sccache starts would go on using one that is gone. Where no folder can be
+    made, the compiler says what is missing.
     """
     with ExitStack() as stack:
         variables = {}
         with suppress(OSError):
-            variables["TMPDIR"] = stack.enter_context(tempfile.TemporaryDirectory(prefix="opforge-probe-"))
+            if "hip" in options:
+                made = tempfile.TemporaryDirectory(prefix="opforge-probe-", ignore_cleanup_errors=True)
+                variables["TMPDIR"] = stack.enter_context(made)
         yield variables
 
 

@@ -292,8 +292,8 @@ def _device_of(modules: Iterable[Any], default: str) -> str:
         for tensor in module._parameters.values():
             if tensor is not None:
                 return str(tensor.device.type)
-        for tensor in module._buffers.values() if buffer is None else ():
-            buffer = tensor if buffer is None else buffer
+        if buffer is None:
+            buffer = next((tensor for tensor in module._buffers.values() if tensor is not None), None)
     return default if buffer is None else str(buffer.device.type)
 
 
