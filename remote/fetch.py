@@ -181,16 +181,15 @@ def _take(store: ObjectStore, remote: Remote, request: Request, candidate: Fetch
     offer, layout = candidate.offer, request.store.layout
     folder = staging.new_folder(layout, request.description)
     try:
-        files, finished = blobs.fetch(store, offer.tree, folder, "entry"), os.path.join(folder, "entry")
-        if len(files) != 1:
-            raise ValueError(f"it holds {len(files)} files: expected 1, the library")
+        (library,) = blobs.fetch(store, offer.tree, folder, "entry")  # its digest was compared with the record's
+        finished = os.path.join(folder, "entry")
         with open(os.path.join(finished, RECORD), "xb") as record:
             record.write(canonical(offer.record))
         note = fetched_entries.note_of(remote, candidate.item, candidate.signer, trust_stamp(request.store.disk))
         # What is hashed at each load need not be on the disk: if it is damaged, it is fetched again.
         synced = offer.record["size"] > FULL_CHECK_BYTES
         kept = (request.description, note.to_bytes())
-        admit(layout, finished, request.store.owners, fetched=kept, synced=synced, sha256=files[0].sha256)
+        admit(layout, finished, request.store.owners, fetched=kept, synced=synced, sha256=library.sha256)
     except StoreError as error:
         if store.get(op_statements.topic_of(request.description), topics.MAX_FRAME_BYTES) is None:
             raise  # it can no longer be read at all
