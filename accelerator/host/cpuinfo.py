@@ -20,6 +20,36 @@ _VECTOR = {
     "aarch64": (("asimd", "sve", "sme"), frozenset({"fphp", "bf16", "i8mm"})),
 }
 """Prefixes of the names of vector features, and the names that have none of these prefixes."""
+_X86_64 = (
+    *(
+        "cmov",
+        "cx8",
+        "cx16",
+        "lahf_lm",
+        "mmx",
+        "3dnow",
+        "sse",
+        "ssse",
+        "pni",
+        "avx",
+        "amx",
+        "apx",
+        "fma",
+        "f16c",
+        "xop",
+    ),
+    *("abm", "bmi", "tbm", "popcnt", "movbe", "movdir", "adx", "gfni", "prefetch", "raoint", "cmpccxadd"),
+    *("aes", "vaes", "pclmul", "vpclmul", "sha", "sm3", "sm4"),
+)
+_AARCH64 = (
+    *("fp", "asimd", "sve", "sme", "i8mm", "bf16", "ebf16", "f8", "jscvt", "fcma", "frint", "flagm", "cssc", "mops"),
+    *("atomics", "lse", "lrcpc", "ilrcpc", "uscat", "aes", "pmull", "sha", "sm3", "sm4", "crc32"),
+)
+_INSTRUCTIONS = {"x86_64": _X86_64, "aarch64": _AARCH64}
+"""Prefixes of the names of instructions that compilers make use of.
+
+What a kernel lists besides differs with its version, a virtual machine and mitigations: hypervisor, md_clear.
+"""
 _MAX_BLOCK_BYTES = 1 << 16
 
 
@@ -50,6 +80,11 @@ class CPUInfo:
         prefixes, others = _VECTOR.get(self.machine, ((), frozenset()))
         features = {flag for flag in self.flags if flag.startswith(prefixes) or flag in others}
         return tuple(sorted(features | {"sse3"} if "pni" in self.flags else features))
+
+    @property
+    def instructions(self) -> tuple[str, ...]:
+        """What a compiler for this very processor makes use of (-march=native), by the kernel's names, sorted."""
+        return tuple(sorted(flag for flag in self.flags if flag.startswith(_INSTRUCTIONS.get(self.machine, ()))))
 
 
 @cache

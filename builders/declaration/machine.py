@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from opforge.accelerator.host.cpuid import cpu_level as cpu_level
+from opforge.accelerator.host.cpuinfo import CPUInfo
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 from opforge.errors import OpforgeError, OpIncompatibleError
@@ -27,10 +28,11 @@ PROCESSOR = "processor"
 """The name, among what a binary requires, of the processor that one of these flags has compiled it for."""
 PROCESSOR_FIELDS = frozenset(
     {
-        *("vendor_id", "cpu family", "model", "cache size", "flags"),
-        *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "Features"),
+        *("vendor_id", "cpu family", "model", "cache size"),
+        *("CPU implementer", "CPU architecture", "CPU variant", "CPU part"),
     }
 )
+FEATURE_FIELDS = {"flags": "x86_64", "Features": "aarch64"}
 CPU_INFO, CPU_INFO_LENGTH = "/proc/cpuinfo", 16 << 10
 
 
@@ -95,8 +97,14 @@ def native_processor(flags: Iterable[str]) -> str:
             first = file.read(CPU_INFO_LENGTH).partition("\n\n")[0]
     except OSError:
         return "unknown"
-    lines = [line.partition(":") for line in first.split("\n")]
-    return key_of({name.strip(): sorted(text.split()) for name, _, text in lines if name.strip() in PROCESSOR_FIELDS})
+    values = {}
+    for line in first.split("\n"):
+        name, _, text = line.partition(":")
+        if name.strip() in PROCESSOR_FIELDS:
+            values[name.strip()] = sorted(text.split())
+        elif kind := FEATURE_FIELDS.get(name.strip()):
+            values[name.strip()] = [*CPUInfo("", frozenset(text.split()), kind).instructions]
+    return key_of(values)
 
 
 def _is_native(flags: str, within: tuple[str, ...]) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from opforge import environment, inductor
+from opforge.accelerator.host.cpuinfo import read_cpuinfo
 from opforge.accelerator.select import get_accelerator
 from opforge.builders.declaration import machine
 from opforge.cache.keys import key_of
@@ -19,8 +20,6 @@ from opforge.warm.machine import python_tag
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}")
 EXPECTED = "up to 100 letters, digits, '_' and '-'"
 TRITON_VERSION = re.compile(rb"^__version__ = ['\"]([^'\"]+)['\"]", re.MULTILINE)
-FLAG_NAMES = ("flags", "Features")
-"""The lines of /proc/cpuinfo that list what a processor can do, on x86-64 and on aarch64."""
 
 
 class Topic(NamedTuple):
@@ -93,17 +92,11 @@ def _device() -> str:
 
 
 def features() -> tuple[str, ...]:
-    """Returns what this machine's processor can do, in the words of /proc/cpuinfo; empty if it is not known.
+    """Returns the instructions that this machine's processor has, in the kernel's words.
 
     inductor compiles for the very processor (-march=native). One of the same level may lack what that has.
     """
-    try:
-        with open(machine.CPU_INFO, encoding="utf-8", errors="replace") as file:
-            first = file.read(machine.CPU_INFO_LENGTH).partition("\n\n")[0]
-    except OSError:
-        return ()
-    lines = (line.partition(":") for line in first.split("\n"))
-    return tuple(sorted({word for name, _, text in lines if name.strip() in FLAG_NAMES for word in text.split()}))
+    return read_cpuinfo().instructions
 
 
 def lacking(needed: Collection[str]) -> str:

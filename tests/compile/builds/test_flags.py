@@ -187,7 +187,7 @@ def test_what_is_built_for_this_very_processor_is_not_used_on_another_of_its_lev
     elif variable:
         monkeypatch.setenv(variable, "g++ -march=native" if variable == "CXX" else "-O2 -march=native")
     cls = sample_ops.builder_class(tmp_path, "plain", abi="c", extra_compile_args=flags)
-    for features, origin in (("avx2 amx", "built"), ("avx2 fma4", "built"), ("amx avx2", "cache")):
+    for features, origin in (("avx2 amx", "built"), ("avx2 fma4", "built"), ("amx hypervisor avx2", "cache")):
         text = f"processor : 0\nmodel : 1\ncpu MHz : {len(origin)}\nflags : {features}\n\nprocessor : 1\n"
         monkeypatch.setattr(machine, "CPU_INFO", text_files.write(tmp_path, "cpuinfo", text))
         assert [cls().build().origin for _load in range(2)] == [origin, "cache"]

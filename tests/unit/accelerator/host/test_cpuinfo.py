@@ -56,6 +56,30 @@ def test_vector_features_have_the_kernels_names_except_sse3(tmp_path):
     assert list(features) == sorted(features)
 
 
+@pytest.mark.parametrize(
+    ("machine", "flags", "others"),
+    [
+        ("x86_64", V4, "hypervisor md_clear flush_l1d ibrs_enhanced nonstop_tsc arch_capabilities rtm mpx sme smep"),
+        ("aarch64", ARM, "evtstrm cpuid ssbs sb dcpop paca pacg bti mte ecv wfxt"),
+    ],
+)
+def test_what_kernels_list_besides_instructions_does_not_count(machine, flags, others):
+    with_others = cpuinfo.CPUInfo("", frozenset(f"{flags} {others}".split()), machine)
+    assert with_others.instructions == cpuinfo.CPUInfo("", frozenset(flags.split()), machine).instructions
+    assert not set(with_others.instructions) & set(others.split())
+
+
+@pytest.mark.parametrize(
+    ("machine", "flags"),
+    [
+        ("x86_64", "avx512_bf16 avx_vnni amx_tile gfni sha_ni sse4a adx bmi2 movbe popcnt f16c vaes"),
+        ("aarch64", "sve2 sme ilrcpc sm4 ebf16 mops jscvt frint lse128 crc32"),
+    ],
+)
+def test_instructions_count_each(machine, flags):
+    assert cpuinfo.CPUInfo("", frozenset(flags.split()), machine).instructions == tuple(sorted(flags.split()))
+
+
 def test_an_arm_machine_is_aarch64(tmp_path):
     text = f"processor\t: 0\nBogoMIPS\t: 50.00\nFeatures\t: {ARM}\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n\n"
     cpu = cpuinfo.read_cpuinfo(write_cpuinfo(tmp_path, text * 64))
