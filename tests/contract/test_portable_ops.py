@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 
 import kernel_abi_check
 import pytest
-from support import child_processes
+from support import child_processes, sample_ops
 from support.compilers.installed_compilers import skip_if_zig_is_slow
 
 from opforge.builders.cpu import BUILDERS
@@ -66,9 +69,54 @@ def test_every_op_of_the_host_is_built_for_older_systems(name):
     assert not any("stdc++" in library or "gcc" in library for library in record["needs"])
     assert tuple(map(int, record["floors"]["GLIBC"].split("."))) <= (2, 28)
     assert not kernel_abi_check.ObjectFile(entry.library).check_manylinux("manylinux_2_28"), "as the hub checks it"
+    assert os.path.getsize(entry.library) < 256 << 10, "libc++abi's demangler, of 170 KB, is not in it"
 
 
 def test_a_portable_optimizer_computes_as_torch_does_and_raises_in_python():
     sizes, unknown = child_processes.run_python(STEP.replace("@LEVEL@", LEVEL), timeout=280).strip().splitlines()
     assert sizes.startswith("grads[0] has shape (2,), expected that of params[0], (5003,)")
     assert unknown.startswith("optimizer_id 7 is unknown, expected one given to create_adam")
+
+
+ENDS = """
+#include <torch/csrc/stable/library.h>
+#include <stdexcept>
+#include <string>
+STABLE_TORCH_LIBRARY(@NAME@, m) { m.def("unused(Tensor x) -> Tensor"); }
+extern "C" __attribute__((visibility("default"))) void ends() noexcept { throw std::runtime_error("nobody caught it"); }
+"""
+HANDLED = """
+#include <cstdio>
+#include <cstdlib>
+#include <cxxabi.h>
+#include <exception>
+#include <typeinfo>
+extern "C" __attribute__((visibility("default"))) void handled() noexcept {
+    std::set_terminate([] {
+        const char* mangled = typeid(std::string*).name();
+        std::fprintf(stderr, "ended with %s", abi::__cxa_demangle(mangled, nullptr, nullptr, nullptr));
+        std::abort();
+    });
+    throw 3;
+}
+"""
+CALL = "import ctypes, torch; ctypes.CDLL({path!r}).{name}()"
+
+
+def errors_of(path, name):
+    """Returns what a process prints that calls a function of a library and is ended by it."""
+    command = [sys.executable, "-c", CALL.format(path=path, name=name)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == -signal.SIGABRT, ended.stderr
+    return ended.stderr
+
+
+@pytest.mark.parametrize("is_handled", [False, pytest.param(True, marks=pytest.mark.long("zig compiles it for 10 s"))])
+def test_an_exception_that_nobody_catches_ends_the_process_with_its_text(tmp_path, is_handled):
+    """A source that sets a handler, or demangles a name, gets those of libc++abi."""
+    builder = sample_ops.op_from_source(tmp_path, ENDS + HANDLED * is_handled)(LEVEL, portable=True)
+    library = builder.build().library
+    if is_handled:
+        assert errors_of(library, "handled").startswith("ended with std::")
+    else:
+        assert errors_of(library, "ends") == "opforge: the process is ended by: nobody caught it\n"

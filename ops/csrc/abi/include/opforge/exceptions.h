@@ -90,6 +90,33 @@ inline AOTITorchError guarded_parallel_for(int64_t begin, int64_t end, int64_t g
 
 namespace opforge {
 
+// Ends the process, and says which exception nobody has caught, or left a function that is noexcept.
+[[noreturn, gnu::cold]] inline void end_process() noexcept {
+    const char* text = "std::terminate was called";
+    const std::exception_ptr problem = std::current_exception();
+    try {
+        if (problem) std::rethrow_exception(problem);
+    } catch (const std::exception& error) {
+        text = error.what();
+    } catch (...) {
+        text = "an exception that is no std::exception";
+    }
+    std::fprintf(stderr, "opforge: the process is ended by: %s\n", text);
+    std::abort();
+}
+
+}  // namespace opforge
+
+// The variables of libc++abi that hold its handlers. Its own name an exception's type, by a demangler that would be
+// more than half of a library. These are weak: a source that sets a handler, or demangles, gets those of libc++abi.
+extern "C" {
+__attribute__((weak, visibility("hidden"))) void (*__cxa_terminate_handler)() = &opforge::end_process;
+__attribute__((weak, visibility("hidden"))) void (*__cxa_unexpected_handler)() = &opforge::end_process;
+__attribute__((weak, visibility("hidden"))) void (*__cxa_new_handler)() = nullptr;
+}
+
+namespace opforge {
+
 // The size of the buffer for an exception's message: a plain array, so that its frame needs no cleanup.
 constexpr int kMessage = 4096;
 
