@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from opforge.errors import KernelScopeError
@@ -15,6 +19,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("opforge.kernels")
 Forward = Callable[..., Any]
+PLAIN = (bool, int, float, complex, str, bytes, slice, range, Enum, type, FunctionType, BuiltinFunctionType)
+"""Arguments that no call changes."""
+
+
+class UncopiedError(Exception):
+    """An argument of a layer cannot be copied; the text names it."""
 
 
 class Record:
@@ -31,6 +41,8 @@ class Record:
         """Calls that the original answered: for gradients, or after an error; and calls that were compared."""
         self.difference = 0.0
         """The greatest difference from the original in the calls that were compared."""
+        self.unchecked = ""
+        """Why a call was not compared; empty if there was none."""
 
     def __str__(self) -> str:
         """Returns one line."""
@@ -40,6 +52,7 @@ class Record:
         parts += [f"original in {self.originals} calls: {self.reason}"] if self.originals else []
         parts += [f"original after {self.failed} errors: {self.reason}"] if self.failed else []
         parts += [f"{self.checked} calls compared, greatest difference {self.difference:.3g}"] if self.checked else []
+        parts += [f"calls not compared: {self.unchecked}"] if self.unchecked else []
         return "; ".join(parts)
 
 
@@ -81,7 +94,7 @@ def forward_of(layer: type, original: Forward, record: Record, rules: Rules) -> 
             return chosen(self, *arguments, **keywords)
         except Exception as error:
             if versions is None or _versions(arguments, keywords) != versions:
-                raise  # the original would get what the kernel has changed
+                raise  # the original would get what the kernel has changed, or may have changed
             if not record.failed:
                 log.warning("%s: %s failed, the original is used: %s", record.name, record.kernel, error)
             record.failed += 1
@@ -97,8 +110,13 @@ def forward_of(layer: type, original: Forward, record: Record, rules: Rules) -> 
         if record.checked >= rules.check:
             over = rules.on_difference == "original" and record.difference > rules.bound
             return (original if over else answer)(self, *arguments, **keywords)
+        try:
+            given = [_copies((arguments, keywords)) for _call in (original, kernel)]
+        except UncopiedError as error:
+            record.unchecked = f"a {error} cannot be copied"
+            return answer(self, *arguments, **keywords)
         record.checked += 1
-        return _compared(self, arguments, keywords, original, answer, record, rules)
+        return _compared(self, arguments, keywords, given, original, answer, record, rules)
 
     return compared
 
@@ -127,39 +145,71 @@ def needs_gradient(module: Any, arguments: Any, keywords: Any) -> bool:
 
 
 def _versions(arguments: Any, keywords: Any) -> list[int] | None:
-    """Returns a number for each tensor that rises when it is changed; None if one of them has none."""
+    """Returns a number for each tensor that rises when it is changed.
+
+    None if something has none: a tensor of the inference mode, or an object such as a cache of keys and values.
+    """
     tensors = _tensors((arguments, keywords))
-    if any(tensor.is_inference() for tensor in tensors):
+    if any(tensor.is_inference() for tensor in tensors) or not _is_seen((arguments, keywords)):
         return None
     return [tensor._version for tensor in tensors]
 
 
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, PLAIN) or type(value).__module__ == "torch"  # such as torch.dtype
+
+
+def _is_seen(value: Any) -> bool:
+    """Returns whether arguments are tensors, what no call changes, and lists, tuples and dictionaries of these."""
+    import torch
+
+    if isinstance(value, (dict, list, tuple)):
+        return all(map(_is_seen, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, torch.Tensor) or _is_plain(value)
+
+
 def _copies(value: Any) -> Any:
-    """Returns arguments whose tensors are copies, for a call that leaves the real ones alone."""
+    """Returns a copy of arguments, for a call that leaves the real ones alone. Raises UncopiedError."""
     import torch
 
     if isinstance(value, torch.Tensor):
         return value.detach().clone().requires_grad_(value.requires_grad)
-    if isinstance(value, dict):
+    if type(value) is dict:
         return {name: _copies(part) for name, part in value.items()}
-    return type(value)(map(_copies, value)) if type(value) in (list, tuple) else value
+    if type(value) in (list, tuple):
+        return type(value)(map(_copies, value))
+    if _is_plain(value):
+        return value
+    try:
+        return copy.deepcopy(value)
+    except Exception as error:  # of any class: also a tensor in it that autograd has made
+        raise UncopiedError(type(value).__qualname__) from error
 
 
 def _compared(
-    module: Any, arguments: Any, keywords: Any, original: Forward, kernel: Forward, record: Record, rules: Rules
+    module: Any,
+    arguments: Any,
+    keywords: Any,
+    given: list[Any],
+    original: Forward,
+    kernel: Forward,
+    record: Record,
+    rules: Rules,
 ) -> Any:
     """Returns what the kernel gives, or the original if they differ by more than the bound and that is requested.
 
+    Both run on `given`, copies of the arguments, with the same random numbers and buffers, which stay as they are.
     Gradients of the inputs and parameters are compared too, where they are needed. Raises KernelScopeError.
     """
-    expected, wanted = _run(original, module, _copies(arguments), _copies(keywords))
-    other, own = _copies(arguments), _copies(keywords)
-    before = [tensor.detach().clone() for tensor in _tensors((other, own))]
-    actual, got = _run(kernel, module, other, own)
-    if _difference(before, _tensors((other, own))):
+    with _unchanged(module, given[0]) as buffers:
+        expected = [*_run(original, module, *given[0]), *buffers()]
+    before = [tensor.detach().clone() for tensor in _tensors(given[1])]
+    with _unchanged(module, given[1]) as buffers:
+        actual = [*_run(kernel, module, *given[1]), *buffers()]
+    if _difference(before, _tensors(given[1])):
         problem = f"{record.kernel} changed the inputs of the layer {record.name}"
         raise KernelScopeError(record.layer, problem, "Correct the kernel, or leave it out of the mapping")
-    difference = _difference([*expected, *wanted], [*actual, *got])
+    difference = _difference(expected, actual)
     record.difference = max(record.difference, difference)
     if difference <= rules.bound:
         return kernel(module, *arguments, **keywords)
@@ -173,7 +223,30 @@ def _compared(
     return original(module, *arguments, **keywords)
 
 
-def _run(forward: Forward, module: Any, arguments: Any, keywords: Any) -> tuple[list[Any], list[Any]]:
+@contextmanager
+def _unchanged(module: Any, given: Any) -> Iterator[Callable[[], list[torch.Tensor]]]:
+    """Leaves random numbers and a module's buffers as they are; gives a function that returns copies of the buffers."""
+    import torch
+
+    devices = {tensor.device for tensor in (*_tensors(given), *module.parameters())}
+    kind = next(
+        (each.type for each in devices if hasattr(getattr(torch, each.type, None), "get_rng_state_all")), "cuda"
+    )
+    held = [(part._buffers, dict(part._buffers)) for part in module.modules() if part._buffers]
+    copies = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
+    with torch.random.fork_rng([each.index or 0 for each in devices if each.type == kind], device_type=kind):
+        try:
+            yield lambda: [buffer.detach().clone() for buffer in module.buffers()]
+        finally:
+            for buffers, values in held:
+                buffers.update(values)
+            with torch.no_grad():
+                for buffer, value in copies:
+                    if not torch.equal(buffer, value):
+                        buffer.copy_(value)
+
+
+def _run(forward: Forward, module: Any, arguments: Any, keywords: Any) -> list[Any]:
     """Returns the tensors that a call gives, and the gradients of its inputs and of the module's parameters."""
     import torch
 
@@ -182,11 +255,11 @@ def _run(forward: Forward, module: Any, arguments: Any, keywords: Any) -> tuple[
     leaves = [leaf for leaf in leaves if leaf.requires_grad]
     roots = [output for output in outputs if output.requires_grad]
     if not (torch.is_grad_enabled() and leaves and roots):
-        return [output.detach() for output in outputs], []
+        return [output.detach() for output in outputs]
     ones = [torch.ones_like(root) for root in roots]
     gradients = torch.autograd.grad(roots, leaves, ones, allow_unused=True)
     zeros = [torch.zeros_like(leaf) if part is None else part for leaf, part in zip(leaves, gradients, strict=True)]
-    return [output.detach() for output in outputs], zeros
+    return [*(output.detach() for output in outputs), *zeros]
 
 
 def _difference(expected: list[torch.Tensor], actual: list[torch.Tensor]) -> float:

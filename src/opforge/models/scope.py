@@ -46,8 +46,8 @@ class kernels_for:
             of which the most specific one that fits is taken.
         mode: "inference" or "training", joined by "+" with "compiled" if torch.compile compiles the model.
         on_error: "raise", or "original": then a call whose kernel fails is answered by the original, unless the kernel
-            has changed its inputs. The first such call is logged, and `explain_kernels` counts them.
-        check: How many calls of each layer are compared with the original, gradients too.
+            has changed its inputs, or may have. The first such call is logged, and `explain_kernels` counts them.
+        check: How many calls of each layer are compared with the original, gradients and buffers too.
         bound: The greatest difference that such a call may have.
         on_difference: "error", or "original": then the original takes over.
 
@@ -252,7 +252,8 @@ class _Guard:
 def explain_kernels(model: Any) -> Explanation:
     """Returns a line for each layer that the last scope's mapping named: the kernel that it has, or why it has none.
 
-    A line has `name`, `layer`, `kernel`, `reason`, `failed`, `originals`, `checked` and `difference` as attributes.
+    A line has `name`, `layer`, `kernel`, `reason`, `failed`, `originals`, `checked`, `difference` and `unchecked` as
+    attributes.
     Raises KernelScopeError for a model that had no scope.
     """
     records = _records.get(model)

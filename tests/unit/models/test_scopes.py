@@ -70,6 +70,41 @@ class WrongGradient(nn.Module):
         return x.detach() * self.weight + (x - x.detach()) * 5
 
 
+class Drops(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+        self.weight = nn.Parameter(torch.ones(4))
+
+    def forward(self, x):
+        self.calls += 1
+        return nn.functional.dropout(x * self.weight, training=self.training)
+
+
+class Dropping(nn.Module):
+    forward = Drops.forward
+
+
+class Past:
+    """As a cache of keys and values."""
+
+    def __init__(self):
+        self.parts = []
+
+
+class Keeps(nn.Module):
+    def forward(self, x, past):
+        if past is None:
+            return x
+        past.parts.append(x)
+        return torch.cat(past.parts)
+
+
+class KeepsAndFails(nn.Module):
+    def forward(self, x, past):
+        raise ZeroDivisionError("broken")
+
+
 @pytest.fixture
 def model():
     return nn.Sequential(Norm(), nn.Linear(4, 4), Norm())
@@ -361,6 +396,52 @@ class TestCalls:
         with entered(model, Kernel, check=1), torch.no_grad():
             model[0](given)
             assert opforge.explain_kernels(model)[0].difference == 0.0
+
+    def test_random_numbers_and_buffers_are_those_of_one_call(self):
+        """A comparison runs the original and the kernel with the same of both, before the call."""
+        layer = Drops()
+        torch.manual_seed(0)
+        expected = [layer(X), layer(X)]
+        layer.calls.zero_()
+        torch.manual_seed(0)
+        with opforge.kernels_for(layer, {"Drops": LayerKernel(Dropping)}, check=2):
+            assert all(map(torch.equal, [layer(X), layer(X)], expected))
+            line = opforge.explain_kernels(layer)[0]
+        assert (line.checked, line.difference, int(layer.calls)) == (2, 0.0, 2)
+
+    def test_a_buffer_that_the_kernel_does_not_change_is_a_difference(self):
+        layer = Drops().eval()
+        scope = opforge.kernels_for(layer, {"Drops": LayerKernel(Kernel)}, check=1)
+        with pytest.raises(KernelScopeError, match="differs from the original by 1 in the layer"), scope:
+            layer(X)
+        assert int(layer.calls) == 0
+
+    def test_an_object_that_calls_change_is_changed_by_one_call(self):
+        layer = Keeps()
+        with opforge.kernels_for(layer, {"Keeps": LayerKernel(Keeps)}, check=1):
+            past = Past()
+            for length in (1, 2):
+                assert layer(X, past).shape[0] == length * X.shape[0]
+            assert opforge.explain_kernels(layer)[0].checked == 1
+
+    def test_without_a_copy_of_its_arguments_a_call_is_not_compared(self):
+        layer, past = Keeps(), Past()
+        past.parts.append(X.clone().requires_grad_() * 2)  # which copy.deepcopy refuses
+        with opforge.kernels_for(layer, {"Keeps": LayerKernel(Keeps)}, check=1):
+            assert layer(X, past).shape[0] == 2 * X.shape[0]
+            line = opforge.explain_kernels(layer)[0]
+        assert line.checked == 0
+        assert str(line).endswith("; calls not compared: a Past cannot be copied")
+
+    def test_the_original_does_not_go_on_with_an_object_that_may_be_changed(self):
+        layer, past = Keeps(), Past()
+        with (
+            opforge.kernels_for(layer, {"Keeps": LayerKernel(KeepsAndFails)}, on_error="original"),
+            pytest.raises(ZeroDivisionError),
+        ):
+            layer(X, past)
+        with opforge.kernels_for(layer, {"Keeps": LayerKernel(KeepsAndFails)}, on_error="original"):
+            assert torch.equal(layer(X, None), X), "there is nothing that it could have changed"
 
     def test_a_layer_whose_forward_other_code_has_replaced_keeps_it(self, model):
         """As hooks of accelerate do, which move weights and inputs to another device."""
