@@ -110,7 +110,7 @@ def _check_machine(path: str, facts: Mapping[str, Any]) -> None:
     here = machine.this_machine()
     level = here.level or here.processor
     problem = topic.lacking(facts["features"])
-    if facts["level"] != level:
+    if not facts["features"] and facts["level"] != level:  # its machine did not say what it has
         problem = f"it was compiled for {facts['level']}, and this processor offers {level}"
     if facts["torch"] != here.torch:
         problem = f"it was compiled with torch {facts['torch']}, and this is torch {here.torch}"

@@ -185,19 +185,35 @@ class TestAotInductor:
     def test_it_is_opened_where_it_was_compiled(self, package):
         assert opforge.load_program(package) == "opened program.pt2"
 
-    @pytest.mark.parametrize(
-        ("change", "expected"),
-        [
-            (
-                {"torch": "2.99"},
-                r"it was compiled with torch 2\.\d+.*, and this is torch 2\.99\. Compile it on a machine",
-            ),
-            ({"level": "x86-64-v9"}, r"it was compiled for .*, and this processor offers x86-64-v9\. Compile it on"),
-        ],
-    )
-    def test_it_is_refused_elsewhere(self, package, monkeypatch, change, expected):
-        elsewhere = machine.this_machine()._replace(**change)
-        monkeypatch.setattr(machine, "this_machine", lambda: elsewhere)
+    @pytest.fixture
+    def elsewhere(self, monkeypatch):
+        """Makes this another machine."""
+
+        def change(**changes):
+            other = machine.this_machine()._replace(**changes)
+            monkeypatch.setattr(machine, "this_machine", lambda: other)
+
+        return change
+
+    @pytest.fixture
+    def no_features(self, monkeypatch):
+        """A machine that does not say which instructions its processor has."""
+        monkeypatch.setattr(topic, "features", lambda: ())
+
+    def test_another_torch_is_refused(self, package, elsewhere):
+        elsewhere(torch="2.99")
+        expected = r"it was compiled with torch 2\.\d+.*, and this is torch 2\.99\. Compile it on a machine"
+        with pytest.raises(ProgramError, match=expected):
+            opforge.load_program(package)
+
+    def test_a_processor_of_another_level_with_all_its_instructions_opens_it(self, package, elsewhere):
+        elsewhere(level="x86-64-v9")
+        assert opforge.load_program(package) == "opened program.pt2"
+
+    def test_levels_count_where_instructions_are_not_known(self, no_features, package, elsewhere):
+        assert opforge.load_program(package) == "opened program.pt2"
+        elsewhere(level="x86-64-v9")
+        expected = r"it was compiled for .*, and this processor offers x86-64-v9\. Compile it on"
         with pytest.raises(ProgramError, match=expected):
             opforge.load_program(package)
 
