@@ -51,7 +51,8 @@ def _use_of(symbol: str, watched: Iterable[str]) -> str:
 def advice(problem: str) -> str:
     """Returns what to do about an error of dlopen or of Python's import."""
     if "failed to map segment" in problem or "Operation not permitted" in problem:
-        return "The folder is probably mounted noexec: set OPFORGE_CACHE_DIR to one that allows execution"
+        allowed = "set OPFORGE_CACHE_DIR, or TMPDIR for the ops of a saved program, to one that allows execution"
+        return f"The folder is probably mounted noexec: {allowed}"
     if "version `GLIBC" in problem:
         return "It was built on a newer system: build it here, or against an older sysroot"
     if "undefined symbol: aoti_torch_" in problem or "undefined symbol: torch_" in problem:
