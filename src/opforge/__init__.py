@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 if sys.platform not in ("linux", "darwin"):
     raise ImportError(f"opforge runs on Linux, and on macOS without building, not on {sys.platform}")
 
-__version__ = "0.1.0"
+__version__ = "0.1.0rc1"
 _MODULES = {
     "OpBuilder": "opforge.builders.base",
     "compiled": "opforge.graphs.scope",
