@@ -15,36 +15,46 @@ struct Norm {
     float eps;
 };
 
-// Of each lane the mean and the sum of the squares of the differences from it; of an RMS norm the squares' sum alone.
+// Of each lane the mean of the blocks before, and the sum of the squares of the differences from it; of an RMS norm the
+// squares' sum alone, with a mean of 0. Of the block that is being read: the sums of the values' differences from that
+// mean, and of their squares.
 struct Moments {
     Pair mean = Pair(0.0f), squares = Pair(0.0f);
+    Pair block = Pair(0.0f), block_squares = Pair(0.0f);
+
+    // Adds the block to what is before it; then there are `count` values. This is Welford's rule for many values at
+    // once: for n values and a sum S of differences the mean moves by S / n, and the squares shrink by S * S / n.
+    void end_block(Pair count) {
+        const Pair step = block / count;
+        mean = mean + step;
+        squares = squares + (block_squares - block * step);
+        block = block_squares = Pair(0.0f);
+    }
 };
 
 // Normalizes rows of type T, or with kSummed their sums with the residual. While a row is written the next one is read,
-// pair by pair, so that the memory always has work.
+// line by line, so that the memory always has work.
 template <bool kCentred, bool kSummed, typename T>
 class NormRows {
 public:
     explicit NormRows(const Norm& norm)
         : norm_(norm),
           columns_(norm.in.size(-1)),
+          counts_(Pair(static_cast<float>(columns_ / Pair::kWidth)) + ones<T>(columns_ % Pair::kWidth)),
           sums_(kSummed ? static_cast<size_t>(columns_ + Pair::kWidth) : 0),
           streamed_(streams_rows(norm.out, columns_) && (!norm.sum.data || streams_rows(norm.sum, columns_))) {}
 
-    void normalize(int64_t begin, int64_t end) {
-        Moments moments;
-        each_pair(columns_, reader(begin, moments));
+    // All that it calls is inlined, so that the moments stay in registers. In memory they would be stored for each
+    // pair.
+    [[gnu::flatten]] void normalize(int64_t begin, int64_t end) {
+        Moments moments = read(begin);
         for (int64_t row = begin; row < end; ++row) {
             find_scale(moments);
             const auto write = writer(row);
-            moments = {};
             if (row + 1 == end) {
-                each_pair(columns_, write);
+                each_pair<T>(0, columns_, write);
             } else {
-                each_pair(columns_, [write, read = reader(row + 1, moments)](int64_t k, auto left) {
-                    write(k, left);
-                    read(k, left);
-                });
+                moments = read(row + 1, write);
             }
         }
         if (streamed_) end_streams();
@@ -62,29 +72,38 @@ private:
         return tensor.data ? tensor.as<Tensor>() + row * columns_ : nullptr;
     }
 
-    // Returns what reads a pair of a row: it adds the values to the moments, by Welford's rule. The sum with the
-    // residual is kept in floats.
-    auto reader(int64_t row, Moments& moments) {
+    // Reads a row and returns its moments. The sum with the residual is kept in floats. `write` is what writes the row
+    // before, if there is one.
+    template <typename... Write>
+    Moments read(int64_t row, const Write&... write) {
+        constexpr int64_t kBlock = 32 * Pair::kWidth;
         const T *const in = row_of<const T>(norm_.in, row), *const residual = row_of<const T>(norm_.residual, row);
-        return [=, &moments, sum = row_of<T>(norm_.sum, row), sums = sums_.data(), streamed = streamed_](int64_t k,
-                                                                                                         auto left) {
-            fetch(in + k);
-            Pair x = load_pair(in + k, left);
-            if constexpr (kSummed) {
-                fetch(residual + k);
-                x = x + load_pair(residual + k, left);
-                store_pair(sums + k, x);
-                if (sum) store_pair(sum + k, x, left, streamed);
-            }
-            if constexpr (kCentred) {
-                Pair difference = x - moments.mean;
-                if (left < Pair::kWidth) difference = difference * ones<T>(left);
-                moments.mean = fma(difference, Pair(1.0f / static_cast<float>(k / Pair::kWidth + 1)), moments.mean);
-                moments.squares = fma(difference, x - moments.mean, moments.squares);
-            } else {
-                moments.squares = fma(x, x, moments.squares);
-            }
+        const auto value = [=](int64_t k, auto left) {
+            return kSummed ? load_pair(in + k, left) + load_pair(residual + k, left) : load_pair(in + k, left);
         };
+        Moments moments;
+        if (kCentred) moments.mean = value(0, columns_);
+        const auto add = [=, &moments, sum = row_of<T>(norm_.sum, row), sums = sums_.data(), streamed = streamed_](
+                             int64_t k, auto left) {
+            fetch(in + k);
+            if (kSummed) fetch(residual + k);
+            Pair x = value(k, left);
+            if (kSummed) store_pair(sums + k, x);
+            if (kSummed && sum) store_pair(sum + k, x, left, streamed);
+            if (kCentred) {
+                x = x - moments.mean;
+                if (left < Pair::kWidth) x = x * ones<T>(left);
+                moments.block = moments.block + x;
+            }
+            moments.block_squares = fma(x, x, moments.block_squares);
+        };
+        for (int64_t k = 0, end; k < columns_; k = end) {
+            end = std::min(k + kBlock, columns_);
+            each_pair<T>(k, end, write..., add);
+            moments.end_block(end < columns_ ? Pair(static_cast<float>(end / Pair::kWidth))
+                                             : larger(counts_, Pair(1.0f)));
+        }
+        return moments;
     }
 
     // Returns what returns a pair of the row that was read.
@@ -94,18 +113,16 @@ private:
         };
     }
 
-    // Computes the mean and the scale of the row that was read.
-    void find_scale(const Moments& moments) {
-        const auto count = static_cast<float>(columns_);
-        Pair squares = moments.squares;
+    // Computes the mean and the scale of the row that was read, in doubles.
+    void find_scale(Moments moments) {
+        const auto count = static_cast<double>(columns_);
         if (kCentred) {
-            const int64_t whole = columns_ / Pair::kWidth, rest = columns_ % Pair::kWidth;
-            const Pair counts = Pair(static_cast<float>(whole)) + ones<T>(rest);
-            mean_ = sum_of(counts * moments.mean) / count;
+            mean_ = static_cast<float>(sum_of(counts_ * moments.mean) / count);
             const Pair difference = moments.mean - Pair(mean_);
-            squares = fma(counts * difference, difference, squares);
+            moments.squares = fma(counts_ * difference, difference, moments.squares);
         }
-        scale_ = 1.0f / std::sqrt(sum_of(squares) / count + norm_.eps);
+        const double scale = 1.0 / std::sqrt(sum_of(moments.squares) / count + norm_.eps);
+        scale_ = with_default_nan(static_cast<float>(scale));  // eps may be any NaN
     }
 
     // Returns what writes a pair of the row that was read.
@@ -121,6 +138,7 @@ private:
 
     const Norm& norm_;
     const int64_t columns_;
+    const Pair counts_;  // the values of each lane
     std::vector<float> sums_;
     const bool streamed_;
     float mean_ = 0.0f, scale_ = 0.0f;

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 #include <opforge/element.h>
 
+#include "simd/streaming.h"
 #include "vec.h"
 
 namespace opforge::cpu {
@@ -26,13 +28,20 @@ struct Pair {
 inline Pair operator+(Pair a, Pair b) { return {a.first + b.first, a.second + b.second}; }
 inline Pair operator-(Pair a, Pair b) { return {a.first - b.first, a.second - b.second}; }
 inline Pair operator*(Pair a, Pair b) { return {a.first * b.first, a.second * b.second}; }
+inline Pair operator/(Pair a, Pair b) { return {a.first / b.first, a.second / b.second}; }
+inline Pair larger(Pair a, Pair b) { return {larger(a.first, b.first), larger(a.second, b.second)}; }
 inline Pair fma(Pair a, Pair b, Pair c) { return {fma(a.first, b.first, c.first), fma(a.second, b.second, c.second)}; }
 
-// Returns bits whose upper half is the nearest bfloat16, as `store` rounds. A NaN is quiet.
+// Returns bits whose upper half is the nearest bfloat16, as `store` rounds. The lower half of a NaN must be 0: then
+// nothing is carried out of it, and its upper half is kept. That holds for what is computed from bfloat16 values alone:
+// the NaN of an operation is that of an operand, made quiet, or the default one, and all of these have such a half.
 inline Vec rounded_to_bfloat16(Vec x) {
     const Vec parity = bit_and(upper_half_down(x), set_bits(1));
-    return select_nan(x, bit_or(x, set_bits(0x00400000u)), add_bits(add_bits(x, set_bits(0x7fff)), parity));
+    return add_bits(add_bits(x, set_bits(0x7fff)), parity);
 }
+
+// Returns a float that may be an operand beside bfloat16 values: its NaN is the default one, whatever its bits were.
+inline float with_default_nan(float x) { return x == x ? x : std::numeric_limits<float>::quiet_NaN(); }
 
 template <typename T>
 Pair load_pair(const T* data) {
@@ -57,8 +66,8 @@ Pair load_pair(const T* data, int64_t count) {
 template <typename T>
 void store_pair(T* data, Pair x, bool streamed = false) {
     if constexpr (std::is_same_v<T, BFloat16>) {
-        const Vec upper = bit_and(rounded_to_bfloat16(x.second), set_bits(0xffff0000u));
-        put(data, bit_or(upper_half_down(rounded_to_bfloat16(x.first)), upper), streamed);
+        const Vec lower = upper_half_down(rounded_to_bfloat16(x.first));
+        put(data, with_upper_halves(lower, rounded_to_bfloat16(x.second)), streamed);
     } else if constexpr (std::is_same_v<T, Float16>) {
         put(data, packed_halves(x.first, x.second), streamed);
     } else {
@@ -82,22 +91,28 @@ Pair ones(int64_t count) {
     return load_pair(lanes);
 }
 
-// Calls visit(k, left) for the pairs of `count` elements. `left` is a constant for whole pairs, so that their loop has
-// no call of memcpy, around which no vector stays in a register.
-template <typename Visit>
-void each_pair(int64_t count, const Visit& visit) {
-    int64_t k = 0;
-    for (; k + Pair::kWidth <= count; k += Pair::kWidth) visit(k, std::integral_constant<int64_t, Pair::kWidth>{});
-    if (k < count) visit(k, count - k);
+// Calls visit(k, left) for the pairs of values [k, end) of type T. Several visits take turns by whole lines of the
+// caches: a line that is streamed in parts, with other stores between them, takes longer. `left` is a constant for the
+// pairs of whole lines, so that their loop has no call of memcpy, around which no vector stays in a register.
+template <typename T, typename... Visits>
+void each_pair(int64_t k, int64_t end, const Visits&... visits) {
+    constexpr int64_t kStep = std::max<int64_t>(Pair::kWidth, kLine / sizeof(T));
+    const auto line = [&k](const auto& visit) {
+        for (int64_t i = 0; i < kStep; i += Pair::kWidth) visit(k + i, std::integral_constant<int64_t, Pair::kWidth>{});
+    };
+    for (; k + kStep <= end; k += kStep) (line(visits), ...);
+    for (; k < end; k += Pair::kWidth) (visits(k, end - k), ...);
 }
 
-inline float sum_of(Pair x) {
+inline double sum_of(Pair x) {
     float lanes[Vec::kWidth];
     store(lanes, x.first + x.second);
+    double sums[Vec::kWidth];
+    std::copy_n(lanes, Vec::kWidth, sums);
     for (int64_t half = Vec::kWidth / 2; half > 0; half /= 2) {
-        for (int64_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+        for (int64_t i = 0; i < half; ++i) sums[i] += sums[i + half];
     }
-    return lanes[0];
+    return sums[0];
 }
 
 }  // namespace opforge::cpu

@@ -126,7 +126,7 @@ struct Terms {
         for (int64_t k = 0; k < top; ++k) {
             if (slots[k] == kUnassigned) continue;
             rows[count] = in + slots[k] * columns;
-            weights[count++] = normalizes && sum > 0.0f ? scores[k] / sum : scores[k];
+            weights[count++] = with_default_nan(normalizes && sum > 0.0f ? scores[k] / sum : scores[k]);
         }
     }
     void fetch(int64_t k) const {
@@ -167,7 +167,7 @@ void moe_gather(StableIValue* stack, uint64_t, uint64_t) {
                 if (terms.count == 0) continue;
                 T* const to = out.as<T>() + i * columns;
                 if (terms.count == 2) {
-                    each_pair(columns, [&, first = terms.rows[0], second = terms.rows[1]](int64_t k, auto left) {
+                    each_pair<T>(0, columns, [&, first = terms.rows[0], second = terms.rows[1]](int64_t k, auto left) {
                         next.fetch(k);
                         const Pair x = load_pair(first + k, left) * Pair(terms.weights[0]);
                         const Pair y = fma(load_pair(second + k, left), Pair(terms.weights[1]), x);
@@ -175,7 +175,7 @@ void moe_gather(StableIValue* stack, uint64_t, uint64_t) {
                     });
                     continue;
                 }
-                each_pair(columns, [&](int64_t k, auto left) {
+                each_pair<T>(0, columns, [&](int64_t k, auto left) {
                     next.fetch(k);
                     Pair total(0.0f);
                     for (int64_t j = 0; j < terms.count; ++j) {

@@ -10,10 +10,16 @@ namespace {
 // Rounds to T. torch and DeepSpeed's kernels round each sum, so the results are theirs bit for bit.
 template <typename T>
 Pair rounded(Pair x) {
-    if constexpr (std::is_same_v<T, float>) return x;
-    T stored[Pair::kWidth];
-    store_pair(stored, x);
-    return load_pair(stored);
+    if constexpr (std::is_same_v<T, float>) {
+        return x;
+    } else if constexpr (std::is_same_v<T, BFloat16>) {
+        const Vec upper = set_bits(0xffff0000u);
+        return {bit_and(rounded_to_bfloat16(x.first), upper), bit_and(rounded_to_bfloat16(x.second), upper)};
+    } else {
+        T stored[Pair::kWidth];
+        store_pair(stored, x);
+        return load_pair(stored);
+    }
 }
 
 template <typename T>
@@ -21,7 +27,7 @@ void add_rows(T* out, const T* in, const T* bias, const T* other, const T* other
               int64_t channels, bool streamed) {
     for (int64_t row = begin; row < end; ++row) {
         const int64_t at = row * channels;
-        each_pair(channels, [=](int64_t k, auto left) {
+        each_pair<T>(0, channels, [=](int64_t k, auto left) {
             Pair sum = load_pair(in + at + k, left) + load_pair(bias + k, left);
             if (other) {
                 Pair second = load_pair(other + at + k, left);

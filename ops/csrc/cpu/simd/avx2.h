@@ -37,6 +37,10 @@ inline Vec add_bits(Vec a, Vec b) {
 }
 inline Vec lower_half_up(Vec a) { return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(a.v), 16))}; }
 inline Vec upper_half_down(Vec a) { return {_mm256_castsi256_ps(_mm256_srli_epi32(_mm256_castps_si256(a.v), 16))}; }
+// The lower halves of the words of `a`, and the upper ones of `b`. Those of `a` must be 0.
+inline Vec with_upper_halves(Vec a, Vec b) {
+    return {_mm256_castsi256_ps(_mm256_blend_epi16(_mm256_castps_si256(a.v), _mm256_castps_si256(b.v), 0xaa))};
+}
 
 // `b` if either is NaN.
 inline Vec smaller(Vec a, Vec b) { return {_mm256_min_ps(a.v, b.v)}; }

@@ -37,6 +37,8 @@ inline Vec add_bits(Vec a, Vec b) {
 }
 inline Vec lower_half_up(Vec a) { return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(a.v), 16))}; }
 inline Vec upper_half_down(Vec a) { return {_mm512_castsi512_ps(_mm512_srli_epi32(_mm512_castps_si512(a.v), 16))}; }
+// The lower halves of the words of `a`, and the upper ones of `b`. Those of `a` must be 0.
+inline Vec with_upper_halves(Vec a, Vec b) { return bit_or(a, bit_and(b, set_bits(0xffff0000u))); }
 
 // `b` if either is NaN.
 inline Vec smaller(Vec a, Vec b) { return {_mm512_min_ps(a.v, b.v)}; }

@@ -40,6 +40,8 @@ inline Vec sqrt(Vec a) { return {vsqrtq_f32(a.v)}; }
 inline Vec add_bits(Vec a, Vec b) { return of_bits(vaddq_u32(bits_of(a), bits_of(b))); }
 inline Vec lower_half_up(Vec a) { return of_bits(vshlq_n_u32(bits_of(a), 16)); }
 inline Vec upper_half_down(Vec a) { return of_bits(vshrq_n_u32(bits_of(a), 16)); }
+// The lower halves of the words of `a`, and the upper ones of `b`. Those of `a` must be 0.
+inline Vec with_upper_halves(Vec a, Vec b) { return bit_or(a, bit_and(b, set_bits(0xffff0000u))); }
 
 // `b` if either is NaN.
 inline Vec smaller(Vec a, Vec b) { return {vbslq_f32(vcltq_f32(a.v, b.v), a.v, b.v)}; }

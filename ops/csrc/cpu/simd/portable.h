@@ -53,6 +53,8 @@ inline Vec sqrt(Vec a) { return {Floats{std::sqrt(a.v[0]), std::sqrt(a.v[1]), st
 inline Vec add_bits(Vec a, Vec b) { return {of_bits(bits_of(a.v) + bits_of(b.v))}; }
 inline Vec lower_half_up(Vec a) { return {of_bits(bits_of(a.v) << 16)}; }
 inline Vec upper_half_down(Vec a) { return {of_bits(bits_of(a.v) >> 16)}; }
+// The lower halves of the words of `a`, and the upper ones of `b`. Those of `a` must be 0.
+inline Vec with_upper_halves(Vec a, Vec b) { return bit_or(a, bit_and(b, set_bits(0xffff0000u))); }
 
 // `b` if either is NaN.
 inline Vec smaller(Vec a, Vec b) { return choose(a.v < b.v, a, b); }

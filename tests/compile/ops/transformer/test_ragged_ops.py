@@ -96,6 +96,16 @@ def test_large_sums_of_experts_are_those_of_their_tokens(op, dtype, columns):
     torch.testing.assert_close(out.double(), exact, rtol=torch.finfo(dtype).eps, atol=1e-6)
 
 
+@pytest.mark.parametrize("top", [1, 2, 3])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_score_that_is_nan_gives_nan_whatever_its_bits(op, dtype, top):
+    """A NaN whose lower bits are set would become a number when it is rounded to bfloat16."""
+    scores = torch.full((1, top), -1, dtype=torch.int32).view(torch.float32)
+    out, slots = torch.zeros(1, 33, dtype=dtype), torch.arange(top, dtype=torch.int32).view(1, top)
+    op.moe_gather(out, draw(top, 33, dtype=dtype), scores, slots, torch.zeros(1, dtype=torch.int32), False)
+    assert out.isnan().all()
+
+
 def test_of_equal_logits_the_first_expert_is_chosen(op):
     counts, outs = integers(2, 0, 0), [torch.empty(3, 2, dtype=torch.int32) for _ in range(2)]
     op.top_k_gating(counts, torch.empty(3, 2), *outs, torch.zeros(3, 3), integers(3, 1))
