@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,6 +25,13 @@ def block_lists(layout: Tensor) -> BlockLists:
     counts = torch.bincount(heads * layout.shape[1] + rows, minlength=layout.shape[0] * layout.shape[1])
     offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     return BlockLists(offsets.to(torch.int32), columns.to(torch.int32))
+
+
+def on_device(tensors: Iterable[Tensor], device: torch.device) -> list[Tensor]:
+    """Returns the numbers of a layout's blocks on a device. Raises RuntimeError if a capture of a graph forbids it."""
+    from opforge.ops.triton import devices
+
+    return [devices.on_device(tensor, device, "the blocks of this layout") for tensor in tensors]
 
 
 def split(tensor: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .layouts import checked_layout, split
+from .layouts import checked_layout, on_device, split
 
 MODES = ("sdd", "dsd", "dds")
 CHUNK = 1 << 20
@@ -32,7 +32,7 @@ class Blocks(NamedTuple):
 
 def blocks_of(layout: Tensor, block: int, device: torch.device) -> Blocks:
     """Returns where the blocks of a layout [heads, rows, columns] are, on a device."""
-    heads, rows, columns = (indexes.to(device) for indexes in layout.nonzero(as_tuple=True))
+    heads, rows, columns = on_device(layout.nonzero(as_tuple=True), device)
     return Blocks(heads, rows, columns, (layout.shape[0], layout.shape[1], layout.shape[2]), block)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from opforge.ops.attention import attention
 
 from .configs import BLOCKS, FixedSparsityConfig, SparsityConfig
-from .layouts import BlockLists, block_lists, checked_layout
+from .layouts import BlockLists, block_lists, checked_layout, on_device
 from .softmaxes import ADD, MUL, check_masks
 
 
@@ -50,7 +50,7 @@ def sparse_attention(
     _check_cover(query, key, value, layout, block)
     scores = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
     check_masks(query, scores, rpe, key_padding_mask, attn_mask, key_padding_mask_mode, attn_mask_mode)
-    lists = block_lists(checked_layout(layout)) if lists is None else lists
+    offsets, columns = on_device(block_lists(checked_layout(layout)) if lists is None else lists, query.device)
     biases, multiplied = [], 0
     if rpe is not None:
         biases.append(rpe.reshape(*[1] * (4 - rpe.dim()), *rpe.shape)[:, None])
@@ -67,8 +67,8 @@ def sparse_attention(
         k,
         v,
         biases,
-        offsets=lists.offsets.to(query.device),
-        columns=lists.columns.to(query.device),
+        offsets=offsets,
+        columns=columns,
         block=block,
         multiplied=multiplied,
     )
@@ -185,7 +185,7 @@ class SparseSelfAttention(nn.Module):
     def _lists_for(self, length: int, device: torch.device) -> tuple[Tensor, BlockLists]:
         if (length, device) not in self._lists:
             layout = self.get_layout(length)
-            self._lists[length, device] = layout, BlockLists(*(part.to(device) for part in block_lists(layout)))
+            self._lists[length, device] = layout, BlockLists(*on_device(block_lists(layout), device))
         return self._lists[length, device]
 
     def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:

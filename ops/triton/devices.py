@@ -28,8 +28,26 @@ def _raw_stream_function(device_type: str) -> Callable[[int], int]:
 
 def is_capturing(device: torch.device) -> bool:
     """Returns whether the device's current stream captures launches in a graph, in place of running them."""
+    if device.type == "meta":
+        return False
     accelerator = accelerator_of(device.type)
     return not accelerator.is_synchronized_device() and accelerator.is_current_stream_capturing()
+
+
+def check_copies(device: torch.device, what: str) -> None:
+    """Raises RuntimeError if a graph is captured on the device: nothing can be copied there. `what` would be copied."""
+    if is_capturing(device):
+        raise RuntimeError(
+            f"{what} are not on the device yet, and nothing can be copied there while a graph is captured: run one step"
+            " with the same tensors first"
+        )
+
+
+def on_device(tensor: Tensor, device: torch.device, what: str) -> Tensor:
+    """Returns a tensor of the host on a device. Raises RuntimeError, as `check_copies`, if it is not there yet."""
+    if tensor.device != device and not torch.compiler.is_compiling():
+        check_copies(device, what)
+    return tensor.to(device)
 
 
 def pin_memory(tensor: Tensor, device: torch.device) -> Tensor:

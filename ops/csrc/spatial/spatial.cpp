@@ -22,9 +22,10 @@ Pair rounded(Pair x) {
     }
 }
 
+// All that it calls is inlined: what is called has its operands in memory, and reads them again after each store.
 template <typename T>
-void add_rows(T* out, const T* in, const T* bias, const T* other, const T* other_bias, int64_t begin, int64_t end,
-              int64_t channels, bool streamed) {
+[[gnu::flatten]] void add_rows(T* out, const T* in, const T* bias, const T* other, const T* other_bias, int64_t begin,
+                               int64_t end, int64_t channels, bool streamed) {
     for (int64_t row = begin; row < end; ++row) {
         const int64_t at = row * channels;
         each_pair<T>(0, channels, [=](int64_t k, auto left) {

@@ -86,11 +86,7 @@ def _table(dtypes: Dtypes, lists: Sequence[Sequence[Tensor]], indices: list[int]
     table = _tables.pop(key, None)
     capturing = devices.is_capturing(first.device)
     if table is None:
-        if capturing:
-            raise RuntimeError(
-                "the addresses of these tensors are not on the device yet, and nothing can be copied there while a"
-                " graph is captured: run one step with the same tensors first"
-            )
+        devices.check_copies(first.device, "the addresses of these tensors")
         table = _new_table(dtypes, lists, indices, codes)
         while len(_tables) >= CACHED_TABLES:
             del _tables[next(iter(_tables))]
