@@ -12,6 +12,11 @@ import pytest
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+# Threads that wait for the next tensor would spin, on a processor that other tests need. Read when torch and numpy are
+# imported, here and in the processes that tests start.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 SETTINGS = (
     "DS_ACCELERATOR",
     "MAX_JOBS",
