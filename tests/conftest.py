@@ -100,8 +100,17 @@ def nothing_of_the_machines(shared_store):
         machine_folder.reset()  # what was counted would be written to the user's own folder
 
 
+@pytest.fixture(scope="session")
+def probed_compilers():
+    """What the machine's own compilers have reported about themselves in this process. It is filled by `own_store`.
+
+    A test asks them again if their programs have changed, as the second build of a process does.
+    """
+    return {}
+
+
 @pytest.fixture(autouse=True)
-def own_store(tmp_path, monkeypatch):
+def own_store(tmp_path, monkeypatch, probed_compilers):
     """An empty store of this test's own; gives its path. What the process remembers of others is dropped."""
     folder = tmp_path / "store"
     monkeypatch.delenv(LAYERS, raising=False)
@@ -115,9 +124,15 @@ def own_store(tmp_path, monkeypatch):
 
     current.reset()
     probe.reset()
+    probe._infos.update(probed_compilers)
+    probe._unsaved.update(probed_compilers)  # the new store has none of them
     settings.reset()
     yield folder
     current.reset()
+    temporary = os.path.dirname(tmp_path)
+    for name, (info, stamps) in probe._infos.items():
+        if not any(path.startswith(f"{temporary}/") for path in stamps.paths):
+            probed_compilers[name] = info, stamps
     probe.reset()
     machine_folder.reset()
     settings.reset()
