@@ -95,8 +95,11 @@ def nothing_of_the_machines(shared_store):
         patch.setenv("XDG_CONFIG_HOME", str(shared_store.parent / "shared-config"))
         patch.setenv("XDG_STATE_HOME", str(shared_store.parent / "shared-state"))
         yield
+        from support.processes import torch_server
+
         from opforge import machine_folder
 
+        torch_server.end()
         machine_folder.reset()  # what was counted would be written to the user's own folder
 
 
