@@ -12,6 +12,11 @@ import pytest
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+# Threads that wait for the next tensor would spin, on a processor that other tests need. Read when torch and numpy are
+# imported, here and in the processes that tests start.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 SETTINGS = (
     "DS_ACCELERATOR",
     "MAX_JOBS",
@@ -90,13 +95,25 @@ def nothing_of_the_machines(shared_store):
         patch.setenv("XDG_CONFIG_HOME", str(shared_store.parent / "shared-config"))
         patch.setenv("XDG_STATE_HOME", str(shared_store.parent / "shared-state"))
         yield
+        from support.processes import torch_server
+
         from opforge import machine_folder
 
+        torch_server.end()
         machine_folder.reset()  # what was counted would be written to the user's own folder
 
 
+@pytest.fixture(scope="session")
+def probed_compilers():
+    """What the machine's own compilers have reported about themselves in this process. It is filled by `own_store`.
+
+    A test asks them again if their programs have changed, as the second build of a process does.
+    """
+    return {}
+
+
 @pytest.fixture(autouse=True)
-def own_store(tmp_path, monkeypatch):
+def own_store(tmp_path, monkeypatch, probed_compilers):
     """An empty store of this test's own; gives its path. What the process remembers of others is dropped."""
     folder = tmp_path / "store"
     monkeypatch.delenv(LAYERS, raising=False)
@@ -110,9 +127,15 @@ def own_store(tmp_path, monkeypatch):
 
     current.reset()
     probe.reset()
+    probe._infos.update(probed_compilers)
+    probe._unsaved.update(probed_compilers)  # the new store has none of them
     settings.reset()
     yield folder
     current.reset()
+    temporary = os.path.dirname(tmp_path)
+    for name, (info, stamps) in probe._infos.items():
+        if not any(path.startswith(f"{temporary}/") for path in stamps.paths):
+            probed_compilers[name] = info, stamps
     probe.reset()
     machine_folder.reset()
     settings.reset()

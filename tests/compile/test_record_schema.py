@@ -22,10 +22,10 @@ def validator():
     return jsonschema.Draft202012Validator(schema)
 
 
-@pytest.fixture
-def record(tmp_path, own_store):
+@pytest.fixture(scope="module")
+def record(tmp_path_factory):
     """The record of a library of plain C, as it is on disk."""
-    entry = sample_ops.plain_op(tmp_path)().build()
+    entry = sample_ops.plain_op(tmp_path_factory.mktemp("plain"))().build()
     return json.loads((Path(entry.folder) / "record.json").read_text())
 
 

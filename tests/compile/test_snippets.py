@@ -10,6 +10,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from support import child_processes
 
 pytestmark = pytest.mark.compile
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,16 +96,8 @@ def run(code: str, folder: Path, **environment: str) -> str:
     """Runs code as a script in `folder`, in another Python. Returns what it printed."""
     script = folder / "script.py"
     script.write_text(code)
-    process = subprocess.run(
-        [sys.executable, "-W", "error", str(script)],
-        cwd=folder,
-        env={**os.environ, "OPFORGE_CACHE_DIR": str(folder / "cache"), **environment},
-        capture_output=True,
-        text=True,
-        timeout=250,
-    )
-    assert process.returncode == 0, process.stderr
-    return process.stdout
+    env = {"OPFORGE_CACHE_DIR": str(folder / "cache"), **environment}
+    return child_processes.run_with_torch(code, env, timeout=250, cwd=folder, strict=True, path=str(script))
 
 
 @pytest.fixture

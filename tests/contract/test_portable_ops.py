@@ -73,7 +73,7 @@ def test_every_op_of_the_host_is_built_for_older_systems(name):
 
 
 def test_a_portable_optimizer_computes_as_torch_does_and_raises_in_python():
-    sizes, unknown = child_processes.run_python(STEP.replace("@LEVEL@", LEVEL), timeout=280).strip().splitlines()
+    sizes, unknown = child_processes.run_with_torch(STEP.replace("@LEVEL@", LEVEL), timeout=280).strip().splitlines()
     assert sizes.startswith("grads[0] has shape (2,), expected that of params[0], (5003,)")
     assert unknown.startswith("optimizer_id 7 is unknown, expected one given to create_adam")
 

@@ -17,7 +17,7 @@ from opforge.packages.registry import install, selection, verification
 from opforge.remote import blobs
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks processes and kills them")
-PROCESSES = 24
+PROCESSES = 8
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_an_installation_that_is_killed_at_any_moment_leaves_nothing_or_everythi
     seconds, chance, states = time.monotonic() - began, random.Random(3), []
     from opforge.packages.installed import remove
 
-    for _number in range(25):
+    for _number in range(10):
         remove.remove(registry.root, "acme/plain", version.ANY)
         child = forked(registry.install)
         time.sleep(chance.uniform(0, seconds))
@@ -110,7 +110,7 @@ def test_installations_and_removals_that_are_killed_disturb_no_other(registry):
 
     chance, seeds = random.Random(5), iter(range(1000))
     children = [forked(lambda: work(next(seeds))) for _number in range(4)]
-    for _number in range(20):
+    for _number in range(8):
         time.sleep(chance.uniform(0, 0.1))
         child = children.pop(0)
         os.kill(child, signal.SIGKILL)

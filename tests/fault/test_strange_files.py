@@ -86,7 +86,13 @@ def run(*command, store):
     )
 
 
-@pytest.mark.parametrize("replace", [pipe, endless_device, folder, terabytes])
+OTHER_KINDS = pytest.mark.long("loads for each file of the store; the commands below are tried with it too")
+
+
+@pytest.mark.parametrize(
+    "replace",
+    [pipe, endless_device, pytest.param(folder, marks=OTHER_KINDS), pytest.param(terabytes, marks=OTHER_KINDS)],
+)
 def test_no_load_waits_for_it_or_reads_it_whole(op_folder, own_store, tmp_path, replace):
     env = {"FOLDER": str(op_folder), "OPFORGE_CACHE_DIR": str(own_store)}
     assert child_processes.run_python(LOAD, env=env) == "5\n"

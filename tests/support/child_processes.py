@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from support.paths import SOURCE_TREE, TESTS
@@ -35,6 +36,26 @@ def run_python(code: str, timeout: float = 120, **options: Any) -> str:
         raise AssertionError(f"no end within {timeout} s\n{out}\n{err}") from None
     assert process.returncode == 0, f"exit status {process.returncode}\n{out}\n{err}"
     return out
+
+
+def run_with_torch(
+    code: str, env: Mapping[str, str | None] | None = None, timeout: float = 120, cwd: Any = None, **options: Any
+) -> str:
+    """Runs `code` as `run_python` does, in a process that has imported torch already: see `torch_server`.
+
+    `options` are further ones of a `torch_server.Program`.
+    """
+    from support.processes import torch_server
+
+    program = torch_server.Program(code, environment(**(env or {})), os.fspath(cwd or os.getcwd()), **options)
+    with open(os.devnull) as nothing, tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        status = torch_server.run(program, (nothing, out, err), timeout)
+        out.seek(0)
+        err.seek(0)
+        printed, errors = out.read(), err.read()
+    assert status is not None, f"no end within {timeout} s\n{printed}\n{errors}"
+    assert status == 0, f"exit status {status}\n{printed}\n{errors}"
+    return printed
 
 
 def run_command(name: str, *arguments: str, **env: str | None) -> subprocess.CompletedProcess[str]:

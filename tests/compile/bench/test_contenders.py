@@ -20,10 +20,9 @@ OFTEN = {
     "CPUAdamBuilder",
     "PinMemoryBuilder",
     "QuantizerBuilder",
-    "SparseAttnBuilder",
     "UtilsBuilder",
 }
-"""One of each kind: files, an optimizer, memory, a quantizer, attention."""
+"""One of each kind: files, an optimizer, memory, a quantizer."""
 RARELY = pytest.mark.long("builds each op, and starts ranks that import torch")
 
 

@@ -79,6 +79,7 @@ def test_a_compiler_that_is_killed_alone_is_an_error_at_once(hungry, own_store):
     assert "BuildResourceError: hungry: the build stopped: a compiler was killed, or memory ran out." in err, err
 
 
+@pytest.mark.long("compiles sources of 40 MiB once more; test_parallelism.py has what may run at once")
 def test_of_sources_that_were_never_built_as_many_are_compiled_first_as_fit_in_the_worst_case(hungry, own_store):
     with memory_group(LIMIT_BYTES) as group:
         out, err = run_in(group, hungry)

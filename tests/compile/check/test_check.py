@@ -155,6 +155,7 @@ def test_wrong_and_crashing_ops_are_lines_beside_the_right_ones(check, own_store
     assert "state" not in listed["CPUAdamBuilder"]
 
 
+@pytest.mark.long("imports torch three times for what the tests beside it compare")
 @pytest.mark.usefixtures("builds_are_shared")
 def test_one_of_our_ops_is_compared_and_measured(check):
     done = check("CPUAdam", "--json")

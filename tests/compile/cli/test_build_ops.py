@@ -18,27 +18,27 @@ run = child_processes.run_command
 
 
 def test_an_op_is_built_then_cached_then_explained(ops_folder, own_store):
-    done = run("build-ops", "ownops:Relu")
+    done = run("build-ops", "ownops:Quick")
     assert done.returncode == 0, done.stderr
-    assert states(done) == [["built", "ownops:Relu"]]
+    assert states(done) == [["built", "ownops:Quick"]]
     path = library(done)
     assert path.startswith(str(own_store)) and os.path.isfile(path)
-    assert "ownops:Relu: [2/3] compile relu.cpp" in done.stderr.splitlines()
+    assert "ownops:Quick: [1/2] compile quick.cpp" in done.stderr.splitlines()
 
-    again = run("build-ops", "ownops:Relu")
+    again = run("build-ops", "ownops:Quick")
     assert again.returncode == 0 and again.stderr == ""
-    assert states(again) == [["cached", "ownops:Relu"]] and library(again) == path
+    assert states(again) == [["cached", "ownops:Quick"]] and library(again) == path
 
-    hit = run("cache", "explain", "ownops:Relu")
-    assert hit.returncode == 0 and hit.stdout.startswith("hit: ownops:Relu for cpu:") and path in hit.stdout
+    hit = run("cache", "explain", "ownops:Quick")
+    assert hit.returncode == 0 and hit.stdout.startswith("hit: ownops:Quick for cpu:") and path in hit.stdout
 
-    with open(ops_folder / "relu.cpp", "a") as file:
+    with open(ops_folder / "quick.cpp", "a") as file:
         file.write("// changed\n")
-    miss = run("cache", "explain", "ownops:Relu")
+    miss = run("cache", "explain", "ownops:Quick")
     assert miss.returncode == 1
-    assert f"    {ops_folder}/relu.cpp has changed (" in miss.stdout
+    assert f"    {ops_folder}/quick.cpp has changed (" in miss.stdout
 
-    other = json.loads(run("cache", "explain", "ownops:Relu", "--debug", "--json").stdout)
+    other = json.loads(run("cache", "explain", "ownops:Quick", "--debug", "--json").stdout)
     assert other["hit"] is False
     compile_flags, *debug_roots, link_flags = [component["text"] for component in other["nearest"]["components"]]
     assert compile_flags == "compile_flags: added -g -fno-omit-frame-pointer"
@@ -48,9 +48,9 @@ def test_an_op_is_built_then_cached_then_explained(ops_folder, own_store):
 
 
 def test_an_op_that_does_not_compile_does_not_stop_the_others(ops_folder):
-    done = run("build-ops", "ownops:Bad", "ownops:Relu")
+    done = run("build-ops", "ownops:Bad", "ownops:Quick")
     assert done.returncode == 1
-    assert states(done) == [["failed", "ownops:Bad"], ["built", "ownops:Relu"]]
+    assert states(done) == [["failed", "ownops:Bad"], ["built", "ownops:Quick"]]
     assert f"error: ownops:Bad: bad: compile bad.cpp failed: {ops_folder}/bad.cpp:10:" in done.stderr
     assert ">   10 |" in done.stderr and "Traceback" not in done.stderr
 
@@ -69,13 +69,13 @@ def test_a_dry_run_builds_nothing_and_prints_the_plan(ops_folder, own_store):
 
 
 def test_a_dry_run_recognises_a_hit(ops_folder):
-    run("build-ops", "ownops:Relu")
-    (plan,) = json.loads(run("build-ops", "ownops:Relu", "--dry-run", "--json").stdout)["ops"]
+    run("build-ops", "ownops:Quick")
+    (plan,) = json.loads(run("build-ops", "ownops:Quick", "--dry-run", "--json").stdout)["ops"]
     assert plan["state"] == "cached" and os.path.isfile(plan["path"])
 
 
 def test_one_run_builds_for_several_targets(ops_folder):
-    done = run("build-ops", "ownops:Relu", "--cpu-level", "x86-64", "--cpu-level", "x86-64-v3", "--json")
+    done = run("build-ops", "ownops:Quick", "--cpu-level", "x86-64", "--cpu-level", "x86-64-v3", "--json")
     first, second = json.loads(done.stdout)["ops"]
     assert (first["target"], first["state"]) == ("cpu:x86-64", "built")
     assert (second["target"], second["state"]) == ("cpu:x86-64-v3", "built")
@@ -140,7 +140,7 @@ def test_a_trace_holds_every_step_and_every_stage(ops_folder, tmp_path):
 
 
 def test_a_terminal_gets_bars_and_a_table(ops_folder):
-    code = "import sys; sys.argv = ['b', 'ownops:Relu']; from opforge.cli import build_ops; build_ops()"
+    code = "import sys; sys.argv = ['b', 'ownops:Quick']; from opforge.cli import build_ops; build_ops()"
     ours, theirs = pty.openpty()
     env = child_processes.environment(TERM="xterm", COLUMNS="300")
     process = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=theirs, stderr=theirs)
@@ -157,7 +157,7 @@ def test_a_terminal_gets_bars_and_a_table(ops_folder):
     os.close(ours)
     assert process.wait() == 0
     text = output.decode()
-    assert "━" in text and "3/3" in text and "SECONDS" in text and "relu-" in text
+    assert "━" in text and "2/2" in text and "SECONDS" in text and "quick-" in text
 
 
 def test_list_prints_the_ops_that_can_be_named():

@@ -79,7 +79,7 @@ def test_an_entry_is_inspected_for_exports_needs_and_functions(tmp_path):
 
 
 def test_an_entry_of_a_layer_is_inspected_without_what_the_layer_does_not_hold(tmp_path):
-    builder = sample_ops.stable_op(tmp_path / "op")()
+    builder = sample_ops.plain_op(tmp_path / "op", "of_a_layer")()
     built = builder.build()
     entry = layer.add(str(tmp_path / "layer"), built, description_key(builder.spec()), ME)
     done = CliRunner().invoke(command, [f"{entry.folder}/", "--json"])
@@ -88,13 +88,13 @@ def test_an_entry_of_a_layer_is_inspected_without_what_the_layer_does_not_hold(t
     assert content["entry"]["op"] == built.record["op"] and content["exports"] == built.record["exports"]
     assert content["entry"]["compiler"] == content["entry"]["said"] == ""
     text = CliRunner().invoke(command, [entry.folder]).stdout
-    assert f"op {built.record['op']} for {built.record['target']}, ABI torch-stable\n" in text
+    assert f"op {built.record['op']} for {built.record['target']}, ABI c\n" in text
 
 
 def test_all_entries_of_a_layer_are_inspected_and_listing_it_changes_nothing(tmp_path, monkeypatch):
     folder, ops = tmp_path / "layer", []
     for name in ("first", "second"):
-        builder = sample_ops.stable_op(tmp_path / name)()
+        builder = sample_ops.plain_op(tmp_path / name, name)()
         layer.add(str(folder), builder.build(), description_key(builder.spec()), ME)
         ops.append(builder.name)
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(folder))

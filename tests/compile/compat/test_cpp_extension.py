@@ -68,7 +68,7 @@ print(jit(os.environ["NAME"], [os.environ["SOURCE"]], extra_cflags=["-DVALUE=5"]
 """
     events = tmp_path / "events"
     env = {"NAME": name, "SOURCE": path, "OPFORGE_CACHE_DIR": str(own_store), "OPFORGE_LOG": str(events)}
-    assert child_processes.run_python(code, env=env) == "5\n"
+    assert child_processes.run_with_torch(code, env=env) == "5\n"
     assert [json.loads(line)["event"] for line in events.read_text().splitlines()] == ["hit", "load"]
 
 

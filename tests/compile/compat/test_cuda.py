@@ -163,7 +163,7 @@ for path in {stand_ins}:
 import {ext.name}
 print({ext.name}.value())
 """
-    value = int(child_processes.run_python(code, cwd=os.path.dirname(path)))
+    value = int(child_processes.run_with_torch(code, cwd=os.path.dirname(path)))
     assert value == 42 if torch.cuda.is_available() else value in (-35, -100), "no driver, or no device: an error"
     again = project(torch_extension)
     again.name = ext.name

@@ -114,7 +114,7 @@ def test_extensions_are_built_into_the_store_and_copied_to_their_places(built, p
     process, events = built
     assert process.returncode == 0, process.stderr
     assert events == [("build", "_C"), ("build", "_limited")]
-    assert child_processes.run_python(USE, cwd=project[0]) == "9 10 twicely._plain\n"
+    assert child_processes.run_with_torch(USE, cwd=project[0]) == "9 10 twicely._plain\n"
 
 
 def test_an_extension_without_torch_is_left_to_torchs_command_with_the_reason(built):

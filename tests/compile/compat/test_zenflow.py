@@ -74,7 +74,15 @@ def submit(functions, control, step, groups=1, bias_correction=True, **changed):
     )
 
 
-@pytest.mark.parametrize(("adamw_mode", "bias_correction"), [(True, True), (False, True), (True, False)])
+OTHER_MODES = pytest.mark.long(
+    "starts one more process with DeepSpeed for a mode of adam_update, which has its own tests"
+)
+
+
+@pytest.mark.parametrize(
+    ("adamw_mode", "bias_correction"),
+    [(True, True), pytest.param(False, True, marks=OTHER_MODES), pytest.param(True, False, marks=OTHER_MODES)],
+)
 def test_steps_are_those_of_adam_update_bit_for_bit_and_of_the_float64_reference(
     functions, started, adamw_mode, bias_correction
 ):

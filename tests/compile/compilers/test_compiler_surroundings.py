@@ -72,7 +72,7 @@ def test_another_path_that_finds_the_same_programs_asks_the_compiler_nothing(tmp
     ("variable", "listed"),
     [
         ("OMPI_CXXFLAGS", ""),
-        ("NIX_CFLAGS_COMPILE", ""),
+        pytest.param("NIX_CFLAGS_COMPILE", "", marks=pytest.mark.long("is in the same list as the one before")),
         ("MY_WRAPPER_FLAGS", "OTHER,MY_WRAPPER_FLAGS"),
     ],
 )
@@ -134,8 +134,11 @@ def test_flags_that_a_wrapper_adds_identify_it(tmp_path, build, monkeypatch):
     assert first["cxx sha256"] == second["cxx sha256"] and first["commands"] != second["commands"]
 
 
+FROM_THE_FIRST = pytest.param(True, marks=pytest.mark.long("the other case ends with these steps"))
+
+
 @pytest.mark.parametrize("where", ["-B{}", "-B {}/", "LIBRARY_PATH"])
-@pytest.mark.parametrize("present", [True, False])
+@pytest.mark.parametrize("present", [FROM_THE_FIRST, False])
 def test_a_specs_file_that_gcc_finds_is_an_input(tmp_path, load, where, present):
     folder = tmp_path / "specs-folder"
     folder.mkdir()
@@ -184,7 +187,7 @@ def clang_of_its_own(tmp_path):
     return str(link), tmp_path / "llvm" / "bin", f"{machine}-clang++.cfg"
 
 
-@pytest.mark.parametrize("present", [True, False])
+@pytest.mark.parametrize("present", [FROM_THE_FIRST, False])
 def test_clangs_configuration_file_is_an_input(load, clang_of_its_own, present):
     compiler, folder, name = clang_of_its_own
     if not present:

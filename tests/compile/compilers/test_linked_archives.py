@@ -19,6 +19,10 @@ CALLER = 'extern "C" int number();\n' + sample_ops.EXPORT + " int value() { retu
 OLD_LINKER = 'case "$*" in *--dependency-file*) echo unrecognized option >&2; exit 1;; esac\nexec {} "$@"'
 LINKERS = ["bfd", "lld", "mold", "gold", "old"]
 """`old` is the system's linker without --dependency-file, which binutils has since 2.35."""
+OFTEN = ("bfd", "old")
+"""One that lists what it reads, and one that does not."""
+RARELY = pytest.mark.long("links by another linker that lists what it reads; the first tests try each")
+TWO = [pytest.param(name, marks=() if name in OFTEN else RARELY) for name in LINKERS]
 
 
 @pytest.fixture
@@ -72,7 +76,7 @@ def test_a_changed_archive_is_linked_again(tmp_path, build, link_with, linker):
         assert build(**link_args(tmp_path / "lib")) == (number, "cache")
 
 
-@pytest.mark.parametrize("linker", LINKERS)
+@pytest.mark.parametrize("linker", TWO)
 def test_an_archive_that_appears_in_an_earlier_folder_is_linked(tmp_path, build, link_with, linker):
     link_with(linker)
     archive(tmp_path / "late", 1)
@@ -83,7 +87,7 @@ def test_an_archive_that_appears_in_an_earlier_folder_is_linked(tmp_path, build,
     assert build(**attributes) == (2, "built")
 
 
-@pytest.mark.parametrize("linker", LINKERS)
+@pytest.mark.parametrize("linker", TWO)
 @pytest.mark.parametrize("compiler", ["g++", "clang++"])
 def test_an_archive_that_appears_before_a_library_of_the_system_is_linked(
     tmp_path, build, link_with, monkeypatch, linker, compiler
@@ -108,7 +112,7 @@ def test_an_archive_that_appears_in_an_earlier_folder_of_the_compilers_own_is_li
         assert build(**attributes) == (number, "built")
 
 
-@pytest.mark.parametrize("linker", LINKERS)
+@pytest.mark.parametrize("linker", TWO)
 def test_the_members_of_a_thin_archive_are_inputs(tmp_path, build, link_with, linker):
     link_with(linker)
     for number in (1, 2):
@@ -139,7 +143,7 @@ def test_an_archive_inside_a_thin_one_is_an_input(tmp_path, build, link_with):
         assert build(**link_args(tmp_path / "lib")) == (number, "built")
 
 
-@pytest.mark.parametrize("linker", LINKERS)
+@pytest.mark.parametrize("linker", TWO)
 @pytest.mark.parametrize("script", ["INPUT(libinner.a)", "/* INPUT(x) */ GROUP ( AS_NEEDED ( -linner ) )"])
 def test_what_a_linker_script_names_is_an_input(tmp_path, build, link_with, linker, script):
     link_with(linker)

@@ -65,7 +65,13 @@ def profile(tmp_path):
 
 @needs_clang
 @pytest.mark.parametrize(
-    ("arrange", "found_by"), [(one_link, "CXX"), (alternatives, "PATH"), (profile, "CXX"), (profile, "PATH")]
+    ("arrange", "found_by"),
+    [
+        (alternatives, "PATH"),
+        (profile, "CXX"),
+        pytest.param(one_link, "CXX", marks=pytest.mark.long("the next tests switch such a link")),
+        pytest.param(profile, "PATH", marks=pytest.mark.long("each half is in another case")),
+    ],
 )
 def test_a_switched_link_is_another_compiler(tmp_path, load, monkeypatch, arrange, found_by):
     program, link, target = arrange(tmp_path)
@@ -83,7 +89,10 @@ def test_a_switched_link_is_another_compiler(tmp_path, load, monkeypatch, arrang
 
 
 @needs_clang
-@pytest.mark.parametrize("mode", ["OPFORGE_PARANOID", "FORCE"])
+@pytest.mark.parametrize(
+    "mode",
+    ["OPFORGE_PARANOID", pytest.param("FORCE", marks=pytest.mark.long("builds three times what the others build"))],
+)
 def test_a_switched_link_is_seen_in_every_mode(tmp_path, load, mode):
     link, _switched, _target = one_link(tmp_path)
     for number, name in ((1, "g++"), (2, "clang++"), (1, "g++")):
@@ -124,7 +133,7 @@ def test_compilers_that_share_one_driver_are_told_apart(tmp_path, load):
         assert load(CXX=f"{link}/bin/g++") == load(CXX=f"{link}/bin/g++") == f"{number} cache"
 
 
-@pytest.mark.parametrize("name", ["as", "ld"])
+@pytest.mark.parametrize("name", ["ld", pytest.param("as", marks=pytest.mark.long("is probed as ld is"))])
 def test_a_program_that_the_compiler_starts_may_be_a_switched_link_too(tmp_path, load, name):
     link = str(tmp_path / "bin" / name)
     (tmp_path / "bin").mkdir()

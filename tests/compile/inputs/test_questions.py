@@ -12,12 +12,10 @@ import opforge
 
 VALUE = f"{sample_ops.EXPORT} int value() {{ return VALUE; }}\n"
 ASKS = "#if __has_include(@)\n#define VALUE 2\n#else\n#define VALUE 1\n#endif\n" + VALUE
-COMPILERS = [
-    "g++",
-    pytest.param(
-        "clang++", marks=pytest.mark.skipif(not shutil.which("clang++"), reason="needs clang++ (apt install clang)")
-    ),
-]
+NEEDS_CLANG = pytest.mark.skipif(not shutil.which("clang++"), reason="needs clang++ (apt install clang)")
+OFTEN = pytest.mark.parametrize("load", ["g++", pytest.param("clang++", marks=NEEDS_CLANG)], indirect=True)
+RARELY = pytest.mark.long("asks the same with another compiler, whose own answers the first tests compare")
+COMPILERS = ["g++", pytest.param("clang++", marks=[NEEDS_CLANG, RARELY])]
 
 
 @pytest.fixture(params=COMPILERS)
@@ -47,6 +45,7 @@ def toggle(load, folder, path, **attributes):
     assert load(**attributes) == (2, "cache")
 
 
+@OFTEN
 @pytest.mark.parametrize("query", ["<opt.h>", '"opt.h"', "/* which? */ <opt.h>", '"inc/opt.h"'])
 def test_a_header_that_is_only_asked_for_appears_and_disappears(tmp_path, load, query):
     text_files.write(tmp_path, "plain.cpp", ASKS.replace("@", query))
@@ -88,6 +87,7 @@ def test_a_name_in_folders_of_several_roots_makes_no_second_build(tmp_path, load
         assert load() == (2, "cache")
 
 
+@OFTEN
 def test_a_flag_may_name_the_header_that_is_asked_for(tmp_path, load):
     text_files.write(tmp_path, "plain.cpp", ASKS.replace("@", "OPT"))
     toggle(load, tmp_path, "inc/opt.h", define_macros={"OPT": "<opt.h>"})
@@ -140,6 +140,7 @@ def test_a_condition_that_does_not_fit_the_macros_ends_no_build(tmp_path, load):
     toggle(load, tmp_path, "inc/opt.h")
 
 
+@OFTEN
 def test_a_header_of_the_compilers_own_folders_is_asked_for(tmp_path, load, monkeypatch):
     """The folder takes the place of one of the system's, in which a package puts a new header."""
     (tmp_path / "late").mkdir()

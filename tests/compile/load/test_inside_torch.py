@@ -150,21 +150,26 @@ def test_fakes_may_come_later_and_take_the_place_of_earlier_ones(op, folder):
     assert seen and set(seen) == {7.0}
 
 
+MODULE = """\
+#include <Python.h>
+static PyObject* one(PyObject*, PyObject*) { return PyLong_FromLong(1); }
+static PyMethodDef functions[] = {{"one", one, METH_NOARGS, nullptr}, {}};
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "@NAME@", nullptr, 0, functions};
+PyMODINIT_FUNC PyInit_@NAME@() { return PyModule_Create(&definition); }
+"""
+"""A module of Python as pybind makes one, without its headers."""
+
+
 def test_fakes_for_what_torch_does_not_know_are_refused(tmp_path):
-    path = text_files.write(tmp_path, "bound.cpp", "")
     name = sample_ops.unique_name("bound")
-    text_files.write(
-        tmp_path,
-        "bound.cpp",
-        f'#include <pybind11/pybind11.h>\nPYBIND11_MODULE({name}, m) {{ m.def("one", [] {{ return 1; }}); }}\n',
-    )
+    path = text_files.write(tmp_path, "bound.cpp", MODULE.replace("@NAME@", name))
     with pytest.raises(BuilderError) as caught:
-        opforge.load(name, path, fakes={"one": fake})
+        opforge.load(name, path, abi="torch", fakes={"one": fake})
     assert str(caught.value) == (
         f"{name}: fakes names 'one'. torch knows no such op of it: fake kernels are for what TORCH_LIBRARY blocks "
         "define"
     )
-    assert opforge.load(name, path).one() == 1
+    assert opforge.load(name, path, abi="torch").one() == 1
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch 2.14's own opcheck
@@ -231,7 +236,7 @@ def test_an_exported_program_runs_in_a_process_that_has_loaded_the_op(op, folder
         "PROGRAM": str(tmp_path / "program.pt2"),
         "OPFORGE_CACHE_DIR": str(shared_store),
     }
-    assert child_processes.run_python(RUN, env=env) == "120.0\n"
+    assert child_processes.run_with_torch(RUN, env=env) == "120.0\n"
 
 
 @pytest.mark.long("takes half a minute")

@@ -65,8 +65,8 @@ def test_a_hit_in_a_fresh_process_starts_no_process_reads_no_input_and_imports_n
     time.sleep(RACY_NS / 1e9 + 0.1)  # a source that was written just before the build would be hashed by each look-up
     cls().build()
     env = {"FOLDER": str(folder), "NAME": cls.name}
-    child_processes.run_python(HIT, env=env)  # the first look-up after a build compares contents, and is remembered
-    lines = child_processes.run_python(HIT, env=env).splitlines()
+    child_processes.run_with_torch(HIT, env=env)  # the first look-up after a build compares contents, and is remembered
+    lines = child_processes.run_with_torch(HIT, env=env).splitlines()
     assert lines == ["cache [] []", "[]", "True"]
 
 

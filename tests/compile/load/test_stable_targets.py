@@ -43,7 +43,9 @@ def test_tags_are_registered_from_their_target_on(tmp_path, tags):
     assert torch.Tag.core in op.same.tags and op.same(3) == 3
 
 
-@pytest.mark.parametrize("compiler", ["g++", "clang++"])
+@pytest.mark.parametrize(
+    "compiler", ["g++", pytest.param("clang++", marks=pytest.mark.long("compiles torch's headers by one more"))]
+)
 @pytest.mark.parametrize(
     ("source", "target", "message"),
     [

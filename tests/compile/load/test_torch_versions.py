@@ -114,12 +114,22 @@ def test_blocks_beside_an_empty_module_load_as_their_ops(tmp_path):
         cpp_extension.uninstall()
 
 
-def test_two_packages_with_an_op_of_one_name_both_have_their_public_namespace(tmp_path):
+PATH_BLOCKS = STABLE_BLOCKS.replace("origin", "path").replace("VALUE + x", "VALUE * x")
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        pytest.param(PATH_BLOCKS, id="stable"),
+        pytest.param(BLOCKS, id="torch", marks=pytest.mark.long("compiles torch/library.h for 10 s and more")),
+    ],
+)
+def test_two_packages_with_an_op_of_one_name_both_have_their_public_namespace(tmp_path, blocks):
     name, namespaces = sample_ops.unique_name("ext"), [sample_ops.unique_name("package") for _ in range(2)]
     ops = []
     for value, namespace in enumerate(namespaces, 2):
         (tmp_path / namespace).mkdir()
-        text = BLOCKS.replace("@NAMESPACE@", namespace).replace("VALUE", str(value))
+        text = blocks.replace("@NAMESPACE@", namespace).replace("VALUE", str(value))
         ops.append(opforge.load(name, text_files.write(tmp_path / namespace, "ext.cpp", text)))
     for value, (namespace, op) in enumerate(zip(namespaces, ops, strict=True), 2):
         assert getattr(torch.ops, namespace).path(5) == op.path(5) == 5 * value

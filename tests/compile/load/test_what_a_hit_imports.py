@@ -31,15 +31,15 @@ PARTS = {
 
 
 @pytest.fixture
-def remembered():
+def remembered(builds_are_shared):
     """A hit that is remembered."""
     CPULionBuilder().build()
     time.sleep(RACY_NS / 1e9 + 0.1)  # nothing is remembered of a store that was made just before
-    child_processes.run_python(HIT)
+    child_processes.run_with_torch(HIT)
 
 
 def test_a_hit_imports_no_other_module(remembered):
-    imported = set(child_processes.run_python(HIT).split())
+    imported = set(child_processes.run_with_torch(HIT).split())
     expected = {f"{package}.{name}" for package, names in PARTS.items() for name in names.split()} | PARTS.keys()
     # Where files of the system may be an image's, their times being whole seconds, that is looked into.
     assert imported - {"opforge.file_systems", "opforge.file_systems.images"} == expected
@@ -47,7 +47,7 @@ def test_a_hit_imports_no_other_module(remembered):
 
 def test_import_opforge_imports_nothing_else():
     code = "import sys; import torch; import opforge; print(*[m for m in sys.modules if m.startswith('opforge.')])"
-    assert child_processes.run_python(code) == "\n"
+    assert child_processes.run_with_torch(code) == "\n"
 
 
 FURTHER = ["builders.declaration", "builders.declaration.by_device", "builders.jit", "builders.jit_builders"]
@@ -83,4 +83,4 @@ def test_a_first_call_of_load_finds_what_is_remembered_without_what_finds_and_bu
 
 
 def _run(source, abi):
-    return child_processes.run_python(f"import sys; sys.argv[1:] = {[str(source), abi]!r}\n{LOAD}")
+    return child_processes.run_with_torch(f"import sys; sys.argv[1:] = {[str(source), abi]!r}\n{LOAD}")

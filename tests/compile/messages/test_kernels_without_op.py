@@ -43,7 +43,15 @@ def test_a_kernel_of_an_op_or_for_a_later_library_is_no_mistake(tmp_path, caplog
     assert caplog.messages == []
 
 
-@pytest.mark.parametrize("include", ["", "#include <torch/library.h>\n"], ids=["no torch", "torch"])
+@pytest.mark.parametrize(
+    "include",
+    [
+        pytest.param("", id="no torch"),
+        pytest.param(
+            "#include <torch/library.h>\n", id="torch", marks=pytest.mark.long("compiles torch's headers for 14 s")
+        ),
+    ],
+)
 def test_an_op_without_a_function_is_a_warning_that_says_what_to_write(tmp_path, caplog, include):
     path = tmp_path / "empty.cpp"
     path.write_text(include + "int value() { return 7; }\n")

@@ -13,16 +13,16 @@ import pytest
 from support import child_processes, sample_ops, text_files
 
 BROKEN = """
-#include <torch/csrc/stable/library.h>
+#include <cstdint>
 int value() { retrun 1; }
-STABLE_TORCH_LIBRARY(broken, m) { m.def("f() -> ()"); }
 """
+"""A plain function: a process that loads it imports no torch."""
 SCRIPT = """\
 import threading
 import opforge
 
 class Broken(opforge.OpBuilder):
-    name, sources = "broken", ["broken.cpp"]
+    name, sources, abi = "broken", ["broken.cpp"], "c"
 
 def train():
     CALL
@@ -30,8 +30,8 @@ def train():
 WAY
 """
 CALLS = {
-    "load": "opforge.load('broken', 'broken.cpp')",
-    "load_inline": "opforge.load_inline('broken', open('broken.cpp').read())",
+    "load": "opforge.load('broken', 'broken.cpp', abi='c')",
+    "load_inline": "opforge.load_inline('broken', 'int value() { retrun 1; }', abi='c')",
     "build": "Broken().build()",
     "get_kernel": "opforge.get_kernel('acme/none')",
     "load_op": "opforge.get_accelerator().load_op('CPUAdm')",
@@ -94,7 +94,7 @@ def test_the_frames_of_a_users_builder_and_other_exceptions_are_kept(script):
     _, printed = script(gate)
     assert printed.endswith("ZeroDivisionError: integer division or modulo by zero\n")
     assert "/base.py" in printed, "the cause of another exception has to be found"
-    nested = "Broken.gate = lambda self, capabilities: [opforge.load('broken', 'broken.cpp')]; Broken().load()"
+    nested = "Broken.gate = lambda self, capabilities: [opforge.load('broken', 'broken.cpp', abi='c')]; Broken().load()"
     path, printed = script(nested)
     assert "in <lambda>" in printed and printed.count(f'File "{path}"') == printed.count("File ") == 3
 
@@ -131,12 +131,12 @@ def test_ipython_shows_the_cell_and_the_error(tmp_path):
         "from IPython.core.interactiveshell import InteractiveShell\n"
         "shell = InteractiveShell.instance(colors='NoColor')\n"
         "shell.run_cell('import opforge')\n"
-        "shell.run_cell(\"opforge.load('broken', 'broken.cpp')\")\n"
+        "shell.run_cell(\"opforge.load('broken', 'broken.cpp', abi='c')\")\n"
     )
     process = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env=child_processes.environment(), capture_output=True, text=True
     )
-    assert "----> 1 opforge.load('broken', 'broken.cpp')" in process.stdout
+    assert "----> 1 opforge.load('broken', 'broken.cpp', abi='c')" in process.stdout
     assert "CompileError: broken: compile broken.cpp failed" in process.stdout
     assert "jit.py" not in process.stdout and "base.py" not in process.stdout
 
@@ -149,7 +149,7 @@ def test_a_notebook_shows_the_cell_and_the_error(tmp_path):
     try:
         reply = client.execute_interactive("import opforge", timeout=120, output_hook=lambda message: None)
         assert reply["content"]["status"] == "ok"
-        cell = "opforge.load('broken', 'broken.cpp')"
+        cell = "opforge.load('broken', 'broken.cpp', abi='c')"
         reply = client.execute_interactive(cell, timeout=120, output_hook=lambda message: None)
     finally:
         client.stop_channels()
@@ -166,7 +166,7 @@ def test_the_interpreter_prints_colours_on_a_terminal_and_nobody_else_gets_them(
     text_files.write(tmp_path, "broken.cpp", BROKEN)
     code = (
         "import opforge, traceback\n"
-        "try: opforge.load('broken', 'broken.cpp')\n"
+        "try: opforge.load('broken', 'broken.cpp', abi='c')\n"
         "except opforge.errors.CompileError as error:\n"
         "    assert '\\x1b' not in str(error) + traceback.format_exc() + repr(error)\n"
         "    raise\n"

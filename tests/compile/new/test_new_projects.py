@@ -58,6 +58,9 @@ def build_ops(folder, monkeypatch, *arguments):
     return result.exit_code, result.output
 
 
+@pytest.mark.long(
+    "takes 20 s; docs/new-project.md, which is typed, tests such a project, and test_wheels.py has wheels"
+)
 def test_an_op_of_the_cpu_is_shipped_in_its_wheel_and_fulfils_the_contract_without_a_compiler(tmp_path):
     folder, site = tmp_path / "my-op", tmp_path / "site"
     create(str(folder), "cpu")

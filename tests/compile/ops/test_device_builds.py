@@ -20,8 +20,9 @@ def build(name, target):
 @pytest.mark.parametrize(
     ("name", "target"),
     [
-        ("FusedLionBuilder", "cuda:sm_80+sm_90+ptx"),  # FusedAdam's kernel differs only in the rule
-        ("QuantizerBuilder", "cuda:sm_90"),
+        ("FusedLionBuilder", "cuda:sm_90"),  # FusedAdam's kernel differs only in the rule
+        pytest.param("FusedLionBuilder", "cuda:sm_80+sm_90+ptx", marks=LONG),
+        pytest.param("QuantizerBuilder", "cuda:sm_90", marks=LONG),
         pytest.param("FusedLambBuilder", "cuda:sm_90", marks=LONG),
         pytest.param("FPQuantizerBuilder", "cuda:sm_80+sm_90", marks=LONG),
     ],

@@ -80,7 +80,7 @@ def test_each_process_updates_its_part_and_rules_that_need_whole_parameters_are_
     env = {"STORE": str(tmp_path / "ranks"), "OPFORGE_CACHE_DIR": str(shared_store)}
     other = child_processes.start_python(RANK, env={**env, "RANK": "1"})
     try:
-        output = child_processes.run_python(RANK, env={**env, "RANK": "0"})
+        output = child_processes.run_with_torch(RANK, env={**env, "RANK": "0"})
         _, err = other.communicate(timeout=60)
     finally:
         other.kill()

@@ -195,7 +195,11 @@ class TestTrial:
                 "import os; os.environ.get('HOME'); exec(\"open(__file__ + '.new', 'w')\")",
                 "failed: RuntimeError: importing it writes: open(",
             ),
-            ("raise SystemExit(3)", "import: failed: SystemExit: 3"),
+            pytest.param(
+                "raise SystemExit(3)",
+                "import: failed: SystemExit: 3",
+                marks=pytest.mark.long("test_trial.py has a package that ends its process"),
+            ),
         ],
     )
     def test_an_import_that_fails_or_writes_refuses_the_package(self, folder, tmp_path, text, problem):

@@ -150,6 +150,7 @@ def with_tests(folder, text):
     write(folder, "tests/test_it.py", text)
 
 
+@pytest.mark.long("starts pytest for a package")
 def test_the_longest_test_is_named_if_all_take_long(folder, monkeypatch):
     with_tests(folder, "import time\n\n\ndef test_quick():\n    pass\n\n\ndef test_slow():\n    time.sleep(1)\n")
     monkeypatch.setattr(trial, "LONG_SECONDS", 0.5)

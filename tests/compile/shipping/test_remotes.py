@@ -34,14 +34,14 @@ def test_an_op_that_was_built_elsewhere_computes_here(tmp_path, monkeypatch):
         "OPFORGE_REMOTES": nodes.url,
         "PATH": "/nowhere",
     }
-    origin, values, _locked, imported = json.loads(child_processes.run_python(LOAD, env=env))
+    origin, values, _locked, imported = json.loads(child_processes.run_with_torch(LOAD, env=env))
     assert (origin, values, imported) == (nodes.url, [0.0, 2.0], True)
     os.utime(nodes.folder / "config" / "opforge" / "trust.json", (1, 1))  # its stamp is no longer a racy one
-    child_processes.run_python(LOAD, env=env)
+    child_processes.run_with_torch(LOAD, env=env)
     import time
 
     time.sleep(2.1)
-    child_processes.run_python(LOAD, env=env)
-    origin, values, locked, imported = json.loads(child_processes.run_python(LOAD, env=env))
+    child_processes.run_with_torch(LOAD, env=env)
+    origin, values, locked, imported = json.loads(child_processes.run_with_torch(LOAD, env=env))
     assert (origin, values) == (nodes.url, [0.0, 2.0])
     assert not locked and not imported, "a remembered hit does not import remotes"

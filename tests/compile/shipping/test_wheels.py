@@ -41,7 +41,7 @@ def wheels(tmp_path_factory):
     store = tmp_path_factory.mktemp("stores") / "store"
     first, output = build(os.path.join(CHECKOUT, "examples", "prebuilt_op"), example, store)
     assert first, output
-    variables = {"OPFORGE_BUILD_OPS": "CPULionBuilder", "OPFORGE_BUILD_TARGETS": "cpu:x86-64"}
+    variables = {"OPFORGE_BUILD_OPS": "UtilsBuilder", "OPFORGE_BUILD_TARGETS": "cpu:x86-64"}
     second, output = build(CHECKOUT, own, store, **variables)
     assert second, output
     return first, second
@@ -105,15 +105,12 @@ def test_a_wheel_with_ops_holds_no_bytecode_of_the_process_that_built_them(wheel
 def test_the_wheel_of_opforge_can_hold_its_ops(fresh_environment):
     code = """
 import torch
-from opforge.builders.cpu.lion import CPULionBuilder
-from opforge.ops import CPULion
-weight = torch.nn.Parameter(torch.ones(3))
-weight.grad = torch.ones(3)
-CPULion([weight], lr=0.5, weight_decay=0.0).step()
-print(CPULionBuilder().load().origin, weight.tolist())
+from opforge.builders.cpu.byte_tensor import UtilsBuilder
+op = UtilsBuilder().load()
+print(op.origin, op.cast_to_byte_tensor(torch.tensor([1, -1], dtype=torch.int16)).tolist())
 """
     process = fresh_environment(code)
-    assert process.stdout == f"{fresh_environment.site}/opforge/_opforge_ops [0.5, 0.5, 0.5]\n", process.stderr
+    assert process.stdout == f"{fresh_environment.site}/opforge/_opforge_ops [1, 0, 255, 255]\n", process.stderr
 
 
 def test_the_error_for_a_level_that_the_wheel_lacks_says_what_it_holds(fresh_environment):

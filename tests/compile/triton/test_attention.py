@@ -99,7 +99,7 @@ def test_sizes_of_heads(size):
 
 
 @pytest.mark.parametrize(
-    "sizes", [(1, 1, 1, 1), (2, 1, 1, 19)] + ([(1, 2, 2, 19), (2, 2, 2, 1)] if LONG else []), ids=str
+    "sizes", [(2, 1, 1, 19)] + ([(1, 1, 1, 1), (1, 2, 2, 19), (2, 2, 2, 1)] if LONG else []), ids=str
 )
 def test_biases_are_broadcast_along_each_dimension(sizes):
     both_ways(evoformer, exact, [*(fresh(2, 2, 19, 2, 16) for _ in range(3)), fresh(*sizes, 19)])

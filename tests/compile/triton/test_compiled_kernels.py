@@ -13,7 +13,8 @@ pytestmark = [pytest.mark.compile, triton_parts.needs_triton]
 CHECKS = ("softmax", "adam", "that_faults_are_detected")
 LONG_CHECKS = ("swiglu", "quantizer", "layer_norm", "rms_norm", "gelu", "lion", "lamb")
 """Kernels of the same forms. All ten take a minute: OPFORGE_LONG_TESTS=1."""
-NAMES = (*CHECKS, *LONG_CHECKS) if os.environ.get("OPFORGE_LONG_TESTS") else CHECKS
+LONG = bool(os.environ.get("OPFORGE_LONG_TESTS"))
+NAMES = (*CHECKS, *LONG_CHECKS) if LONG else CHECKS
 
 
 ATTENTION = ("dense_32", "traffic", "unfinished_copies_are_detected")
@@ -33,7 +34,7 @@ LONG_ATTENTION = (
 
 def test_compiled_kernels_agree_with_the_references(tmp_path):
     """One test for all kernels: two workers would each compile and execute every one of them."""
-    code = f"from support.ptx import ptx_checks; ptx_checks.main({NAMES!r})"
+    code = f"from support.ptx import ptx_checks; ptx_checks.main({NAMES!r}, short={not LONG})"
     env = {"LD_LIBRARY_PATH": triton_parts.fake_driver(tmp_path), "OPFORGE_CACHE_DIR": str(tmp_path / "store")}
     errors = json.loads(child_processes.run_python(code, timeout=300, env=env))["errors"]
     assert errors == dict.fromkeys(NAMES, "")
@@ -41,7 +42,7 @@ def test_compiled_kernels_agree_with_the_references(tmp_path):
 
 def test_compiled_attention_agrees_with_the_references(tmp_path):
     """For sm_80: on sm_90 products of matrices are wgmma, which the interpreter does not know."""
-    names = (*ATTENTION, *LONG_ATTENTION) if os.environ.get("OPFORGE_LONG_TESTS") else ATTENTION
+    names = (*ATTENTION, *LONG_ATTENTION) if LONG else ATTENTION
     code = f"from support.ptx import attention_checks; attention_checks.main({names!r})"
     env = {"LD_LIBRARY_PATH": triton_parts.fake_driver(tmp_path), "OPFORGE_CACHE_DIR": str(tmp_path / "store")}
     env["FAKE_GPU_CAPABILITY"] = "80"
@@ -49,6 +50,7 @@ def test_compiled_attention_agrees_with_the_references(tmp_path):
     assert errors == dict.fromkeys(names, "")
 
 
+@pytest.mark.long("takes 20 s; those of rows above have the same forms, and test_transformer_ops.py has the values")
 def test_compiled_ops_for_transformers_agree_with_the_references_and_move_the_least_bytes(tmp_path):
     code = "from support.ptx import transformer_checks; transformer_checks.main()"
     env = {"LD_LIBRARY_PATH": triton_parts.fake_driver(tmp_path), "OPFORGE_CACHE_DIR": str(tmp_path / "store")}

@@ -69,7 +69,7 @@ def test_a_launch_takes_the_config_that_was_found_for_its_size(tmp_path, monkeyp
 
     def launches():
         log.write_text("")
-        output = child_processes.run_python(triton_parts.TENSOR + LAUNCH, env=env)
+        output = child_processes.run_with_torch(triton_parts.TENSOR + LAUNCH, env=env)
         calls = [call.split() for call in log.read_text().splitlines() if call.startswith("cuLaunchKernel")]
         return sorted(output.split()), [
             (call[2], call[6]) for call in calls

@@ -74,7 +74,7 @@ def launch(prebuilt, tmp_path):
             **settings,
         }
         code = triton_parts.WITHOUT_TRITON + triton_parts.TENSOR + LAUNCH
-        outcome = json.loads(child_processes.run_python(code, env=env))
+        outcome = json.loads(child_processes.run_with_torch(code, env=env))
         assert not os.path.exists(prebuilt["mark"]), "a compiler was called"
         return outcome, log.read_text().splitlines()
 

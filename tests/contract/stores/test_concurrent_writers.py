@@ -6,7 +6,7 @@ import time
 
 from support import child_processes
 
-PROCESSES, APPENDS = 8, 20
+PROCESSES, APPENDS = 4, 10
 APPEND = """
 import os, sys
 from opforge.remote.stores import open_store
@@ -30,7 +30,7 @@ def start(url, name, who):
     return child_processes.start_python(APPEND, env=env)
 
 
-def test_eight_processes_append_to_one_object(writable):
+def test_processes_append_to_one_object(writable):
     name = "v1/topics/op/shared.json"
     began = time.monotonic()
     processes = [start(writable.url, name, who) for who in range(PROCESSES)]

@@ -74,4 +74,4 @@ def test_a_ported_program_runs_on_the_cpu(tmp_path):
     text = path.read_text()
     assert "cuda" not in text.replace("from torch.cuda.amp import autocast", "")
     env = {"OPFORGE_ACCELERATOR": "cpu", "STORE": f"file://{tmp_path / 'store'}"}
-    assert child_processes.run_python(text, env=env, cwd=tmp_path).split() == ["True", "True"]
+    assert child_processes.run_with_torch(text, env=env, cwd=tmp_path).split() == ["True", "True"]

@@ -151,13 +151,10 @@ def browser():
 
 @pytest.fixture(scope="module")
 def pages(browser, tmp_path_factory):
-    """Builds the site as `make docs` does, or copies the one in OPFORGE_SITE. Returns its folder."""
-    folder = tmp_path_factory.mktemp("site")
-    if BUILT:
-        return Path(shutil.copytree(ROOT / BUILT, folder / "pages"))
-    command = [sys.executable, "-m", "sphinx", "--quiet", "--conf-dir", "docs", "--doctree-dir", folder / "doctrees"]
-    subprocess.run([*command, ".", folder / "pages"], cwd=ROOT, check=True, timeout=250)
-    return folder / "pages"
+    """Copies the site in OPFORGE_SITE. Returns its folder."""
+    if not BUILT:
+        pytest.skip("needs a site that `make docs` has built: OPFORGE_SITE=docs/_build, as .ci/run sets it")
+    return Path(shutil.copytree(ROOT / BUILT, tmp_path_factory.mktemp("site") / "pages"))
 
 
 def shown(browser, folder, address, *options):

@@ -61,7 +61,7 @@ def test_what_is_built_with_the_users_flags_is_not_published(nodes, builder, tmp
     assert events(nodes, "push")
 
 
-@pytest.mark.parametrize("count", [8, pytest.param(64, marks=long)])
+@pytest.mark.parametrize("count", [4, pytest.param(64, marks=long)])
 def test_many_processes_of_a_node_fetch_once(nodes, entry, tmp_path, count):
     sample_ops.plain_op(tmp_path / "op")
     processes = [node(nodes, "a", tmp_path / "op", OPFORGE_PREBUILT="require") for _number in range(count)]

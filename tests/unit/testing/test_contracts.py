@@ -61,7 +61,7 @@ def test_check_reports_every_failure_and_returns_what_was_skipped():
 
 
 def test_contracts_need_no_pytest_and_name_the_value_and_the_reason():
-    output = child_processes.run_python(WITHOUT_PYTEST)
+    output = child_processes.run_with_torch(WITHOUT_PYTEST)
     assert "Host.test_device_numbers_are_ints_and_names_make_devices: device_count() is '1', expected an int" in output
 
 

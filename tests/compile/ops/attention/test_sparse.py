@@ -23,7 +23,10 @@ from opforge.ops.sparse_attention.layouts import block_lists
 pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("builds_are_shared")]
 
 
-@pytest.fixture(scope="module", params=["", "x86-64"])
+ANOTHER_LEVEL = pytest.mark.long("builds the op for one level of the CPU more; test_evoformer.py tries the core at two")
+
+
+@pytest.fixture(scope="module", params=["", pytest.param("x86-64", marks=ANOTHER_LEVEL)])
 def op(request):
     """The op for levels of the CPU. test_evoformer.py tries the core at the others."""
     if request.param and platform.machine() != "x86_64":

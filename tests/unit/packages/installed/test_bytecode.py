@@ -13,6 +13,7 @@ from importlib.machinery import SourceFileLoader
 from importlib.util import cache_from_source
 
 import pytest
+import torch
 from support import child_processes
 from support.text_files import write
 
@@ -119,7 +120,12 @@ def test_bytecode_of_another_level_of_optimization_is_not_used(registry, bytecod
     py_compile.compile(str(tmp_path / "other.py"), str(tmp_path / "other.pyc"), invalidation_mode=mode)
     planted = bytecode.replace(".pyc", ".opt-2.pyc")
     shutil.copyfile(tmp_path / "other.pyc", planted)
-    names = {"PYTHONOPTIMIZE": "2", "OPFORGE_KERNEL_PATH": registry.root.path}
+    # A stand-in: Python would compile all of torch at this level.
+    write(
+        tmp_path / "site", "torch.py", f'__version__ = "{torch.__version__}"\nclass version: cuda = hip = xpu = None\n'
+    )
+    path = os.pathsep.join([str(tmp_path / "site"), child_processes.environment()["PYTHONPATH"]])
+    names = {"OPFORGE_KERNEL_PATH": registry.root.path, "PYTHONPATH": path}
     for level in ("2", "", "2"):  # the last one remembers it
         assert child_processes.run_python(LOAD, env={**names, "PYTHONOPTIMIZE": level}).strip() == "1"
         time.sleep(1.1)
