@@ -73,4 +73,5 @@ def test_an_accelerators_name_is_what_deepspeed_reads(accelerator):
 
 
 def test_the_accelerators_with_graphs_are_those_of_the_documentation(accelerator):
-    assert accelerator.capabilities().graphs == (accelerator.name in GRAPHS)
+    absent = accelerator.name == "xpu" and not hasattr(torch.xpu, "XPUGraph")  # as in torch 2.10
+    assert accelerator.capabilities().graphs == (accelerator.name in GRAPHS and not absent)
