@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-import torch.utils.cpp_extension  # noqa: F401  # reads torch.version at its import: before a test changes that
+import torch.utils.cpp_extension  # reads torch.version at its import: before a test changes that
 from support.devices.every_accelerator import is_fake, torch_device
 
 from opforge.errors import SettingError
