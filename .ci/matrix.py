@@ -221,7 +221,7 @@ def problem(output: str) -> str:
     """Returns the lines of a command's output that say what was wrong."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     telling = [line for line in lines if re.match(r"(ERROR|FAILED|E  |error|The user requested \(constraint\))", line)]
-    telling = [line for line in telling if "for help visit" not in line]
+    telling = list(dict.fromkeys(line for line in telling if "for help visit" not in line))
     return "; ".join((telling or lines[-3:])[:4])[:MOST_TEXT]
 
 

@@ -65,7 +65,7 @@ def test_an_interpreter_is_found_here_or_on_path_or_not_at_all(matrix, tmp_path,
 
 def test_what_was_wrong_is_told_in_pips_own_words(matrix):
     lines = ["Collecting torch", "ERROR: Cannot install torch==9.0", "The user requested (constraint) torch<=2.14.1"]
-    output = "\n".join([*lines, "ERROR: for help visit the page"])
+    output = "\n".join([*lines, lines[1], "ERROR: for help visit the page"])
     text = "ERROR: Cannot install torch==9.0; The user requested (constraint) torch<=2.14.1"
     assert matrix.problem(output) == text
     assert matrix.problem("a\nb\nc\nd\n") == "b; c; d"
