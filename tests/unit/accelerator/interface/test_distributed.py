@@ -79,8 +79,9 @@ def test_two_processes_reduce_over_gloo_and_a_second_start_does_nothing(tmp_path
         for rank in ranks:
             rank.kill()
             rank.wait()
-    results = [(rank.returncode, output) for rank, (output, _) in zip(ranks, outputs, strict=True)]
-    assert results == [(0, "gloo 2 3.0\n")] * 2, outputs
+    # torch 2.10 prints lines of gloo's before ours.
+    last_lines = [output.splitlines()[-1:] for output, _errors in outputs]
+    assert ([rank.returncode for rank in ranks], last_lines) == ([0, 0], [["gloo 2 3.0"]] * 2), outputs
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch is built without torch.distributed")
