@@ -252,7 +252,9 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
             python, torch = row["versions"].split()
         cells = [counted(row.get("layer")), counted(row.get("built")), row.get("tests", "")]
         if row["state"] != "ok":
-            reason = " ".join(row["reason"].split()).replace("|", "/").replace("<", r"\<")
+            reason = " ".join(row["reason"].split()).replace("|", "/")
+            # What a test has printed is shown as it is; mdformat would escape some of it.
+            reason = f"`{reason.replace('`', chr(39))}`" if row["state"] == "failed" else reason.replace("<", r"\<")
             cells = [f"{row['state']}: {reason}", "", ""]
         lines.append(f"| {' | '.join([torch, python, row['date'], *cells])} |")
     return "\n".join(lines) + "\n"
