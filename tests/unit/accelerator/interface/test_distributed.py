@@ -100,7 +100,8 @@ def test_two_ranks_of_torchrun_share_one_numa_node(tmp_path):
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == [f"rank {rank} on device {rank} has 12.0" for rank in range(2)]
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("[Gloo]")]  # torch 2.10 prints these
+    assert sorted(lines) == [f"rank {rank} on device {rank} has 12.0" for rank in range(2)]
 
 
 def test_options_are_passed_to_torch_and_can_name_another_backend(started_with):
