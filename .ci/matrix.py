@@ -221,7 +221,7 @@ def problem(output: str) -> str:
     """Returns the lines of a command's output that say what was wrong."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     telling = [line for line in lines if re.match(r"(ERROR|FAILED|E  |error|The user requested \(constraint\))", line)]
-    telling = [line for line in telling if "for help visit" not in line]
+    telling = list(dict.fromkeys(line for line in telling if "for help visit" not in line))
     return "; ".join((telling or lines[-3:])[:4])[:MOST_TEXT]
 
 
@@ -252,7 +252,9 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
             python, torch = row["versions"].split()
         cells = [counted(row.get("layer")), counted(row.get("built")), row.get("tests", "")]
         if row["state"] != "ok":
-            reason = " ".join(row["reason"].split()).replace("|", "/").replace("<", r"\<")
+            reason = " ".join(row["reason"].split()).replace("|", "/")
+            # What a test has printed is shown as it is; mdformat would escape some of it.
+            reason = f"`{reason.replace('`', chr(39))}`" if row["state"] == "failed" else reason.replace("<", r"\<")
             cells = [f"{row['state']}: {reason}", "", ""]
         lines.append(f"| {' | '.join([torch, python, row['date'], *cells])} |")
     return "\n".join(lines) + "\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-import torch.utils.cpp_extension  # noqa: F401  # reads torch.version at its import: before a test changes that
+import torch.utils.cpp_extension  # reads torch.version at its import: before a test changes that
 from support.devices.every_accelerator import is_fake, torch_device
 
 from opforge.errors import SettingError
@@ -73,4 +73,5 @@ def test_an_accelerators_name_is_what_deepspeed_reads(accelerator):
 
 
 def test_the_accelerators_with_graphs_are_those_of_the_documentation(accelerator):
-    assert accelerator.capabilities().graphs == (accelerator.name in GRAPHS)
+    absent = accelerator.name == "xpu" and not hasattr(torch.xpu, "XPUGraph")  # as in torch 2.10
+    assert accelerator.capabilities().graphs == (accelerator.name in GRAPHS and not absent)

@@ -57,12 +57,17 @@ def cores() -> int:
 
 
 def _device_name(device: str) -> str:
-    """Returns the name of a device other than the host. Empty for the host."""
+    """Returns the name of a device other than the host: its kind, if torch has no name for it. Empty for the host."""
     if device == "cpu":
         return ""
     import torch
 
-    return str(torch.get_device_module(device).get_device_name(0))
+    try:
+        # torch.mps, and modules of some vendors, have no such function.
+        read_name = torch.get_device_module(device).get_device_name
+    except (AttributeError, RuntimeError):
+        return device
+    return str(read_name(0))
 
 
 def device_name(device: str) -> str:

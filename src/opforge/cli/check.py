@@ -55,7 +55,9 @@ def command(ops: Sequence[str], devices: Sequence[str], timeout: float, as_list:
     if as_json:
         from opforge.bench import machine
 
-        facts = machine.describe((results and results[0].accelerator) or "cpu")
+        # A driver that does not work must not be asked here: what was found would be lost.
+        names = [row.device for row in results if row.device and row.accelerator != "cpu"]
+        facts = {**machine.describe(), "device": next(iter(names), "")}
         emit_json({"machine": facts, "results": [row._asdict() for row in results]})
     else:
         _print(results)

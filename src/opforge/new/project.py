@@ -189,7 +189,7 @@ BUILD_SYSTEMS = {
     "scikit-build-core": BuildSystem(
         ("scikit-build-core>=0.10",),
         "scikit_build_core.build",
-        '[tool.scikit-build]\nwheel.py-api = "py3"  # one wheel for every Python\n',
+        '[tool.scikit-build]\nwheel.py-api = "py3"  # not bound to one Python\n',
         folder="cmake",
         reads_table=False,
         repair=REPAIRED,

@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
+from click.testing import CliRunner
 from support import child_processes
 
-pytest.importorskip("torch", reason="pip install torch")
+from opforge.bench import machine
+from opforge.check import checks
+from opforge.cli.check import command
+
+torch = pytest.importorskip("torch", reason="pip install torch")
 
 CODE = """
 import json, time
@@ -28,3 +33,22 @@ def test_an_op_that_runs_when_the_time_is_over_is_skipped_and_one_that_takes_too
     text = "the 1 s of a run were over: check it with: opforge check"
     assert over == [["acme/one", "skipped", f"{text} acme/one"], ["acme/two", "skipped", f"{text} acme/two"]]
     assert too_long == [[name, "crashed", "it did not end within 0.5 s"] for name in ("acme/one", "acme/two")]
+
+
+def test_the_report_does_not_ask_the_driver_that_the_checks_have_found_broken(monkeypatch):
+    def broken(*_arguments):
+        raise AssertionError("the device was asked for its name again")
+
+    monkeypatch.setattr(torch.cuda, "get_device_name", broken)
+    crashed = checks.Checked("Op", "cuda", state="crashed", reason="it was ended by signal 11", device="a GPU")
+    on_host = checks.Checked("Op", "cpu", state="ok", device="a processor")
+    monkeypatch.setattr(checks, "run", lambda *_arguments: [crashed._replace(device=""), crashed, on_host])
+    done = CliRunner().invoke(command, ["--json"])
+    report = json.loads(done.stdout)
+    assert report["machine"]["device"] == "a GPU" and report["results"][1]["reason"] == crashed.reason
+    assert done.exit_code == 1
+
+
+@pytest.mark.parametrize("device", ["mps", "npu"])
+def test_a_device_that_torch_has_no_name_for_is_named_by_its_kind(device):
+    assert machine.device_name(device) == device

@@ -63,7 +63,9 @@ def test_the_further_names_of_the_tables_exist_in_torch():
     assert torch.cuda.OutOfMemoryError is torch.OutOfMemoryError
     for name in names.TENSOR_TYPES:
         assert hasattr(torch.cuda, name) and hasattr(Accelerator, name)
-    assert torch.cuda.CUDAGraph.__name__ in names.GRAPH_CLASSES and torch.xpu.XPUGraph.__name__ in names.GRAPH_CLASSES
+    assert torch.cuda.CUDAGraph.__name__ in names.GRAPH_CLASSES
+    # torch 2.10 has no graphs of XPUs.
+    assert not hasattr(torch.xpu, "XPUGraph") or torch.xpu.XPUGraph.__name__ in names.GRAPH_CLASSES
     assert all(callable(attribute(torch.mps, name)) for name in names.MPS_NAMES)
     assert all(callable(attribute(torch, name.removeprefix("torch."))) for name in names.OUTSIDE_FUNCTIONS)
     assert all(attribute(torch, name.removeprefix("torch.").rpartition(".")[0]) for name in names.VENDOR_PREFIXES)

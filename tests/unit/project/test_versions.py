@@ -40,11 +40,13 @@ def test_a_failed_row_is_shown_with_its_reason_and_a_new_one_keeps_the_others(ma
     good |= {"layer": {"ok": 3}, "built": {"ok": 1}, "tests": "9 passed"}
     absent = {"torch": "2.13.0", "python": "3.9", "date": "2026-01-03", "state": "not run", "reason": "none is here"}
     matrix.write({"a": good})
-    matrix.write({**matrix.read_rows(), "b": absent})
-    assert [row["python"] for row in json.loads((tmp_path / "versions.json").read_text())] == ["3.9", "3.11"]
+    failed = {"torch": "2.14.1", "python": "3.9", "date": "2026-01-04", "state": "failed", "reason": "E [1] <\n`a`|b"}
+    matrix.write({**matrix.read_rows(), "b": absent, "c": failed})
+    assert [row["python"] for row in json.loads((tmp_path / "versions.json").read_text())] == ["3.9", "3.11", "3.9"]
     text = page.read_text()
     assert "| 2.13.0 | 3.9 | 2026-01-03 | not run: none is here |  |  |\n" in text
     assert "| 2.13.0+cpu | 3.11.7 | 2026-01-02 | 3 ok | 1 ok | 9 passed |\n" in text
+    assert "| 2.14.1 | 3.9 | 2026-01-04 | failed: `E [1] < 'a'/b` |  |  |\n" in text
     assert text.startswith("before\n") and text.endswith("\n\nafter\n") and "old" not in text
 
 
@@ -65,7 +67,7 @@ def test_an_interpreter_is_found_here_or_on_path_or_not_at_all(matrix, tmp_path,
 
 def test_what_was_wrong_is_told_in_pips_own_words(matrix):
     lines = ["Collecting torch", "ERROR: Cannot install torch==9.0", "The user requested (constraint) torch<=2.14.1"]
-    output = "\n".join([*lines, "ERROR: for help visit the page"])
+    output = "\n".join([*lines, lines[1], "ERROR: for help visit the page"])
     text = "ERROR: Cannot install torch==9.0; The user requested (constraint) torch<=2.14.1"
     assert matrix.problem(output) == text
     assert matrix.problem("a\nb\nc\nd\n") == "b; c; d"

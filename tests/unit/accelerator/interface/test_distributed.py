@@ -79,8 +79,9 @@ def test_two_processes_reduce_over_gloo_and_a_second_start_does_nothing(tmp_path
         for rank in ranks:
             rank.kill()
             rank.wait()
-    results = [(rank.returncode, output) for rank, (output, _) in zip(ranks, outputs, strict=True)]
-    assert results == [(0, "gloo 2 3.0\n")] * 2, outputs
+    # torch 2.10 prints lines of gloo's before ours.
+    last_lines = [output.splitlines()[-1:] for output, _errors in outputs]
+    assert ([rank.returncode for rank in ranks], last_lines) == ([0, 0], [["gloo 2 3.0"]] * 2), outputs
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch is built without torch.distributed")
@@ -99,7 +100,8 @@ def test_two_ranks_of_torchrun_share_one_numa_node(tmp_path):
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == [f"rank {rank} on device {rank} has 12.0" for rank in range(2)]
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("[Gloo]")]  # torch 2.10 prints these
+    assert sorted(lines) == [f"rank {rank} on device {rank} has 12.0" for rank in range(2)]
 
 
 def test_options_are_passed_to_torch_and_can_name_another_backend(started_with):
