@@ -21,25 +21,9 @@ _VECTOR = {
 }
 """Prefixes of the names of vector features, and the names that have none of these prefixes."""
 _X86_64 = (
-    *(
-        "cmov",
-        "cx8",
-        "cx16",
-        "lahf_lm",
-        "mmx",
-        "3dnow",
-        "sse",
-        "ssse",
-        "pni",
-        "avx",
-        "amx",
-        "apx",
-        "fma",
-        "f16c",
-        "xop",
-    ),
-    *("abm", "bmi", "tbm", "popcnt", "movbe", "movdir", "adx", "gfni", "prefetch", "raoint", "cmpccxadd"),
-    *("aes", "vaes", "pclmul", "vpclmul", "sha", "sm3", "sm4"),
+    *("mmx", "3dnow", "sse", "ssse", "pni", "avx", "amx", "apx", "fma", "f16c", "xop"),
+    *("cmov", "cx8", "cx16", "lahf_lm", "abm", "bmi", "tbm", "popcnt", "movbe", "movdir", "adx", "raoint", "cmpccxadd"),
+    *("aes", "vaes", "pclmul", "vpclmul", "gfni", "sha", "sm3", "sm4", "prefetch"),
 )
 _AARCH64 = (
     *("fp", "asimd", "sve", "sme", "i8mm", "bf16", "ebf16", "f8", "jscvt", "fcma", "frint", "flagm", "cssc", "mops"),

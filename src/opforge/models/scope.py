@@ -252,9 +252,8 @@ class _Guard:
 def explain_kernels(model: Any) -> Explanation:
     """Returns a line for each layer that the last scope's mapping named: the kernel that it has, or why it has none.
 
-    A line has `name`, `layer`, `kernel`, `reason`, `failed`, `originals`, `checked`, `difference` and `unchecked` as
-    attributes.
-    Raises KernelScopeError for a model that had no scope.
+    The attributes of a line are `name`, `layer`, `kernel`, `reason`, `failed`, `originals`, `checked`, `difference` and
+    `unchecked`. Raises KernelScopeError for a model that had no scope.
     """
     records = _records.get(model)
     if records is None:
