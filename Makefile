@@ -85,7 +85,6 @@ fuzz: $(call EXTRA,test fuzz)
 
 # --fresh-env: the pages also depend on the code of the commands and of docs/opforge_docs, which Sphinx does not watch.
 docs: $(call EXTRA,docs)
-	$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11) and "the site needs Python 3.11 or newer: make clean docs PYTHON=python3.11")'
 	$(BIN)/python -m sphinx --quiet --fresh-env --fail-on-warning --keep-going --conf-dir docs --doctree-dir .cache/doctrees . docs/_build
 	$(BIN)/python docs/opforge_docs/links.py docs/_build
 
@@ -104,7 +103,7 @@ format: $(call EXTRA,check)
 
 # --quiet: setuptools' log of an editable install names every file. Errors are still printed.
 $(STAMP): pyproject.toml constraints.txt setup.py
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "opforge needs Python 3.10 or newer; set PYTHON")'
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "opforge needs Python 3.11 or newer; set PYTHON")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) -e .
 	$(BIN)/python -m compileall -q src accelerator builders cache ops packages remote

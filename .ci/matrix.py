@@ -4,7 +4,7 @@
     python .ci/matrix.py --torch 2.12.1 --python 3.12   # these rows alone; the others stay as they are
     python .ci/matrix.py --page                         # writes the page from the file, and runs nothing
 
-The rows are every release of torch from 2.10 on with this Python, and every Python from 3.10 on with torch 2.13 and
+The rows are every release of torch from 2.10 on with this Python, and every Python from 3.11 on with torch 2.13 and
 with the newest torch that ran with this Python. Each has an environment of its own, one at a time, which is removed
 afterwards. In it the ops of a layer that was built here are loaded and compared with their references, an op is built
 and compared, and a part of the unit tests is run. What pip cannot install, or has no interpreter here, is a row
@@ -32,7 +32,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RESULTS = os.path.join(ROOT, ".ci", "versions.json")
 PAGE = os.path.join(ROOT, "docs", "versions.md")
 OLDEST_TORCH, PINNED_TORCH = "2.10", "2.13.0"
-PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14", "3.14t")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.14t")
 """3.14t is the free-threaded one."""
 HERE = "{}.{}".format(*sys.version_info)
 TESTS = ("cache", "accelerator", "warm", "builders/declaration", "builders/lookup")

@@ -16,7 +16,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -168,7 +168,7 @@ def _said(value: Mapping[str, str]) -> Withdrawal:
 
 def _date(text: str) -> float:
     # Not strptime, whose import takes longer than all of this.
-    date = datetime.fromisoformat(text.removesuffix("Z")).replace(tzinfo=timezone.utc).timestamp()
+    date = datetime.fromisoformat(text.removesuffix("Z")).replace(tzinfo=UTC).timestamp()
     if _day(date) != text:
         raise ValueError(f"'date' is {text!a}, expected one such as 2026-11-30T12:00:00Z")
     return date

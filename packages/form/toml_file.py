@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
 from typing import Any
 
-from opforge import toml
 from opforge.cache.filesystem.files import read_file
 from opforge.errors import KernelFormatError
 
@@ -23,14 +23,13 @@ def read(path: str, expected: str, max_bytes: int = MAX_BYTES) -> dict[str, Any]
 
 def parse(data: bytes, where: str, expected: str) -> dict[str, Any]:
     """Returns the table in a text of TOML. Raises KernelFormatError."""
-    parser = toml.parser("reading TOML")
     try:
         text = data.decode("utf-8")
         for number, line in enumerate(text.splitlines(), 1):
             if line.startswith(CONFLICT_MARKS):
                 problem = f"line {number} is a mark of a merge conflict"
                 raise KernelFormatError(where, problem, f"{expected}: resolve the conflict, or write the file anew")
-        table: dict[str, Any] = parser.loads(text)
+        table: dict[str, Any] = tomllib.loads(text)
         return table
     except UnicodeDecodeError as error:
         raise KernelFormatError(where, f"it is no UTF-8 ({error.reason} at byte {error.start})", expected) from error

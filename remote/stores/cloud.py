@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
@@ -248,9 +247,5 @@ def _reason(error: BaseException) -> str:
 
 
 def _not_installed(parts: StoreUrl) -> StoreError:
-    if sys.version_info < (3, 11):
-        version = f"{sys.version_info[0]}.{sys.version_info[1]}"
-        hint = f"Use Python 3.11 or newer: its newest wheels are not for Python {version}"
-    else:
-        hint = "Install it with: pip install 'opforge[s3]'"
+    hint = "Install it with: pip install 'opforge[s3]'"
     return StoreError(parts.text, OPENING, "it needs the package 'obstore', which is not installed", hint)

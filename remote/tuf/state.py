@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from securesystemslib.signer import Signature, SSlibKey
@@ -75,7 +75,7 @@ def key_of(public: signing.Named) -> SSlibKey:
 
 def expiry(days: float) -> datetime:
     """Returns the time some days from now."""
-    return datetime.now(timezone.utc).replace(microsecond=0) + timedelta(days=days)
+    return datetime.now(UTC).replace(microsecond=0) + timedelta(days=days)
 
 
 class State:

@@ -41,8 +41,6 @@ def shorten(error: BaseException, always: bool = False) -> None:
             continue  # the last: the caller's own exception, which it handles while it calls opforge
         seen.add(id(current))
         current.__traceback__ = _other_frames(trace)
-        if trace and current is error:
-            trace.tb_next = current.__traceback__  # Python 3.10 raises with the first entry of the old traceback
         pending += [current.__cause__, current.__context__]
         if current.__cause__ and not _shows(current.__cause__):
             current.__context__, current.__cause__ = current.__cause__, None  # is kept, and not printed

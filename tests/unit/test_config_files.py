@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import re
-import sys
 import time
 from pathlib import Path
 
@@ -18,11 +16,8 @@ from opforge import memory, settings
 from opforge.builders import toolchains
 from opforge.builders.cpu.lion import CPULionBuilder
 from opforge.cli import group
-from opforge.errors import ConfigFileError, ExtraNotInstalledError
+from opforge.errors import ConfigFileError
 from opforge.settings import files
-
-PARSER = "tomllib" if sys.version_info >= (3, 11) else "tomli"
-pytest.importorskip(PARSER, reason="pip install tomli")
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -223,7 +218,7 @@ def test_no_file_of_the_working_folder_is_read(monkeypatch, tmp_path):
     assert settings.jobs() is None and settings.user_file().startswith("/")
 
 
-PARSED = f"import sys; from opforge import settings; print(settings.jobs(), {PARSER!r} in sys.modules)"
+PARSED = "import sys; from opforge import settings; print(settings.jobs(), 'tomllib' in sys.modules)"
 NEVER_RACY = "from opforge import memory; memory.RACY_NS = -(10**12)\n"
 
 
@@ -269,20 +264,6 @@ def test_a_damaged_memory_is_not_used(user, monkeypatch, damage):
         file.write_text(file.read_text().replace('"4"', '"9"'))
     settings.reset()
     assert settings.jobs() == 4
-
-
-def test_without_a_parser_the_error_says_what_to_install(user, monkeypatch):
-    user("jobs = 4")
-    monkeypatch.setattr(sys, "version_info", (3, 10))
-    imported = importlib.import_module
-
-    def fail(name):
-        raise ImportError(name) if name == "tomli" else AssertionError
-
-    monkeypatch.setattr(importlib, "import_module", fail)
-    with pytest.raises(ExtraNotInstalledError, match="tomli"):
-        settings.jobs()
-    monkeypatch.setattr(importlib, "import_module", imported)
 
 
 def test_config_shows_all_settings_and_no_secret(user, monkeypatch):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import tempfile
+import tomllib
 from collections.abc import Mapping
 from typing import Any
 
-from opforge import toml
 from opforge.builders.project_ops import BACKEND, EXPECTED, KERNELS, OpsConfig, build_layer, config_of, default_targets
 from opforge.builders.wheel_tag import Tag, records_of, wheel_tag
 from opforge.cache.layout import PACKAGE_LAYER
@@ -20,10 +20,9 @@ WHO = "opforge.backend"
 
 def read_table(folder: str = ".") -> dict[str, Any]:
     """Returns the table [tool.opforge] of pyproject.toml. Raises BuilderError if there is none."""
-    parser = toml.parser("opforge.backend on Python 3.10")
     try:
         with open(os.path.join(folder, "pyproject.toml"), "rb") as file:
-            table = parser.load(file).get("tool", {}).get("opforge")
+            table = tomllib.load(file).get("tool", {}).get("opforge")
     except (OSError, ValueError) as error:
         raise BuilderError(WHO, f"pyproject.toml cannot be read ({error})", "Run it in the project's folder") from error
     if not isinstance(table, dict):

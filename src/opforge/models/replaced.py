@@ -124,10 +124,7 @@ def forward_of(layer: type, original: Forward, record: Record, rules: Rules) -> 
 def _name(error: Exception, record: Record) -> None:
     """Adds the layer and the package to an error, which stays the kernel's own."""
     text = f"in the kernel {record.kernel} of the layer {record.name} ({record.layer})"
-    if hasattr(error, "add_note"):
-        error.add_note(text)
-    else:  # Python 3.10 shows no notes: the error has one nevertheless
-        error.__notes__ = [*getattr(error, "__notes__", []), text]  # type: ignore[attr-defined]
+    error.add_note(text)
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

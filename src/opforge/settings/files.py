@@ -34,7 +34,6 @@ def read(paths: Collection[str], keys: Mapping[str, Kind[Any] | None]) -> dict[s
 
     Raises:
         ConfigFileError: A file cannot be read or trusted, or a key or a value in it is wrong.
-        ExtraNotInstalledError: Python 3.10 has no parser for TOML, and tomli is not installed.
     """
     name = memory.name_of(("settings", formats.SETTINGS_FILES, [*paths], _user()))
     found = memory.recall(name)
@@ -106,11 +105,10 @@ def _content(path: str) -> bytes:
 
 
 def _parsed(path: str, content: bytes) -> dict[str, Any]:
-    from opforge import toml  # not on the path of a hit
+    import tomllib  # not on the path of a hit
 
-    parser = toml.parser(f"reading {path}")
     try:
-        table: dict[str, Any] = parser.loads(content.decode("utf-8"))
+        table: dict[str, Any] = tomllib.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise errors.ConfigFileError(path, f"it is no TOML ({error})", "Fix that line, or remove it") from error
     return table

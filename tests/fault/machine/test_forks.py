@@ -137,7 +137,7 @@ print(os.waitstatus_to_exitcode(status))
 
 @pytest.mark.parametrize("place", PROPERTIES)
 def test_a_child_that_is_forked_while_another_thread_computes_a_property_can_compute_it(place):
-    """On Python 3.10 and 3.11 a functools.cached_property has one lock for all objects of its class."""
+    """On Python 3.11 a functools.cached_property has one lock for all objects of its class."""
     output = child_processes.run_python(FORK_WHILE_COMPUTING, env={"PROPERTY": place})
     assert output.strip() == "0", "the child waits for a lock that its parent's thread holds"
 

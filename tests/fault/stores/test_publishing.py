@@ -222,8 +222,5 @@ def test_a_missing_package_is_an_error_with_the_extra(monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "obstore.store", None)
-    with pytest.raises(StoreError, match=r"needs the package 'obstore'.*pip install 'opforge\[s3\]'|Python 3\.11"):
-        open_store("s3://bucket/ops")
-    monkeypatch.setattr(sys, "version_info", (3, 10, 1))
-    with pytest.raises(StoreError, match=r"newest wheels are not for Python 3\.10"):
+    with pytest.raises(StoreError, match=r"needs the package 'obstore'.*pip install 'opforge\[s3\]'"):
         open_store("s3://bucket/ops")

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 import struct
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import rfc8785
@@ -20,7 +20,7 @@ SPKI = serialization.PublicFormat.SubjectPublicKeyInfo
 SHA256 = ec.ECDSA(hashes.SHA256())
 ISSUER_V2, SIGNER, SOURCE = "1.3.6.1.4.1.57264.1.8", "1.3.6.1.4.1.57264.1.9", "1.3.6.1.4.1.57264.1.12"
 TIMESTAMPS = "1.3.6.1.4.1.11129.2.4.2"
-START = datetime(2026, 1, 1, tzinfo=timezone.utc)
+START = datetime(2026, 1, 1, tzinfo=UTC)
 REPOSITORY, WORKFLOW = "acme/kernels", ".github/workflows/build.yaml"
 
 

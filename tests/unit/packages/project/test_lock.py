@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
+import tomllib
 
 import pytest
 from hypothesis import given, settings, strategies
@@ -16,8 +16,6 @@ from opforge.packages.project import lock_file, locking
 from opforge.packages.project.install import install_locked
 from opforge.packages.registry import publish, selection
 from opforge.remote import topics
-
-toml = pytest.importorskip("tomllib" if sys.version_info >= (3, 11) else "tomli", reason="pip install tomli")
 
 
 @pytest.fixture
@@ -47,7 +45,7 @@ class TestMake:
             {"acme/base": "1", "acme/top": "2.3"},
             ["added acme/base 1", "added acme/top 2.3"],
         )
-        lock = toml.loads((project / "opforge.lock").read_text())
+        lock = tomllib.loads((project / "opforge.lock").read_text())
         base, top = lock["kernel"]
         assert (base["name"], base["requires"]) == ("acme/base", ["acme/top >=1"])
         assert (top["source"], top["state"]) == (registry.url, 1)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 from support.remote.withdrawing import withdraw_release
 from support.text_files import write
 
 from opforge.packages.project import lock_file, locking
-
-pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="reads its files with tomllib")
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import time
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from support.remote.withdrawing import withdraw_release
@@ -216,7 +216,7 @@ def test_an_expired_timestamp_is_refused_until_it_is_renewed(tuf):
     with pytest.raises(SignatureError, match=rf"{REFUSED}: timestamp.json is expired.*opforge tuf refresh"):
         tuf.install()
     until = metadata.refresh(tuf.store, trusted(tuf), keys.signer("ci"))
-    assert timedelta(days=6) < until - datetime.now(timezone.utc) < timedelta(days=8)
+    assert timedelta(days=6) < until - datetime.now(UTC) < timedelta(days=8)
     assert str(tuf.install().version) == "1"
 
 
