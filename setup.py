@@ -54,7 +54,6 @@ setup(
         "opforge": ["py.typed"],
         "opforge.cmake": ["*.cmake"],
         "opforge.new": ["templates/**/*.in"],
-        "opforge.observer": ["*.c", "*.h"],
         "opforge.ops": ["csrc/**/*.cpp", "csrc/**/*.cu", "csrc/**/*.h", "triton/kernels/*.py"],
     },
 )

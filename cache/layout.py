@@ -7,7 +7,6 @@ v2/descriptions/DESCRIPTION/ENTRY   an empty file for each entry of a descriptio
 v2/graphs/TOPIC.DIGITS/             a bundle of compiled graphs: see graphs/bundle.py
 v2/fetched/DESCRIPTION/ENTRY        for each entry that a remote offered: its offer, with the signatures
 v2/objects/UNIT/                    object files, by what they were compiled from
-v2/observer/                        the library of build-ops --observe, built once
 v2/peaks/                           how much memory the compilers of each op needed
 v2/pins/ROOT                        lists of entries that no limit evicts: see records/pins.py
 v2/sources/                         the sources of load_inline

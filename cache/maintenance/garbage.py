@@ -21,7 +21,6 @@ MAX_AGE_SECONDS = {
     "locks": 7 * DAY,
     "logs": 7 * DAY,
     "objects": 30 * DAY,
-    "observer": 30 * DAY,
     "peaks": 180 * DAY,
     "quarantine": 7 * DAY,
     "sources": 30 * DAY,

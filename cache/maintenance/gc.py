@@ -40,7 +40,6 @@ KINDS = {
     "locks": "lock",
     "logs": "log",
     "objects": "object",
-    "observer": "observer",
     "peaks": "memory record",
     "pins": "pin",
     "plans": "pointer",

@@ -151,8 +151,9 @@ def what_the_assembler_reads_does_not_count() -> None:
 @mutant
 def a_record_lacks_what_the_assembler_reads_and_no_one_compares() -> None:
     """Shows in a change of what the observer saw alone, or by a rule that knows of such files."""
+    from support.observer import compare
+
     from opforge.builders.run import dependencies
-    from opforge.observer import compare
 
     put(dependencies, assembled_files=lambda *arguments: set(), _is_compilers_output=lambda path: True)
     put(compare, compare=lambda build: compare.Comparison((), (), {}))

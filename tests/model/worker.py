@@ -41,9 +41,9 @@ class Worker:
     def observe_builds(self) -> None:
         """Observes each build: what it asked for is in the answer, and what opforge did not record of it."""
         from support.compilers.observed_loads import observed
+        from support.observer import compare, reader
 
         from opforge.builders.run import pipeline
-        from opforge.observer import compare, reader
 
         def judge(build):
             outcome, observation = compare.compare(build), build.observation

@@ -12,6 +12,9 @@ import pytest
 from support import sample_ops, text_files
 from support.compilers import traced
 from support.compilers.observed_builds import ADMITTED, CASES
+from support.observer import build, reader
+from support.observer.build import observe
+from support.observer.compare import compare
 from support.paths import CHECKOUT
 
 from opforge.accelerator.by_device import accelerator_of
@@ -19,9 +22,6 @@ from opforge.accelerator.target import Target
 from opforge.builders import cpu, cuda
 from opforge.builders.toolchains.zig import ZigToolchain
 from opforge.builders.triton import TRITON_BUILDERS
-from opforge.observer import build, reader
-from opforge.observer.build import observe
-from opforge.observer.compare import compare
 
 LONG_TESTS = bool(os.environ.get("OPFORGE_LONG_TESTS"))  # conftest.py removes opforge's variables before a test
 UNITS = (".cpp", ".cu", ".hip", ".S")

@@ -9,9 +9,7 @@ import subprocess
 
 import pytest
 from support.compilers import traced
-
-from opforge.cache.layout import Layout
-from opforge.observer import library, reader
+from support.observer import library, reader
 
 LOADER = re.compile(
     r"/(proc|sys|dev)/|ld\.so\.|/glibc-hwcaps|/(tls|haswell|xeon_phi|avx512_1|x86_64|lib/lib)(/|$)|lib[^/]*\.so|/locale|gconv|/etc/|/cc\w{6}|\.o$|tmp$|\.mold-"
@@ -27,8 +25,8 @@ extern "C" int value() { return VALUE + std::vector<int>(3).size(); }
 
 
 @pytest.fixture(scope="module")
-def preload(shared_store):
-    return library.library(Layout(str(shared_store)))
+def preload():
+    return library.library()
 
 
 @pytest.fixture
@@ -190,8 +188,7 @@ def test_a_call_with_no_path_is_passed_on(observe, program):
     assert done.returncode == 0
 
 
-def test_the_library_is_built_once(shared_store, preload):
+def test_the_library_is_built_once(preload):
     before = os.stat(preload)
-    assert library.library(Layout(str(shared_store))) == preload
+    assert library.library() == preload
     assert os.stat(preload) == before
-    assert os.path.dirname(preload) == str(shared_store / "v2" / "observer")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from support import sample_ops, text_files
 from support.compilers.observed_loads import observed
+from support.observer.compare import compare
 
 from opforge.builders.run import pipeline
 from opforge.compat import cpp_extension
-from opforge.observer.compare import compare
 
 pytest.importorskip("torch", reason="pip install torch")
 pytestmark = [

@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from opforge.observer import library, reader
-from opforge.observer.build import ObservedBuild, listed_files
+from support.observer import library, reader
+from support.observer.build import ObservedBuild, listed_files
 
 
 def observed(execute: Callable[..., Any], on_build: Callable[[ObservedBuild], None]) -> Callable[..., Any]:
@@ -16,7 +16,7 @@ def observed(execute: Callable[..., Any], on_build: Callable[[ObservedBuild], No
     def run(job: Any, folder: str, disk: Any) -> Any:
         notes = os.path.join(folder, "notes")
         os.mkdir(notes, 0o700)
-        with library.observing(library.library(job.layout), notes):
+        with library.observing(library.library(), notes):
             result = execute(job, folder, disk)
         observation = reader.read_notes(notes)
         gaps, listed = tuple(observation.gaps()), listed_files(folder)

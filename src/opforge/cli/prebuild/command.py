@@ -32,12 +32,6 @@ PORTABLE = tuple(Target("cpu", (level,)) for level in ("x86-64-v2", "x86-64-v3",
 @click.option("--force", is_flag=True, help="Build ops that are in the cache too.")
 @click.option("--dry-run", is_flag=True, help="Show what would be built, and build nothing.")
 @click.option(
-    "--observe",
-    is_flag=True,
-    help="Build while the compilers are watched, publish nothing, and list what they read or looked for and opforge"
-    " would not notice. Exit code 1: there is something; 2: not all could be watched.",
-)
-@click.option(
     "--out",
     type=click.Path(file_okay=False),
     help="Also copy the entries to this folder, to be named in OPFORGE_CACHE_LAYERS on any machine.",
@@ -90,7 +84,6 @@ def command(
     jobs: int | None,
     force: bool,
     dry_run: bool,
-    observe: bool,
     out: str | None,
     portable: bool,
     trace: str | None,
@@ -113,7 +106,6 @@ def command(
       build-ops CPUAdam FusedAdam
       build-ops my_package.ops:ReluBuilder --cpu-level x86-64-v3 --out prebuilt/
       build-ops FusedAdam --target cuda:sm_80+sm_90+ptx --dry-run
-      build-ops CPUAdam --observe
       build-ops --shard auto --report report.json
       build-ops --on tcp://scheduler:8786 --report report.json
     """
@@ -128,10 +120,6 @@ def command(
         from .dry_run import show_plans
 
         sys.exit(show_plans(selected, options, as_json))
-    if observe:
-        from .observe import show_observed
-
-        sys.exit(show_observed(selected, options, as_json))
     began = time.monotonic()
     run = _run(selected, options, engine, same_toolchain, trace, as_json)
     outcomes = [outcome.measured() for outcome in run.build()]

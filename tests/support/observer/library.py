@@ -1,4 +1,4 @@
-"""Builds the library that observes, keeps it in the store, and runs something with it."""
+"""Builds the library that observes, keeps it in the checkout's .cache, and runs something with it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from opforge.cache.keys import key_of
-from opforge.cache.layout import Layout
 from opforge.errors import ToolchainError, ToolchainNotFoundError
 from opforge.machine_folder import make_folder
 
@@ -20,8 +19,8 @@ from .reader import ROOT
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCES = tuple(os.path.join(HERE, name) for name in ("notes.c", "files.c", "programs.c"))
 HEADER = os.path.join(HERE, "notes.h")
-FOLDER = "observer"
-"""The folder of a store in which the library is kept."""
+FOLDER = os.path.join(HERE, *[os.pardir] * 3, ".cache", "observer")
+"""Where the library is kept, for each compiler and each state of its sources."""
 FLAGS = ("-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-builtin", "-fno-delete-null-pointer-checks")
 """The last one keeps the checks of paths that a C library's headers say are never NULL: Rust passes NULL to statx."""
 COMPILERS = ("cc", "gcc", "clang")
@@ -29,8 +28,8 @@ INSTALL = "Install one (Debian, Ubuntu: apt install gcc; Fedora: dnf install gcc
 BUILD_SECONDS = 60.0
 
 
-def library(layout: Layout) -> str:
-    """Returns the path of the library that observes. Builds it, if the store does not hold it.
+def library() -> str:
+    """Returns the path of the library that observes. Builds it, if it is not kept.
 
     Raises ToolchainNotFoundError, ToolchainError, OSError.
     """
@@ -43,9 +42,9 @@ def library(layout: Layout) -> str:
             digest.update(file.read())
     stat = os.stat(compiler)
     key = key_of([digest.hexdigest(), FLAGS, os.path.realpath(compiler), stat.st_size, stat.st_mtime_ns])
-    path = layout.path(FOLDER, f"{key}.so")
+    path = os.path.join(os.path.abspath(FOLDER), f"{key}.so")
     if not os.path.isfile(path):
-        make_folder(layout.path(FOLDER))
+        make_folder(os.path.dirname(path))
         _build(compiler, path)
     return path
 

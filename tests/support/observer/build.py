@@ -73,7 +73,7 @@ def observe(spec: OpSpec, store: Store | None = None, jobs: int | None = None) -
         reuse=False,
     )
     try:
-        preload = library(store.layout)
+        preload = library()
         notes = os.path.join(folder, "notes")
         os.mkdir(notes, 0o700)
         try:
