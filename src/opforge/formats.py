@@ -31,7 +31,7 @@ GRAPHS = 1
 """A bundle of compiled graphs: `graphs/bundle.py`."""
 KERNEL = 1
 """What Triton itself has compiled or timed: `cache/records/triton.py`."""
-BENCH = 2
+BENCH = 3
 """The results of `opforge bench --json`: `bench/results.py`."""
 
 # What users and sites keep.

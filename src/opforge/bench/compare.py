@@ -60,8 +60,8 @@ def compare(old: Run, new: Run) -> Comparison:
             left_out.append((key, "not in the old run"))
             continue
         earlier = before[key]
-        if not (earlier.reference_samples() and result.reference_samples()):
-            run = "new" if earlier.reference_samples() else "old"
+        if not (earlier.reference_times() and result.reference_times()):
+            run = "new" if earlier.reference_times() else "old"
             left_out.append((key, f"the {run} run has no reference ({', '.join(result.reference)})"))
         elif _references(earlier) != _references(result):
             names = f"{', '.join(_references(earlier))} then, {', '.join(_references(result))} now"
@@ -72,7 +72,7 @@ def compare(old: Run, new: Run) -> Comparison:
 
 
 def _speed(result: Result) -> Median:
-    return spread(round_ratios(result.samples[OURS], result.reference_samples()))
+    return spread(round_ratios(result.times(OURS), result.reference_times()))
 
 
 def _references(result: Result) -> list[str]:

@@ -34,7 +34,7 @@ class Effort(NamedTuple):
 
 LATE = 4
 """After this many times the planned seconds no further round begins: other programs may slow a run down."""
-FULL, QUICK = Effort(4.0, 15, 61, 2e-3), Effort(0.25, 7, 31, 5e-4)
+FULL, QUICK = Effort(4.0, 15, 61, 5e-3), Effort(0.25, 7, 31, 2e-3)
 MEMORY_FACTOR = 3
 """A case needs at most this many times the bytes that a call moves: inputs, the reference's buffers, the rivals'."""
 
@@ -62,6 +62,7 @@ def measure(op: str, case: Case, size: int, dtype: str, device: str, quick: bool
         result.inner, seconds = _repetitions(calls, measuring, clock, effort)
         rounds = max(effort.fewest, min(effort.most, int(effort.seconds / sum(seconds.values()))))
         clock.processor.clear()
+        clock.waited.clear()
         result.samples = take_turns(
             calls,
             rounds,
@@ -73,6 +74,7 @@ def measure(op: str, case: Case, size: int, dtype: str, device: str, quick: bool
             timer=clock,
         )
         result.processor = {name: clock.processor[call] for name, call in calls.items() if call in clock.processor}
+        result.waited = {name: clock.waited[call] for name, call in calls.items() if call in clock.waited}
         result.own_work = max(_own_work(clock, result, name) for name in calls) if device == "cpu" else 0.0
     return result
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from opforge.ops.cases.form import OURS
 
@@ -34,10 +34,15 @@ nav ul { columns: 14rem; }
 """
 
 
+CLASSES = {True: "good", False: "bad", None: ""}
+"""Whether a goal is met -> the class of its line."""
+
+
 def page(run: Run, old: Run | None = None) -> str:
     """Returns the page of a run; with an earlier run, both are drawn over each other and compared."""
     groups = _groups(run)
     before = _groups(old) if old else {}
+    by_name = plots.colors([*run.results, *(old.results if old else ())])
     ops = list(dict.fromkeys(op for op, _, _ in groups))
     parts = [_head(run, old)]
     parts.append("<nav><ul>" + "".join(f'<li><a href="#{_id(op)}">{html.escape(op)}</a></li>' for op in ops))
@@ -48,7 +53,7 @@ def page(run: Run, old: Run | None = None) -> str:
         parts.append(f'<h2 id="{_id(op)}">{html.escape(op)}</h2>')
         for key, group in groups.items():
             if key[0] == op:
-                parts.append(_section(group, before.get(key, [])))
+                parts.append(_section(group, before.get(key, []), by_name))
     parts.append("</body></html>\n")
     return "\n".join(parts)
 
@@ -113,10 +118,13 @@ def _comparison(old: Run, run: Run) -> str:
     return f"<h2>Compared with the earlier run</h2><p>{summary}</p>{table}"
 
 
-def _section(group: Sequence[Result], before: Sequence[Result]) -> str:
+def _section(group: Sequence[Result], before: Sequence[Result], by_name: Mapping[str, int]) -> str:
+    """Returns the plots, the table and the goals of a case. A case of one size has no lines over the size."""
     first, largest = group[0], group[-1]
     earlier = next((result for result in before if result.size == largest.size), None)
-    drawings = [plots.rates(group, before), plots.speeds(group, before), plots.spread(largest, earlier)]
+    drawings = [plots.spread(largest, earlier, by_name)]
+    if len(group) > 1:
+        drawings = [plots.rates(group, before, by_name), plots.speeds(group, before, by_name), *drawings]
     rows = []
     for result in group:
         for name in ordered_contenders([result]):
@@ -132,12 +140,12 @@ def _section(group: Sequence[Result], before: Sequence[Result]) -> str:
                 )
             )
     verdicts = "".join(
-        f'<li class="{"good" if met else "bad"}">{html.escape(texts.size(result.size, result.size_unit))}: '
-        f"{texts.number(value)} {html.escape(what)}, goal {goal:g}: {'met' if met else 'missed'}</li>"
+        f'<li class="{CLASSES[verdict.is_met]}">{html.escape(texts.size(result.size, result.size_unit))}: '
+        f"{html.escape(texts.judged(verdict))}</li>"
         for result in group
-        for what, value, goal, met in result.verdicts()
+        for verdict in result.verdicts()
     )
-    columns = ("Size", "Contender", first.unit, "Interval", "Of reference", "Ours is")
+    columns = ("Size", "Contender", texts.unit(first.unit), "Interval", "Of reference", "Ours is")
     return (
         f"<h3>{html.escape(first.case)}, {html.escape(first.dtype)}</h3>"
         f'<div class="plots">{"".join(drawings)}</div>'

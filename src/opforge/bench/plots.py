@@ -6,13 +6,14 @@ import html
 import io
 import math
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from opforge.ops.cases.form import OURS, UNITS
 
 from . import texts
-from .medians import Median
+from .medians import Median, median
 from .results import REFERENCE, Result, ordered_contenders
 
 WIDTH, HEIGHT = 5.0, 3.4
@@ -25,30 +26,52 @@ AXES = {"GB/s": "bandwidth (GB/s)", "1000/s": "rate (1000 requests/s)"}
 OLD = "before"
 
 
-def rates(results: Sequence[Result], old: Sequence[Result] = ()) -> str:
-    """Returns a plot of the rate over the size: a line for each contender, with its interval, and the reference."""
+def colors(results: Iterable[Result]) -> dict[str, int]:
+    """Returns the number of each contender's color: one for all plots of these results.
+
+    Contenders of one case have different colors. With more contenders than colors, some of different cases share one.
+    """
+    chosen: dict[str, int] = {}
+    for result in results:
+        names = ordered_contenders([result])
+        for name in names:
+            if name not in chosen:
+                uses = Counter(chosen.values())
+                beside = {chosen[other] for other in names if other in chosen}
+                free = [number for number in range(len(SERIES)) if number not in beside] or [*range(len(SERIES))]
+                chosen[name] = min(free, key=lambda number: (uses[number], number))
+    return chosen
+
+
+def rates(results: Sequence[Result], old: Sequence[Result] = (), by_name: Mapping[str, int] | None = None) -> str:
+    """Returns a plot of the rate over the size: a line for each contender, with its interval, and the reference.
+
+    `by_name` has the contenders' colors, of `colors`; by default those of these results.
+    """
+    by_name = by_name or colors([*results, *old])
     figure, axes = _new(results, "Rate" if results[0].unit in UNITS else "Time of a call")
     names = ordered_contenders([*results, *old])
-    for number, name in enumerate(names):
+    for name in names:
         reference = name in results[0].reference
         label = f"{name} (reference)" if reference else name
-        _line(axes, results, name, label, number, "--" if reference else "-")
+        _line(axes, results, name, label, by_name[name], "--" if reference else "-")
         if old:
-            _line(axes, old, name, f"{name}, {OLD}", number, ":")
+            _line(axes, old, name, f"{name}, {OLD}", by_name[name], ":")
     axes.set_ylabel(AXES.get(results[0].unit, "time of a call (us)"))
     _size_axis(axes, results)
     return _finish(figure, axes)
 
 
-def speeds(results: Sequence[Result], old: Sequence[Result] = ()) -> str:
+def speeds(results: Sequence[Result], old: Sequence[Result] = (), by_name: Mapping[str, int] | None = None) -> str:
     """Returns a plot of how many times as fast as each other contender ours is, over the size."""
+    by_name = by_name or colors([*results, *old])
     figure, axes = _new(results, f"{OURS}, relative to the others")
     names = [name for name in ordered_contenders([*results, *old]) if name != OURS]
-    for number, name in enumerate(names, 1):
+    for name in names:
         for run, style, suffix in ((results, "-", ""), (old, ":", f", {OLD}")):
             points = [(result.size, result.speed(OURS, name)) for result in run]
             present = [(size, speed) for size, speed in points if speed]
-            _draw(axes, present, f"{name}{suffix}", number, style)
+            _draw(axes, present, f"{name}{suffix}", by_name[name], style)
     axes.axhline(1.0, color=TEXT, linewidth=0.8)
     goals = {result.size: result.goals[REFERENCE] for result in results if REFERENCE in result.goals}
     if goals:
@@ -59,19 +82,19 @@ def speeds(results: Sequence[Result], old: Sequence[Result] = ()) -> str:
     return _finish(figure, axes)
 
 
-def spread(result: Result, old: Result | None = None) -> str:
+def spread(result: Result, old: Result | None = None, by_name: Mapping[str, int] | None = None) -> str:
     """Returns a plot of all samples of one size: a row for each contender, its median marked."""
+    by_name = by_name or colors([result])
     figure, axes = _new([result], f"Samples at {texts.size(result.size, result.size_unit)}")
     names = ordered_contenders([result])
-    factor, unit = (1e6, "us") if max(max(times) for times in result.samples.values()) < 1e-3 else (1e3, "ms")
+    factor, unit = (1e6, "us") if max(max(times) for times in map(result.times, names)) < 1e-3 else (1e3, "ms")
     for row, name in enumerate(reversed(names)):
-        number = names.index(name)
         for run, offset, marker in ((result, 0.0, "o"), (old, -0.3, "x")):
             if run and name in run.samples:
-                times = [seconds * factor for seconds in run.samples[name]]
-                color = SERIES[number % len(SERIES)]
+                times = [seconds * factor for seconds in run.times(name)]
+                color = SERIES[by_name[name]]
                 axes.plot(times, [row + offset] * len(times), marker, color=color, markersize=4, alpha=0.6)
-                middle = run.time(name).value * factor
+                middle = median(run.times(name)).value * factor
                 axes.plot([middle, middle], [row + offset - 0.15, row + offset + 0.15], color=TEXT, linewidth=2)
     axes.set_yticks(range(len(names)), list(reversed(names)))
     axes.set_ylim(-0.6, len(names) - 0.4)
@@ -91,7 +114,7 @@ def _line(axes: Any, results: Sequence[Result], name: str, label: str, number: i
 def _draw(axes: Any, points: Sequence[tuple[float, Median]], label: str, number: int, style: str) -> None:
     if not points:
         return
-    color = SERIES[number % len(SERIES)]
+    color = SERIES[number]
     # At a single size all contenders have the same place: beside each other their intervals can be read.
     shift = 2.0 ** (0.1 * number - 0.3) if len(points) == 1 else 1.0
     points = [(size * shift, value) for size, value in points]

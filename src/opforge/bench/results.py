@@ -13,11 +13,29 @@ from opforge.errors import BenchFileError
 from opforge.errors.base import damage
 from opforge.ops.cases.form import OURS, UNITS
 
-from . import machine
+from . import machine, texts
 from .medians import METHOD, Median, fastest, median, speed_ratio
 
 FORMAT, VERSION = "opforge-bench", formats.BENCH
 REFERENCE = "reference"
+WALL, PROCESSOR = "wall time", "processor time"
+BUSY = 0.1
+"""The share of a sample that threads may wait for a processor: above it, wall times are the other programs' too."""
+ONE_THREAD = 0.1
+"""How far the processor time and the waiting time of a call in one thread may be from its wall time, as a share."""
+
+
+class Verdict(NamedTuple):
+    """One goal of a result."""
+
+    what: str
+    """What the figure is: "of torch"."""
+    value: float
+    goal: float
+    is_met: bool | None
+    """None if it cannot be judged."""
+    reason: str = ""
+    """Why it cannot be judged."""
 
 
 class Key(NamedTuple):
@@ -48,6 +66,8 @@ class Result:
     """Contender -> seconds of one call, for each round. Samples of one round belong together."""
     processor: dict[str, list[float]] = field(default_factory=dict)
     """Contender -> processor seconds of one call, for contenders on the host."""
+    waited: dict[str, list[float]] = field(default_factory=dict)
+    """Contender -> seconds for which its threads waited for a processor in one call, for contenders on the host."""
     inner: dict[str, int] = field(default_factory=dict)
     """Contender -> calls in one sample."""
     missing: dict[str, str] = field(default_factory=dict)
@@ -63,9 +83,42 @@ class Result:
         """What the result is compared by."""
         return Key(self.op, self.case, self.size, self.dtype, self.device)
 
+    @property
+    def busy(self) -> float:
+        """The largest share of a contender's samples for which its threads waited for a processor."""
+        return max((median(_shares(times, self.samples[name])).value for name, times in self.waited.items()), default=0)
+
+    @property
+    def clock(self) -> str:
+        """What the figures are made from: WALL, or PROCESSOR if the machine was busy and each call has one thread."""
+        return PROCESSOR if self.busy > BUSY and all(map(self._has_one_thread, self.samples)) else WALL
+
+    @property
+    def is_too_busy(self) -> bool:
+        """Whether the figures are those of the other programs on the machine, too."""
+        return self.busy > BUSY and self.clock == WALL
+
+    def _has_one_thread(self, contender: str) -> bool:
+        """Returns whether a contender's calls computed or waited for a processor all the time, in one thread."""
+        own = zip(self.processor.get(contender, []), self.waited.get(contender, []), strict=False)
+        shares = _shares([processor + waited for processor, waited in own], self.samples[contender])
+        return bool(shares) and abs(median(shares).value - 1) <= ONE_THREAD
+
+    def times(self, contender: str) -> list[float]:
+        """Returns the seconds of one call in each round, by `clock`. Empty without samples."""
+        samples = self.processor if self.clock == PROCESSOR else self.samples
+        return samples.get(contender, [])
+
     def time(self, contender: str) -> Median:
-        """Returns the seconds of one call."""
-        return median(self.samples[contender])
+        """Returns the seconds of one call: those of the reference, over how many times as fast the contender is.
+
+        So what is printed as a rate and what is printed as a ratio have one order, whatever slowed a round down.
+        """
+        speed = self.speed(contender)
+        if speed is None or self.reference == [contender]:
+            return median(self.times(contender))
+        reference = median(self.reference_times()).value
+        return Median(reference / speed.value, reference / speed.high, reference / speed.low)
 
     def rate(self, contender: str) -> Median:
         """Returns what a contender does in a second, in the result's unit; for the unit us, the microseconds."""
@@ -75,14 +128,14 @@ class Result:
         factor = self.amount / UNITS[self.unit]
         return Median(factor / seconds.value, factor / seconds.high, factor / seconds.low)
 
-    def reference_samples(self) -> list[float]:
+    def reference_times(self) -> list[float]:
         """Returns the reference's seconds in each round: those of the fastest contender of `reference`."""
-        return fastest(self.samples, self.reference)
+        return fastest({name: self.times(name) for name in self.samples}, self.reference)
 
     def speed(self, contender: str, against: str = REFERENCE) -> Median | None:
         """Returns how many times as fast as another one a contender is, or as the reference. None without samples."""
-        baseline = self.reference_samples() if against == REFERENCE else self.samples.get(against, [])
-        own = self.samples.get(contender, [])
+        baseline = self.reference_times() if against == REFERENCE else self.times(against)
+        own = self.times(contender)
         return speed_ratio(own, baseline) if own and baseline else None
 
     def processor_ratio(self, against: str) -> Median | None:
@@ -91,16 +144,31 @@ class Result:
         pairs = [(a, b) for a, b in zip(own, other, strict=False) if a > 0 and b > 0]
         return median([a / b for a, b in pairs]) if pairs else None
 
-    def verdicts(self) -> list[tuple[str, float, float, bool]]:
-        """Returns for each goal what it is about, our figure, the goal, and whether it is met."""
+    def verdicts(self) -> list[Verdict]:
+        """Returns the goals for which there is a figure, each with whether it is met."""
         rows = []
         for name, goal in self.goals.items():
             if speed := self.speed(OURS, name):
-                rows.append((f"of {name}", speed.value, goal, speed.value >= goal))
+                waiting = f"threads waited {self.busy:.0%} of the time for a processor"
+                busy = f"the machine was too busy: {waiting}" if self.is_too_busy else ""
+                rows.append(_verdict(f"of {name}", speed, goal, speed.low >= goal, speed.high < goal, busy))
         for name, goal in self.processor_goals.items():
             if share := self.processor_ratio(name):
-                rows.append((f"of the processor time of {name}", share.value, goal, share.value <= goal))
+                what = f"of the processor time of {name}"
+                rows.append(_verdict(what, share, goal, share.high <= goal, share.low > goal, ""))
         return rows
+
+
+def _shares(parts: Sequence[float], wholes: Sequence[float]) -> list[float]:
+    return [part / whole for part, whole in zip(parts, wholes, strict=False)]
+
+
+def _verdict(what: str, figure: Median, goal: float, is_met: bool, is_missed: bool, busy: str) -> Verdict:
+    """Returns whether a goal is met: only if the whole interval of the figure is on one side of it."""
+    if busy or not (is_met or is_missed):
+        spread = f"the interval {texts.interval(figure)} has the goal in it"
+        return Verdict(what, figure.value, goal, None, busy or spread)
+    return Verdict(what, figure.value, goal, is_met)
 
 
 @dataclass

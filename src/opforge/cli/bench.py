@@ -16,7 +16,7 @@ from opforge.errors import ExtraNotInstalledError
 from . import messages
 from .completion import names as completed_names
 from .guard import FAILED, INTERRUPTED, OK, Guarded
-from .output import counted, heading, show_table, verdict
+from .output import counted, heading, show_table
 
 if TYPE_CHECKING:
     from opforge.bench.compare import Comparison
@@ -203,7 +203,7 @@ def _groups(results: Sequence[Result]) -> list[list[Result]]:
 def _show(group: Sequence[Result]) -> None:
     """Prints one case of one dtype: a row for each size and contender."""
     from opforge.bench import texts
-    from opforge.bench.results import ordered_contenders
+    from opforge.bench.results import PROCESSOR, ordered_contenders
     from opforge.ops.cases import OURS
 
     first = group[0]
@@ -222,12 +222,18 @@ def _show(group: Sequence[Result]) -> None:
                     f"{ours.value:.2f}" if ours and name != OURS else "",
                 )
             )
-    columns = ("SIZE", "CONTENDER", first.unit, "INTERVAL", "OF REFERENCE", "OURS IS")
+    columns = ("SIZE", "CONTENDER", texts.unit(first.unit), "INTERVAL", "OF REFERENCE", "OURS IS")
     show_table(columns, rows, numbers=columns[2:])
     for result in group:
-        for what, value, goal, met in result.verdicts():
-            text = f"{texts.size(result.size, result.size_unit)}: {texts.number(value)} {what}, goal {goal:g}"
-            click.echo(f"{text}: " + verdict(met, "met", "missed"))
+        size = texts.size(result.size, result.size_unit)
+        if result.clock == PROCESSOR:
+            click.echo(f"{size}: the machine was busy: timed by the processor time of one thread")
+        elif result.is_too_busy:
+            click.echo(f"{size}: do not trust these figures: threads waited {result.busy:.0%} of the time")
+        for judged in result.verdicts():
+            text = f"{size}: {texts.judged(judged)}"
+            colors = {True: "green", False: "red", None: "yellow"}
+            click.echo(click.style(text, fg=colors[judged.is_met]))
 
 
 def _show_summary(run: Run) -> None:
@@ -247,10 +253,18 @@ def _show_summary(run: Run) -> None:
         click.echo(f"{name} ({', '.join(ops)}): {reason}")
     for name, reason in run.missing.items():
         click.echo(f"{name}: {reason}")
-    verdicts = [met for result in run.results for *_, met in result.verdicts()]
+    goals = [judged.is_met for result in run.results for judged in result.verdicts()]
+    too_busy = any(result.is_too_busy for result in run.results)
     own = max((result.own_work for result in run.results), default=0.0)
     facts = run.machine
-    heading(f"{counted(len(run.results), 'measurement', 'measurements')}, {sum(verdicts)} of {len(verdicts)} goals met")
+    open_goals = f", {goals.count(None)} not judged" if None in goals else ""
+    measurements = counted(len(run.results), "measurement", "measurements")
+    heading(f"{measurements}, {goals.count(True)} of {len(goals)} goals met{open_goals}")
+    if too_busy:
+        click.echo(
+            "The machine was too busy with other work to time calls of several threads. Run it again when it is idle,"
+            " or with OMP_NUM_THREADS=1: calls of one thread are then timed by their processor time."
+        )
     click.echo(f"Intervals: {METHOD}.")
     click.echo("OURS IS: how many times as fast as the contender opforge is, the median of each round's ratio.")
     click.echo(f"The harness took at most {own:.2%} of a sample. The run took {run.seconds:.0f} s.")

@@ -135,14 +135,6 @@ def _style(column: str, cell: str) -> str:
     return ""
 
 
-def verdict(met: bool, yes: str, no: str) -> str:
-    """Returns the word for a verdict, coloured on a terminal."""
-    from opforge.errors.build import has_colors
-
-    word = yes if met else no
-    return click.style(word, fg="green" if met else "red") if has_colors(sys.stdout) else word
-
-
 def heading(text: str) -> None:
     """Prints the title of a section after an empty line."""
     click.echo()

@@ -30,6 +30,14 @@ def folder(tmp_path, monkeypatch):
     return path
 
 
+@pytest.fixture(autouse=True)
+def idle(monkeypatch):
+    """The machine that runs the tests may be busy."""
+    from opforge.bench import clocks
+
+    monkeypatch.setattr(clocks, "waited", lambda: 0.0)
+
+
 @pytest.fixture
 def not_measured(monkeypatch):
     """Makes a measurement a failure: what is refused must be refused before."""
@@ -70,6 +78,22 @@ def test_a_case_of_ones_own_is_measured_and_all_samples_are_written(folder):
     record = json.loads((folder / "run.json").read_text())
     assert record["results"][0]["samples"]["opforge"]
     assert sorted(os.listdir()) == ["run.json"]
+
+
+def test_a_machine_that_is_too_busy_is_said_with_what_to_do(tmp_path):
+    result = bench_runs.result(ours=[1.0] * 9, copy=[1.0] * 9, goals={"copy": 2.0})
+    result.waited = {name: [0.63] * 9 for name in result.samples}
+    result.processor = {name: [1.4] * 9 for name in result.samples}
+    done = bench("--from", bench_runs.write(tmp_path / "busy.json", bench_runs.run(result)))
+    line = "1 Mi elements: 1 of copy, goal 2: not judged, the machine was too busy: threads waited 63% of the time"
+    assert line in done.stdout
+    assert "1 Mi elements: do not trust these figures: threads waited 63% of the time" in done.stdout
+    assert "1 measurement, 0 of 1 goals met, 1 not judged" in done.stdout
+    assert "Run it again when it is idle, or with OMP_NUM_THREADS=1" in done.stdout
+    result.processor = {name: [0.37] * 9 for name in result.samples}
+    done = bench("--from", bench_runs.write(tmp_path / "busy.json", bench_runs.run(result)))
+    assert "1 Mi elements: the machine was busy: timed by the processor time of one thread" in done.stdout
+    assert "1 Mi elements: 1 of copy, goal 2: missed" in done.stdout and "Run it again" not in done.stdout
 
 
 def test_what_was_measured_before_ctrl_c_is_shown_and_written(folder):
@@ -129,7 +153,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_measurement(not_mea
     ("text", "problem"),
     [
         ('{"format": "opforge-bench", "ver', "it is truncated, or not JSON"),
-        ('{"format": "opforge-bench", "version": 99}', "its format has the version 99, expected 2"),
+        ('{"format": "opforge-bench", "version": 99}', "its format has the version 99, expected 3"),
     ],
 )
 def test_an_old_run_that_cannot_be_used_is_refused_before_the_measurement(not_measured, folder, text, problem):

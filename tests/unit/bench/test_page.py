@@ -54,7 +54,7 @@ def test_the_page_is_a_single_file_without_scripts_and_without_addresses(page):
 
 
 def test_every_plot_has_a_title_axes_and_units(plots):
-    assert len(plots) == 9
+    assert len(plots) == 7, "a case of one size has one plot: that of its samples"
     for plot in plots:
         words = [("".join(text.itertext())).strip() for text in plot.iter(TEXT)]
         title = plot[0].text
@@ -91,6 +91,22 @@ def test_colors_are_the_pages_and_identifiers_are_unique(page, plots):
         assert reference in identifiers
 
 
+def test_a_contender_has_one_color_in_all_plots():
+    from opforge.bench.plots import SERIES, colors
+
+    first, second = bench_runs.result(), bench_runs.result(op="AsyncIO")
+    first.samples["torch"] = first.samples["DeepSpeed"] = [1.0] * 3
+    second.samples = {"opforge": [1.0] * 3, "fio": [1.0] * 3, "DeepSpeed": [1.0] * 3}
+    chosen = colors([first, second])
+    assert len(set(chosen.values())) == len(chosen) == 5 and max(chosen.values()) < len(SERIES)
+    many = [bench_runs.result(), *(bench_runs.result(op=str(number)) for number in range(6))]
+    for number, result in enumerate(many):
+        result.samples |= {f"rival {number}, {other}": [1.0] * 3 for other in range(4)}
+    chosen = colors(many)
+    for result in many:
+        assert len({chosen[name] for name in result.samples}) == len(result.samples), "two of one case look alike"
+
+
 def test_a_change_is_in_the_page(page):
     assert "3 of 3 changed beyond the spread of both runs." in page
     assert re.search(r'<span class="good">\+\d+%, better</span>', page)
@@ -124,6 +140,6 @@ def test_chromium_shows_the_page_without_a_message_and_without_scrolling_sideway
     assert "CONSOLE" not in done.stderr
     title = re.search("<title>([0-9 ]+)</title>", done.stdout)
     scroll, inner, count, *widths = map(int, title[1].split())
-    assert count == 9
+    assert count == 7
     assert scroll <= inner
     assert all(280 <= plot <= inner for plot in widths)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given, strategies
 from support.bench import bench_runs
 
 from opforge.errors import BenchFileError
@@ -30,14 +31,64 @@ def test_rates_and_goals_are_those_of_the_samples():
     result = bench_runs.result(goals={"reference": 1.5, "copy": 3.0}, processor_goals={"copy": 1.3})
     result.processor = {"opforge": [2.0, 2.0, 2.0], "copy": [1.0, 1.0, 1.0]}
     size = 28.0 * (1 << 20)
-    assert result.rate("opforge") == pytest.approx((size / 1.1e9, size / 1.2e9, size / 1.0e9))
-    assert [(what, met) for what, _, _, met in result.verdicts()] == [
+    assert result.rate("copy") == pytest.approx((size / 2.2e9, size / 2.4e9, size / 2.0e9))
+    assert result.rate("opforge") == pytest.approx((size / 1.1e9,) * 3), "twice as fast in each round"
+    assert [(verdict.what, verdict.is_met) for verdict in result.verdicts()] == [
         ("of reference", True),
         ("of copy", False),
         ("of the processor time of copy", False),
     ]
     result.unit = "us"
-    assert result.rate("opforge") == pytest.approx((1.1e6, 1.0e6, 1.2e6))
+    assert result.rate("copy") == pytest.approx((2.2e6, 2.0e6, 2.4e6))
+
+
+def busy(result, waited, processor):
+    """Gives a result of seconds of wall time 1 for both contenders the other clocks' times."""
+    result.waited = {name: [waited] * len(times) for name, times in result.samples.items()}
+    result.processor = {name: [processor[name]] * len(times) for name, times in result.samples.items()}
+    return result
+
+
+def test_a_goal_is_judged_only_if_the_whole_interval_is_on_one_side_of_it():
+    result = bench_runs.result(ours=[0.8, 1.0, 1.25], copy=[1.0, 1.0, 1.0], goals={"copy": 1.1})
+    (verdict,) = result.verdicts()
+    assert (verdict.is_met, verdict.reason) == (None, "the interval 0.8 .. 1.25 has the goal in it")
+
+
+def test_a_goal_is_not_judged_if_threads_waited_for_a_processor():
+    """Two threads each: processor time and waiting time together are more than the wall time."""
+    result = bench_runs.result(ours=[1.0] * 9, copy=[1.0] * 9, goals={"copy": 0.5})
+    busy(result, waited=0.6, processor={"opforge": 1.3, "copy": 1.3})
+    (verdict,) = result.verdicts()
+    assert (verdict.is_met, result.is_too_busy, result.clock) == (None, True, "wall time")
+    assert verdict.reason == "the machine was too busy: threads waited 60% of the time for a processor"
+
+
+def test_calls_of_one_thread_are_timed_by_processor_time_on_a_busy_machine():
+    result = bench_runs.result(ours=[1.0] * 9, copy=[1.0] * 9, goals={"copy": 2.0})
+    busy(result, waited=0.5, processor={"opforge": 0.5, "copy": 0.5})
+    result.waited["opforge"], result.processor["opforge"] = [0.9] * 9, [0.1] * 9
+    assert (result.clock, result.is_too_busy) == ("processor time", False)
+    assert result.speed("opforge", "copy").value == pytest.approx(5.0)
+    assert [verdict.is_met for verdict in result.verdicts()] == [True]
+
+
+def test_on_an_idle_machine_the_wall_clock_counts():
+    result = busy(bench_runs.result(ours=[1.0] * 9, copy=[2.0] * 9), 0.02, {"opforge": 0.98, "copy": 0.5})
+    assert (result.clock, result.is_too_busy) == ("wall time", False)
+    assert result.speed("opforge").value == 2.0
+
+
+@given(
+    strategies.lists(strategies.tuples(*[strategies.floats(1e-6, 1e3)] * 3), min_size=3, max_size=21),
+)
+def test_the_faster_contender_has_the_higher_rate(rounds):
+    """Rates and ratios have one order, however the speed of the machine changed from round to round."""
+    ours, rival, copy = map(list, zip(*rounds, strict=True))
+    result = bench_runs.result(ours=ours, copy=copy)
+    result.samples["rival"] = rival
+    first, second = ("opforge", "rival") if result.speed("opforge") >= result.speed("rival") else ("rival", "opforge")
+    assert result.rate(first).value >= result.rate(second).value * (1 - 1e-9)
 
 
 def spoiled(change):
@@ -55,7 +106,7 @@ def spoiled(change):
         ("[" * 100_000, "it is truncated, or not JSON"),
         ("[]", "it is not a file of `opforge bench`"),
         ('{"machine": {}}', "it is not a file of `opforge bench`"),
-        (spoiled(lambda record: record.update(version=3)), "its format has the version 3, expected 2"),
+        (spoiled(lambda record: record.update(version=2)), "its format has the version 2, expected 3"),
         (spoiled(lambda record: record.pop("machine")), "it is damaged: 'machine' is missing"),
         (
             spoiled(lambda record: (record["machine"].pop("torch"), record["machine"].pop("cpu"))),
