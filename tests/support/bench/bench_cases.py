@@ -40,7 +40,7 @@ def case(name="sleep", ours=0.001, **contenders):
         name,
         (1, 2),
         lambda place: place,
-        {OURS: _sleeping(ours), "slower": _sleeping(0.002), **contenders},
+        {OURS: _sleeping(ours), "slower": _sleeping(0.02), **contenders},
         ("slower",),
         lambda size, itemsize: size * itemsize,
         goals={"reference": 1.5},
