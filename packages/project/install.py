@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from opforge.errors import KernelIncompatibleError, KernelLockError, KernelNotFoundError, OpforgeError
 from opforge.packages.choose import environment
@@ -13,9 +13,12 @@ from opforge.packages.registry.selection import Choice, Source, Verified
 from opforge.remote import statements
 from opforge.remote.transfer import Report, ignore
 
-from . import hub_install, locking
+from . import hub_install, locking, required
 from .lock_file import LockedKernel
 from .locking import Say, silent
+
+Skip = Callable[[LockedKernel, Sequence[str], str], None]
+"""Gets a kernel that is not installed here, the devices that it is required for, and what torch is built for."""
 
 
 def install_locked(
@@ -27,12 +30,13 @@ def install_locked(
     report: Report = ignore,
     say: Say = silent,
     offline: bool = False,
+    skip: Skip = lambda kernel, devices, backend: None,
 ) -> list[tuple[Installed, bool]]:
     """Installs a project's kernels; returns each release, and whether it was new. A lock file of the hub serves, too.
 
     `frozen` fails if the lock file is not what the project requires; otherwise it is written anew first. `offline`
-    forbids the network. Raises
-    KernelLockError that lists everything that is missing, and what installing raises.
+    forbids the network. What the project does not require for this machine's torch goes to `skip`, unless
+    `all_platforms`. Raises KernelLockError that lists everything that is missing, and what installing raises.
     """
     if hub_install.is_used(folder):
         return hub_install.install(root, folder, all_platforms)
@@ -43,7 +47,12 @@ def install_locked(
         write(folder, lock)
     lock = locking.check(folder)
     installed, missing = [], []
+    limits, backend = locking.limits(required.read(folder), lock), environment.here().backend
     for kernel in lock.kernels:
+        devices = limits[kernel.name]
+        if devices is not None and backend not in devices and not all_platforms:
+            skip(kernel, sorted(devices), backend)
+            continue
         among = locking.sources_of(kernel, urls, offline)
         try:
             choice = _choice(kernel, among, all_platforms)

@@ -90,6 +90,32 @@ def _locked(choice: Choice, needed: Required, choices: Sequence[Choice]) -> Lock
     )
 
 
+def limits(needed: Required, lock: LockFile) -> dict[str, frozenset[str] | None]:
+    """Returns for each locked kernel what torch must be built for, by who needs it; None if that does not matter.
+
+    The project's own table says it, so that a lock file serves machines with any device.
+    """
+    found: dict[str, frozenset[str] | None] = {}
+
+    def limit(name: str) -> frozenset[str] | None:
+        if name not in found:
+            found[name] = frozenset()  # a circle of packages adds nothing
+            parts = [direct[name]] if name in direct else []
+            parts += [limit(other) for other in needed_by.get(name, ())]
+            found[name] = None if None in parts else frozenset().union(*filter(None, parts))
+        return found[name]
+
+    direct = {
+        name: frozenset(needed.devices[name]) if name in needed.devices else None for name, _numbers in needed.kernels
+    }
+    locked = {kernel.name for kernel in lock.kernels}
+    needed_by = {
+        kernel.name: [other for other in (reason.split(" ")[0] for reason in kernel.requires) if other in locked]
+        for kernel in lock.kernels
+    }
+    return {kernel.name: limit(kernel.name) for kernel in lock.kernels}
+
+
 def _changes(before: LockFile | None, after: LockFile) -> list[str]:
     old = {kernel.name: kernel for kernel in before.kernels} if before else {}
     new = {kernel.name: kernel for kernel in after.kernels}

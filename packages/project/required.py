@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from opforge.cache import schema
 from opforge.errors import KernelFormatError
 from opforge.packages.form import names, toml_file, version
+from opforge.packages.form.properties import BACKENDS, PLAIN_BACKENDS
 from opforge.packages.form.version import Range
 
 PYPROJECT, KERNELS = "pyproject.toml", "kernels.toml"
+DEVICES = (*PLAIN_BACKENDS, *BACKENDS.values())
 OWN, HUBS = ("tool", "opforge", "kernels"), ("tool", "kernels", "dependencies")
 """Tables of pyproject.toml. In the hub's, each ORG/NAME has a whole number."""
 EXPECTED = 'a table of kernels with ranges, such as "acme/relu" = ">=2.1,<3"'
+MARKED = schema.record({"version": schema.TEXT, "devices": schema.items(schema.choice(*DEVICES), least=1)})
+"""A requirement that does not apply everywhere: a range, and what torch must be built for."""
 
 
 class Required(NamedTuple):
@@ -22,6 +27,8 @@ class Required(NamedTuple):
     path: str
     """The file that says so."""
     kernels: tuple[tuple[str, Range], ...]
+    devices: Mapping[str, tuple[str, ...]] = {}
+    """Kernel -> what torch must be built for, for those that are not required everywhere."""
     is_hubs: bool = False
     """Whether the hub's own table says so, [tool.kernels.dependencies]."""
 
@@ -43,7 +50,7 @@ def find(folder: str) -> Required | None:
         for path in (OWN, HUBS):
             named = _named(table, path)
             if named is not None:
-                return _parsed(pyproject, named)._replace(is_hubs=path == HUBS)
+                return _parsed(pyproject, named, path == HUBS)
     if os.path.isfile(kernels):
         table = toml_file.read(kernels, EXPECTED)
         return _parsed(kernels, table.get("kernels", table))
@@ -57,11 +64,15 @@ def _named(table: Any, path: Sequence[str]) -> Any:
     return table
 
 
-def _parsed(path: str, table: Any) -> Required:
+def _parsed(path: str, table: Any, is_hubs: bool = False) -> Required:
     if not isinstance(table, dict):
         raise KernelFormatError(path, f"its kernels are {ascii(table)[:100]}: expected a table", EXPECTED)
-    kernels = []
+    kernels, devices = [], {}
     for name, value in table.items():
-        where = f"{path}: {name}"
-        kernels.append((names.check(name, path), version.parse_range(None if value == "*" else value, where)))
-    return Required(path, tuple(sorted(kernels, key=lambda kernel: kernel[0])))
+        where, kernel, numbers = f"{path}: {name}", names.check(name, path), value
+        if isinstance(value, dict) and not is_hubs:
+            if problem := schema.problem(value, MARKED):
+                raise KernelFormatError(where, problem, 'a range, or {version = ">=2", devices = ["cuda"]}')
+            devices[kernel], numbers = tuple(value["devices"]), value["version"]
+        kernels.append((kernel, version.parse_range(None if numbers == "*" else numbers, where)))
+    return Required(path, tuple(sorted(kernels, key=lambda kernel: kernel[0])), devices, is_hubs)

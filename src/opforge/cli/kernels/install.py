@@ -19,6 +19,7 @@ from .transfers import Transfers
 if TYPE_CHECKING:
     from opforge.packages.installed.layout import Root
     from opforge.packages.installed.releases import Installed
+    from opforge.packages.project.lock_file import LockedKernel
     from opforge.packages.registry.selection import Choice, Source
 
 
@@ -72,12 +73,17 @@ def install(
         sys.exit(OK if show(kernels, machine, urls, offline, as_json) else FAILED)
     root = root_of(into, user)
     results: list[tuple[Installed, bool]] = []
+    skipped: list[dict[str, Any]] = []
     if not kernels:
         from opforge.packages.project import install as project_install
 
+        def skip(kernel: LockedKernel, devices: Sequence[str], backend: str) -> None:
+            version = str(kernel.version)
+            skipped.append({"name": kernel.name, "version": version, "devices": devices, "backend": backend})
+
         with Transfers(as_json) as transfers:
             results = project_install.install_locked(
-                root, os.getcwd(), frozen, all_platforms, urls, transfers, show_unsigned, offline
+                root, os.getcwd(), frozen, all_platforms, urls, transfers, show_unsigned, offline, skip
             )
     elif frozen:
         raise click.UsageError("--frozen installs the project's own kernels: name none")
@@ -95,7 +101,7 @@ def install(
         results.append((_from_folder(root, text), True))
     with Transfers(as_json) as transfers:
         results += [installing.install(root, choice, transfers) for choices in chosen for choice in choices]
-    _print(results, as_json)
+    _print(results, skipped, as_json)
 
 
 def _from_folder(root: Root, folder: str) -> Installed:
@@ -121,10 +127,14 @@ def _chosen(text: str, among: Sequence[Source], all_platforms: bool) -> list[Cho
         raise KernelNotFoundError(error.name, error.searched, advice) from error
 
 
-def _print(results: Sequence[tuple[Installed, bool]], as_json: bool) -> None:
+def _print(results: Sequence[tuple[Installed, bool]], skipped: Sequence[dict[str, Any]], as_json: bool) -> None:
     if as_json:
-        emit_json({"kernels": [to_json(release) | {"new": is_new} for release, is_new in results]})
+        kernels = [to_json(release) | {"new": is_new} for release, is_new in results]
+        emit_json({"kernels": kernels, "skipped": skipped})
         return
+    for row in skipped:
+        devices = " or ".join(row["devices"])
+        click.echo(f"skipped {row['name']} {row['version']}: required for {devices}, and torch is for {row['backend']}")
     for release, is_new in results:
         state = "installed" if is_new else "installed already:"
         labels = ", ".join(part.candidate.label for part in release.variants)

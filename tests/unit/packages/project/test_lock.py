@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings, strategies
 from support.remote.withdrawing import withdraw_release
 from support.text_files import write
 
+from opforge.cli import group
 from opforge.errors import KernelFormatError, KernelLockError, StoreBehindError
+from opforge.packages.choose import environment
 from opforge.packages.installed import releases
 from opforge.packages.project import lock_file, locking
 from opforge.packages.project.install import install_locked
@@ -183,6 +187,53 @@ class TestInstall:
         requires(other, different="1")
         with pytest.raises(KernelLockError, match="acme/different 1 is required, and not in the lock file"):
             install_locked(registry.root, str(other), True, False, [registry.url])
+
+
+class TestDevices:
+    """Kernels for devices that this machine's torch is not built for: they are locked, and not installed."""
+
+    @pytest.fixture
+    def gpu_project(self, registry, project):
+        registry.publish("acme/base", "1")
+        registry.publish("acme/shared", "1")
+        registry.publish("acme/gpu", "1", depends={"acme/base": ">=1", "acme/shared": ">=1"})
+        registry.publish("acme/plain", "1", depends={"acme/shared": ">=1"})
+        marked = '"acme/gpu" = {version = ">=1", devices = ["cuda"]}\n"acme/plain" = "1"\n'
+        write(project, "pyproject.toml", f"[tool.opforge.kernels]\n{marked}")
+        assert sorted(locked(registry, project)[0]) == ["acme/base", "acme/gpu", "acme/plain", "acme/shared"]
+        assert locking.problems(str(project)) == []
+        return project
+
+    def install(self, registry, project, all_platforms=False):
+        skipped = {}
+
+        def skip(kernel, devices, backend):
+            skipped[kernel.name] = (devices, backend)
+
+        done = install_locked(registry.root, str(project), True, all_platforms, [registry.url], skip=skip)
+        return sorted(release.name for release, _is_new in done), skipped
+
+    def test_what_does_not_apply_is_skipped_with_what_it_alone_needs(self, registry, gpu_project):
+        installed, skipped = self.install(registry, gpu_project)
+        assert installed == ["acme/plain", "acme/shared"]
+        assert skipped == {"acme/base": (["cuda"], "cpu"), "acme/gpu": (["cuda"], "cpu")}
+
+    def test_all_of_it_is_installed_where_torch_is_built_for_the_device(self, registry, gpu_project, monkeypatch):
+        here = environment.here()
+        monkeypatch.setattr(environment, "here", lambda *arguments: here._replace(backend="cuda"))
+        assert self.install(registry, gpu_project) == (["acme/base", "acme/gpu", "acme/plain", "acme/shared"], {})
+
+    def test_all_of_it_is_installed_for_all_platforms(self, registry, gpu_project):
+        assert self.install(registry, gpu_project, all_platforms=True)[1] == {}
+
+    def test_the_command_says_what_it_skips(self, registry, gpu_project, monkeypatch):
+        monkeypatch.chdir(gpu_project)
+        words = ["install", "--frozen", "--into", registry.root.path, "--remote", registry.url]
+        done = CliRunner().invoke(group, words)
+        assert done.exit_code == 0, done.output
+        assert "skipped acme/gpu 1: required for cuda, and torch is for cpu" in done.output.splitlines()
+        (row, *_others) = json.loads(CliRunner().invoke(group, [*words, "--json"]).stdout)["skipped"]
+        assert row == {"name": "acme/base", "version": "1", "devices": ["cuda"], "backend": "cpu"}
 
 
 class TestTheSourceOfALock:

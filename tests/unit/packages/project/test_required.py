@@ -35,3 +35,29 @@ class TestRequired:
         write(project, "pyproject.toml", f"[tool.opforge.kernels]\n{line}\n")
         with pytest.raises(KernelFormatError, match=text):
             required.read(str(project))
+
+    def test_a_kernel_may_be_for_some_devices_alone(self, project):
+        write(project, "kernels.toml", '"acme/any" = "1"\n"acme/gpu" = {version = ">=2", devices = ["cuda", "rocm"]}\n')
+        needed = required.read(str(project))
+        assert [(name, str(numbers)) for name, numbers in needed.kernels] == [("acme/any", "1"), ("acme/gpu", ">=2")]
+        assert needed.devices == {"acme/gpu": ("cuda", "rocm")}
+
+    @pytest.mark.parametrize(
+        ("value", "text"),
+        [
+            ('{version = "1"}', "'devices' is missing"),
+            ('{version = "1", devices = []}', "'devices' is "),
+            ('{version = "1", devices = ["cude"]}', "'devices\\[0\\]' is 'cude'"),
+            ('{version = "1", device = ["cuda"]}', "device"),
+            ('{version = 1, devices = ["cuda"]}', "'version' is 1"),
+        ],
+    )
+    def test_a_wrong_marker_is_refused_with_the_form(self, project, value, text):
+        write(project, "kernels.toml", f'"acme/gpu" = {value}\n')
+        with pytest.raises(KernelFormatError, match=rf"{text}(?s:.*)a range, or \{{version = \">=2\", devices = "):
+            required.read(str(project))
+
+    def test_the_hubs_table_has_no_markers(self, project):
+        write(project, "pyproject.toml", '[tool.kernels.dependencies]\n"a/b" = {version = "1", devices = ["cuda"]}\n')
+        with pytest.raises(KernelFormatError, match="a/b"):
+            required.read(str(project))
