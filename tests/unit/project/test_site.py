@@ -46,6 +46,29 @@ def test_the_contents_of_a_section_are_the_pages_that_it_links_to():
     assert filled_in(text).endswith("```{toctree}\n:hidden:\n:caption: Guides\n\na\n../d\n```\n")
 
 
+def test_pages_of_a_nested_list_are_below_the_first_page_of_its_item():
+    text = "## Guides\n\n- [A](a.md), [B](b.md):\n  - [C](sub/c.md),\n    [D](d.md)\n- [E](e.md)\n"
+    assert part("pages").below(text) == {"docs/a": ["docs/sub/c", "docs/d"]}
+    assert filled_in(f"# T\n\n{text}\n<!-- site: contents -->\n").endswith(":caption: Guides\n\na\nb\ne\n```\n")
+
+
+def test_the_sidebar_shows_no_more_than_25_pages_at_first_and_none_twice():
+    pages = part("pages")
+    index = (ROOT / "docs" / "index.md").read_text()
+    first = [link for section in re.split("^## ", index, flags=re.MULTILINE)[1:] for link in entries(section)]
+    below = [name for names in pages.below(index).values() for name in names]
+    assert len(first) <= 25
+    every = [*(os.path.normpath(f"docs/{link}") for link in first), *below]
+    assert len(every) == len(set(every))
+
+
+def entries(section):
+    """Returns the pages of a section's toctree."""
+    _, has_contents, _ = section.partition("<!-- site: contents -->")
+    lines = part("pages").contents(f"## {section}").splitlines() if has_contents else []
+    return [line for line in lines if line and line[0] not in "`:"]
+
+
 def test_the_contents_of_a_whole_page_are_those_of_its_own_folder():
     text = "# T\n\n[Up](../up.md)\n\n## One\n\n[B](002.md)\n\n## Two\n\n[A](001.md)\n\n<!-- site: contents all -->\n"
     assert filled_in(text).endswith("```{toctree}\n:hidden:\n\n001\n002\n```\n")
@@ -59,6 +82,8 @@ def test_a_comment_of_another_kind_is_an_error():
 def test_every_page_of_the_documentation_is_in_the_contents():
     pages = part("pages")
     listed = {ROOT / "docs" / "index.md"}
+    below = part("pages").below((ROOT / "docs" / "index.md").read_text())
+    listed |= {ROOT / f"{name}.md" for names in below.values() for name in names}
     for page in (ROOT / "docs" / "index.md", ROOT / "docs" / "decisions" / "README.md"):
         toctrees = filled_in(page.read_text()).split("```{toctree}")[1:]
         names = [line for tree in toctrees for line in tree.split("```")[0].splitlines() if line and line[0] != ":"]
@@ -90,6 +115,10 @@ SEARCHED = {
     "windows": "install.md",
     "uninstall": "install.md",
     "pip install": "install.md",
+    "pod": "deploying.md",
+    "kubernetes": "deploying.md",
+    "undefined symbol": "faq.md",
+    "torch/extension.h": "compat.md",
 }
 """What users type into the search -> the page that they look for."""
 
