@@ -205,7 +205,7 @@ def _print_store(listed: Iterator[Item], as_json: bool) -> None:
             item.kind,
             item.name or f"({item.problem})",
             item.target,
-            size_text(item.size),
+            size_text(item.size) if item.size else "-",  # what has no files: a tuning result
             " ".join(item.signers) or "-",
             f"{item.label} ({item.withdrawn})" if item.withdrawn else item.label,
         )

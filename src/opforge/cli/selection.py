@@ -118,7 +118,7 @@ def select(names: Sequence[str], targets: Sequence[Target] = ()) -> list[Selecte
     Without names these are all ops that are offered; without targets, those for this machine. Raises click.UsageError
     for a name that no package offers, with the names nearest to it.
     """
-    own_devices = {device for name in names if ":" in name for device in getattr(_own_class(name), "devices", ())}
+    own_devices = {device for name in names if ":" in name for device in getattr(own_class(name), "devices", ())}
     offers = offered(targets, own_devices) if not names or any(":" not in name for name in names) else []
     if not names:
         return [op for offer in offers for op in _from_offer(offer, targets, named=bool(targets))]
@@ -150,7 +150,7 @@ def offered(targets: Sequence[Target], own_devices: Container[str] = ()) -> list
 
 def _by_name(name: str, targets: Sequence[Target], offers: Sequence[OfferedOp]) -> list[Selected]:
     if ":" in name:
-        own = _own_class(name)
+        own = own_class(name)
         return [Selected(name, target, lambda: own, True) for target in _matching_targets(own, targets) or (None,)]
     matching = [offer for offer in offers if normalized(offer.name) == normalized(name)]
     if not matching:
@@ -193,7 +193,7 @@ def _unknown_name(name: str, offered: Sequence[str], targets: Sequence[Target]) 
     return f"{name!r} is not an op that is offered{where}.{suggestion} {offers} {OWN_CLASS}"
 
 
-def _own_class(import_path: str) -> Any:
+def own_class(import_path: str) -> Any:
     """Returns the class at `module:Class`, searching the working folder too. Raises click.UsageError, BuilderError."""
     module_name, _, attribute = import_path.partition(":")
     try:

@@ -35,7 +35,7 @@ def stored(ops: Sequence[str] | None = None) -> list[Stored]:
     found = list(tuned.stored(own_store().layout.root))
     if ops is None or "*" in ops:
         return found
-    wanted = {normalized(op): op for op in ops}
+    wanted = {normalized(_op_of(op)): op for op in ops}
     chosen = [one for one in found if not one.problem and normalized(one.value["op"]) in wanted]
     missing = wanted.keys() - {normalized(one.value["op"]) for one in chosen}
     if missing:
@@ -43,6 +43,15 @@ def stored(ops: Sequence[str] | None = None) -> list[Stored]:
         absent = ", ".join(PREFIX + wanted[name] for name in sorted(missing))
         raise click.UsageError(f"there is no {absent} here. There are results of: {there}. See opforge tune.")
     return chosen
+
+
+def _op_of(name: str) -> str:
+    """Returns the op's name for a class, as module:Class; another name as it is. Raises click.UsageError."""
+    if ":" not in name:
+        return name
+    from .selection import own_class
+
+    return own_class(name).name
 
 
 def explained(builder: OpBuilder, spec: OpSpec, entry: Entry) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from opforge.settings.kinds import parse_age, parse_size
+from opforge.settings.kinds import parse_age, parse_size, parse_time
 
 
 def size(value: str) -> int:
@@ -19,5 +19,13 @@ def age(value: str) -> float:
     """Returns seconds, as `parse_age` reads them. Raises click.BadParameter."""
     try:
         return parse_age(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def duration(value: str) -> float:
+    """Returns seconds, as `parse_time` reads them. Raises click.BadParameter."""
+    try:
+        return parse_time(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error

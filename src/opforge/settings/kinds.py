@@ -33,6 +33,7 @@ SIZES |= {f"{unit}IB": SIZES[unit] for unit in "KMGT"}
 SIZES |= {f"{unit}B": 1000**power for power, unit in enumerate("KMGT", start=1)}
 AGES = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 SIZE_EXPECTED = "a number with B, KiB, MB or the like, such as 2GiB"
+TIME_EXPECTED = "a number with s, min, h, d or w, such as 90s"
 AGE_EXPECTED = "a number with s, min, h, d or w, such as 30d"
 
 
@@ -74,10 +75,15 @@ def parse_size(text: str) -> int:
 
 def parse_age(text: str) -> float:
     """Returns seconds: 30d, 12h, 90min, 45s, 2w. Raises ValueError."""
+    return parse_time(text, "an age", AGE_EXPECTED)
+
+
+def parse_time(text: str, what: str = "a length of time", expected: str = TIME_EXPECTED) -> float:
+    """Returns seconds: 45s, 10min, 1.5h. Raises ValueError, which says that the text is not `what`."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
     if not match or match[2] not in AGES:
-        raise ValueError(f"{text!r} is not an age: expected {AGE_EXPECTED}")
-    return _finite(text, float(match[1]) * AGES[match[2]], AGE_EXPECTED)
+        raise ValueError(f"{text!r} is not {what}: expected {expected}")
+    return _finite(text, float(match[1]) * AGES[match[2]], expected)
 
 
 def _finite(text: str, number: float, expected: str) -> float:
