@@ -438,7 +438,7 @@ NOT_PROMISED = {
             "`make test-all` runs",
         ),
         "says what a reader needs or must not do": (
-            "Both need Python 3.10",
+            "Both need Python",
             "It gets the op in this way",
             "Do not call `load()`",
             "`build-ops` and `opforge cache explain`",

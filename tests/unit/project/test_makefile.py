@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
@@ -83,8 +84,7 @@ def test_a_target_adds_what_the_one_before_did_not_install(checkout):
 def required_by(name: str, extra: str) -> list[Requirement]:
     """Returns what a distribution requires with an extra: opforge as pyproject.toml states it, others as installed."""
     if name == "opforge":
-        toml = pytest.importorskip("tomllib" if sys.version_info >= (3, 11) else "tomli", reason="pip install tomli")
-        project = toml.loads(Path(CHECKOUT, "pyproject.toml").read_text())["project"]
+        project = tomllib.loads(Path(CHECKOUT, "pyproject.toml").read_text())["project"]
         return [*map(Requirement, project["optional-dependencies"][extra] if extra else project["dependencies"])]
     return [*map(Requirement, metadata.requires(name) or ())]
 
