@@ -18,20 +18,32 @@ FUZZ_TARGETS := $(addprefix inspection/,library cubin fatbin bundle hsaco ptx ms
 	$(addprefix packages/,metadata release index lock hub_lock build_toml kernel_toml installed) records lookups archive statements
 FUZZ_SECONDS ?= 60
 FUZZ_OPTIONS := -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=1024 -max_len=65536 -artifact_prefix=.cache/fuzz/
+# Of all tests: one process more than there are cores (conftest.py), each with a part of the cases.
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 export OPFORGE_CACHE_DIR ?= $(CURDIR)/.cache/run
 
-.PHONY: run test check bench torture model model-mutants observe matrix fuzz docs dist dist-check format clean
+.PHONY: run test test-all test-long check bench torture model model-mutants observe matrix fuzz docs dist dist-check format clean
 
 # torch warns that NumPy is missing, which the example does not use.
 run: $(STAMP)
 	PYTHONWARNINGS='ignore:Failed to initialize NumPy' $(BIN)/python examples/char_transformer
 
-# conftest.py sets a cache folder for the tests, so they do not use the one above.
-test: $(call EXTRA,test bench) $(PEERS)
-	$(BIN)/python -m pytest tests -n auto --maxprocesses 8 --dist worksteal
+# What a change is tried with: one real test for each promise (tests/spine), and all that is cheap. See
+# tests/support/tiers.py. conftest.py sets a cache folder for the tests, so they do not use the one above.
+test: $(call EXTRA,test)
+	$(PYTEST) --tier first tests/spine tests/unit tests/contract/test_accelerators.py
+
+# Every test but the long ones. TIER=rest leaves out what `make test` runs.
+test-all: $(call EXTRA,test-all bench) $(PEERS)
+	$(PYTEST) $(if $(TIER),--tier $(TIER)) tests
+
+# Full products, each level, thousands of kills: a few hours.
+test-long: $(call EXTRA,test-all bench) $(PEERS)
+	$(PYTEST) --tier long tests
+	$(TORTURE)
 
 # mypy follows the imports of the tests and the benchmarks too.
-check: $(call EXTRA,check test bench)
+check: $(call EXTRA,check test-all bench)
 	$(BIN)/ruff check $(LINTED)
 	$(BIN)/ruff format --check $(LINTED)
 	$(BIN)/mypy
@@ -42,21 +54,24 @@ check: $(call EXTRA,check test bench)
 	$(BIN)/python tests/wheel_contents.py
 
 # The ops, then what is measured in whole processes: builds, loads, stores.
-bench: $(call EXTRA,bench test)
+bench: $(call EXTRA,bench test-all)
 	$(BIN)/python -m opforge bench
 	$(BIN)/python -m benchmarks
 
 # Long runs of the tests that kill builders, that put anything in the place of a store's files, that change files in the
-# middle of a load, and of what is proved of stores for each kind. `make test` includes short ones.
-torture: $(call EXTRA,test)
-	$(BIN)/python tests/fault/torture/kills.py --kills 1000 --processes 16
-	$(BIN)/python tests/fault/torture/damages.py --rounds 1000 --processes 8
-	$(BIN)/python tests/fault/torture/changes.py --cases 2000
-	OPFORGE_LONG_TESTS=1 $(BIN)/python -m pytest -q tests/fault/stores/test_flips.py \
+# middle of a load, and of what is proved of stores for each kind. `make test-all` includes short ones.
+define TORTURE
+$(BIN)/python tests/fault/torture/kills.py --kills 1000 --processes 16
+$(BIN)/python tests/fault/torture/damages.py --rounds 1000 --processes 8
+$(BIN)/python tests/fault/torture/changes.py --cases 2000
+endef
+torture: $(call EXTRA,test-all)
+	$(TORTURE)
+	$(BIN)/python -m pytest -q --tier long tests/fault/stores/test_flips.py \
 		tests/fault/stores/test_hostile_answers.py tests/fault/stores/test_killed_commands.py tests/unit/remote/test_histories.py
 
 # Random changes of all that a load depends on; after each the load must give what a build without a cache gives.
-# `make test` includes a short run.
+# `make test-all` includes a short run.
 MODEL_STEPS ?= 15000
 model: $(call EXTRA,test)
 	$(BIN)/python tests/model --steps $(MODEL_STEPS) --seed $$(date +%s)
@@ -66,17 +81,17 @@ model-mutants: $(call EXTRA,test)
 	$(BIN)/python tests/model --mutants
 
 # Builds that are observed: all that compilers and linkers really read and look for must be noticed, or have a reason.
-# `make test` includes a part.
-observe: $(call EXTRA,test)
-	OPFORGE_LONG_TESTS=1 $(BIN)/python -m pytest tests/compile/observer -n 2
+# `make test-all` includes a part.
+observe: $(call EXTRA,test-all)
+	$(BIN)/python -m pytest --tier long tests/compile/observer -n 2
 
 # Every torch and every Python that can be installed here, one environment at a time: docs/versions.md.
-matrix: $(call EXTRA,test)
+matrix: $(call EXTRA,test-all)
 	$(BIN)/python .ci/matrix.py
 
 # Coverage-guided fuzzing of every parser in turn, FUZZ_SECONDS each. It ends at the first input that fails, which is
 # left in .cache/fuzz. Inputs that reach new code are kept there for the next run.
-fuzz: $(call EXTRA,test fuzz)
+fuzz: $(call EXTRA,test-all fuzz)
 	set -e; for target in $(FUZZ_TARGETS); do \
 		script=fuzz_$${target%%/*}.py; parser=$${target#*/}; corpus=tests/fuzz/corpus/$$target; \
 		mkdir -p .cache/fuzz/$$target; test "$$parser" != "$$target" || parser=; test -d $$corpus || corpus=; \
@@ -115,7 +130,7 @@ $(VENV)/.extra-%: $(STAMP)
 	touch $@
 
 # DeepSpeed, for the tests of opforge.compat. Its setup script imports torch, which an isolated build would not have.
-$(PEERS): $(call EXTRA,test)
+$(PEERS): $(call EXTRA,test-all)
 	$(PIP) setuptools wheel py-cpuinfo
 	$(PIP) --no-build-isolation deepspeed
 	touch $@

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import signal
+from pathlib import Path
 
 import pytest
+from support import tiers
 
 # Who starts the tests in the background may have these ignored, and every process that a test interrupts would be too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -39,8 +41,6 @@ SETTINGS = (
     "SOURCE_DATE_EPOCH",
 )
 LAYERS = "OPFORGE_CACHE_LAYERS"
-LONG_TESTS = bool(os.environ.get("OPFORGE_LONG_TESTS"))
-"""Whether what takes long runs too. No test sees the variable: opforge's variables are removed before the first."""
 INDUCTOR = {
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
     "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
@@ -56,11 +56,34 @@ def pytest_xdist_auto_num_workers() -> int:
     return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds `--tier`."""
+    parser.addoption("--tier", choices=tiers.TIERS, help="which of the tests: tests/support/tiers.py")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Chooses the tier before a test file is imported."""
+    tiers.choose(config.getoption("tier"))
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leaves out the files of other tiers without importing them."""
+    return tiers.is_left_out(collection_path) or None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out the tests of other tiers."""
+    others = [item for item in items if not tiers.is_of_the_tier(item)]
+    if others:
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if tiers.is_of_the_tier(item)]
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skips what is marked as long, with its reason."""
     mark = item.get_closest_marker("long")
-    if mark and not LONG_TESTS:
-        pytest.skip(f"{mark.args[0]}: OPFORGE_LONG_TESTS=1 runs it")
+    if mark and not tiers.is_long():
+        pytest.skip(f"{mark.args[0]}: `make test-long` runs it")
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import tiers
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(250)]
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,8 +25,8 @@ TRIED_ELSEWHERE = {
     GPU: "compiles for two GPUs, as tests/compile/ops/test_device_builds.py does",
     BUILD_SYSTEMS: "makes four wheels in 40 s, as tests/compile/shipping/test_backends.py does",
 }
-"""Page -> why it is not followed unless OPFORGE_LONG_TESTS is set."""
-LONG_TESTS = bool(os.environ.get("OPFORGE_LONG_TESTS"))  # conftest.py removes opforge's variables before a test
+"""Page -> why it is not followed but by `make test-long`."""
+LONG = tiers.is_long()
 FAILS = re.compile(r" +# fails$", re.MULTILINE)
 
 CONTRACT = """
@@ -106,8 +107,8 @@ class Shell:
 def test_a_tutorial_can_be_followed(page: Path, tmp_path: Path) -> None:
     if page.name == GPU and shutil.which("nvcc") is None:
         pytest.skip("needs nvcc (the CUDA toolkit, or pip install nvidia-cuda-nvcc nvidia-cuda-runtime)")
-    if page.name in TRIED_ELSEWHERE and not LONG_TESTS:
-        pytest.skip(f"{TRIED_ELSEWHERE[page.name]}: set OPFORGE_LONG_TESTS=1")
+    if page.name in TRIED_ELSEWHERE and not LONG:
+        pytest.skip(f"{TRIED_ELSEWHERE[page.name]}: `make test-long`")
     if page.name == BUILD_SYSTEMS:
         for module in ("hatchling", "scikit_build_core", "mesonpy", "flit_core"):
             pytest.importorskip(module, reason=f"needs {module}")

@@ -9,7 +9,7 @@ import sys
 
 import kernel_abi_check
 import pytest
-from support import child_processes, sample_ops
+from support import child_processes, sample_ops, tiers
 from support.compilers.installed_compilers import skip_if_zig_is_slow
 
 from opforge.builders.cpu import BUILDERS
@@ -18,7 +18,7 @@ from opforge.errors import ToolchainNotFoundError
 
 pytestmark = pytest.mark.usefixtures("builds_are_shared")
 LEVEL = {"x86_64": "cpu:x86-64-v2", "aarch64": "cpu:aarch64"}.get(os.uname().machine, "")
-LONG_TESTS = bool(os.environ.get("OPFORGE_LONG_TESTS"))  # conftest.py removes opforge's variables before a test
+LONG = tiers.is_long()
 OFTEN = ("AsyncIOBuilder", "CPUAdamBuilder")
 """Several files on the C ABI, and the stable ABI."""
 STEP = """
@@ -59,8 +59,8 @@ def with_zig():
 
 @pytest.mark.parametrize("name", sorted(set(BUILDERS) - {"CCLCommBuilder"}))  # it needs oneCCL
 def test_every_op_of_the_host_is_built_for_older_systems(name):
-    if name not in OFTEN and not LONG_TESTS:
-        pytest.skip("zig compiles each op for seconds; `make dist` builds all: set OPFORGE_LONG_TESTS=1")
+    if name not in OFTEN and not LONG:
+        pytest.skip("zig compiles each op for seconds; `make dist` builds all: `make test-long`")
     from opforge.accelerator.registry import make_accelerator
 
     cls = make_accelerator("cpu", "the test").get_op_builder(name)

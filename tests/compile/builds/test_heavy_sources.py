@@ -1,6 +1,6 @@
 """CUTLASS under a limit on memory: a kernel with eight instantiations is built where two compilers at once die.
 
-It takes a quarter of an hour of two cores, and runs with OPFORGE_LONG_TESTS=1 where nvcc is installed and the package
+It takes a quarter of an hour of two cores, and is in the third tier, and runs where nvcc is installed and the package
 `nvidia-cutlass` is (or CUTLASS_DIR names its folder `cutlass_library/source`).
 """
 

@@ -1,6 +1,6 @@
 """Training with a real, unmodified DeepSpeed on opforge, compared with plain DeepSpeed.
 
-Building DeepSpeed's own CPU kernel takes a minute or more: OPFORGE_LONG_TESTS=1 compares with that too.
+Building DeepSpeed's own CPU kernel takes a minute or more: the third tier compares with that too.
 """
 
 from __future__ import annotations

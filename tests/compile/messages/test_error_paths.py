@@ -6,7 +6,7 @@ import os
 
 import pytest
 import torch
-from support import sample_ops, text_files
+from support import sample_ops, text_files, tiers
 
 SOURCE = """\
 #include <torch/csrc/stable/library.h>
@@ -33,7 +33,7 @@ STABLE_TORCH_LIBRARY_IMPL(@NAME@, CPU, m) {
 HEADER = 'inline void fail() { STD_TORCH_CHECK(false, "checked"); }\n'
 
 
-LONG = os.environ.get("OPFORGE_LONG_TESTS")
+LONG = tiers.is_long()
 
 
 @pytest.fixture(params=["host", "portable"])
@@ -43,7 +43,7 @@ def op(request, tmp_path):
     if request.param == "portable":
         pytest.importorskip("ziglang", reason="pip install ziglang")
         if not LONG:
-            pytest.skip("set OPFORGE_LONG_TESTS=1 to build with zig")
+            pytest.skip("`make test-long` builds with zig")
     return builder(portable=request.param == "portable").load(), request.param == "portable"
 
 

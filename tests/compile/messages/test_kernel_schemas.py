@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-import os
 
 import pytest
-from support import sample_ops
+from support import sample_ops, tiers
 
 from opforge.errors import KernelSchemaError
 
 torch = pytest.importorskip("torch", reason="pip install torch")
 
-LONG = os.environ.get("OPFORGE_LONG_TESTS")
+LONG = tiers.is_long()
 HEADERS = """\
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/tensor.h>
@@ -173,7 +172,7 @@ def is_portable(request):
     if request.param == "zig":
         pytest.importorskip("ziglang", reason="pip install ziglang")
         if not LONG:
-            pytest.skip("set OPFORGE_LONG_TESTS=1 to build with zig")
+            pytest.skip("`make test-long` builds with zig")
     return request.param == "zig"
 
 

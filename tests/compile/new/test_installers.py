@@ -9,11 +9,12 @@ import sys
 import sysconfig
 
 import pytest
+from support import tiers
 from support.paths import CHECKOUT
 
 from opforge.new.project import create
 
-LONG = bool(os.environ.get("OPFORGE_LONG_TESTS"))
+LONG = tiers.is_long()
 pytestmark = [
     pytest.mark.compile,
     pytest.mark.timeout(1800),

@@ -10,7 +10,7 @@ import sysconfig
 
 import pytest
 from click.testing import CliRunner
-from support import child_processes
+from support import child_processes, tiers
 from support.gpu import triton_parts
 from support.paths import SOURCE_TREE
 
@@ -20,7 +20,7 @@ from opforge.errors import ToolchainNotFoundError
 from opforge.new.project import create
 
 pytestmark = pytest.mark.compile
-LONG = bool(os.environ.get("OPFORGE_LONG_TESTS"))
+LONG = tiers.is_long()
 
 
 def run(command, folder, **env):
@@ -93,7 +93,7 @@ def test_an_accelerator_its_compiler_and_its_op_fulfil_their_contracts(tmp_path)
 
 
 def test_an_op_in_triton_is_compiled_without_a_gpu(tmp_path, monkeypatch):
-    """With OPFORGE_LONG_TESTS=1 its tests are run too, which interpret the kernels."""
+    """In the third tier its tests are run too, which interpret the kernels."""
     if triton_parts.needs_triton.args[0]:
         pytest.skip("needs triton: pip install triton")
     folder = tmp_path / "triton-op"
@@ -112,7 +112,7 @@ def find_hipcc():
     ("find", "target"), [(nvcc.find, "cuda:sm_80+sm_90+ptx"), (find_hipcc, "hip:gfx90a")], ids=["nvcc", "hipcc"]
 )
 def test_an_op_in_cuda_is_planned_for_both_vendors(find, target, tmp_path, monkeypatch):
-    """With OPFORGE_LONG_TESTS=1 it is also compiled, which takes 20 seconds."""
+    """In the third tier it is also compiled, which takes 20 seconds."""
     try:
         find()
     except ToolchainNotFoundError as error:

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support import sample_ops, text_files
+from support import sample_ops, text_files, tiers
 from support.compilers import traced
 from support.compilers.observed_builds import ADMITTED, CASES
 from support.observer import build, reader
@@ -23,7 +23,7 @@ from opforge.builders import cpu, cuda
 from opforge.builders.toolchains.zig import ZigToolchain
 from opforge.builders.triton import TRITON_BUILDERS
 
-LONG_TESTS = bool(os.environ.get("OPFORGE_LONG_TESTS"))  # conftest.py removes opforge's variables before a test
+LONG = tiers.is_long()
 UNITS = (".cpp", ".cu", ".hip", ".S")
 long = pytest.mark.long("`make observe` runs all")
 

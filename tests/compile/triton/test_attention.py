@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
+from support import tiers
 from support.attention.float64_errors import block_sparse
 from support.gpu.triton_cases import INTERPRETED, as_doubles
 from support.ragged.batches import RaggedBatch
@@ -20,7 +19,7 @@ pytestmark = INTERPRETED
 FP32, FP16 = torch.float32, torch.float16
 ALLOWED = {FP32: 5e-6, FP16: 3e-3}
 NAN, INF = float("nan"), float("inf")
-LONG = os.environ.get("OPFORGE_LONG_TESTS")
+LONG = tiers.is_long()
 
 
 class Evoformer(builders.EvoformerAttnBuilder):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 
 import pytest
-from support import child_processes
+from support import child_processes, tiers
 from support.gpu import triton_parts
 
 pytestmark = [pytest.mark.compile, triton_parts.needs_triton]
-LONG = os.environ.get("OPFORGE_LONG_TESTS")
+LONG = tiers.is_long()
 SHARED = {"sm_80": 163 << 10, "sm_90": 227 << 10}
 """The shared memory of a block, by the data sheets."""
 COMPILE = """
@@ -89,7 +88,7 @@ def check(name, figure):
 
 
 def test_no_kernel_of_attention_spills_or_exceeds_shared_memory(tmp_path):
-    """A few of the largest kernels; with OPFORGE_LONG_TESTS all of them."""
+    """A few of the largest kernels; in the third tier all of them."""
     figures = figures_of(tmp_path, "" if LONG else SOME, ATTENTION)
     assert len(figures) == (2 * (32 + 36 + 8) if LONG else 4)
     for name, figure in figures.items():
@@ -98,7 +97,7 @@ def test_no_kernel_of_attention_spills_or_exceeds_shared_memory(tmp_path):
 
 
 def test_no_kernel_of_inference_spills(tmp_path):
-    """The largest norms and activations; with OPFORGE_LONG_TESTS all of them."""
+    """The largest norms and activations; in the third tier all of them."""
     figures = figures_of(tmp_path, "" if LONG else NORMS, ["transformer InferenceCoreBuilder"])
     assert len(figures) == (2 * 99 if LONG else 2 * 3)
     for name, figure in figures.items():

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 
 import pytest
-from support import child_processes
+from support import child_processes, tiers
 from support.gpu import triton_parts
 
 pytestmark = [pytest.mark.compile, triton_parts.needs_triton]
 CHECKS = ("softmax", "adam", "that_faults_are_detected")
 LONG_CHECKS = ("swiglu", "quantizer", "layer_norm", "rms_norm", "gelu", "lion", "lamb")
-"""Kernels of the same forms. All ten take a minute: OPFORGE_LONG_TESTS=1."""
-LONG = bool(os.environ.get("OPFORGE_LONG_TESTS"))
+"""Kernels of the same forms. All ten take a minute: `make test-long`."""
+LONG = tiers.is_long()
 NAMES = (*CHECKS, *LONG_CHECKS) if LONG else CHECKS
 
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from support import child_processes, other_user, sample_ops
+from support import child_processes, other_user, sample_ops, tiers
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(120)]
 LOAD = """
@@ -59,7 +59,7 @@ def test_too_few_processes_are_reported_at_every_step(load_with_limits):
     """With each number the build fails at a later step: the compiler's probe, the supervisor, ninja, its compilers."""
     prefix = other_user.with_all_files() if os.geteuid() == 0 else []  # the limit does not apply to root
     # gcc tries for 15 seconds to start a process.
-    numbers = (0, 3, 5, 6) if os.environ.get("OPFORGE_LONG_TESTS") else (0, 5)
+    numbers = (0, 3, 5, 6) if tiers.is_long() else (0, 5)
     for line in load_with_limits("RLIMIT_NPROC", numbers, prefix):
         assert line == "loaded 1" or (line.startswith("BuildResourceError ") and "`ulimit -u`" in line)
 

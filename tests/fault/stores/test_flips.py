@@ -1,18 +1,18 @@
 """Files of a store with one bit changed, for each kind: a client gets what was published or nothing, with a reason.
 
-A short run changes some bytes; with OPFORGE_LONG_TESTS, as `make torture` sets it, each byte of the small files and
+A short run changes some bytes; in the third tier, as `make torture` runs it, each byte of the small files and
 2,000 of the blobs.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import resource
 
 import pytest
+from support import tiers
 
-LONG = bool(os.environ.get("OPFORGE_LONG_TESTS"))
+LONG = tiers.is_long()
 SMALL, BLOB = (10**9, 2000) if LONG else (12, 8)
 """How many bytes of each file are changed."""
 MAX_KILOBYTES = 256 << 10

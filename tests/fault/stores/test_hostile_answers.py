@@ -1,25 +1,25 @@
 """A server that answers as no honest one does, for each kind: a client gets what was published, or nothing.
 
 Each behaviour replaces the answers for one group of names: topics, statements, blobs, lists of withdrawals. A short
-run takes a few of each; with OPFORGE_LONG_TESTS, as `make torture` sets it, all are tried.
+run takes a few of each; in the third tier, as `make torture` runs it, all are tried.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-import os
 import random
 import time
 import zlib
 
 import pytest
+from support import tiers
 from support.remote.scripted import response, serve
 
 from opforge.remote.stores.web.store import WebStore
 from opforge.remote.stores.web.timing import Timing
 
-LONG = bool(os.environ.get("OPFORGE_LONG_TESTS"))
+LONG = tiers.is_long()
 QUICK = Timing(connect=1.0, idle=0.2, grace=0.2, bytes_per_second=1e6, pauses=(0.01, 0.01), max_retry_after=0.2)
 SECONDS = 60
 """How long one look-up may take, whatever the server does. The machine may be busy."""

@@ -1,7 +1,7 @@
 """Processes that are killed while they publish, withdraw, mirror, collect and install, for each kind.
 
 What a store offers afterwards is what was published, whole; the next process does the same without an error, and what
-was left over is collected. A short run kills a few; with OPFORGE_LONG_TESTS, as `make torture` sets it, 300 of each
+was left over is collected. A short run kills a few; in the third tier, as `make torture` runs it, 300 of each
 kind.
 """
 
@@ -16,11 +16,12 @@ import time
 import traceback
 
 import pytest
+from support import tiers
 
 from opforge.remote import maintenance, mirror, remotes
 from opforge.remote.stores import open_store
 
-LONG = bool(os.environ.get("OPFORGE_LONG_TESTS"))
+LONG = tiers.is_long()
 KILLS = 60 if LONG else 2  # of each of five acts
 LATER = 90_000.0
 pytestmark = [

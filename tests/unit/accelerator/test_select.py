@@ -269,6 +269,7 @@ USES = (
 )
 
 
+@pytest.mark.test_all("two processes of torch: 4 s")
 def test_the_cpus_accelerator_is_whole_once_more_than_its_ops_is_asked_for(own_store):
     own_store.mkdir(parents=True, exist_ok=True)
     code = HOST + USES[0] + WHOLE

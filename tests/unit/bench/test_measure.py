@@ -105,6 +105,7 @@ def test_a_run_goes_on_after_an_op_that_cannot_be_measured():
     assert len(result.load_before) == len(result.load_after) == 3
 
 
+@pytest.mark.test_all("ranks of torch: 3 s")
 def test_the_ranks_of_a_contender_run_at_once_and_end():
     from opforge.bench.measure import make_place
     from opforge.ops.cases.processes import in_ranks
@@ -126,6 +127,7 @@ def test_the_reason_of_a_rank_that_fails_is_the_contenders():
     assert str(error.value) == "RuntimeError: rank 1 has no luck"
 
 
+@pytest.mark.test_all("needs deepspeed")
 def test_a_build_of_deepspeed_that_does_not_end_is_ended_and_named(monkeypatch):
     import importlib.util
 

@@ -42,6 +42,7 @@ def test_a_call_counts_if_it_exceeds_the_ratio_and_the_difference(scratch, monke
     assert len(report.tables[0].rows) == 5 and report.left_out == ["x: no cheap call"]
 
 
+@pytest.mark.test_all("needs deepspeed")
 @pytest.mark.long("calls 80 methods many times")
 @NO_DEEPSPEED
 def test_the_child_measures_every_method_of_deepspeeds_interface(scratch):

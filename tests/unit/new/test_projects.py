@@ -141,6 +141,7 @@ def test_its_python_and_toml_parse_and_its_readme_names_real_files(project):
             assert f"class {name}(" in files[module.replace(".", "/") + ".py"]
 
 
+@pytest.mark.test_all("needs ruff")
 def test_it_passes_the_linters(project):
     _kind, folder = project
     rules = "E,F,W,I,B,UP,SIM,RUF,D1"
@@ -163,6 +164,7 @@ def test_it_passes_the_linters(project):
         assert process.returncode == 0, process.stderr
 
 
+@pytest.mark.test_all("needs check-jsonschema")
 def test_the_workflow_has_the_forges_schema(project):
     yaml = pytest.importorskip("yaml", reason="pip install pyyaml")
     pytest.importorskip("check_jsonschema", reason="pip install check-jsonschema")

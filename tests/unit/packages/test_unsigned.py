@@ -64,6 +64,7 @@ def test_a_folder_is_signed_by_nobody(user, registry):
     assert user("verify")[0].endswith(": intact, unsigned\n")
 
 
+@pytest.mark.test_all("needs tuf")
 def test_what_tuf_vouches_for_has_a_signed_index(user, registry, tmp_path):
     pytest.importorskip("tuf", reason="pip install tuf")
     registry.publish()

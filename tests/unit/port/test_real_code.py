@@ -55,6 +55,7 @@ def test_torchs_sources_are_ported(tmp_path):
     assert files > 30 and changes > 30 and left > 30
 
 
+@pytest.mark.test_all("needs accelerate")
 @pytest.mark.skipif(importlib.util.find_spec("accelerate") is None, reason="pip install accelerate")
 def test_accelerates_sources_are_ported(tmp_path):
     files, changes, left = ported_copies(tmp_path, "accelerate", [""])

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
@@ -53,14 +54,15 @@ def installed_by(checkout: Path, *targets: str) -> list[str]:
         ("format", ["-e .", "-e .[check]"]),
         ("dist", ["-e .", "-e .[check]"]),
         ("docs", ["-e .", "-e .[docs]"]),
-        ("torture", ["-e .", "-e .[test]"]),
-        ("matrix", ["-e .", "-e .[test]"]),
-        ("check", ["-e .", "-e .[check]", "-e .[test]", "-e .[bench]"]),
-        ("bench", ["-e .", "-e .[bench]", "-e .[test]"]),
+        ("test", ["-e .", "-e .[test]"]),
+        ("torture", ["-e .", "-e .[test-all]"]),
+        ("matrix", ["-e .", "-e .[test-all]"]),
+        ("check", ["-e .", "-e .[check]", "-e .[test-all]", "-e .[bench]"]),
+        ("bench", ["-e .", "-e .[bench]", "-e .[test-all]"]),
         (
-            "test",
+            "test-all",
             [
-                *("-e .", "-e .[test]", "-e .[bench]"),
+                *("-e .", "-e .[test-all]", "-e .[bench]"),
                 *("setuptools wheel py-cpuinfo", "--no-build-isolation deepspeed"),
             ],
         ),
@@ -79,16 +81,26 @@ def test_a_target_adds_what_the_one_before_did_not_install(checkout):
     assert installed_by(checkout, "docs") == ["-e .", "-e .[docs]"]
 
 
-def needed_by(name: str) -> set[str]:
-    """Returns a distribution with all that it requires here without an extra, by what is installed."""
-    found, pending = set(), [name]
+def required_by(name: str, extra: str) -> list[Requirement]:
+    """Returns what a distribution requires with an extra: opforge as pyproject.toml states it, others as installed."""
+    if name == "opforge":
+        project = tomllib.loads(Path(CHECKOUT, "pyproject.toml").read_text())["project"]
+        return [*map(Requirement, project["optional-dependencies"][extra] if extra else project["dependencies"])]
+    return [*map(Requirement, metadata.requires(name) or ())]
+
+
+def needed_by(name: str, extra: str = "") -> set[str]:
+    """Returns a distribution with all that it requires here, with an extra or without."""
+    found: set[tuple[str, str]] = set()
+    pending = [(name, ""), (name, extra)]
     while pending:
-        name = canonicalize_name(pending.pop())
-        if name not in found:
-            found.add(name)
-            requirements = map(Requirement, metadata.requires(name) or ())
-            pending += [part.name for part in requirements if not part.marker or part.marker.evaluate({"extra": ""})]
-    return found
+        name, extra = canonicalize_name(pending[-1][0]), pending.pop()[1]
+        if (name, extra) not in found:
+            found.add((name, extra))
+            for part in required_by(name, extra):
+                if not part.marker or part.marker.evaluate({"extra": extra}):
+                    pending += [(part.name, ""), *((part.name, wanted) for wanted in part.extras)]
+    return {name for name, _extra in found}
 
 
 def test_a_run_needs_as_few_packages_as_the_readme_says():
@@ -99,6 +111,15 @@ def test_a_run_needs_as_few_packages_as_the_readme_says():
     stated = re.search(r"`make run` opforge, torch and what they need \((\d+) packages", README.read_text())
     assert stated and len(needed | {"pip", "setuptools"}) <= int(stated[1]) <= 25, sorted(needed)
     assert {"torch", "ninja"} <= needed and needed.isdisjoint({"numpy", "pytest", "triton", "deepspeed"})
+
+
+def test_the_tests_need_as_few_packages_as_the_readme_says():
+    torch = pytest.importorskip("torch")
+    if torch.version.cuda or torch.version.hip:
+        pytest.skip("a torch for a GPU brings that GPU's libraries as packages")
+    needed = needed_by("opforge", "test") | {"pip"}
+    stated = re.search(r"`make test` also what opforge is\s+tested with \((\d+) packages", README.read_text())
+    assert stated and len(needed) <= int(stated[1]) <= 40, sorted(needed)
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md"])

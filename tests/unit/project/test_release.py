@@ -60,6 +60,7 @@ def test_the_package_and_its_metadata_state_one_version_and_the_changelog_lists_
     assert opforge.__version__ == declared == listed
 
 
+@pytest.mark.test_all("needs build and ziglang")
 def test_an_sbom_names_requirements_libraries_and_what_is_linked_into_them(dist, tmp_path):
     path = wheel_of(tmp_path, {"mine/_opforge_ops/a.so": b"code"})
     value = json.loads(dist.sbom(path))
@@ -75,6 +76,7 @@ def test_a_pure_wheel_s_sbom_has_requirements_alone(dist, tmp_path):
     assert [part["name"] for part in json.loads(dist.sbom(wheel_of(tmp_path, {})))["components"]] == ["torch"]
 
 
+@pytest.mark.test_all("needs build and ziglang")
 def test_the_provenance_states_the_commit_the_tools_and_every_digest(dist):
     value = json.loads(dist.provenance({"b.whl": "22", "a.tar.gz": "11"}, "c0ffee", 12345))
     assert value["subject"] == [

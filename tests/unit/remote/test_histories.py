@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from support import tiers
 from support.kernels.projects import python_project
 from support.remote.withdrawing import withdraw_release
 
@@ -34,7 +35,7 @@ from opforge.remote.stores import open_store
 from opforge.remote.tuf import roots
 
 metadata = pytest.importorskip("opforge.remote.tuf.metadata", reason="needs pip install 'opforge[tuf]'")
-LONG = bool(os.environ.get("OPFORGE_LONG_TESTS"))
+LONG = tiers.is_long()
 HISTORIES = int(os.environ.get("HISTORIES", "200" if LONG else "5"))
 # 200 histories take minutes on a machine that does other work.
 pytestmark = pytest.mark.timeout(3600 if LONG else 300)

@@ -7,13 +7,13 @@ import shutil
 from collections import Counter
 
 import pytest
-from support import sample_ops
+from support import sample_ops, tiers
 
 from opforge.remote.signatures import keys, trust
 from opforge.remote.stores.folder import lock, store, tree
 from opforge.remote.stores.folder.store import FolderStore
 
-MANY = 100_000 if os.environ.get("OPFORGE_LONG_TESTS") else 1000
+MANY = 100_000 if tiers.is_long() else 1000
 LINKS = 30_000
 """How many names one file may have: ext4 allows 65,000."""
 CALLS = ("get", "download", "put_if_absent", "put_if_unchanged", "list", "delete")

@@ -159,6 +159,7 @@ def test_a_run_that_was_stopped_goes_on(timed_run):
     assert all(done.is_new for done in timed_run(again=True))
 
 
+@pytest.mark.test_all("builds and times for 5 s")
 def test_a_result_of_fewer_configs_is_timed_again(timed_run, module, monkeypatch):
     timed_run()
     monkeypatch.setattr(module.FillBuilder, "tunable", {"block": (64, 128, 256), "wrong": (0,)})
@@ -186,6 +187,7 @@ def test_a_budget_is_shared_among_what_is_left():
     assert budget.share(1) == 0.0
 
 
+@pytest.mark.test_all("builds and times for 5 s")
 def test_a_killed_run_leaves_what_it_has_timed(module, folder):
     """Killed at any moment: between two sizes a row is there, or it is not."""
     env = {**os.environ, "PYTHONPATH": str(folder)}
@@ -211,6 +213,7 @@ class TestTheCommand:
     def run(self, *arguments):
         return CliRunner().invoke(command, list(arguments))
 
+    @pytest.mark.test_all("builds and times for 5 s")
     def test_a_module_stands_for_what_can_be_tuned_in_it(self, module, monkeypatch):
         monkeypatch.setattr(run, "SECONDS", 0.1)
         write(".", "shapes.json", '{"float32": [50]}')

@@ -10,6 +10,7 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
+from support import tiers
 from support.processes import ranks
 
 from opforge.builders.cpu.share_mem_comm import ShareMemCommBuilder
@@ -86,7 +87,7 @@ def reduce_everything(rank, size, store, level):
     return "done"
 
 
-LEVELS = [(3, ""), *([(2, "x86-64-v2"), (2, "x86-64-v3")] if os.environ.get("OPFORGE_LONG_TESTS") else [])]
+LEVELS = [(3, ""), *([(2, "x86-64-v2"), (2, "x86-64-v3")] if tiers.is_long() else [])]
 
 
 @pytest.mark.parametrize(("size", "level"), LEVELS)

@@ -55,6 +55,7 @@ def started_with(monkeypatch):
     return calls
 
 
+@pytest.mark.test_all("two processes of torch: 4 s")
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch is built without torch.distributed")
 def test_two_processes_reduce_over_gloo_and_a_second_start_does_nothing(tmp_path):
     environment = dict(

@@ -186,6 +186,7 @@ def test_a_builder_that_is_not_made_says_why_and_what_to_use(name):
         assert said in str(raised.value)
 
 
+@pytest.mark.test_all("needs deepspeed")
 def test_every_builder_of_deepspeed_is_offered_or_has_what_serves_it():
     spec = importlib.util.find_spec("deepspeed")
     if spec is None:

@@ -13,6 +13,7 @@ from opforge.accelerator import Target
 from opforge.accelerator.vendors import nvml
 
 
+@pytest.mark.test_all("needs nvidia-ml-py")
 def test_the_fake_nvml_has_the_names_of_the_real_one():
     real = pytest.importorskip("pynvml", reason="needs nvidia-ml-py (pip install 'opforge[cuda]')")
     assert {name for name in vars(FakeNvml) if not name.startswith("__")} <= set(dir(real))

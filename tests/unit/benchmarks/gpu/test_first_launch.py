@@ -86,6 +86,7 @@ def test_a_cold_launch_must_take_ten_times_as_long_as_a_prebuilt_one():
     assert with_target({"opforge": [0.021], COLD: [0.2], WARM: [0.1]})[0].met is False
 
 
+@pytest.mark.test_all("needs triton")
 @triton_parts.needs_triton
 def test_a_process_that_uses_triton_itself_prints_its_first_launch(tmp_path):
     from benchmarks.gpu.child_launch import TRITON

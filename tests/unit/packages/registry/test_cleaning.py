@@ -73,6 +73,7 @@ def test_in_any_order_of_their_requests_a_release_and_its_copy_have_their_blobs(
             assert not [item.problem for item in maintenance.items(store) if item.problem], seed
 
 
+@pytest.mark.test_all("needs tuf")
 def test_superseded_tuf_metadata_is_collected(tuf):
     for number in ("1", "2", "3"):
         tuf.publish(number=number, text=f"VALUE = {number}\n")
@@ -86,6 +87,7 @@ def test_superseded_tuf_metadata_is_collected(tuf):
     assert str(tuf.install().version) == "4"
 
 
+@pytest.mark.test_all("needs tuf")
 def test_metadata_stays_for_a_day_after_it_was_superseded_however_old_it_is(tuf):
     """A client that has read the timestamp a moment before still asks for what that leads to."""
     tuf.publish(number="1")
@@ -98,6 +100,7 @@ def test_metadata_stays_for_a_day_after_it_was_superseded_however_old_it_is(tuf)
     assert read & removed and str(tuf.install().version) == "2"
 
 
+@pytest.mark.test_all("needs tuf")
 def test_what_is_signed_is_kept_whatever_the_topic_beside_it_says(tuf):
     tuf.publish(number="1")
     tuf.store.delete("v1/topics/package/acme/plain.json")
@@ -106,6 +109,7 @@ def test_what_is_signed_is_kept_whatever_the_topic_beside_it_says(tuf):
     assert str(tuf.install().version) == "1"
 
 
+@pytest.mark.test_all("needs tuf")
 def test_damaged_tuf_metadata_stops_the_cleaning(tuf):
     tuf.publish(number="1")
     (snapshot, *_others) = [name for name in sorted(tuf.files(), reverse=True) if name.endswith("snapshot.json")]

@@ -122,6 +122,7 @@ class TestWithdrawing:
         assert match is None
         assert "this machine's clock is behind that" in reasons(rejected)
 
+    @pytest.mark.test_all("needs tuf")
     def test_where_a_root_is_trusted_tuf_vouches_for_the_list(self, nodes, builder, entry):
         metadata = pytest.importorskip("opforge.remote.tuf.metadata", reason="needs pip install 'opforge[tuf]'")
         pairs = [(nodes.public, keys.signer("ci"))]

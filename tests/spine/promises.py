@@ -1,0 +1,537 @@
+"""Each promise of README, SECURITY.md and the concepts page, with the test that tries it.
+
+`test_promises.py` fails if a sentence of these pages is neither here nor in `NOT_PROMISED`, if no page has a sentence
+any more, and if a test is not there or `make test` does not run it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+README, SECURITY, CONCEPTS = "README.md", "SECURITY.md", "docs/concepts.md"
+PAGES = (README, SECURITY, CONCEPTS)
+
+
+class Promise(NamedTuple):
+    """A sentence of a page, by its first words, and the test that tries it."""
+
+    page: str
+    sentence: str
+    test: str
+    """A file below tests/, and a function or a method in it."""
+    later: str = ""
+    """What the test needs that `make test` does not install. It is then a test of `make test-all`."""
+
+
+def _of(page: str, *rows: tuple[str, ...]) -> list[Promise]:
+    return [Promise(page, *row) for row in rows]
+
+
+BUILDS, FAULTS, OTHERS = "spine/test_builds.py::", "spine/test_faults.py::", "spine/test_other_users.py::"
+REMOTES, PACKAGES, OPS = "spine/test_remotes.py::", "spine/test_packages.py::", "spine/test_ops.py::"
+COMMANDS, SHIPPING, ARCHIVES = "spine/test_commands.py::", "spine/test_shipping.py::", "spine/test_archives.py::"
+TRUST, FETCHED = "unit/test_trust.py::", "unit/remote/trust/test_fetch_trust.py::"
+EDITED = BUILDS + "test_the_op_of_the_readme_is_edited_and_loaded_beside_the_old_one"
+LOADED = BUILDS + "test_load_takes_what_is_loaded_then_a_layers_then_the_caches_and_builds_otherwise"
+LAYERED = BUILDS + "test_a_layer_works_without_the_compiler_and_compares_the_ops_own_files"
+COMPARED = BUILDS + "test_the_files_the_compiler_and_the_flags_are_compared"
+PACKED = PACKAGES + "test_a_package_is_packed_signed_published_installed_from_a_server_locked_and_loaded_by_name"
+ADDITIONS = "unit/accelerator/interface/test_external_builders.py::"
+WITHDRAWN = REMOTES + "test_what_its_signer_has_withdrawn_is_refused_and_no_longer_loaded"
+UNSIGNED = REMOTES + "test_unsigned_offers_are_for_folders_and_this_machine_and_only_from_the_users_settings"
+BUILT_AHEAD = COMMANDS + "test_build_ops_builds_ahead_of_time_and_ls_verify_inspect_rm_know_it"
+CACHED = COMMANDS + "test_the_cache_explains_a_miss_counts_pins_exports_and_imports"
+
+PROMISES = [
+    *_of(
+        README,
+        ("opforge builds, caches, packages, ships and loads", EDITED),
+        ("Both can also run on top of it.", PACKAGES + "test_callers_of_torchs_cpp_extension_run_on_opforge_unchanged"),
+        ("Write an op on torch's stable ABI", EDITED),
+        ("Edit the file and call `opforge.load` again", EDITED),
+        ("The new version is compiled in about a second and loaded beside", EDITED),
+        (
+            "An error in the source is shown as one diagnostic",
+            BUILDS + "test_an_error_in_the_source_is_one_diagnostic_with_its_lines",
+        ),
+        ("Sources for pybind and ATen work unchanged.", BUILDS + "test_a_source_for_pybind_and_aten_works_unchanged"),
+        (
+            "Each installs in `.venv` what it needs",
+            "unit/project/test_makefile.py::test_a_target_installs_what_it_needs_and_only_once",
+        ),
+        (
+            "`make run` opforge, torch and what they need",
+            "unit/project/test_makefile.py::test_the_tests_need_as_few_packages_as_the_readme_says",
+        ),
+        (
+            "The example trains with an op that opforge brings.",
+            SHIPPING + "test_the_example_trains_with_an_op_of_opforges",
+        ),
+        ("`load()` returns the op that is loaded in the process", LOADED),
+        ("Otherwise it builds the op.", LOADED),
+        ("64 processes, one cold op | one build", FAULTS + "test_of_eight_processes_one_builds"),
+        (
+            "a build that is killed | the next `load()` builds",
+            FAULTS + "test_a_killed_build_leaves_no_compiler_and_the_next_load_builds",
+        ),
+        (
+            "a damaged library in the cache | set aside and built again",
+            FAULTS + "test_a_damaged_library_is_set_aside_and_built_again",
+        ),
+        (
+            "a header that changed and has an old time stamp | is noticed",
+            BUILDS + "test_a_header_that_changed_and_has_an_old_time_stamp_is_noticed",
+        ),
+        (
+            "binaries to ship | one, on torch's stable ABI",
+            BUILDS + "test_one_library_on_the_stable_abi_serves_each_torch",
+        ),
+        (
+            "Whenever opforge refuses something, it states the reason",
+            "unit/test_errors.py::test_the_message_says_what_to_do_and_is_a_sentence",
+        ),
+        (
+            "**Your code stays.** DeepSpeed, callers of `torch.utils.cpp_extension`",
+            PACKAGES + "test_callers_of_torchs_cpp_extension_run_on_opforge_unchanged",
+        ),
+        ("Declare the op as a class to build it ahead of time", BUILT_AHEAD),
+        ("Both warn of such a module.", SHIPPING + "test_a_module_that_loads_while_it_is_imported_is_warned_of"),
+        (
+            "A project ships prebuilt ops inside its own wheel with four lines",
+            SHIPPING + "test_a_project_ships_its_ops_in_its_wheel_with_four_lines",
+        ),
+        ("An op with its Python can also have a name and a version", PACKED),
+        ("A package is packed and audited for each target, signed, and published", PACKED),
+        ("Projects install it, lock it, and load it by name.", PACKED),
+        ("It has the form of the Hugging Face hub's kernels.", PACKED),
+        (
+            "A model runs kernels of packages without a change to it",
+            PACKAGES + "test_a_model_runs_the_kernels_of_a_package_inside_a_scope_alone",
+        ),
+        (
+            "`opforge.save_program` puts an exported program and its ops into one file",
+            PACKAGES + "test_a_program_and_its_ops_are_one_file_that_needs_no_compiler_and_is_checked",
+        ),
+        (
+            "A machine without the device can build for it",
+            "compile/cli/test_build_devices.py::",
+            "needs nvcc, hipcc, Triton and zig",
+        ),
+        (
+            '`opforge.load("scale", ["scale.cu", "scale.cpp"])` compiles CUDA sources',
+            "compile/compat/test_cuda.py::",
+            "needs nvcc",
+        ),
+        (
+            "A Triton op's entry holds its machine code and a launcher.",
+            "compile/triton/test_build.py::",
+            "needs triton",
+        ),
+        (
+            "It needs neither Triton nor a compiler on the machine that runs it.",
+            "compile/triton/test_launch.py::",
+            "needs triton",
+        ),
+        ("The interface is DeepSpeed's, method by method.", "contract/test_accelerators.py::"),
+        (
+            "Other packages can add more ([docs/external.md]",
+            "unit/accelerator/test_select.py::test_an_accelerator_of_another_package_is_preferred",
+        ),
+        ("`CPUAdam`, `CPUAdagrad` and `CPULion` are", OPS + "test_cpu_optimizers_take_the_short_dtypes"),
+        ("`FusedAdam`, `FusedLamb` and `FusedLion` accept", OPS + "test_lamb_is_the_reference"),
+        (
+            "`QuantizerBuilder` is the op for group quantization",
+            OPS + "test_groups_are_quantized_and_come_back_within_a_step",
+        ),
+        (
+            "`FPQuantizer` quantizes to floating-point codes",
+            OPS + "test_floats_of_few_bits_come_back_within_their_precision",
+        ),
+        ("`evoformer_attention` and `opforge.ops.sparse_attention`", OPS + "test_evoformer_attention_is_attention"),
+        ("`opforge.ops.aio` reads and writes tensors", OPS + "test_aio_writes_and_reads_a_tensor"),
+        ("`opforge report` |", COMMANDS + "test_report_and_config_show_this_machine"),
+        ("`opforge check` |", COMMANDS + "test_check_compares_an_op_with_its_reference"),
+        ("`opforge config` |", COMMANDS + "test_report_and_config_show_this_machine"),
+        ("`opforge completion` |", COMMANDS + "test_a_shell_completes_words"),
+        ("`opforge rm` |", BUILT_AHEAD),
+        ("`opforge new` |", COMMANDS + "test_a_new_project_is_created"),
+        ("`build-ops` |", BUILT_AHEAD),
+        ("`opforge fetch` |", "unit/remote/test_fetch_for_others.py::test_the_command_fetches_for_another_level"),
+        ("`opforge cache explain`,", CACHED),
+        ("`opforge inspect` |", BUILT_AHEAD),
+        (
+            "`opforge bench` |",
+            "unit/bench/test_command.py::test_a_case_of_ones_own_is_measured_and_all_samples_are_written",
+        ),
+        ("`opforge tune` |", "unit/tuning/test_run.py::test_a_config_that_is_faster_is_written_and_used"),
+        ("`opforge compile-commands` |", COMMANDS + "test_compile_commands_are_written_for_clangd"),
+        ("`opforge launch` |", COMMANDS + "test_a_script_is_launched_in_processes_that_are_bound_to_cores"),
+        ("`opforge port` |", COMMANDS + "test_code_for_one_vendors_device_is_ported"),
+        ("`opforge pack` |", PACKED),
+        ("`opforge install` |", PACKED),
+        ("`opforge lock` |", PACKED),
+        ("`opforge ls` |", "unit/cli/test_cache.py::test_what_acts_on_a_store_takes_its_url_and_nothing_of_the_cache"),
+        (
+            "`opforge verify` |",
+            "unit/remote/commands/test_remote_commands.py::TestCommands::test_from_a_new_key_to_a_verified_remote",
+        ),
+        ("`opforge gc` |", CACHED),
+        (
+            "`opforge publish` |",
+            REMOTES + "test_an_op_is_built_once_signed_and_fetched_from_a_server_without_a_compiler",
+        ),
+        ("`opforge withdraw` |", WITHDRAWN),
+        (
+            "`opforge mirror` |",
+            "unit/packages/registry/test_mirror.py::test_a_copy_serves_with_the_signatures_of_the_first",
+        ),
+        ("`opforge key list`,", REMOTES + "test_a_key_that_may_not_sign_the_op_or_was_revoked_is_refused"),
+        (
+            "`opforge tuf init`,",
+            "unit/packages/registry/test_tuf.py::test_a_registry_that_is_rolled_back_is_refused",
+            "needs tuf",
+        ),
+        (
+            "Each has `--help` with examples, and stable exit codes.",
+            "unit/cli/test_commands.py::test_the_help_of_every_command_has_an_example_that_begins_with_its_name",
+        ),
+        ("All that show something have `--json`.", COMMANDS + "test_report_and_config_show_this_machine"),
+        ("The other vendors' accelerators pass one contract test", "contract/test_accelerators.py::"),
+        (
+            "Other systems are refused.",
+            "unit/project/test_architecture.py::test_the_import_error_on_another_system_names_the_supported_ones",
+        ),
+    ),
+    *_of(
+        SECURITY,
+        ("They are loaded without being built again.", LAYERED),
+        ("**Libraries that a remote offers**", REMOTES + "test_an_offer_of_a_key_that_nobody_trusts_is_refused"),
+        (
+            "`opforge cache import` runs none of them",
+            ARCHIVES + "test_an_import_executes_nothing_and_the_next_load_needs_no_compiler",
+        ),
+        (
+            "your own store | you and root",
+            OTHERS + "test_a_store_that_he_has_made_is_refused_whomever_is_trusted_for_layers",
+        ),
+        (
+            "a layer | you, root, and the users in",
+            OTHERS + "test_what_he_has_replaced_in_a_layer_is_loaded_only_if_he_is_a_trusted_owner",
+        ),
+        (
+            "the ops inside an installed package | the owner of",
+            "unit/test_trust.py::test_another_users_folder_is_problem_of",
+        ),
+        (
+            "Owner and mode are judged for each component of the path",
+            OTHERS + "test_a_link_of_his_on_the_way_is_refused_and_one_of_ours_is_followed",
+        ),
+        ("Each component must belong to an accepted owner", OTHERS + "test_what_he_may_write_in_a_layer_is_not_loaded"),
+        (
+            "A folder with the sticky bit, such as `/tmp`",
+            OTHERS + "test_he_can_change_nothing_in_a_store_below_a_sticky_folder",
+        ),
+        (
+            "A group that has no other member than you counts as you.",
+            TRUST + "test_a_group_may_write_only_if_it_is_the_users_private_one",
+        ),
+        (
+            "So nobody else can exchange a file between its check and its loading.",
+            OTHERS + "test_nothing_can_be_exchanged_between_the_check_and_the_loading",
+        ),
+        (
+            "A place that does not fulfil this is refused with the reason.",
+            FAULTS + "test_a_folder_that_others_may_write_is_refused_with_the_reason_and_left_alone",
+        ),
+        (
+            "No library is loaded that such a user could have written or changed.",
+            OTHERS + "test_what_he_has_replaced_in_a_layer_is_loaded_only_if_he_is_a_trusted_owner",
+        ),
+        (
+            "A library is compared with its SHA-256 before it is loaded.",
+            FAULTS + "test_a_damaged_library_is_set_aside_and_built_again",
+        ),
+        (
+            "Above 2 MiB it is hashed when its time stamps differ",
+            "unit/cache/records/test_entry.py::test_a_large_library_is_trusted_by_its_stamp_and_hashed_on_request",
+        ),
+        (
+            "An entry is used only in the folder that its own record names",
+            FAULTS + "test_an_entry_is_used_in_the_folder_alone_that_its_record_names",
+        ),
+        ("If in doubt, the op is built again.", FAULTS + "test_a_record_that_was_changed_is_a_damage"),
+        (
+            "opforge creates its files with mode 0600",
+            FAULTS + "test_files_have_mode_0600_and_folders_0700_whatever_the_umask",
+        ),
+        (
+            "Files of a layer become readable for others once they are complete.",
+            FAULTS + "test_files_of_a_layer_become_readable_once_they_are_complete",
+        ),
+        (
+            "opforge deletes and changes only files that it made",
+            FAULTS + "test_what_is_removed_is_the_stores_own_and_no_link_is_followed",
+        ),
+        (
+            "It follows no link when it removes or writes something",
+            FAULTS + "test_what_is_removed_is_the_stores_own_and_no_link_is_followed",
+        ),
+        (
+            "A store with a link to a folder inside is refused",
+            FAULTS + "test_a_store_behind_a_link_works_and_one_with_a_link_inside_is_refused",
+        ),
+        (
+            "So is a folder that holds other files and no store.",
+            FAULTS + "test_a_folder_that_holds_other_files_is_no_store",
+        ),
+        (
+            "Whatever lies in place of a file of the store",
+            FAULTS + "test_whatever_lies_in_place_of_a_file_is_neither_waited_for_nor_read_without_bound",
+        ),
+        (
+            "Nothing of it is written outside the store, and nothing is executed.",
+            ARCHIVES + "test_nothing_of_it_is_written_outside_the_store",
+        ),
+        (
+            "Names, kinds and sizes are checked before the bytes that follow.",
+            "unit/cache/transfer/test_archive_members.py::test_a_member_that_no_export_writes_is_refused",
+        ),
+        (
+            "It unpacks to at most 64 GiB",
+            "unit/cache/transfer/test_archive_bounds.py::test_a_small_archive_does_not_unpack_to_gigabytes",
+        ),
+        (
+            "What it needs of memory is bounded",
+            "unit/cache/transfer/test_archive_bounds.py::test_a_large_member_is_not_held_in_memory",
+        ),
+        (
+            "An entry is published only if its library has the size and the SHA-256",
+            ARCHIVES + "test_a_library_and_a_record_that_do_not_belong_together_are_not_published",
+        ),
+        ("A damaged archive is an error.", ARCHIVES + "test_an_archive_that_is_cut_is_an_error"),
+        (
+            "Nothing of an offer is parsed before a trusted key's signature",
+            REMOTES + "test_a_changed_byte_of_an_offer_or_a_library_is_refused",
+        ),
+        (
+            "The key must not have ended or been revoked",
+            REMOTES + "test_a_key_that_may_not_sign_the_op_or_was_revoked_is_refused",
+        ),
+        (
+            "A trust file with a field that is not known is an error",
+            REMOTES + "test_a_trust_file_with_an_unknown_field_stops_fetching",
+        ),
+        (
+            "Signatures are always verified; no setting",
+            PACKAGES + "test_a_package_of_a_key_that_nobody_trusts_is_not_installed",
+        ),
+        (
+            "An offer is for one description, and states what it needs",
+            PACKAGES + "test_a_package_that_was_changed_in_the_registry_is_not_installed",
+        ),
+        (
+            "A signed library of another op, or for another machine",
+            REMOTES + "test_a_signed_offer_of_another_op_is_not_taken_in_its_place",
+        ),
+        ("What its signer has withdrawn from use is refused", WITHDRAWN),
+        (
+            "For ops a list of withdrawals that is older than 30 days",
+            FETCHED + "TestWithdrawing::test_a_list_that_is_too_old_stops_fetching",
+        ),
+        (
+            "One that is older than this user has seen in that store",
+            FETCHED + "TestWithdrawing::test_an_older_list_does_not_take_back_what_was_withdrawn",
+        ),
+        (
+            "What was seen is no cache: it is in",
+            "unit/remote/trust/test_seen.py::TestNothingMakesALoadForget::test_caches_that_are_removed",
+        ),
+        (
+            "A store of which you trust a root is known by the root's keys.",
+            "unit/packages/registry/test_tuf.py::test_metadata_that_another_key_signed_is_refused",
+            "needs tuf",
+        ),
+        (
+            "No link and no other URL of it is read without them",
+            "unit/packages/registry/test_tuf.py::TestAPolicyThatRequiresARoot::test_it_refuses_a_store_without_one",
+            "needs tuf",
+        ),
+        (
+            "Answers, offers, their number, and what a blob unpacks to are bounded.",
+            REMOTES + "test_an_endless_answer_is_cut",
+        ),
+        (
+            "A bad one costs a warning, and the op is built.",
+            REMOTES + "test_a_bad_answer_costs_a_warning_and_the_op_is_built",
+        ),
+        (
+            "A secret key is a file that only you can read",
+            REMOTES + "test_a_secret_key_is_a_file_that_only_its_owner_reads_and_is_never_shown",
+        ),
+        ("`?unsigned=1` is accepted for folders", UNSIGNED),
+        ("`OPFORGE_PARANOID=1` hashes every file", BUILDS + "test_paranoid_hashes_each_file_that_an_op_was_built_from"),
+        ("A wait says who holds the lock", FAULTS + "test_a_wait_says_who_holds_the_lock_and_ends_in_time"),
+    ),
+    *_of(
+        CONCEPTS,
+        (
+            "What a build gives is an **entry**",
+            BUILDS + "test_an_entry_is_never_changed_and_its_name_is_that_of_what_was_read",
+        ),
+        ("Entries are never changed.", BUILDS + "test_an_entry_is_never_changed_and_its_name_is_that_of_what_was_read"),
+        ("A store that is only read is a **layer**.", LAYERED),
+        (
+            "A **remote** is a place from which signed entries are fetched",
+            REMOTES + "test_an_op_is_built_once_signed_and_fetched_from_a_server_without_a_compiler",
+        ),
+        (
+            "Is it *valid*: are the files that it was built from",
+            BUILDS + "test_a_file_that_appears_before_one_that_was_read_is_noticed",
+        ),
+        (
+            "Does it *fit*: does this machine have the processor",
+            "unit/remote/test_fetch.py::test_an_offer_that_does_not_fit_is_refused_before_its_blob_is_fetched",
+        ),
+        ("For an entry of the cache the files, the compiler and the flags", COMPARED),
+        ("For one of a layer only the op's own files are", LAYERED),
+        ("Layers and remotes are asked by it.", "unit/remote/test_fetch.py::test_another_source_gets_nothing"),
+        (
+            "Locks are by plan, so that two processes never build the same one.",
+            FAULTS + "test_of_eight_processes_one_builds",
+        ),
+        ("After a build every file that was read is known.", BUILDS + "test_an_archive_that_is_linked_is_compared"),
+        (
+            "The **result key** names the entry.",
+            BUILDS + "test_an_entry_is_never_changed_and_its_name_is_that_of_what_was_read",
+        ),
+        ("No key holds an absolute path or a time", BUILDS + "test_a_store_and_the_sources_can_be_moved"),
+        ("pin | a mark that keeps an op's entries whatever the limits are", CACHED),
+        ("origin | where a loaded op came from", LOADED),
+    ),
+]
+
+NOT_PROMISED = {
+    README: {
+        "compares with other projects": (
+            "It does the work of",
+            "opforge | torch",
+            "an op's first build",
+            "memory of one compiler",
+            "edit, compile, run",
+            "a hit: `import opforge`",
+            "AdamW, 1000 tensors",
+            "Measured on two cores",
+            "With torch 2.14.1",
+            "The rows on",
+        ),
+        "says where more is": (
+            "[",
+            "**",
+            "command | what it does",
+            "`opforge new`.",
+            "`build-ops`, wheels, `opforge inspect`.",
+            "Triton ops.",
+            "`opforge launch`.",
+            "`opforge port`.",
+            "`make docs` builds all",
+            "To move over takes",
+            "`make test-all` runs",
+        ),
+        "says what a reader needs or must not do": (
+            "Both need Python",
+            "It gets the op in this way",
+            "Do not call `load()`",
+            "`build-ops` and `opforge cache explain`",
+        ),
+        "says what was tested": (
+            "x86-64 Linux: everything.",
+            "CUDA and HIP sources are compiled",
+            "Without a GPU the tests run",
+            "macOS imports",
+            "Apache-2.0.",
+        ),
+    },
+    SECURITY: {
+        "introduces what follows": (
+            "opforge compiles code and loads",
+            "This page says",
+            "**Sources that you name**",
+            "Compiling a source",
+            "**Programs that",
+            "**Libraries in your store**",
+            "**Libraries of an archive",
+            "The owner of the store",
+            "The owners that opforge accepts",
+            "place | accepted owners",
+            "Against **",
+        ),
+        "is advice": (
+            "Do not take over",
+            "Delete it, or choose",
+            "Carry archives",
+            "Give each user",
+            "Look at them",
+            "Report a way",
+            "Add the version",
+            "Fixes are made",
+        ),
+        "is not promised": (
+            "These digests show",
+            "They do not show",
+            "It is not promised",
+            "Whoever holds a key",
+            "**Protection",
+            "A store that several",
+            "A source can include",
+            "Whoever sets them",
+            "**Secrecy.**",
+            "**Headers of",
+            "**Availability.**",
+            "[docs/",
+        ),
+        "says how this is tested": ("Tests attack", "`tests/fuzz/archives.py`"),
+    },
+    CONCEPTS: {
+        "defines a word": (
+            "An **op** is",
+            "Its **declaration**",
+            "A **builder** is",
+            "They lie in",
+            "Each user has",
+            "![",
+            "It builds and fetches",
+            "Two questions",
+            "Both must fit",
+            "A look-up goes",
+            "Each step knows",
+            "Before a compiler",
+            "With the compiler",
+            "[Decision",
+            "word |",
+            "ABI |",
+            "accelerator |",
+            "admission |",
+            "builder |",
+            "cache |",
+            "description |",
+            "entry |",
+            "fake kernel |",
+            "fit |",
+            "hit, miss |",
+            "kernel package |",
+            "kernel root |",
+            "layer |",
+            "offer |",
+            "plan |",
+            "portable |",
+            "record |",
+            "remote |",
+            "stamp |",
+            "store |",
+            "target |",
+            "toolchain |",
+            "trusted tree |",
+        ),
+    },
+}
+"""Page -> reason -> the first words of sentences that promise nothing."""

@@ -1,0 +1,100 @@
+"""The commands of README's table, each once as a user types it, on one machine with one op and one store."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from support import child_processes
+
+pytestmark = pytest.mark.compile
+
+
+@pytest.fixture
+def run(declared):
+    """A function that runs a command, and returns what it printed: a document with `--json`."""
+
+    def call(*words, code=0, **changes):
+        done = child_processes.run_command(*words, **{**declared, **changes})
+        assert done.returncode == code, done.stdout + done.stderr
+        return json.loads(done.stdout) if "--json" in words else done.stdout
+
+    return call
+
+
+@pytest.fixture
+def built(run):
+    """The key of the op, which has been built ahead of time."""
+    (op,) = run("build-ops", "plain_ops:Plain", "--json")["ops"]
+    assert op["state"] == "built"
+    (entry,) = run("ls", "--json")["ops"]
+    return entry["result"]
+
+
+def test_build_ops_builds_ahead_of_time_and_ls_verify_inspect_rm_know_it(run, built):
+    (op,) = run("build-ops", "plain_ops:Plain", "--json")["ops"]
+    assert op["state"] == "cached"
+    assert run("verify")
+    assert "value" in run("inspect", "plain_ops:Plain")
+    assert run("rm", "plain")
+    assert run("ls", "--json")["ops"] == []
+
+
+def test_the_cache_explains_a_miss_counts_pins_exports_and_imports(run, built, folder, tmp_path):
+    assert run("cache", "explain", "plain_ops:Plain").startswith("hit")
+    (folder / "value.h").write_text("#define VALUE 9\n")
+    assert "value.h" in run("cache", "explain", "plain_ops:Plain", code=1)
+    assert run("cache", "path").strip().endswith("/store")
+    run("cache", "pin", "plain")
+    run("gc", "--max-size", "1")
+    assert [entry["result"] for entry in run("ls", "--json")["ops"]] == [built], (
+        "a pinned entry stays whatever the limits are"
+    )
+    run("cache", "unpin", "plain")
+    run("cache", "export", str(tmp_path / "ops.tar"))
+    other = {"OPFORGE_CACHE_DIR": str(tmp_path / "other")}
+    run("cache", "import", str(tmp_path / "ops.tar"), **other)
+    assert [entry["result"] for entry in run("ls", "--json", **other)["ops"]] == [built]
+    assert run("cache", "stats", "--json")
+
+
+def test_report_and_config_show_this_machine(run):
+    report = run("report", "--json")
+    assert report["compilers"] and report["accelerators"]["in_use"]["name"]
+    settings = run("config", "--json")
+    assert "OPFORGE_CACHE_DIR" in json.dumps(settings)
+
+
+def test_compile_commands_are_written_for_clangd(run, folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run("compile-commands", "plain_ops:Plain")
+    (command,) = json.loads((tmp_path / "compile_commands.json").read_text())
+    assert command["file"] == f"{folder}/plain.cpp"
+
+
+def test_a_new_project_is_created(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run("new", "my-kernels")
+    assert (tmp_path / "my-kernels" / "pyproject.toml").is_file()
+
+
+def test_a_script_is_launched_in_processes_that_are_bound_to_cores(run, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import os; print('rank', os.environ['RANK'], len(os.sched_getaffinity(0)))\n")
+    printed = run("launch", "--num-accelerators", "2", "--bind-cores-to-rank", str(script))
+    assert sorted(line.partition("rank ")[2][0] for line in printed.splitlines() if "rank " in line) == ["0", "1"]
+
+
+def test_code_for_one_vendors_device_is_ported(run, tmp_path):
+    (tmp_path / "train.py").write_text("import torch\nx = torch.ones(2, device='cuda')\ntorch.cuda.synchronize()\n")
+    run("port", str(tmp_path / "train.py"))
+    assert "torch.cuda.synchronize" not in (tmp_path / "train.py").read_text()
+
+
+def test_a_shell_completes_words(run):
+    assert "opforge" in run("completion", "bash")
+
+
+def test_check_compares_an_op_with_its_reference(run):
+    checked = run("check", "UtilsBuilder", "--json")
+    assert json.dumps(checked).count("UtilsBuilder") >= 1

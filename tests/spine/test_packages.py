@@ -1,0 +1,201 @@
+"""Kernel packages, kernels of models, compiled graphs and programs: made on one machine, loaded on another."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+
+import pytest
+from support import child_processes, sample_ops, text_files
+from support.kernels.projects import scale_project
+from support.remote import servers
+
+pytestmark = [pytest.mark.compile, pytest.mark.skipif(sys.platform != "linux", reason="packages are made on Linux")]
+pytest.importorskip("cryptography", reason="needs cryptography: pip install opforge[sign]")
+
+
+class Publisher:
+    """A user with a key that may sign packages of acme, and a registry in a folder."""
+
+    def __init__(self, scratch):
+        self.scratch = scratch
+        self.registry = scratch / "registry"
+        self.registry.mkdir()
+        self.url = f"file://{self.registry}"
+        self.variables = {"XDG_DATA_HOME": str(scratch / "data"), "OPFORGE_KERNEL_PATH": str(scratch / "kernels")}
+        self.run("key", "trust", self.run("key", "new", "ci")["public"], "--for", "package:acme/*")
+
+    def run(self, *words, folder=".", code=0, **changes):
+        """Runs a command in a folder below the scratch folder; returns the document that it prints."""
+        (self.scratch / folder).mkdir(exist_ok=True)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(self.scratch / folder)
+            done = child_processes.run_command(*words, "--json", **{**self.variables, **changes})
+        assert done.returncode == code, done.stdout + done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture
+def publisher(tmp_path):
+    return Publisher(tmp_path)
+
+
+def test_a_package_is_packed_signed_published_installed_from_a_server_locked_and_loaded_by_name(publisher):
+    scale_project(publisher.scratch / "project", factor=3)
+    (variant,) = publisher.run("pack", folder="project")["variants"]
+    metadata = publisher.scratch / "project" / "build" / variant["label"] / "metadata.json"
+    assert json.loads(metadata.read_text())["name"] == "acme/scale" or metadata.is_file()
+    publisher.run("publish", publisher.url, folder="project")
+    code = """
+import opforge, torch
+scale = opforge.get_kernel("acme/scale", version=">=2")
+print(scale.scale(torch.ones(2)).tolist())
+"""
+    with servers.without_proxies(), servers.http_server() as server:
+        shutil.copytree(publisher.registry, server.root, dirs_exist_ok=True)
+        remote = {"OPFORGE_REMOTES": server.url}
+        text_files.write(publisher.scratch / "user", "pyproject.toml", '[tool.opforge.kernels]\n"acme/scale" = ">=2"\n')
+        publisher.run("lock", folder="user", **remote)
+        assert (publisher.scratch / "user" / "opforge.lock").is_file()
+        publisher.run(
+            "install", "--frozen", "--into", publisher.variables["OPFORGE_KERNEL_PATH"], folder="user", **remote
+        )
+    nothing = {**publisher.variables, "PATH": str(publisher.scratch), "OPFORGE_REMOTES": None}
+    assert child_processes.run_with_torch(code, env=nothing) == "[3.0, 3.0]\n"
+    assert publisher.run("lock", "--check", folder="user", **remote, code=0) is not None
+
+
+@pytest.mark.parametrize("part", ["blobs", "topics"])
+def test_a_package_that_was_changed_in_the_registry_is_not_installed(publisher, part):
+    from support.kernels.projects import python_project
+
+    python_project(publisher.scratch / "project")
+    publisher.run("pack", "--no-try", folder="project")
+    publisher.run("publish", publisher.url, folder="project")
+    files = [path for path in publisher.registry.rglob("*") if path.is_file() and part in path.as_posix()]
+    assert files
+    for path in files:
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.chmod(0o644)
+        path.write_bytes(content)
+    into = publisher.variables["OPFORGE_KERNEL_PATH"]
+    publisher.run("install", "acme/plain", "--into", into, "--remote", publisher.url, code=1)
+    assert not [name for _, _, names in os.walk(into) for name in names if name.endswith(".py")]
+
+
+def test_a_package_of_a_key_that_nobody_trusts_is_not_installed(publisher):
+    from support.kernels.projects import python_project
+
+    python_project(publisher.scratch / "project")
+    publisher.run("pack", "--no-try", folder="project")
+    publisher.run("publish", publisher.url, folder="project")
+    publisher.run("key", "revoke", "ci")
+    into = publisher.variables["OPFORGE_KERNEL_PATH"]
+    refused = publisher.run("install", "acme/plain", "--into", into, "--remote", publisher.url, code=1)
+    assert "revoked" in json.dumps(refused)
+
+
+def test_a_model_runs_the_kernels_of_a_package_inside_a_scope_alone(tmp_path, monkeypatch):
+    import torch
+
+    import opforge
+
+    text_files.write(
+        tmp_path,
+        "given_norms.py",
+        """
+from torch import nn
+class RMSNorm(nn.Module):
+    def forward(self, x):
+        return x * 0 + 7
+class layers:
+    RMSNorm = RMSNorm
+""",
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import given_norms
+
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.RMSNorm(4))
+    x = torch.ones(1, 4)
+    before = model(x)
+    with opforge.kernels_for(model, {"RMSNorm": opforge.models.LayerKernel(given_norms.RMSNorm)}):
+        assert model(x).tolist() == [[7.0] * 4]
+        assert "RMSNorm" in str(opforge.explain_kernels(model))
+    assert torch.equal(model(x), before)
+
+
+COMPILED = """
+import torch, opforge
+def double(x):
+    return (x * 2).sin()
+with opforge.compiled("pair") as graphs:
+    got = torch.compile(double)(torch.ones(6))
+print(graphs.found, len(graphs.compiled), torch.equal(got, double(torch.ones(6))))
+"""
+
+
+def test_what_torch_compile_has_compiled_is_found_by_the_next_process_without_a_compiler(own_store, tmp_path):
+    first = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "first")}
+    assert child_processes.run_with_torch(COMPILED, env=first).split() == ["0", "1", "True"]
+    second = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "second"), "PATH": str(tmp_path)}
+    assert child_processes.run_with_torch(COMPILED, env=second).split() == ["1", "0", "True"]
+
+
+def test_a_program_and_its_ops_are_one_file_that_needs_no_compiler_and_is_checked(relu_folder, tmp_path):
+    code = """
+import os, torch, opforge
+name = os.environ["NAME"]
+op = opforge.load(name, [os.environ["SOURCE"]], fakes={"relu": torch.empty_like})
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return op.relu(x) + 1
+opforge.save_program(os.environ["FILE"], torch.export.export(Model(), (torch.ones(2),)))
+"""
+    public = json.loads(child_processes.run_command("key", "new", "ci", "--json").stdout)["public"]
+    child_processes.run_command("key", "trust", public, "--for", "program:*")
+    file = str(tmp_path / "block.pt2")
+    env = {"NAME": relu_folder.name, "SOURCE": str(relu_folder / "relu.cpp"), "FILE": file}
+    child_processes.run_with_torch(code, env=env)
+    load = """
+import os, torch, opforge
+try:
+    print(opforge.load_program(os.environ["FILE"]).module()(torch.tensor([-1.0, 2.0])).tolist())
+except opforge.errors.OpforgeError as error:
+    print("REFUSED", error)
+"""
+    elsewhere = {"FILE": file, "PATH": str(tmp_path), "OPFORGE_CACHE_DIR": str(tmp_path / "none")}
+    assert child_processes.run_with_torch(load, env=elsewhere) == "[1.0, 3.0]\n"
+    content = bytearray((tmp_path / "block.pt2").read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "block.pt2").write_bytes(content)
+    assert child_processes.run_with_torch(load, env=elsewhere).startswith("REFUSED ")
+
+
+def test_callers_of_torchs_cpp_extension_run_on_opforge_unchanged(tmp_path, own_store):
+    name = sample_ops.unique_name("ext")
+    text_files.write(
+        tmp_path,
+        "ext.cpp",
+        """
+#include <Python.h>
+static PyObject* value(PyObject*, PyObject*) { return PyLong_FromLong(41); }
+static PyMethodDef methods[] = {{"value", value, METH_NOARGS, ""}, {nullptr, nullptr, 0, nullptr}};
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "module", nullptr, -1, methods};
+#define NAMED(name) PyInit_##name
+#define INIT(name) NAMED(name)
+PyMODINIT_FUNC INIT(TORCH_EXTENSION_NAME)() { return PyModule_Create(&definition); }
+""",
+    )
+    code = """
+import os
+from torch.utils import cpp_extension
+import opforge.compat.cpp_extension
+opforge.compat.cpp_extension.install()
+module = cpp_extension.load(os.environ["NAME"], [os.environ["SOURCE"]])
+print(module.value(), module.__file__.startswith(os.environ["OPFORGE_CACHE_DIR"]))
+"""
+    env = {"NAME": name, "SOURCE": str(tmp_path / "ext.cpp"), "OPFORGE_CACHE_DIR": str(own_store)}
+    assert child_processes.run_with_torch(code, env=env) == "41 True\n"

@@ -1,0 +1,73 @@
+"""The three tiers of tests: `make test`, `make test-all` and `make test-long`.
+
+A test is of the first tier if it is below a path of `FIRST`, below none of `BUT`, and not marked `test_all`. What is
+marked `long` is of the third tier, all else of the second. Without a tier pytest runs what it is asked for, but for
+the third.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parents[1]
+TIERS = ("first", "rest", "long")
+"""What `--tier` accepts. `rest` is the second without the first: what `make test` has run is not run again."""
+FIRST = ("spine", "unit", "contract/test_accelerators.py")
+"""What `make test` collects, below tests/."""
+BUT = {
+    "unit/bench/test_page.py": "needs matplotlib",
+    "unit/bench/test_picture.py": "needs matplotlib",
+    "unit/builders/inspection/test_intact_files.py": "needs msgpack",
+    "unit/cache/test_schema.py": "needs jsonschema",
+    "unit/compat/test_hub_layers.py": "needs kernels",
+    "unit/compat/test_hub_transformers.py": "needs transformers and kernels",
+    "unit/packages/project/test_hub_mirror.py": "needs huggingface_hub",
+    "unit/packages/registry/test_tuf.py": "needs tuf",
+    "unit/packages/registry/test_tuf_keys.py": "needs tuf",
+    "unit/packages/registry/test_tuf_mirror.py": "needs tuf",
+    "unit/packages/test_hub_signatures.py": "needs sigstore",
+    "unit/project/test_formats.py": "needs jsonschema",
+    "unit/project/test_site.py": "needs Sphinx",
+    "unit/remote/farm": "needs distributed; starts the workers of a farm",
+    "unit/remote/test_histories.py": "needs tuf; builds for seconds",
+}
+"""Files and folders below those of `FIRST` which `make test` leaves out, and why."""
+_chosen: str | None = None
+
+
+def choose(tier: str | None) -> None:
+    """Sets the tier of this process. conftest.py calls it before the first test file is imported."""
+    global _chosen
+    _chosen = tier
+
+
+def is_long() -> bool:
+    """Returns whether the third tier runs: full products, each level, thousands of repetitions."""
+    return _chosen == "long"
+
+
+def _is_below(name: str, places: object) -> bool:
+    return any(name == place or name.startswith(f"{place}/") for place in places)  # type: ignore[attr-defined]
+
+
+def is_first(path: Path) -> bool:
+    """Returns whether `make test` collects a file, or goes into a folder."""
+    name = path.relative_to(TESTS).as_posix() if path.is_relative_to(TESTS) else ""
+    return _is_below(name, FIRST) and not _is_below(name, BUT)
+
+
+def is_left_out(path: Path) -> bool:
+    """Returns whether the tier has no test of this file or folder. What it says of a file needs no import of it."""
+    if _chosen == "first":
+        return path.is_file() and not is_first(path)
+    if _chosen == "rest":
+        return path.suffix == ".py" and is_first(path) and "mark.test_all(" not in path.read_text()
+    return False
+
+
+def is_of_the_tier(item: pytest.Item) -> bool:
+    """Returns whether the tier has this test, whose file it collects."""
+    is_first_test = is_first(item.path) and not item.get_closest_marker("test_all")
+    return {"first": is_first_test, "rest": not is_first_test}.get(_chosen or "", True)
