@@ -14,6 +14,7 @@ from typing import Any
 from opforge.builders.declaration.build_plan import Step
 from opforge.builders.resources import ended_by_signal, exhausted_resource, no_inodes, small_stack
 from opforge.errors import BuildError, BuildResourceError, CompileError
+from opforge.symbols import demangled
 
 DIAGNOSTIC = re.compile(
     r"^(?P<file>[^\s:][^:\n]*?)(?::(?P<line>\d+):(?:(?P<column>\d+):)?|\((?P<cuda>\d+)\):)"
@@ -162,6 +163,18 @@ def missing_output(op: str, step: Step, name: str, log: str) -> CompileError:
         advice = "A C++ compiler knows a source by its suffix, such as .cpp, .cc, .cxx: rename it, or try another CXX"
     problem = f"it ended with status 0 and did not write {name}. {advice}"
     return CompileError.of(op, step.title, problem, "", step.argv, log, [_unlocated(problem)])
+
+
+def missing_symbols(op: str, names: Sequence[str]) -> CompileError:
+    """Returns the error for a library with symbols that no library has which will be loaded with it."""
+    shown = [*demangled(names[:3]).values()]
+    further = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return CompileError(
+        f"{op}: undefined symbol: {', '.join(shown)}{further}: none of the libraries that it needs has it, nor has"
+        " Python or torch.\nhint: name the source or the library that defines it in sources or libraries; or set"
+        " OPFORGE_ALLOW_UNDEFINED=1 if another library will be there when this one is loaded",
+        op,
+    )
 
 
 def not_loadable(op: str, problem: str) -> CompileError:
