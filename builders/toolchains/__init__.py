@@ -78,7 +78,7 @@ def plan_variables(spec: OpSpec) -> list[tuple[bytes, bytes]]:
 
 
 def read_variables(spec: OpSpec) -> tuple[str, ...]:
-    """Returns the names of the variables that the compilers of a spec read: search paths, flags, and the user's list."""
+    """Returns the names of the variables that a spec's compilers read: search paths, flags, and the user's list."""
     from opforge import settings
 
     import_path = _import_path(spec)
