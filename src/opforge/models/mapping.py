@@ -22,8 +22,9 @@ class LayerKernel:
     """A kernel for a layer, and where it may be used. What is left out holds everywhere.
 
     `layer` is a class of the package `package`, among its `layers` or beside them, or a class itself; or both in one
-    text, as a mapping has it: "ORG/NAME:Layer", "ORG/NAME@VERSION:Layer". `device` is a type of torch's devices; `architectures` are names such as "sm_90"; `mode` joins some of inference, training and
-    compiled by "+"; `condition` gets the module.
+    text, as a mapping has it: "ORG/NAME:Layer", "ORG/NAME@VERSION:Layer". `device` is a type of torch's devices;
+    `architectures` are names such as "sm_90"; `mode` joins some of inference, training and compiled by "+"; `condition`
+    gets the module.
     """
 
     layer: str | type
@@ -115,7 +116,7 @@ def _entry(value: object, name: str) -> LayerKernel:
             raise KernelMappingError(name, f"{value.layer!r} is of no package", EXPECTED)
         _check_names(value)
         return value
-    package, colon, layer = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    _package, colon, layer = value.rpartition(":") if isinstance(value, str) else ("", "", "")
     if not colon or not layer.isidentifier():
         raise KernelMappingError(name, f"{ascii(value)[:100]} is no kernel of a layer", EXPECTED)
     return LayerKernel(str(value))

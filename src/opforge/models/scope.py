@@ -50,8 +50,8 @@ class kernels_for:
 
     Args:
         model: A torch.nn.Module.
-        mapping: A class, or its name, alone or with its module, to "ORG/NAME:Layer", a `LayerKernel`, or a list of them,
-            of which the most specific one that fits is taken.
+        mapping: A class, or its name, alone or with its module, to "ORG/NAME:Layer", a `LayerKernel`, or a list of
+            them, of which the most specific one that fits is taken.
         mode: "inference" or "training", joined by "+" with "compiled" if torch.compile compiles the model.
         on_error: "raise", or "original": then a call whose kernel fails is answered by the original, unless the kernel
             has changed its inputs, or may have. The first such call is logged, and `explain_kernels` counts them.
