@@ -15,7 +15,7 @@ from opforge import errors
 from opforge.warm import library
 
 from .base import OpBuilder
-from .declaration.by_device import ALL, DeviceScope, similar, words
+from .declaration.by_device import ALL, DeviceScope, similar, with_absolute_paths, words
 
 if TYPE_CHECKING:
     from typing import TypedDict
@@ -118,18 +118,18 @@ def _with_torchs(op: str, flags: TorchFlags, given: Attributes) -> dict[str, Any
     macros = given["define_macros"]
     include = _absolute(op, _paths(op, "extra_include_paths", flags["extra_include_paths"] or ()))
     own_include = each(given["include_dirs"], lambda part: _absolute(op, words(op, "include_dirs", part)))
-    own_link = each(given["extra_link_args"], lambda part: words(op, "extra_link_args", part))
+    own_link = each(given["extra_link_args"], lambda part: _flags(op, "extra_link_args", part))
     return {
         "include_dirs": after(include, own_include),
         "define_macros": macros if is_by_device(macros) else DeviceScope(op).macros(macros),
         "extra_compile_args": _compile_args(
             op,
             given["extra_compile_args"],
-            cxx=words(op, "extra_cflags", flags["extra_cflags"] or ()),
-            nvcc=words(op, "extra_cuda_cflags", flags["extra_cuda_cflags"] or ()),
-            sycl=words(op, "extra_sycl_cflags", flags["extra_sycl_cflags"] or ()),
+            cxx=_flags(op, "extra_cflags", flags["extra_cflags"] or ()),
+            nvcc=_flags(op, "extra_cuda_cflags", flags["extra_cuda_cflags"] or ()),
+            sycl=_flags(op, "extra_sycl_cflags", flags["extra_sycl_cflags"] or ()),
         ),
-        "extra_link_args": after(words(op, "extra_ldflags", flags["extra_ldflags"] or ()), own_link),
+        "extra_link_args": after(_flags(op, "extra_ldflags", flags["extra_ldflags"] or ()), own_link),
     }
 
 
@@ -141,8 +141,16 @@ def own_cache(op: str, build_directory: str | None) -> str | None:
 def _compile_args(op: str, args: Any, **by_compiler: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """Returns torch's arguments for each compiler, then OpBuilder's `extra_compile_args`."""
     own = args if isinstance(args, Mapping) else {"cxx": args}
-    own = {key: words(op, f"extra_compile_args[{key!r}]", flags) for key, flags in own.items()}
+    own = {key: _flags(op, f"extra_compile_args[{key!r}]", flags) for key, flags in own.items()}
     return {key: (*by_compiler.get(key, ()), *own.get(key, ())) for key in {**by_compiler, **own}}
+
+
+def _flags(op: str, argument: str, value: Any) -> tuple[str, ...]:
+    """Returns the flags of an argument. A relative path in them counts from the working folder, as one of a source."""
+    try:
+        return with_absolute_paths(words(op, argument, value), os.getcwd())
+    except FileNotFoundError:  # the working folder has been removed, and nothing is below it
+        return words(op, argument, value)
 
 
 def _paths(op: str, argument: str, value: Any) -> tuple[str, ...]:

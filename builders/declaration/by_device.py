@@ -20,6 +20,8 @@ GPU_COMPILERS = {"cuda": "nvcc", "hip": "nvcc", "xpu": "sycl"}
 """Device -> torch's word for its compiler in `extra_compile_args`, beside the device's own name."""
 COMPILERS = frozenset({"cxx", "cpu", "opencl", *GPU_COMPILERS, *GPU_COMPILERS.values()})
 """The keys of `extra_compile_args`, besides the devices that the builder names."""
+FLAGS_WITH_PATHS = ("-I", "-L", "-T", "-B", "-i", "-Wl,", "-X", "-M", "@")
+"""Beginnings of flags that may have a path without a slash or a dot: a cheap test before the exact one."""
 
 
 class DeviceScope:
@@ -128,3 +130,12 @@ def words(builder: str, name: str, values: Any) -> tuple[str, ...]:
     except TypeError:
         pass
     raise errors.BuilderError(builder, f"{name}={values!r}", "Expected a list of strings, one argument each")
+
+
+def with_absolute_paths(flags: tuple[str, ...], folder: str) -> tuple[str, ...]:
+    """Returns flags with absolute paths in place of relative ones, which count from `folder`."""
+    if not any("/" in flag or "." in flag or flag.startswith(FLAGS_WITH_PATHS) for flag in flags):
+        return flags
+    from .flag_paths import absolute  # most ops have no path in a flag
+
+    return absolute(flags, folder)

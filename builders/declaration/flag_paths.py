@@ -1,6 +1,7 @@
 """Paths in flags: below a kernel root or the builder's own folder, a key holds the root's name instead of its path.
 
-In a plan such a flag is `-I{own}/include`, with every other brace doubled. Commands get the path again.
+In a plan such a flag is `-I{own}/include`, with every other brace doubled. Commands get the path again. A relative path
+in a flag counts from the builder's own folder. From the spec on it is absolute: compilers run in a folder of their own.
 """
 
 from __future__ import annotations
@@ -18,17 +19,77 @@ SEPARATE = frozenset({"-I", "-isystem", "-iquote", "-idirafter", "-include", "-i
 """The flags that have a path in the next word."""
 JOINED = re.compile(
     r"(?:^|(?<=,)|(?<==))"
-    r"(?:-I|-isystem|-iquote|-idirafter|-include|-imacros|-L,?|-T,?|@|--(?:version-script|dynamic-list|script)[=,])"
-    r"(/[^,]*)"
+    r"(?:-I|-isystem|-iquote|-idirafter|-include|-imacros|-L,?|-T,?|@|"
+    r"--?(?:version-script|dynamic-list|script|just-symbols|Map)[=,])"
+    r"(?P<joined>/[^,]*)"
+    r"|(?<=,)(?<!rpath,)(?<!soname,)(?<!rpath-link,)(?<!-h,)(?<!-o,)(?P<linked>/[^,]*\.[ao])(?=,|$)"
 )
 """A path in the same word as its flag, also behind -Wl, and -Xcompiler=.
 
 All of these are read, and none becomes a part of the library. A path in another flag may (-D, -rpath, the name of a
 shared library): it stays in the key.
 """
+FOLDERS = ("-I", "-isystem", "-iquote", "-idirafter", "-L", "--library-path", "--include-directory")
+"""The flags of folders that are searched. One that does not exist yet is searched once it does."""
+FILES = (
+    *("-include", "-imacros", "-T", "-B", "-fplugin", "-specs", "--specs", "--sysroot", "-isysroot", "--embed-dir"),
+    *("-fprofile-use", "-fprofile-instr-use", "-fprofile-sample-use", "-fauto-profile"),
+    *("-fsanitize-ignorelist", "-fsanitize-blacklist"),
+    *(f"{dash}{name}" for name in ("version-script", "dynamic-list", "script", "just-symbols") for dash in ("-", "--")),
+)
+"""Further flags that name what is read, in the same word or in the next one."""
+WRITTEN = ("-Map", "--Map")
+"""The flags of a file that the linker writes."""
+LINKED = re.compile(r"[^-@].*\.(?:a|o|lo|lds?|so(?:\.\d+)*)")
+"""A word that may be a file to be linked."""
+NAMING = frozenset({"-D", "-U", "-u", "-x", "-o", "-h", "-z", "-e", "-soname", "-rpath", "-rpath-link", "-Xlinker"})
+NAMING_LONG = frozenset(
+    {f"-{word}" for word in ("-soname", "-rpath", "-rpath-link", "-undefined", "-entry", "-defsym")}
+)
+"""What comes before a word that is a name, whatever lies beside it."""
+FOR_OTHERS = ("-Wl,", "-Wp,", "-Wa,")
 TEXT = ("-D", "-U")
 OBJECTS = (".a", ".o")
 NAME = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")
+
+
+def absolute(flags: Iterable[str], folder: str) -> tuple[str, ...]:
+    """Returns the flags with absolute paths in place of those relative ones that are files or folders below `folder`.
+
+    A path that becomes a part of the library, such as that of -rpath, stays.
+    """
+    result, before = list[str](), ""
+    for flag in flags:
+        start = next(filter(flag.startswith, FOR_OTHERS), "")
+        if start:
+            result.append(start + ",".join(absolute(flag[len(start) :].split(","), folder)))
+        elif flag.startswith("-Xcompiler="):
+            result.append("-Xcompiler=" + ",".join(absolute(flag[len("-Xcompiler=") :].split(","), folder)))
+        else:
+            result.append(_absolute_word(before, flag, folder))
+        before = flag
+    return tuple(result)
+
+
+def _absolute_word(before: str, word: str, folder: str) -> str:
+    """Returns a word with an absolute path, if it has a relative one. `before` is the word before it."""
+    if before in (*FOLDERS, *FILES, *WRITTEN):
+        flag, path = before, word
+    elif LINKED.fullmatch(word) and before not in NAMING | NAMING_LONG:
+        flag, path = "", word
+    else:
+        flag = max((name for name in ("@", *FOLDERS, *FILES, *WRITTEN) if word.startswith(name)), key=len, default="")
+        path = word[len(flag) :]
+        if path.startswith("="):  # not the = of -I=/x, which stands for the sysroot
+            path = path[1:] if flag in (*FILES, *WRITTEN) or flag.startswith("--") else ""
+        if not flag:
+            return word
+    if not path or path.startswith(("/", "-", "$", "=")):
+        return word
+    whole = os.path.join(folder, path)
+    if flag in (*FOLDERS, *WRITTEN) or os.path.exists(whole):
+        return word[: len(word) - len(path)] + os.path.normpath(whole)
+    return word
 
 
 def named(flags: Iterable[str], roots: Iterable[KernelRoot]) -> tuple[str, ...]:
@@ -42,7 +103,8 @@ def named(flags: Iterable[str], roots: Iterable[KernelRoot]) -> tuple[str, ...]:
         elif "/" in flag and not flag.startswith(TEXT) and before not in TEXT:
             pieces, at = [], 0
             for match in JOINED.finditer(flag):
-                pieces += [_escaped(flag[at : match.start(1)]), _named_path(match[1], roots)]
+                kind = match.lastgroup or ""
+                pieces += [_escaped(flag[at : match.start(kind)]), _named_path(match[kind], roots)]
                 at = match.end()
             flag_here = "".join([*pieces, _escaped(flag[at:])])
         else:

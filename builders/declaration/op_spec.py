@@ -15,7 +15,7 @@ from opforge.warm.lookup import DEEPSPEED_METHODS, FLAG_ENDINGS
 
 from . import abi as abis
 from . import kernel_roots, machine
-from .by_device import DeviceScope
+from .by_device import DeviceScope, with_absolute_paths
 from .kernel_roots import KernelRoot
 
 if TYPE_CHECKING:
@@ -209,9 +209,9 @@ def resolve(declared: Any, target: Target) -> OpSpec:
         sources=sources,
         include_dirs=scope.listed("include_dirs", get("include_dirs")),
         defines=scope.macros(get("define_macros")),
-        cxx_flags=cxx_flags,
-        device_flags=device_flags,
-        link_flags=scope.listed("extra_link_args", get("extra_link_args")),
+        cxx_flags=with_absolute_paths(cxx_flags, own.path),
+        device_flags=with_absolute_paths(device_flags, own.path),
+        link_flags=with_absolute_paths(scope.listed("extra_link_args", get("extra_link_args")), own.path),
         libraries=scope.listed("libraries", get("libraries")),
         roots=roots,
         debug=declared.debug,
@@ -219,7 +219,13 @@ def resolve(declared: Any, target: Target) -> OpSpec:
         portable=declared.portable,
         sysroot=settings.sysroot() if declared.portable else "",
         toolchain=scope.scalar("toolchain", get("toolchain")),
-        groups=groups,
+        groups=tuple(
+            group._replace(
+                cxx_flags=with_absolute_paths(group.cxx_flags, own.path),
+                device_flags=with_absolute_paths(group.device_flags, own.path),
+            )
+            for group in groups
+        ),
         own_arch=own_arch,
         requires_torch=requires_torch,
         tunable=tunable,

@@ -18,16 +18,21 @@ MAX_BYTES = (2 << 30) - (4 << 10)
 
 
 def read_library(path: str) -> dict[str, Any]:
-    """Returns what a library exports and needs, JSON-able. Raises OSError, FileFormatError if it is no intact library.
+    """Returns what `of_library` does for a file. Raises OSError, FileFormatError if it is no intact library."""
+    return of_library(open_library(path))
+
+
+def open_library(path: str) -> ElfFile:
+    """Returns a library. Raises OSError, FileFormatError."""
+    return ElfFile(Reader(read_file(path, MAX_BYTES), path))
+
+
+def of_library(elf: ElfFile) -> dict[str, Any]:
+    """Returns what a library exports and needs, JSON-able. Raises FileFormatError if it is damaged.
 
     `machine`; `exports`: names of functions; `needs`: sonames; `floors`: GLIBC, GLIBCXX and CXXABI with the newest
     version that a symbol needs; `shims`: the functions of torch's C interface that it calls.
     """
-    return of_library(ElfFile(Reader(read_file(path, MAX_BYTES), path)))
-
-
-def of_library(elf: ElfFile) -> dict[str, Any]:
-    """Returns what `read_library` does, for a file that is open."""
     symbols = elf.symbols(".dynsym")
     return {
         "machine": elf.machine,

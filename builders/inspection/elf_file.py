@@ -21,6 +21,7 @@ SYMBOL = struct.Struct("<IBBHQQ")
 DYNAMIC = struct.Struct("<qQ")
 NEED, NEED_NAME = struct.Struct("<HHIII"), struct.Struct("<IHHII")
 NOTE = struct.Struct("<III")
+HASH, HASH_WORD, HASH_ENTRY = struct.Struct("<4I"), struct.Struct("<Q"), struct.Struct("<I")
 NOBITS, NOTES, LARGE_INDEX, LARGE_COUNT = 8, 7, 0xFFFF, 0
 """Types of sections: without content, and notes. Values of the header that stand for a field of the first section."""
 NEEDED, RPATH, TEXTREL, RUNPATH, FLAGS = 1, 15, 22, 29, 30
@@ -79,6 +80,7 @@ class ElfFile:
         self._all: list[Section] = []
         self.sections: dict[str, Section] = {}
         """By name; of several with the same name the first."""
+        self._tables: dict[str, list[Symbol]] = {}
         if offset:
             self._read_sections(offset, entry_size, count, names_index)
 
@@ -102,7 +104,12 @@ class ElfFile:
         return self._file.part(section.offset, section.size, f"a section of {self._file.name}")
 
     def symbols(self, name: str) -> list[Symbol]:
-        """Returns the symbols of a table; none if the file has no such table."""
+        """Returns the symbols of a table, which is read once; none if the file has no such table."""
+        if name not in self._tables:
+            self._tables[name] = self._symbols(name)
+        return self._tables[name]
+
+    def _symbols(self, name: str) -> list[Symbol]:
         section = self.sections.get(name)
         if section is None:
             return []
@@ -138,11 +145,48 @@ class ElfFile:
 
     def needed(self) -> list[str]:
         """Returns the names of the libraries that have to be loaded first."""
+        return self._dynamic_texts(NEEDED)
+
+    def search_path(self) -> list[str]:
+        """Returns the folders in which these libraries are looked for first. $ORIGIN stands for the file's own."""
+        return [folder for text in self._dynamic_texts(RPATH, RUNPATH) for folder in text.split(":") if folder]
+
+    def _dynamic_texts(self, *tags: int) -> list[str]:
         section = self.sections.get(".dynamic")
         if section is None:
             return []
         name_at = self._names(section.link)
-        return [name_at(value) for tag, value in self.dynamic() if tag == NEEDED]
+        return [name_at(value) for tag, value in self.dynamic() if tag in tags]
+
+    def defines(self, name: str) -> bool:
+        """Returns whether a library defines a symbol for others. Reads no more than it must: torch's have 400 MB."""
+        table, symbols = self.content(self.sections.get(".gnu.hash")), self.sections.get(".dynsym")
+        if symbols is None:
+            return False
+        if not len(table):
+            return any(symbol.name == name and symbol.section != UNDEFINED for symbol in self.symbols(".dynsym"))
+        what, code, digest = "its table of hashes", name.encode(), _gnu_hash(name.encode())
+        buckets, first, words, shift = table.unpack(HASH, 0, what)
+        if not (buckets and words):
+            return False
+        (word,) = table.unpack(HASH_WORD, HASH.size + digest // 64 % words * HASH_WORD.size, what)
+        if not word >> digest % 64 & word >> (digest >> shift) % 64 & 1:
+            return False
+        at = HASH.size + words * HASH_WORD.size
+        (index,) = table.unpack(HASH_ENTRY, at + digest % buckets * HASH_ENTRY.size, what)
+        chain, rows = at + buckets * HASH_ENTRY.size, self.content(symbols)
+        names = self.content(self._all[symbols.link]) if symbols.link < len(self._all) else rows.part(0, 0, what)
+        while index >= first:
+            (entry,) = table.unpack(HASH_ENTRY, chain + (index - first) * HASH_ENTRY.size, what)
+            if entry | 1 == digest | 1:
+                start, _info, _other, section, *_rest = rows.unpack(SYMBOL, index * SYMBOL.size, "a symbol")
+                is_long = start + len(code) < len(names)
+                if section != UNDEFINED and is_long and names.content(start, len(code) + 1, "a name") == code + b"\0":
+                    return True
+            if entry & 1:
+                break
+            index += 1
+        return False
 
     def needed_versions(self) -> list[str]:
         """Returns the versions of other libraries' symbols that this one uses, such as GLIBC_2.14."""
@@ -192,6 +236,14 @@ class ElfFile:
             return names[position]
 
         return name_at
+
+
+def _gnu_hash(name: bytes) -> int:
+    """Returns the hash of a symbol's name: https://flapenguin.me/elf-dt-gnu-hash."""
+    value = 5381
+    for byte in name:
+        value = value * 33 + byte & 0xFFFFFFFF
+    return value
 
 
 def _aligned(size: int) -> int:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mmap import mmap
 
 WORK_PER_BYTE, MIN_WORK = 4, 64 << 10
 """The limit on work: bytes that may be read for each byte of the file, and what every file may use. Intact files need
@@ -31,7 +34,12 @@ class Reader:
     """A range of a file's bytes. Positions are relative to it. Parts share the bytes and the work of the whole."""
 
     def __init__(
-        self, data: bytes, name: str = "the file", start: int = 0, end: int | None = None, work: Work | None = None
+        self,
+        data: bytes | mmap,
+        name: str = "the file",
+        start: int = 0,
+        end: int | None = None,
+        work: Work | None = None,
     ) -> None:
         self.name, self._data, self._start = name, data, start
         self._end = len(data) if end is None else end
@@ -76,7 +84,7 @@ class Reader:
 
     def starts_with(self, pattern: bytes) -> bool:
         """Returns whether this part begins with a pattern."""
-        return self._data.startswith(pattern, self._start, self._end)
+        return self._data[self._start : min(self._start + len(pattern), self._end)] == pattern
 
     def text(self, at: int, what: str) -> str:
         """Returns the text from a position to the next zero byte. Raises FileFormatError if there is none."""

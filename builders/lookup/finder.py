@@ -23,7 +23,7 @@ from opforge.settings import useless
 from opforge.warm import lookup as warm
 
 from . import memory
-from .fit import fit_of
+from .fit import fit_of, fit_without_plan
 
 if TYPE_CHECKING:
     from opforge.builders.declaration.build_plan import BuildPlan
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from opforge.warm.library import Entry
 
 log = logging.getLogger("opforge")
+_warned: set[str] = set()
+"""The compilers that were missed in this process."""
 FindToolchain = Callable[["OpSpec", "Store"], "Toolchain"]
 
 
@@ -232,8 +234,8 @@ class Finder:
                 if self._remembers and (entry := memory.recall(lookup, programs)):
                     return entry
             plan = make_plan(spec, toolchain)
-        except ToolchainNotFoundError:
-            return self._without_compiler(snapshot)
+        except ToolchainNotFoundError as error:
+            return self._without_compiler(snapshot, error)
         match, rejected = lookup.store.get(plan.key, lookup.root_paths, abi.interface_problem)
         self._seen += rejected
         if match is None:
@@ -244,20 +246,29 @@ class Finder:
             memory.remember(lookup, programs, toolchain.programs(), match, snapshot)
         return match.entry
 
-    def _without_compiler(self, snapshot: memory.Snapshot) -> Entry | None:
-        """Returns an entry that this user built before and that fits the description, or what a remote has now."""
+    def _without_compiler(self, snapshot: memory.Snapshot, reason: ToolchainNotFoundError) -> Entry | None:
+        """Returns an entry that this user built before and that fits the description, or what a remote has now.
+
+        `reason` is why there is no compiler. A line says so where an entry is used.
+        """
         lookup, store = self.asked, self.asked.store
         description = self._description or description_key(lookup.spec)
         match = self._match(lookup._replace(sources=[store.own]), description)
         if match is None:
             return self._ask(is_last_resort=True) if self._asks else None
+        if str(reason) not in _warned:
+            _warned.add(str(reason))
+            text = "%s: no %s was found (%s): what was built before is used, with the same search variables and flags"
+            log.warning(text, lookup.spec.name, reason.what, ", ".join(reason.searched))
         memory.note_use(store, os.path.join(store.layout.description(description), match.entry.key))
         return memory.with_compiler(match, {}, snapshot).entry
 
     def _match(self, lookup: memory.Lookup, description: str) -> Match | None:
         """Returns a prebuilt entry of the sources, in order."""
-        fit = fit_of(lookup.spec, lookup.exact, this_machine(lookup.spec.target.device))
+        fits = fit_of(lookup.spec, lookup.exact, this_machine(lookup.spec.target.device))
         for source in lookup.sources:
+            is_own = source == lookup.store.own  # its entries have no plan here: other variables would be another plan
+            fit = fit_without_plan(lookup.spec, source.layout, fits) if is_own else fits
             match, rejected = source.find(description, fit, lookup.root_paths, lookup.store.disk)
             self._seen += rejected
             if match:

@@ -12,8 +12,11 @@ from opforge import settings
 from opforge.builders.declaration import abi
 from opforge.builders.declaration.machine import NATIVE_FLAGS, PROCESSOR, native_processor
 from opforge.builders.declaration.targets import device_problems, level_problem, lower_targets, torch_library_problem
+from opforge.builders.toolchains import read_variables
+from opforge.cache.layout import Layout, entry_name
 from opforge.cache.store import Fit
 from opforge.versions import version_of
+from opforge.warm.library import Entry
 
 from .device_requirements import device_problem
 
@@ -48,6 +51,40 @@ def fit_of(spec: OpSpec, exact: bool, machine: Machine) -> Callable[[Mapping[str
         return Fit(problem) if problem else result
 
     return judge
+
+
+def fit_without_plan(spec: OpSpec, layout: Layout, fits: Callable[[Mapping[str, Any]], Fit]) -> Callable[..., Fit]:
+    """Returns the function that judges what was built in this store for a process that makes no plan.
+
+    There is no compiler, or nothing can be remembered. A compiler would read today's variables and flags: an entry fits
+    if they are those that it was built with. `fits` is the judgement by its record alone.
+    """
+
+    def judge(record: Mapping[str, Any]) -> Fit:
+        problem = _variables_problem(spec, record, layout)
+        return Fit(problem) if problem else fits(record)
+
+    return judge
+
+
+def _variables_problem(spec: OpSpec, record: Mapping[str, Any], layout: Layout) -> str | None:
+    """Returns why the variables of today refuse an entry, or None if they are those that it was built with."""
+    name = entry_name(record["key"], record["sha256"])
+    try:
+        recorded = Entry(name, layout.entry(name), {}, "").build()["components"]["environment"]
+        there = {str(variable): str(text) for variable, text in recorded.items()}
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        there = {}  # it was not built here, and is like one of a layer
+    here = {variable: os.environ.get(variable, "") for variable in (*read_variables(spec), *there)}
+    if not settings.prebuilt.is_set():  # otherwise `flags_problem` warns
+        here |= {variable: settings.user_flags().get(variable, "") for variable in settings.USER_FLAGS}
+        there |= record["user_flags"]
+    for variable, text in here.items():
+        if text != there.get(variable, ""):
+            built = f"{variable}={there[variable]!r}" if there.get(variable) else f"no {variable}"
+            now = f"{variable}={text!r} is set here" if text else "it is not set here"
+            return f"it was built with {built}, and {now}"
+    return None
 
 
 def is_of_another_machine(spec: OpSpec, machine: Machine) -> bool:

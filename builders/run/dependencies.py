@@ -42,6 +42,8 @@ FOLDER_FLAGS = (
 """The flags that name a folder to be searched, in the same word or in the next one."""
 LATER_FLAGS = ("-idirafter", "-isystem-after", "--include-directory-after=", "--include-directory-after")
 """Those of the folders that are searched after the compiler's own."""
+RUN_PATHS = ("-rpath", "--rpath", "-R")
+"""The arguments of a linker that name a folder for the dynamic linker, with = or in the next word."""
 PARTS = ("-Wl,", "-Wp,", "-Wa,", "-Xcompiler=")
 """Beginnings of words that hold several arguments for another program."""
 PASSED_ON = frozenset({"-Xlinker", "-Xpreprocessor", "-Xassembler", "-Xclang", "-Xcompiler"})
@@ -116,6 +118,16 @@ def linker_folders(job: Job) -> list[str]:
     """
     words = [word for variant in job.located_plan.variants() for word in _shared_out(_flags(variant))[1]]
     return folders_in_flags(words)
+
+
+def run_paths(words: Sequence[str]) -> list[str]:
+    """Returns the absolute folders in which the library will look for others, by the arguments of a link."""
+    folders = [
+        word if before in RUN_PATHS else word.partition("=")[2]
+        for before, word in pairwise(("", *words))
+        if before in RUN_PATHS or word.partition("=")[0] in RUN_PATHS
+    ]
+    return [folder for text in folders for folder in text.split(":") if os.path.isabs(folder)]
 
 
 def source_folders(job: Job) -> list[str]:

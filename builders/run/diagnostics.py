@@ -9,11 +9,13 @@ import shlex
 import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from opforge.builders.declaration.build_plan import Step
 from opforge.builders.resources import ended_by_signal, exhausted_resource, no_inodes, small_stack
 from opforge.errors import BuildError, BuildResourceError, CompileError
+from opforge.symbols import demangled
 
 DIAGNOSTIC = re.compile(
     r"^(?P<file>[^\s:][^:\n]*?)(?::(?P<line>\d+):(?:(?P<column>\d+):)?|\((?P<cuda>\d+)\):)"
@@ -39,8 +41,17 @@ CARET_LINE = re.compile(r"^[ |]*\|?[ ]*[~^][ ~^]*$")
 """The line below the source in which g++ and clang mark the place of an error."""
 GUTTER = re.compile(r"^ *\d* \| ?")
 """What g++ prints before a line of the source."""
-OLD_STANDARD = re.compile(r"^-std=(?:c|gnu)\+\+(?:98|03|0x|11|1y|14)$")
-TORCH_HEADER = re.compile(r"/(?:torch|c10|ATen)/[\w/]+\.h(?:pp)?$")
+STANDARD = re.compile(r"^-std=(?:c|gnu)\+\+(\w\w)$")
+STANDARDS = {"98": 0, "03": 3, "0x": 11, "1y": 14, "1z": 17, "2a": 20, "2b": 23, "2c": 26}
+"""The names of standards that are not their years."""
+OLDEST_STANDARD = 17
+"""What every torch needs that opforge builds for."""
+REQUIRED_STANDARD = re.compile(r"#\s*error\b.*\bC\+\+(\d\d)\b")
+"""What torch's headers say to a compiler for an older standard."""
+TORCH_HEADER = re.compile(r"(?P<include>.*/)(?:torch|c10|ATen)/[\w/]+\.h(?:pp)?$")
+HEAD = 2000
+"""Characters at the beginning of such a header in which it checks the standard."""
+HEADERS_WITH_STANDARD = ("ATen/ATen.h", "torch/all.h", "torch/csrc/api/include/torch/all.h")
 LONGEST_LINE = 400
 """The number of characters of a line that a message shows; the log has all of it."""
 CONTEXT_BEFORE, CONTEXT_AFTER = 5, 4
@@ -76,7 +87,7 @@ def build_error(op: str, status: int, output: str, log: str, folder: str = "") -
     if first:
         location = f"{first['file']}:{first['line']}" + (f":{first['column']}" if first["column"] else "")
         context = _context(first["file"], first["line"], _caret(lines, first))
-        hint = _hint(first["message"], context) or _standard_hint(argv, first["file"])
+        hint = _hint(first["message"], context) or _standard_hint(argv, first["file"], first["message"])
         shown = "\n".join(part for part in (context, hint, _further(diagnostics, log)) if part)
         return CompileError.of(op, title, f"{location}: error: {first['message']}", shown, argv, log, diagnostics)
     link_lines = sorted((line for line in lines if LINK.search(line)), key=lambda line: bool(SUMMARY.search(line)))
@@ -164,6 +175,18 @@ def missing_output(op: str, step: Step, name: str, log: str) -> CompileError:
     return CompileError.of(op, step.title, problem, "", step.argv, log, [_unlocated(problem)])
 
 
+def missing_symbols(op: str, names: Sequence[str]) -> CompileError:
+    """Returns the error for a library with symbols that no library has which will be loaded with it."""
+    shown = [*demangled(names[:3]).values()]
+    further = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return CompileError(
+        f"{op}: undefined symbol: {', '.join(shown)}{further}: none of the libraries that it needs has it, nor has"
+        " Python or torch.\nhint: name the source or the library that defines it in sources or libraries; or set"
+        " OPFORGE_ALLOW_UNDEFINED=1 if another library will be there when this one is loaded",
+        op,
+    )
+
+
 def not_loadable(op: str, problem: str) -> CompileError:
     """Returns the error for a linker that ended with status 0 and wrote something else than a library."""
     return CompileError(
@@ -205,12 +228,33 @@ def _hint(text: str, context: str = "") -> str:
     return ""
 
 
-def _standard_hint(argv: Sequence[str], file: str) -> str:
-    """Returns a hint if one of torch's headers is compiled for a C++ standard that is too old for it."""
-    standards = [word for word in argv if word.startswith("-std=")]
-    if standards and OLD_STANDARD.match(standards[-1]) and TORCH_HEADER.search(file):
-        return f"hint: torch's headers need C++17: remove {standards[-1]} from extra_compile_args, or write -std=c++17"
-    return ""
+def _standard_hint(argv: Sequence[str], file: str, text: str) -> str:
+    """Returns a hint if one of torch's headers is compiled for a C++ standard that is too old for it.
+
+    The number is in the diagnostic `text` of the header `file`, or in those of torch's headers that check it.
+    """
+    flags = [match for word in argv if (match := STANDARD.match(word))]
+    header = TORCH_HEADER.search(file)
+    if not flags or not header:
+        return ""
+    needed = _required_standard([text]) or _required_standard(_heads(header["include"])) or OLDEST_STANDARD
+    chosen = flags[-1][1]
+    if (STANDARDS[chosen] if chosen in STANDARDS else int(chosen)) >= needed:
+        return ""
+    flag = flags[-1][0]
+    return f"hint: torch's headers need C++{needed}: remove {flag} from extra_compile_args, or write -std=c++{needed}"
+
+
+def _required_standard(texts: Iterable[str]) -> int:
+    """Returns the number of the C++ standard that headers require by an #error; 0 if they require none."""
+    return max((int(match[1]) for text in texts if (match := REQUIRED_STANDARD.search(text))), default=0)
+
+
+def _heads(include: str) -> Iterator[str]:
+    """Yields the beginnings of those of torch's headers that check the standard."""
+    for name in HEADERS_WITH_STANDARD:
+        with suppress(OSError), open(os.path.join(include, name), encoding="utf-8", errors="replace") as file:
+            yield file.read(HEAD)
 
 
 def _further(diagnostics: Sequence[Mapping[str, Any]], log: str) -> str:

@@ -31,6 +31,9 @@ class Job(NamedTuple):
     is_chosen: bool = False
     """Whether the user has chosen `jobs`: then so many compilers run, whatever they need."""
 
+    is_extension: bool = False
+    """Whether the library is for a setup script, and imported without opforge."""
+
     @property
     def located_plan(self) -> BuildPlan:
         """The plan with the paths of this machine in its flags."""

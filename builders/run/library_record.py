@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+import logging
+import os
+from typing import TYPE_CHECKING, Any
 
 from opforge import settings
 from opforge.builders.declaration.abi import INTERFACE, PLAIN, REGISTER, STABLE, TORCH
 from opforge.builders.declaration.machine import torch_folder, torch_version
-from opforge.builders.inspection import elf
+from opforge.builders.inspection import elf, symbol_scope
 
 from . import diagnostics
+from .dependencies import arguments, linker_folders, run_paths, search_folders
 from .job import Job
+
+if TYPE_CHECKING:
+    from opforge.builders.inspection.elf_file import ElfFile
+
+log = logging.getLogger("opforge")
 
 
 def read(job: Job, library: str, key: str) -> dict[str, Any]:
     """Returns the record of a library that was just linked, for the entry with this key.
 
-    Raises CompileError if the library lacks what its ABI promises.
+    Raises CompileError if the library lacks what its ABI promises, or a library of a setup script lacks a symbol.
     """
     plan = job.plan
     try:
-        symbols = elf.read_library(library)
+        file = elf.open_library(library)
+        symbols = elf.of_library(file)
     except ValueError as error:
         raise diagnostics.not_loadable(plan.op, str(error)) from error
-    with open(library, "rb") as file:
-        content = file.read()
+    with open(library, "rb") as stream:
+        content = stream.read()
     exports = symbols["exports"]
     modules = [name.removeprefix("PyInit_") for name in exports if name.startswith("PyInit_")]
     if plan.abi == STABLE and REGISTER not in exports:
@@ -34,6 +43,7 @@ def read(job: Job, library: str, key: str) -> dict[str, Any]:
         raise diagnostics.wrong_module_name(plan.op, modules[0])
     if plan.abi == PLAIN and not exports:
         raise diagnostics.no_exports(plan.op)
+    _check_symbols(job, file)
     peaks = job.needs.stated() if job.needs else {}
     return {
         "file": f"{plan.op}-{key[:16]}.so",
@@ -52,6 +62,27 @@ def read(job: Job, library: str, key: str) -> dict[str, Any]:
         **symbols,
         **({"peaks": peaks} if peaks else {}),
     }
+
+
+def _check_symbols(job: Job, file: ElfFile) -> None:
+    """Reports symbols that no library has which will be loaded with this one: the import or the load would fail.
+
+    In a build by a setup script, whose library is loaded elsewhere, that is a CompileError; otherwise a warning.
+    """
+    flags = (*job.plan.compile_flags, *job.plan.link_flags)
+    if settings.allow_undefined() or any(flag.startswith("-fsanitize") for flag in flags):
+        return  # a sanitizer's runtime is often loaded by LD_PRELOAD
+    words = arguments(job.located_plan.link_flags)
+    beside = [os.path.dirname(word) for word in words if word.startswith("/") and ".so" in word]
+    folders = [*search_folders(job), *linker_folders(job), *beside, *run_paths(words), *job.toolchain.library_folders()]
+    torch = torch_folder()
+    names = symbol_scope.missing_symbols(file, folders, os.path.join(torch, "lib") if torch else "")
+    if not names:
+        return
+    error = diagnostics.missing_symbols(job.plan.op, names)
+    if job.is_extension:
+        raise error
+    log.warning("%s", error)
 
 
 def _torch_version(abi: str) -> str:

@@ -188,6 +188,7 @@ class _Run:
             on_progress=self._progress,
             needs=MemoryNeeds(planned.plan, planned.roots, layout, planned.learnt),
             is_chosen=chosen_jobs(jobs) is not None,
+            is_extension=spec.extension_libraries is not None,
         )
         (expected,) = expected_time.weights([planned.plan], layout)
         self._expected, self._line = expected, BuildLine(spec.name, expected)

@@ -77,6 +77,15 @@ def plan_variables(spec: OpSpec) -> list[tuple[bytes, bytes]]:
     return lookup.variables(() if import_path in ("", HOST) else _import(import_path, spec).plan_env)
 
 
+def read_variables(spec: OpSpec) -> tuple[str, ...]:
+    """Returns the names of the variables that a spec's compilers read: search paths, flags, and the user's list."""
+    from opforge import settings
+
+    import_path = _import_path(spec)
+    own = () if import_path in ("", HOST) else getattr(_import(import_path, spec), "passed_env", ())
+    return (*lookup.PASSED_ENV, *own, *settings.compiler_env())
+
+
 def plan_code(spec: OpSpec) -> tuple[str, ...]:
     """Returns the files of opforge, or of the package that the toolchain comes from, that shape the spec's plan."""
     import_path = _import_path(spec)

@@ -45,7 +45,7 @@ class Hipcc(DeviceToolchain):
     plan_env = passed_env
 
     def _find(self) -> tuple[str, ...]:
-        named = programs.below_home("HIP compiler", VARIABLES, "hipcc")
+        named = programs.below_home("HIP compiler", dict.fromkeys(VARIABLES, "bin/hipcc"))
         path = named or which("hipcc") or which("/opt/rocm/bin/hipcc")
         if path is None:
             raise ToolchainNotFoundError("HIP compiler", [*VARIABLES, "hipcc on PATH", "/opt/rocm/bin/hipcc"], INSTALL)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 PROGRAMS = ("bin/nvcc", "bin/ptxas", "bin/cudafe++", "bin/fatbinary", "bin/nvcc.profile")
 HEADERS = ("cuda.h", "cuda_runtime_api.h", "crt/host_config.h", "cuda/version", "cub/version.cuh")
 """The headers that state a version, of each package that a toolkit consists of."""
-HOMES = ("CUDA_HOME", "CUDA_PATH")
+HOMES = dict.fromkeys(("CUDA_HOME", "CUDA_PATH"), "bin/nvcc")
 """The variables that name a toolkit's folder."""
 INFO_SHAPE = {**SHAPE, "release": str, "compiler": str, "known": list, "refuses_host": str}
 PROFILE_VARIABLES = ("INCLUDES", "SYSTEM_INCLUDES", "CUDAFE_FLAGS", "NVVM_FLAGS", "OCG_FLAGS", "PTXAS_FLAGS")
@@ -230,12 +230,12 @@ class Nvcc(DeviceToolchain):
 
 def find() -> str:
     """Returns the path of the first nvcc. Raises ToolchainNotFoundError."""
-    return programs.below_home("CUDA compiler", HOMES, "nvcc") or which("nvcc") or find_all()[0]
+    return programs.below_home("CUDA compiler", HOMES) or which("nvcc") or find_all()[0]
 
 
 def find_all() -> list[str]:
     """Returns the nvcc that a variable names, or all on this machine. Raises ToolchainNotFoundError."""
-    if named := programs.below_home("CUDA compiler", HOMES, "nvcc"):
+    if named := programs.below_home("CUDA compiler", HOMES):
         return [named]
     names = [os.path.join(folder, "nvcc") for folder in programs.path_folders()]
     paths = list(dict.fromkeys(filter(None, map(which, [*names, *packaged_paths()]))))

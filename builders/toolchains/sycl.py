@@ -34,8 +34,8 @@ class Sycl(DeviceToolchain):
     plan_env = tuple(HOMES)
 
     def _find(self) -> tuple[str, ...]:
-        named = [os.path.join(os.environ[home], path) for home, path in HOMES.items() if os.environ.get(home)]
-        path = next(filter(None, map(which, [*named, "icpx", DEFAULT])), None)
+        named = programs.below_home("SYCL compiler", HOMES)
+        path = named or which("icpx") or which(DEFAULT)
         if path is None:
             raise ToolchainNotFoundError("SYCL compiler", [*HOMES, "icpx on PATH", DEFAULT], INSTALL)
         return (path,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 OPERATORS = ("==", "!=", ">=", "<=", ">", "<", "")
@@ -104,6 +105,20 @@ def parse_range(text: object, where: str = "the version") -> Range:
 def exactly(number: Version) -> Range:
     """Returns the range that holds this version alone."""
     return parse_range(f"=={number.interface}.{number.rebuild}")
+
+
+def joined(ranges: Iterable[Range]) -> Range:
+    """Returns the range of the versions that all of these hold."""
+    parts = [part for part in dict.fromkeys(ranges) if part.bounds]
+    if len(parts) < 2:
+        return parts[0] if parts else ANY
+    bounds = dict.fromkeys(bound for part in parts for bound in part.bounds)
+    return Range(", ".join(part.text for part in parts), tuple(bounds))
+
+
+def without(number: Version) -> Range:
+    """Returns the range that holds every version but this one."""
+    return parse_range(f"!={number.interface}.{number.rebuild}")
 
 
 def _bound(part: str, text: object, where: str) -> tuple[Version, Version, bool]:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 MAX_ROUNDS = 10_000
+MAX_PAGES = 20
+"""How often further releases of a package are looked for, after those of one look could not be used."""
 
 
 class Need(NamedTuple):
@@ -79,13 +81,25 @@ class _Provider:
         identifier: str,
         requirements: Mapping[str, Iterator[Need]],
         incompatibilities: Mapping[str, Iterator[ReleaseOffer]],
-    ) -> list[ReleaseOffer]:
+    ) -> Callable[[], Iterator[ReleaseOffer]]:
         needs = list(requirements[identifier])
         refused = {offer.version for offer in incompatibilities[identifier]}
-        offers = self._offers(identifier, needs[0].numbers)
-        return [
-            offer for offer in offers if offer.version not in refused and all(need.is_met_by(offer) for need in needs)
-        ]
+
+        def fitting() -> Iterator[ReleaseOffer]:
+            """Yields the releases that fit, the newest first; what is behind a page of them once those have failed."""
+            # Only so many releases are looked at in one range: it must not hold what another need excludes.
+            numbers, seen = version.joined(need.numbers for need in needs), set[Version]()
+            for _page in range(MAX_PAGES):
+                offers = [offer for offer in self._offers(identifier, numbers) if offer.version not in seen]
+                for offer in offers:
+                    if offer.version not in refused and all(need.is_met_by(offer) for need in needs):
+                        yield offer
+                if not offers:
+                    return
+                seen |= {offer.version for offer in offers}
+                numbers = version.joined([numbers, *map(version.without, sorted(offer.version for offer in offers))])
+
+        return fitting
 
     def is_satisfied_by(self, requirement: Need, candidate: ReleaseOffer) -> bool:
         return requirement.is_met_by(candidate)
@@ -140,7 +154,7 @@ def _backtrack(
                     else:
                         by_version.setdefault(choice.verified.release.version, ReleaseOffer(choice))
             listed[name, numbers] = [*by_version.values()]
-            notes[name] = [*dict.fromkeys(reasons)]
+            notes[name] = [*dict.fromkeys([*notes.get(name, ()), *reasons])]
         return listed[name, numbers]
 
     needs = [Need(name, numbers) for name, numbers in requirements]

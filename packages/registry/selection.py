@@ -255,6 +255,8 @@ def _of_index(source: Source, listed: Index, numbers: Range) -> Iterator[Verifie
         yield verified
         tried += 1
         if tried == MAX_TRIED:
+            text = f"of {listed.name} {numbers} the {MAX_TRIED} newest releases were looked at"
+            yield PassedOver(f"{source.remote}: {text}: name an older version, if one may fit")
             return
     if not tried:
         newest = [str(number) for number in sorted(listed.releases, reverse=True)[:5]]
@@ -295,7 +297,7 @@ def refuse_older(listed: Index, source: Source, known_sequence: int) -> None:
 
 
 def _is_exact(numbers: Range) -> bool:
-    return len(numbers.bounds) == 1 and numbers.bounds[0][0] == numbers.bounds[0][1] and not numbers.bounds[0][2]
+    return any(low == high and not excluded for low, high, excluded in numbers.bounds)
 
 
 def parse_requirement(text: str) -> tuple[str, Range]:

@@ -57,6 +57,14 @@ _infos: dict[str, tuple[CompilerInfo, FlatStamps]] = {}
 """
 _unsaved: set[str] = set()
 
+CHATTER = re.compile(
+    r"\s|Using built-in specs|Reading specs from|(?:COLLECT|OFFLOAD|COMPILER|LIBRARY)_\w+=|Target:|Configured with:|"
+    r"Thread model:|Supported LTO|gcc version|[\w .-]*clang version|InstalledDir:|Found candidate|Selected |Candidate |"
+    r"Build config:|ignoring |#include |End of search list|GNU C|GGC heuristics|Compiler executable checksum|"
+    r"Configuration file:|System configuration file"
+)
+"""The beginnings of what gcc and clang print for -v, whether they fail or not."""
+
 
 def reset() -> None:
     """Forgets what this process has read or probed, as if it had just started."""
@@ -155,10 +163,19 @@ def run(argv: Sequence[str], *options: str, advice: str = ADVICE) -> str:
     """
     status, out, err = try_run(argv, *options, advice=advice)
     if status:
-        lines = (err or out).strip().splitlines() or ["it printed nothing"]
-        message = next((line for line in lines if re.search(r"\berror:", line)), lines[0])
-        raise ToolchainError(argv[0], f"`{' '.join([*argv, *options])}` ended with {status}: {message}", advice)
+        problem = f"`{' '.join([*argv, *options])}` ended with {status}: {_reason(err or out)}"
+        if libraries := os.environ.get("LD_LIBRARY_PATH"):
+            problem += f" (LD_LIBRARY_PATH={libraries} is set: programs take libraries from there before their own)"
+        raise ToolchainError(argv[0], problem, advice)
     return out + (err if "-v" in options else "")
+
+
+def _reason(printed: str) -> str:
+    """Returns the line that says why a compiler failed: an error, or the last one that is not what -v prints."""
+    lines = [line for line in printed.splitlines() if line.strip()]
+    error = next((line for line in lines if re.search(r"\berror:", line)), "")
+    last = next((line for line in reversed(lines) if not CHATTER.match(line)), "")
+    return error or last or (lines[-1] if lines else "it printed nothing")
 
 
 def try_run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from opforge import settings
 from opforge.cache.filesystem.disk import Disk
@@ -43,17 +43,18 @@ def which(name: str, folders: Sequence[str] | None = None) -> str | None:
     return None
 
 
-def below_home(kind: str, variables: Iterable[str], name: str) -> str | None:
-    """Returns the path of a program in `bin` of the folder that the first of the variables names; None if none is set.
+def below_home(kind: str, homes: Mapping[str, str]) -> str | None:
+    """Returns the path of a program below the folder that the first of the variables names; None if none is set.
 
-    Raises ToolchainNotFoundError, which calls the program a `kind`, if that folder does not have it.
+    `homes` has each variable with the program's path below its folder. Raises ToolchainNotFoundError, which calls the
+    program a `kind`, if that folder does not have it.
     """
-    variable = next(filter(os.environ.get, variables), None)
+    variable = next(filter(os.environ.get, homes), None)
     if variable is None:
         return None
-    path = which(os.path.join(os.environ[variable], "bin", name))
+    path = which(os.path.join(os.environ[variable], homes[variable]))
     if path is None:
-        searched = [f"{variable}={os.environ[variable]}, which has no bin/{name}"]
+        searched = [f"{variable}={os.environ[variable]}, which has no {homes[variable]}"]
         raise ToolchainNotFoundError(kind, searched, f"Correct {variable}, or unset it.", searched[0])
     return path
 

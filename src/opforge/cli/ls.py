@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import Guarded, json_option
 from opforge.cli.output import age_text, emit_json, emit_json_list, is_terminal, show_table, size_text
 
+from . import compiled as compiled_names
 from . import triton as triton_names
 from . import tuned as tuned_names
 from .kernels import benchmarks
@@ -21,7 +22,6 @@ from .remote.stores import opened, split
 
 if TYPE_CHECKING:
     from opforge.cache.maintenance.listing import StoredEntry
-    from opforge.cache.records.tuned import Stored
     from opforge.packages.installed.releases import Installed
     from opforge.packages.registry.release import Release
     from opforge.remote.maintenance import Item
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 @click.option("--kind", type=click.Choice(("op", "package", "compiled", "tuned", "triton")), help="List these alone.")
 @json_option
 def command(words: tuple[str, ...], kind: str | None, as_json: bool) -> None:
-    """List built ops, installed packages, tuning results and Triton's kernels; with a URL, what that store holds.
+    """List built ops, packages, tuning results, Triton's kernels, compiled graphs; with a URL, what that store holds.
 
-    NAME is an op, a key of the cache, a package as ORG/NAME, tuning results as tuned:OP, or kernels that Triton itself
-    compiled as triton:NAME. Of a package also what was measured of it is listed, by machine, if it was published with
-    --bench. Signatures in a store are not verified: see `opforge verify URL`. A server that cannot list what it has is
-    asked for packages by their names.
+    NAME is an op, a key of the cache, a package as ORG/NAME, tuning results as tuned:OP, kernels that Triton itself
+    compiled as triton:NAME, or graphs as compiled:NAME. With --kind it is a name of that kind. Of a package also what
+    was measured of it is listed, by machine, if it was published with --bench. Signatures in a store are not verified:
+    see `opforge verify URL`. A server that cannot list what it has is asked for packages by their names.
 
     \b
     Examples:
@@ -52,63 +52,67 @@ def command(words: tuple[str, ...], kind: str | None, as_json: bool) -> None:
         _print_store(iter(list(found)) if given else found, as_json)
         named = [name for name in given if "/" in name]
         return None if as_json or not named else _print_benchmarks(benchmarks.in_store(opened(url)[1], named))
-    tuned, names = tuned_names.split(given)
-    compiled, names = tuned_names.split(names, triton_names.PREFIX)
-    if (tuned or compiled) and not names:
-        kind = "tuned" if tuned else "triton"
-    wants_ops = kind in (None, "op") and (not names or any("/" not in name for name in names))
-    wants_packages = kind in (None, "package") and (not names or any("/" in name for name in names))
-    results = tuned_names.stored(tuned or None) if tuned or (not names and kind in (None, "tuned")) else []
-    kernels = triton_names.stored(compiled or None) if compiled or (not names and kind in (None, "triton")) else []
-    entries = _entries([name for name in names if "/" not in name]) if wants_ops else []
-    releases = _installed([name for name in names if "/" in name]) if wants_packages else []
+    of_kind, names = _by_kind(given, kind)
+    wants_ops = kind in (None, "op") and (not given or bool(names["op"]))
+    wants_packages = kind in (None, "package") and (not given or bool(names["package"]))
+    entries = _entries(names["op"]) if wants_ops else []
+    releases = _installed(names["package"]) if wants_packages else []
+    parts = {name: of_kind(name, module.stored) for name, module in OTHERS.items()}
     if as_json:
         from .kernels.install import to_json
 
+        listed = {name: [OTHERS[name].to_json(one) for one in held] for name, held in parts.items() if held}
         packages = [to_json(release) for release in releases]
-        listed = {"tuned": [_result_json(result) for result in results]} if results else {}
-        listed |= {"triton": [triton_names.to_json(kernel) for kernel in kernels]} if kernels else {}
         return emit_json({"ops": [entry.to_json() for entry in entries], "packages": packages, **listed})
-    if not entries and not releases and not results and not kernels and is_terminal():
-        return click.echo("the cache is empty, and no package is installed")
+    if not entries and not releases and not any(parts.values()) and is_terminal():
+        empty = "the cache is empty, and no package is installed"
+        return click.echo(empty if kind is None else f"there is nothing of the kind {kind} on this machine")
     if wants_ops and (entries or not releases):
         _print_entries(entries)
     if releases or (wants_packages and not wants_ops):
         click.echo() if wants_ops and entries else None
         _print_releases(releases)
-        if names:
+        if names["package"]:
             _print_benchmarks(benchmarks.installed(releases))
-    if results:
-        click.echo() if entries or releases else None
-        _print_results(results)
-    if kernels:
-        click.echo() if entries or releases or results else None
-        triton_names.show(kernels)
+    is_first = not entries and not releases
+    for name, held in parts.items():
+        if held or kind == name:
+            click.echo() if not is_first else None
+            OTHERS[name].show(held)
+            is_first = False
     return None
+
+
+OTHERS: Mapping[str, Any] = {"tuned": tuned_names, "triton": triton_names, "compiled": compiled_names}
+"""The kinds whose names have the kind before them, as `tuned:OP`, with their modules."""
+
+
+def _by_kind(
+    given: Sequence[str], kind: str | None
+) -> tuple[Callable[[str, Callable[[Sequence[str] | None], list[Any]]], list[Any]], dict[str, list[str]]]:
+    """Returns a function that lists what was named of a kind, and the names by kind.
+
+    With a kind a name needs nothing before it. Otherwise a package is a name with a slash.
+    """
+    names: dict[str, list[str]] = {"op": [], "package": [], **{name: [] for name in OTHERS}}
+    for name in given:
+        prefix, colon, rest = name.partition(":")
+        if colon and prefix in OTHERS:
+            names[prefix].append(rest)
+        else:
+            names[kind or ("package" if "/" in name else "op")].append(name)
+
+    def listed(name: str, stored: Callable[[Sequence[str] | None], list[Any]]) -> list[Any]:
+        if names[name]:
+            return stored(names[name])
+        return stored(None) if not given and kind in (None, name) else []
+
+    return listed, names
 
 
 def _print_benchmarks(releases: Sequence[Release]) -> None:
     for release in releases:
         benchmarks.show(release)
-
-
-def _result_json(result: Stored) -> dict[str, Any]:
-    return {"path": result.path, "problem": result.problem, "fetched": result.is_fetched, **result.value}
-
-
-def _print_results(results: Sequence[Stored]) -> None:
-    rows = []
-    for result in results:
-        value = result.value
-        if not value:
-            rows.append((f"({result.problem})", "", "", "", "", result.path))
-            continue
-        taken = sum(bool(row["config"]) for row in value["rows"])
-        source = "fetched" if result.is_fetched else "here"
-        cores = str(value["cores"] or "")
-        rows.append((value["op"], value["target"], cores, f"{taken} of {len(value['rows'])}", source, result.path))
-    columns = ("TUNED", "TARGET", "CORES", "NOT THE DEFAULT", "FROM", "PATH")
-    show_table(columns, rows, numbers=("CORES",), optional="PATH")
 
 
 def _entries(names: Sequence[str]) -> list[StoredEntry]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .output import show_table
 from .selection import normalized
 
 if TYPE_CHECKING:
@@ -54,6 +55,27 @@ def _op_of(name: str) -> str:
     return own_class(name).name
 
 
+def to_json(result: Stored) -> dict[str, Any]:
+    """Returns what --json prints of one."""
+    return {"path": result.path, "problem": result.problem, "fetched": result.is_fetched, **result.value}
+
+
+def show(results: Sequence[Stored]) -> None:
+    """Prints a table."""
+    rows = []
+    for result in results:
+        value = result.value
+        if not value:
+            rows.append((f"({result.problem})", "", "", "", "", result.path))
+            continue
+        taken = sum(bool(row["config"]) for row in value["rows"])
+        source = "fetched" if result.is_fetched else "here"
+        cores = str(value["cores"] or "")
+        rows.append((value["op"], value["target"], cores, f"{taken} of {len(value['rows'])}", source, result.path))
+    columns = ("TUNED", "TARGET", "CORES", "NOT THE DEFAULT", "FROM", "PATH")
+    show_table(columns, rows, numbers=("CORES",), optional="PATH")
+
+
 def explained(builder: OpBuilder, spec: OpSpec, entry: Entry) -> dict[str, Any]:
     """Returns, as `tuned`, which result counts for an entry here; nothing for an op that has nothing to tune."""
     has_configs = any(getattr(kernel, "configs", ()) for kernel in getattr(builder, "kernels", ()))
@@ -72,7 +94,7 @@ def explained(builder: OpBuilder, spec: OpSpec, entry: Entry) -> dict[str, Any]:
     return {"tuned": {"path": found.path, "problem": problem, "rows": found.value.get("rows", [])}}
 
 
-def show(tuned: Mapping[str, Any]) -> None:
+def show_choice(tuned: Mapping[str, Any]) -> None:
     """Prints which configs are taken, and why not the others."""
     if not tuned["path"]:
         click.echo(f"  its defaults: there is no {tuned['wanted']}. To make it: opforge tune")

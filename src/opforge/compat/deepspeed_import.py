@@ -25,11 +25,18 @@ def _install_after(_builders: ModuleType) -> None:
 
 
 def _install() -> None:
-    """Calls `install` with the builders that the variable names."""
+    """Calls `install` with the builders that the variable names. Raises SettingError for one that there is not."""
     requested = settings.deepspeed()
     if requested is None:
         return
+    from opforge.errors import BuilderError, SettingError
+
     from .deepspeed import install
     from .deepspeed.builders import DROP_IN
 
-    install(requested or DROP_IN)
+    try:
+        install(requested or DROP_IN)
+    except BuilderError as error:
+        raise SettingError(
+            settings.deepspeed.variable, ",".join(requested), f"names of builders. {error.advice}"
+        ) from error

@@ -67,6 +67,16 @@ def _did_you_mean(names: Iterable[str]) -> str:
     return f" Did you mean {alternatives}?" if alternatives else ""
 
 
+def unknown_name(where: str, name: str, known: Iterable[str]) -> tuple[str, str]:
+    """Returns what is wrong with a name that somebody gave and that is none of the known ones, and what to do."""
+    import difflib
+
+    known = sorted(known)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    line = f"Did you mean {near[0]!r}? " if near else ""
+    return f"{where} names {name!r}", f"{line}Expected one of {', '.join(known)}"
+
+
 class SettingError(OpforgeError, ValueError):
     """An environment variable or an argument has a value that cannot be used."""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from opforge.cache import staging
 from opforge.cache.filesystem.files import renew, size_of
@@ -44,6 +44,33 @@ def _used(path: str) -> float:
         return os.lstat(path).st_mtime
     except OSError:
         return 0.0
+
+
+class Listed(NamedTuple):
+    """A bundle in a store, as its record describes it: its files are not compared."""
+
+    folder: str
+    problem: str
+    """Why its record cannot be used; empty if it can."""
+    facts: Mapping[str, Any]
+    size: int
+    is_fetched: bool
+
+
+def listed(layout: Layout) -> Iterator[Listed]:
+    """Yields what a store holds, by path."""
+    area = layout.path(AREA)
+    try:
+        names = sorted(name for name in os.listdir(area) if name.count(".") == 1)
+    except OSError:
+        return
+    for folder in (os.path.join(area, name) for name in names):
+        facts, problem = dict[str, Any](), ""
+        try:
+            facts = bundle.read_record(folder)["facts"]
+        except (OSError, BundleError) as error:
+            problem = str(error)
+        yield Listed(folder, problem, facts, size_of(folder), os.path.exists(os.path.join(folder, SIGNED)))
 
 
 def find(store: Store, where: Topic, judge: Judge) -> list[Bundle]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
+from opforge.accelerator import archs
+from opforge.builders.declaration.by_device import similar
 from opforge.errors import KernelMappingError
 
 MODES = frozenset({"inference", "training", "compiled"})
+ARCHITECTURE = re.compile(rf"{archs.CUDA.pattern}|gfx[0-9a-f]+(:\w+[+-])*")
 EXPECTED = '"ORG/NAME:Layer", "ORG/NAME@VERSION:Layer", a LayerKernel, or a list of these'
 
 
@@ -17,9 +21,10 @@ EXPECTED = '"ORG/NAME:Layer", "ORG/NAME@VERSION:Layer", a LayerKernel, or a list
 class LayerKernel:
     """A kernel for a layer, and where it may be used. What is left out holds everywhere.
 
-    `layer` is a class of the package `package`, among its `layers` or beside them, or a class itself. `device` is a
-    type of torch's devices; `architectures` are names such as "sm_90"; `mode` joins some of inference, training and
-    compiled by "+"; `condition` gets the module.
+    `layer` is a class of the package `package`, among its `layers` or beside them, or a class itself; or both in one
+    text, as a mapping has it: "ORG/NAME:Layer", "ORG/NAME@VERSION:Layer". `device` is a type of torch's devices;
+    `architectures` are names such as "sm_90"; `mode` joins some of inference, training and compiled by "+"; `condition`
+    gets the module.
     """
 
     layer: str | type
@@ -29,6 +34,16 @@ class LayerKernel:
     architectures: tuple[str, ...] = ()
     mode: str = ""
     condition: Callable[[Any], bool] | None = None
+
+    def __post_init__(self) -> None:
+        """Takes the package out of a layer's text that names it."""
+        if isinstance(self.layer, str) and ":" in self.layer and not self.package:
+            package, _, layer = self.layer.rpartition(":")
+            package, _, version = package.partition("@")
+            object.__setattr__(self, "layer", layer)
+            object.__setattr__(self, "package", package)
+            if version and self.version is None:
+                object.__setattr__(self, "version", version)
 
     def __str__(self) -> str:
         """Returns the package with the layer's name."""
@@ -75,13 +90,16 @@ def modes_of(text: str, where: str) -> frozenset[str]:
     return modes
 
 
-def parse(mapping: Mapping[str, Entries]) -> dict[str, list[LayerKernel]]:
-    """Returns the entries of each class, the most specific one first.
+def parse(mapping: Mapping[str | type, Entries]) -> dict[str, list[LayerKernel]]:
+    """Returns the entries of each class, by its name, the most specific one first.
 
     Raises KernelMappingError for an entry that is none, or two that are equally specific where both fit.
     """
-    parsed = {}
-    for name, value in mapping.items():
+    parsed: dict[str, list[LayerKernel]] = {}
+    for key, value in mapping.items():
+        name = f"{key.__module__}.{key.__qualname__}" if isinstance(key, type) else key
+        if not isinstance(name, str):
+            raise KernelMappingError(ascii(name)[:100], "it names no class", "the name of a class, or the class")
         values = [value] if isinstance(value, (str, LayerKernel)) else value
         entries = [_entry(part, name) for part in values]
         for one, other in combinations(entries, 2):
@@ -94,14 +112,33 @@ def parse(mapping: Mapping[str, Entries]) -> dict[str, list[LayerKernel]]:
 def _entry(value: object, name: str) -> LayerKernel:
     if isinstance(value, LayerKernel):
         value.modes  # noqa: B018 - a wrong one is an error now
-        if isinstance(value.layer, str) and not value.package:
+        if isinstance(value.layer, str) and (not value.package or not value.layer.isidentifier()):
             raise KernelMappingError(name, f"{value.layer!r} is of no package", EXPECTED)
+        _check_names(value)
         return value
-    package, colon, layer = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    _package, colon, layer = value.rpartition(":") if isinstance(value, str) else ("", "", "")
     if not colon or not layer.isidentifier():
         raise KernelMappingError(name, f"{ascii(value)[:100]} is no kernel of a layer", EXPECTED)
-    package, _, version = package.partition("@")
-    return LayerKernel(layer, package, version or None)
+    return LayerKernel(str(value))
+
+
+def _check_names(entry: LayerKernel) -> None:
+    """Raises KernelMappingError for a device or an architecture that there is none of: it would fit nowhere."""
+    if entry.device:
+        import torch
+
+        try:
+            torch.device(entry.device)
+        except RuntimeError as error:
+            known = re.findall(r"\w+", str(error).partition("Expected one of ")[2].partition(" device")[0])
+            near = similar(entry.device, known)
+            expected = "a type of torch's devices, such as cpu or cuda" + (f"; did you mean {near!r}" if near else "")
+            raise KernelMappingError(str(entry), f"device={entry.device!r}", expected) from None
+    for name in entry.architectures:
+        if not ARCHITECTURE.fullmatch(name):
+            digits = re.sub(r"\D", "", name)
+            near = f"; did you mean 'sm_{digits}'" if digits and "gfx" not in name else ""
+            raise KernelMappingError(str(entry), f"architectures names {name!r}", f"sm_90, gfx942 or the like{near}")
 
 
 def _is_tie(one: LayerKernel, other: LayerKernel) -> bool:

@@ -5,10 +5,12 @@ A layer's kernel is an attribute `forward` of the module: its class, parameters,
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from types import MethodType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -18,6 +20,7 @@ from opforge.errors import KernelMappingError, KernelScopeError
 from . import layers
 from .mapping import Entries, LayerKernel, modes_of, parse
 from .mapping import problem as entry_problem
+from .own import OwnKernel
 from .replaced import Record, Rules, forward_of
 
 NO_BACKWARD = "it has no backward, and the scope is for training"
@@ -25,6 +28,8 @@ PATCHED = "other code has replaced its forward, which a kernel would leave out"
 NOT_COMPILED = "it does not say that torch.compile traces it"
 LEAVE = "Leave the scope of kernels_for first"
 ORDER, AGAIN = "Leave scopes in their order", "Make a scope for each `with`"
+NEARNESS = 0.8
+"""How similar a name of a mapping and that of a class are if one is meant for the other."""
 CALLS = ("_call_impl", "_wrapped_call_impl")
 """The functions of a module that is being called."""
 _scopes: WeakKeyDictionary[Any, list[kernels_for]] = WeakKeyDictionary()
@@ -32,6 +37,9 @@ _records: WeakKeyDictionary[Any, list[Record]] = WeakKeyDictionary()
 _methods: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
 """The methods that modules had: a scope that is entered again uses the same, so that nothing is compiled again."""
 _lock = threading.RLock()
+_reported: set[tuple[str, ...]] = set()
+"""Models with the names of mappings that they have no class for, which were logged."""
+log = logging.getLogger("opforge.kernels")
 
 
 class kernels_for:
@@ -42,8 +50,8 @@ class kernels_for:
 
     Args:
         model: A torch.nn.Module.
-        mapping: The name of a class, alone or with its module, to "ORG/NAME:Layer", a `LayerKernel`, or a list of them,
-            of which the most specific one that fits is taken.
+        mapping: A class, or its name, alone or with its module, to "ORG/NAME:Layer", a `LayerKernel`, or a list of
+            them, of which the most specific one that fits is taken.
         mode: "inference" or "training", joined by "+" with "compiled" if torch.compile compiles the model.
         on_error: "raise", or "original": then a call whose kernel fails is answered by the original, unless the kernel
             has changed its inputs, or may have. The first such call is logged, and `explain_kernels` counts them.
@@ -59,7 +67,7 @@ class kernels_for:
     def __init__(
         self,
         model: Any,
-        mapping: Mapping[str, Entries],
+        mapping: Mapping[str | type, Entries],
         *,
         mode: str = "inference",
         on_error: str = "raise",
@@ -213,8 +221,7 @@ class kernels_for:
         found: dict[type, str] = {}
         kinds_of_model = [*of_model]
         for kind in dict.fromkeys(map(_own_class, kinds_of_model)):
-            own = (getattr(kind, "kernel_layer_name", ""), kind.__name__, f"{kind.__module__}.{kind.__qualname__}")
-            keys = [key for key in dict.fromkeys(own) if key in self._mapping]
+            keys = [key for key in dict.fromkeys(_names_of(kind)) if key in self._mapping]
             if len(keys) > 1:
                 raise KernelMappingError(
                     keys[0], f"the class is named by {' and by '.join(keys)}", "one name of a class"
@@ -225,7 +232,28 @@ class kernels_for:
             kinds = [f"{kind.__module__}.{kind.__qualname__}" for kind, key in found.items() if key == twice]
             if not any(hasattr(kind, "kernel_layer_name") for kind in found):
                 raise KernelMappingError(twice, f"the model has {' and '.join(kinds)}", "the name with its module")
+        self._report_unused({*found.values()}, [kind for kind in map(_own_class, kinds_of_model) if kind not in found])
         return {kind: found[_own_class(kind)] for kind in kinds_of_model if _own_class(kind) in found}
+
+    def _report_unused(self, used: set[str], others: Iterable[type]) -> None:
+        """Reports names of the mapping that no layer of the model has; `others` are its classes without a kernel.
+
+        Raises KernelMappingError for one that is nearly the name of such a class, or if no name of the mapping is used.
+        Otherwise it is logged: a mapping may be for several models. One of our own for layers of any model is not.
+        """
+        unused = [name for name, entries in self._mapping.items() if name not in used]
+        unused = [name for name in unused if not all(isinstance(entry, OwnKernel) for entry in self._mapping[name])]
+        names = dict.fromkeys(name for kind in others for name in _names_of(kind) if name)
+        for name in unused:
+            near = get_close_matches(name, names, n=1, cutoff=NEARNESS)
+            if near or not used:
+                shown = ", ".join(sorted({kind.__name__ for kind in others}))
+                expected = f"{near[0]!r}, or another" if near else "a"
+                problem = f"the model {_name_of(self._model)} has no such class"
+                raise KernelMappingError(name, problem, f"{expected} class of the model: {shown}")
+        if unused and (_name_of(self._model), *unused) not in _reported:
+            _reported.add((_name_of(self._model), *unused))
+            log.warning("kernels_for: the model %s has no %s", _name_of(self._model), ", no ".join(unused))
 
 
 GUARDED = {
@@ -278,6 +306,11 @@ def _is_patched(module: Any) -> bool:
 
 def _name_of(model: Any) -> str:
     return type(model).__qualname__
+
+
+def _names_of(kind: type) -> tuple[str, ...]:
+    """Returns the names by which a mapping may name a class."""
+    return getattr(kind, "kernel_layer_name", ""), kind.__name__, f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _own_class(kind: type) -> type:

@@ -233,6 +233,12 @@ jobs = Setting(
     "how many compilers may run at once; without it, as many as cores, free memory, the cgroup and `ulimit -u` allow",
     aliases=["MAX_JOBS"],
 )
+allow_undefined = Setting(
+    "allow_undefined",
+    kinds.FLAG,
+    "a library may use a symbol that none of the libraries that it needs has: without it, that is an error in a setup"
+    " script, and a warning elsewhere",
+)
 log = Setting("log", kinds.LOG, "a file for events, one JSON object a line; `-` for standard error")
 full_traceback = Setting("full_traceback", kinds.LENIENT_FLAG, "keep opforge's own frames in tracebacks")
 compiler_env = Setting(

@@ -33,6 +33,7 @@ def problems() -> list[str]:
         for name in sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
         for near in difflib.get_close_matches(name, known, n=1, cutoff=NEARNESS)
     ]
+    texts += _unknown_owners()
     for layer in settings.cache_layers():
         if not os.path.isdir(layer):
             source = settings.cache_layers.found()[1]
@@ -46,4 +47,24 @@ def problems() -> list[str]:
             names = difflib.get_close_matches(os.path.basename(layer), beside, n=1)
             near = f" Did you mean {os.path.join(os.path.dirname(layer), names[0])}?" if names else ""
             texts.append(f"The layer {layer}, which {source} names, does not exist.{near}")
+    return texts
+
+
+def _unknown_owners() -> list[str]:
+    """Returns a line for each user among the trusted owners that this system does not have."""
+    import difflib
+    import pwd
+
+    names = [name for name in settings.trusted_owners() if not name.isdecimal()]
+    if not names:
+        return []
+    users, source = [user.pw_name for user in pwd.getpwall()], settings.trusted_owners.found()[1]
+    texts = []
+    for name in names:
+        try:
+            pwd.getpwnam(name)  # a directory service need not list its users
+        except KeyError:
+            near = difflib.get_close_matches(name, users, n=1)
+            meant = f" Did you mean {near[0]}?" if near else ""
+            texts.append(f"{source} names the user {name!r}, and this system has no such user.{meant}")
     return texts

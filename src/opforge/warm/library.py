@@ -350,6 +350,10 @@ def plain(op: str, entry: Entry, handle: int, functions: Mapping[str, Any]) -> L
     """Returns the plain C functions of an opened library. `functions` are their signatures, by name."""
     library = ctypes.CDLL(entry.library, handle=handle)
     names = tuple([name for name in entry.record["exports"] if name not in (TUNABLES, TUNE)])
+    if functions and (unknown := functions.keys() - {*names}):
+        from opforge.errors.base import BuilderError, unknown_name
+
+        raise BuilderError(op, *unknown_name("signatures", min(unknown), names))
 
     def find(name: str) -> Any:
         try:

@@ -9,6 +9,8 @@ import subprocess
 import pytest
 from support import sample_ops, text_files
 
+import opforge
+
 SOURCE = f"#include <value.h>\n{sample_ops.EXPORT} int value() {{ return VALUE; }}\n"
 SCRIPT = "{ global: value; local: *; };\n"
 
@@ -81,6 +83,41 @@ def test_an_archive_is_named_by_its_root_and_compared_by_content(tmp_path):
     text_files.write(second, "dep.c", "int dep(void) { return 2; }\n")
     make(second)
     assert build(second, extra_link_args=[f"{second}/libdep.a"]) == (2, "built")
+
+
+RELATIVE = [
+    ["-Ldep", "-ldep"],
+    ["dep/libdep.a"],
+    ["-Wl,--whole-archive,dep/libdep.a,--no-whole-archive"],
+    ["@words"],
+    ["dep/libdep.a", "-Wl,--version-script=exports.map", "-Wl,-Map=out.map"],
+]
+
+
+@pytest.mark.parametrize("link", RELATIVE)
+def test_a_relative_path_in_a_flag_of_the_linker_counts_from_the_folder(tmp_path, link):
+    source = f'extern "C" int dep(void);\n{sample_ops.EXPORT} int value() {{ return dep(); }}\n'
+    files = {"plain.cpp": source, "exports.map": SCRIPT, "dep.c": "int dep(void) { return 1; }\n"}
+    first, second = two_checkouts(tmp_path, {**files, "words": "-Wl,--as-needed"})
+    for folder in (first, second):
+        (folder / "dep").mkdir()
+    subprocess.run("gcc -fPIC -c dep.c -o dep.o && ar rcsD dep/libdep.a dep.o", shell=True, cwd=first, check=True)
+    shutil.copy(first / "dep" / "libdep.a", second / "dep")
+    link = ["dep/libdep.a", *link] if "@" in link[0] else link
+    assert build(first, extra_link_args=link) == (1, "built")
+    assert build(second, extra_link_args=link) == (1, "cache")
+    assert (first / "out.map").exists() == ("-Wl,-Map=out.map" in link)
+
+
+def test_relative_paths_in_arguments_of_load_count_from_the_working_folder(tmp_path, monkeypatch):
+    (folder,) = {tmp_path / "one" for _ in two_checkouts(tmp_path, {"plain.cpp": SOURCE})}
+    for place, number in (("include", 1), ("more", 2)):
+        (tmp_path / place).mkdir()
+        text_files.write(tmp_path, f"{place}/value.h", f"#define VALUE {number}\n")
+    monkeypatch.chdir(tmp_path)
+    source = str(folder / "plain.cpp")
+    assert opforge.load("plain", [source], extra_cflags=["-Iinclude"], abi="c").value() == 1
+    assert opforge.load("plain", [source], extra_compile_args=["-isystem", "more"], abi="c").value() == 2
 
 
 def test_a_path_that_becomes_a_part_of_the_library_stays_in_the_key(tmp_path):

@@ -290,7 +290,7 @@ class TestChoosing:
                 "fit the same layers. Expected one that is more specific",
             ),
             (
-                [LayerKernel(Kernel, architectures=("a", "b")), LayerKernel(Marked, architectures=("b",))],
+                [LayerKernel(Kernel, architectures=("sm_80", "sm_90")), LayerKernel(Marked, architectures=("sm_90",))],
                 "fit the same",
             ),
             ("acme/norms", "'acme/norms' is no kernel of a layer"),

@@ -33,6 +33,14 @@ def test_a_package_that_is_nowhere_is_said(user):
     assert code == 1 and "it has no package acme/plain" in output
 
 
+def test_a_package_by_its_kind_is_listed_and_a_name_without_its_owner_is_completed(user, registry):
+    registry.publish("acme/plain", "1")
+    assert user("install", "acme/plain", "--into", registry.root.path)[0] == 0
+    assert "acme/plain" in user("ls", "--kind", "package", "acme/plain")[1]
+    code, output = user("ls", "--kind", "package", "plain")
+    assert code == 2 and "plain is not installed: opforge ls shows what is. Did you mean acme/plain?" in output
+
+
 def test_a_target_for_a_package_without_a_library_is_refused(user, registry):
     folder = registry.packed()
     code, output = user("pack", folder, "--target", "cuda:sm_90")

@@ -25,7 +25,13 @@ def releases_of(names: Sequence[str]) -> list[Installed]:
     ]
     missing = sorted({*names} - {release.name for release in found} - {result["name"] for result in damaged(names)})
     if missing:
-        raise click.UsageError(f"{', '.join(missing)} is not installed: opforge ls shows what is.")
+        from difflib import get_close_matches
+
+        there = sorted({name for root in layout.roots() for name in releases.names(root)})
+        known = {**{name.partition("/")[2]: name for name in there}, **dict(zip(there, there, strict=True))}
+        near = [known[match] for name in missing for match in get_close_matches(name, known, n=1)]
+        meant = f" Did you mean {near[0]}?" if near else ""
+        raise click.UsageError(f"{', '.join(missing)} is not installed: opforge ls shows what is.{meant}")
     return found
 
 

@@ -14,7 +14,7 @@ from opforge.builders.base import OpBuilder
 from opforge.builders.declaration import abi as abis
 from opforge.builders.declaration import machine
 
-from . import nvcc_flags
+from . import nvcc_flags, prepared_link
 
 if TYPE_CHECKING:
     from opforge.builders.declaration.op_spec import OpSpec
@@ -51,32 +51,32 @@ class ExtensionBuilder(OpBuilder):
 
 
 def builder_for(ext: Any, command: Any) -> ExtensionBuilder:
-    """Returns a builder that compiles `ext` as the running `build_ext` command would. Raises BuilderError."""
+    """Returns a builder that compiles and links `ext` as the running `build_ext` command would.
+
+    Raises BuilderError for what no builder can express.
+    """
     torch = machine.torch_folder() or ""
-    torch_lib = os.path.join(torch, "lib")
-    is_torchs = {name: os.path.exists(os.path.join(torch_lib, f"lib{name}.so")) for name in ext.libraries}
+    link = prepared_link.of(ext, command, os.path.join(torch, "lib"))
     cxx_flags, own_nvcc_flags = _own_flags(ext, "cxx"), _own_flags(ext, "nvcc")
-    macros = _macro_flags([*command.compiler.macros, *ext.define_macros, *((name,) for name in ext.undef_macros)])
+    undefined = [(name,) for name in ext.undef_macros]
+    _folder, defined, folders = command.compiler._fix_compile_args(
+        None, [*ext.define_macros, *undefined], list(ext.include_dirs)
+    )
+    macros = _macro_flags(defined)
     target: Target | str = _baseline_target()
     attributes: dict[str, Any] = {
         "name": ext.name.rpartition(".")[2],
         "folder": os.path.realpath(os.getcwd()),
         "sources": tuple(ext.sources),
-        "include_dirs": _existing([*ext.include_dirs, *command.include_dirs], [os.path.join(torch, "include")]),
+        "include_dirs": _existing(folders, [os.path.join(torch, "include")]),
         "extra_compile_args": (
             "-fvisibility=default",  # other libraries may link with the extension, as with torch's own build of it
-            *_python_flags(command.compiler),
+            *_python_flags(command),
             *macros,
             *cxx_flags,
         ),
-        "extra_link_args": (
-            *(f"-L{folder}" for folder in _existing([*ext.library_dirs, *command.library_dirs], [torch_lib])),
-            *(f"-Wl,-rpath,{folder}" for folder in ext.runtime_library_dirs),
-            *(os.path.abspath(path) for path in ext.extra_objects),
-            *ext.extra_link_args,
-        ),
-        "libraries": tuple(name for name, of_torch in is_torchs.items() if not of_torch),
-        "torch_libraries": tuple(f"lib{name}.so" for name, of_torch in is_torchs.items() if of_torch),
+        "extra_link_args": link.words,
+        "torch_libraries": link.torch_libraries,
         "__module__": __name__,
     }
     if any(source.endswith(nvcc_flags.SUFFIX) for source in ext.sources):
@@ -102,7 +102,7 @@ def _cuda_attributes(
             "cuda": ("-Xcompiler=-fvisibility=default", *macros, *common_flags, *device_flags),
         },
         # The toolchain links the runtime statically and adds the toolkit's headers, also for C++ sources.
-        "libraries": tuple(name for name in attributes["libraries"] if name != "cudart"),
+        "extra_link_args": tuple(word for word in attributes["extra_link_args"] if word != "-lcudart"),
         "include_dirs": tuple(folder for folder in attributes["include_dirs"] if folder != toolkit_include),
     }
 
@@ -123,9 +123,14 @@ def _baseline_target() -> str:
     return f"cpu:{level.partition('-v')[0]}" if level else "cpu"
 
 
-def _python_flags(compiler: Any) -> list[str]:
-    """Returns the flags of Python's own build and of CFLAGS, such as -DNDEBUG, without those for debugging."""
-    words = [str(word) for word in compiler.compiler_so]
+def _python_flags(command: Any) -> list[str]:
+    """Returns the flags of Python's own build and of CFLAGS, such as -DNDEBUG, without those for debugging.
+
+    They are the prepared compiler's, of the list that torch takes: with ninja another one than without.
+    """
+    compiler = command.compiler
+    argv = compiler.compiler_so if command.use_ninja else getattr(compiler, "compiler_so_cxx", compiler.compiler_so)
+    words = [str(word) for word in argv]
     first = next((number for number, word in enumerate(words) if word.startswith("-")), len(words))
     return [word for word in words[first:] if not word.startswith("-g")]
 

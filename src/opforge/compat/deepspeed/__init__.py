@@ -15,7 +15,7 @@ from opforge.compat.rebinding import Replacement, rebind, restore
 from opforge.errors import DeepSpeedError
 
 from .accelerator import deepspeed_accelerator, make_adapter
-from .builders import DROP_IN, replacement_builders
+from .builders import DROP_IN, check_names, replacement_builders
 
 __all__ = ["TESTED", "install", "uninstall"]
 TESTED = "==0.19.8"
@@ -33,6 +33,7 @@ def install(builders: Collection[str] = DROP_IN) -> None:
     It sets OPFORGE_DEEPSPEED, so that the processes that this one starts use opforge too.
 
     Raises:
+        BuilderError: There is no builder of one of these names.
         DeepSpeedError: DeepSpeed is missing, or its interface differs too much from the one that opforge supports.
     """
     uninstall()
@@ -47,6 +48,8 @@ def install(builders: Collection[str] = DROP_IN) -> None:
         previous = package.get_accelerator()
     except (ImportError, AttributeError, TypeError) as error:
         raise DeepSpeedError(f"DeepSpeed {version} has an unsupported interface ({error})", TESTED) from error
+    if builders is not DROP_IN:
+        check_names(accelerator, original, builders)
     package.set_accelerator(adapter)
     _undo.append(lambda: package.set_accelerator(previous))
     _undo.append(_rebind_builders(adapter, op_builders))

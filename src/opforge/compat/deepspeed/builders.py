@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from opforge.builders.cpu.adam import CPUAdamBuilder
 from opforge.builders.declaration import targets
 from opforge.errors import BuilderError
+from opforge.errors.base import unknown_name
 
 if TYPE_CHECKING:
     from opforge.accelerator.interface.accelerator import Accelerator
@@ -69,6 +70,19 @@ def replacement_builders(ours: Accelerator, theirs: Any, names: Collection[str])
         if kind is not None and (name not in DEVICE_BUILDERS or _runs_on(ours, kind)):
             builders[name] = _joint_class(kind, deepspeeds_class(name, theirs), ours)
     return builders
+
+
+def check_names(ours: Accelerator, theirs: Any, names: Collection[str]) -> None:
+    """Raises BuilderError for a name that neither opforge nor DeepSpeed has a builder of.
+
+    A builder that only DeepSpeed has stays DeepSpeed's, with a warning: it was requested of opforge.
+    """
+    for name in names:
+        if name in DROP_IN or name in ours.op_builders() or ours.get_op_builder(name) is not None:
+            continue
+        if deepspeeds_class(name, theirs) is None:
+            raise BuilderError("install", *unknown_name("builders", name, {*DROP_IN, *ours.op_builders()}))
+        log.warning("%s is DeepSpeed's: opforge has none", name)
 
 
 def deepspeeds_class(name: str, theirs: Any) -> Any:

@@ -62,6 +62,56 @@ def test_a_path_through_a_link_is_named_by_the_root_that_it_leads_to(tmp_path):
     assert flag_paths.named([f"-I{tmp_path}/link/inc"], roots) == ("-I{own}/inc",)
 
 
+@pytest.fixture
+def project(tmp_path):
+    """A folder with one file or folder for each kind of flag."""
+    for folder in ("lib", "inc"):
+        (tmp_path / folder).mkdir()
+    for name in ("lib/libfoo.a", "lib/libfoo.so", "x.o", "exports.map", "config.h", "flags", "a.ld", "fp.profdata"):
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["-L@lib", "-I@inc", "-isystem", "@inc", "-L", "@not_there_yet"],
+        ["@lib/libfoo.a", "@lib/libfoo.so", "@x.o"],
+        ["-Wl,--version-script=@exports.map", "-Wl,--version-script,@exports.map", "-Wl,-version-script=@exports.map"],
+        ["-Xlinker", "--version-script=@exports.map"],
+        ["-Wl,--whole-archive,@lib/libfoo.a,--no-whole-archive", "-Wl,-L,@lib", "-Wl,-T,@a.ld", "-T@a.ld"],
+        ["-include", "@config.h", "-imacros", "@config.h", "-fprofile-use=@fp.profdata"],
+        ["-Wl,-Map=@out.map", "-Wl,-Map,@new/out.map"],
+        ["-Xcompiler=-I@inc"],
+    ],
+)
+def test_a_relative_path_counts_from_the_folder(project, flags):
+    relative = [flag.replace("@", "") for flag in flags]
+    located = tuple(flag.replace("@", f"{project}/") for flag in flags)
+    assert flag_paths.absolute(relative, str(project)) == located
+    assert flag_paths.absolute(located, str(project)) == located
+    named = flag_paths.named(located, [KernelRoot("own", str(project))])
+    reads = [flag for flag in flags if not flag.endswith(".so") and "profile" not in flag]
+    assert [flag for flag in named if "{own}" in flag] == [flag.replace("@", "{own}/") for flag in reads if "@" in flag]
+
+
+def test_a_file_of_flags_counts_from_the_folder(project):
+    assert flag_paths.absolute(["@flags", "@missing"], str(project)) == (f"@{project}/flags", "@missing")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["-Wl,-rpath,lib", "-Wl,-rpath=lib", "-Wl,-soname,lib/libfoo.so", "-Wl,-soname=lib/libfoo.so"],
+        ["-D", "x.o", "-DX=lib", "-DX=@flags", "-lfoo", "-std=c++17", "-u", "x.o", "-march=native"],
+        ["-I/usr/include", "-I=inc", "-L$ORIGIN/lib", "missing.a", "-Wl,-T,missing.ld", "-include", "missing.h"],
+        ["-Xlinker", "-soname", "-Xlinker", "lib/libfoo.so"],
+    ],
+)
+def test_other_words_are_kept_whatever_lies_beside_them(project, flags):
+    assert flag_paths.absolute(flags, str(project)) == tuple(flags)
+
+
 def test_the_root_of_the_file_system_names_no_path():
     assert flag_paths.named(["-I/usr/include"], [KernelRoot("own", "/")]) == ("-I/usr/include",)
 

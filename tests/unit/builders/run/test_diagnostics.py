@@ -238,6 +238,23 @@ def test_an_old_standard_comes_with_a_hint_if_a_header_of_torch_fails(standard):
     assert "hint:" not in str(build_error(f"FAILED: o\ng++ {standard} a.cpp\nown.cpp:1:1: error: no\n"))
 
 
+@pytest.mark.parametrize("standard", ["-std=c++14", "-std=c++17", "-std=gnu++1z"])
+@pytest.mark.parametrize("is_stated", [True, False], ids=["by the error", "by another header"])
+def test_the_standard_that_torchs_headers_need_is_theirs(tmp_path, standard, is_stated):
+    """torch 2.14's need C++20, and an error in one of them need not be the one that says so."""
+    include = tmp_path / "torch" / "include"
+    required = "#error C++20 or later compatible compiler is required to use PyTorch."
+    check = f"#if !defined(_MSC_VER) && __cplusplus < 202002L\n{required}\n#endif\n"
+    for name in ("ATen/ATen.h", "torch/csrc/api/include/torch/all.h", "c10/util/span.h"):
+        (include / name).parent.mkdir(parents=True, exist_ok=True)
+        text_files.write(include, name, check)
+    line = f"{include}/torch/csrc/api/include/torch/all.h:2:2: error: {required}"
+    line = line if is_stated else f"{include}/c10/util/span.h:9:1: error: 'requires' does not name a type"
+    text = str(build_error(f"FAILED: o\ng++ {standard} a.cpp\n{line}\n"))
+    assert f"hint: torch's headers need C++20: remove {standard} from extra_compile_args, or write -std=c++20" in text
+    assert "hint:" not in str(build_error(f"FAILED: o\ng++ {standard} -std=c++2a a.cpp\n{line}\n"))
+
+
 @pytest.mark.parametrize("output", ["", "\n\n", "something odd\n", "FAILED: x", "error: what"])
 def test_any_output_becomes_an_error_that_names_the_log(output):
     error = build_error(output)

@@ -42,6 +42,42 @@ def test_a_compiler_that_is_replaced_in_place_has_another_identity(tmp_path, bin
     assert dict(first)["g++ sha256"] != dict(second)["g++ sha256"]
 
 
+GCC_CHATTER = """\
+Using built-in specs.
+COLLECT_GCC=g++
+OFFLOAD_TARGET_NAMES=nvptx-none:amdgcn-amdhsa
+Target: x86_64-linux-gnu
+Configured with: ../src/configure -v
+Thread model: posix
+Supported LTO compression algorithms: zlib zstd
+gcc version 12.2.0 (Debian 12.2.0-14)
+COLLECT_GCC_OPTIONS='-E' '-v'
+ /usr/lib/gcc/x86_64-linux-gnu/12/cc1plus -E -quiet -v /dev/null
+"""
+REASON = "/usr/lib/gcc/x86_64-linux-gnu/12/cc1plus: symbol lookup of mpc_add: undefined symbol: mpfr_x"
+
+
+@pytest.mark.parametrize(
+    ("printed", "reason"),
+    [
+        (GCC_CHATTER + REASON, REASON),
+        (REASON + "\n" + GCC_CHATTER, REASON),
+        (GCC_CHATTER + "cc1plus: fatal error: no\ncompilation terminated.", "cc1plus: fatal error: no"),
+        (GCC_CHATTER, " /usr/lib/gcc/x86_64-linux-gnu/12/cc1plus -E -quiet -v /dev/null"),
+    ],
+)
+def test_a_probe_that_fails_shows_the_reason_and_not_what_gcc_says_before_it(tmp_path, monkeypatch, printed, reason):
+    script = text_files.write_script(tmp_path, "g++", f"cat >&2 <<'END'\n{printed}\nEND\nexit 1")
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    with pytest.raises(ToolchainError) as caught:
+        probe.run([script], "-v")
+    assert f"ended with 1: {reason}. " in str(caught.value)
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/conda/lib")
+    with pytest.raises(ToolchainError) as caught:
+        probe.run([script], "-v")
+    assert f"ended with 1: {reason} (LD_LIBRARY_PATH=/opt/conda/lib is set: programs take" in str(caught.value)
+
+
 ODD_NAMES = ["line\u2028end", "next\u0085line", "form\x0cfeed", "no\u00a0", "\u3000wide"]
 
 

@@ -6,6 +6,8 @@ import pytest
 from support.remote.withdrawing import withdraw_release
 
 from opforge.errors import KernelDependencyError
+from opforge.packages.choose import environment
+from opforge.packages.form import version
 from opforge.packages.registry import dependencies, selection
 
 
@@ -29,6 +31,33 @@ class TestDependencies:
         registry.publish("acme/right", "1", depends={"acme/base": "1"})
         expected = {"acme/left": "1", "acme/right": "1", "acme/base": "1"}
         assert self.resolved(registry, "acme/left", "acme/right") == expected
+
+    @pytest.mark.parametrize("order", [("acme/aa", "acme/zz"), ("acme/zz", "acme/aa")])
+    def test_an_older_release_that_fits_all_is_found_behind_many_newer_ones(self, registry, monkeypatch, order):
+        monkeypatch.setattr(selection, "MAX_TRIED", 3)
+        for number in range(1, 7):
+            registry.publish("acme/base", str(number), text=f"V = {number}\n")
+        registry.publish("acme/aa", "1", depends={"acme/base": ">=1"})
+        registry.publish("acme/zz", "1", depends={"acme/base": "<2"})
+        assert self.resolved(registry, *order)["acme/base"] == "1"
+
+    def test_a_release_is_found_behind_many_that_cannot_be_used_with_the_others(self, registry, monkeypatch):
+        monkeypatch.setattr(selection, "MAX_TRIED", 2)
+        registry.publish("acme/base", "1")
+        for number in range(1, 7):
+            registry.publish("acme/left", str(number), depends={"acme/base": "1" if number == 1 else "7"})
+        registry.publish("acme/right", "1", depends={"acme/left": ">=1", "acme/base": "1"})
+        assert self.resolved(registry, "acme/right")["acme/left"] == "1"
+
+    def test_what_one_range_did_not_show_is_said(self, registry, monkeypatch):
+        monkeypatch.setattr(selection, "MAX_TRIED", 2)
+        for number in range(1, 4):
+            registry.publish("acme/base", str(number), text=f"V = {number}\n")
+        among = registry.sources()
+        seen = [*selection.fitting("acme/base", version.ANY, among, environment.here, False, None)]
+        assert seen[-1].reason.endswith(
+            "of acme/base any the 2 newest releases were looked at: name an older version, if one may fit"
+        )
 
     def test_a_conflict_says_who_needs_what(self, registry):
         for number in ("1", "2"):

@@ -1,0 +1,105 @@
+"""Looks for a library's undefined symbols where the dynamic linker will: in the libraries that it needs, and in Python.
+
+Symbols are looked up by the libraries' own tables of hashes, in files that are mapped: of torch's 400 MB a few pages
+are read.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import glob
+import os
+from collections.abc import Iterable, Sequence
+from mmap import ACCESS_READ, mmap
+
+from .elf_file import GLOBAL, UNDEFINED, ElfFile, Symbol
+from .reader import Reader
+
+PROGRAM = "/proc/self/exe"
+GLOBAL_OF_TORCH = "libtorch_global_deps.so"
+"""The library that `import torch` opens for all others: what it needs is seen by every library."""
+SYSTEM_FOLDERS = ("/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib")
+CONFIGURED = "/etc/ld.so.conf.d/*.conf"
+
+
+def missing_symbols(library: ElfFile, folders: Sequence[str], torch: str = "") -> list[str]:
+    """Returns the symbols that a library needs and that no library has which will be loaded with it.
+
+    There are none if one of the libraries cannot be found and read, as then nothing is known, or if the library is for
+    another machine. A weak symbol may be missing.
+
+    Args:
+        library: The library.
+        folders: Those in which the libraries that it needs are looked for, in order, before the system's.
+        torch: The folder of torch's libraries; empty without torch.
+    """
+    wanted = {symbol.name for symbol in library.symbols(".dynsym") if _is_wanted(symbol)}
+    searched = [folder for folder in (torch, *folders) if folder] + _system_folders()
+    try:
+        program = _opened(PROGRAM)
+        if not wanted or program.machine != library.machine:
+            return []
+        wanted = _not_in(wanted, library, "", searched)
+        if wanted:
+            wanted = _not_in(wanted, program, os.path.dirname(os.path.realpath(PROGRAM)), searched)
+        if wanted and torch and os.path.exists(path := os.path.join(torch, GLOBAL_OF_TORCH)):
+            wanted = _not_in(wanted, _opened(path), torch, searched)
+    except (OSError, ValueError):  # it is not found, not readable, or damaged
+        return []
+    here = ctypes.CDLL(None)  # what a program that embeds Python, or LD_PRELOAD, adds
+    return sorted(name for name in wanted if not hasattr(here, name))
+
+
+def _is_wanted(symbol: Symbol) -> bool:
+    return symbol.section == UNDEFINED and symbol.bind == GLOBAL and symbol.name != ""
+
+
+def _not_in(wanted: set[str], file: ElfFile, origin: str, folders: Sequence[str]) -> set[str]:
+    """Returns the symbols that neither a file defines nor what is loaded with it. Raises OSError if that is not found.
+
+    `origin` is the file's folder; empty if it is not known.
+    """
+    seen, waiting = set[str](), [(file, origin)]
+    wanted = {name for name in wanted if not file.defines(name)}
+    while waiting and wanted:  # the rest need not be there
+        file, origin = waiting.pop(0)
+        own = [_expanded(folder, origin) for folder in file.search_path()]
+        for name in file.needed():
+            if name in seen:
+                continue
+            seen.add(name)
+            path = _found(name, file.machine, [*filter(None, own), *folders])
+            needed = _opened(path)
+            wanted = {name for name in wanted if not needed.defines(name)}
+            waiting.append((needed, os.path.dirname(os.path.realpath(path))))
+    return wanted
+
+
+def _expanded(folder: str, origin: str) -> str:
+    """Returns a folder of a search path; empty if the file will lie elsewhere."""
+    if "$" not in folder:
+        return folder
+    return folder.replace("${ORIGIN}", origin).replace("$ORIGIN", origin) if origin else ""
+
+
+def _found(name: str, machine: str, folders: Iterable[str]) -> str:
+    for folder in folders:
+        path = os.path.join(folder, name)
+        if os.path.isfile(path) and _opened(path).machine == machine:
+            return path
+    raise FileNotFoundError(name)
+
+
+def _opened(path: str) -> ElfFile:
+    with open(path, "rb") as file:
+        return ElfFile(Reader(mmap(file.fileno(), 0, access=ACCESS_READ), path))
+
+
+def _system_folders() -> list[str]:
+    """Returns the folders of the system's dynamic linker."""
+    lines = list[str]()
+    for path in sorted(glob.glob(CONFIGURED)):
+        with open(path, encoding="utf-8", errors="replace") as file:
+            lines += [line.strip() for line in file]
+    named = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    return [*filter(None, named), *(line for line in lines if line.startswith("/")), *SYSTEM_FOLDERS]

@@ -1,0 +1,68 @@
+"""`opforge ls --kind`: each kind is listed, alone and by name; a name that is not there is an error with a near one."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from support import compiled_graphs
+
+from opforge.cli import ls
+from opforge.graphs import bundle, topic
+
+
+def listed(*words):
+    return CliRunner().invoke(ls.command, [*words])
+
+
+@pytest.fixture
+def graphs(monkeypatch, tmp_path):
+    """A store with the bundle of graphs `pair`, and one that is damaged."""
+    monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "store"))
+    where = topic.Topic("pair", "2.13.0", "", "cp311", "x86-64-v3", "cpu", "")
+    area = tmp_path / "store" / "v2" / "graphs"
+    made = tmp_path / "made"
+    made.mkdir()
+    digest = bundle.write(str(made), b"artifacts", {}, compiled_graphs.facts(where))
+    area.mkdir(parents=True, mode=0o700)
+    made.rename(area / bundle.name_of(where, digest))
+    (area / f"{where.key}.0000").mkdir()
+    return area
+
+
+@pytest.mark.parametrize("words", [(), ("--kind", "compiled"), ("--kind", "compiled", "pair"), ("compiled:pair",)])
+def test_compiled_graphs_are_listed_with_what_they_are_for(graphs, words):
+    result = listed(*words)
+    assert result.exit_code == 0 and "COMPILED" in result.output
+    assert "pair" in result.output and "2.13.0" in result.output
+    assert ("bundle.json" in result.output) == ("pair" not in str(words)), "a damaged one has no name"
+    (one,) = [row for row in json.loads(listed(*words, "--json").output)["compiled"] if not row["problem"]]
+    assert (one["name"], one["device"], one["fetched"]) == ("pair", "cpu", False) and one["size"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (
+            ("--kind", "compiled", "pari"),
+            "there is no compiled:pari here. There are graphs of: pair. Did you mean compiled:pair?",
+        ),
+        (("--kind", "tuned", "adam"), "there is no tuned:adam here"),
+        (("--kind", "triton", "norm"), "there is no triton:norm here"),
+        (("--kind", "package", "relu"), "relu is not installed: opforge ls shows what is."),
+        (("--kind", "op", "adam"), "'adam' is neither an op nor a key in the cache"),
+    ],
+)
+def test_a_name_of_a_kind_that_is_not_there_is_an_error(graphs, words, text):
+    result = listed(*words)
+    assert result.exit_code == 2 and text in result.output
+
+
+def test_a_kind_without_anything_is_an_empty_table_of_that_kind(monkeypatch, tmp_path):
+    monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path))
+    for kind, heading in (("compiled", "COMPILED"), ("tuned", "TUNED"), ("triton", "TRITON"), ("package", "PACKAGE")):
+        result = listed("--kind", kind)
+        assert result.output.startswith(heading) and "empty" not in result.output
+    monkeypatch.setattr(ls, "is_terminal", lambda: True)
+    assert listed("--kind", "compiled").output == "there is nothing of the kind compiled on this machine\n"
