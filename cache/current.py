@@ -169,7 +169,7 @@ def _other_names(root: str) -> list[str]:
         return []  # missing, which is well, or unreadable, which the next step reports
     if has_tag(root):
         return []
-    ours = (MACHINE, "lost+found")  # the latter is in every new ext4 volume
+    ours: tuple[str, ...] = (MACHINE, "lost+found")  # the latter is in every new ext4 volume
     layout = Layout(root)
     if VERSION in names and not any(files for _folder, _folders, files in os.walk(layout.path())):
         ours = (*ours, VERSION)  # a clean-up has removed all files

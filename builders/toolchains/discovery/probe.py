@@ -120,7 +120,11 @@ def cached_info(
         _unsaved.add(known)
     _infos[known] = info, stamps
     # There is no store before the first build: the next call tries again.
-    if known in _unsaved and has_tag(layout.root) and machine_folder.remember(known, stamps, info, disk.now_ns(), folder=folder):
+    if (
+        known in _unsaved
+        and has_tag(layout.root)
+        and machine_folder.remember(known, stamps, info, disk.now_ns(), folder=folder)
+    ):
         _unsaved.discard(known)
     return _with_folders(info, name, disk)
 
