@@ -38,19 +38,29 @@ class Loaded:
 
     library: Any = None
     module: Any = None
+    said: Any = None
+    """What the builder's own code has said, if it decides about the op: it is asked again at each load."""
 
     def __init__(self, builder: OpBuilder) -> None:
         self._began, self._compared = time.time_ns(), time.monotonic()
         self._is_racy: bool | None = None  # not known yet; a racy stamp may hide a change
         environment, *attributes = _state(builder)
         self._environment = dict(environment)
-        # No value of OpBuilder's own attributes can be changed in place.
-        at = type(builder).__mro__.index(OpBuilder) + 1
+        # No value of OpBuilder's own attributes can be changed in place, as they are written there.
+        at = type(builder).__mro__.index(OpBuilder) + 1 if lookup.is_as_written(OpBuilder) else -1
         self.attributes = [dict(names) if number == at else copied(names) for number, names in enumerate(attributes)]
+        self._place = _working_folder(builder)
+        self._links = _links(builder)
+        self.adds = _adding(builder)
         self.watched = memory.FlatStamps()
         """The files and folders that are compared."""
         self._often = memory.FlatStamps()
         self._rest: tuple[tuple[str, ...], list[int]] = ((), [])
+
+    def binds_as(self, other: Loaded) -> bool:
+        """Returns whether the library of another state would be given the same functions."""
+        is_same = self.library is other.library and self.adds is other.adds and self.said == other.said
+        return is_same and self.attributes == other.attributes
 
     def watch(self, entry: Entry, verbose: bool) -> None:
         """Takes what is compared from an entry: its first files at each load, and the others once a second."""
@@ -72,9 +82,15 @@ class Loaded:
             if self._is_racy is None:
                 self._is_racy = self.watched.is_racy(self._began)
             is_same = not self._is_racy and _state(builder) == [self._environment, *self.attributes]
+            is_same = is_same and (self.said is None or self.said == said_by(builder))
+            is_same = is_same and (not self.adds or self.adds is _adding(builder))
         except Exception:  # of an attribute's own comparison: a tensor's has no truth value
             return False
         if not is_same or memory.stamps_of(self._often.paths) != self._often.numbers:
+            return False
+        if (self._place and self._place != _working_folder(builder)) or (
+            self._links and self._links != _links(builder)
+        ):
             return False
         now = time.monotonic()
         if now - self._compared >= COMPARE_SECONDS:
@@ -108,11 +124,58 @@ def _state(builder: OpBuilder) -> list[Any]:
     return [environment.variables(), vars(builder), *map(vars, type(builder).__mro__[:-1])]
 
 
+def said_by(builder: OpBuilder) -> Any:
+    """Returns what a builder's own code says of the op: its spec, and what the functions of the library are given."""
+    signatures = {name: (result, [*kinds]) for name, (result, kinds) in builder.signatures.items()}
+    return builder.spec(), signatures, {**builder.fakes}
+
+
+def _working_folder(builder: OpBuilder) -> str:
+    """Returns the working folder if anything of the builder is relative to it; otherwise empty."""
+    return lookup.working_folder() or ("" if lookup.file_of(type(builder))[:1] == "/" else os.getcwd())
+
+
+def _links(builder: OpBuilder) -> list[tuple[str, str]]:
+    """Returns the folders of headers that are reached through links, with what they lead to."""
+    declared = [builder.include_dirs, *(group.get("include_dirs", ()) for group in builder.groups)]
+    folders = [(path, os.path.realpath(path)) for each in declared for path in lookup.absolute(each)]
+    return [pair for pair in folders if pair[0] != pair[1]]
+
+
+def _adding(builder: OpBuilder) -> Any:
+    """Returns the function that adds Python functions to the op; None if there is none, or if it is not imported."""
+    return library.adding(builder.python_functions) if builder.python_functions else None
+
+
+FIXED = frozenset(
+    {
+        *(str, int, float, bool, bytes, type(None), types.FunctionType, types.BuiltinFunctionType),
+        *(staticmethod, classmethod, types.MemberDescriptorType, types.GetSetDescriptorType),
+    }
+)
+"""The kinds of values that do not change in place. What a function does is its author's own."""
+
+
+def is_fixed(value: Any, depth: int = 6) -> bool:
+    """Returns whether a value changes in no way that a comparison with a copy of it would not show."""
+    kind = type(value)
+    if kind in FIXED or isinstance(value, type) or kind.__module__.partition(".")[0] == "pathlib":
+        return True
+    if kind in (dict, types.MappingProxyType):
+        return depth > 0 and all(is_fixed(part, depth - 1) for pair in value.items() for part in pair)
+    is_ours = isinstance(value, tuple) and kind.__module__.startswith("opforge.")
+    is_listed = kind in (list, tuple, set, frozenset) or is_ours
+    return is_listed and depth > 0 and all(is_fixed(part, depth - 1) for part in value)
+
+
 CONTAINERS = (dict, types.MappingProxyType, list, tuple, set)
 
 
 def copied(value: Any, depth: int = 6) -> Any:
-    """Returns a copy of an attribute, with copies of the lists, dicts and sets in it, down to `depth`."""
+    """Returns a copy of an attribute, with copies of the lists, dicts and sets in it, down to `depth`.
+
+    What else can be changed in place is not copied: a builder that has such a value is asked for its spec each time.
+    """
     kind: Any = type(value)
     if kind not in CONTAINERS or not depth:
         return value
@@ -137,7 +200,10 @@ class OpBuilder:
     """
 
     # Not in the instance's dict: what is in it is compared by each further load.
-    __slots__ = ("__dict__", "__weakref__", "_in_own_verdict", "_loaded", "_requested", "_target", "trace")
+    __slots__ = (
+        *("__dict__", "__weakref__", "_in_own_verdict", "_loaded", "_requested", "_target", "_target_devices"),
+        "trace",
+    )
     trace: list[Rejected]
     """Every stored entry that the last `build` or `load` saw and did not take, with the reason."""
     name: ClassVar[str] = ""
@@ -203,6 +269,8 @@ class OpBuilder:
             target = Target.parse(target)
         self._requested: Target | str | None = target
         self._target: Target | None = None
+        self._target_devices: Any = None
+        """The devices that the target was chosen for; None if something else has set it."""
         self.debug, self.sanitize, self.portable = debug, sanitize, portable
         self.trace, self._in_own_verdict = [], False
         if name:
@@ -228,8 +296,9 @@ class OpBuilder:
         """
         from . import in_full
 
-        if self._target is None or self.architectures or self.groups:
-            self._target = in_full.target_of(self, self._requested)
+        is_other = self._target_devices is not None and self._target_devices != self.devices
+        if self._target is None or self.architectures or self.groups or is_other:
+            self._target, self._target_devices = in_full.target_of(self, self._requested), copied(self.devices)
         return in_full.resolve(self, self._target)
 
     def is_compatible(self, verbose: bool = False) -> Compatibility:
@@ -260,8 +329,8 @@ class OpBuilder:
                     from . import in_full
 
                     in_full.enforce_limits(due)
-            is_bound = before and before.library is loaded.library and before.attributes == loaded.attributes
-            loaded.module = before.module if before and is_bound else self._bind(loaded.library)
+            loaded.module = before.module if before and before.binds_as(loaded) else self._bind(loaded.library)
+            loaded.adds = _adding(self)  # its module may have been imported only now
             self._loaded = loaded
             return loaded.module
         except BaseException as error:
@@ -278,6 +347,11 @@ class OpBuilder:
     def _load(self, loaded: Loaded, verbose: bool) -> None:
         from . import in_full
 
+        if in_full.is_computed(self, OpBuilder, is_fixed):
+            try:
+                loaded.said = said_by(self)
+            except Exception:  # the load below says what is wrong
+                loaded.said = object()
         loaded.library, entry = in_full.load(self, verbose)
         loaded.watch(entry, verbose)
 
@@ -323,3 +397,6 @@ class OpBuilder:
 
     def _bind(self, loaded: Any) -> Any:
         return library.extended(loaded, self.python_functions)
+
+
+lookup.as_written.update(vars(OpBuilder))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from opforge.warm.library import OLDEST_TORCH
 
-from .base import OpBuilder, copied
+from .base import OpBuilder, copied, is_fixed
 
 if TYPE_CHECKING:
     from typing import TypeVar
@@ -46,7 +46,10 @@ class _Call:
 
     def keep(self, builder: OpBuilder) -> OpBuilder:
         """Keeps the builder for the next call, and returns it."""
-        calls[self._key] = self._arguments, builder
+        if is_fixed(self._arguments):
+            calls[self._key] = self._arguments, builder
+        else:  # what a container of another class holds may change, and its comparison would not show it
+            calls.pop(self._key, None)
         return builder
 
 

@@ -32,6 +32,7 @@ def load_entry(
     """
     with library.lock:
         abi = entry.record["abi"]
+        functions = library.copied_signatures(functions)
         typed = functions if abi == PLAIN else {}
         loaded, before = library.by_entry.get(entry.key, (None, typed))
         if loaded is None or typed != before:

@@ -21,7 +21,7 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build import build
 from setuptools.errors import ExecError, OptionError
 
-from opforge.cache.layout import PACKAGE_LAYER
+from opforge.cache.layout import PACKAGE_LAYER, VERSION
 
 from . import project_ops
 from .project_ops import EXPECTED, OpsConfig, build_layer, config_problem, unknown_keys
@@ -61,7 +61,8 @@ class BuildOps(Command):  # type: ignore[misc]  # setuptools is not typed
             layer = self._layer(package)
             if not os.path.isdir(os.path.dirname(layer)):
                 raise OptionError(f"opforge: there is no package {package!r} in this project; {EXPECTED}")
-            shutil.rmtree(layer, ignore_errors=True)  # it may hold entries of earlier versions
+            # It may hold entries of earlier versions. What else lies in the folder is the author's.
+            shutil.rmtree(os.path.join(layer, VERSION), ignore_errors=True)
             self._build(ops, layer)
 
     def _build(self, ops: Sequence[str], layer: str) -> None:

@@ -15,6 +15,7 @@ from . import schema, staging
 from .filesystem.disk import digest_of
 from .keys import key_of
 from .layout import Layout, entry_name
+from .ownership import is_own_name
 from .records import schemas
 from .records.entry import RECORD_KEY, damage_of
 from .records.inputs import Inputs
@@ -80,7 +81,8 @@ def admit(
             else:
                 _point(layout, entry, layer_description)
             return entry, is_new
-        if not staging.quarantine(layout, key, problem, is_damaged=problem not in (OUTDATED, FETCHED_ONLY)):
+        is_damaged, in_layer = problem not in (OUTDATED, FETCHED_ONLY), bool(layer_description)
+        if not staging.quarantine(layout, key, problem, is_damaged, in_layer):
             raise CacheDirError(
                 layout.root,
                 f"{layout.entry(key)} cannot be changed ({problem})",
@@ -205,11 +207,12 @@ def _point(layout: Layout, entry: Entry, layer_description: str) -> None:
         _write_pointer(folder, entry.key, 0o644 if layer_description else 0o600)
         names = os.listdir(folder)
         for name in names:
-            if name != entry.key and name.startswith(entry.record["key"]):
+            if name != entry.key and name.startswith(entry.record["key"]) and is_own_name("entries", name):
                 _remove(os.path.join(folder, name))
     if not layer_description and len(names) > KEPT_POINTERS:
         kept = pinned(layout)
-        paths = sorted((os.path.join(plan, name) for name in names if name not in kept), key=_time)
+        own = (name for name in names if name not in kept and is_own_name("entries", name))
+        paths = sorted((os.path.join(plan, name) for name in own), key=_time)
         for path in paths[:-KEPT_POINTERS]:
             _remove(path)
 
@@ -219,7 +222,7 @@ def point_to_fetched(layout: Layout, entry: Entry, description: str, note: bytes
     folder = layout.fetched(description)
     _write_pointer(folder, entry.key, 0o600, note)
     for name in os.listdir(folder):
-        if name != entry.key and name.startswith(entry.record["key"]):
+        if name != entry.key and name.startswith(entry.record["key"]) and is_own_name("entries", name):
             _remove(os.path.join(folder, name))
 
 

@@ -12,6 +12,7 @@ from opforge.machine_folder import make_folder, write_file
 from opforge.warm import lookup
 
 from .layout import MACHINE, SWEPT, TAG, TAG_NAME, VERSION, Layout
+from .ownership import has_tag, is_own
 from .staging import new_folder
 from .store import Store
 
@@ -129,16 +130,19 @@ def prepare(root: str, owners: Collection[int]) -> None:
     others = _other_names(root)
     if others:
         advice = f"Set OPFORGE_CACHE_DIR to an empty folder or a new one, such as {os.path.join(root, 'opforge')}"
+        if VERSION in others:
+            advice += f". If it was a store once, remove its {VERSION}"
         raise CacheDirError(root, f"it holds other files, such as {others[0]}, and no store of opforge", advice)
     try:
         if not os.path.isdir(root):  # it may be a link to a folder on another disk
             make_folder(root)
+        is_new = not has_tag(root)
+        if is_new:  # before all else: what is killed in between must leave a store, and no folder of unknown origin
+            write_file(os.path.join(root, TAG_NAME), TAG.encode())
         for name in FOLDERS:
             make_folder(os.path.join(root, VERSION, name))
-        tag = os.path.join(root, TAG_NAME)
-        if not os.path.exists(tag):
+        if is_new:
             write_file(os.path.join(root, VERSION, SWEPT), b"")  # a new store holds nothing that is old
-            write_file(tag, TAG.encode())
         os.rmdir(
             new_folder(Layout(root), "probe")
         )  # if this process is killed here, a sweep finds the folder by its name
@@ -163,10 +167,13 @@ def _other_names(root: str) -> list[str]:
         names = sorted(os.listdir(root))
     except OSError:
         return []  # missing, which is well, or unreadable, which the next step reports
-    if TAG_NAME in names or VERSION in names:
+    if has_tag(root):
         return []
-    ours = (MACHINE, "lost+found")  # the latter is in every new ext4 volume
-    return [name for name in names if name not in ours]
+    ours: tuple[str, ...] = (MACHINE, "lost+found")  # the latter is in every new ext4 volume
+    layout = Layout(root)
+    if VERSION in names and not any(files for _folder, _folders, files in os.walk(layout.path())):
+        ours = (*ours, VERSION)  # a clean-up has removed all files
+    return [name for name in names if name not in ours and not is_own(layout, os.path.join(root, name))]
 
 
 def private_fallback(refused: CacheDirError) -> str:

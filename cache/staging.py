@@ -13,6 +13,7 @@ from opforge.trust import link_problem
 
 from .filesystem.files import fsync, size_of
 from .layout import Layout
+from .ownership import has_tag, is_own_name
 from .records import size_log
 
 log = logging.getLogger("opforge.cache")
@@ -45,11 +46,16 @@ def new_folder(layout: Layout, plan_key: str) -> str:
 
 
 def abandoned(layout: Layout) -> list[str]:
-    """Returns the staging folders of this host's dead processes, and after a day those of any other owner."""
+    """Returns the staging folders of this host's dead processes, and after a day those of any other owner.
+
+    None if the folder is no store of opforge's: `staging` is the user's own then.
+    """
     folder, here, paths, now = layout.path("staging"), _here(), list[str](), 0.0
     try:
-        names = os.listdir(folder)
+        names = [name for name in os.listdir(folder) if is_own_name("staging", name)]
     except OSError:
+        return []
+    if names and not has_tag(layout.root):
         return []
     for name in names:
         path = os.path.join(folder, name)
@@ -134,9 +140,14 @@ def move(source: str, target: str) -> None:
         shutil.move(source, target)  # overlayfs cannot rename a folder of an image's lower layer
 
 
-def quarantine(layout: Layout, key: str, problem: str, is_damaged: bool = True) -> bool:
-    """Moves an entry to the quarantine folder; returns whether it is gone. Logs a warning if it is damaged."""
+def quarantine(layout: Layout, key: str, problem: str, is_damaged: bool = True, in_layer: bool = False) -> bool:
+    """Moves an entry to the quarantine folder; returns whether it is gone. Logs a warning if it is damaged.
+
+    What has no tag of opforge's is no store, and nothing in it is moved; a layer has none.
+    """
     source = layout.entry(key)
+    if not is_own_name("entries", key) or not (in_layer or has_tag(layout.root)):
+        return False
     emit("quarantine", path=source, reasons=[problem])
     target = layout.path("quarantine", f"{key}.{os.getpid()}.{os.urandom(4).hex()}")
     try:

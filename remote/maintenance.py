@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
@@ -25,6 +26,13 @@ MAX_STATEMENT_BYTES = statements.MAX_BYTES + (64 << 10)
 """Of a file: the statement and its signatures."""
 UNUSED_SECONDS = 24 * 3600.0
 """How old a blob or a statement is that nothing names, before it is removed: a publisher puts these first."""
+_DIGEST = "[0-9a-f]{64}"
+_OWN_NAME = re.compile(
+    rf"{BLOBS}sha256/[0-9a-f]{{2}}/{_DIGEST}|{statements.FOLDER}sha256/[0-9a-f]{{2}}/{_DIGEST}"
+    rf"|{CLAIMS}[0-9a-f]{{32}}\.json"
+    rf"|{tuf.FOLDER}/(?:[0-9]+\.)?[\w-]+\.json|{tuf.TARGETS}/.+/{_DIGEST}\.[^/]+"
+)
+"""The names of what is collected."""
 DAMAGED = "Correct or remove {} first"
 NEWER = "Run this with the newest opforge that publishes there"
 
@@ -230,21 +238,26 @@ def unused(store: ObjectStore, now: float, unused_for: float | None = None) -> I
     their trees. Raises StoreError, and stops at a topic or a statement that cannot be read: it may name any blob.
     """
     # First: what is published meanwhile names older ones.
-    superseded = [file for file in store.list(f"{tuf.FOLDER}/") if not tuf_files.is_root(file.name)]
+    superseded = [file for file in _own(store, f"{tuf.FOLDER}/") if not tuf_files.is_root(file.name)]
     needs = _needs(store, now, unused_for)
     for file in needs.unused:
         yield Unused(file.name, file.size, f"nothing was published for it for {(now - file.modified) / 86400:.0f} d")
     # A publisher may have begun to need one of these meanwhile: `collect` announces each, and reads the topics again.
     for folder, by in ((BLOBS, "statement"), (statements.FOLDER, "topic")):
-        for file in store.list(folder, needs.names):
+        for file in _own(store, folder, needs.names):
             if _is_old(file, now):
                 yield Unused(file.name, file.size, f"no {by} names it")
     for file in superseded:
         if file.name not in needs.names and _is_old(file, now):
             yield Unused(file.name, file.size, "newer TUF metadata has replaced it")
-    for claim in store.list(CLAIMS):
+    for claim in _own(store, CLAIMS):
         if _is_old(claim, now):
             yield Unused(claim.name, claim.size, "its owner is gone")
+
+
+def _own(store: ObjectStore, folder: str, besides: Container[str] = ()) -> Iterator[Listed]:
+    """Yields the objects in a folder that have names of opforge's making: a user may have put others there."""
+    return (file for file in store.list(folder, besides) if _OWN_NAME.fullmatch(file.name))
 
 
 def collect(store: ObjectStore, now: float, unused_for: float | None = None) -> Iterator[Unused]:

@@ -48,7 +48,7 @@ class DeviceScope:
     def scalar(self, name: str, value: Any) -> Any:
         """Returns the value or, of values by device, this device's; an empty text if it has none."""
         if type(value) is str or not isinstance(value, Mapping):
-            return value
+            return str.__str__(value) if isinstance(value, str) else value
         return ["", *(part for _name, part in parts(self, name, value))][-1]
 
     def macros(self, value: Any) -> tuple[tuple[str, str], ...]:
@@ -57,7 +57,8 @@ class DeviceScope:
             items = value if type(value) in PLAIN_LISTS or not isinstance(value, Mapping) else value.items()
             pairs = [(name, "" if text is None else text) for name, text in items]
             if all(isinstance(part, str) for pair in pairs for part in pair):
-                return tuple(sorted(dict(pairs).items()))
+                # str's own: another class may say something else of itself than what is compiled.
+                return tuple(sorted({str.__str__(name): str.__str__(text) for name, text in pairs}.items()))
         except (TypeError, ValueError):
             pass
         if isinstance(value, Mapping) and all(isinstance(part, (*PLAIN_LISTS, Mapping)) for part in value.values()):
@@ -126,7 +127,7 @@ def words(builder: str, name: str, values: Any) -> tuple[str, ...]:
     """Returns the strings or paths of a list as strings. Raises BuilderError for anything else, such as one string."""
     try:
         if type(values) in PLAIN_LISTS or not isinstance(values, (str, bytes, os.PathLike, Mapping)):
-            return tuple([value if type(value) is str else os.fsdecode(value) for value in values])
+            return tuple([value if type(value) is str else str.__str__(os.fsdecode(value)) for value in values])
     except TypeError:
         pass
     raise errors.BuilderError(builder, f"{name}={values!r}", "Expected a list of strings, one argument each")

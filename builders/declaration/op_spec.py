@@ -259,6 +259,7 @@ def _attributes(declared: Any) -> Callable[[str], Any]:
 def _is_foreign(kind: type, name: str, value: Any) -> bool:
     """Returns whether an attribute is not OpBuilder's: data of another name, or perhaps DeepSpeed's method."""
     is_computed = isinstance(value, property) or hasattr(type(value), "__set_name__")  # the latter: cached_property
+    is_computed = is_computed or not callable(value)  # a descriptor of the author's
     if hasattr(type(value), "__get__") and not is_computed:
         return name in DEEPSPEED_METHODS or name.endswith(FLAG_ENDINGS)
     return not any(name in vars(base) for base in kind.__mro__ if base.__module__.startswith("opforge."))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge import environment, machine_folder, settings
 from opforge.accelerator.host.cpuid import cpu_level
@@ -64,13 +64,28 @@ class Lookup(NamedTuple):
         folders = [str(self.store.layout), *(str(source.layout) for source in self.sources)]
         if self.declared:
             return warm.name_of(self.declared, folders, self.exact, programs, warm.variables())
-        # Not KernelRoots but tuples: the repr of a NamedTuple is Python code.
-        parts = [list(map(tuple, part)) if part is spec.roots else part for part in spec]
+        parts = tuple(spec)
         groups = (flag for group in spec.groups for flag in group.device_flags)
         user = map(environment.variable, ("CXX", *settings.USER_FLAGS))
         native = machine.native_processor((*spec.search_flags, *spec.device_flags, *groups, *user))
         here = abi.requirements(spec.abi, spec.name), sorted(self.root_paths.items()), native, cpu_level()
-        return warm.name_of((parts, here), folders, self.exact, programs, toolchains.plan_variables(spec))
+        return warm.name_of((_plain(parts), here), folders, self.exact, programs, toolchains.plan_variables(spec))
+
+
+def _plain(value: Any) -> Any:
+    """Returns a part of a spec as values of Python's own classes: another class's repr may hide what is in it."""
+    kind = type(value)
+    if kind is str or value is None:
+        return value
+    if isinstance(value, (tuple, list)):
+        return [_plain(part) for part in value]
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, Mapping):
+        return [[_plain(name), _plain(part)] for name, part in value.items()]
+    if isinstance(value, int):
+        return int.__repr__(value)
+    return repr(value)
 
 
 def recall(lookup: Lookup, programs: Mapping[str, object]) -> Entry | None:

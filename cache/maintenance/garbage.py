@@ -10,6 +10,7 @@ from typing import NamedTuple
 from opforge.cache import staging
 from opforge.cache.filesystem.files import is_temp_name
 from opforge.cache.layout import TAG_NAME, Layout
+from opforge.cache.ownership import is_own
 from opforge.cache.records import pins
 
 from . import listing, pointers
@@ -55,7 +56,7 @@ def find(layout: Layout, named: pointers.Pointers, now: float) -> Iterator[Garba
     for path in staging.abandoned(layout):
         yield Garbage("staging", path, "its builder is gone")
     for area, seconds in MAX_AGE_SECONDS.items():
-        yield from _old(area, listing.children(layout.path(area)), seconds, now)
+        yield from _old(area, listing.own_children(layout, area), seconds, now)
     for root in pins.roots(layout):
         path = layout.path(pins.AREA, root.name)
         if root.is_orphan and _age(path, now) > pins.MAX_MISSING_SECONDS:
@@ -110,5 +111,5 @@ def _temp_files(layout: Layout) -> Iterator[str]:
     for parent, folders, names in os.walk(top) if not os.path.islink(top) else ():
         if parent == top:
             folders[:] = [name for name in folders if name not in skipped]
-        files += [os.path.join(parent, name) for name in names]
-    yield from (path for path in files if is_temp_name(os.path.basename(path)))
+        files += [os.path.join(parent, name) for name in names if is_temp_name(name)]
+    yield from (path for path in files if is_own(layout, path))

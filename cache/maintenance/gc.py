@@ -19,7 +19,8 @@ from typing import NamedTuple
 from opforge import settings
 from opforge.cache import staging
 from opforge.cache.filesystem import lock
-from opforge.cache.layout import Layout
+from opforge.cache.layout import TAG_NAME, Layout
+from opforge.cache.ownership import has_tag, is_own
 from opforge.cache.records import pins, size_log
 from opforge.errors import CacheDirError
 from opforge.events import emit
@@ -89,6 +90,7 @@ def over_limit(layout: Layout, now: float, max_size: int | None = None, max_age:
         max_size: Bytes of entries, objects, Triton kernels and quarantine. Entries are evicted last.
         max_age: Seconds since the last use of an entry.
     """
+    require_store(layout)
     named = pointers.read(layout)
     uses = named.last_uses()
     stored = sorted(listing.measured(layout, uses), key=lambda entry: entry.used)
@@ -123,7 +125,7 @@ def _reclaimable(layout: Layout, now: float, besides: Collection[str]) -> list[_
     """Returns the folders, except `besides`, that the size limit counts and that are no entries; the oldest first."""
     folders = []
     for area in size_log.RECLAIMABLE:
-        for folder in listing.subfolders(layout.path(area)):
+        for folder in listing.own_folders(layout, area):
             status = listing.stat_of(folder.path)
             if status and folder.path not in besides:
                 folders.append(_Reclaimable(area, folder.path, _size(folder.path), now - status.st_mtime))
@@ -135,6 +137,7 @@ def everything(layout: Layout, keys: Collection[str] | None = None, clear_pinned
 
     Builds in progress are left alone, and so are pinned entries, unless their keys are given or `clear_pinned` is True.
     """
+    require_store(layout)
     pinned = pins.pinned(layout)
     kept = pinned if keys is None and not clear_pinned else ()
     stored = [entry for entry in listing.measured(layout, {}) if keys is None or entry.key in keys]
@@ -147,7 +150,7 @@ def everything(layout: Layout, keys: Collection[str] | None = None, clear_pinned
     evicted += _orphans(layout, pointers.read(layout), {entry.key for entry in stored})
     if keys is None:
         for area in (name for name in garbage.MAX_AGE_SECONDS if name != "locks"):
-            evicted += [_eviction(area, child.path, "cleared") for child in listing.children(layout.path(area))]
+            evicted += [_eviction(area, child.path, "cleared") for child in listing.own_children(layout, area)]
         evicted += [_eviction("staging", path, "cleared") for path in staging.abandoned(layout)]
     return evicted
 
@@ -159,7 +162,7 @@ def _orphans(layout: Layout, named: pointers.Pointers, evicted: Collection[str])
     """
     if os.path.islink(layout.path("entries")):
         return []
-    kept = {folder.name for folder in listing.subfolders(layout.path("entries"))}.difference(evicted)
+    kept = {folder.name for folder in listing.own_folders(layout, "entries")}.difference(evicted)
     gone = (pointer for pointer in named.files if pointer.entry not in kept)
     return [Eviction(KINDS[pointer.area], pointer.path, 0, "its entry was removed") for pointer in gone]
 
@@ -181,8 +184,11 @@ def remove(layout: Layout, evictions: Sequence[Eviction]) -> list[Eviction]:
     """Removes these; returns those that this call has removed.
 
     Raises:
-        CacheDirError: The first that could not be removed. All the others were tried before.
+        CacheDirError: The folder is no store: nothing was removed. Or the first that could not be removed; all the
+            others were tried before.
     """
+    if evictions:
+        require_store(layout)
     counted, freed = {"entry", *(KINDS[area] for area in size_log.RECLAIMABLE)}, 0
     is_logged = bool(settings.log())
     removed: list[Eviction] = []
@@ -236,8 +242,19 @@ class _Trash:
             shutil.rmtree(target, ignore_errors=True)
 
 
+def require_store(layout: Layout) -> None:
+    """Raises CacheDirError if a folder is no store of opforge's: what it holds is the user's."""
+    if not has_tag(layout.root) and os.path.lexists(layout.path()):
+        problem = f"it has a folder {os.path.basename(layout.path())}, but no {TAG_NAME} of opforge's"
+        advice = "Nothing was removed. Set OPFORGE_CACHE_DIR to the folder of a store"
+        raise CacheDirError(layout.root, problem, advice)
+
+
 def _remove(trash: _Trash, eviction: Eviction) -> bool | CacheDirError:
     """Removes one; returns whether this call did, or why it could not."""
+    if not is_own(trash.layout, eviction.path):  # no list of what is to be removed has such a path
+        problem = f"{eviction.path} is not of opforge's making"
+        return CacheDirError(trash.layout.root, problem, "Remove it yourself, if it is not needed")
     try:
         return _unlink(eviction, trash)
     except FileNotFoundError:

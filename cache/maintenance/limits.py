@@ -9,6 +9,7 @@ import os
 
 from opforge import machine_folder, settings
 from opforge.cache.layout import SWEPT, Layout
+from opforge.cache.ownership import has_tag
 from opforge.cache.records import pins, size_log
 from opforge.errors import SettingError
 from opforge.machine_folder import now_in, write_file
@@ -28,6 +29,8 @@ def enforce(layout: Layout, max_size: int | None, max_age: float | None) -> int:
     read through after each build. A failure to evict raises nothing.
     """
     counts.fold()
+    if not has_tag(layout.root):
+        return 0
     now = now_in(layout.path())
     is_due = _is_due(layout, now)
     try:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from opforge.cache import schema
 from opforge.cache.layout import VERSION, Layout
+from opforge.cache.ownership import has_tag, is_own_name
 from opforge.cache.records import schemas
 from opforge.cache.records.entry import read_record
 from opforge.cache.schema import FormatError
@@ -90,6 +91,16 @@ def children(path: str) -> list[os.DirEntry[str]]:
         return []
 
 
+def own_children(layout: Layout, area: str) -> list[os.DirEntry[str]]:
+    """Returns what opforge has made in an area of a store, as far as names say it, by name."""
+    return [child for child in children(layout.path(area)) if is_own_name(area, child.name)]
+
+
+def own_folders(layout: Layout, area: str) -> list[os.DirEntry[str]]:
+    """Returns the folders among `own_children`, without links."""
+    return [child for child in own_children(layout, area) if child.is_dir(follow_symlinks=False)]
+
+
 def stat_of(path: str) -> os.stat_result | None:
     """Returns the status of a file, not following links; None if it is gone."""
     try:
@@ -120,7 +131,7 @@ def measured(layout: Layout, last_uses: Mapping[str, float]) -> list[MeasuredEnt
 
     `last_uses` are the entries' last uses, by the store's pointers.
     """
-    folders = subfolders(layout.path("entries"))
+    folders = own_folders(layout, "entries")
     return [entry for folder in folders if (entry := _measured(folder, last_uses.get(folder.name, 0.0)))]
 
 
@@ -132,7 +143,7 @@ def entries(layout: Layout) -> list[StoredEntry]:
     summaries = Summaries(layout)
     all_measured = measured(layout, pointers.read(layout).last_uses())
     stored = [_stored(entry, layout.entry(entry.key), summaries) for entry in all_measured]
-    if os.path.isdir(layout.path("plans")):  # a layer has none: its bytes may be those of an image or a wheel
+    if has_tag(layout.root):  # a layer has none: its bytes may be those of an image or a wheel
         summaries.save([entry.key for entry in stored])
     return sorted(stored, key=lambda entry: (entry.op, -entry.built))
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from opforge.cache.filesystem.files import is_temp_name
 from opforge.cache.layout import FETCHED, Layout
+from opforge.cache.ownership import is_own, is_own_name
 
 AREAS = ("plans", "descriptions", FETCHED)
 
@@ -51,8 +52,10 @@ def read(layout: Layout) -> Pointers:
     for area in AREAS:
         try:
             for folder in _folders(layout.path(area)):
+                if not is_own_name(area, folder.name):
+                    continue
                 try:
-                    if not _read_folder(area, folder.path, files, temp_files):
+                    if not _read_folder(layout, area, folder.path, files, temp_files):
                         empty.append((area, folder.path, folder.stat(follow_symlinks=False).st_mtime))
                 except FileNotFoundError:
                     continue  # another process has just removed it
@@ -71,13 +74,15 @@ def _folders(path: str) -> list[os.DirEntry[str]]:
         return [child for child in children if child.is_dir(follow_symlinks=False)]
 
 
-def _read_folder(area: str, path: str, files: list[Pointer], temp_files: list[str]) -> bool:
+def _read_folder(layout: Layout, area: str, path: str, files: list[Pointer], temp_files: list[str]) -> bool:
     """Appends what is in a folder of pointers; returns whether it holds anything."""
     names = os.listdir(path)
     for name in names:
         file = f"{path}/{name}"
         if is_temp_name(name):
             temp_files.append(file)
+            continue
+        if not is_own(layout, file):
             continue
         try:
             files.append(Pointer(area, file, name, os.lstat(file).st_mtime))

@@ -40,7 +40,7 @@ def verify(
     checked and the number of all.
     """
     checked, began = [], time.perf_counter()
-    folders = listing.subfolders(layout.path("entries"))
+    folders = listing.own_folders(layout, "entries")
     for number, folder in enumerate(folders):
         problem, record = "", listing.record_of(layout, folder.name) or {}
         try:

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
+from collections.abc import Sequence
+from contextlib import suppress
 
 from opforge.cache import schema
 from opforge.cache.filesystem.files import read_file, renew
 from opforge.cache.keys import bytes_digest, key_of
 from opforge.cache.layout import Layout
+from opforge.cache.ownership import is_own
 from opforge.machine_folder import make_folder, write_file
 
 from . import size_log, validity
@@ -72,9 +74,23 @@ def keep(layout: Layout, unit: str, path: str, inputs: Inputs) -> None:
         write_file(name + ".o", content)
         write_file(name + ".json", record)
         size_log.append(layout, len(content) + len(record))
-        records = [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".json")]
-        for old in sorted(records, key=lambda file: os.stat(file).st_mtime_ns)[:-KEPT]:
-            os.unlink(old)
-            os.unlink(old[:-5] + ".o")
+        _remove(_records(layout, folder)[:-KEPT])
     except (OSError, ValueError):
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(_records(layout, folder))
+
+
+def _records(layout: Layout, folder: str) -> list[str]:
+    """Returns the paths of a unit's records, those that were used last at the end."""
+    try:
+        paths = [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".json")]
+        return sorted((path for path in paths if is_own(layout, path)), key=lambda path: os.stat(path).st_mtime_ns)
+    except OSError:
+        return []
+
+
+def _remove(records: Sequence[str]) -> None:
+    """Removes these records with their objects. Without its record an object is not used."""
+    for record in records:
+        for path in (record, record[:-5] + ".o"):
+            with suppress(OSError):
+                os.unlink(path)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 
 from opforge.cache.filesystem.files import read_file, size_of
 from opforge.cache.layout import Layout
+from opforge.cache.ownership import has_tag
 from opforge.machine_folder import open_to_append, temp_path
 
 FILE = "bytes"
@@ -32,6 +33,9 @@ def appending(layout: Layout) -> Iterator[Callable[[int], None]]:
     If another process begins the file anew meanwhile, the further changes are lost with the old one: the sum is then
     too high, never too low.
     """
+    if not has_tag(layout.root):  # a layer has no sum, and its folder may be one of the user's
+        yield lambda _change: None
+        return
     try:
         handle = open_to_append(layout.path(FILE))
     except OSError:

@@ -15,6 +15,7 @@ from collections.abc import Collection
 from opforge.cache.admit import admit
 from opforge.cache.filesystem.files import MAX_RECORD_BYTES, is_temp_name, read_json
 from opforge.cache.layout import Layout
+from opforge.cache.ownership import is_own_name
 from opforge.cache.records.entry import is_intact, record_text
 from opforge.cache.transfer.tar_reader import open_regular
 from opforge.errors import CacheDirError
@@ -75,7 +76,7 @@ def _refuse_planted(layer: Layout, description: str, owners: Collection[int]) ->
 def _sweep(entries: str) -> None:
     """Removes the temporary folders of processes that were killed while they copied."""
     for name in os.listdir(entries):
-        if not is_temp_name(name):
+        if not (is_temp_name(name) and is_own_name("entries", name.partition(".")[0])):
             continue
         path = os.path.join(entries, name)
         try:

@@ -58,7 +58,7 @@ def _sweep(root: Root) -> list[str]:
             signed.add(release.digest)
     _remove_rest(root, signed)
     try:
-        present = [name for name in os.listdir(root.join("trees")) if is_sha256(name)]
+        present = [name for name in os.listdir(root.join("trees")) if is_sha256(name) and _is_variant(root.tree(name))]
     except OSError:
         return []
     unused = [digest for digest in present if digest not in used]
@@ -69,6 +69,11 @@ def _sweep(root: Root) -> list[str]:
             _withdraw(paths)
         remove_folder(root.tree(digest))
     return unused
+
+
+def _is_variant(folder: str) -> bool:
+    """Returns whether a folder was put there by an installation: a variant appears with its metadata, or not at all."""
+    return os.path.lexists(os.path.join(folder, metadata.FILE))
 
 
 def _remove_rest(root: Root, signed: Collection[str]) -> None:

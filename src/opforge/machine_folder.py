@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
+import re
 import stat
 import time
 
@@ -26,6 +26,9 @@ MAX_LOOKUPS = 4096
 """How many look-ups are remembered. Above that the older half is removed."""
 MAX_UNUSED_SECONDS = 90 * 24 * 3600.0
 """How long the memory of a machine that adds nothing to it is kept: each container may be a machine of its own."""
+_TEMP = r"(?:\.[0-9]+\.[0-9a-f]{8}\.tmp)?"
+_OWN_NAME = rf"[0-9a-f]{{32}}\.json{_TEMP}"
+_OWN_COUNTS = rf"counts[\w.-]*{_TEMP}"
 COUNTS = "counts"
 """The file to which each process appends what it has counted, when it ends."""
 MAX_COUNTS_BYTES = 256 << 10
@@ -87,7 +90,7 @@ def _keep(name: str, data: bytes) -> bool:
 def _bound(folder: str) -> None:
     """Removes the older half of the memory if there are too many."""
     try:
-        names = os.listdir(folder)
+        names = [name for name in os.listdir(folder) if _is_own_name(name)]
         if len(names) <= MAX_LOOKUPS:
             return
         paths = sorted((os.path.join(folder, name) for name in names), key=lambda path: os.lstat(path).st_mtime_ns)
@@ -113,14 +116,25 @@ def remove_unused() -> None:
             except OSError:
                 continue  # not a machine's
             if is_unused and name != os.path.basename(folder) and not os.path.islink(os.path.dirname(lookups)):
-                shutil.rmtree(lookups, ignore_errors=True)
-                try:
-                    for file in os.listdir(os.path.dirname(lookups)):
-                        if file.partition(".")[0] == COUNTS:
-                            os.unlink(os.path.join(os.path.dirname(lookups), file))
-                    os.rmdir(os.path.dirname(lookups))
-                except OSError:
-                    continue  # it holds something else
+                _remove_machine(os.path.dirname(lookups))
+
+
+def _remove_machine(folder: str) -> None:
+    """Removes what is remembered in the folder of a machine, and the folder if nothing else is in it."""
+    try:
+        for part, form in ((LOOKUPS, _OWN_NAME), ("", _OWN_COUNTS)):
+            place = os.path.join(folder, part)
+            for name in os.listdir(place):
+                if re.fullmatch(form, name):
+                    os.unlink(os.path.join(place, name))
+            os.rmdir(place)
+    except OSError:
+        return  # it holds something else
+
+
+def _is_own_name(name: str) -> bool:
+    """Returns whether a file of the memory has a name that opforge makes: only such a one is removed."""
+    return re.fullmatch(_OWN_NAME, name) is not None
 
 
 def write_counts() -> None:

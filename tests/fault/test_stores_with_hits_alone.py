@@ -8,6 +8,7 @@ import time
 
 import pytest
 from support import sample_ops, text_files
+from support.store import own_names
 
 import opforge
 from opforge.builders import toolchains
@@ -16,7 +17,7 @@ from opforge.cache.maintenance import garbage, gc, limits
 from opforge.errors import CompileError, SettingError, ToolchainNotFoundError
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(120)]
-HOUR = 3600.0
+HOUR, OLD = 3600.0, own_names.EXAMPLES["logs"]
 
 
 class Kept:
@@ -28,8 +29,8 @@ class Kept:
         sample_ops.plain_op(folder)
         self.key = self.declare()().build().key
         self.set_times(2 * garbage.DAY)
-        text_files.write(self.layout.path("logs"), "old", "text")
-        os.utime(self.layout.path("logs", "old"), (1, 1))
+        text_files.write(self.layout.path("logs"), OLD, "text")
+        os.utime(self.layout.path("logs", OLD), (1, 1))
 
     def set_times(self, seconds):
         """Sets the last use of every entry, and the last sweep, to this many seconds ago."""
@@ -93,7 +94,7 @@ def test_hits_within_an_hour_do_not_look(kept, monkeypatch):
     kept.set_times(HOUR / 2)
     monkeypatch.setattr(limits, "enforce", lambda *_arguments: pytest.fail("a hit paid for it"))
     kept.hit()
-    assert os.listdir(kept.layout.path("logs")) == ["old"]
+    assert os.listdir(kept.layout.path("logs")) == [OLD]
 
 
 def test_a_store_is_swept_by_hits_once_a_day(kept, monkeypatch):
@@ -109,7 +110,7 @@ def test_a_store_is_swept_by_hits_once_a_day(kept, monkeypatch):
 def test_a_limit_that_cannot_be_read_stops_no_hit(kept, monkeypatch):
     monkeypatch.setenv("OPFORGE_CACHE_MAX_SIZE", "plenty")
     kept.hit()
-    assert os.listdir(kept.layout.path("logs")) == ["old"]
+    assert os.listdir(kept.layout.path("logs")) == [OLD]
     with pytest.raises(SettingError):
         sample_ops.plain_op(kept.folder.parent / "other", name="other")().build()
 
@@ -146,7 +147,7 @@ def test_a_build_that_fails_sweeps_too(kept):
     text_files.write(kept.folder, "plain.cpp", "this is no C++")
     with pytest.raises(CompileError):
         kept.declare()().build()
-    assert "old" not in os.listdir(kept.layout.path("logs"))
+    assert OLD not in os.listdir(kept.layout.path("logs"))
 
 
 def test_inline_sources_that_are_used_stay(own_store):

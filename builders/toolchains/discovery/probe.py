@@ -15,6 +15,7 @@ from opforge.cache.filesystem.disk import Disk
 from opforge.cache.filesystem.files import renew
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
+from opforge.cache.ownership import has_tag
 from opforge.errors import ToolchainError
 from opforge.memory import ABSENT, FlatStamps
 from opforge.warm.lookup import PASSED_ENV
@@ -127,7 +128,11 @@ def cached_info(
         _unsaved.add(known)
     _infos[known] = info, stamps
     # There is no store before the first build: the next call tries again.
-    if known in _unsaved and machine_folder.remember(known, stamps, info, disk.now_ns(), folder=folder):
+    if (
+        known in _unsaved
+        and has_tag(layout.root)
+        and machine_folder.remember(known, stamps, info, disk.now_ns(), folder=folder)
+    ):
         _unsaved.discard(known)
     return _with_folders(info, name, disk)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ from opforge.cache.filesystem.files import fsync
 
 INCOMING = ".incoming"
 """The folder in which files are written before they get their names. No object's name begins with a dot."""
+_STAGED = re.compile(r"(?:void\.)?[0-9]+\.[0-9a-f]{16}")
+"""The names in it. What a user has put there stays."""
 CHUNK = 64 << 10
 ABANDONED_SECONDS = 86400.0
 """A file that was put into INCOMING this long ago was left there by a process that was killed."""
@@ -160,7 +163,7 @@ def _sweep(incoming: int, before: float) -> None:
     with os.scandir(incoming) as entries:
         for entry in entries:
             try:
-                if entry.stat(follow_symlinks=False).st_mtime < before:
+                if _STAGED.fullmatch(entry.name) and entry.stat(follow_symlinks=False).st_mtime < before:
                     os.unlink(entry.name, dir_fd=incoming)
             except OSError:
                 continue  # another user's file in a folder with the sticky bit, or it is gone already

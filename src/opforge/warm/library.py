@@ -221,7 +221,7 @@ class LoadedOp:
         # No name that a function could have: a function would be hidden by it.
         self.__name__, self.__file__, self.__entry__ = name, entry.library, entry
         self.__find__, self.__names__ = find, names
-        self.__extended__: dict[str, LoadedOp] = {}
+        self.__extended__: dict[Any, LoadedOp] = {}
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):
@@ -266,7 +266,7 @@ def load(op: str, entry: Entry, signatures: Mapping[str, Any], folders: str) -> 
     # A library of the stable ABI needs torch's own libraries, which are in the process once torch is imported.
     if abi not in (STABLE, PLAIN) or (abi == STABLE and "torch" not in sys.modules):
         return None
-    typed = signatures if abi == PLAIN else {}
+    typed = copied_signatures(signatures) if abi == PLAIN else {}
     with lock:
         loaded, before = by_entry.get(entry.key, (None, typed))
         if isinstance(loaded, LoadedOp) and typed == before:
@@ -281,6 +281,11 @@ def load(op: str, entry: Entry, signatures: Mapping[str, Any], folders: str) -> 
         if opened is not None:
             by_entry[entry.key] = opened, typed
         return opened
+
+
+def copied_signatures(signatures: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns signatures that nobody changes: a builder's own may be changed in place."""
+    return {name: (value[0], [*value[1]]) if type(value) is tuple else value for name, value in signatures.items()}
 
 
 def _registered(op: str, entry: Entry, handle: int, folders: str) -> LoadedOp | None:
@@ -418,17 +423,33 @@ def python_functions(where: str, op: Any) -> Mapping[str, Any]:
     return functions
 
 
+def adding(where: str) -> Any:
+    """Returns the function that `where`, a "module:function", names now; None if its module is not imported.
+
+    A module that is loaded again has another one.
+    """
+    module, _, name = where.partition(":")
+    return getattr(sys.modules.get(module), name, None)
+
+
 def extended(library: Any, where: str) -> Any:
     """Returns a loaded library with the functions that `where` adds; see `python_functions`.
 
-    What another builder adds to the same library is in another object. A Python module has them all.
+    What another builder adds to the same library, or a module that was loaded again, is in another object. A Python
+    module has them all, the newest of each name.
     """
-    op = library
-    if where and isinstance(library, LoadedOp):
+    if not where:
+        return library
+    importlib.import_module(where.partition(":")[0])
+    key, op = (where, adding(where)), library
+    if isinstance(library, LoadedOp):
         other = LoadedOp(library.__name__, library.__entry__, library.__find__, library.__names__)
-        op = library.__extended__.setdefault(where, other)
+        op = library.__extended__.setdefault(key, other)
+    added = vars(op).setdefault("__added__", set())
     for name, function in python_functions(where, op).items():
-        vars(op).setdefault(name, function)
+        if name not in vars(op) or name in added:
+            setattr(op, name, function)
+            added.add(name)
     return op
 
 

@@ -11,6 +11,7 @@ owners, modes and the library's digest are checked at each load.
 from __future__ import annotations
 
 import atexit
+import operator
 import os
 import stat
 import sys
@@ -235,7 +236,7 @@ def name_of(
     found = machine.package_folder("torch"), machine.python_include()
     prebuilt = settings.prebuilt.found()[0]
     parts = formats.LOOKUP, declared, roots, exact, sorted(programs), prebuilt, INTERFACE, found
-    return memory.name_of((*parts, machine.name_parts(), _working_folder()), names)
+    return memory.name_of((*parts, machine.name_parts(), working_folder()), names)
 
 
 def declaration(builder: Any, base: type) -> str:
@@ -246,7 +247,7 @@ def declaration(builder: Any, base: type) -> str:
     """
     kind, own = type(builder), vars(base)
     target, level = builder._requested, machine.level_here()
-    if type(kind) is not type or not level:
+    if type(kind) is not type or not level or not is_as_written(base):
         return ""
     if target not in (None, HOST) and (target.device != "cpu" or target.arch not in ((), ("native",), (level,))):
         return ""
@@ -275,8 +276,8 @@ def declaration(builder: Any, base: type) -> str:
     devices = values.get("devices", ("cpu",))
     if type(devices) not in (tuple, list) or "cpu" not in devices:
         return ""
-    folders = [os.path.realpath(path) for path in _absolute(values.get("include_dirs", ()))]
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    folders = [os.path.realpath(path) for path in absolute(values.get("include_dirs", ()))]
+    file = file_of(kind)
     try:
         folder = os.path.abspath(os.path.dirname(file)) if file else os.getcwd()
     except FileNotFoundError:
@@ -284,6 +285,30 @@ def declaration(builder: Any, base: type) -> str:
     text = repr((kind.__module__, kind.__name__, folder, folders, declared))
     flags = [text, *map(environment.variable, ("CXX", *settings.USER_FLAGS))]
     return "" if any(word in part for part in flags for word in NATIVE) else text
+
+
+as_written: dict[str, Any] = {}
+"""OpBuilder's own attributes, as its module has left them."""
+
+
+def is_as_written(base: type) -> bool:
+    """Returns whether nobody has set anything on the class of all builders since."""
+    own = vars(base)
+    if len(own) == len(as_written) and all(map(operator.is_, own.values(), as_written.values())):
+        return True
+    return not set_on(base)
+
+
+def set_on(base: type) -> dict[str, Any]:
+    """Returns what somebody has set on the class of all builders, and None for what was removed."""
+    own = vars(base)
+    names = [name for name in {**own, **as_written} if own.get(name) is not as_written.get(name)]
+    return {name: own.get(name) for name in names if not name.startswith("__annotat")}  # what Python itself adds
+
+
+def file_of(kind: type) -> str:
+    """Returns the file that declares a class; empty if it has none: its sources are in the working folder then."""
+    return getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
 
 
 LONG = frozenset({"architectures", "fakes", "groups", "portable", "requires_torch", "toolchain"})
@@ -297,14 +322,18 @@ def _is_plain(value: Any) -> bool:
         return True
     if kind is dict or kind is MappingProxyType:
         return all(type(name) is str and _is_plain(part) for name, part in value.items())
-    # A KernelRoot is a named tuple.
-    return (kind is list or issubclass(kind, tuple)) and all(_is_plain(part) for part in value)
+    is_listed = kind is list or kind is tuple or (kind.__module__ == KERNEL_ROOT and issubclass(kind, tuple))
+    return is_listed and all(_is_plain(part) for part in value)
 
 
-def _absolute(value: Any) -> list[str]:
+KERNEL_ROOT = "opforge.builders.declaration.kernel_roots"
+"""The module of KernelRoot, a named tuple. The repr of any other one may say nothing of what is in it."""
+
+
+def absolute(value: Any) -> list[str]:
     """Returns the absolute paths in a list, or in lists by device."""
     if isinstance(value, (dict, MappingProxyType)):
-        return [path for part in value.values() for path in _absolute(part)]
+        return [path for part in value.values() for path in absolute(part)]
     return [path for path in value if path[:1] == "/"] if isinstance(value, (list, tuple)) else []
 
 
@@ -384,7 +413,7 @@ def _is_wrappers(name: bytes) -> bool:
     return name.startswith(_WRAPPER_ENV) and not name.startswith(_LAUNCHER_ENV)
 
 
-def _working_folder() -> str:
+def working_folder() -> str:
     """Returns the working folder, if PATH or CXX is relative to it; otherwise, or if it has been removed, empty."""
     starts = ":" + (environment.variable("PATH") or os.defpath)
     compiler = environment.variable("CXX")

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from support import triton_cache
 from support.triton_cache import KEY, TIMED_KEY
 
+from opforge.cache import current
 from opforge.cache.layout import Layout
 from opforge.cache.records import triton as records
 from opforge.cache.transfer import archive
@@ -52,7 +53,7 @@ def only(root):
 def machine(nodes, monkeypatch):
     """A machine with a kernel and timings, none of which is published. Its key may sign them."""
     nodes.trust(nodes.public, scopes=SCOPES)
-    store = nodes.enter("a")
+    store = current.writable_store(nodes.enter("a"))
     triton_cache.kernel(store.layout)
     triton_cache.timings(store.layout)
     return store

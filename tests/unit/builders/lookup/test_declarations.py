@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import types
+from typing import NamedTuple
 
 import pytest
 from support import sample_ops
@@ -12,6 +13,8 @@ from opforge import OpBuilder
 from opforge.accelerator.target import Target
 from opforge.builders.declaration.kernel_roots import KernelRoot
 from opforge.builders.declaration.op_spec import OpSpec
+from opforge.builders.lookup import memory
+from opforge.cache.current import current_store
 from opforge.lazy import cached_property
 from opforge.warm import lookup, machine
 
@@ -151,3 +154,68 @@ def test_every_field_of_a_spec_follows_from_the_text():
         *("sanitize", "portable", "sysroot", "toolchain", "kernels", "extension_libraries", "groups", "own_arch"),
         *("requires_torch", "tunable"),
     }
+
+
+# -- what is set on OpBuilder itself, and values of other classes -------------------------------------------------------
+
+
+class Secret(str):
+    """A text whose repr does not say what it is."""
+
+    __slots__ = ()
+
+    def __repr__(self):
+        return "'secret'"
+
+
+class Pair(NamedTuple):
+    """A pair whose repr does not say what is in it."""
+
+    name: str
+    value: str
+
+    def __repr__(self):
+        return "()"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("define_macros", [("X", "1")]),
+        ("extra_compile_args", ["-DX"]),
+        ("include_dirs", ["/tmp"]),
+        ("spec", lambda self: None),
+        ("gate", lambda self, capabilities: ()),
+        ("new_name", 1),
+    ],
+)
+def test_what_is_set_on_the_class_of_all_builders_leaves_no_text(builder, monkeypatch, name, value):
+    monkeypatch.setattr(OpBuilder, name, value, raising=False)
+    assert text_of(builder) == ""
+    monkeypatch.undo()
+    assert text_of(builder)
+
+
+@pytest.mark.parametrize("value", [[Secret("-DX=1")], [Pair("X", "1")], (Secret("a"),), {"cxx": Pair("a", "b")}])
+def test_a_value_whose_repr_hides_it_leaves_no_text(builder, value):
+    type(builder).extra_compile_args = value
+    assert text_of(builder) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "second"),
+    [
+        ("extra_compile_args", [Secret("-DX=1")], [Secret("-DX=2")]),
+        ("extra_compile_args", Pair("-DX=1", "-w"), Pair("-DX=2", "-w")),
+        ("define_macros", [Pair("X", "1")], [Pair("X", "2")]),
+        ("define_macros", [("X", Secret("1"))], [("X", Secret("2"))]),
+        ("version", Secret("1"), Secret("2")),
+    ],
+)
+def test_two_values_whose_repr_is_the_same_are_two_look_ups(builder, name, first, second):
+    names = set()
+    for value in (first, second):
+        setattr(type(builder), name, value)
+        spec = builder.spec()
+        names.add(memory.Lookup(spec, current_store(), (), {}).name({}))
+    assert len(names) == 2

@@ -7,6 +7,7 @@ import time
 
 import pytest
 from support import text_files
+from support.store import own_names
 
 from opforge import machine_folder, memory
 from opforge.cache import current
@@ -43,7 +44,7 @@ def test_every_area_is_bounded(fake_store):
 @pytest.mark.parametrize("area", garbage.MAX_AGE_SECONDS)
 def test_what_is_old_is_removed_after_a_build_without_any_limit(fake_store, monkeypatch, area):
     os.makedirs(fake_store.layout.path(area), exist_ok=True)
-    text_files.write(fake_store.layout.path(area), "old", "text")
+    text_files.write(fake_store.layout.path(area), own_names.EXAMPLES[area], "text")
     days = garbage.MAX_AGE_SECONDS[area] / DAY
     assert enforce_in(days - 0.5, fake_store, monkeypatch) == 0
     assert enforce_in(days + 0.6, fake_store, monkeypatch) == 1
@@ -66,15 +67,16 @@ def test_the_memory_of_a_machine_that_is_gone_is_removed(fake_store, monkeypatch
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert machine_folder.remember("look-up", memory.FlatStamps(), {})
     (own,) = (tmp_path / "cache" / "opforge" / "machine").iterdir()
-    gone, other = own.with_name("gone"), own.with_name("notes")
-    for folder in (gone / machine_folder.LOOKUPS, other):
+    gone, other, notes = own.with_name("gone"), own.with_name("notes"), own.with_name("own")
+    for folder in (gone / machine_folder.LOOKUPS, other, notes / machine_folder.LOOKUPS):
         folder.mkdir(parents=True)
-        text_files.write(folder, "file", "text")
+        text_files.write(folder, f"{own_names.KEY}.json" if folder.parent == gone else "file", "text")
     (own.with_name("link")).symlink_to(gone)
     enforce_in(89, fake_store, monkeypatch)
     assert gone.exists()
     enforce_in(91, fake_store, monkeypatch)
     assert not gone.exists() and own.exists() and (other / "file").exists()
+    assert (notes / machine_folder.LOOKUPS / "file").exists(), "a file of the user's"
 
 
 # -- entries that nothing names ----------------------------------------------------------------------------------------
@@ -177,14 +179,15 @@ def test_objects_that_are_reused_are_not_evicted_first(fake_store, monkeypatch, 
     (tmp_path / "a.o").write_bytes(b"o" * 10_000)
     source = fake_store.add("relu")
     build = fake_store.store.own.read(source).build()
-    for unit in ("daily", "unused"):
+    daily, unused = "1" * 32, "2" * 32
+    for unit in (daily, unused):
         objects.keep(fake_store.layout, unit, str(tmp_path / "a.o"), Inputs.from_json(build["inputs"]))
         for path in (fake_store.layout.path("objects", unit), *unit_files(fake_store, unit)):
             os.utime(path, (1, 1))
-    assert reuse(fake_store, "daily", tmp_path)
+    assert reuse(fake_store, daily, tmp_path)
     monkeypatch.setattr(gc, "GRACE_SECONDS", 0.0)
     limits.enforce(fake_store.layout, size_log.count(fake_store.layout) - 1, None)
-    assert os.listdir(fake_store.layout.path("objects")) == ["daily"]
+    assert os.listdir(fake_store.layout.path("objects")) == [daily]
 
 
 def unit_files(fake_store, unit):

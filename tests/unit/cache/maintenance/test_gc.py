@@ -11,6 +11,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from support.store import own_names
 from support.store.fake_store import ME
 
 from opforge.cache import staging
@@ -64,8 +65,9 @@ def test_the_least_recently_used_entry_is_evicted_first(fake_store):
 
 def test_objects_count_and_are_evicted_before_entries(fake_store):
     key = fake_store.add(size=10_000)
-    os.makedirs(fake_store.layout.path("objects", "unit"))
-    with open(fake_store.layout.path("objects", "unit", "a.o"), "w") as file:
+    folder = fake_store.layout.path("objects", own_names.EXAMPLES["objects"])
+    os.makedirs(folder)
+    with open(os.path.join(folder, "a.o"), "w") as file:
         file.write("x" * 10_000)
     assert [eviction.kind for eviction in collect(fake_store, max_size=15_000)] == ["object"]
     assert fake_store.entry_keys() == {key} and collect(fake_store, max_size=15_000) == []
@@ -160,8 +162,9 @@ def test_the_staging_folder_of_a_dead_builder_is_removed_and_a_living_ones_is_no
 
 @pytest.mark.parametrize("area", ["logs", "failures", "objects", "quarantine", "sources"])
 def test_old_contents_of_an_area_are_removed_and_new_ones_are_not(fake_store, area):
-    os.makedirs(fake_store.layout.path(area, "folder"))
-    with open(fake_store.layout.path(area, "folder", "file"), "w") as file:
+    folder = fake_store.layout.path(area, own_names.EXAMPLES[area])
+    os.makedirs(folder)
+    with open(os.path.join(folder, "file"), "w") as file:
         file.write("12345")
     assert collect(fake_store, now=time.time()) == []
     (removed,) = collect(fake_store, now=later(31 * 86400))
@@ -170,7 +173,7 @@ def test_old_contents_of_an_area_are_removed_and_new_ones_are_not(fake_store, ar
 
 
 def test_a_lock_that_is_held_stays(fake_store):
-    path = fake_store.layout.path("locks", "plan")
+    path = fake_store.layout.path("locks", own_names.EXAMPLES["locks"])
     with lock.acquire(path, "relu", None):
         collect(fake_store, now=later(8 * 86400))
         assert os.path.exists(path)
@@ -194,7 +197,7 @@ def test_clear_removes_everything_but_builds_in_progress(fake_store):
     fake_store.add("relu"), fake_store.add("adam")
     own = staging.new_folder(fake_store.layout, "plan")
     for area in ("failures", "logs", "toolchains"):
-        with open(fake_store.layout.path(area, "file"), "w"):
+        with open(fake_store.layout.path(area, own_names.EXAMPLES[area]), "w"):
             pass
     gc.remove(fake_store.layout, gc.everything(fake_store.layout))
     assert fake_store.entry_keys() == set() and os.path.isdir(own)

@@ -8,6 +8,7 @@ import re
 import time
 
 import pytest
+from support.store import own_names
 
 from opforge import settings
 from opforge.cache import current
@@ -68,7 +69,7 @@ def test_objects_count_and_are_evicted_first(fake_store):
     path = os.path.join(fake_store.root_paths["own"], "a.o")
     with open(path, "wb") as file:
         file.write(b"o" * 50_000)
-    objects.keep(fake_store.layout, "unit", path, Inputs(()))
+    objects.keep(fake_store.layout, own_names.EXAMPLES["objects"], path, Inputs(()))
     assert limits.enforce(fake_store.layout, 20_000, None) == 1
     assert fake_store.entry_keys() == {key} and fake_store.files("objects") == []
 

@@ -7,6 +7,7 @@ import os
 import time
 
 import pytest
+from support.store import own_names
 
 from opforge.cache import current
 from opforge.cache.filesystem.disk import Disk
@@ -15,6 +16,8 @@ from opforge.cache.layout import Layout
 from opforge.cache.records import objects
 from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
 from opforge.cache.records.validity import Observation
+
+UNIT = own_names.EXAMPLES["objects"]
 
 ME = frozenset({os.geteuid()})
 
@@ -37,17 +40,17 @@ class Unit:
 
     def keep(self, content=b"object"):
         (self.folder / "a.o").write_bytes(content)
-        objects.keep(self.layout, "unit", str(self.folder / "a.o"), self.inputs())
+        objects.keep(self.layout, UNIT, str(self.folder / "a.o"), self.inputs())
 
     def reuse(self):
         target = self.folder / "target.o"
         target.unlink(missing_ok=True)
-        inputs = objects.reuse(self.layout, "unit", Observation(self.root_paths, Disk()), str(target))
+        inputs = objects.reuse(self.layout, UNIT, Observation(self.root_paths, Disk()), str(target))
         assert (inputs is not None) == target.exists()
         return inputs and target.read_bytes()
 
     def stored(self, ending=".o"):
-        return sorted((self.folder / "store" / "v2" / "objects" / "unit").glob("*" + ending))
+        return sorted((self.folder / "store" / "v2" / "objects" / UNIT).glob("*" + ending))
 
 
 @pytest.fixture
@@ -99,7 +102,7 @@ def test_a_record_that_names_no_file_is_not_used(unit):
     unit.keep()
     (path,) = unit.stored(".json")
     inputs = Inputs(()).to_json()
-    key = key_of(["unit", path.stem, inputs])
+    key = key_of([UNIT, path.stem, inputs])
     path.write_text(json.dumps({"key": key, "inputs": inputs}))
     assert unit.reuse() is None
 
@@ -181,7 +184,7 @@ def test_the_record_of_another_object_is_not_used(unit):
 def test_a_record_that_has_lost_a_file_is_not_used(unit):
     unit.write("int h;", "h.h")
     (unit.folder / "a.o").write_bytes(b"object")
-    objects.keep(unit.layout, "unit", str(unit.folder / "a.o"), unit.inputs("a.cpp", "h.h"))
+    objects.keep(unit.layout, UNIT, str(unit.folder / "a.o"), unit.inputs("a.cpp", "h.h"))
     assert unit.reuse() == b"object"
     (path,) = unit.stored(".json")
     record = json.loads(path.read_bytes())

@@ -6,6 +6,7 @@ import os
 import shutil
 
 import pytest
+from support.store import own_names
 
 from opforge.cache.maintenance import gc
 from opforge.cache.records import objects, size_log
@@ -32,7 +33,7 @@ def test_publications_are_added_and_evictions_subtracted(fake_store, monkeypatch
     path = os.path.join(fake_store.root_paths["own"], "a.o")
     with open(path, "wb") as file:
         file.write(b"o" * 3000)
-    objects.keep(fake_store.layout, "unit", path, Inputs(()))
+    objects.keep(fake_store.layout, own_names.EXAMPLES["objects"], path, Inputs(()))
     assert logged_total(fake_store, monkeypatch) == size_log.count(fake_store.layout) > 15_000
     gc.remove(fake_store.layout, gc.everything(fake_store.layout, {key}))
     assert logged_total(fake_store, monkeypatch) == size_log.count(fake_store.layout) < 11_500

@@ -8,6 +8,7 @@ import types
 
 import pytest
 from support import child_processes, text_files
+from support.store import own_names
 
 from opforge.cache import staging
 
@@ -51,7 +52,7 @@ def test_machines_with_one_name_leave_each_others_builds_alone(fake_store, monke
 
 @pytest.mark.parametrize("hours", [-30, 30])
 def test_the_age_of_another_hosts_folder_is_by_the_clock_of_the_file_system(fake_store, monkeypatch, hours):
-    folder = fake_store.layout.path("staging", f"plan.another-host.{os.getpid()}.00")
+    folder = fake_store.layout.path("staging", own_names.EXAMPLES["staging"])
     os.mkdir(folder)
     monkeypatch.setattr(time, "time", lambda real=time.time: real() + hours * 3600)
     assert staging.sweep(fake_store.layout) == 0
@@ -61,7 +62,7 @@ def test_the_age_of_another_hosts_folder_is_by_the_clock_of_the_file_system(fake
 
 
 def test_the_folder_of_another_host_is_swept_after_a_day(fake_store):
-    folder = fake_store.layout.path("staging", f"plan.another-host.{os.getpid()}.00")
+    folder = fake_store.layout.path("staging", own_names.EXAMPLES["staging"])
     os.mkdir(folder)
     assert staging.sweep(fake_store.layout) == 0
     os.utime(folder, (0, 0))

@@ -9,6 +9,7 @@ import stat
 import threading
 
 import pytest
+from support.store import own_names
 from support.store.fake_store import ME
 
 from opforge.cache.current import current_store
@@ -55,7 +56,8 @@ def test_every_user_may_read_a_layer_and_only_its_owner_may_write_it(fake_store,
 
 def test_an_old_temporary_folder_is_removed_and_a_new_one_is_not(fake_store, tmp_path):
     entries = tmp_path / "layer" / "v2" / "entries"
-    old, new, foreign = "old.1.0a0a0a0a.tmp", "new.2.0a0a0a0a.tmp", "thesis.tmp"
+    old, new = (f"{own_names.ENTRY}.{number}.0a0a0a0a.tmp" for number in (1, 2))
+    foreign = "thesis.1.0a0a0a0a.tmp"
     for name in (old, new, foreign):
         (entries / name).mkdir(parents=True)
         (entries / name / "half.so").write_text("half")
