@@ -63,22 +63,20 @@ def judge(
     what: str,
     parse: Callable[[bytes], AnyOffer],
     trusted: trust.Trust | None,
-    lists: Lists | None,
+    lists: Lists,
     is_required: bool = False,
 ) -> tuple[AnyOffer, str]:
     """Returns what a statement offers, and the name of a key that signed it, may sign it, and stands by it.
 
     Nothing of it is parsed before a signature is verified. Without `trusted`, as for a remote with unsigned=1, no key
-    is asked for, and the name is empty. Without `lists` nobody is asked who withdrew it; `is_required` says whether a
-    recent list is. Raises SignatureError, NotChosenError, StoreError, and what `parse` raises.
+    is asked for, and the name is empty. `is_required` says whether a recent list of withdrawals is. Raises
+    SignatureError, NotChosenError, StoreError, and what `parse` raises.
     """
     if trusted is None:
         return parse(item.data), ""
     signers = trusted.signers(what, item.data, item.signatures)
     offer = parse(item.data)
     signers = trust.allowed(signers, offer.subject, what)
-    if lists is None:
-        return offer, signers[0].key.name
     accepted = lists.accepted(what, offer.title, signers, is_required)
     if accepted.withdrawn:
         raise NotChosenError(f"the key {accepted.key} has withdrawn it: {accepted.withdrawn}")

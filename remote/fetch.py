@@ -24,7 +24,7 @@ from opforge.errors.base import printable
 from opforge.events import emit
 from opforge.warm.library import FULL_CHECK_BYTES, RECORD
 
-from . import answers, blobs, fetched_entries, op_statements, topics
+from . import answers, blobs, kept, op_statements, topics
 from .accepted import Lists, NotChosenError, judge
 from .op_statements import OpKind, OpOffer
 from .remotes import Remote
@@ -75,7 +75,7 @@ def judged(store: ObjectStore, remote: Remote, request: Request, is_fresh: bool)
         except (UnreadableStatement, NotChosenError) as error:
             rejected.append(Rejected(where, str(error)))
     for listed in lists.new:
-        fetched_entries.drop_withdrawn(request.store.layout, listed)
+        kept.drop_withdrawn(request.store.layout, listed)
     if refused:
         what = refused[0].what
         if len(refused) > 1:
@@ -185,11 +185,11 @@ def _take(store: ObjectStore, remote: Remote, request: Request, candidate: Fetch
         finished = os.path.join(folder, "entry")
         with open(os.path.join(finished, RECORD), "xb") as record:
             record.write(canonical(offer.record))
-        note = fetched_entries.note_of(remote, candidate.item, candidate.signer, trust_stamp(request.store.disk))
+        note = kept.note_of(remote, candidate.item, candidate.signer, trust_stamp(request.store.disk))
         # What is hashed at each load need not be on the disk: if it is damaged, it is fetched again.
         synced = offer.record["size"] > FULL_CHECK_BYTES
-        kept = (request.description, note.to_bytes())
-        admit(layout, finished, request.store.owners, fetched=kept, synced=synced, sha256=library.sha256)
+        pointer = (request.description, note.to_bytes())
+        admit(layout, finished, request.store.owners, fetched=pointer, synced=synced, sha256=library.sha256)
     except StoreError as error:
         if store.get(op_statements.topic_of(request.description), topics.MAX_FRAME_BYTES) is None:
             raise  # it can no longer be read at all
