@@ -119,7 +119,7 @@ class TestWithdrawing:
             patch.setattr(withdrawals.time, "time", lambda: earlier)
             match, rejected = nodes.fetch(builder)
         assert match is None
-        assert "this machine's clock is behind that" in reasons(rejected)
+        assert "so the clock here is behind: set it" in reasons(rejected)
 
     def test_where_a_root_is_trusted_tuf_vouches_for_the_list(self, nodes, builder, entry):
         metadata = pytest.importorskip("opforge.remote.tuf.metadata", reason="needs pip install 'opforge[tuf]'")
