@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -10,10 +11,10 @@ from opforge import settings
 from opforge.cache.layout import Layout
 from opforge.cache.records import fetched
 from opforge.cache.records.fetched import Fetched
-from opforge.errors import ExtraNotInstalledError, RemoteError, SignatureError, TrustFileError
+from opforge.errors import ExtraNotInstalledError, RemoteError, SignatureError, StoreError, TrustFileError
 
 from . import answers, kept, topics
-from .accepted import Lists
+from .accepted import MAX_SECONDS, Lists, counted
 from .remotes import Remote, configured
 from .signatures import trust
 from .statements import Signed
@@ -77,6 +78,7 @@ def _take_from(remote: Remote, what: str, topic: str, layout: Layout, taken: Cal
     trusted = None if remote.is_unsigned else trusted
     lists, problems = Lists(store, remote, trusted or trust.Trust(""), False), list[str]()
     asked = Asked(remote, store, trusted, lists, stamp)
+    end = time.monotonic() + MAX_SECONDS
     try:
         for item in items:
             try:
@@ -86,9 +88,13 @@ def _take_from(remote: Remote, what: str, topic: str, layout: Layout, taken: Cal
                 problems.append(error.reason)
             except ValueError as error:  # of a statement, a blob, or its files
                 problems.append(str(error))
+                if time.monotonic() > end:
+                    hint = "Check the network, and the store with: opforge verify URL"
+                    reason = f"nothing was usable within {MAX_SECONDS:.0f} s"
+                    raise StoreError(str(remote), "fetching", reason, hint) from error
         return False
     finally:
         for listed in lists.new:
             kept.drop_withdrawn(layout, listed)
         if problems:
-            log.warning("%s: what %s has is not used: %s", what, remote, "; ".join(dict.fromkeys(problems)))
+            log.warning("%s: what %s has is not used: %s", what, remote, counted(problems))

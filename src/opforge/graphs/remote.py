@@ -10,6 +10,7 @@ import logging
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ from opforge.errors import (
 from opforge.events import emit
 from opforge.machine_folder import write_file
 from opforge.remote import answers, blobs, kept, statements, topics
-from opforge.remote.accepted import Lists, NotChosenError, judge
+from opforge.remote.accepted import MAX_SECONDS, Lists, NotChosenError, counted, judge
 from opforge.remote.claims import Claim, name_of
 from opforge.remote.publish import Blob, add_statement
 from opforge.remote.remotes import Remote, configured
@@ -148,14 +149,16 @@ class Remotes:
     def _fetch(self, remote: Remote) -> bool:
         try:
             objects = open_store(remote.url, settings.offline())
-            taken = 0
-            for candidate in self._candidates(objects, remote)[: store.MAX_BUNDLES]:
+            taken, end = 0, time.monotonic() + MAX_SECONDS
+            for candidate in self._candidates(objects, remote):
                 try:
                     self._take(objects, remote, candidate)
                     taken += 1
                 except ValueError as error:  # of a blob or a bundle
                     text = "%s: the bundle %s of %s is not used: %s"
                     log.warning(text, self._topic.name, candidate.offer.label, remote, error)
+                if taken == store.MAX_BUNDLES or time.monotonic() > end:
+                    break
             return taken > 0
         except FAILURES as error:
             self._failed(remote, f"no compiled graphs were fetched from {remote}", error)
@@ -168,13 +171,19 @@ class Remotes:
             return []
         trusted = trust.read()
         lists, candidates = Lists(objects, remote, trusted, False), list[_Candidate]()
+        refused, unfit, text = list[SignatureError](), list[str](), "%s: compiled graphs of %s are not used: %s"
         for item in items:
             try:
                 candidates.append(self._judged(item, trusted, lists))
             except SignatureError as error:
-                log.warning("%s: compiled graphs of %s are not used: %s", self._topic.name, remote, error)
+                refused.append(error)
             except (UnreadableStatement, NotChosenError) as error:
-                log.info("%s: compiled graphs of %s are not used: %s", self._topic.name, remote, error)
+                unfit.append(str(error))
+        if refused:
+            reasons = counted([error.reason for error in refused])
+            log.warning(text, self._topic.name, remote, SignatureError(refused[0].what, reasons, refused[0].hint))
+        if unfit:
+            log.info(text, self._topic.name, remote, counted(unfit))
         for listed in lists.new:
             kept.drop_withdrawn(self._store.layout, listed)
         return sorted(candidates, key=lambda candidate: -candidate.offer.facts["made"])
