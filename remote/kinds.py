@@ -38,6 +38,16 @@ class Kept(NamedTuple):
     """Removes it, or makes sure that it is not found any more."""
 
 
+class Stored(NamedTuple):
+    """Something of a kind in a store of this machine, after a full check."""
+
+    name: str
+    """As commands name it; empty if that cannot be read."""
+    path: str
+    problem: str
+    """What is damaged; empty if nothing is."""
+
+
 class Kind(ABC):
     """What is particular to a kind. A statement of a kind that is unknown is kept and copied, and never used."""
 
@@ -70,6 +80,13 @@ class Kind(ABC):
         `folders` are those of the statement's trees, by their digests.
         """
         return ""
+
+    def stored(self, layout: Layout, owners: Collection[int]) -> Iterable[Stored]:
+        """Checks all of this kind in a store of this machine in full. By default there is none: it lies elsewhere.
+
+        `owners` are the users that its files may belong to. Ops have a check of their own: cache/maintenance/verify.py.
+        """
+        return ()
 
     def kept(self, layout: Layout) -> Iterable[Kept]:
         """Returns what of this kind was fetched into a store. By default nothing: it lies elsewhere, or is not kept."""

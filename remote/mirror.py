@@ -244,13 +244,19 @@ def _merge_items(target: ObjectStore, topic: Topic, ready: list[Placed]) -> int:
 
     def change(before: list[Signed]) -> list[Signed]:
         nonlocal count
-        after = {item.data: item for item in before}
-        for placed in ready:
-            there = after.get(placed.signed.data)
-            after[placed.signed.data] = _union(there, placed.signed) if there else placed.signed
-        merged = [*after.values()]
-        count = sum(item not in before for item in merged)
-        return merged if count else before
+        after, count = list(before), 0
+        for signed in (placed.signed for placed in ready):
+            places = [at for at, item in enumerate(after) if item.data == signed.data]  # two keys may have one each
+            known = {signature for at in places for signature in after[at].signatures}
+            if places and known >= {*signed.signatures}:
+                continue
+            count += 1
+            if places:
+                new = tuple(signature for signature in signed.signatures if signature not in known)
+                after[places[0]] = _union(after[places[0]], signed._replace(signatures=new))
+            else:
+                after.append(signed)
+        return after
 
     name = topics.name_of(topic.kind, topic.topic)
     topics.edit_items(target, name, change, f"{topic.kind} {topic.topic}", target.url)

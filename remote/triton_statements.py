@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from opforge.cache.records.triton import DIGITS, MAX_BYTES
 
 from . import kept, statements, topics
 from .blobs import Tree
-from .kinds import Kept, Kind, Shown
+from .kinds import Kept, Kind, Shown, Stored
 from .statements import Signed, Statement, UnreadableStatement
 
 KIND = "triton"
@@ -105,6 +105,18 @@ class TritonKind(Kind):
         """Returns the kernel, the first digits of its tree's digest, and where it fits."""
         offer = offer_of(statement)
         return Shown(offer.facts["name"], offer.label, f"{offer.facts['target']}, Triton {offer.facts['triton']}")
+
+    def stored(self, layout: Layout, owners: Collection[int]) -> Iterator[Stored]:
+        """Compares every file of what Triton made with its digest."""
+        for kernel in records.stored(layout.root):
+            problem = kernel.problem
+            try:
+                records.read(kernel.folder, owners)
+            except FileNotFoundError:
+                continue  # another process has removed it
+            except (OSError, ValueError) as error:
+                problem = problem or getattr(error, "strerror", None) or str(error)
+            yield Stored(f"{KIND}:{kernel.name}" if kernel.name else "", kernel.folder, problem)
 
     def kept(self, layout: Layout) -> Iterator[Kept]:
         """Yields what was fetched of what Triton made."""

@@ -6,7 +6,7 @@ A result has no tree: what is said is all there is. So one request decides, and 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from opforge.cache.keys import canonical
@@ -16,7 +16,7 @@ from opforge.cache.records.tuned import stem_of
 from opforge.cache.schema import FormatError
 
 from . import kept, statements, topics
-from .kinds import Kept, Kind, Shown
+from .kinds import Kept, Kind, Shown, Stored
 from .statements import Signed, Statement, UnreadableStatement
 
 KIND = "tuned"
@@ -111,6 +111,11 @@ class TunedKind(Kind):
     def title(self, shown: Shown) -> str:
         """Returns the label, which holds the digest of the result."""
         return shown.label
+
+    def stored(self, layout: Layout, owners: Collection[int]) -> Iterator[Stored]:
+        """Reads every result."""
+        for found in records.stored(layout.root, owners):
+            yield Stored(f"{KIND}:{found.value['op']}" if found.value else "", found.path, found.problem)
 
     def kept(self, layout: Layout) -> Iterator[Kept]:
         """Yields the results that were fetched."""

@@ -153,9 +153,9 @@ def read(path: str, owners: Collection[int], bits: int = 0) -> bytes:
         return file.read(MAX_FILE_BYTES)
 
 
-def stored(root: str) -> Iterator[Stored]:
-    """Yields every result in a store, in the order of their names."""
-    layout, owners = Layout(root), {0, os.geteuid()}
+def stored(root: str, owners: Collection[int] = ()) -> Iterator[Stored]:
+    """Yields every result in a store, in the order of their names. `owners` are by default this user and root."""
+    layout, owners = Layout(root), owners or {0, os.geteuid()}
     try:
         folders = sorted(os.listdir(layout.path(FOLDER)))
     except OSError:
@@ -167,7 +167,10 @@ def stored(root: str) -> Iterator[Stored]:
             continue
         for name in names:
             if name.endswith((RESULT, FETCHED)):
-                yield read_stored(layout.path(FOLDER, folder, name), owners)
+                try:
+                    yield read_stored(layout.path(FOLDER, folder, name), owners)
+                except FileNotFoundError:
+                    continue  # another process has removed it
 
 
 def read_stored(path: str, owners: Collection[int], bits: int = 0) -> Stored:

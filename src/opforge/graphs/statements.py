@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
 from opforge.cache.layout import Layout
 from opforge.remote import statements
 from opforge.remote.blobs import Tree
-from opforge.remote.kinds import Kept, Kind, Shown
+from opforge.remote.kinds import Kept, Kind, Shown, Stored
 from opforge.remote.statements import Statement, UnreadableStatement
 
 from . import bundle, store, topic
@@ -89,6 +89,25 @@ class CompiledKind(Kind):
         except OSError as error:
             return f"{bundle.ARTIFACTS} cannot be read ({error.strerror})"
         return ""
+
+    def stored(self, layout: Layout, owners: Collection[int]) -> Iterator[Stored]:
+        """Compares the files of every bundle with its digest."""
+        for folder in store.all_folders(layout):
+            name, problem = "", ""
+            try:
+                value = bundle.read_record(folder)
+                name = f"{KIND}:{value['facts']['name']}"
+                bundle.check_tree(os.path.join(folder, bundle.TREE), value["tree"], owners)
+                expected = bundle.name_of(topic.of_facts(value["facts"]), value["tree"])
+                if os.path.basename(folder) != expected:
+                    problem = f"it is named {os.path.basename(folder)}, expected {expected}"
+            except BundleError as error:
+                problem = str(error)
+            except OSError as error:
+                if not os.path.isdir(folder):
+                    continue  # another process has removed it
+                problem = f"it cannot be read ({error.strerror})"
+            yield Stored(name, folder, problem)
 
     def kept(self, layout: Layout) -> Iterator[Kept]:
         """Yields the bundles that were fetched, of every name."""

@@ -18,6 +18,8 @@ from support.tuned_ops import FLOAT32
 
 from opforge.builders.lookup import finder, tuned
 from opforge.cache.current import current_store
+from opforge.cache.keys import bytes_digest, canonical
+from opforge.cache.layout import entry_name
 from opforge.cache.records import triton as triton_records
 from opforge.cache.records.entry import with_record_key
 from opforge.cli import group
@@ -112,20 +114,17 @@ class Op(Artifact):
         self._entries[entry.key] = NEWER
         if which == NEWER:
             return entry.folder, entry.record
-        copy = str(self.folder / OLDER)
-        shutil.copytree(entry.folder, copy, dirs_exist_ok=True)
         with open(entry.library, "rb") as file:
-            content = file.read() + b"older"
-        os.chmod(os.path.join(copy, entry.record["file"]), 0o700)
-        with open(os.path.join(copy, entry.record["file"]), "wb") as file:
-            file.write(content)
-        from opforge.cache.keys import bytes_digest, canonical
-        from opforge.cache.layout import entry_name
-
+            content = file.read() + b"older"  # a library may have anything at its end
         record = with_record_key({**entry.record, "sha256": bytes_digest(content), "size": len(content)})
-        with open(os.path.join(copy, "record.json"), "wb") as file:
-            file.write(canonical(record))
-        self._entries[entry_name(record["key"], record["sha256"])] = OLDER
+        name = entry_name(record["key"], record["sha256"])
+        copy = os.path.join(self.folder, name)
+        shutil.copytree(entry.folder, copy)
+        for path, data in ((record["file"], content), ("record.json", canonical(record))):
+            os.chmod(os.path.join(copy, path), 0o700)
+            with open(os.path.join(copy, path), "wb") as file:
+                file.write(data)
+        self._entries[name] = OLDER
         return copy, record
 
     def publish(self, which: str = NEWER, key: str = "ci") -> None:

@@ -42,7 +42,7 @@ def put(store, entry, offered):
 
 
 def copied(nodes, target):
-    return [copied for copied in mirror.copy(nodes.store, target)]
+    return list(mirror.copy(nodes.store, target))
 
 
 def junk(number):

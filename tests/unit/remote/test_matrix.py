@@ -6,10 +6,12 @@ import logging
 import time
 
 import pytest
-from support.remote.artifacts import ARTIFACTS, NEWER
+from support.remote.artifacts import ARTIFACTS, NEWER, OLDER, run
 
-from opforge.remote import answers
+from opforge.remote import answers, maintenance, mirror, remotes, topics
 from opforge.remote.kind_table import KINDS
+from opforge.remote.signatures import keys, trust
+from opforge.remote.stores import open_store
 
 pytestmark = pytest.mark.compile
 EVERYTHING = tuple(f"{kind}:*/*" if kind == "package" else f"{kind}:*" for kind in KINDS)
@@ -32,8 +34,14 @@ def artifact(request, nodes, tmp_path, monkeypatch):
     return made
 
 
-def trust(nodes, **fields):
+def trusted(nodes, **fields):
     nodes.trust(nodes.public, **{"scopes": EVERYTHING, **fields})
+
+
+def trust_a_second_key(nodes):
+    public = keys.create("lab")
+    nodes.trust(nodes.public, public)
+    trust.write(trust.read()._replace(keys=tuple(one._replace(scopes=EVERYTHING) for one in trust.read().keys)))
 
 
 def offline(monkeypatch):
@@ -48,9 +56,9 @@ def test_the_matrix_has_every_kind_that_a_store_holds():
 def test_revoked(artifact, nodes, monkeypatch):
     assert artifact.use() == NEWER
     offline(monkeypatch)
-    trust(nodes, revoked="2026-01-01")
+    trusted(nodes, revoked="2026-01-01")
     assert artifact.use() == ""
-    trust(nodes)
+    trusted(nodes)
     assert artifact.use() == NEWER, "it is used again, and no remote is asked"
 
 
@@ -93,8 +101,6 @@ def test_others_can_change_the_trust_file(artifact, nodes, monkeypatch):
 
 @kinds()
 def test_withdrawn_from_use(artifact, nodes, monkeypatch, caplog):
-    from support.remote.artifacts import run
-
     title = artifact.title()
     artifact.ring()
     artifact.enter("node")
@@ -106,3 +112,56 @@ def test_withdrawn_from_use(artifact, nodes, monkeypatch, caplog):
     artifact.ask()
     offline(monkeypatch)
     assert artifact.use() == ""
+
+
+@kinds(but=["tuned", "package"])  # the one has no blob; of the other the newest that can be had is no older one
+def test_the_newest_blob_is_lost(artifact, nodes, caplog):
+    """The older one is used, one line says so, and the remote is not left alone."""
+    (newest,) = nodes.store.list("v1/blobs/")
+    trust_a_second_key(nodes)
+    artifact.publish(OLDER, key="lab")
+    nodes.store.delete(newest.name)
+    artifact.enter("node")
+    with caplog.at_level(logging.WARNING, "opforge"):
+        caplog.clear()
+        assert artifact.use() == OLDER
+    assert len([text for text in caplog.messages if newest.name in text]) <= 1, "of ops any is tried first"
+    assert not answers.failure(artifact.remote)
+
+
+@kinds(but=["tuned", "compiled"])  # a package installs nothing of it
+def test_all_blobs_are_lost(artifact, nodes):
+    for blob in list(nodes.store.list("v1/blobs/")):
+        nodes.store.delete(blob.name)
+    assert artifact.use() == ""
+    assert not answers.failure(artifact.remote)
+
+
+@kinds(but=["compiled", "package"])  # no command publishes these from where they were fetched
+def test_saved_again(artifact, nodes):
+    """What was only fetched is never signed by this machine's key."""
+    assert artifact.use() == NEWER
+    before = artifact.items()
+    keys.create("own")
+    artifact.save_again("own")
+    assert artifact.items() == before and {item.signers for item in before} == {("ci",)}
+
+
+@kinds()
+def test_mirrored_twice(artifact, nodes, tmp_path):
+    """Each copy is complete, the second has nothing to do, and a signature that the target has stays."""
+    (tmp_path / "mirror").mkdir()
+    target = open_store(f"file://{tmp_path}/mirror")
+    first = list(mirror.copy(nodes.store, target))
+    assert [(done.kind, done.statements, done.problems) for done in first] == [(artifact.kind, 1, ())]
+    trust_a_second_key(nodes)
+    own, nodes.url = nodes.url, target.url
+    artifact.remote = remotes.parse(target.url)
+    artifact.publish(key="lab")
+    nodes.url = own
+    (topic,) = topics.in_store(target)
+    before = [placed.signed for placed in maintenance.of_topic(target, topic)]
+    assert [done.statements for done in mirror.copy(nodes.store, target)] == [0]
+    (topic,) = topics.in_store(target)
+    assert [placed.signed for placed in maintenance.of_topic(target, topic)] == before
+    assert not [item.problem for item in maintenance.verify(target, artifact.remote) if item.problem]
