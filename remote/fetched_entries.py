@@ -10,7 +10,7 @@ from opforge.builders.lookup.remotes import Request
 from opforge.cache.layout import Layout
 from opforge.cache.records import fetched
 from opforge.cache.store import Rejected
-from opforge.errors import SignatureError
+from opforge.errors import ExtraNotInstalledError, SignatureError
 from opforge.machine_folder import write_file
 
 from . import kept, op_statements
@@ -54,6 +54,8 @@ def verify_again(request: Request) -> tuple[bool, tuple[Rejected, ...]]:
             log.warning("%s: what was fetched before is not used now: %s", request.op, error)
         except FileNotFoundError:
             continue  # another process has removed it
+        except ExtraNotInstalledError as error:
+            rejected.append(Rejected(layout.entry(name), str(error)))
         except OSError as error:  # such as a full disk
             rejected.append(Rejected(layout.entry(name), f"{path}: {error.strerror}"))
         except ValueError as error:

@@ -16,7 +16,7 @@ from opforge.cache.records import triton as records
 from opforge.cache.records.fetched import Fetched
 from opforge.cache.records.triton import FETCHED, Kernel
 from opforge.cache.store import Store
-from opforge.errors import RemoteError, SignatureError
+from opforge.errors import ExtraNotInstalledError, RemoteError, SignatureError
 from opforge.events import emit
 from opforge.machine_folder import write_file
 
@@ -93,6 +93,6 @@ def verify_again(kernel: Kernel) -> str:
         kept.verify_note(os.path.join(kernel.folder, FETCHED), f"{kernel.name}: a kernel of Triton's", parse)
     except SignatureError as error:
         return error.reason
-    except (RemoteError, OSError, ValueError) as error:
+    except (RemoteError, ExtraNotInstalledError, OSError, ValueError) as error:
         return str(error)
     return ""

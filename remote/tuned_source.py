@@ -7,7 +7,7 @@ from functools import partial
 
 from opforge.builders.lookup.tuned import Wanted
 from opforge.cache.current import current_store
-from opforge.errors import RemoteError, SignatureError
+from opforge.errors import ExtraNotInstalledError, RemoteError, SignatureError
 from opforge.machine_folder import make_folder, write_file
 
 from . import first, kept, tuned_statements
@@ -57,7 +57,7 @@ def verify_again(path: str, what: Wanted) -> str:
         kept.verify_note(path, f"{what.op}: a tuning result", partial(_parse, what))
     except SignatureError as error:
         return error.reason
-    except (RemoteError, OSError) as error:
+    except (RemoteError, ExtraNotInstalledError, OSError) as error:
         return str(error)
     except ValueError as error:
         kept.drop(path)

@@ -75,7 +75,7 @@ def kept_problem(content: bytes, read: Bundle, where: Topic) -> str:
         return error.reason
     except UnreadableStatement as error:
         raise BundleError(str(error)) from error
-    except RemoteError as error:
+    except (RemoteError, ExtraNotInstalledError) as error:
         return str(error)
     return ""
 
