@@ -140,6 +140,22 @@ def move(source: str, target: str) -> None:
         shutil.move(source, target)  # overlayfs cannot rename a folder of an image's lower layer
 
 
+def set_aside(layout: Layout, path: str, problem: str) -> bool:
+    """Moves what is damaged, a file or a folder of any area, to the quarantine folder; returns whether it is gone."""
+    emit("quarantine", path=path, reasons=[problem])
+    target = layout.path("quarantine", f"{os.path.basename(path)}.{os.getpid()}.{os.urandom(4).hex()}")
+    try:
+        if not has_tag(layout.root) or link_problem(layout.path()):
+            return False  # it is not opforge's, or would be moved out of the store
+        make_folder(os.path.dirname(target))
+        move(path, target)
+    except FileNotFoundError:
+        return True  # another process was first
+    except OSError:
+        return False
+    return True
+
+
 def quarantine(layout: Layout, key: str, problem: str, is_damaged: bool = True, in_layer: bool = False) -> bool:
     """Moves an entry to the quarantine folder; returns whether it is gone. Logs a warning if it is damaged.
 

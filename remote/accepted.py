@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from opforge.errors import SignatureError, StoreBehindError, StoreError, WithdrawnError
 
-from . import answers, withdrawals
+from . import answers, clocks, withdrawals
 from .remotes import Remote
 from .signatures import seen, trust
 from .statements import Signed
@@ -22,6 +23,20 @@ if TYPE_CHECKING:
 
 GONE = "Use another version, or ask the holder of the key"
 HINT = "The holder of the key renews the list with: opforge withdraw URL"
+
+
+MAX_SECONDS = 60.0
+"""After this time no further statement of a remote is tried."""
+MAX_REASONS = 5
+"""How many different reasons a message has."""
+
+
+def counted(reasons: Sequence[str]) -> str:
+    """Returns the different reasons, each with how often it is there: a remote may have many bad statements."""
+    counts = Counter(reasons)
+    texts = [reason if count == 1 else f"{reason} ({count} times)" for reason, count in counts.most_common(MAX_REASONS)]
+    more = len(counts) - len(texts)
+    return "; ".join([*texts, f"and {more} other reasons"] if more else texts)
 
 
 class Accepted(NamedTuple):
@@ -63,22 +78,20 @@ def judge(
     what: str,
     parse: Callable[[bytes], AnyOffer],
     trusted: trust.Trust | None,
-    lists: Lists | None,
+    lists: Lists,
     is_required: bool = False,
 ) -> tuple[AnyOffer, str]:
     """Returns what a statement offers, and the name of a key that signed it, may sign it, and stands by it.
 
     Nothing of it is parsed before a signature is verified. Without `trusted`, as for a remote with unsigned=1, no key
-    is asked for, and the name is empty. Without `lists` nobody is asked who withdrew it; `is_required` says whether a
-    recent list is. Raises SignatureError, NotChosenError, StoreError, and what `parse` raises.
+    is asked for, and the name is empty. `is_required` says whether a recent list of withdrawals is. Raises
+    SignatureError, NotChosenError, StoreError, and what `parse` raises.
     """
     if trusted is None:
         return parse(item.data), ""
     signers = trusted.signers(what, item.data, item.signatures)
     offer = parse(item.data)
     signers = trust.allowed(signers, offer.subject, what)
-    if lists is None:
-        return offer, signers[0].key.name
     accepted = lists.accepted(what, offer.title, signers, is_required)
     if accepted.withdrawn:
         raise NotChosenError(f"the key {accepted.key} has withdrawn it: {accepted.withdrawn}")
@@ -135,7 +148,11 @@ class Lists:
     def _problem(self, signer: trust.TrustedKey, listed: Withdrawals | None) -> str:
         if listed is None:
             return f"there is no list of withdrawals of the key {signer.key.name}"
-        return listed.age_problem(self._trust.withdrawal_days, time.time())
+        now = time.time()
+        problem = listed.age_problem(self._trust.withdrawal_days, now)
+        if problem and listed.date > now:
+            problem += f"; {clocks.explained(self._store, withdrawals.name_of(listed.key), listed.date, now)}"
+        return problem
 
     def _list_of(self, signer: trust.TrustedKey) -> Withdrawals | None:
         """Returns the list of a key; None if there is none. Raises StoreBehindError, SignatureError, StoreError."""
@@ -158,9 +175,9 @@ class Lists:
         self._open()
         listed = self._fetched(signer)
         problem = self._problem_of(signer, listed, self._place)
-        before = remembered.listed.date if remembered and remembered.listed else 0.0
-        if not problem and before > (listed.date if listed else 0.0):  # where no state can be kept
-            problem = _older(listed, int(before))
+        before = remembered.listed.order if remembered and remembered.listed else 0
+        if not problem and before > (listed.order if listed else 0):  # where no state can be kept
+            problem = _older(listed, before)
         if problem:
             raise StoreBehindError(str(self._remote), f"{WHAT} of {signer.key.name} is not used: {problem}", HINT)
         answers.note_withdrawn(self._remote, signer, answers.Noted(listed, self._place))

@@ -13,11 +13,13 @@ from opforge import machine_folder, memory, settings
 from opforge.builders.lookup.remotes import Request
 from opforge.cache import schema
 from opforge.cache.keys import key_of
+from opforge.errors import StoreError
 from opforge.memory import FlatStamps
 
 from . import withdrawals
 from .remotes import Remote
 from .signatures.trust import TrustedKey
+from .stores.urls import OPENING
 from .withdrawals import Withdrawals
 
 OFFLINE = "OPFORGE_OFFLINE=1 forbids the network"
@@ -75,9 +77,16 @@ def miss(remote: Remote, request: Request) -> str:
     return f"{value['reason']}, {seconds:.0f} s ago; {again}"
 
 
-def note_failure(remote: Remote, reason: str) -> None:
-    """Remembers that a remote has failed."""
-    _remember(_name("failure", remote), FlatStamps(), reason=reason)
+def note_failure(remote: Remote, error: Exception) -> bool:
+    """Remembers that a remote has failed, if an error is its own answer; returns whether it is.
+
+    The trust file, a key, a setting, a package that is not installed and a full disk are this machine's: a remote that
+    is left alone for them would still be after they are corrected.
+    """
+    is_its_own = isinstance(error, StoreError) and error.operation != OPENING
+    if is_its_own:
+        _remember(_name("failure", remote), FlatStamps(), reason=str(error).removeprefix(f"{remote}: "))
+    return is_its_own
 
 
 def failure(remote: Remote) -> str:

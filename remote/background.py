@@ -13,7 +13,6 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from opforge import settings
-from opforge.errors import PublishError
 from opforge.warm.library import Entry
 
 from . import answers
@@ -66,8 +65,7 @@ class _Worker:
                 is_published = True
             except Exception as error:  # a store, a key or a signing command may raise anything
                 log.warning("%s: it was not published to %s: %s", job.op, job.remote, error)
-                if not isinstance(error, PublishError):
-                    answers.note_failure(job.remote, str(error))
+                answers.note_failure(job.remote, error)
             finally:
                 if job.claim:
                     job.claim.end(is_published)

@@ -13,6 +13,7 @@ from typing import IO, Any, NamedTuple
 from opforge.cache.filesystem.disk import digest_of
 from opforge.cache.transfer.tar_reader import TarReader, open_regular, zstd
 from opforge.cache.trees import File, digest_of_files, digest_of_hashes, path_problem
+from opforge.errors import StoreError
 
 from .stores.protocol import ObjectStore
 
@@ -122,10 +123,14 @@ def check(file: IO[bytes], blob: Blob) -> None:
 def fetch(store: ObjectStore, tree: Tree, folder: str, name: str) -> list[File]:
     """Fetches a tree from a store to the new folder `name` in a staging folder; returns its files.
 
-    Raises StoreError, and what `unpack` raises.
+    Raises StoreError, BlobError if the store has lost the blob or a part of it, and what `unpack` raises.
     """
     with open(os.path.join(folder, "blob"), "w+b") as file:
-        store.download(tree.blob.name, file, tree.blob.size)
+        try:
+            store.download(tree.blob.name, file, tree.blob.size)
+        except StoreError as error:
+            store.exists(tree.blob.name)  # a store that answers has other blobs: this one alone is not used
+            raise BlobError(str(error)) from error
         return unpack(file, tree, os.path.join(folder, name))
 
 

@@ -6,8 +6,7 @@ import logging
 import os
 import shutil
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from opforge import settings
@@ -24,8 +23,8 @@ from opforge.errors.base import printable
 from opforge.events import emit
 from opforge.warm.library import FULL_CHECK_BYTES, RECORD
 
-from . import answers, blobs, fetched_entries, op_statements, topics
-from .accepted import Lists, NotChosenError, judge
+from . import answers, blobs, kept, op_statements, topics
+from .accepted import MAX_SECONDS, Lists, NotChosenError, counted, judge
 from .op_statements import OpKind, OpOffer
 from .remotes import Remote
 from .signatures import trust
@@ -34,10 +33,6 @@ from .stores import open_store
 from .stores.protocol import ObjectStore
 
 log = logging.getLogger("opforge")
-MAX_REASONS = 5
-"""How many different reasons a warning has."""
-MAX_SECONDS = 60.0
-"""After this time no further offer of a remote is tried."""
 NOTHING = "it offers nothing for this description"
 
 
@@ -75,21 +70,13 @@ def judged(store: ObjectStore, remote: Remote, request: Request, is_fresh: bool)
         except (UnreadableStatement, NotChosenError) as error:
             rejected.append(Rejected(where, str(error)))
     for listed in lists.new:
-        fetched_entries.drop_withdrawn(request.store.layout, listed)
+        kept.drop_withdrawn(request.store.layout, listed)
     if refused:
         what = refused[0].what
         if len(refused) > 1:
             what = f"{request.op}: each of {len(refused)} offers of {remote}"
-        log.warning("%s", SignatureError(what, _counted([error.reason for error in refused]), refused[0].hint))
+        log.warning("%s", SignatureError(what, counted([error.reason for error in refused]), refused[0].hint))
     return sorted(usable, key=lambda candidate: (-candidate.rank, candidate.offer.entry)), tuple(rejected)
-
-
-def _counted(reasons: Sequence[str]) -> str:
-    """Returns the different reasons, each with how often it is there: a remote may have many bad offers."""
-    counts = Counter(reasons)
-    texts = [reason if count == 1 else f"{reason} ({count} times)" for reason, count in counts.most_common(MAX_REASONS)]
-    more = len(counts) - len(texts)
-    return "; ".join([*texts, f"and {more} other reasons"] if more else texts)
 
 
 class _Unfit(Exception):
@@ -173,7 +160,7 @@ def fetch_from(remote: Remote, request: Request, is_fresh: bool) -> Fetch:
         return Fetch(False, tuple(rejected), error)
     finally:
         if problems:
-            log.warning("%s: what %s offers cannot be used: %s", request.op, remote, _counted(problems))
+            log.warning("%s: what %s offers cannot be used: %s", request.op, remote, counted(problems))
 
 
 def _take(store: ObjectStore, remote: Remote, request: Request, candidate: FetchCandidate) -> str:
@@ -185,15 +172,11 @@ def _take(store: ObjectStore, remote: Remote, request: Request, candidate: Fetch
         finished = os.path.join(folder, "entry")
         with open(os.path.join(finished, RECORD), "xb") as record:
             record.write(canonical(offer.record))
-        note = fetched_entries.note_of(remote, candidate.item, candidate.signer, trust_stamp(request.store.disk))
+        note = kept.note_of(remote, candidate.item, candidate.signer, trust_stamp(request.store.disk))
         # What is hashed at each load need not be on the disk: if it is damaged, it is fetched again.
         synced = offer.record["size"] > FULL_CHECK_BYTES
-        kept = (request.description, note.to_bytes())
-        admit(layout, finished, request.store.owners, fetched=kept, synced=synced, sha256=library.sha256)
-    except StoreError as error:
-        if store.get(op_statements.topic_of(request.description), topics.MAX_FRAME_BYTES) is None:
-            raise  # it can no longer be read at all
-        return str(error)
+        pointer = (request.description, note.to_bytes())
+        admit(layout, finished, request.store.owners, fetched=pointer, synced=synced, sha256=library.sha256)
     except ValueError as error:  # BlobError too
         return str(error)
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -10,10 +11,10 @@ from opforge import settings
 from opforge.cache.layout import Layout
 from opforge.cache.records import fetched
 from opforge.cache.records.fetched import Fetched
-from opforge.errors import ExtraNotInstalledError, RemoteError, SignatureError
+from opforge.errors import ExtraNotInstalledError, RemoteError, SignatureError, StoreError, TrustFileError
 
-from . import answers, fetched_entries, topics
-from .accepted import Lists
+from . import answers, kept, topics
+from .accepted import MAX_SECONDS, Lists, counted
 from .remotes import Remote, configured
 from .signatures import trust
 from .statements import Signed
@@ -36,7 +37,7 @@ class Asked(NamedTuple):
 
     def note(self, item: Signed, signer: str) -> Fetched:
         """Returns what is kept of a statement."""
-        return fetched_entries.note_of(self.remote, item, signer, self.stamp)
+        return kept.note_of(self.remote, item, signer, self.stamp)
 
 
 def take(what: str, topic: str, layout: Layout, taken: Callable[[Asked, Signed], bool], unsigned: str = "") -> bool:
@@ -57,23 +58,27 @@ def take(what: str, topic: str, layout: Layout, taken: Callable[[Asked, Signed],
         try:
             if _take_from(remote, what, topic, layout, taken):
                 return True
+        except TrustFileError as error:  # of no remote
+            log.warning("%s: nothing is fetched: %s", what, error)
+            return False
         except (RemoteError, ExtraNotInstalledError, OSError) as error:
+            answers.note_failure(remote, error)
             reason = str(error).removeprefix(f"{remote}: ")
-            if isinstance(error, RemoteError):
-                answers.note_failure(remote, reason)
             log.warning("%s: nothing was fetched from %s: %s", what, remote, reason)
     return False
 
 
 def _take_from(remote: Remote, what: str, topic: str, layout: Layout, taken: Callable[[Asked, Signed], bool]) -> bool:
+    stamp = fetched.trust_stamp()
+    trusted = trust.read()  # before the store is asked: if it cannot be used, nothing of any remote is
     store = open_store(remote.url, settings.offline())
     items = topics.read_items(store, topic, str(remote))
     if not items:
         return False
-    stamp = fetched.trust_stamp()
-    trusted = None if remote.is_unsigned else trust.read()
+    trusted = None if remote.is_unsigned else trusted
     lists, problems = Lists(store, remote, trusted or trust.Trust(""), False), list[str]()
     asked = Asked(remote, store, trusted, lists, stamp)
+    end = time.monotonic() + MAX_SECONDS
     try:
         for item in items:
             try:
@@ -83,9 +88,13 @@ def _take_from(remote: Remote, what: str, topic: str, layout: Layout, taken: Cal
                 problems.append(error.reason)
             except ValueError as error:  # of a statement, a blob, or its files
                 problems.append(str(error))
+                if time.monotonic() > end:
+                    hint = "Check the network, and the store with: opforge verify URL"
+                    reason = f"nothing was usable within {MAX_SECONDS:.0f} s"
+                    raise StoreError(str(remote), "fetching", reason, hint) from error
         return False
     finally:
         for listed in lists.new:
-            fetched_entries.drop_withdrawn(layout, listed)
+            kept.drop_withdrawn(layout, listed)
         if problems:
-            log.warning("%s: what %s has is not used: %s", what, remote, "; ".join(dict.fromkeys(problems)))
+            log.warning("%s: what %s has is not used: %s", what, remote, counted(problems))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 from importlib import import_module
 from typing import NamedTuple
+
+from opforge.cache.layout import Layout
 
 from .kind_table import KINDS
 from .statements import Statement
@@ -21,6 +23,29 @@ class Shown(NamedTuple):
     """What tells it from others of its topic: an op's entry, a package's version."""
     target: str
     """What it is for."""
+
+
+class Kept(NamedTuple):
+    """Something that was fetched, as it is kept on this machine."""
+
+    name: str
+    """What withdrawals call it."""
+    shown: str
+    """What messages call it."""
+    signers: Callable[[], Collection[str] | None]
+    """Returns the names of the keys whose withdrawal counts; None if that cannot be read, and then anyone's does."""
+    drop: Callable[[], object]
+    """Removes it, or makes sure that it is not found any more."""
+
+
+class Stored(NamedTuple):
+    """Something of a kind in a store of this machine, after a full check."""
+
+    name: str
+    """As commands name it; empty if that cannot be read."""
+    path: str
+    problem: str
+    """What is damaged; empty if nothing is."""
 
 
 class Kind(ABC):
@@ -55,6 +80,17 @@ class Kind(ABC):
         `folders` are those of the statement's trees, by their digests.
         """
         return ""
+
+    def stored(self, layout: Layout, owners: Collection[int]) -> Iterable[Stored]:
+        """Checks all of this kind in a store of this machine in full. By default there is none: it lies elsewhere.
+
+        `owners` are the users that its files may belong to. Ops have a check of their own: cache/maintenance/verify.py.
+        """
+        return ()
+
+    def kept(self, layout: Layout) -> Iterable[Kept]:
+        """Returns what of this kind was fetched into a store. By default nothing: it lies elsewhere, or is not kept."""
+        return ()
 
 
 def of(name: str) -> Kind | None:

@@ -6,13 +6,14 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Container, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, NamedTuple
 
-from opforge.errors import RemoteError, SignatureError, StoreError
+from opforge.errors import RemoteError, SignatureError, StoreError, WithdrawnError
 from opforge.errors.base import printable
 
 from . import blobs, kinds, removals, statements, topics, tuf, withdrawals
+from .accepted import Lists
 from .remotes import Remote
 from .signatures import trust
 from .statements import Signed, UnreadableStatement
@@ -135,26 +136,32 @@ def verify(store: ObjectStore, remote: Remote, on_progress: Callable[[int], None
 
     Raises TrustFileError, StoreError if the store cannot be listed.
     """
-    trusted, checked, lists = trust.read(), list[Item](), withdrawals.Unverified(store)
+    trusted, checked, shown = trust.read(), list[Item](), withdrawals.Unverified(store)
+    lists = Lists(store, remote, trusted, is_fresh=True)
     for topic in topics.in_store(store):
         for placed in of_topic(store, topic):
-            item = _item(topic, placed, lists)
+            item = _item(topic, placed, shown)
             if not item.problem:
-                item = item._replace(problem=_problem(store, remote, trusted, topic, placed.signed))
+                item = item._replace(problem=_problem(store, remote, trusted, lists, topic, placed.signed))
             checked.append(item)
             on_progress(len(checked))
     return checked
 
 
-def _problem(store: ObjectStore, remote: Remote, trusted: trust.Trust, topic: Topic, signed: Signed) -> str:
-    """Returns why a statement would not be accepted, or an empty text."""
+def _problem(
+    store: ObjectStore, remote: Remote, trusted: trust.Trust, lists: Lists, topic: Topic, signed: Signed
+) -> str:
+    """Returns why a statement would not be accepted, or an empty text. One that is withdrawn is listed as that."""
     kind = kinds.of(topic.kind)
     assert kind is not None  # `_item` has looked
     try:
         signers = [] if remote.is_unsigned else trusted.signers("it", signed.data, signed.signatures)
         stated = statements.parse_as(signed.data, topic.kind, topic.topic)
         if not remote.is_unsigned:
-            trust.allowed(signers, f"{topic.kind}:{kind.subject(stated)}", "it")
+            signers = trust.allowed(signers, f"{topic.kind}:{kind.subject(stated)}", "it")
+            title = f"{topic.kind}:{kind.title(kind.shown(stated))}"
+            with suppress(WithdrawnError):
+                lists.accepted("it", title, signers, kind.needs_withdrawals)
         with ExitStack() as stack:
             folders = {}
             for tree in stated.trees:

@@ -1,4 +1,9 @@
-"""Copies topics to another store, whatever their kinds: signatures stay as they are, so that no key is needed."""
+"""Copies topics to another store, whatever their kinds. Statements keep their signatures: no secret key is needed.
+
+What is copied was signed by a key that is trusted here for its name, as for a load: whoever controls the source could
+otherwise fill the target. Nothing of the target is dropped or replaced: of one statement the signatures of both are
+kept, and a list of withdrawals gives way only to a newer one by the same key that says all of it.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +12,20 @@ import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from opforge.errors import PublishError, StoreError
+from opforge.errors import PublishError, SignatureError, StoreError
 
 from . import blobs, kinds, maintenance, statements, topics, withdrawals
+from .accepted import counted
 from .maintenance import Placed
 from .removals import Uploads
+from .signatures import signing, trust
+from .signatures.trust import Trust, TrustedKey
+from .statements import Signed, UnreadableStatement
 from .stores.protocol import Listed as StoredFile
 from .stores.protocol import ObjectStore
 from .topics import Listing, Topic
 from .transfer import Report, Reported, ignore
+from .withdrawals import Withdrawals
 
 Accepts = Callable[[str, str], bool]
 """Returns whether a statement is copied, by its kind and the name of its op or package."""
@@ -39,25 +49,32 @@ def copy(
     accepts: Accepts = lambda _kind, _name: True,
     report: Report = ignore,
     kind: str = "",
+    is_unsigned: bool = False,
 ) -> Iterator[Copied]:
     """Copies what the target lacks, blobs first; yields each topic. Lists of withdrawals are copied first.
 
-    With `kind`, topics of other kinds are not read. Each blob is compared with its statement; signatures are verified
-    by those who load. A label under which the target has another statement is left alone and reported. Raises
-    StoreError, PublishError.
+    With `kind`, topics of other kinds are not read. Each statement is verified with the keys that are trusted here,
+    unless both stores have the option unsigned=1, and each blob is compared with its statement. What is not accepted,
+    a label under which the target has another statement, and a topic that is full are left alone and reported. Raises
+    StoreError, PublishError, TrustFileError.
     """
-    done = set[str]()
+    copying = Copying(source, target, report, is_unsigned)
     for topic in topics.in_store(source, kind):
-        copied = copy_topic(source, target, topic, accepts, report, done)
+        copied = copying.topic(topic, accepts)
         if copied is not None:
             yield copied
 
 
 def copy_named(
-    source: ObjectStore, target: ObjectStore, kind: str, names: Collection[str], report: Report = ignore
+    source: ObjectStore,
+    target: ObjectStore,
+    kind: str,
+    names: Collection[str],
+    report: Report = ignore,
+    is_unsigned: bool = False,
 ) -> Iterator[Copied]:
     """Copies these topics of a kind, as `copy` does. The source need not be able to list what it holds."""
-    done = set[str]()
+    copying = Copying(source, target, report, is_unsigned)
     for topic in sorted(names):
         name = topics.name_of(kind, topic)
         stored = source.get(name, topics.MAX_LISTING_BYTES)
@@ -65,45 +82,97 @@ def copy_named(
             yield Copied(kind, topic, 0, 0, (f"{source.url} has no {kind} {topic}",))
             continue
         read = topics.read(stored.data, kind, topic, StoredFile(name, len(stored.data), 0.0))
-        copied = copy_topic(source, target, read, lambda _kind, _name: True, report, done)
+        copied = copying.topic(read, lambda _kind, _name: True)
         if copied is not None:
             yield copied
 
 
-def copy_topic(
-    source: ObjectStore, target: ObjectStore, topic: Topic, accepts: Accepts, report: Report, done: set[str]
-) -> Copied | None:
-    """Copies one topic; None if it holds no statement that `accepts` names. Raises StoreError, PublishError.
+class Copying:
+    """Copies from one store to another, with the keys that are trusted now."""
 
-    `done` are the keys whose lists of withdrawals were copied.
-    """
-    if topic.problem:
-        return Copied(topic.kind, topic.topic, 0, 0, (topic.problem,))
-    theirs = _labels(target, topic) if topic.listing else {}
-    uploads = Uploads(target)
-    size, problems, ready = 0, list[str](), list[Placed]()
-    for placed in maintenance.of_topic(source, topic):
+    def __init__(self, source: ObjectStore, target: ObjectStore, report: Report, is_unsigned: bool) -> None:
+        """Reads the trust file. Raises TrustFileError."""
+        self._source, self._target, self._report = source, target, report
+        self._trust = None if is_unsigned else trust.read()
+        self._done = set[TrustedKey]()
+        """The keys whose lists of withdrawals were copied."""
+
+    def topic(self, topic: Topic, accepts: Accepts) -> Copied | None:
+        """Copies one topic; None if it holds no statement that `accepts` names. Raises StoreError."""
+        if topic.problem:
+            return Copied(topic.kind, topic.topic, 0, 0, (topic.problem,))
+        theirs = _labels(self._target, topic) if topic.listing else {}
+        uploads = Uploads(self._target)
+        size, problems, ready, signers = 0, list[str](), list[Placed](), dict[TrustedKey, None]()
+        for placed in maintenance.of_topic(self._source, topic):
+            try:
+                if placed.problem:
+                    raise ValueError(f"{placed.label}: {placed.problem}")
+                if not accepts(topic.kind, _name(topic, placed)):
+                    continue
+                placed, keys = _verified(self._trust, topic, placed)
+                canonical = _canonical(topic, placed.label)
+                if theirs.get(canonical, placed.signed.digest) != placed.signed.digest:
+                    other = f"{self._target.url} has other files of this version"
+                    raise ValueError(f"{topic.topic} {placed.label}: {other}")
+                size += self._send(uploads, placed, f"{topic.topic} {placed.label}".strip())
+                ready.append(placed)
+                signers |= dict.fromkeys(keys)
+            except SignatureError as error:
+                problems.append(f"{placed.label}: {error.reason}" if placed.label else error.reason)
+            except (ValueError, StoreError) as error:
+                problems.append(str(error))
+        if not ready and not problems:
+            return None
+        problems += copy_withdrawals(self._source, self._target, [key for key in signers if key not in self._done])
+        self._done |= signers.keys()
+        count = 0
         try:
-            if placed.problem:
-                raise ValueError(f"{placed.label}: {placed.problem}")
-            if not accepts(topic.kind, _name(topic, placed)):
-                continue
-            canonical = _canonical(topic, placed.label)
-            if theirs.get(canonical, placed.signed.digest) != placed.signed.digest:
-                raise ValueError(f"{topic.topic} {placed.label}: {target.url} has other files of this version")
-            if canonical not in theirs:
-                size += _copy_trees(source, uploads, target, placed, report, f"{topic.topic} {placed.label}".strip())
-            ready.append(placed)
-        except (ValueError, StoreError) as error:
+            if topic.listing is None:
+                count = _merge_items(self._target, topic, ready)
+            else:
+                count = _merge_labels(self._target, topic, ready, theirs)
+        except (ValueError, PublishError) as error:
             problems.append(str(error))
-    if not ready and not problems:
-        return None
-    signers = {signature.name for placed in ready for signature in placed.signed.signatures}
-    copy_withdrawals(source, target, sorted(signers - done))
-    done |= signers
-    count = _merge_items(target, topic, ready) if topic.listing is None else _merge_labels(target, topic, ready, theirs)
-    uploads.keep()
-    return Copied(topic.kind, topic.topic, count, size, tuple(problems))
+        uploads.keep()
+        return Copied(topic.kind, topic.topic, count, size, (counted(problems),) if problems else ())
+
+    def _send(self, uploads: Uploads, placed: Placed, what: str) -> int:
+        """Copies the blobs of a statement, then its file; returns the bytes of the blobs. BlobError, StoreError."""
+        size = 0
+        for tree in statements.parse(placed.signed.data).trees:
+            label = f"{what} {tree.digest[:8]}"
+            send = functools.partial(_copy_blob, self._source, self._target, tree.blob, self._report, label)
+            size += tree.blob.size if uploads.send(tree.blob.name, send) else 0
+        if placed.label:
+            name = statements.name_of(placed.signed.digest)
+            uploads.send(name, functools.partial(_add_signatures, self._target, name, placed.signed))
+        return size
+
+
+def _verified(by: Trust | None, topic: Topic, placed: Placed) -> tuple[Placed, list[TrustedKey]]:
+    """Returns a statement with those of its signatures that are accepted here, and their keys.
+
+    Without `by` it is taken as it is. Raises SignatureError, UnreadableStatement if it is of another topic or label.
+    """
+    if by is None:
+        return placed, []
+    data, what = placed.signed.data, f"{topic.kind} {topic.topic}"
+    keys = by.signers(what, data, placed.signed.signatures)
+    stated = statements.parse(data)
+    if (stated.kind, stated.topic) != (topic.kind, topic.topic):
+        raise UnreadableStatement(f"it was made for another topic: {stated.kind} {ascii(stated.topic)[:100]}")
+    kind = kinds.of(topic.kind)
+    if kind is not None:
+        try:
+            subject, label = kind.subject(stated), kind.shown(stated).label
+        except ValueError as error:
+            raise UnreadableStatement(f"{placed.label} {error}".strip()) from error
+        keys = trust.allowed(keys, f"{topic.kind}:{subject}", what)
+        if placed.label and placed.label != label:
+            raise UnreadableStatement(f"its topic names it {placed.label}, and it is {label}")
+    good = [one for one in placed.signed.signatures if any(signing.is_signed(data, one, key.key) for key in keys)]
+    return placed._replace(signed=Signed(data, tuple(good))), keys
 
 
 def _name(topic: Topic, placed: Placed) -> str:
@@ -126,20 +195,6 @@ def _canonical(topic: Topic, label: str) -> str:
     return kind.canonical(label) if kind and label else label
 
 
-def _copy_trees(
-    source: ObjectStore, uploads: Uploads, target: ObjectStore, placed: Placed, report: Report, what: str
-) -> int:
-    """Copies the blobs of a statement, then its file; returns the bytes of the blobs. BlobError, StoreError."""
-    size = 0
-    for tree in statements.parse(placed.signed.data).trees:
-        send = functools.partial(_copy_blob, source, target, tree.blob, report, f"{what} {tree.digest[:8]}")
-        size += tree.blob.size if uploads.send(tree.blob.name, send) else 0
-    if placed.label:
-        name, content = statements.name_of(placed.signed.digest), placed.signed.file()
-        uploads.send(name, lambda: target.put_if_absent(name, content))
-    return size
-
-
 def _copy_blob(source: ObjectStore, target: ObjectStore, blob: blobs.Blob, report: Report, what: str) -> bool:
     """Copies a blob; returns whether the target had none of this name. Raises BlobError, StoreError."""
     with tempfile.TemporaryFile() as file:
@@ -149,20 +204,63 @@ def _copy_blob(source: ObjectStore, target: ObjectStore, blob: blobs.Blob, repor
         return target.put_if_absent(blob.name, file)
 
 
-def _merge_items(target: ObjectStore, topic: Topic, ready: list[Placed]) -> int:
-    """Adds statements to a topic that holds them; returns how many are new. Raises StoreError, PublishError."""
-    new: list[statements.Signed] = []
+def _add_signatures(target: ObjectStore, name: str, signed: Signed) -> bool:
+    """Puts a statement's own file into a store, or adds its signatures to the one there; returns whether it was new.
+
+    Raises StoreError, PublishError, ValueError for more signatures than are read.
+    """
+    is_new = False
 
     def change(stored: bytes | None) -> bytes | None:
-        before = topics.read_frame(stored) if stored is not None else []
-        new[:] = [placed.signed for placed in ready if placed.signed not in before]
-        replaced = {item.data for item in new}
-        kept = [item for item in before if item.data not in replaced]
-        return topics.frame([*kept, *new][-topics.MAX_ITEMS :]) if new else None
+        nonlocal is_new
+        is_new = stored is None
+        try:
+            there = statements.read_file(stored, signed.digest) if stored is not None else Signed(signed.data)
+        except UnreadableStatement:
+            return signed.file()  # it is damaged
+        both = _union(there, signed)
+        return None if stored is not None and both == there else both.file()
+
+    topics.edit(target, name, maintenance.MAX_STATEMENT_BYTES, change, name)
+    return is_new
+
+
+def _union(there: Signed, ours: Signed) -> Signed:
+    """Returns a statement with the signatures of both. Raises ValueError for more than are read."""
+    both = tuple(dict.fromkeys((*there.signatures, *ours.signatures)))
+    if len(both) > max(len(there.signatures), statements.MAX_SIGNATURES):
+        more = ", ".join(sorted(ours.signers - there.signers)) or "others"
+        most = statements.MAX_SIGNATURES
+        raise ValueError(f"it has {len(there.signatures)} signatures there, at most {most} are read: not by {more}")
+    return there._replace(signatures=both)
+
+
+def _merge_items(target: ObjectStore, topic: Topic, ready: list[Placed]) -> int:
+    """Adds statements to a topic that holds them; returns how many are new, or have new signatures.
+
+    Raises StoreError, PublishError if the topic is full, ValueError.
+    """
+    count = 0
+
+    def change(before: list[Signed]) -> list[Signed]:
+        nonlocal count
+        after, count = list(before), 0
+        for signed in (placed.signed for placed in ready):
+            places = [at for at, item in enumerate(after) if item.data == signed.data]  # two keys may have one each
+            known = {signature for at in places for signature in after[at].signatures}
+            if places and known >= {*signed.signatures}:
+                continue
+            count += 1
+            if places:
+                new = tuple(signature for signature in signed.signatures if signature not in known)
+                after[places[0]] = _union(after[places[0]], signed._replace(signatures=new))
+            else:
+                after.append(signed)
+        return after
 
     name = topics.name_of(topic.kind, topic.topic)
-    topics.edit(target, name, topics.MAX_FRAME_BYTES, change, f"{topic.kind} {topic.topic}")
-    return len(new)
+    topics.edit_items(target, name, change, f"{topic.kind} {topic.topic}", target.url)
+    return count
 
 
 def _merge_labels(target: ObjectStore, topic: Topic, ready: list[Placed], theirs: dict[str, str]) -> int:
@@ -194,30 +292,43 @@ def _merge_labels(target: ObjectStore, topic: Topic, ready: list[Placed], theirs
     return len({_canonical(topic, placed.label) for placed in ready} - theirs.keys())
 
 
-def copy_withdrawals(source: ObjectStore, target: ObjectStore, keys: Iterable[str]) -> None:
-    """Copies the lists of withdrawals of some keys, unless the target has newer ones. Raises StoreError, PublishError.
+def copy_withdrawals(source: ObjectStore, target: ObjectStore, keys: Iterable[TrustedKey]) -> list[str]:
+    """Copies the lists of withdrawals of some keys; returns what went wrong. Raises StoreError, PublishError.
 
     A source that cannot list is asked for each: what is withdrawn must not be copied without that.
     """
+    problems = []
     for key in keys:
-        _copy_newest(source, target, withdrawals.name_of(key))
+        try:
+            _copy_list(source, target, key)
+        except ValueError as error:
+            problems.append(str(error))
+    return problems
 
 
-def _copy_newest(source: ObjectStore, target: ObjectStore, name: str) -> None:
+def _copy_list(source: ObjectStore, target: ObjectStore, key: TrustedKey) -> None:
+    """Copies a list, unless the target has it or a newer one. Raises ValueError if it must not take its place."""
+    name = withdrawals.name_of(key.key.name)
     ours = source.get(name, withdrawals.MAX_BYTES)
     if ours is None:
         return
+    listed = _list_in(source, ours.data, key)
 
-    def date_of(data: bytes) -> float:
-        try:
-            return withdrawals.parse(withdrawals.signed(data).data).date
-        except ValueError as error:
-            raise PublishError(name, target.url, str(error), "Make it anew: opforge withdraw URL") from error
+    def change(stored: bytes | None) -> bytes | None:
+        there = _list_in(target, stored, key) if stored is not None else None
+        if there is None or (listed.order > there.order and not listed.lacks(there)):
+            return ours.data
+        if there.lacks(listed):
+            problem = f"the one in {target.url} says other things than the one in {source.url}"
+            hint = f"the holder of the key brings them together: opforge withdraw {target.url} NAME"
+            raise ValueError(f"{withdrawals.WHAT} of {key.key.name}: {problem}; {hint}")
+        return None
 
-    date = date_of(ours.data)
-    topics.edit(
-        target,
-        name,
-        withdrawals.MAX_BYTES,
-        lambda theirs: None if theirs is not None and date_of(theirs) >= date else ours.data,
-    )
+    topics.edit(target, name, withdrawals.MAX_BYTES, change)
+
+
+def _list_in(store: ObjectStore, content: bytes, key: TrustedKey) -> Withdrawals:
+    try:
+        return withdrawals.verified(content, key)
+    except ValueError as error:
+        raise ValueError(f"{store.url}: {error}") from error

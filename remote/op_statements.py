@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from opforge.cache import schema
-from opforge.cache.layout import entry_name
+from opforge.cache.layout import FETCHED, Layout, entry_name
 from opforge.cache.records.entry import damage_of
 from opforge.cache.records.schemas import RECORD
 from opforge.cache.trees import digest_of_hashes
 
-from . import statements, topics
+from . import kept, statements, topics
 from .blobs import Tree
-from .kinds import Kind, Shown
+from .kinds import Kept, Kind, Shown
 from .statements import Statement, UnreadableStatement
 
 KIND = "op"
@@ -96,3 +97,17 @@ class OpKind(Kind):
     def title(self, shown: Shown) -> str:
         """Returns the entry: its name holds the digest of its library."""
         return shown.label
+
+    def kept(self, layout: Layout) -> Iterator[Kept]:
+        """Yields the entries that were fetched."""
+        for folder in _names(layout.path(FETCHED)):
+            for name in _names(layout.fetched(folder)):
+                path = os.path.join(layout.fetched(folder), name)
+                yield kept.of_note(f"{KIND}:{name}", f"entry {name}", path)
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []

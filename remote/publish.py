@@ -12,10 +12,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import IO, Any, BinaryIO, NamedTuple, cast
 
-from opforge.cache.layout import entry_name
+from opforge.cache.layout import FETCHED, entry_name
+from opforge.cache.records import fetched
 from opforge.cache.records.entry import read_record
 from opforge.errors import PublishError
 from opforge.events import emit
+from opforge.warm.library import BUILD
 
 from . import blobs, kinds, op_statements, removals, statements, topics, withdrawals
 from .remotes import Remote
@@ -24,6 +26,7 @@ from .statements import Signed, Statement
 from .stores.protocol import ObjectStore
 
 DAMAGED_HINT = "Nothing was published: opforge verify sets it aside, and a load builds it again"
+FOREIGN_HINT = "Its publisher signs it: opforge mirror copies it with its signatures"
 FLAGS_HINT = "Build it without them, or add flags=1 to the remote's URL"
 
 
@@ -47,6 +50,7 @@ def push(store: ObjectStore, remote: Remote, folder: str, description: str, sign
     began = time.perf_counter()
     record = _record(remote, folder)
     what, entry = f"{record['op']} {os.path.basename(folder)}", entry_name(record["key"], record["sha256"])
+    refuse_foreign(what, remote, came_from(folder))
     try:
         with tempfile.TemporaryFile() as file:
             tree, hashes = blobs.pack(folder, [record["file"]], file)
@@ -60,6 +64,28 @@ def push(store: ObjectStore, remote: Remote, folder: str, description: str, sign
         seconds = round(time.perf_counter() - began, 6)
         emit("push", op=record["op"], seconds=seconds, bytes=tree.blob.size, path=str(remote), result=entry)
     return Pushed(record["op"], entry, description, tree.blob.size, is_new)
+
+
+def came_from(folder: str) -> str:
+    """Returns where the entry in a folder of a store came from; empty if it was built here."""
+    record = read_record(folder) or {}
+    area, key = os.path.dirname(os.path.dirname(folder)), os.path.basename(folder)
+    try:
+        note = fetched.read(os.path.join(area, FETCHED, str(record.get("description")), key))
+    except (OSError, ValueError):
+        note = None
+    if note is not None and not note.offer:
+        return "an archive"
+    if os.path.exists(os.path.join(folder, BUILD)):
+        return ""
+    return note.remote if note else "a remote"
+
+
+def refuse_foreign(what: str, remote: Remote, origin: str) -> None:
+    """Raises PublishError for what was not made here: a signature says that its holder has made what it signs."""
+    if origin:
+        reason = f"it came from {origin}, and was not made here"
+        raise PublishError(what, str(remote), reason, FOREIGN_HINT)
 
 
 def _damage(folder: str, record: Mapping[str, Any], hashes: Mapping[str, str]) -> str:

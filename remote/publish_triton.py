@@ -11,7 +11,7 @@ from opforge.errors import PublishError
 from opforge.events import emit
 
 from . import blobs, triton_statements
-from .publish import Blob, add_statement
+from .publish import Blob, add_statement, refuse_foreign
 from .remotes import Remote
 from .signatures.keys import Signer
 from .stores.protocol import ObjectStore
@@ -35,6 +35,7 @@ def push(store: ObjectStore, remote: Remote, kernel: Kernel, signer: Signer | No
     if signer is None:
         hint = "Leave out unsigned=1, and sign it"
         raise PublishError(what, str(remote), triton_statements.UNSIGNED, hint)
+    refuse_foreign(what, remote, "a remote" if kernel.is_fetched else "")
     try:
         for path in kernel.record["files"]:
             if problem := path_problem(path):

@@ -87,7 +87,7 @@ class Remotes:
             claim = Claim(store, name_of(request.description, *identity))
             self._claim = claim.wait(request.op, MAX_WAIT_SECONDS if limit is None else limit)
         except FAILURES as error:
-            answers.note_failure(targets[0], str(error))
+            answers.note_failure(targets[0], error)
             log.warning("%s: it may be built on other machines too: %s", request.op, error)
             return False
         # Another node may have published it between the look-up and the claim.
@@ -181,10 +181,10 @@ class Remotes:
             log.warning("%s: what %s offers cannot be written here: %s", request.op, remote, failure)
             return f"what it offers cannot be written here ({failure.strerror})"
         reason = str(failure).removeprefix(f"{remote}: ")
-        answers.note_failure(remote, reason)
+        is_its_own = answers.note_failure(remote, failure)
         if self._is_fresh:  # who asks so shows the reason, and may have many ops to ask for
             self._failed[remote] = f"it is not asked again: {reason}"
         else:
-            text = "%s: nothing was fetched from %s, which is left alone for a minute: %s"
-            log.warning(text, request.op, remote, reason)
+            left = ", which is left alone for a minute" if is_its_own else ""
+            log.warning("%s: nothing was fetched from %s%s: %s", request.op, remote, left, reason)
         return reason

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from functools import partial
 
 from opforge.cache import staging
 from opforge.cache.maintenance import limits
@@ -15,11 +16,11 @@ from opforge.cache.records import triton as records
 from opforge.cache.records.fetched import Fetched
 from opforge.cache.records.triton import FETCHED, Kernel
 from opforge.cache.store import Store
-from opforge.errors import RemoteError, SignatureError
+from opforge.errors import ExtraNotInstalledError, RemoteError, SignatureError
 from opforge.events import emit
 from opforge.machine_folder import write_file
 
-from . import blobs, fetched_entries, first, triton_statements
+from . import blobs, first, kept, triton_statements
 from .accepted import Lists, judge
 from .first import Asked
 from .signatures import trust
@@ -46,18 +47,17 @@ def bring(store: Store, key: str, filename: str) -> bool:
     return is_new
 
 
-def _judged(
-    item: Signed, key: str, name: str, trusted: trust.Trust | None, lists: Lists | None
-) -> tuple[KernelOffer, str]:
+def _judged(item: Signed, key: str, name: str, trusted: trust.Trust | None, lists: Lists) -> tuple[KernelOffer, str]:
     """Returns what a statement offers, and the key that signed it. Raises SignatureError, ValueError, StoreError."""
-
-    def parse(data: bytes) -> KernelOffer:
-        offer = triton_statements.parse(data, key)
-        if offer.facts["name"] != name:
-            raise ValueError(f"it is a kernel {offer.facts['name']!r}, expected {name!r}")
-        return offer
-
+    parse = partial(_parse, key, name)
     return judge(item, f"{name}: a kernel of Triton's", parse, trusted, lists, TritonKind.needs_withdrawals)
+
+
+def _parse(key: str, name: str, data: bytes) -> KernelOffer:
+    offer = triton_statements.parse(data, key)
+    if offer.facts["name"] != name:
+        raise ValueError(f"it is a kernel {offer.facts['name']!r}, expected {name!r}")
+    return offer
 
 
 def _take(objects: ObjectStore, store: Store, offer: KernelOffer, note: Fetched, filename: str) -> None:
@@ -78,18 +78,21 @@ def _take(objects: ObjectStore, store: Store, offer: KernelOffer, note: Fetched,
 
 
 def verify_again(kernel: Kernel) -> str:
-    """Verifies what was fetched with the trust file as it is now; returns why it must not be used, or ""."""
+    """Verifies what was fetched with the trust file as it is now; returns why it must not be used now, or "".
 
-    def verify(item: Signed) -> str:
-        offer, signer = _judged(item, kernel.key, kernel.name, trust.read(), None)
+    The rule is that of `kept`.
+    """
+
+    def parse(data: bytes) -> KernelOffer:
+        offer = _parse(kernel.key, kernel.name, data)
         if offer.tree.digest != kernel.digest or offer.facts != kernel.facts:
             raise ValueError("it is not what was signed")
-        return signer
+        return offer
 
     try:
-        fetched_entries.verify_note(os.path.join(kernel.folder, FETCHED), verify)
+        kept.verify_note(os.path.join(kernel.folder, FETCHED), f"{kernel.name}: a kernel of Triton's", parse)
     except SignatureError as error:
         return error.reason
-    except (RemoteError, OSError, ValueError) as error:
+    except (RemoteError, ExtraNotInstalledError, OSError, ValueError) as error:
         return str(error)
     return ""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from opforge.cache import schema
+from opforge.cache.layout import Layout
 from opforge.cache.records import triton as records
 from opforge.cache.records.triton import DIGITS, MAX_BYTES
 
-from . import statements, topics
+from . import kept, statements, topics
 from .blobs import Tree
-from .kinds import Kind, Shown
+from .kinds import Kept, Kind, Shown, Stored
 from .statements import Signed, Statement, UnreadableStatement
 
 KIND = "triton"
@@ -102,3 +105,23 @@ class TritonKind(Kind):
         """Returns the kernel, the first digits of its tree's digest, and where it fits."""
         offer = offer_of(statement)
         return Shown(offer.facts["name"], offer.label, f"{offer.facts['target']}, Triton {offer.facts['triton']}")
+
+    def stored(self, layout: Layout, owners: Collection[int]) -> Iterator[Stored]:
+        """Compares every file of what Triton made with its digest."""
+        for kernel in records.stored(layout.root):
+            problem = kernel.problem
+            try:
+                records.read(kernel.folder, owners)
+            except FileNotFoundError:
+                continue  # another process has removed it
+            except (OSError, ValueError) as error:
+                problem = problem or getattr(error, "strerror", None) or str(error)
+            yield Stored(f"{KIND}:{kernel.name}" if kernel.name else "", kernel.folder, problem)
+
+    def kept(self, layout: Layout) -> Iterator[Kept]:
+        """Yields what was fetched of what Triton made."""
+        for kernel in records.stored(layout.root):
+            if kernel.is_fetched:
+                title, note = f"{kernel.name}@{kernel.label}", os.path.join(kernel.folder, records.FETCHED)
+                remove = partial(records.remove, kernel.folder)
+                yield kept.of_note(f"{KIND}:{title}", f"Triton kernel {title}", note, remove)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 import os
+from functools import partial
 
 from opforge.builders.lookup.tuned import Wanted
 from opforge.cache.current import current_store
-from opforge.errors import SignatureError, TrustFileError
+from opforge.errors import ExtraNotInstalledError, RemoteError, SignatureError
 from opforge.machine_folder import make_folder, write_file
 
-from . import fetched_entries, first, tuned_statements
+from . import first, kept, tuned_statements
 from .accepted import Lists, judge
 from .first import Asked
 from .signatures import trust
 from .statements import Signed
 from .tuned_statements import ResultOffer, TunedKind
-
-log = logging.getLogger("opforge")
 
 
 def bring(path: str, what: Wanted) -> bool:
@@ -40,28 +38,28 @@ def bring(path: str, what: Wanted) -> bool:
     )
 
 
-def _judged(item: Signed, what: Wanted, trusted: trust.Trust | None, lists: Lists | None) -> tuple[ResultOffer, str]:
+def _judged(item: Signed, what: Wanted, trusted: trust.Trust | None, lists: Lists) -> tuple[ResultOffer, str]:
     """Returns what a statement offers, and the key that signed it. Raises SignatureError, ValueError, StoreError."""
-
-    def parse(data: bytes) -> ResultOffer:
-        return ResultOffer(tuned_statements.parse(data, what.description))
-
+    parse = partial(_parse, what)
     return judge(item, f"{what.op}: a tuning result", parse, trusted, lists, TunedKind.needs_withdrawals)
 
 
-def verify_again(path: str, what: Wanted) -> str:
-    """Verifies what was fetched with the trust file as it is now; returns why it is not used any more, or "".
+def _parse(what: Wanted, data: bytes) -> ResultOffer:
+    return ResultOffer(tuned_statements.parse(data, what.description))
 
-    What is not accepted is removed. If the trust file is damaged, what was accepted before is used.
+
+def verify_again(path: str, what: Wanted) -> str:
+    """Verifies what was fetched with the trust file as it is now; returns why it is not used now, or "".
+
+    The rule is that of `kept`.
     """
     try:
-        fetched_entries.verify_note(path, lambda item: _judged(item, what, trust.read(), None)[1])
-    except TrustFileError as error:
-        log.warning("%s: the tuning result that was fetched before is used, and no other: %s", what.op, error)
+        kept.verify_note(path, f"{what.op}: a tuning result", partial(_parse, what))
     except SignatureError as error:
-        fetched_entries.drop(path)
         return error.reason
-    except (OSError, ValueError) as error:
-        fetched_entries.drop(path)
+    except (RemoteError, ExtraNotInstalledError, OSError) as error:
+        return str(error)
+    except ValueError as error:
+        kept.drop(path)
         return str(error)
     return ""

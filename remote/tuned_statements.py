@@ -6,16 +6,17 @@ A result has no tree: what is said is all there is. So one request decides, and 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from opforge.cache.keys import canonical
+from opforge.cache.layout import Layout
 from opforge.cache.records import tuned as records
 from opforge.cache.records.tuned import stem_of
 from opforge.cache.schema import FormatError
 
-from . import statements, topics
-from .kinds import Kind, Shown
+from . import kept, statements, topics
+from .kinds import Kept, Kind, Shown, Stored
 from .statements import Signed, Statement, UnreadableStatement
 
 KIND = "tuned"
@@ -110,3 +111,15 @@ class TunedKind(Kind):
     def title(self, shown: Shown) -> str:
         """Returns the label, which holds the digest of the result."""
         return shown.label
+
+    def stored(self, layout: Layout, owners: Collection[int]) -> Iterator[Stored]:
+        """Reads every result."""
+        for found in records.stored(layout.root, owners):
+            yield Stored(f"{KIND}:{found.value['op']}" if found.value else "", found.path, found.problem)
+
+    def kept(self, layout: Layout) -> Iterator[Kept]:
+        """Yields the results that were fetched."""
+        for found in records.stored(layout.root):
+            if found.is_fetched and not found.problem:
+                name = f"{KIND}:{label_of(found.value)}"
+                yield kept.of_note(name, f"tuning result {found.path}", found.path)

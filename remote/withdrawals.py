@@ -5,6 +5,9 @@
     {"date":DATE,"format":1,"key":"ci","kind":"withdrawals","withdrawn":{
       "package:acme/relu@2.3":{"date":DATE,"reason":"wrong for empty tensors","stops":"choosing"}}}
 
+`number` is there too if the date alone does not say which of two lists is newer: after one that was made by a clock
+that was ahead, the next has a date of today and a higher number.
+
 Withdrawing has two strengths. What is not *chosen* any more stays in use where it is; what is not *loaded* any more is
 refused everywhere. What is taken back stays in the list, so that an older list never passes for the newest. Another key
 cannot withdraw what a key has signed, and cannot vouch that nothing was withdrawn.
@@ -24,12 +27,12 @@ from opforge import environment, formats
 from opforge.cache import schema
 from opforge.cache.filesystem.files import read_file
 from opforge.cache.keys import bytes_digest, canonical, key_of
-from opforge.cache.schema import TEXT, choice, record, table, text
+from opforge.cache.schema import TEXT, choice, record, table, text, whole
 from opforge.errors import PublishError, StoreError
 from opforge.errors.base import printable
 from opforge.machine_folder import make_folder, write_file
 
-from . import statements, topics
+from . import clocks, statements, topics
 from .signatures.seen import Seen
 from .signatures.signing import is_signed
 from .signatures.trust import TrustedKey
@@ -50,6 +53,10 @@ RENEW_SECONDS = 24 * 3600.0
 """How old a list is before a publication renews it."""
 FUTURE_SECONDS = 24 * 3600.0
 """How far ahead the date of a list may be: clocks differ."""
+QUICK_SECONDS = 60
+"""How far ahead the date of a list may be because the one before was made a moment ago."""
+AHEAD_SECONDS = 3600.0
+"""How far ahead the date of a list may be that is left as it is by its own publisher."""
 WHAT = "the list of withdrawals"
 PUT_BACK = (
     "%s is empty, and the key %s had withdrawn %d statement%s in it: the list was put back."
@@ -64,7 +71,8 @@ SCHEMA = record(
         "withdrawn": table(
             record({"stops": choice(*STRENGTHS), "reason": text(most=MAX_REASON), "date": TEXT}), text(most=MAX_NAME)
         ),
-    }
+    },
+    optional={"number": whole(1)},
 )
 log = logging.getLogger("opforge")
 
@@ -85,15 +93,22 @@ class Withdrawals(NamedTuple):
     key: str
     """The key's name."""
     date: float
-    """When the list was made; seconds since the epoch. Each change gives it a later one."""
+    """When the list was made; seconds since the epoch."""
     withdrawn: Mapping[str, Withdrawal] = MappingProxyType({})
     digest: str = ""
     """Of the signed bytes; empty for a list that was not read."""
+    number: int = 0
+    """It rises with each change; 0 if the date does."""
+
+    @property
+    def order(self) -> int:
+        """What is higher in a newer list."""
+        return self.number or int(self.date)
 
     @property
     def seen(self) -> Seen:
         """What is kept of it by those who have seen it."""
-        return Seen(int(self.date), self.digest)
+        return Seen(self.order, self.digest)
 
     def of(self, name: str) -> Withdrawal:
         """Returns what was said of a statement."""
@@ -108,7 +123,8 @@ class Withdrawals(NamedTuple):
         """Returns the list with all that either says, the later of two."""
         both = {**self.withdrawn}
         both |= {name: said for name, said in other.withdrawn.items() if self.of(name).date <= said.date}
-        return self._replace(withdrawn=both, date=max(self.date, other.date))
+        newer = max(self, other, key=lambda listed: listed.order)
+        return newer._replace(withdrawn=both, digest="")
 
     def age_problem(self, days: float, now: float) -> str:
         """Returns why the list cannot be relied on now, or an empty text."""
@@ -116,7 +132,7 @@ class Withdrawals(NamedTuple):
         if now - self.date > days * 24 * 3600:
             return f"{WHAT} of {self.key} was made {day}, more than {days:g} days ago"
         if self.date - now > FUTURE_SECONDS:
-            return f"{WHAT} of {self.key} was made {day}, and this machine's clock is behind that"
+            return f"{WHAT} of {self.key} was made {day}, and this machine's clock says {_day(now)}"
         return ""
 
 
@@ -140,9 +156,11 @@ def to_bytes(listed: Withdrawals) -> bytes:
         check_reason(said.reason)
     withdrawn = {name: {**said._asdict(), "date": _day(said.date)} for name, said in listed.withdrawn.items()}
     value = {"kind": "withdrawals", "format": formats.WITHDRAWALS, "key": listed.key, "date": _day(listed.date)}
-    data = canonical({**value, "withdrawn": withdrawn})
+    number = {"number": listed.number} if listed.number else {}
+    data = canonical({**value, **number, "withdrawn": withdrawn})
     if len(data) > MAX_BYTES // 2:
         raise ValueError(f"{WHAT} would have {len(data)} bytes, more than {MAX_BYTES // 2}")
+    parse(data)
     return data
 
 
@@ -157,7 +175,7 @@ def parse(data: bytes) -> Withdrawals:
     try:
         value = schema.parse(data, SCHEMA, MAX_BYTES)
         withdrawn = {name: _said(said) for name, said in value["withdrawn"].items()}
-        return Withdrawals(value["key"], _date(value["date"]), withdrawn, bytes_digest(data))
+        return Withdrawals(value["key"], _date(value["date"]), withdrawn, bytes_digest(data), value.get("number", 0))
     except ValueError as error:
         raise ValueError(f"{WHAT} is damaged: {error}") from error
 
@@ -234,7 +252,7 @@ def publish(
     for _attempt in topics.attempts():
         stored = store.get(name_of(key), MAX_BYTES)
         before = _own(store, signer, stored.data) if stored else Withdrawals(key, 0.0)
-        if before.date < newest.date or before.lacks(newest):
+        if before.order < newest.order or before.lacks(newest):
             if not restore and not (stored is None and _is_empty(store)):
                 raise _older(store, before, newest)
             if not restore and newest.withdrawn:
@@ -242,9 +260,10 @@ def publish(
                 log.warning(PUT_BACK, store.url, key, count, "" if count == 1 else "s")
         _note(before, place)
         is_known = all(before.of(name)[:2] == one[:2] for name, one in said.items()) and not before.lacks(newest)
-        if is_known and time.time() - before.date < renew_after:
+        if is_known and -AHEAD_SECONDS < time.time() - before.date < renew_after:
             return before
         made = _made(before.merged(newest), said)
+        clocks.require_right(store, made.date)
         if changes.is_covered(store, root):  # first: the list beside it says that all is done
             made = _record(store, root, made, said, signer)
         content = file_of(made, signer)
@@ -259,10 +278,18 @@ def publish(
 
 
 def _made(before: Withdrawals, said: Mapping[str, Withdrawal]) -> Withdrawals:
-    """Returns a list of today that says more. Two must not have one date: readers tell the newer one by it."""
-    date = max(float(int(time.time())), before.date + 1)
-    new = {name: one._replace(date=date) for name, one in said.items() if before.of(name)[:2] != one[:2]}
-    return before._replace(date=date, withdrawn={**before.withdrawn, **new}, digest="")
+    """Returns a list of today that says more, and is newer: readers tell that by its order."""
+    date, number = float(int(time.time())), 0
+    if before.order >= date + QUICK_SECONDS:  # it was made by a clock that was ahead: the way back
+        number = before.order + 1
+    elif before.order >= date:
+        date = float(before.order + 1)
+    new = {
+        name: one._replace(date=max(date, before.of(name).date + 1))  # the last word on it
+        for name, one in said.items()
+        if before.of(name)[:2] != one[:2]
+    }
+    return before._replace(date=date, number=number, withdrawn={**before.withdrawn, **new}, digest="")
 
 
 def file_of(listed: Withdrawals, signer: Signer) -> bytes:
@@ -330,7 +357,7 @@ def _known(key: str, place: str) -> Withdrawals:
 def _note(listed: Withdrawals, place: str) -> None:
     """Keeps a list that was signed or seen, unless a newer one is known. A folder that is read-only keeps nothing."""
     path, before = _path(listed.key, place), _known(listed.key, place)
-    if not listed.date or before.date >= listed.date:
+    if not listed.date or before.order >= listed.order:
         return
     try:
         make_folder(os.path.dirname(path))

@@ -19,7 +19,7 @@ from opforge.builders.declaration import machine
 from opforge.cache.current import current_store, writable_store
 from opforge.cache.records import fetched
 from opforge.cache.records import tuned as records
-from opforge.cache.records.tuned import DTYPES, FETCHED, RESULT, Stored, path_of
+from opforge.cache.records.tuned import DTYPES, FETCHED, NEAREST, RESULT, Stored, path_of
 from opforge.errors import CacheDirError
 from opforge.memory import FlatStamps
 from opforge.warm import library, lookup
@@ -32,8 +32,6 @@ log = logging.getLogger("opforge")
 SOURCE = "opforge.remote.tuned_source"
 """The module that fetches results and verifies them again. It is above this one, and imported if a remote is asked."""
 HINT = "The defaults are used. To time it again: opforge tune"
-NEAREST = 8
-"""A result counts for calls that are at most so many times larger or smaller than what was timed."""
 ABSENT_SECONDS = 24 * 3600.0
 """How long the remotes are not asked again for a result that they had not."""
 NOT_ASKED = 1.0
@@ -210,7 +208,10 @@ def _ask(what: Wanted, watched: FlatStamps) -> Outcome:
         machine_folder.remember(name, before, {"until": again}, time.time_ns())
         return Outcome(None, watched, again)
     fresh = FlatStamps(watched.paths, memory.stamps_of(watched.paths))
-    return Outcome(_fitting(records.read_stored(path, {os.geteuid()}), what), fresh)
+    try:
+        return Outcome(_fitting(records.read_stored(path, {os.geteuid()}), what), fresh)
+    except FileNotFoundError:  # another process has removed it
+        return Outcome(None, watched, NOT_ASKED)
 
 
 def table(rows: Iterable[Mapping[str, Any]], tunable: Mapping[str, Sequence[int]]) -> tuple[list[Row], str]:

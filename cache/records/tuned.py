@@ -29,6 +29,10 @@ FOLDER, RESULT, FETCHED = "tuned", ".json", ".fetched"
 MAX_BYTES, MAX_ROWS, MAX_OTHERS, MAX_NAMES = 64 << 10, 512, 256, 8
 MAX_FILE_BYTES = 4 * MAX_BYTES
 """Of a fetched result, which stands in a text with its signatures."""
+NEAREST = 8
+"""A result counts for calls that are at most so many times larger or smaller than what was timed."""
+MAX_SIZE = (1 << 62) // NEAREST
+"""A library compares sizes of calls in 64 bits."""
 REPLACES = 0.98
 """A config replaces the default if the interval of its time, as a part of the default's, lies below this."""
 DTYPES = {
@@ -55,7 +59,7 @@ ROW = record(
     {
         "what": LINE,
         "dtype": schema.choice(*DTYPES),
-        "size": whole(1),
+        "size": whole(1, MAX_SIZE),
         **TIMED,
         "rounds": whole(0, 100_000),
         "others": items(record(TIMED), MAX_OTHERS),
@@ -127,6 +131,7 @@ def write(root: str, value: Mapping[str, Any]) -> str:
     data = canonical(checked(dict(value)))
     if len(data) > MAX_BYTES:
         raise FormatError(f"it has {len(data)} bytes, and at most {MAX_BYTES} are read: time fewer sizes at once")
+    parse(data)
     path = path_of(root, value["kernel"], value["target"], value["cores"])
     make_folder(os.path.dirname(path))
     write_file(path, data)
@@ -153,9 +158,9 @@ def read(path: str, owners: Collection[int], bits: int = 0) -> bytes:
         return file.read(MAX_FILE_BYTES)
 
 
-def stored(root: str) -> Iterator[Stored]:
-    """Yields every result in a store, in the order of their names."""
-    layout, owners = Layout(root), {0, os.geteuid()}
+def stored(root: str, owners: Collection[int] = ()) -> Iterator[Stored]:
+    """Yields every result in a store, in the order of their names. `owners` are by default this user and root."""
+    layout, owners = Layout(root), owners or {0, os.geteuid()}
     try:
         folders = sorted(os.listdir(layout.path(FOLDER)))
     except OSError:
@@ -167,7 +172,10 @@ def stored(root: str) -> Iterator[Stored]:
             continue
         for name in names:
             if name.endswith((RESULT, FETCHED)):
-                yield read_stored(layout.path(FOLDER, folder, name), owners)
+                try:
+                    yield read_stored(layout.path(FOLDER, folder, name), owners)
+                except FileNotFoundError:
+                    continue  # another process has removed it
 
 
 def read_stored(path: str, owners: Collection[int], bits: int = 0) -> Stored:

@@ -78,12 +78,13 @@ def sign(data: bytes, secret: Named) -> Named:
 
 def is_signed(data: bytes, signature: Named, public: Named) -> bool:
     """Returns whether the signature is that of these bytes by this key, and has the key's name."""
-    from cryptography.exceptions import InvalidSignature
-
     if signature.name != public.name:
         return False
+    ed25519 = _ed25519()
+    from cryptography.exceptions import InvalidSignature
+
     try:
-        _ed25519().Ed25519PublicKey.from_public_bytes(public.data).verify(signature.data, data)
+        ed25519.Ed25519PublicKey.from_public_bytes(public.data).verify(signature.data, data)
     except (InvalidSignature, ValueError):
         return False
     return True

@@ -82,6 +82,10 @@ class ObjectStore(Protocol):
             if stored is not None:
                 yield name, stored.data
 
+    def modified(self, name: str) -> float | None:
+        """Returns when an object was written, as `list` does; None if it is gone, or the store does not say that."""
+        return next((file.modified for file in self.list(name) if file.name == name), None)
+
     def delete(self, name: str) -> None:
         """Removes an object. Nothing happens if there is none."""
         ...

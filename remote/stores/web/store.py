@@ -158,6 +158,20 @@ class WebStore(ObjectStore):
         hint = "Use the server's folder (file://) or an S3 store for what needs a listing"
         raise self._error(f"list {prefix}", "an HTTP server cannot list its objects", hint)
 
+    def modified(self, name: str) -> float | None:
+        from email.utils import parsedate_to_datetime  # publishing alone needs it
+
+        operation = f"ask when {check_name(self.url, name)} was written"
+
+        def read(answer: Answer) -> float | None:
+            stated = answer.header("Last-Modified") if answer.status == 200 else ""
+            try:
+                return parsedate_to_datetime(stated).timestamp() if stated else None
+            except ValueError:
+                return None
+
+        return self._client.exchange(Request(operation, "HEAD", name), read)
+
     def delete(self, name: str) -> None:
         operation = f"delete {check_name(self.url, name)}"
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from opforge.cli import messages
 from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, error_text, json_option
 from opforge.cli.output import counted, emit_json, is_terminal, size_text
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 @click.argument(
     "names", nargs=-1, metavar="[FOLDER|OP|KEY|tuned:OP|triton:NAME]...", shell_complete=completed_names.stored
 )
-@click.option("--all", "takes_all", is_flag=True, help="Publish every op of the cache.")
+@click.option("--all", "takes_all", is_flag=True, help="Publish every op of the cache that was built here.")
 @key_option
 @click.option("--allow-dirty", is_flag=True, help="Publish a package although its sources differed from their commit.")
 @click.option(
@@ -89,10 +90,11 @@ def command(
     if bench_paths and len(folders) != 1:
         raise click.UsageError("--bench is of one package: publish it alone.")
     benchmarks = [of_file(path) for path in bench_paths]
-    sent = _results(store, remote, results, signer, as_json)
-    sent_kernels = _kernels(store, remote, kernels, signer, as_json)
+    failed, foreign = list[tuple[str, str]](), list[str]()
+    sent = _results(store, remote, results, signer, as_json, failed, foreign)
+    sent_kernels = _kernels(store, remote, kernels, signer, as_json, failed, foreign)
     packages = _packages(store, folders, signer, allow_dirty, benchmarks, as_json)
-    pushed, failed = _ops(store, remote, ops, signer, as_json) if ops or takes_all else ([], [])
+    pushed = _ops(store, remote, ops, signer, as_json, failed, foreign) if ops or takes_all else []
     if as_json:
         problems = [{"entry": entry, "reason": reason} for entry, reason in failed]
         records: list[dict[str, Any]] = [{**done._asdict(), "version": str(done.version)} for done in packages]
@@ -104,20 +106,37 @@ def command(
             click.echo(f"error: {name}: {reason}", err=True)
         if ops or takes_all:
             click.echo(f"{counted(sum(result.is_new for result in pushed), 'entry', 'entries')} published to {remote}")
+    if foreign:
+        some = ", ".join(foreign[:3]) + (" and more" if len(foreign) > 3 else "")
+        advice = "their publishers sign them, and opforge mirror copies them"
+        messages.show("note", f"{len(foreign)} that were not made here are left out ({some}): {advice}")
     sys.exit(FAILED if failed else OK)
 
 
 def _results(
-    store: ObjectStore, remote: Remote, results: Sequence[Stored], signer: Signer | None, as_json: bool
+    store: ObjectStore,
+    remote: Remote,
+    results: Sequence[Stored],
+    signer: Signer | None,
+    as_json: bool,
+    failed: list[tuple[str, str]],
+    foreign: list[str],
 ) -> list[PushedResult]:
-    """Publishes tuning results. Those that were fetched are their publisher's."""
+    """Publishes tuning results. A damaged one goes to `failed`, and one that was fetched to `foreign`."""
+    from opforge.errors import PublishError
     from opforge.remote import publish_tuned
 
     sent = []
     for result in results:
-        if result.is_fetched:
+        name = f"tuned:{result.value['op']}" if result.value else result.path
+        if result.is_fetched and not result.problem:
+            foreign.append(name)
             continue
-        done = publish_tuned.push(store, remote, result.value, signer)
+        try:
+            done = publish_tuned.push_stored(store, remote, result, signer)
+        except PublishError as error:
+            failed.append((name, error_text(error)))
+            continue
         sent.append(done)
         if not as_json:
             state = "published" if done.is_new else "is there already:"
@@ -126,16 +145,28 @@ def _results(
 
 
 def _kernels(
-    store: ObjectStore, remote: Remote, kernels: Sequence[Kernel], signer: Signer | None, as_json: bool
+    store: ObjectStore,
+    remote: Remote,
+    kernels: Sequence[Kernel],
+    signer: Signer | None,
+    as_json: bool,
+    failed: list[tuple[str, str]],
+    foreign: list[str],
 ) -> list[PushedKernel]:
-    """Publishes what Triton itself compiled. What was fetched is its publisher's."""
+    """Publishes what Triton itself compiled. A damaged one goes to `failed`, and one that was fetched to `foreign`."""
+    from opforge.errors import PublishError
     from opforge.remote import publish_triton
 
     sent = []
     for kernel in kernels:
         if kernel.is_fetched:
+            foreign.append(f"triton:{kernel.name}")
             continue
-        done = publish_triton.push(store, remote, kernel, signer)
+        try:
+            done = publish_triton.push(store, remote, kernel, signer)
+        except PublishError as error:
+            failed.append((f"triton:{kernel.name}", error_text(error)))
+            continue
         sent.append(done)
         if not as_json:
             state = "published" if done.is_new else "is there already:"
@@ -174,9 +205,15 @@ def _packages(
 
 
 def _ops(
-    store: ObjectStore, remote: Remote, names: Sequence[str], signer: Signer | None, as_json: bool
-) -> tuple[list[Pushed], list[tuple[str, str]]]:
-    """Publishes entries of the cache; returns the results, and the name and the reason of each that failed."""
+    store: ObjectStore,
+    remote: Remote,
+    names: Sequence[str],
+    signer: Signer | None,
+    as_json: bool,
+    failed: list[tuple[str, str]],
+    foreign: list[str],
+) -> list[Pushed]:
+    """Publishes entries of the cache. Those that fail go to `failed`, without names those of others to `foreign`."""
     from opforge.cache.current import own_store
     from opforge.cli.cache.entries import matching_entries
     from opforge.cli.progress import reporter
@@ -185,19 +222,23 @@ def _ops(
 
     layout = own_store().layout
     entries = matching_entries(layout, names)
-    pushed, failed = list[publish.Pushed](), list[tuple[str, str]]()
+    pushed = list[publish.Pushed]()
     if signer:  # a store that is away, or a key that does not sign, is one error and not one for each entry
         withdrawals.publish(store, signer, signer(b"").name)
     with reporter(1, quiet=as_json or not is_terminal(sys.stderr)) as progress:
         progress.begin("publish")
         for number, entry in enumerate(entries):
             progress.step("publish", number, len(entries), entry.op)
+            shown = f"{entry.op} {entry.key[:12]}"
             try:
                 folder = layout.entry(entry.key)
+                if not names and publish.came_from(folder):
+                    foreign.append(shown)
+                    continue
                 pushed.append(publish.push(store, remote, folder, publish.description_of(folder), signer))
-            except (OpforgeError, OSError) as error:
-                failed.append((f"{entry.op} {entry.key[:12]}", error_text(error)))
+            except (OpforgeError, OSError, ValueError) as error:
+                failed.append((shown, error_text(error)))
     for result in () if as_json else pushed:
         state = "published" if result.is_new else "is there already:"
         click.echo(f"{state} {result.op} {result.entry[:12]}, {size_text(result.size)}")
-    return pushed, failed
+    return pushed

@@ -24,6 +24,7 @@ from .remote.stores import is_url, opened
 if TYPE_CHECKING:
     from opforge.cache.maintenance.gc import Eviction
     from opforge.cache.records.triton import Kernel
+    from opforge.cache.records.tuned import Stored
     from opforge.packages.installed.layout import Root
     from opforge.packages.installed.releases import Installed
 
@@ -78,9 +79,9 @@ def rm_command(
     if evictions and not names and not dry_run:
         _confirm(evictions, yes, as_json)
     removed = _remove(evictions, dry_run)
-    for result in () if dry_run else results:
-        os.unlink(result.path)
-    releases, problems = _remove_packages(root_of(into, user), packages, dry_run) if packages else ([], [])
+    problems = [] if dry_run else _remove_results(results)
+    releases, unremoved = _remove_packages(root_of(into, user), packages, dry_run) if packages else ([], [])
+    problems += unremoved
     if as_json:
         from .kernels.install import to_json
 
@@ -92,7 +93,8 @@ def rm_command(
             _print(removed, dry_run, kept)
         verb = "would remove" if dry_run else "removed"
         for result in results:
-            click.echo(f"{verb} the tuning result of {result.value['op']}: {result.path}")
+            whose = f"of {result.value['op']}" if result.value else f"that is damaged ({result.problem})"
+            click.echo(f"{verb} the tuning result {whose}: {result.path}")
         for release in releases:
             click.echo(f"{verb} {release.name} {release.version} from {release.root.path}")
         for problem in problems:
@@ -165,6 +167,19 @@ def _print(removed: Sequence[Eviction], dry_run: bool, kept: int) -> None:
     click.echo(f"{verb} {entries}{others}, {size_text(sum(item.size for item in removed))} in all")
     if kept:
         click.echo(f"kept {counted(kept, 'pinned entry', 'pinned entries')}: to remove them, name them or use --pinned")
+
+
+def _remove_results(results: Sequence[Stored]) -> list[str]:
+    """Removes tuning results; returns what went wrong."""
+    problems = []
+    for result in results:
+        try:
+            os.unlink(result.path)
+        except FileNotFoundError:
+            continue  # another process was first
+        except OSError as error:
+            problems.append(f"{result.path} cannot be removed ({error.strerror}): remove it yourself")
+    return problems
 
 
 def _remove_packages(root: Root, texts: Sequence[str], dry_run: bool) -> tuple[list[Installed], list[str]]:

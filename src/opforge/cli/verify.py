@@ -24,9 +24,10 @@ from .remote.stores import opened, split
 def command(words: tuple[str, ...], deep: bool, as_json: bool) -> None:
     """Check the cache and the installed packages; with a URL, everything in that store.
 
-    Of the cache every entry is checked in full, by digest. Damaged ones are set aside, and rebuilt when they are
-    needed. With names, only these packages are checked. In a store every statement and all its files are checked,
-    with the keys that are trusted here. The exit code is 1 if something is damaged or would not be accepted.
+    Of the cache everything is checked in full, by digest: ops, tuning results, kernels of Triton and compiled graphs.
+    What is damaged is set aside, and made again when it is needed. With names, only these packages are checked. In a
+    store every statement and all its files are checked, with the keys that are trusted here, and the lists of
+    withdrawals. The exit code is 1 if something is damaged or would not be accepted.
 
     \b
     Examples:
@@ -39,16 +40,18 @@ def command(words: tuple[str, ...], deep: bool, as_json: bool) -> None:
         if names or deep:
             raise click.UsageError("a store is checked as a whole: leave out names and --deep.")
         return _verify_store(url, as_json)
-    ops: dict[str, Any] = {"checked": 0, "damaged": []} if names else _verify_cache(as_json)
+    nothing: dict[str, Any] = {"checked": 0, "damaged": []}
+    ops, others = (nothing, nothing) if names else (_verify_cache(as_json), _verify_others(as_json))
     packages = _verify_packages(names, deep)
     if as_json:
-        emit_json({"ops": ops, "packages": packages})
+        emit_json({"ops": ops, "others": others, "packages": packages})
     else:
         for package in packages:
             intact = f"intact, {package.get('assurance')}"
             what = f"{package['name']} {package['version']} in {package['folder']}"
             click.echo(f"{what}: {'; '.join(package['problems']) or intact}")
-    sys.exit(FAILED if ops["damaged"] or any(package["problems"] for package in packages) else OK)
+    is_damaged = ops["damaged"] or others["damaged"]
+    sys.exit(FAILED if is_damaged or any(package["problems"] for package in packages) else OK)
 
 
 def _verify_cache(as_json: bool) -> dict[str, Any]:
@@ -72,6 +75,29 @@ def _verify_cache(as_json: bool) -> dict[str, Any]:
         fate = f", {left} of them not set aside" if left else " and set aside" if damaged else ""
         click.echo(f"{counted(len(entries), 'entry', 'entries')} checked, {len(damaged)} damaged{fate}")
     return {"checked": len(entries), "damaged": [entry.to_json() for entry in damaged]}
+
+
+def _verify_others(as_json: bool) -> dict[str, Any]:
+    """Checks what the cache has of all kinds but ops, and prints what is damaged; returns what --json prints."""
+    from opforge.cache import staging
+    from opforge.cache.current import own_store
+    from opforge.remote import kinds
+    from opforge.remote.kind_table import KINDS
+
+    store, count, damaged = own_store(), 0, list[dict[str, Any]]()
+    for kind in filter(None, map(kinds.of, KINDS)):
+        for one in kind.stored(store.layout, store.owners):
+            count += 1
+            if one.problem:
+                is_gone = staging.set_aside(store.layout, one.path, one.problem)
+                damaged.append({"kind": kind.name, **one._asdict(), "set_aside": is_gone})
+    for entry in () if as_json else damaged:
+        fate = "set aside" if entry["set_aside"] else "not set aside"
+        click.echo(f"damaged {entry['name'] or entry['kind']}: {entry['problem']} ({entry['path']}, {fate})")
+    if not as_json and count:
+        what = counted(count, "tuning result, kernel or bundle", "tuning results, kernels and bundles")
+        click.echo(f"{what} checked, {len(damaged)} damaged")
+    return {"checked": count, "damaged": damaged}
 
 
 def _verify_packages(names: Sequence[str], deep: bool) -> list[dict[str, Any]]:

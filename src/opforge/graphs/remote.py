@@ -10,16 +10,24 @@ import logging
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from opforge import settings
 from opforge.cache.store import Store
-from opforge.errors import ExtraNotInstalledError, PublishError, RemoteError, SettingError, SignatureError, StoreError
+from opforge.errors import (
+    ExtraNotInstalledError,
+    PublishError,
+    RemoteError,
+    SettingError,
+    SignatureError,
+    TrustFileError,
+)
 from opforge.events import emit
 from opforge.machine_folder import write_file
-from opforge.remote import answers, blobs, statements, topics
-from opforge.remote.accepted import Lists, NotChosenError, judge
+from opforge.remote import answers, blobs, kept, statements, topics
+from opforge.remote.accepted import MAX_SECONDS, Lists, NotChosenError, counted, judge
 from opforge.remote.claims import Claim, name_of
 from opforge.remote.publish import Blob, add_statement
 from opforge.remote.remotes import Remote, configured
@@ -28,7 +36,6 @@ from opforge.remote.signatures.keys import Signer
 from opforge.remote.statements import Signed, UnreadableStatement
 from opforge.remote.stores import open_store
 from opforge.remote.stores.protocol import ObjectStore
-from opforge.remote.withdrawals import LOADING
 
 from . import bundle, store, topic
 from . import statements as compiled_statements
@@ -50,17 +57,26 @@ class _Candidate(NamedTuple):
 
 
 def kept_problem(content: bytes, read: Bundle, where: Topic) -> str:
-    """Returns why a fetched bundle must not be used now; empty if it may. `content` is its statement's file."""
+    """Returns why a fetched bundle must not be used now; empty if it may. `content` is its statement's file.
+
+    The rule is that of `remote/kept.py`. Raises BundleError if it is damaged: nothing makes it usable again.
+    """
+
+    def parse(data: bytes) -> Offer:
+        offer = compiled_statements.parse(data, where)
+        if offer.tree.digest != read.digest or offer.facts != read.facts:
+            raise BundleError(f"{bundle.RECORD} says other than what was signed")
+        return offer
+
     try:
-        signed = statements.split_file(content)
-        trust.verify("it", signed.data, signed.signatures, f"{KIND}:{where.name}", trust.read())
-        offer = compiled_statements.parse(signed.data, where)
+        what = f"{where.name}: a bundle"
+        kept.accepted(kept.trusted(what), what, statements.split_file(content), "", parse)
     except SignatureError as error:
         return error.reason
-    except (UnreadableStatement, RemoteError) as error:
+    except UnreadableStatement as error:
+        raise BundleError(str(error)) from error
+    except (RemoteError, ExtraNotInstalledError) as error:
         return str(error)
-    if offer.tree.digest != read.digest or offer.facts != read.facts:
-        return f"{bundle.RECORD} says other than what was signed"
     return ""
 
 
@@ -84,6 +100,11 @@ class Remotes:
 
         If there is none, takes the claim to compile it, or waits at most so many seconds for a machine that has it.
         """
+        try:
+            trust.read()
+        except TrustFileError as error:  # of no remote
+            log.warning("%s: nothing is fetched: %s", self._topic.name, error)
+            return False
         if any(self._fetch(remote) for remote in self._remotes):
             return True
         target = self._target()
@@ -121,22 +142,23 @@ class Remotes:
 
     def _failed(self, remote: Remote, what: str, error: Exception) -> None:
         log.warning("%s: %s: %s", self._topic.name, what, error)
-        if isinstance(error, StoreError):
-            answers.note_failure(remote, str(error).removeprefix(f"{remote}: "))
+        answers.note_failure(remote, error)
 
     # -- fetching ------------------------------------------------------------------------------------------------------
 
     def _fetch(self, remote: Remote) -> bool:
         try:
             objects = open_store(remote.url, settings.offline())
-            taken = 0
-            for candidate in self._candidates(objects, remote)[: store.MAX_BUNDLES]:
+            taken, end = 0, time.monotonic() + MAX_SECONDS
+            for candidate in self._candidates(objects, remote):
                 try:
                     self._take(objects, remote, candidate)
                     taken += 1
                 except ValueError as error:  # of a blob or a bundle
                     text = "%s: the bundle %s of %s is not used: %s"
                     log.warning(text, self._topic.name, candidate.offer.label, remote, error)
+                if taken == store.MAX_BUNDLES or time.monotonic() > end:
+                    break
             return taken > 0
         except FAILURES as error:
             self._failed(remote, f"no compiled graphs were fetched from {remote}", error)
@@ -149,14 +171,21 @@ class Remotes:
             return []
         trusted = trust.read()
         lists, candidates = Lists(objects, remote, trusted, False), list[_Candidate]()
+        refused, unfit, text = list[SignatureError](), list[str](), "%s: compiled graphs of %s are not used: %s"
         for item in items:
             try:
                 candidates.append(self._judged(item, trusted, lists))
             except SignatureError as error:
-                log.warning("%s: compiled graphs of %s are not used: %s", self._topic.name, remote, error)
+                refused.append(error)
             except (UnreadableStatement, NotChosenError) as error:
-                log.info("%s: compiled graphs of %s are not used: %s", self._topic.name, remote, error)
-        self._drop_withdrawn(lists)
+                unfit.append(str(error))
+        if refused:
+            reasons = counted([error.reason for error in refused])
+            log.warning(text, self._topic.name, remote, SignatureError(refused[0].what, reasons, refused[0].hint))
+        if unfit:
+            log.info(text, self._topic.name, remote, counted(unfit))
+        for listed in lists.new:
+            kept.drop_withdrawn(self._store.layout, listed)
         return sorted(candidates, key=lambda candidate: -candidate.offer.facts["made"])
 
     def _judged(self, item: Signed, trusted: trust.Trust, lists: Lists) -> _Candidate:
@@ -171,14 +200,6 @@ class Remotes:
         what = f"{self._topic.name}: a bundle"
         offer, signer = judge(item, what, parse, trusted, lists, CompiledKind.needs_withdrawals)
         return _Candidate(offer, item, signer)
-
-    def _drop_withdrawn(self, lists: Lists) -> None:
-        """Removes fetched bundles of this topic that their signer has withdrawn."""
-        withdrawn = {name for listed in lists.read for name, said in listed.withdrawn.items() if said.stops == LOADING}
-        for folder in store.folders(self._store.layout, self._topic) if withdrawn else ():
-            title = f"{KIND}:{self._topic.name}@{folder.rpartition('.')[2]}"
-            if title in withdrawn and os.path.exists(os.path.join(folder, SIGNED)):
-                store.remove(folder)
 
     def _take(self, objects: ObjectStore, remote: Remote, candidate: _Candidate) -> None:
         """Fetches a bundle into the store. Raises ValueError for other files than its statement's, RemoteError."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
+from opforge.cache.layout import Layout
 from opforge.remote import statements
 from opforge.remote.blobs import Tree
-from opforge.remote.kinds import Kind, Shown
+from opforge.remote.kinds import Kept, Kind, Shown, Stored
 from opforge.remote.statements import Statement, UnreadableStatement
 
-from . import bundle, topic
-from .bundle import DIGITS, FACTS, BundleError
+from . import bundle, store, topic
+from .bundle import DIGITS, FACTS, SIGNED, BundleError
 from .topic import Topic
 
 KIND = "compiled"
@@ -86,3 +89,42 @@ class CompiledKind(Kind):
         except OSError as error:
             return f"{bundle.ARTIFACTS} cannot be read ({error.strerror})"
         return ""
+
+    def stored(self, layout: Layout, owners: Collection[int]) -> Iterator[Stored]:
+        """Compares the files of every bundle with its digest."""
+        for folder in store.all_folders(layout):
+            name, problem = "", ""
+            try:
+                value = bundle.read_record(folder)
+                name = f"{KIND}:{value['facts']['name']}"
+                bundle.check_tree(os.path.join(folder, bundle.TREE), value["tree"], owners)
+                expected = bundle.name_of(topic.of_facts(value["facts"]), value["tree"])
+                if os.path.basename(folder) != expected:
+                    problem = f"it is named {os.path.basename(folder)}, expected {expected}"
+            except BundleError as error:
+                problem = str(error)
+            except OSError as error:
+                if not os.path.isdir(folder):
+                    continue  # another process has removed it
+                problem = f"it cannot be read ({error.strerror})"
+            yield Stored(name, folder, problem)
+
+    def kept(self, layout: Layout) -> Iterator[Kept]:
+        """Yields the bundles that were fetched, of every name."""
+        for folder in store.all_folders(layout):
+            try:
+                value = bundle.read_record(folder)
+            except (OSError, BundleError):
+                continue  # its use says what is wrong
+            if os.path.lexists(os.path.join(folder, SIGNED)):
+                title = f"{value['facts']['name']}@{value['tree'][:DIGITS]}"
+                signers, remove = partial(_signers, folder), partial(store.remove, folder)
+                yield Kept(f"{KIND}:{title}", f"bundle {title} of compiled graphs", signers, remove)
+
+
+def _signers(folder: str) -> set[str] | None:
+    try:
+        with open(os.path.join(folder, SIGNED), "rb") as file:
+            return statements.split_file(file.read(bundle.MAX_SIGNED_BYTES)).signers
+    except (OSError, ValueError):
+        return None

@@ -26,17 +26,25 @@ MAX_BUNDLES = 4
 RENEW_SECONDS = 3600.0
 NOT_USED = "%s: the compiled graphs in %s are not used: %s. What is needed is compiled."
 Judge = Callable[[bytes, Bundle], str]
-"""Returns why a fetched bundle is not used: its statement with the signatures, and what is written down of it."""
+"""Returns why a fetched bundle is not used now: its statement with the signatures, and what is written down of it.
+
+Raises BundleError if it is damaged.
+"""
+
+
+def all_folders(layout: Layout) -> list[str]:
+    """Returns the folders of the bundles of all topics."""
+    area = layout.path(AREA)
+    try:
+        return [os.path.join(area, name) for name in sorted(os.listdir(area)) if name.count(".") == 1]
+    except OSError:
+        return []
 
 
 def folders(layout: Layout, where: Topic) -> list[str]:
     """Returns the folders of a topic's bundles, those that were used last first."""
-    area = layout.path(AREA)
-    try:
-        names = [name for name in os.listdir(area) if name.startswith(f"{where.key}.") and name.count(".") == 1]
-    except OSError:
-        return []
-    return sorted((os.path.join(area, name) for name in names), key=_used, reverse=True)
+    found = [path for path in all_folders(layout) if os.path.basename(path).startswith(f"{where.key}.")]
+    return sorted(found, key=_used, reverse=True)
 
 
 def _used(path: str) -> float:
@@ -76,7 +84,7 @@ def listed(layout: Layout) -> Iterator[Listed]:
 def find(store: Store, where: Topic, judge: Judge) -> list[Bundle]:
     """Returns the bundles of a topic that can be used. For each other one a warning says why not.
 
-    One that is damaged is set aside.
+    One that is damaged is set aside. One that is not trusted now stays: a key may be missing for a minute.
     """
     bundles = []
     for folder in folders(store.layout, where):
@@ -86,7 +94,9 @@ def find(store: Store, where: Topic, judge: Judge) -> list[Bundle]:
             if not problem:
                 renew(folder, RENEW_SECONDS)
                 bundles.append(read)
-                continue
+            else:
+                log.warning(NOT_USED, where.name, folder, problem)
+            continue
         except FileNotFoundError:
             if not os.path.isdir(folder):
                 continue  # another process has removed it

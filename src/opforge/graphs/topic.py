@@ -15,6 +15,7 @@ from opforge.builders.declaration import machine
 from opforge.cache.keys import key_of
 from opforge.cache.schema import TEXT, Schema
 from opforge.errors import SettingError
+from opforge.errors.base import printable
 from opforge.warm.machine import python_tag
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}")
@@ -102,4 +103,5 @@ def features() -> tuple[str, ...]:
 def lacking(needed: Collection[str]) -> str:
     """Returns in words what this machine's processor lacks of the features of another; empty if it has all."""
     missing = sorted(set(needed).difference(features()))
-    return f"the processor lacks {', '.join(missing[:3])}{' and more' if len(missing) > 3 else ''}" if missing else ""
+    shown = printable(", ".join(name[:40] for name in missing[:3]))  # others have written them
+    return f"the processor lacks {shown}{' and more' if len(missing) > 3 else ''}" if missing else ""

@@ -398,7 +398,7 @@ def set_tuned(entry: Entry, rows: Sequence[Any], is_held: bool = False) -> str:
     """Sets the rows of a tuning result in an entry's library: without any, its defaults.
 
     A row is a dtype's number, the lowest and the highest size of calls, and values by name. Returns why nothing was
-    changed: a row has a name that the library lacks. Raises OSError if it has no tunables. `is_held` is for whoever
+    changed: a row has a name that the library lacks, or a number that it cannot hold. Raises OSError if it has no tunables. `is_held` is for whoever
     tunes the op.
     """
     if tuned.get(entry.key, []) == rows or (entry.key in held and not is_held):
@@ -409,7 +409,10 @@ def set_tuned(entry: Entry, rows: Sequence[Any], is_held: bool = False) -> str:
         if missing := config.keys() - names.keys():
             return f"it sets {', '.join(sorted(missing))}, which the library lacks"
         numbers += [dtype, low, high, *(config.get(name, standard) for name, standard in names.items())]
-    data = b"".join([number.to_bytes(8, sys.byteorder, signed=True) for number in numbers])
+    try:
+        data = b"".join([number.to_bytes(8, sys.byteorder, signed=True) for number in numbers])
+    except OverflowError:
+        return f"it sets {max(numbers, key=abs)}, which has more than 64 bits"
     # No CFUNCTYPE: making its class would take longer than all else here.
     _ctypes.call_cdeclfunction(_ctypes.dlsym(handle, TUNE), (data, ctypes.c_int64(len(rows))))
     tuned[entry.key] = rows

@@ -105,7 +105,8 @@ def test_what_no_topic_names_is_collected(store):
 
 class TestAnUnknownKind:
     @pytest.fixture(autouse=True)
-    def unknown(self, store, monkeypatch):
+    def unknown(self, store, nodes, monkeypatch):
+        nodes.trust(nodes.public)
         monkeypatch.delitem(KINDS, "note")
 
     def test_it_is_listed_as_unknown(self, store):

@@ -28,8 +28,10 @@ HUB = "hf:"
 def command(source: str, target: str, names: Sequence[str], key: str, as_json: bool) -> None:
     """Copy what the remote FROM holds and TO lacks, with signatures and blobs: all, or some ops and packages.
 
-    NAME is an op, or a package as ORG/NAME. No key is needed: those who fetch from TO trust the keys that signed.
-    FROM may be a kernel of the Hugging Face hub, at one version: it is published to TO as a release of your key.
+    NAME is an op, or a package as ORG/NAME. What is copied must be signed by a key that is trusted here, and keeps its
+    signatures: no secret key is needed. Nothing that TO has is replaced. With unsigned=1 in both URLs nothing is
+    verified. FROM may be a kernel of the Hugging Face hub, at one version: it is published to TO as a release of your
+    key.
 
     \b
     Examples:
@@ -49,7 +51,8 @@ def command(source: str, target: str, names: Sequence[str], key: str, as_json: b
 
     packages = [check(name, "NAME") for name in names if "/" in name]
     ops = {normalized(name) for name in names if "/" not in name}
-    (remote, there), (_remote, here), offered = opened(source), opened(target), set[str]()
+    (remote, there), (to, here), offered = opened(source), opened(target), set[str]()
+    is_unsigned = remote.is_unsigned and to.is_unsigned
 
     def accepts(kind: str, name: str) -> bool:
         if kind == "op":
@@ -58,8 +61,10 @@ def command(source: str, target: str, names: Sequence[str], key: str, as_json: b
 
     copies.require_same(there, here)
     with Transfers(as_json) as transfers:
-        copied = list(mirror.copy(there, here, accepts, transfers, "op" if ops else "")) if ops or not names else []
-        copied += mirror.copy_named(there, here, "package", packages, transfers)
+        kind, copied = "op" if ops else "", list[mirror.Copied]()
+        if ops or not names:
+            copied += mirror.copy(there, here, accepts, transfers, kind, is_unsigned)
+        copied += mirror.copy_named(there, here, "package", packages, transfers, is_unsigned)
     copies.copy(there, here)
     problems = [f"{topic.kind} {topic.topic}: {problem}" for topic in copied for problem in topic.problems]
     forms = {normalized(op) for op in offered}

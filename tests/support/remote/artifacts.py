@@ -1,0 +1,279 @@
+"""One artifact of each kind, as machines make it, publish it, fetch it and use it: what is proved for all kinds alike.
+
+A new kind joins by a class here and a line in ARTIFACTS.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from abc import ABC, abstractmethod
+from typing import Any
+
+from click.testing import CliRunner
+from support import sample_ops, triton_cache, tuned_ops
+from support.compiled_graphs import Machines, made
+from support.kernels.registries import Registry
+from support.tuned_ops import FLOAT32
+
+from opforge.builders.lookup import finder, tuned
+from opforge.cache.current import current_store
+from opforge.cache.keys import bytes_digest, canonical
+from opforge.cache.layout import entry_name
+from opforge.cache.records import triton as triton_records
+from opforge.cache.records.entry import with_record_key
+from opforge.cli import group
+from opforge.errors import OpforgeError
+from opforge.packages.form import version
+from opforge.packages.installed import releases
+from opforge.packages.registry import install, selection
+from opforge.remote import kinds, maintenance, publish, publish_tuned, remotes, triton_source
+from opforge.remote.kinds import Shown
+from opforge.remote.signatures import keys
+
+OLDER, NEWER = "older", "newer"
+BELL = "Z" * 52
+"""The key of timings that every store has: a machine that asks for them reads the lists of withdrawals."""
+
+
+def run(*arguments: Any, code: int = 0) -> str:
+    """Runs a command of opforge; returns what it prints."""
+    outcome = CliRunner().invoke(group, [*map(str, arguments)])
+    assert outcome.exit_code == code, (outcome.output, outcome.exception)
+    return outcome.output
+
+
+class Artifact(ABC):
+    """Something of a kind that one machine publishes, and others use."""
+
+    kind: str
+    has_blobs = True
+    is_republished = True
+    """Whether a command publishes what of this kind is on a machine."""
+
+    def __init__(self, nodes: Any, folder: Any, monkeypatch: Any) -> None:
+        """`nodes` are the machines; their key `ci` may sign everything."""
+        self.nodes, self.folder, self.patch = nodes, folder, monkeypatch
+        folder.mkdir()
+        self.remote = remotes.parse(nodes.url)
+
+    def enter(self, name: str) -> None:
+        """Makes this process the machine `name`."""
+        self.nodes.enter(name)
+        self.patch.setenv("XDG_STATE_HOME", str(self.nodes.folder / f"{name}-state"))
+
+    @abstractmethod
+    def publish(self, which: str = NEWER, key: str = "ci") -> None:
+        """Makes the artifact and publishes it."""
+
+    @abstractmethod
+    def use(self) -> str:
+        """Returns what this machine uses of what was published: "older", "newer", or "" for none of it."""
+
+    def save_again(self, key: str) -> None:
+        """Publishes what this machine has of the kind, by a key of its own."""
+        run("publish", self.nodes.url, f"{self.kind}:*", "--key", key)
+
+    def items(self) -> list[maintenance.Item]:
+        """Returns what the store has of the kind."""
+        return [item for item in maintenance.items(self.nodes.store, self.kind) if item.topic != BELL]
+
+    def title(self) -> str:
+        """Returns what withdrawals call the only one that the store has."""
+        (item,) = self.items()
+        kind = kinds.of(self.kind)
+        assert kind
+        return f"{self.kind}:{kind.title(Shown(item.name, item.label, item.target))}"
+
+    def ring(self) -> None:
+        """Publishes what `ask` asks for."""
+        self.enter("bell")
+        triton_cache.timings(current_store().layout, "bell", BELL)
+        run("publish", self.nodes.url, "triton:bell", "--key", "ci")
+
+    def ask(self) -> None:
+        """Asks the store for something else, so that this machine reads the lists of withdrawals."""
+        assert triton_source.bring(current_store(), BELL, "bell.autotune.json")
+
+
+class Op(Artifact):
+    """A plain op of C; the newer one has another library of the same inputs."""
+
+    kind = "op"
+
+    def __init__(self, nodes: Any, folder: Any, monkeypatch: Any) -> None:
+        super().__init__(nodes, folder, monkeypatch)
+        self.builder = sample_ops.plain_op(folder / "op")()
+        self._entries: dict[str, str] = {}
+
+    def _entry(self, which: str) -> Any:
+        self.enter("builder")
+        with self.patch.context() as patch:
+            patch.delenv("OPFORGE_REMOTES", raising=False)
+            entry = self.builder.build()
+        self._entries[entry.key] = NEWER
+        if which == NEWER:
+            return entry.folder, entry.record
+        with open(entry.library, "rb") as file:
+            content = file.read() + b"older"  # a library may have anything at its end
+        record = with_record_key({**entry.record, "sha256": bytes_digest(content), "size": len(content)})
+        name = entry_name(record["key"], record["sha256"])
+        copy = os.path.join(self.folder, name)
+        shutil.copytree(entry.folder, copy)
+        for path, data in ((record["file"], content), ("record.json", canonical(record))):
+            os.chmod(os.path.join(copy, path), 0o700)
+            with open(os.path.join(copy, path), "wb") as file:
+                file.write(data)
+        self._entries[name] = OLDER
+        return copy, record
+
+    def publish(self, which: str = NEWER, key: str = "ci") -> None:
+        folder, record = self._entry(which)
+        publish.push(self.nodes.store, self.remote, folder, record["description"], keys.signer(key))
+
+    def use(self) -> str:
+        entry = finder.stored_entry(finder.Finder(self.builder.spec(), current_store()))
+        return self._entries[entry.key] if entry else ""
+
+    def save_again(self, key: str) -> None:
+        run("publish", self.nodes.url, "--all", "--key", key)
+
+
+class Tuned(Artifact):
+    """A tuning result of an op that every machine builds. It has no blob, and one of a key takes the other's place."""
+
+    kind, has_blobs = "tuned", False
+
+    def __init__(self, nodes: Any, folder: Any, monkeypatch: Any) -> None:
+        super().__init__(nodes, folder, monkeypatch)
+        self.op_class = tuned_ops.tuned_op(folder / "op")
+
+    def publish(self, which: str = NEWER, key: str = "ci") -> None:
+        self.enter("builder")
+        with self.patch.context() as patch:
+            patch.delenv("OPFORGE_REMOTES", raising=False)
+            entry = self.op_class().load().__entry__
+        row = tuned_ops.row({"block": 128 if which == OLDER else 512})
+        publish_tuned.push(self.nodes.store, self.remote, tuned_ops.result(entry, row), keys.signer(key))
+
+    def use(self) -> str:
+        tuned.reset()
+        return {128: OLDER, 512: NEWER}.get(self.op_class().load().block(FLOAT32, 1000), "")
+
+
+class Triton(Artifact):
+    """A kernel that Triton would compile; the newer one has other code under the same key."""
+
+    kind = "triton"
+
+    def publish(self, which: str = NEWER, key: str = "ci") -> None:
+        self.enter(f"builder-{which}")
+        triton_cache.kernel(current_store().layout, cubin=which.encode())
+        run("publish", self.nodes.url, "triton:copy", "--key", key)
+
+    def use(self) -> str:
+        store = current_store()
+        folder = triton_records.folder_of(store.layout, triton_cache.KEY)
+        for is_last in (False, True):
+            try:
+                kernel = triton_records.read(folder, store.owners)
+                if not kernel.is_fetched or not triton_source.verify_again(kernel):
+                    with open(os.path.join(folder, "copy.cubin")) as file:
+                        return file.read()
+            except FileNotFoundError:
+                pass
+            if not is_last:
+                triton_source.bring(store, triton_cache.KEY, "copy.json")
+        return ""
+
+
+class Compiled(Artifact):
+    """A bundle of compiled graphs that holds no graph; the newer one has other parts."""
+
+    kind, is_republished = "compiled", False
+
+    def __init__(self, nodes: Any, folder: Any, monkeypatch: Any) -> None:
+        super().__init__(nodes, folder, monkeypatch)
+        from opforge.graphs import topic
+
+        self.where = topic.of("pair")
+        self.machines = Machines(nodes.folder, monkeypatch)
+        self._digests: dict[str, str] = {}
+
+    def enter(self, name: str) -> None:
+        self.machines.enter(name)
+        self.patch.setenv("XDG_STATE_HOME", str(self.nodes.folder / f"{name}-state"))
+
+    def publish(self, which: str = NEWER, key: str = "ci") -> None:
+        from opforge.graphs import remote
+
+        number = 1 if which == OLDER else 2
+        place = self.folder / which
+        if not place.exists():
+            path = made(place, self.where, made=number, parts=[f"{number:024x}"])
+            self._digests[path.name] = which
+        (path,) = (one for one in place.iterdir() if one.name in self._digests)
+        remote.push(self.nodes.store, self.remote, str(path), self.where, keys.signer(key))
+
+    def use(self) -> str:
+        import opforge
+        from opforge.graphs import store
+
+        with opforge.compiled("pair") as graphs:
+            pass
+        names = [os.path.basename(path) for path in store.folders(current_store().layout, self.where)]
+        used = {self._digests[name] for name in names} if graphs.found else set()
+        return NEWER if NEWER in used else OLDER if used else ""
+
+
+class Package(Artifact):
+    """A package of Python alone; the newer one has a later version."""
+
+    kind, is_republished = "package", False
+
+    def __init__(self, nodes: Any, folder: Any, monkeypatch: Any) -> None:
+        super().__init__(nodes, folder, monkeypatch)
+        self._registry = Registry.__new__(Registry)  # whose key and store are those of the nodes
+        self._registry.scratch, self._registry._count = folder, 0
+        self._packed: dict[str, str] = {}
+
+    def enter(self, name: str) -> None:
+        from opforge.packages.installed.layout import Root
+
+        super().enter(name)
+        self.root = Root(str(self.nodes.folder / f"{name}-installed"), "folder")
+        self.patch.setenv("OPFORGE_KERNEL_PATH", self.root.path)
+
+    def publish(self, which: str = NEWER, key: str = "ci") -> None:
+        from opforge.packages.registry import publish as registry
+
+        self.enter("builder")
+        number = "1" if which == OLDER else "2"
+        if which not in self._packed:
+            self._packed[which] = self._registry.packed(number=number, text=f"VALUE = {number}\n")
+        registry.publish(self.nodes.store, self._packed[which], keys.signer(key))
+
+    def ask(self) -> None:
+        sources = selection.sources([self.nodes.url])
+        for _one in selection.releases("acme/plain", version.ANY, sources, None):
+            pass
+        install.note_withdrawals(self.root, sources)
+
+    def use(self) -> str:
+        from opforge.packages.load import get_kernel
+
+        if not list(releases.matching(self.root, "acme/plain", version.ANY)):
+            try:
+                choice = selection.choose("acme/plain", version.ANY, selection.sources([self.nodes.url]))
+                install.install(self.root, choice)
+            except OpforgeError:
+                return ""
+        get_kernel.reset()
+        try:
+            return {1: OLDER, 2: NEWER}[get_kernel.get_kernel("acme/plain").VALUE]
+        except OpforgeError:
+            return ""
+
+
+ARTIFACTS = (Op, Tuned, Triton, Compiled, Package)
+"""Those whose statements a store holds. A program is a file that carries its own: tests/compile/programs."""

@@ -1,0 +1,167 @@
+"""What happens to an artifact that travels, for every kind alike: kind by what becomes of its key, store and signer."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import pytest
+from support.remote.artifacts import ARTIFACTS, NEWER, OLDER, run
+
+from opforge.remote import answers, maintenance, mirror, remotes, topics
+from opforge.remote.kind_table import KINDS
+from opforge.remote.signatures import keys, trust
+from opforge.remote.stores import open_store
+
+pytestmark = pytest.mark.compile
+EVERYTHING = tuple(f"{kind}:*/*" if kind == "package" else f"{kind}:*" for kind in KINDS)
+
+
+def kinds(but=()):
+    """Returns the kinds of artifacts as parameters."""
+    return pytest.mark.parametrize("artifact", [one for one in ARTIFACTS if one.kind not in but], indirect=True,
+                                   ids=lambda one: one.kind)  # fmt: skip
+
+
+@pytest.fixture
+def artifact(request, nodes, tmp_path, monkeypatch):
+    """An artifact that a machine has published, and another machine that has nothing yet."""
+    pytest.importorskip("torch") if request.param.kind == "compiled" else None
+    nodes.trust(nodes.public, scopes=EVERYTHING)
+    made = request.param(nodes, tmp_path / "artifact", monkeypatch)
+    made.publish()
+    made.enter("node")
+    return made
+
+
+def trusted(nodes, **fields):
+    nodes.trust(nodes.public, **{"scopes": EVERYTHING, **fields})
+
+
+def trust_a_second_key(nodes):
+    public = keys.create("lab")
+    nodes.trust(nodes.public, public)
+    trust.write(trust.read()._replace(keys=tuple(one._replace(scopes=EVERYTHING) for one in trust.read().keys)))
+
+
+def offline(monkeypatch):
+    monkeypatch.delenv("OPFORGE_REMOTES")
+
+
+def test_the_matrix_has_every_kind_that_a_store_holds():
+    assert {one.kind for one in ARTIFACTS} == KINDS.keys() - {"program"}
+
+
+@kinds(but=["package"])  # what is installed stays: docs/remote.md says so
+def test_revoked(artifact, nodes, monkeypatch):
+    assert artifact.use() == NEWER
+    offline(monkeypatch)
+    trusted(nodes, revoked="2026-01-01")
+    assert artifact.use() == ""
+    trusted(nodes)
+    assert artifact.use() == NEWER, "it is used again, and no remote is asked"
+
+
+@kinds(but=["package"])
+def test_a_key_that_is_missing_for_a_minute(artifact, nodes, monkeypatch):
+    assert artifact.use() == NEWER
+    offline(monkeypatch)
+    content = nodes.trust_file().read_bytes()
+    nodes.trust_file().unlink()
+    assert artifact.use() == ""
+    nodes.trust_file().write_bytes(content)
+    nodes.trust_file().chmod(0o600)
+    assert artifact.use() == NEWER
+
+
+@kinds()
+def test_the_trust_file_is_damaged(artifact, nodes, caplog, monkeypatch):
+    """What was fetched before is used, and nothing else. No remote is blamed for it."""
+    assert artifact.use() == NEWER
+    content = nodes.trust_file().read_bytes()
+    nodes.trust_file().write_bytes(content.replace(b'"until"', b'"untill"'))
+    with caplog.at_level(logging.WARNING, "opforge"):
+        assert artifact.use() == NEWER
+        artifact.enter("other")
+        assert artifact.use() == ""
+    assert not answers.failure(artifact.remote)
+    nodes.trust_file().write_bytes(content)
+    assert artifact.use() == NEWER, "as soon as it is corrected"
+
+
+@kinds(but=["package"])  # get_kernel does not read the trust file
+def test_others_can_change_the_trust_file(artifact, nodes, monkeypatch):
+    assert artifact.use() == NEWER
+    offline(monkeypatch)
+    nodes.trust_file().chmod(0o666)
+    assert artifact.use() == ""
+    nodes.trust_file().chmod(0o600)
+    assert artifact.use() == NEWER
+
+
+@kinds()
+def test_withdrawn_from_use(artifact, nodes, monkeypatch, caplog):
+    title = artifact.title()
+    artifact.ring()
+    artifact.enter("node")
+    assert artifact.use() == NEWER
+    name = title.partition(":")[2] if artifact.kind in ("op", "package") else title
+    run("withdraw", nodes.url, name, "--reason", "wrong", "--stop-loading", "--key", "ci")
+    later = time.time() + answers.WITHDRAWN_SECONDS + 60
+    monkeypatch.setattr(time, "time", lambda: later)
+    artifact.ask()
+    offline(monkeypatch)
+    assert artifact.use() == ""
+
+
+@kinds(but=["tuned", "package"])  # the one has no blob; of the other the newest that can be had is no older one
+def test_the_newest_blob_is_lost(artifact, nodes, caplog):
+    """The older one is used, one line says so, and the remote is not left alone."""
+    (newest,) = nodes.store.list("v1/blobs/")
+    trust_a_second_key(nodes)
+    artifact.publish(OLDER, key="lab")
+    nodes.store.delete(newest.name)
+    artifact.enter("node")
+    with caplog.at_level(logging.WARNING, "opforge"):
+        caplog.clear()
+        assert artifact.use() == OLDER
+    assert len([text for text in caplog.messages if newest.name in text]) <= 1, "of ops any is tried first"
+    assert not answers.failure(artifact.remote)
+
+
+@kinds(but=["tuned", "compiled"])  # a package installs nothing of it
+def test_all_blobs_are_lost(artifact, nodes):
+    for blob in list(nodes.store.list("v1/blobs/")):
+        nodes.store.delete(blob.name)
+    assert artifact.use() == ""
+    assert not answers.failure(artifact.remote)
+
+
+@kinds(but=["compiled", "package"])  # no command publishes these from where they were fetched
+def test_saved_again(artifact, nodes):
+    """What was only fetched is never signed by this machine's key."""
+    assert artifact.use() == NEWER
+    before = artifact.items()
+    keys.create("own")
+    artifact.save_again("own")
+    assert artifact.items() == before and {item.signers for item in before} == {("ci",)}
+
+
+@kinds()
+def test_mirrored_twice(artifact, nodes, tmp_path):
+    """Each copy is complete, the second has nothing to do, and a signature that the target has stays."""
+    (tmp_path / "mirror").mkdir()
+    target = open_store(f"file://{tmp_path}/mirror")
+    first = list(mirror.copy(nodes.store, target))
+    assert [(done.kind, done.statements, done.problems) for done in first] == [(artifact.kind, 1, ())]
+    trust_a_second_key(nodes)
+    own, nodes.url = nodes.url, target.url
+    artifact.remote = remotes.parse(target.url)
+    artifact.publish(key="lab")
+    nodes.url = own
+    (topic,) = topics.in_store(target)
+    before = [placed.signed for placed in maintenance.of_topic(target, topic)]
+    assert [done.statements for done in mirror.copy(nodes.store, target)] == [0]
+    (topic,) = topics.in_store(target)
+    assert [placed.signed for placed in maintenance.of_topic(target, topic)] == before
+    assert not [item.problem for item in maintenance.verify(target, artifact.remote) if item.problem]
