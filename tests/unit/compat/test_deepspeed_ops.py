@@ -7,6 +7,7 @@ import importlib.metadata
 import types
 
 import pytest
+import torch
 
 from opforge import settings
 from opforge.accelerator.devices.cpu import CPUAccelerator
@@ -16,6 +17,7 @@ from opforge.accelerator.target import Target
 from opforge.builders.base import OpBuilder
 from opforge.builders.cpu.lion import CPULionBuilder as OurLionBuilder
 from opforge.compat import deepspeed
+from opforge.compat.deepspeed.accelerator import make_adapter
 from opforge.compat.deepspeed.builders import DROP_IN, replacement_builders
 from opforge.errors import DeepSpeedError, SettingError
 
@@ -191,3 +193,38 @@ def test_a_wrong_value_of_the_variable_is_an_error(monkeypatch, value):
     monkeypatch.setenv("OPFORGE_DEEPSPEED", value)
     with pytest.raises(SettingError, match="expected 1, 0, or builders such as CPUAdamBuilder,CPULionBuilder"):
         settings.deepspeed()
+
+
+class DeepSpeedsInterface(abc.ABC):
+    """A stand-in for DeepSpeed's abstract class of accelerators."""
+
+    def is_pinned(self, tensor):
+        return "counted"
+
+
+class DeepSpeedsCPU(DeepSpeedsInterface):
+    """A stand-in for DeepSpeed's accelerator for the CPU."""
+
+    _name, class_dict = "cpu", None
+
+    def device(self, device_index=None):
+        return None
+
+    def is_pinned(self, tensor):
+        return "not counted"
+
+    def communication_backend_version(self):
+        return 3
+
+
+def test_the_device_is_deepspeeds_and_so_are_the_methods_that_only_its_accelerator_has():
+    adapter = make_adapter(CPUAccelerator(), DeepSpeedsCPU(), DeepSpeedsInterface, {})
+    assert adapter.device(0) is None and adapter.is_pinned(torch.ones(1)) == "not counted"
+    assert adapter.communication_backend_version() == 3 and not hasattr(adapter, "class_dict")
+    assert adapter.current_device_name() == "cpu"
+
+
+def test_the_device_of_an_accelerator_that_deepspeed_does_not_know_is_a_torch_device():
+    adapter = make_adapter(FakeGPU("quick"), DeepSpeedsCPU(), DeepSpeedsInterface, {})
+    assert adapter.device(1) == torch.device("cpu") and adapter.is_pinned(torch.ones(1)) == "counted"
+    assert not hasattr(adapter, "communication_backend_version")
