@@ -688,7 +688,9 @@ class BuilderLink(Devices):
             builder_class = self.get_op_builder(class_name)
             if builder_class is None:
                 return None
-            builder = builder_class(target=target_for(builder_class, self.target()))
+            from .builder_protocol import create
+
+            builder: Builder = create(builder_class, target_for(builder_class, self.target()))
             return self._builders.setdefault(class_name, builder)
 
     def get_op_builder(self, class_name: str) -> BuilderClass | None:

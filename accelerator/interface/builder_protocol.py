@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable
 from typing import Any, Protocol
 
@@ -35,7 +36,7 @@ class Builder(Protocol):
 
 
 class BuilderClass(Protocol):
-    """A builder's class: called with the target as its only argument, or with None for the host.
+    """A builder's class: called with the target as its only argument, or with None for the host; see `create`.
 
     It may have an attribute `devices`, the devices that it can be built for; without one it accepts any.
     """
@@ -43,3 +44,19 @@ class BuilderClass(Protocol):
     def __call__(self, *, target: Any) -> Builder:
         """Makes a builder for the target."""
         ...
+
+
+def create(builder_class: Any, target: Any, **options: Any) -> Any:
+    """Returns a builder of the class for a target.
+
+    The constructor of a builder in DeepSpeed's form takes no target: `__init__(self)`, `__init__(self, name=None)`. It
+    is called without arguments, and if it is an OpBuilder it then gets the target and the options.
+    """
+    accepted = inspect.signature(builder_class).parameters.values()
+    if any(parameter.name == "target" or parameter.kind is parameter.VAR_KEYWORD for parameter in accepted):
+        return builder_class(target=target, **options)
+    builder = builder_class()
+    request = getattr(builder, "_request", None)
+    if request is not None:
+        request(target, **options)
+    return builder

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import importlib.metadata
+import os
 import types
 
 import pytest
@@ -19,7 +20,7 @@ from opforge.builders.cpu.lion import CPULionBuilder as OurLionBuilder
 from opforge.compat import deepspeed
 from opforge.compat.deepspeed.accelerator import make_adapter
 from opforge.compat.deepspeed.builders import DROP_IN, replacement_builders
-from opforge.errors import DeepSpeedError, SettingError
+from opforge.errors import BuilderError, DeepSpeedError, SettingError
 
 
 def test_the_host_offers_the_drop_in_builders():
@@ -149,6 +150,32 @@ def test_deepspeeds_flags_are_not_those_of_opforges_op():
     assert builder.spec()._replace(builder="") == OurLionBuilder().spec()._replace(builder="")
 
 
+def test_deepspeeds_methods_return_what_opforges_op_is_built_from():
+    builder = joint_builder()()
+    (source, *_others) = builder.sources()
+    assert os.path.isfile(source) and source.endswith(".cpp")
+    folders = builder.include_paths()
+    assert folders and all(map(os.path.isdir, folders)) and "no/such/folder" not in folders
+    spec = OurLionBuilder().spec()
+    assert builder.cxx_args() == [*spec.cxx_flags] and joint_builder()(debug=True).cxx_args()[0] == "-g"
+    assert (builder.nvcc_args(), builder.extra_ldflags(), builder.libraries_args()) == ([], [*spec.link_flags], [])
+
+
+def test_jit_load_loads_opforges_op(monkeypatch):
+    monkeypatch.setattr(OpBuilder, "load", lambda self, verbose=False: f"opforge's {self.name}")
+    monkeypatch.setattr("opforge.compat.deepspeed.builders._loaded", {})
+    assert joint_builder()().jit_load() == "opforge's cpu_lion"
+
+
+def test_an_extension_for_deepspeeds_setup_script_is_refused_with_the_command_to_use():
+    with pytest.raises(BuilderError) as raised:
+        joint_builder()().builder()
+    assert str(raised.value) == (
+        "CPULionBuilder: builder() describes an extension for DeepSpeed's setup script, and this op is opforge's."
+        " Build it ahead of time by `build-ops CPULionBuilder`"
+    )
+
+
 def test_a_builder_that_deepspeed_lacks_has_no_attributes_of_it():
     ours = replacement_builders(CPUAccelerator(), deepspeeds_accelerator(), ["CPULionBuilder"])["CPULionBuilder"]
     assert not hasattr(ours, "NAME") and not hasattr(ours(), "absolute_name")
@@ -195,7 +222,7 @@ def test_a_wrong_value_of_the_variable_is_an_error(monkeypatch, value):
         settings.deepspeed()
 
 
-class DeepSpeedsInterface(abc.ABC):
+class DeepSpeedsInterface:
     """A stand-in for DeepSpeed's abstract class of accelerators."""
 
     def is_pinned(self, tensor):
