@@ -52,9 +52,9 @@ class MPSAccelerator(OneGenerator, Vendor):
         """Returns 0."""
         return 0
 
-    def synchronize(self, device_index: Device = None) -> None:
+    def synchronize(self, device_index: Device = None, *, device: Device = None) -> None:
         """Waits until the device has finished all its work."""
-        self.index_of(device_index)
+        self.index_of(device_index if device is None else device)
         self._device_module().synchronize()
 
     # streams: all are the one queue

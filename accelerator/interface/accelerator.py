@@ -209,10 +209,13 @@ class Devices:
         arch = self.target().arch
         return arch[0] if len(arch) == 1 else ""
 
-    def synchronize(self, device_index: Device = None) -> None:
-        """Waits until the device has finished all its work. Returns immediately if the device is synchronous."""
+    def synchronize(self, device_index: Device = None, *, device: Device = None) -> None:
+        """Waits until the device has finished all its work. Returns immediately if the device is synchronous.
+
+        `device` is torch's word for `device_index`.
+        """
         if not self.is_synchronized_device():
-            self._device_module().synchronize(self.index_of(device_index))
+            self._device_module().synchronize(self.index_of(device_index if device is None else device))
 
     def on_accelerator(self, tensor: torch.Tensor) -> bool:
         """Returns whether the tensor lives on this kind of device."""

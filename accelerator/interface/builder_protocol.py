@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable
 from typing import Any, Protocol
 
@@ -52,11 +51,20 @@ def create(builder_class: Any, target: Any, **options: Any) -> Any:
     The constructor of a builder in DeepSpeed's form takes no target: `__init__(self)`, `__init__(self, name=None)`. It
     is called without arguments, and if it is an OpBuilder it then gets the target and the options.
     """
-    accepted = inspect.signature(builder_class).parameters.values()
-    if any(parameter.name == "target" or parameter.kind is parameter.VAR_KEYWORD for parameter in accepted):
+    code = getattr(getattr(builder_class, "__init__", None), "__code__", None)
+    if code is None or "target" in _parameters(code) or code.co_flags & VAR_KEYWORDS:
         return builder_class(target=target, **options)
     builder = builder_class()
     request = getattr(builder, "_request", None)
     if request is not None:
         request(target, **options)
     return builder
+
+
+VAR_KEYWORDS = 8
+"""The flag of a function's code that takes any further arguments by name. `inspect` is slow to import."""
+
+
+def _parameters(code: Any) -> tuple[str, ...]:
+    names: tuple[str, ...] = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return names

@@ -255,3 +255,107 @@ def test_the_device_of_an_accelerator_that_deepspeed_does_not_know_is_a_torch_de
     adapter = make_adapter(FakeGPU("quick"), DeepSpeedsCPU(), DeepSpeedsInterface, {})
     assert adapter.device(1) == torch.device("cpu") and adapter.is_pinned(torch.ones(1)) == "counted"
     assert not hasattr(adapter, "communication_backend_version")
+
+
+class DeepSpeedAccelerator(DeepSpeedsInterface):
+    """A stand-in for DeepSpeed's abstract class, with a default."""
+
+    def is_fp64_supported(self):
+        return False
+
+
+class StockCPU(DeepSpeedAccelerator):
+    """A stand-in for DeepSpeed's own accelerator for the CPU."""
+
+    __module__, _name, Stream = "deepspeed.accelerator.cpu_accelerator", "cpu", None
+
+    def device(self, device_index=None):
+        return None
+
+    def current_device(self):
+        return "0"
+
+    def get_op_builder(self, class_name):
+        return {"TheirBuilder": CPULionBuilder}.get(class_name, type("NotImplementedBuilder", (), {}))
+
+
+class ChangedCPU(StockCPU):
+    """An accelerator that a user derived from DeepSpeed's."""
+
+    def device_count(self):
+        return 7
+
+    def on_tuesdays(self):
+        return "never"
+
+    @property
+    def Event(self):
+        return "an event"
+
+
+class AcmeAccelerator(DeepSpeedAccelerator):
+    """One for a device that neither DeepSpeed nor opforge has."""
+
+    _name = "acme"
+
+    def is_synchronized_device(self):
+        return True
+
+    def device_name(self, device_index=None):
+        return "meta"
+
+    def device(self, device_index=None):
+        return torch.device("meta")
+
+    def device_count(self):
+        return 2
+
+    def current_device(self):
+        return 0
+
+    def get_op_builder(self, class_name):
+        return None
+
+
+@pytest.fixture
+def in_use():
+    """Sets the accelerator in use, and returns what is then in use."""
+    from opforge.accelerator import get_accelerator, select, set_accelerator
+
+    def use(accelerator):
+        set_accelerator(accelerator)
+        return get_accelerator()
+
+    select.reset()
+    yield use
+    select.reset()
+
+
+def test_an_accelerator_derived_from_deepspeeds_is_used_for_what_it_defines_and_opforges_for_the_rest(in_use):
+    accelerator = in_use(ChangedCPU())
+    assert isinstance(accelerator, CPUAccelerator) and accelerator.name == "cpu"
+    assert (accelerator.device_count(), accelerator.on_tuesdays(), accelerator.Event) == (7, "never", "an event")
+    assert type(accelerator.current_device()) is int and accelerator.is_fp64_supported() and accelerator.Stream
+    with accelerator.device(1):
+        assert accelerator.current_device() == 1
+
+
+def test_the_builders_of_such_an_accelerator_are_opforges_and_then_its_own(in_use):
+    accelerator = in_use(ChangedCPU())
+    assert accelerator.get_op_builder("CPULionBuilder") is OurLionBuilder
+    assert accelerator.get_op_builder("TheirBuilder") is CPULionBuilder
+    assert (
+        accelerator.get_op_builder("NoSuchBuilder") is None and accelerator.create_op_builder("NoSuchBuilder") is None
+    )
+
+
+def test_an_accelerator_of_deepspeeds_hierarchy_for_another_device_is_one_of_opforges(in_use):
+    accelerator = in_use(AcmeAccelerator())
+    assert (accelerator.name, accelerator.torch_device, accelerator.device_count()) == ("acme", "meta", 2)
+    assert accelerator.is_synchronized_device() and accelerator.current_device_name() == "meta"
+    assert accelerator.Event is not None and accelerator.create_op_builder("CPULionBuilder").target.device == "cpu"
+
+
+def test_what_is_no_accelerator_is_refused(in_use):
+    with pytest.raises(SettingError, match=r"expected an opforge.accelerator.Accelerator, or the name of one"):
+        in_use(object())
