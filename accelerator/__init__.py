@@ -26,7 +26,20 @@ _MODULES = {
     "get_accelerator": "select",
     "set_accelerator": "select",
     "use_accelerator": "select",
+    # DeepSpeed's names
+    "CPU_Accelerator": "cpu_accelerator",
+    "CUDA_Accelerator": "cuda_accelerator",
+    "DeepSpeedAccelerator": "abstract_accelerator",
+    "HPU_Accelerator": "hpu_accelerator",
+    "KLXPU_Accelerator": "klxpu_accelerator",
+    "MLU_Accelerator": "mlu_accelerator",
+    "MPS_Accelerator": "mps_accelerator",
+    "NPU_Accelerator": "npu_accelerator",
+    "SDAA_Accelerator": "sdaa_accelerator",
+    "SUPA_Accelerator": "supa_accelerator",
+    "XPU_Accelerator": "xpu_accelerator",
 }
+__path__.append(f"{__path__[0]}/deepspeed_names")  # its modules are this package's too, such as cuda_accelerator
 
 __all__ = [
     "INTERFACE_VERSION",

@@ -34,6 +34,8 @@ Every cache hit pays for this choice, and looking for a file costs far less than
 TORCH_BUILDS = {"cuda": ("cuda", "hip"), "xpu": ("xpu",)}
 """The attributes of `torch.version` of which one is set if torch is built for the device."""
 
+OF_DEEPSPEED = "opforge.compat.deepspeed.own"
+"""Makes an accelerator of DeepSpeed's hierarchy one of opforge's. Named, because it belongs to a part above."""
 HOST_CLASS = "opforge.accelerator.devices.cpu"
 """The module of the CPU's accelerator."""
 HOST_BUILDERS = "opforge.builders.cpu"
@@ -77,6 +79,9 @@ def get_accelerator() -> Accelerator:
 
 def set_accelerator(accelerator: Accelerator | str) -> None:
     """Replaces the accelerator in use, for the whole process; it is given by name or as an object.
+
+    An object of a class of DeepSpeed's hierarchy is made one of opforge's: what its own class defines is used, and
+    opforge's accelerator for the device has the rest.
 
     Code that called `get_accelerator()` before may still hold the earlier one. So the first replacement by another kind
     of accelerator after such a call gives a RuntimeWarning, which names the place of the first call.
@@ -267,9 +272,16 @@ def _resolve(accelerator: Accelerator | str) -> Accelerator:
 
     from .interface.accelerator import Accelerator
 
+    if not isinstance(accelerator, Accelerator) and _is_deepspeeds(accelerator):
+        accelerator = importlib.import_module(OF_DEEPSPEED).own_accelerator(accelerator)
     if not isinstance(accelerator, Accelerator):
         raise errors.SettingError("accelerator", accelerator, "an opforge.accelerator.Accelerator, or the name of one")
     return accelerator
+
+
+def _is_deepspeeds(accelerator: object) -> bool:
+    """Returns whether an object is of a class of DeepSpeed's hierarchy, which is imported then."""
+    return any(kind.__name__ == "DeepSpeedAccelerator" for kind in type(accelerator).__mro__)
 
 
 def _caller() -> str:

@@ -263,6 +263,16 @@ class OpBuilder:
         portable: bool = False,
         name: str = "",
     ) -> None:
+        self._request(target, debug, sanitize, portable)
+        self.trace, self._in_own_verdict = [], False
+        if name:
+            self.name = name  # type: ignore[misc]
+        self._loaded: Loaded | None = None
+
+    def _request(
+        self, target: Target | str | None, debug: bool = False, sanitize: str = "", portable: bool = False
+    ) -> None:
+        """Sets what the builder is for; also from outside, if the constructor of a subclass does not take it."""
         if isinstance(target, str) and target != lookup.HOST:
             from opforge.accelerator.target import Target
 
@@ -272,10 +282,6 @@ class OpBuilder:
         self._target_devices: Any = None
         """The devices that the target was chosen for; None if something else has set it."""
         self.debug, self.sanitize, self.portable = debug, sanitize, portable
-        self.trace, self._in_own_verdict = [], False
-        if name:
-            self.name = name  # type: ignore[misc]
-        self._loaded: Loaded | None = None
 
     def __repr__(self) -> str:
         return str(importlib.import_module(REPRESENTATION).builder_text(self))

@@ -113,7 +113,7 @@ class CPUAccelerator(OneGenerator, Accelerator):
         nodes = usable_nodes(self.root, set(usable_cpus(self.root)))
         return len([node for node in nodes if not visible or node.number in visible]) or 1
 
-    def synchronize(self, device_index: Device = None) -> None:
+    def synchronize(self, device_index: Device = None, *, device: Device = None) -> None:
         """Returns immediately, because all work is synchronous."""
 
     def _find_target(self) -> Target:

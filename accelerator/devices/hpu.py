@@ -47,7 +47,7 @@ class HPUAccelerator(Vendor):
         """Returns `hpu`: the process's one device has the number 0, whichever module it is."""
         return "hpu"
 
-    def synchronize(self, device_index: Device = None) -> None:
+    def synchronize(self, device_index: Device = None, *, device: Device = None) -> None:
         """Waits until the device has finished all its work."""
         self._device_module().synchronize()
 

@@ -11,6 +11,7 @@ from opforge.accelerator.vendors.vendor import Vendor
 from opforge.lazy import cached_property
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     import torch
@@ -51,9 +52,9 @@ class MPSAccelerator(OneGenerator, Vendor):
         """Returns 0."""
         return 0
 
-    def synchronize(self, device_index: Device = None) -> None:
+    def synchronize(self, device_index: Device = None, *, device: Device = None) -> None:
         """Waits until the device has finished all its work."""
-        self.index_of(device_index)
+        self.index_of(device_index if device is None else device)
         self._device_module().synchronize()
 
     # streams: all are the one queue
@@ -118,6 +119,17 @@ class MPSAccelerator(OneGenerator, Vendor):
         """Returns the number of bytes that Metal recommends not to exceed; the memory is the host's."""
         self.index_of(device_index)
         return int(self._device_module().recommended_max_memory())
+
+    # pinning: the memory is the host's, and torch's pin_memory() raises an error here
+
+    def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor
+
+    def _torch_empty_pinned(self, tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+        return tensor.new_empty(tuple(shape))
+
+    def _torch_is_pinned(self, tensor: torch.Tensor) -> bool:
+        return tensor.device.type == "cpu"  # the device reads it where it is
 
     def is_bf16_supported(self) -> bool:
         """Returns whether the device computes in bfloat16: from macOS 14 on."""

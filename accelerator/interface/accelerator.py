@@ -209,10 +209,13 @@ class Devices:
         arch = self.target().arch
         return arch[0] if len(arch) == 1 else ""
 
-    def synchronize(self, device_index: Device = None) -> None:
-        """Waits until the device has finished all its work. Returns immediately if the device is synchronous."""
+    def synchronize(self, device_index: Device = None, *, device: Device = None) -> None:
+        """Waits until the device has finished all its work. Returns immediately if the device is synchronous.
+
+        `device` is torch's word for `device_index`.
+        """
         if not self.is_synchronized_device():
-            self._device_module().synchronize(self.index_of(device_index))
+            self._device_module().synchronize(self.index_of(device_index if device is None else device))
 
     def on_accelerator(self, tensor: torch.Tensor) -> bool:
         """Returns whether the tensor lives on this kind of device."""
@@ -688,7 +691,9 @@ class BuilderLink(Devices):
             builder_class = self.get_op_builder(class_name)
             if builder_class is None:
                 return None
-            builder = builder_class(target=target_for(builder_class, self.target()))
+            from .builder_protocol import create
+
+            builder: Builder = create(builder_class, target_for(builder_class, self.target()))
             return self._builders.setdefault(class_name, builder)
 
     def get_op_builder(self, class_name: str) -> BuilderClass | None:

@@ -35,7 +35,7 @@ class Builder(Protocol):
 
 
 class BuilderClass(Protocol):
-    """A builder's class: called with the target as its only argument, or with None for the host.
+    """A builder's class: called with the target as its only argument, or with None for the host; see `create`.
 
     It may have an attribute `devices`, the devices that it can be built for; without one it accepts any.
     """
@@ -43,3 +43,28 @@ class BuilderClass(Protocol):
     def __call__(self, *, target: Any) -> Builder:
         """Makes a builder for the target."""
         ...
+
+
+def create(builder_class: Any, target: Any, **options: Any) -> Any:
+    """Returns a builder of the class for a target.
+
+    The constructor of a builder in DeepSpeed's form takes no target: `__init__(self)`, `__init__(self, name=None)`. It
+    is called without arguments, and if it is an OpBuilder it then gets the target and the options.
+    """
+    code = getattr(getattr(builder_class, "__init__", None), "__code__", None)
+    if code is None or "target" in _parameters(code) or code.co_flags & VAR_KEYWORDS:
+        return builder_class(target=target, **options)
+    builder = builder_class()
+    request = getattr(builder, "_request", None)
+    if request is not None:
+        request(target, **options)
+    return builder
+
+
+VAR_KEYWORDS = 8
+"""The flag of a function's code that takes any further arguments by name. `inspect` is slow to import."""
+
+
+def _parameters(code: Any) -> tuple[str, ...]:
+    names: tuple[str, ...] = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return names

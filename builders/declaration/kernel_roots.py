@@ -78,11 +78,7 @@ def kernel_root(
     """
 
     def add(cls: RootedClass) -> RootedClass:
-        if not prefix.isidentifier() or is_own(prefix):
-            raise BuilderError(
-                cls.__name__, f"the kernel root's prefix is {prefix!r}", "Expected another word, such as sycl"
-            )
-        root = package_root(f"{prefix}:{package}/{folder}".rstrip("/"), package, folder, include)
+        root = prefixed_root(cls.__name__, prefix, package, folder, include)
         if any(root.name == other.name for other in cls.kernel_roots):
             raise BuilderError(cls.__name__, f"it has the kernel root {root.name!r} already", "Declare it once")
         cls.kernel_roots = (root, *cls.kernel_roots)
@@ -92,6 +88,16 @@ def kernel_root(
         return cls
 
     return add
+
+
+def prefixed_root(owner: str, prefix: str, package: str, folder: str = "", include: str = "include") -> KernelRoot:
+    """Returns the kernel root that `kernel_root` makes of these arguments, and raises the same errors.
+
+    `owner` is the class that has it, for messages.
+    """
+    if not prefix.isidentifier() or is_own(prefix):
+        raise BuilderError(owner, f"the kernel root's prefix is {prefix!r}", "Expected another word, such as sycl")
+    return package_root(f"{prefix}:{package}/{folder}".rstrip("/"), package, folder, include)
 
 
 def _first(cls: type[Rooted], prefix: str, path: str) -> str:

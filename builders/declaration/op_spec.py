@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from opforge import settings
 from opforge.accelerator.target import Target
 from opforge.errors import BuilderError
-from opforge.warm.lookup import DEEPSPEED_METHODS, FLAG_ENDINGS
+from opforge.warm.lookup import DEEPSPEED_METHODS, FLAG_ENDINGS, tables_for_all
 
 from . import abi as abis
 from . import kernel_roots, machine
@@ -185,7 +185,6 @@ def resolve(declared: Any, target: Target) -> OpSpec:
         _check_functions(builder, abi, get("fakes"), get("signatures"))
     own = kernel_roots.KernelRoot(kernel_roots.OWN, get("folder") or kernel_roots.folder_of(kind), "")
     roots = (own, *get("kernel_roots"), kernel_roots.OPFORGE, kernel_roots.OPFORGE_ABI)
-    kernel_roots.check(builder, roots)
     cxx_flags, device_flags = scope.compile_args("extra_compile_args", get("extra_compile_args"))
     requires_torch = declared.requires_torch
     if requires_torch != "":
@@ -197,7 +196,7 @@ def resolve(declared: Any, target: Target) -> OpSpec:
         from .tunable import checked as checked_tunable
 
         tunable = checked_tunable(builder, declared.tunable)
-    return OpSpec(
+    spec = OpSpec(
         name=name,
         builder=builder,
         package=kind.__module__.partition(".")[0],
@@ -229,6 +228,28 @@ def resolve(declared: Any, target: Target) -> OpSpec:
         own_arch=own_arch,
         requires_torch=requires_torch,
         tunable=tunable,
+    )
+    tables = tables_for_all(kind)
+    if tables:
+        spec = _with_tables(spec, tables)
+    kernel_roots.check(builder, spec.roots)
+    return spec
+
+
+def _with_tables(spec: OpSpec, tables: Mapping[str, Any]) -> OpSpec:
+    """Returns the spec with what its packages' builders have in common: its own flags come last, and so win."""
+    from .for_all_builders import read
+
+    common = read(tables, spec.target.device, spec.devices)
+    further = dict.fromkeys(root for root in common.kernel_roots if root not in spec.roots)
+    return spec._replace(
+        roots=(*spec.roots[:-2], *further, *spec.roots[-2:]),
+        include_dirs=(*spec.include_dirs, *common.include_dirs),
+        defines=tuple(sorted({**dict(common.defines), **dict(spec.defines)}.items())),
+        cxx_flags=(*common.cxx_flags, *spec.cxx_flags),
+        device_flags=(*common.device_flags, *spec.device_flags),
+        link_flags=(*common.link_flags, *spec.link_flags),
+        libraries=(*spec.libraries, *common.libraries),
     )
 
 

@@ -56,6 +56,8 @@ def builder_text(builder: Any) -> str:
     target = builder._target or builder._requested or "this machine"
     try:
         sources: Any = builder.sources
+        if callable(sources):  # of a builder in DeepSpeed's form
+            sources = sources()
         listed = ", ".join(sources) if isinstance(sources, (list, tuple)) else str(sources)
     except Exception as error:  # a property of the author's
         listed = f"{type(error).__name__}: {error}"
@@ -63,7 +65,8 @@ def builder_text(builder: Any) -> str:
     modes += [f"sanitize={builder.sanitize}"] if builder.sanitize else []
     loaded = builder._loaded.library if builder._loaded else None
     state = f"loaded from {getattr(loaded, '__file__', loaded)}" if loaded is not None else "not loaded"
-    head = f"<{type(builder).__name__} {builder.name!r} for {', '.join([str(target), *modes])}"
+    name = builder.name or getattr(builder, "NAME", "")
+    head = f"<{type(builder).__name__} {name!r} for {', '.join([str(target), *modes])}"
     return f"{head}\n  {_shortened(listed)}\n  {state}>"
 
 

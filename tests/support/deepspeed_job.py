@@ -34,3 +34,24 @@ def run(
     output = child_processes.run_python(code, timeout=timeout, env=env, cwd=folder)
     document: dict[str, Any] = json.loads(output.splitlines()[-1])
     return document
+
+
+def run_two_ranks(code: str, folder: Any, timeout: float = 200, **variables: str) -> list[dict[str, Any]]:
+    """Runs the code as the two ranks of a job on this machine. Returns the JSON documents of their last lines."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+    job = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "DS_ACCELERATOR": "cpu"}
+    job |= {"GLOO_SOCKET_IFNAME": "lo", "HOME": str(folder), "OMP_NUM_THREADS": "1", **variables}
+    ranks = [{"RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
+    processes = [child_processes.start_python(code, env={**os.environ, **job, **rank}) for rank in ranks]
+    documents = []
+    try:
+        for process in processes:
+            out, err = process.communicate(timeout=timeout)
+            assert process.returncode == 0, out + err
+            documents.append(json.loads(out.splitlines()[-1]))
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    return documents

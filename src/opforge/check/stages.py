@@ -11,6 +11,7 @@ from typing import Any
 
 from opforge.accelerator.entry_points import entry_points
 from opforge.accelerator.interface.accelerator import Accelerator, target_for
+from opforge.accelerator.interface.builder_protocol import create
 from opforge.bench import machine
 from opforge.builders.base import OpBuilder
 from opforge.ops.cases import CASES, OURS, Case, MissingError, Place, load_cases
@@ -41,7 +42,7 @@ def prepare(offer: OfferedOp, say: Say) -> None:
 def builder_of(offer: OfferedOp) -> Any:
     """Returns the builder of an op for the devices that are here."""
     builder_class = offer.builder_class()
-    return builder_class(target=target_for(builder_class, offer.accelerator.target()))
+    return create(builder_class, target_for(builder_class, offer.accelerator.target()))
 
 
 def check_op(offer: OfferedOp, say: Say) -> None:

@@ -42,6 +42,7 @@ class Selected(NamedTuple):
 
     def builder(self, debug: bool = False, sanitize: str = "", portable: bool = False) -> OpBuilder:
         """Returns the builder. Raises OpIncompatibleError, BuilderError, and whatever importing its class raises."""
+        from opforge.accelerator.interface.builder_protocol import create
         from opforge.builders.base import OpBuilder
 
         builder_class = imported(self.name, self.builder_class)
@@ -49,7 +50,7 @@ class Selected(NamedTuple):
             problem, advice = "it is not a subclass of opforge.OpBuilder", "Only those can be built ahead of time"
             raise BuilderError(self.name, problem, advice)
         options: dict[str, Any] = {"portable": True} if portable else {}
-        builder = builder_class(self.target, debug=debug, sanitize=sanitize, **options)
+        builder: OpBuilder = create(builder_class, self.target, debug=debug, sanitize=sanitize, **options)
         if builder.target.device not in builder.devices:
             reason = f"it is an op for {', '.join(builder.devices)}, not for {builder.target.device}"
             raise OpIncompatibleError(self.name, str(builder.target), [reason])

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from opforge.accelerator.interface.accelerator import Accelerator, target_for
+from opforge.accelerator.interface.builder_protocol import create
 from opforge.accelerator.registry import accelerator_named
 from opforge.builders.base import OpBuilder
 from opforge.builders.declaration.build_plan import BuildPlan, Step
@@ -101,7 +102,7 @@ def readiness(offer: OfferedOp) -> Readiness:
         target = offer.accelerator.target()
         result = result._replace(target=str(target))
         builder_class = offer.builder_class()
-        builder = builder_class(target=target_for(builder_class, target))
+        builder = create(builder_class, target_for(builder_class, target))
         compatibility = builder.is_compatible()
         if not compatibility:
             return result._replace(reasons=tuple(compatibility.reasons))

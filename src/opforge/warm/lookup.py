@@ -93,6 +93,8 @@ DEEPSPEED_METHODS = frozenset({"sources", "include_paths", "cxx_args", "nvcc_arg
 FLAG_ENDINGS = ("flags", "flag", "args", "arg", "macros", "include_path")
 """Endings of methods that may be meant as DeepSpeed's, or as attributes. Others are the author's own helpers."""
 METHODS = (FunctionType, staticmethod, classmethod)
+FOR_ALL = "FOR_ALL_BUILDERS"
+"""The name of the table, beside BUILDERS, of what all builders of a package have in common."""
 HOST = "cpu"
 """The target of this machine's processor, in the form in which it has nothing to check."""
 PLAIN = (str, int, bool, float, type(None))
@@ -247,7 +249,7 @@ def declaration(builder: Any, base: type) -> str:
     """
     kind, own = type(builder), vars(base)
     target, level = builder._requested, machine.level_here()
-    if type(kind) is not type or not level or not is_as_written(base):
+    if type(kind) is not type or not level or not is_as_written(base) or tables_for_all(kind):
         return ""
     if target not in (None, HOST) and (target.device != "cpu" or target.arch not in ((), ("native",), (level,))):
         return ""
@@ -309,6 +311,25 @@ def set_on(base: type) -> dict[str, Any]:
 def file_of(kind: type) -> str:
     """Returns the file that declares a class; empty if it has none: its sources are in the working folder then."""
     return getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+
+
+def tables_for_all(kind: type) -> dict[str, Any]:
+    """Returns the tables FOR_ALL_BUILDERS that apply to a builder's class, by the names of their packages.
+
+    A class has that of the nearest package above its module. Base classes of other packages bring theirs.
+    """
+    tables = {}
+    for at in kind.__mro__:
+        package = at.__module__
+        if package[:8] == "opforge.":
+            continue  # opforge's own builders share nothing
+        while package:
+            table = getattr(sys.modules.get(package), "__dict__", {}).get(FOR_ALL)
+            if table is not None:
+                tables[package] = table
+                break
+            package = package.rpartition(".")[0]
+    return tables
 
 
 LONG = frozenset({"architectures", "fakes", "groups", "portable", "requires_torch", "toolchain"})

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import socket
-
 import pytest
-from support import child_processes, deepspeed_job
+from support import deepspeed_job
 
 from opforge.builders.cpu.share_mem_comm import ShareMemCommBuilder
 
@@ -36,25 +32,6 @@ print(json.dumps(results))
 @pytest.mark.long("imports DeepSpeed in two ranks")
 def test_inference_all_reduce_of_two_ranks(builds_are_shared, tmp_path):
     ShareMemCommBuilder().load()
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = str(server.getsockname()[1])
-    job = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "LOCAL_SIZE": "1"}
-    job |= {"DS_ACCELERATOR": "cpu", "GLOO_SOCKET_IFNAME": "lo", "HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    ranks = [{"RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
-    processes = [child_processes.start_python(PROGRAM, env={**os.environ, **job, **rank}) for rank in ranks]
-    try:
-        for process in processes:
-            out, err = process.communicate(timeout=200)
-            assert process.returncode == 0, out + err
-            results = json.loads(out.splitlines()[-1])
-            assert results == {
-                "torch.float32": [3.0],
-                "torch.bfloat16": [3.0],
-                "torch.float64": [3.0],
-                "ours": 2,
-                "files": [],
-            }
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+    results = deepspeed_job.run_two_ranks(PROGRAM, tmp_path, LOCAL_SIZE="1")
+    sums = {"torch.float32": [3.0], "torch.bfloat16": [3.0], "torch.float64": [3.0]}
+    assert results == [{**sums, "ours": 2, "files": []}] * 2

@@ -51,7 +51,7 @@ class FakeDevice:
             "manual_seed_all": lambda seed: [self.seed(generator, seed) for generator in self.generators] and None,
             "initial_seed": lambda: self.generators[self.current].initial_seed(),
             "get_rng_state": lambda device="x": self.generators[self.index(device)].get_state(),
-            "set_rng_state": lambda new_state, device="x": self.generators[self.index(device)].set_state(new_state),
+            "set_rng_state": lambda new_state, device="x": self.set_state(new_state, device),
             "default_generators": tuple(self.generators),
             "Stream": streams.HostStream,
             "Event": streams.HostEvent,
@@ -79,6 +79,10 @@ class FakeDevice:
     def seed(self, generator: torch.Generator, seed: int) -> None:
         """Seeds the generator, and returns None as torch.cuda does."""
         generator.manual_seed(seed)
+
+    def set_state(self, new_state: torch.Tensor, device: Any) -> None:
+        """Sets the state of the device's generator, and returns None as torch.cuda does."""
+        self.generators[self.index(device)].set_state(new_state)
 
     def index(self, device: Any) -> int:
         """Returns the device's number, the current one if it is not a number."""

@@ -96,7 +96,9 @@ def _fake_tensors(name: str, monkeypatch: Any) -> None:
         return torch_tensor(data, dtype=dtype, device="meta").as_subclass(OnDevice)
 
     def pin_memory(self: Any, device: Any = None) -> Any:
-        assert device in (None, name)
+        if name == "mps":
+            raise RuntimeError("as DeepSpeed's accelerator says of torch on macOS")
+        assert device is None or str(device).partition(":")[0] == name
         copy = self.clone()
         pinned.append(copy.data_ptr())
         return copy

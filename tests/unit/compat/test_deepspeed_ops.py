@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import abc
 import importlib.metadata
+import os
 import types
 
 import pytest
+import torch
 
 from opforge import settings
 from opforge.accelerator.devices.cpu import CPUAccelerator
@@ -16,8 +18,9 @@ from opforge.accelerator.target import Target
 from opforge.builders.base import OpBuilder
 from opforge.builders.cpu.lion import CPULionBuilder as OurLionBuilder
 from opforge.compat import deepspeed
+from opforge.compat.deepspeed.accelerator import make_adapter
 from opforge.compat.deepspeed.builders import DROP_IN, replacement_builders
-from opforge.errors import DeepSpeedError, SettingError
+from opforge.errors import BuilderError, DeepSpeedError, SettingError
 
 
 def test_the_host_offers_the_drop_in_builders():
@@ -147,6 +150,32 @@ def test_deepspeeds_flags_are_not_those_of_opforges_op():
     assert builder.spec()._replace(builder="") == OurLionBuilder().spec()._replace(builder="")
 
 
+def test_deepspeeds_methods_return_what_opforges_op_is_built_from():
+    builder = joint_builder()()
+    (source, *_others) = builder.sources()
+    assert os.path.isfile(source) and source.endswith(".cpp")
+    folders = builder.include_paths()
+    assert folders and all(map(os.path.isdir, folders)) and "no/such/folder" not in folders
+    spec = OurLionBuilder().spec()
+    assert builder.cxx_args() == [*spec.cxx_flags] and joint_builder()(debug=True).cxx_args()[0] == "-g"
+    assert (builder.nvcc_args(), builder.extra_ldflags(), builder.libraries_args()) == ([], [*spec.link_flags], [])
+
+
+def test_jit_load_loads_opforges_op(monkeypatch):
+    monkeypatch.setattr(OpBuilder, "load", lambda self, verbose=False: f"opforge's {self.name}")
+    monkeypatch.setattr("opforge.compat.deepspeed.builders._loaded", {})
+    assert joint_builder()().jit_load() == "opforge's cpu_lion"
+
+
+def test_an_extension_for_deepspeeds_setup_script_is_refused_with_the_command_to_use():
+    with pytest.raises(BuilderError) as raised:
+        joint_builder()().builder()
+    assert str(raised.value) == (
+        "CPULionBuilder: builder() describes an extension for DeepSpeed's setup script, and this op is opforge's."
+        " Build it ahead of time by `build-ops CPULionBuilder`"
+    )
+
+
 def test_a_builder_that_deepspeed_lacks_has_no_attributes_of_it():
     ours = replacement_builders(CPUAccelerator(), deepspeeds_accelerator(), ["CPULionBuilder"])["CPULionBuilder"]
     assert not hasattr(ours, "NAME") and not hasattr(ours(), "absolute_name")
@@ -191,3 +220,142 @@ def test_a_wrong_value_of_the_variable_is_an_error(monkeypatch, value):
     monkeypatch.setenv("OPFORGE_DEEPSPEED", value)
     with pytest.raises(SettingError, match="expected 1, 0, or builders such as CPUAdamBuilder,CPULionBuilder"):
         settings.deepspeed()
+
+
+class DeepSpeedsInterface:
+    """A stand-in for DeepSpeed's abstract class of accelerators."""
+
+    def is_pinned(self, tensor):
+        return "counted"
+
+
+class DeepSpeedsCPU(DeepSpeedsInterface):
+    """A stand-in for DeepSpeed's accelerator for the CPU."""
+
+    _name, class_dict = "cpu", None
+
+    def device(self, device_index=None):
+        return None
+
+    def is_pinned(self, tensor):
+        return "not counted"
+
+    def communication_backend_version(self):
+        return 3
+
+
+def test_the_device_is_deepspeeds_and_so_are_the_methods_that_only_its_accelerator_has():
+    adapter = make_adapter(CPUAccelerator(), DeepSpeedsCPU(), DeepSpeedsInterface, {})
+    assert adapter.device(0) is None and adapter.is_pinned(torch.ones(1)) == "not counted"
+    assert adapter.communication_backend_version() == 3 and not hasattr(adapter, "class_dict")
+    assert adapter.current_device_name() == "cpu"
+
+
+def test_the_device_of_an_accelerator_that_deepspeed_does_not_know_is_a_torch_device():
+    adapter = make_adapter(FakeGPU("quick"), DeepSpeedsCPU(), DeepSpeedsInterface, {})
+    assert adapter.device(1) == torch.device("cpu") and adapter.is_pinned(torch.ones(1)) == "counted"
+    assert not hasattr(adapter, "communication_backend_version")
+
+
+class DeepSpeedAccelerator(DeepSpeedsInterface):
+    """A stand-in for DeepSpeed's abstract class, with a default."""
+
+    def is_fp64_supported(self):
+        return False
+
+
+class StockCPU(DeepSpeedAccelerator):
+    """A stand-in for DeepSpeed's own accelerator for the CPU."""
+
+    __module__, _name, Stream = "deepspeed.accelerator.cpu_accelerator", "cpu", None
+
+    def device(self, device_index=None):
+        return None
+
+    def current_device(self):
+        return "0"
+
+    def get_op_builder(self, class_name):
+        return {"TheirBuilder": CPULionBuilder}.get(class_name, type("NotImplementedBuilder", (), {}))
+
+
+class ChangedCPU(StockCPU):
+    """An accelerator that a user derived from DeepSpeed's."""
+
+    def device_count(self):
+        return 7
+
+    def on_tuesdays(self):
+        return "never"
+
+    @property
+    def Event(self):
+        return "an event"
+
+
+class AcmeAccelerator(DeepSpeedAccelerator):
+    """One for a device that neither DeepSpeed nor opforge has."""
+
+    _name = "acme"
+
+    def is_synchronized_device(self):
+        return True
+
+    def device_name(self, device_index=None):
+        return "meta"
+
+    def device(self, device_index=None):
+        return torch.device("meta")
+
+    def device_count(self):
+        return 2
+
+    def current_device(self):
+        return 0
+
+    def get_op_builder(self, class_name):
+        return None
+
+
+@pytest.fixture
+def in_use():
+    """Sets the accelerator in use, and returns what is then in use."""
+    from opforge.accelerator import get_accelerator, select, set_accelerator
+
+    def use(accelerator):
+        set_accelerator(accelerator)
+        return get_accelerator()
+
+    select.reset()
+    yield use
+    select.reset()
+
+
+def test_an_accelerator_derived_from_deepspeeds_is_used_for_what_it_defines_and_opforges_for_the_rest(in_use):
+    accelerator = in_use(ChangedCPU())
+    assert isinstance(accelerator, CPUAccelerator) and accelerator.name == "cpu"
+    assert (accelerator.device_count(), accelerator.on_tuesdays(), accelerator.Event) == (7, "never", "an event")
+    assert type(accelerator.current_device()) is int and accelerator.is_fp64_supported() and accelerator.Stream
+    with accelerator.device(1):
+        assert accelerator.current_device() == 1
+
+
+def test_the_builders_of_such_an_accelerator_are_opforges_and_then_its_own(in_use):
+    accelerator = in_use(ChangedCPU())
+    assert accelerator.get_op_builder("CPULionBuilder") is OurLionBuilder
+    assert accelerator.get_op_builder("TheirBuilder") is CPULionBuilder
+    assert (
+        accelerator.get_op_builder("NoSuchBuilder") is None and accelerator.create_op_builder("NoSuchBuilder") is None
+    )
+
+
+def test_an_accelerator_of_deepspeeds_hierarchy_for_another_device_is_one_of_opforges(in_use):
+    accelerator = in_use(AcmeAccelerator())
+    assert (accelerator.name, accelerator.torch_device, accelerator.device_count()) == ("acme", "meta", 2)
+    assert accelerator.is_synchronized_device() and accelerator.current_device_name() == "meta"
+    assert accelerator.Event is not None and accelerator.create_op_builder("CPULionBuilder").target.device == "cpu"
+
+
+def test_what_is_no_accelerator_is_refused(in_use):
+    with pytest.raises(SettingError, match=r"expected an opforge.accelerator.Accelerator, or the name of one"):
+        in_use(object())

@@ -10,5 +10,4 @@ class SYCLSoftmaxBuilder(SYCLOpBuilder):
 
     name = "sycl_softmax"
     sources = [SYCLOpBuilder.sycl_kernel_path("csrc/softmax.cpp"), SYCLOpBuilder.sycl_kernel_path("csrc/softmax.sycl")]
-    include_dirs = [SYCLOpBuilder.sycl_kernel_include("csrc/includes")]
     fakes = {"softmax": lambda x: x.new_empty(x.shape)}

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import torch
+    from torch.types import Device
+
     from opforge.accelerator.interface.accelerator import Accelerator
 
-PINNING = ("pin_memory", "pin_empty", "pin_empty_like", "is_pinned", "unpin_memory", "_torch_pins_host_memory")
-"""Methods that stay DeepSpeed's, if its version has them: DeepSpeed counts pinned memory in them.
+DEEPSPEEDS = (
+    "device",
+    "pin_memory",
+    "pin_empty",
+    "pin_empty_like",
+    "is_pinned",
+    "unpin_memory",
+    "_torch_pins_host_memory",
+)
+"""Methods that stay DeepSpeed's, if its version has them.
 
-They pin through the `_torch_` methods, which are opforge's.
+`device` returns what DeepSpeed passes on, such as the `device_id` of torch.distributed: a `torch.device` on most
+devices. In the others DeepSpeed counts pinned memory. They pin through the `_torch_` methods, which are opforge's.
 """
 
 
@@ -54,10 +67,29 @@ def make_adapter(ours: Accelerator, theirs: Any, interface: type, builders: Mapp
         "create_op_builder": create_op_builder,
         "op_builder_dir": op_builder_dir,
         "_name": ours.name,
-        **{name: getattr(type(theirs), name) for name in PINNING if hasattr(type(theirs), name)},
+        **_deepspeeds_methods(ours, theirs, interface),
     }
     kind: Any = type(interface)(f"DeepSpeed{type(ours).__name__}", (type(ours), interface), members)
     adapter = object.__new__(kind)
     # Both objects are one accelerator: what is chosen through either, such as the device, must apply to both.
     adapter.__dict__ = ours.__dict__
     return adapter
+
+
+def _deepspeeds_methods(ours: Accelerator, theirs: Any, interface: type) -> dict[str, Any]:
+    """Returns the methods that stay DeepSpeed's, and those that only its accelerator for the device has.
+
+    `theirs` is the CPU's if DeepSpeed does not know the device: then the methods are those of its abstract class.
+    """
+    if theirs._name != ours.name:
+
+        def device(self: Any, device_index: Device = None) -> torch.device:
+            """Returns the device, as DeepSpeed's accelerators for GPUs do."""
+            torch_device: torch.device = self._torch.device(self.device_name(device_index))
+            return torch_device
+
+        return {**{name: getattr(interface, name) for name in DEEPSPEEDS if hasattr(interface, name)}, "device": device}
+    kind = type(theirs)
+    only_theirs = [name for name in dir(kind) if name[0] != "_" and not hasattr(type(ours), name)]
+    methods = [name for name in only_theirs if inspect.isfunction(getattr(kind, name))]
+    return {name: getattr(kind, name) for name in (*DEEPSPEEDS, *methods) if hasattr(kind, name)}

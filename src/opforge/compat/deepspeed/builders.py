@@ -8,10 +8,13 @@ from abc import ABCMeta
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
+from opforge.accelerator.interface.builder_protocol import create
 from opforge.builders.cpu.adam import CPUAdamBuilder
 from opforge.builders.declaration import targets
 from opforge.errors import BuilderError
 from opforge.errors.base import unknown_name
+
+from .methods import METHODS
 
 if TYPE_CHECKING:
     from opforge.accelerator.interface.accelerator import Accelerator
@@ -115,7 +118,11 @@ def _joint_class(ours: Any, theirs: Any, accelerator: Accelerator) -> Any:
         # Not when the builder is created: target() may open the device, which then cannot be used after a fork.
         if self._requested is None and self._target is None and _runs_on(accelerator, ours):
             self._target = targets.concrete(accelerator.target())
-        spec: OpSpec = ours.spec(self)
+        # Of this class `sources` and others are methods, and its attributes are whatever DeepSpeed's callers set.
+        modes = {"debug": self.debug, "sanitize": self.sanitize, "portable": self.portable}
+        declared = create(ours, self._target or self._requested, **modes)
+        spec: OpSpec = declared.spec()
+        self._target = declared._target
         return spec
 
     def load(self: Any, verbose: bool = False) -> Any:
@@ -132,8 +139,8 @@ def _joint_class(ours: Any, theirs: Any, accelerator: Accelerator) -> Any:
         return getattr(theirs(), name)
 
     members = {"__module__": ours.__module__, "__doc__": ours.__doc__}
-    members |= {"spec": spec, "load": load, "__getattr__": __getattr__}
-    # Read on the class. The others are not copied: as attributes of the class, flags and sources would be our op's.
+    members |= {"spec": spec, "load": load, "__getattr__": __getattr__, **METHODS}
+    # Read on the class. The others are not copied: what flags and sources return is of our op.
     members |= {name: getattr(theirs, name) for name in ("NAME", "BUILD_VAR") if hasattr(theirs, name)}
     members |= _static_methods(theirs, ours)
     if issubclass(ours, CPUAdamBuilder):

@@ -13,7 +13,9 @@ from opforge.accelerator.devices.cpu import CPUAccelerator
 from opforge.accelerator.devices.null import NullAccelerator
 from opforge.accelerator.interface import deepspeed_names
 from opforge.accelerator.interface.accelerator import target_for
+from opforge.accelerator.interface.builder_protocol import create
 from opforge.accelerator.target import Target
+from opforge.builders.base import OpBuilder
 from opforge.errors import BuilderError, OpNotFoundError
 
 OPS = """
@@ -145,6 +147,65 @@ def test_the_target_of_a_builder_depends_on_its_devices(devices, target):
     builder_class = type("Builder", (), {} if devices is None else {"devices": devices})
     builder_target = target_for(builder_class, Target("cuda", ("sm_90",)))
     assert (builder_target and str(builder_target)) == target
+
+
+class Relu(OpBuilder):
+    """A builder in DeepSpeed's form: its constructor takes no target, and its sources are a method."""
+
+    NAME, BUILD_VAR, devices = "relu", "DS_BUILD_RELU", ("cuda",)
+
+    def __init__(self):
+        super().__init__(name=self.NAME)
+
+    def sources(self):
+        return ["relu.cpp", "relu.cu"]
+
+
+class NamedRelu(Relu):
+    """One whose constructor takes a name."""
+
+    def __init__(self, name=None):
+        OpBuilder.__init__(self, name=name or self.NAME)
+
+
+class AnyRelu(OpBuilder):
+    """One whose constructor passes everything on."""
+
+    name, sources, devices = "relu", ["relu.cu"], ("cuda",)
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+
+
+@pytest.mark.parametrize("kind", [Relu, NamedRelu, AnyRelu])
+def test_a_builder_whose_constructor_takes_no_target_gets_it_all_the_same(kind):
+    builder = create(kind, Target("cuda", ("sm_90",)), debug=True)
+    assert (builder.name, str(builder.target), builder.debug) == ("relu", "cuda:sm_90", True)
+    assert "<bound method" not in repr(builder) and "relu.cu" in repr(builder)
+
+
+def test_a_constructor_that_fails_is_not_called_again():
+    class Failing(OpBuilder):
+        def __init__(self, target=None):
+            raise TypeError("no target today")
+
+    with pytest.raises(TypeError, match="no target today"):
+        create(Failing, None)
+
+
+def test_the_accelerator_creates_builders_in_deepspeeds_form(package):
+    (package / "ops.py").write_text(
+        "from opforge import OpBuilder\n"
+        "class QuickBuilder(OpBuilder):\n"
+        "    NAME, devices = 'quick', ('null',)\n"
+        "    def __init__(self, name=None):\n"
+        "        super().__init__(name=self.NAME)\n"
+        "    def sources(self):\n"
+        "        return ['quick.cu']\n"
+    )
+    builder = FakeOps().create_op_builder("QuickBuilder")
+    assert builder.spec().name == "quick" and builder.target == FakeOps().target()
+    assert repr(builder).splitlines()[1] == "  quick.cu"
 
 
 def test_an_import_that_fails_inside_a_builder_is_not_hidden(package):
