@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -161,9 +162,25 @@ def _change_problem(root: str, owners: Collection[int]) -> CacheDirError | None:
     return CacheDirError(root, *links) if links else problem
 
 
+def _inner_problem(root: str) -> CacheDirError | None:
+    """Returns why nothing that is built in this store could be loaded from it, or None.
+
+    Kubernetes gives a volume's group the right to write all files in it, unless a pod asks for something else.
+    """
+    for path in (os.path.join(root, VERSION), os.path.join(root, VERSION, "entries")):
+        try:
+            status = os.lstat(path)
+        except OSError:
+            continue  # it is missing, or the next step reports it
+        if status.st_mode & 0o022 and trust.others_bits(status):
+            reason = f"{path} can be written by others (mode {stat.S_IMODE(status.st_mode):o})"
+            return CacheDirError(root, reason, f"They may have changed what is in it. Run: rm -rf {path}")
+    return None
+
+
 def prepare(root: str, owners: Collection[int]) -> None:
     """Makes the folders of a store and checks that it can be written. Raises CacheDirError if it cannot be used."""
-    problem = _change_problem(root, owners)
+    problem = _change_problem(root, owners) or _inner_problem(root)
     if problem:
         raise problem
     if "\n" in root or "\r" in root:  # the lists of files that compilers write cannot hold it

@@ -14,6 +14,7 @@ import sys
 import pytest
 from support import child_processes, containers, other_user
 from support.owners import as_root
+from support.paths import TESTS
 
 pytestmark = [as_root, pytest.mark.compile, pytest.mark.timeout(180)]
 LOAD = """
@@ -30,6 +31,7 @@ except OpforgeError as error:
 EMPTY_DIR = "mount -t tmpfs -o mode=0777 none /mnt"
 CLAIM = f"mount -t tmpfs -o mode=2775,gid={containers.GROUP} none /mnt"
 PROJECT = f"mount -t tmpfs -o mode=2770,uid=4242,gid={containers.GROUP} none /mnt"
+REPOSITORY = os.path.dirname(TESTS)
 READ_ONLY = "mount -o bind,ro / / 2>/dev/null || true"
 
 
@@ -155,3 +157,45 @@ def test_at_the_end_nothing_is_removed_by_a_name_that_others_may_have_given_anot
     left = [path for path in done.stdout.splitlines() if path.startswith("/mnt")]
     assert "/mnt/moved" in left and not any(path.startswith("/mnt/moved/") for path in left)
     assert any(path.endswith("/chapter") for path in left)
+
+
+def documented(section, language):
+    """Returns the first piece of code of a section of docs/deploying.md."""
+    with open(os.path.join(REPOSITORY, "docs", "deploying.md")) as file:
+        return file.read().partition(f"## {section}\n")[2].partition(f"```{language}\n")[2].partition("```")[0]
+
+
+def test_the_documented_lines_for_kubernetes_keep_what_is_built(folder):
+    code = documented("Kubernetes", "yaml")
+    env = dict(re.findall(r"\{name: (\w+), value: (\S+)\}", code))
+    assert "mountPath: /cache" in code and "OPFORGE_TRUSTED_FOLDERS" in env
+    env = {name: value.replace("/cache", "/mnt") for name, value in env.items()}
+    script = f'{sys.executable} -c "$CODE"; {sys.executable} -c "$CODE"'
+    done = containers.run(["sh", "-c", script], folder, setup=CLAIM, env={**env, "CODE": LOAD})
+    answers = [line for line in done.stdout.splitlines() if line.startswith("LOADED")]
+    assert [line.rpartition(" ")[0] for line in answers] == ["LOADED 42 built", "LOADED 42 cache"], done.stdout
+    assert all("/mnt/opforge/v2/entries/" in line for line in answers)
+
+
+def test_the_documented_lines_for_slurm_keep_what_is_built(folder):
+    code = documented("Slurm", "bash").replace("/project/lab", "/mnt").replace("=lead", "=4242")
+    lines = "\n".join(line for line in code.splitlines() if line.startswith("export "))
+    script = f'{lines}\n{sys.executable} -c "$CODE"; {sys.executable} -c "$CODE"'
+    env = {"USER": "ann", "HOME": "/nowhere", "CODE": LOAD}
+    done = containers.run(["sh", "-c", script], folder, setup=PROJECT, env=env)
+    answers = [line for line in done.stdout.splitlines() if line.startswith("LOADED")]
+    assert [line.rpartition(" ")[0] for line in answers] == ["LOADED 42 built", "LOADED 42 cache"], done.stdout
+    assert all("/mnt/ann/opforge/v2/entries/" in line for line in answers)
+
+
+def test_where_kubernetes_has_opened_every_file_to_the_group_the_errors_lines_make_the_cache_work_again(folder):
+    """Without OnRootMismatch it does so at each start of a pod."""
+    env = {"OPFORGE_CACHE_DIR": "/mnt/opforge", "OPFORGE_TRUSTED_FOLDERS": "/mnt", "CODE": LOAD}
+    load_again = f'{sys.executable} -c "$CODE" > /mnt/answer; cat /mnt/answer'
+    run_its_line = "eval $(grep -o 'Run: [^;]*' /mnt/answer | cut -c6-)"
+    opened = "chmod -R ug+rwX,g+s /mnt/opforge"
+    script = "; ".join([load_again, opened, load_again, run_its_line, load_again, run_its_line, load_again])
+    done = containers.run(["sh", "-c", script], folder, setup=CLAIM, env=env)
+    answers = [line for line in done.stdout.splitlines() if not line.startswith("LOG")]
+    assert [answer.partition(" ")[0] for answer in answers] == ["LOADED", "REFUSED", "REFUSED", "LOADED"], done.stdout
+    assert "/mnt/opforge/v2 can be written by others (mode 2770). They may have changed what is in it." in answers[2]
