@@ -45,7 +45,7 @@ def from_texts(name: str, texts: Texts, flags: TorchFlags, given: Attributes, bu
     """Returns the builder for `load_inline`'s arguments. Writes the sources."""
     abi, written = _completed(name, texts, given["abi"])
     own = own_cache(name, build["build_directory"])
-    folder = writable_store(open_store(own) if own else None).layout.path(
+    folder = writable_store(open_store(own) if own else None, is_for_sources=True).layout.path(
         "sources", key_of([name, *sorted(written.items())])
     )
     try:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection
+import stat
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 
 from opforge import settings, trust
 from opforge.errors import CacheDirError, LayerError
 from opforge.machine_folder import make_folder, write_file
 from opforge.warm import lookup
 
+from .held import empty, hold
 from .layout import MACHINE, SWEPT, TAG, TAG_NAME, VERSION, Layout
 from .ownership import has_tag, is_own
 from .staging import new_folder
@@ -21,7 +25,18 @@ PLACEHOLDER_ROOT = os.path.join(os.devnull, "no-cache-folder")
 FOLDERS = ("plans", "entries", "descriptions", "toolchains", "locks", "staging", "failures", "logs")
 """The folders that `prepare` makes; the others are made when they are first written to."""
 log = logging.getLogger("opforge.cache")
+OWN_CACHE = "Set OPFORGE_CACHE_DIR to a folder of your own"
+WRITABLE = "Set OPFORGE_CACHE_DIR to a folder that you can write"
 _stores: dict[tuple[object, ...], Store] = {}
+_refused: dict[str, tuple[CacheDirError, str]] = {}
+"""By the root of a private store: why the default folder was refused, and the private folder's name."""
+_warned: set[str] = set()
+_is_to_be_kept: ContextVar[bool] = ContextVar("_is_to_be_kept", default=False)
+"""Whether nothing is to be built that cannot be kept: see `only_if_kept`."""
+
+
+class NotKept(Exception):  # noqa: N818 - no error for a user: who enters `only_if_kept` has another way to build
+    """The default cache folder cannot be used; says why, and what to do."""
 
 
 def reset() -> None:
@@ -40,7 +55,7 @@ def current_store() -> Store:
         LayerError: A folder that OPFORGE_CACHE_LAYERS names cannot be trusted.
     """
     root, names, layers = settings.cache_dir(), settings.trusted_owners(), settings.cache_layers()
-    key = (root, settings.cache_dir.is_set(), names, layers)
+    key = (root, settings.cache_dir.is_set(), names, layers, settings.trusted_folders())
     store = _stores.get(key)
     if store is None:
         user = trust.trusted_ids()
@@ -79,12 +94,39 @@ def own_store() -> Store:
     return open_store(root)
 
 
-def writable_store(store: Store | None = None) -> Store:
+def writable_store(store: Store | None = None, is_for_sources: bool = False) -> Store:
     """Makes the folders of a store, by default the current one, and returns it.
 
     If the default folder cannot be used, the store is in a private folder that is removed when this process ends; one
-    warning says so. Raises CacheDirError if a folder that was named cannot be used.
+    warning says so, unless only sources are written there. Raises CacheDirError if a folder that was named cannot be
+    used, and NotKept.
     """
+    store = _prepared(store)
+    if store.layout.root in _refused and not is_for_sources:
+        refused, path = _refused[store.layout.root]
+        if _is_to_be_kept.get():
+            raise NotKept(str(refused))
+        if path not in _warned:
+            _warned.add(path)
+            log.warning(_not_kept(refused, path))
+    return store
+
+
+@contextmanager
+def only_if_kept() -> Iterator[None]:
+    """Makes builds in this block raise NotKept where the default cache folder cannot be used.
+
+    With OPFORGE_PREBUILT=require there is none, and no other way is wanted.
+    """
+    token = _is_to_be_kept.set(settings.prebuilt() != "require")
+    try:
+        yield
+    finally:
+        _is_to_be_kept.reset(token)
+
+
+def _prepared(store: Store | None) -> Store:
+    """Returns the store, or a private one if the default folder cannot be used, with its folders made."""
     if store is not None:
         prepare(store.layout.root, trust.trusted_ids())
         return store
@@ -97,15 +139,20 @@ def writable_store(store: Store | None = None) -> Store:
     except CacheDirError as problem:
         if settings.cache_dir.is_set():
             raise
-        fallback = Store(private_fallback(problem), store.owners, tuple(str(source.layout) for source in store.layers))
+        layers = tuple(str(source.layout) for source in store.layers)
+        fallback = Store(private_fallback(problem), {*store.owners, os.geteuid()}, layers)
         prepare(fallback.layout.root, owners)
-        _stores[root, False, settings.trusted_owners(), settings.cache_layers()] = fallback
+        key = root, False, settings.trusted_owners(), settings.cache_layers(), settings.trusted_folders()
+        _stores[key] = fallback
         return fallback
 
 
 def find_problem(root: str, owners: Collection[int]) -> CacheDirError | None:
     """Returns why this folder cannot be the user's own store, or None. Creates nothing."""
-    problem = trust.folder_problem(root, owners)
+    above = trust.trusted_ids(settings.trusted_owners())
+    problem = trust.folder_problem(root, owners, above, settings.trusted_folders())
+    if not problem and trust.own_id() < 0 and root not in trust.held:  # it is missing, and would be no one's
+        problem = trust.owner_problem(root, os.geteuid())
     return CacheDirError(root, *problem) if problem else None
 
 
@@ -116,9 +163,25 @@ def _change_problem(root: str, owners: Collection[int]) -> CacheDirError | None:
     return CacheDirError(root, *links) if links else problem
 
 
+def _inner_problem(root: str) -> CacheDirError | None:
+    """Returns why nothing that is built in this store could be loaded from it, or None.
+
+    Kubernetes gives a volume's group the right to write all files in it, unless a pod asks for something else.
+    """
+    for path in (os.path.join(root, VERSION), os.path.join(root, VERSION, "entries")):
+        try:
+            status = os.lstat(path)
+        except OSError:
+            continue  # it is missing, or the next step reports it
+        if status.st_mode & 0o022 and trust.others_bits(status):
+            reason = f"{path} can be written by others (mode {stat.S_IMODE(status.st_mode):o})"
+            return CacheDirError(root, reason, f"They may have changed what is in it. Run: rm -rf {path}")
+    return None
+
+
 def prepare(root: str, owners: Collection[int]) -> None:
     """Makes the folders of a store and checks that it can be written. Raises CacheDirError if it cannot be used."""
-    problem = _change_problem(root, owners)
+    problem = _change_problem(root, owners) or _inner_problem(root)
     if problem:
         raise problem
     if "\n" in root or "\r" in root:  # the lists of files that compilers write cannot hold it
@@ -147,8 +210,7 @@ def prepare(root: str, owners: Collection[int]) -> None:
             new_folder(Layout(root), "probe")
         )  # if this process is killed here, a sweep finds the folder by its name
     except OSError as error:
-        advice = "Set OPFORGE_CACHE_DIR to a folder that you can write"
-        raise CacheDirError(root, f"it cannot be written ({error.strerror})", advice) from error
+        raise CacheDirError(root, f"it cannot be written ({error.strerror})", WRITABLE) from error
 
 
 def _umask() -> int:
@@ -177,41 +239,61 @@ def _other_names(root: str) -> list[str]:
 
 
 def private_fallback(refused: CacheDirError) -> str:
-    """Makes a private folder for this process, because of `refused`; logs a warning and returns the path.
+    """Makes a private folder for this process, because of `refused`, and returns its path.
 
-    The folder is removed when the process ends. What was loaded from it stays usable until then. Raises CacheDirError
-    if no temporary folder can be made either.
+    It is removed when the process ends. What was loaded from it stays usable until then. Where others may rename it, it
+    is held by its descriptor. Raises CacheDirError if no temporary folder can be made either.
     """
     import atexit
     import shutil
     import tempfile
 
+    path, owner = "", os.getpid()
     try:
-        path, owner = tempfile.mkdtemp(prefix=f"opforge-{os.geteuid()}-"), os.getpid()
+        root = path = tempfile.mkdtemp(prefix=f"opforge-{os.geteuid()}-")
+        if find_problem(path, trust.trusted_ids()):
+            root = hold(path)
     except OSError as error:
-        advice = "Set OPFORGE_CACHE_DIR to a folder that you can write"
-        raise CacheDirError(refused.path, f"{refused.problem}; no temporary folder can be made", advice) from error
+        what = f"the private folder {path} cannot be used" if path else "no temporary folder can be made"
+        problem = f"{refused.problem}; {what} ({error.strerror})"
+        made = CacheDirError(refused.path, problem, refused.advice)
+        raise (NotKept(str(made)) if _is_to_be_kept.get() else made) from error
 
     def remove() -> None:
-        if os.getpid() == owner:  # otherwise a forked child would remove its parent's folder
+        if os.getpid() != owner:  # otherwise a forked child would remove its parent's folder
+            return
+        if root == path:
             shutil.rmtree(path, ignore_errors=True)
+            return
+        empty(root)
+        with suppress(OSError):
+            os.rmdir(path)
 
     atexit.register(remove)
-    log.warning(
-        "%s. Using %s instead, which is removed when this process ends."
-        " Set OPFORGE_CACHE_DIR to a folder of your own to keep what is built.",
-        refused,
-        path,
+    _refused[root] = refused, path
+    return root
+
+
+def _not_kept(refused: CacheDirError, path: str) -> str:
+    """Returns the warning that a private folder is used, with the setting that ends it."""
+    advice = refused.advice
+    if advice == WRITABLE:
+        own = os.path.join(os.path.dirname(path), f"opforge-{os.geteuid()}")
+        others = find_problem(own, trust.trusted_ids())
+        advice = f"Set OPFORGE_CACHE_DIR={own}" + (f". {others.advice}" if others else "")
+    elif advice.startswith(trust.OWN_FOLDER):
+        advice = OWN_CACHE + advice.removeprefix(trust.OWN_FOLDER)
+    elif "OPFORGE_CACHE_DIR" not in advice and trust.own_id() >= 0:
+        advice += f"; or {OWN_CACHE[:1].lower()}{OWN_CACHE[1:]}"
+    return (
+        f"The cache folder {refused.path} cannot be used: {refused.problem}. Using {path} instead, which is removed"
+        f" when this process ends: each process builds again. To keep what is built: {advice[:1].lower()}{advice[1:]}."
     )
-    return path
 
 
 def _trusted_layers(paths: tuple[str, ...], owners: frozenset[int]) -> tuple[str, ...]:
     """Returns the layers that were named. Raises LayerError for one that cannot be trusted, rather than skip it."""
     for path in paths:
-        problem = trust.folder_problem(path, owners)
-        if problem:
-            reason, advice = problem
-            name_owner = "Name its owner in OPFORGE_TRUSTED_OWNERS"
-            raise LayerError(path, reason, name_owner if advice == trust.OWN_FOLDER else advice)
+        if problem := trust.folder_problem(path, owners, shared=settings.trusted_folders()):
+            raise LayerError(path, *problem)
     return paths

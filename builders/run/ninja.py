@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from opforge.builders.declaration.build_plan import Step
 from opforge.cache.filesystem.files import MAX_RECORD_BYTES, read_file
+from opforge.cache.held import handles
 from opforge.errors import BuilderError, ToolchainError, ToolchainNotFoundError
 
 from . import jobserver, timeline
@@ -181,6 +182,7 @@ def _run(
             encoding="utf-8",
             errors="replace",
             start_new_session=True,
+            pass_fds=handles(folder),
         )
     except OSError as error:
         if error.errno in (errno.EACCES, errno.ENOENT, errno.ENOEXEC, errno.EPERM):

@@ -17,7 +17,7 @@ import stat
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from opforge import formats, trust
+from opforge import formats, settings, trust
 from opforge.cache import schema, trees
 from opforge.cache.filesystem.files import size_of
 from opforge.cache.keys import canonical
@@ -104,7 +104,7 @@ def read(folder: str, owners: Collection[int]) -> Kernel:
 
     Raises FileNotFoundError if nothing is finished there, OSError, and ValueError for what must not be used.
     """
-    if problem := trust.folder_problem(folder, owners):
+    if problem := trust.folder_problem(folder, owners, shared=settings.trusted_folders()):
         raise TreeError(problem[0])
     kernel = _described(folder)
     files = kernel.record["files"]

@@ -26,6 +26,7 @@ from opforge.cache.records.fetched import Fetched
 from opforge.cache.transfer.tar_reader import TarReader, open_regular
 from opforge.errors import ArchiveError
 from opforge.machine_folder import make_folder, temp_path
+from opforge.trust import trusted_ids
 from opforge.warm.library import BUILD, RECORD
 
 IMPORTED = Fetched(remote="cache", offer="", signatures=(), signer="").to_bytes()
@@ -133,7 +134,7 @@ def _open_entry(folder: str, opened: ExitStack) -> tuple[str, dict[str, IO[bytes
 def _open_kernel(folder: str, opened: ExitStack) -> tuple[str, dict[str, IO[bytes]]]:
     """Opens the files of what Triton compiled; returns its name and the files, none if it is damaged or was fetched."""
     try:
-        kernel = triton.read(folder, {os.geteuid()})
+        kernel = triton.read(folder, trusted_ids())
         names = () if kernel.is_fetched else sorted([triton.RECORD, *kernel.record["files"]])
         return kernel.name, {name: opened.enter_context(open_regular(os.path.join(folder, name))) for name in names}
     except (OSError, ValueError):

@@ -12,6 +12,7 @@ import stat
 import time
 from collections.abc import Collection
 
+from opforge import settings
 from opforge.cache.admit import admit
 from opforge.cache.filesystem.files import MAX_RECORD_BYTES, is_temp_name, read_json
 from opforge.cache.layout import Layout
@@ -68,7 +69,7 @@ def _refuse_planted(layer: Layout, description: str, owners: Collection[int]) ->
     if os.path.isdir(layer.root):
         owners = {*owners, os.stat(layer.root).st_uid}
     for path in (layer.path("entries"), layer.description(description)):
-        problem = folder_problem(path, owners) or link_problem(layer.path())
+        problem = folder_problem(path, owners, shared=settings.trusted_folders()) or link_problem(layer.path())
         if problem:
             raise CacheDirError(layer.root, *problem)
 

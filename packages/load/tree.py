@@ -26,7 +26,9 @@ _contents: dict[str, tuple[str, str]] = {}
 
 def root_problem(root: str) -> str:
     """Returns why a folder of installed packages cannot be trusted, or an empty text."""
-    problem = trust.folder_problem(root, trust.trusted_ids(settings.trusted_owners()))
+    problem = trust.folder_problem(
+        root, trust.trusted_ids(settings.trusted_owners()), shared=settings.trusted_folders()
+    )
     return f"{problem[0]}: {problem[1]}" if problem else ""
 
 

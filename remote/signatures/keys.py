@@ -12,6 +12,7 @@ from opforge import environment, settings
 from opforge.cache.filesystem.files import fsync, read_file
 from opforge.errors import KeyFileError, SettingError
 from opforge.machine_folder import make_folder
+from opforge.trust import own_id
 
 from . import signing
 
@@ -71,7 +72,7 @@ def read(name: str) -> signing.Named:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is no text file"
         raise KeyFileError(f"The secret key {path} cannot be read: {reason}. Make one: opforge key new NAME") from error
-    if status.st_uid != os.geteuid() or not stat.S_ISREG(status.st_mode) or status.st_mode & 0o077:
+    if status.st_uid != own_id() or not stat.S_ISREG(status.st_mode) or status.st_mode & 0o077:
         raise KeyFileError(
             f"The secret key {path} belongs to user {status.st_uid} and has mode {stat.S_IMODE(status.st_mode):o}:"
             f" expected a file of your own with mode 600. Make a new key, and revoke this one: others may have read it."

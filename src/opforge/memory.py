@@ -25,7 +25,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from opforge import environment, formats
+from opforge import environment, formats, trust
 
 ABSENT = (-1, -1, -1, -1)
 """The stamp of a path at which there is nothing."""
@@ -316,7 +316,7 @@ def kept_folders() -> list[str]:
 def is_private(folder: str) -> bool:
     """Returns whether a folder is this user's and nobody else can write it: what it holds was written by opforge."""
     status = os.lstat(folder)
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == trust.own_id() and not status.st_mode & 0o022
 
 
 def read_file(path: str, max_bytes: int, is_private: bool = False) -> bytes:
@@ -331,7 +331,7 @@ def read_file(path: str, max_bytes: int, is_private: bool = False) -> bytes:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode) or status.st_size > max_bytes:
             raise ValueError(f"{path} is not a regular file of at most {max_bytes} bytes")
-        if is_private and (status.st_uid != os.geteuid() or status.st_mode & 0o022):
+        if is_private and (status.st_uid != trust.own_id() or status.st_mode & 0o022):
             raise ValueError(f"{path} can be written by others")
         return os.read(handle, status.st_size)
     finally:

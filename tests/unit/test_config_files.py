@@ -94,6 +94,7 @@ EXAMPLES = {
     "sysroot": ('"/s"', "/s"),
     "triton_jit": ("true", True),
     "trust_file": ('"/t.json"', "/t.json"),
+    "trusted_folders": ('["/volume", "/projects/ann/"]', ("/volume", "/projects/ann")),
     "trusted_owners": ('["ann", "bob"]', ("ann", "bob")),
     "visible_numa_nodes": ("[0]", "0"),
 }
@@ -178,7 +179,7 @@ def test_a_file_that_others_can_write_or_replace_is_refused(user, monkeypatch, t
     path.parent.chmod(0o755), settings.reset()
     monkeypatch.setattr(files.os, "geteuid", lambda: 4711)
     monkeypatch.setattr(files.trust, "trusted_ids", lambda names: frozenset({4711} | {*map(int, names)}))
-    monkeypatch.setattr(files.trust, "folder_problem", lambda path, owners: None)
+    monkeypatch.setattr(files.trust, "folder_problem", lambda *_, **_options: None)
     if os.getuid() == 0:
         with pytest.raises(ConfigFileError, match=r"it belongs to user 0, not to you \(user 4711\)"):
             settings.jobs()

@@ -113,7 +113,10 @@ def test_another_users_folder_is_problem_of(folder):
     os.chown(folder, STRANGER, STRANGER)
     problem, advice = problem_of(folder)
     assert problem == f"{folder} belongs to user {STRANGER}, not to you (user 0)"
-    assert advice == "Choose a folder of your own: files that another user made cannot be trusted"
+    assert advice == (
+        "Choose a folder of your own: files that another user made cannot be trusted."
+        f" If you trust that user, set OPFORGE_TRUSTED_OWNERS={STRANGER}"
+    )
     (folder / "below").mkdir()
     problem, advice = problem_of(folder / "below")
     assert problem.startswith(f"{folder} belongs to user")

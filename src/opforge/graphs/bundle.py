@@ -16,7 +16,7 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from opforge import formats, trust
+from opforge import formats, settings, trust
 from opforge.cache import schema, trees
 from opforge.cache.keys import canonical
 from opforge.cache.schema import SHA256, TEXT, FormatError, items, record, table, text, whole
@@ -133,7 +133,7 @@ def name_of(where: Topic, digest: str) -> str:
 
 def read(folder: str, where: Topic, owners: Collection[int]) -> Bundle:
     """Returns the bundle in a folder after comparing its files. Raises BundleError, OSError."""
-    problem = trust.folder_problem(folder, owners)
+    problem = trust.folder_problem(folder, owners, shared=settings.trusted_folders())
     if problem:
         raise BundleError(problem[0])
     value = read_record(folder)

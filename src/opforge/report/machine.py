@@ -18,6 +18,7 @@ from opforge.builders.toolchains import DEVICES, TOOLCHAINS
 from opforge.builders.toolchains.discovery import probe
 from opforge.builders.toolchains.portable import find_portable
 from opforge.cache import layout
+from opforge.cache.current import find_problem
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.maintenance import listing
 from opforge.errors import OpforgeError, SettingError, ToolchainNotFoundError
@@ -80,7 +81,7 @@ def compilers() -> list[dict[str, str]]:
     which need not be installed: what to install).
     """
     root = settings.cache_dir()
-    trusted = trust.folder_problem(root, trust.trusted_ids()) is None
+    trusted = find_problem(root, trust.trusted_ids()) is None
     store_layout = layout.Layout(root if trusted else os.path.join(os.devnull, "none"))
     rows: list[dict[str, str]] = []
     tools: dict[str, Callable[[], tuple[str, str]]] = {"ninja": _ninja}
@@ -159,11 +160,14 @@ def cache() -> dict[str, Any]:
     Creates nothing.
     """
     root, source = settings.cache_dir(), settings.cache_dir.found()[1]
-    problem = trust.folder_problem(root, trust.trusted_ids())
+    problem = find_problem(root, trust.trusted_ids())
     store_layout = layout.Layout(root)
     record: dict[str, Any] = {"path": root, "chosen": bool(source), "exists": os.path.isdir(root)}
     record |= {"source": source}
-    record |= {"layers": list(settings.cache_layers()), "problem": f"{problem[0]}. {problem[1]}." if problem else ""}
+    record |= {
+        "layers": list(settings.cache_layers()),
+        "problem": f"{problem.problem}. {problem.advice}." if problem else "",
+    }
     try:
         size = sum(area.size for area in listing.areas(store_layout))
         record |= {"bytes": size, "entries": len(listing.entries(store_layout))}

@@ -80,7 +80,7 @@ def _content(path: str) -> bytes:
     named = environment.variable(OWNERS).split(",")
     owners = trust.trusted_ids([name.strip() for name in named if name.strip()])
     for folder in dict.fromkeys(map(os.path.dirname, (os.path.abspath(path), os.path.realpath(path)))):
-        if problem := trust.folder_problem(folder, owners):
+        if problem := trust.folder_problem(folder, owners, is_above=True):
             raise errors.ConfigFileError(path, *problem)
     try:
         with open(path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
@@ -88,8 +88,7 @@ def _content(path: str) -> bytes:
             if not stat.S_ISREG(status.st_mode):
                 raise errors.ConfigFileError(path, "it is not a file", "Remove it")
             if status.st_uid not in owners:
-                reason = f"it belongs to user {status.st_uid}, not to you (user {os.geteuid()})"
-                raise errors.ConfigFileError(path, reason, "Change its owner, or remove it")
+                raise errors.ConfigFileError(path, *trust.owner_problem("it", status.st_uid, owners))
             if trust.others_bits(status):
                 raise errors.ConfigFileError(path, "others can write it", f"Run: chmod go-w {path}")
             content = file.read(MAX_BYTES + 1)

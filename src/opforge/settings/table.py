@@ -196,7 +196,17 @@ deepspeed = Setting(
 )
 """The value is (), or the names of the builders; None if DeepSpeed gets none."""
 sysroot = Setting("sysroot", kinds.FOLDER, "build portable ops against this folder instead of with zig")
-trusted_owners = Setting("trusted_owners", kinds.USERS, "who else may own a layer, separated by commas")
+trusted_owners = Setting(
+    "trusted_owners",
+    kinds.USERS,
+    "who else may own a layer, a settings file, or a folder above the cache, separated by commas",
+)
+trusted_folders = Setting(
+    "trusted_folders",
+    kinds.FOLDERS,
+    "folders of the cache's path, or of a layer's, that others may write, separated by colons: everybody who may write"
+    " there can run code as you; see [deploying.md](deploying.md#kubernetes)",
+)
 triton_jit = Setting(
     "triton_jit",
     kinds.FLAG,

@@ -103,7 +103,7 @@ NATIVE = ("=native", "@/")
 Place = tuple[str, Collection[int], int, str]
 """A folder in which prebuilt entries are looked for: its path, the user ids that its files may belong to, the mode bits
 by which other users may write its libraries, and LISTED or FETCHED."""
-_trusted: dict[tuple[str, frozenset[int]], bool] = {}
+_trusted: dict[tuple[object, ...], bool] = {}
 
 
 def reset() -> None:
@@ -363,15 +363,16 @@ def own_store() -> tuple[str, tuple[str, ...], frozenset[int]] | None:
     root, layers, names = settings.cache_dir(), settings.cache_layers(), settings.trusted_owners()
     user = trust.trusted_ids()
     owners = trust.trusted_ids(names) if names else user
-    if _is_trusted(root, user) and all(_is_trusted(layer, owners) for layer in layers):
+    if _is_trusted(root, user, owners) and all(_is_trusted(layer, owners) for layer in layers):
         return root, layers, owners
     return None
 
 
-def _is_trusted(folder: str, owners: frozenset[int]) -> bool:
-    if (folder, owners) not in _trusted:
-        _trusted[folder, owners] = trust.folder_problem(folder, owners) is None
-    return _trusted[folder, owners]
+def _is_trusted(folder: str, owners: frozenset[int], above: frozenset[int] | None = None) -> bool:
+    key = folder, owners, above, settings.trusted_folders()
+    if key not in _trusted:
+        _trusted[key] = trust.folder_problem(*key) is None
+    return _trusted[key]
 
 
 def places(package: str, root: str, layers: Iterable[str], owners: Collection[int]) -> list[Place]:
@@ -401,11 +402,11 @@ def package_places(package: str, owners: Collection[int]) -> list[Place]:
 
 def _installed_places(owners: Collection[int]) -> list[Place]:
     """Returns the folders of installed kernel packages that hold libraries, but for those that others could change."""
-    return [
-        (root, owners, 0, LISTED)
-        for root, _scope in settings.kernel_folders()
-        if os.access(f"{root}/{formats.STORE}/{LISTED}", os.F_OK) and trust.folder_problem(root, owners) is None
+    present = [
+        root for root, _scope in settings.kernel_folders() if os.access(f"{root}/{formats.STORE}/{LISTED}", os.F_OK)
     ]
+    shared = settings.trusted_folders() if present else ()
+    return [(root, owners, 0, LISTED) for root in present if trust.folder_problem(root, owners, None, shared) is None]
 
 
 def variables(more: Iterable[str] = ()) -> list[tuple[bytes, bytes]]:

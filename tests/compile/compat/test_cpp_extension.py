@@ -165,3 +165,94 @@ def test_uninstall_restores_torchs_functions_and_command():
     assert [getattr(module, name) for name in names] == before
     assert not set(map(id, before)) & set(map(id, during))
     assert issubclass(during[2], before[2])
+
+
+@pytest.fixture
+def refused_default(tmp_path, monkeypatch):
+    """A default cache folder that everybody may write, and nothing that this process has found out of it."""
+    from opforge.cache import current
+    from opforge.compat.cpp_extension import jit
+
+    monkeypatch.delenv("OPFORGE_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "torchs"))
+    (tmp_path / "opforge").mkdir()
+    (tmp_path / "opforge").chmod(0o777)
+    monkeypatch.setattr(jit, "_not_kept", [])
+    current.reset()
+    return tmp_path / "opforge"
+
+
+@pytest.fixture
+def torchs(monkeypatch, torch_extension):
+    """The names that are left to torch's own functions, which build nothing here."""
+    import torch.utils.cpp_extension as module
+
+    names = []
+    cpp_extension.uninstall()
+    for function in ("load", "load_inline"):
+        monkeypatch.setattr(module, function, _recording(getattr(module, function), names))
+    cpp_extension.install()
+    return names
+
+
+def _recording(function, names):
+    import functools
+
+    @functools.wraps(function)
+    def call(name, *_args, **_kwargs):
+        names.append(name)
+
+    return call
+
+
+def test_a_default_cache_that_cannot_be_used_leaves_extensions_to_torch_with_one_warning(
+    torch_extension, torchs, source, refused_default, caplog
+):
+    (first, path), (second, other) = source(), source()
+    torch_extension.load(name=first, sources=[path], extra_cflags=["-DVALUE=1"])
+    torch_extension.load(name=second, sources=[other], extra_cflags=["-DVALUE=1"])
+    torch_extension.load_inline(name="text", cpp_sources=MODULE, extra_cflags=["-DVALUE=2"])
+    assert torchs == [first, second, "text"]
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert warning.startswith(
+        f"{first}, as all that is not built yet, is left to torch.utils.cpp_extension.load: The cache"
+    )
+    assert (
+        f"{refused_default} can be written by everybody. Run: chmod go-w {refused_default}; or set OPFORGE_" in warning
+    )
+
+
+def test_what_is_named_or_required_is_not_left_to_torch(
+    torch_extension, torchs, source, refused_default, monkeypatch, tmp_path
+):
+    name, path = source()
+    with monkeypatch.context() as patch, pytest.raises(errors.PrebuiltRequiredError):
+        patch.setenv("OPFORGE_PREBUILT", "require")
+        torch_extension.load(name=name, sources=[path], extra_cflags=["-DVALUE=1"])
+    with monkeypatch.context() as patch, pytest.raises(errors.LayerError):
+        patch.setenv("OPFORGE_CACHE_LAYERS", str(refused_default))
+        torch_extension.load(name=name, sources=[path], extra_cflags=["-DVALUE=1"])
+    monkeypatch.setenv("OPFORGE_CACHE_DIR", str(refused_default))
+    with pytest.raises(errors.CacheDirError, match="can be written by everybody"):
+        torch_extension.load(name=name, sources=[path], extra_cflags=["-DVALUE=1"])
+    assert not torchs
+
+
+def test_what_a_layer_has_is_loaded_although_nothing_can_be_kept(
+    torch_extension, torchs, source, own_store, refused_default, monkeypatch, tmp_path
+):
+    from opforge.cache.current import open_store
+    from opforge.cache.transfer import layer
+
+    name, path = source()
+    with monkeypatch.context() as patch:
+        patch.setenv("OPFORGE_CACHE_DIR", str(own_store))
+        assert torch_extension.load(name=name, sources=[path], extra_cflags=["-DVALUE=7"]).value() == 7
+        store = open_store(str(own_store))
+        (key,) = os.listdir(store.layout.path("entries"))
+        entry = store.own.read(key)
+        layer.add(str(tmp_path / "layer"), entry, entry.record["description"], store.owners)
+    monkeypatch.setenv("OPFORGE_CACHE_LAYERS", str(tmp_path / "layer"))
+    assert torch_extension.load(name=name, sources=[path], extra_cflags=["-DVALUE=7"]).value() == 7
+    assert not torchs

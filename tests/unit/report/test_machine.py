@@ -84,4 +84,5 @@ def test_a_cache_that_does_not_exist_yet_is_not_created(own_store):
 def test_a_cache_that_cannot_be_trusted_is_a_problem(own_store):
     own_store.mkdir()
     own_store.chmod(0o777)
-    assert machine.cache()["problem"] == f"{own_store} can be written by everybody. Run: chmod go-w {own_store}."
+    advice = f"Run: chmod go-w {own_store}; or set OPFORGE_TRUSTED_FOLDERS={own_store} if you trust everybody who may"
+    assert machine.cache()["problem"] == f"{own_store} can be written by everybody. {advice} write there."

@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from opforge.builders import jit, jit_builders, python_module
 from opforge.builders.declaration import abi
+from opforge.cache.current import NotKept, only_if_kept
 from opforge.errors import BuilderError, LoadError, OpIncompatibleError, ToolchainError, ToolchainNotFoundError
 from opforge.warm.library import LoadedOp
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-FALLBACK_ERRORS = (BuilderError, OpIncompatibleError, ToolchainError, ToolchainNotFoundError)
+FALLBACK_ERRORS = (BuilderError, NotKept, OpIncompatibleError, ToolchainError, ToolchainNotFoundError)
 """Errors that opforge raises before it compiles anything: torch may succeed. A compile error has no fallback."""
+_not_kept: list[str] = []
+"""The first extension of this process that was left to torch because nothing is kept."""
 SUFFIXES = {"cuda": (".cu", ".cuh", ".hip"), "sycl": (".sycl",)}
 HOST_FLAGS = ("extra_cflags", "extra_ldflags")
 
@@ -44,9 +47,10 @@ def load_on_opforge(name: str, torch_extension: Any) -> Callable[..., Any]:
                 problem = f"{', '.join(unknown)}: opforge.{name} has no such parameter"
                 raise BuilderError(arguments["name"], problem, "Remove it")
             nvcc_flags = () if torch_extension.IS_HIP_EXTENSION else torch_extension.COMMON_NVCC_FLAGS
-            loaded = opforge_function(**_translate(name, arguments, nvcc_flags))
+            with only_if_kept():
+                loaded = opforge_function(**_translate(name, arguments, nvcc_flags))
         except FALLBACK_ERRORS as error:
-            log.warning("%s is left to torch.utils.cpp_extension.%s: %s", arguments["name"], name, error)
+            log_fallback(arguments["name"], f"torch.utils.cpp_extension.{name}", error)
             return torch_function(*args, **kwargs)
         if not isinstance(loaded, LoadedOp):
             return loaded
@@ -54,6 +58,16 @@ def load_on_opforge(name: str, torch_extension: Any) -> Callable[..., Any]:
         return _module(arguments["name"], path) if arguments.get("is_python_module", True) else path
 
     return load
+
+
+def log_fallback(name: str, function: str, error: Exception) -> None:
+    """Logs that an extension is left to torch. That nothing can be kept is logged once: it is so for all of them."""
+    if isinstance(error, NotKept):
+        if _not_kept:
+            return
+        _not_kept.append(name)
+        name += ", as all that is not built yet,"
+    log.warning("%s is left to %s: %s", name, function, error)
 
 
 def _module(name: str, path: str) -> ModuleType:

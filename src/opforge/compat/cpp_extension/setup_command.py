@@ -7,10 +7,11 @@ import os
 import shutil
 from typing import Any
 
+from opforge.cache.current import only_if_kept
 from opforge.errors import BuildError, LockTimeoutError
 
 from .extension_builder import builder_for, extension_problem
-from .jit import FALLBACK_ERRORS
+from .jit import FALLBACK_ERRORS, log_fallback
 
 log = logging.getLogger("opforge")
 
@@ -24,9 +25,12 @@ def command_on_opforge(command: Any) -> Any:
         """Finds or builds the extension, and copies it to the place that the command expects."""
         try:
             problem = extension_problem(ext)
-            entry = None if problem else builder_for(ext, self).build()
+            with only_if_kept():
+                entry = None if problem else builder_for(ext, self).build()
         except FALLBACK_ERRORS as error:
-            entry, problem = None, str(error)
+            log_fallback(ext.name, "torch's BuildExtension", error)
+            command.build_extension(self, ext)
+            return
         except (BuildError, LockTimeoutError) as error:
             from setuptools.errors import CompileError
 

@@ -108,8 +108,12 @@ def test_a_default_folder_that_cannot_be_trusted_is_replaced_with_one_warning(
     assert root.startswith(f"{tmp_path}/opforge-{os.geteuid()}-")
     assert stat.S_IMODE(os.stat(root).st_mode) == 0o700
     (warning,) = warnings_of_the_cache()
-    assert f"{tmp_path}/opforge can be written by everybody. Run: chmod go-w" in warning
-    assert f"Using {root} instead" in warning and "OPFORGE_CACHE_DIR" in warning
+    assert warning == (
+        f"The cache folder {tmp_path}/opforge cannot be used: {tmp_path}/opforge can be written by everybody. Using {root}"
+        " instead, which is removed when this process ends: each process builds again. To keep what is built: run: chmod"
+        f" go-w {tmp_path}/opforge; or set OPFORGE_TRUSTED_FOLDERS={tmp_path}/opforge if you trust everybody who may write"
+        " there; or set OPFORGE_CACHE_DIR to a folder of your own."
+    )
 
 
 def test_opening_a_store_creates_nothing(own_store):
@@ -213,7 +217,7 @@ def test_a_refused_default_folder_is_replaced_only_when_something_is_built(monke
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(tempfile, "mkdtemp", no_temporary_folder)
     assert current.current_store().layout.root == current.PLACEHOLDER_ROOT and not caplog.records
-    with pytest.raises(CacheDirError, match=r"written by everybody; no temporary folder can be made. Set"):
+    with pytest.raises(CacheDirError, match=r"written by everybody; no temporary folder can be made \(No usable"):
         current.writable_store()
 
 

@@ -1,0 +1,51 @@
+"""A private folder that this process holds open: no name leads to it that somebody else could give another folder."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from contextlib import suppress
+
+from opforge import trust
+
+
+def hold(folder: str) -> str:
+    """Opens a new, empty folder of this user's; returns a path that leads to it as long as this process lives.
+
+    The path begins with /proc/self/fd. It leads there whatever becomes of the folder's name, also in the processes that
+    inherit the descriptor: see `handles`. Raises OSError, also if the folder is not the one that was made.
+    """
+    # With O_NOATIME, only the owner may open it: in some user namespaces all files seem to belong to one user.
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_NOATIME", 0)
+    handle = os.open(folder, flags)
+    path = f"{trust.HELD}/{handle}"
+    try:
+        status = os.fstat(handle)
+        if status.st_uid != os.geteuid() or status.st_mode & 0o077 or os.listdir(handle):
+            raise OSError(errno.EPERM, "Another user has put a folder in its place", folder)
+        if not os.path.samestat(os.stat(path), status):
+            raise OSError(errno.ENOENT, "/proc is not this process's", path)
+    except BaseException:
+        os.close(handle)
+        raise
+    trust.held[path] = status.st_dev, status.st_ino
+    return path
+
+
+def handles(path: str) -> tuple[int, ...]:
+    """Returns the descriptors that another process must inherit to reach a path."""
+    return tuple(int(folder[len(trust.HELD) + 1 :]) for folder in trust.held if path.startswith(f"{folder}/"))
+
+
+def empty(path: str) -> None:
+    """Removes what is in a folder that is held. Nothing is done by a name that may be another folder's."""
+    if not trust.is_held(path):
+        return
+    for name in os.listdir(path):
+        place = f"{path}/{name}"
+        if os.path.isdir(place) and not os.path.islink(place):
+            shutil.rmtree(place, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                os.unlink(place)
