@@ -35,12 +35,17 @@ def link_torch_headers(folder: Path, torch_include: Path) -> None:
             link.symlink_to(target)
 
 
-def compile_flags(name: str, torch_headers: Path) -> list[str]:
+# A source that includes Python.h itself gets Python's stable API alone: a library of the facade serves every Python.
+PYTHON_API = "0x030a0000"
+
+
+def compile_flags(name: str, torch_headers: Path, python_include: Path) -> list[str]:
     """Returns the flags of a C++ compiler for a source of the extension `name`.
 
     Args:
         name: The extension's name, as a Python module.
         torch_headers: The folder of links that `link_torch_headers` made.
+        python_include: The folder of Python.h, for sources that include it.
     """
     return [
         "-std=c++17",
@@ -55,4 +60,7 @@ def compile_flags(name: str, torch_headers: Path) -> list[str]:
         f"-I{INCLUDE}",
         "-isystem",
         str(torch_headers),
+        f"-DPy_LIMITED_API={PYTHON_API}",
+        "-isystem",
+        str(python_include),
     ]

@@ -78,6 +78,10 @@ std::string joined(const std::vector<T>& parts, const char* separator = ", ") {
   }
   return text;
 }
+template <template <class...> class T, class... E>
+std::vector<std::string> tuple_types(T<E...>*) {
+  return {schema_type<op_kept_t<E>>()...};
+}
 template <class R>
 std::vector<std::string> result_types() {
   if constexpr (std::is_void_v<R>) {
@@ -87,10 +91,6 @@ std::vector<std::string> result_types() {
   } else {
     return {schema_type<op_kept_t<R>>()};
   }
-}
-template <template <class...> class T, class... E>
-std::vector<std::string> tuple_types(T<E...>*) {
-  return {schema_type<op_kept_t<E>>()...};
 }
 
 // The stable ABI's kernel: arguments and results on one stack of 64-bit values.
@@ -170,8 +170,6 @@ Kernel kernel_of(int i, std::integer_sequence<int, I...>) {
 }
 template <class F>
 Kernel registered(F f) {
-  static int used_here = 0;  // for the message alone: slots are shared by all types of functions
-  static_cast<void>(used_here);
   int i = 0;
   while (i < OPFORGE_FACADE_SLOTS && slots()[i].run) {
     ++i;
