@@ -1,0 +1,84 @@
+// The part of torch's C++ API that the facade has. Every header of the facade's include tree that has
+// the name of one of torch's includes this one. Nothing is visible outside of the library: several
+// libraries of the facade, and torch itself, have classes of like names in one process.
+#pragma once
+// Standard headers that torch's own headers bring, before the hidden part begins.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cassert>
+#include <cctype>
+#include <cinttypes>
+#include <climits>
+#include <cmath>
+#include <complex>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <fstream>
+#include <functional>
+#include <iomanip>
+#include <iostream>
+#include <limits>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <set>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <tuple>
+#include <type_traits>
+#include <typeinfo>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <torch/csrc/inductor/aoti_torch/generated/c_shim_aten.h>
+#include <torch/csrc/stable/c/shim.h>
+#include <torch/headeronly/core/DeviceType.h>
+#include <torch/headeronly/core/Layout.h>
+#include <torch/headeronly/core/MemoryFormat.h>
+#include <torch/headeronly/core/ScalarType.h>
+#include <torch/headeronly/core/TensorAccessor.h>
+#include <torch/headeronly/util/BFloat16.h>
+#include <torch/headeronly/util/Half.h>
+#include <torch/headeronly/util/HeaderOnlyArrayRef.h>
+#include <torch/headeronly/util/complex.h>
+
+#pragma GCC visibility push(hidden)
+#include "dispatch.h"
+#include "factories.h"
+#include "function.h"
+#include "library.h"
+#include "module.h"
+#include "parallel.h"
+#include "tensor_utils.h"
+
+namespace torch {
+using namespace at;
+inline namespace opforge_facade {
+using Dtype = at::ScalarType;
+using at::IntArrayRef;
+using at::Tensor;
+using autograd::AutoGradMode;
+using at::NoGradGuard;
+using c10::nullopt;
+using c10::optional;
+constexpr auto kUInt8 = at::kByte, kInt8 = at::kChar, kInt16 = at::kShort, kInt32 = at::kInt, kInt64 = at::kLong,
+               kFloat16 = at::kHalf, kFloat32 = at::kFloat, kFloat64 = at::kDouble;
+namespace autograd {
+using at::NoGradGuard;
+}
+}  // namespace opforge_facade
+}  // namespace torch
+#pragma GCC visibility pop

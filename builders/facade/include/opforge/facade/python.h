@@ -1,0 +1,336 @@
+// The part of Python's stable C API that the facade calls. The functions are declared here and not
+// taken from Python.h, so that one library serves every Python: nothing of an object's layout, which
+// differs between versions and in free-threaded builds, is compiled in. They are weak: a library loads
+// in a process without Python as well.
+#pragma once
+#include <cstddef>
+#include <string>
+#include <utility>
+
+#include "tensor.h"
+
+struct _object;
+typedef struct _object PyObject;
+struct _typeobject;
+
+#define OPFORGE_PYTHON(result, name, ...)       \
+  extern "C" result opforge_##name(__VA_ARGS__) \
+      __asm__(#name) __attribute__((weak, visibility("default")));
+#define OPFORGE_PYTHON_DATA(type, name) \
+  extern "C" type opforge_##name __asm__(#name) __attribute__((weak, visibility("default")));
+using OpforgePySize = std::ptrdiff_t;
+OPFORGE_PYTHON(void, Py_IncRef, PyObject*)
+OPFORGE_PYTHON(void, Py_DecRef, PyObject*)
+OPFORGE_PYTHON(int, Py_IsInitialized, )
+OPFORGE_PYTHON(PyObject*, PyObject_Type, PyObject*)
+OPFORGE_PYTHON(int, PyType_IsSubtype, _typeobject*, _typeobject*)
+OPFORGE_PYTHON(unsigned long, PyType_GetFlags, _typeobject*)
+OPFORGE_PYTHON(void*, PyType_GetSlot, _typeobject*, int)
+OPFORGE_PYTHON(int, PyObject_IsInstance, PyObject*, PyObject*)
+OPFORGE_PYTHON(PyObject*, PyObject_GetAttrString, PyObject*, const char*)
+OPFORGE_PYTHON(int, PyObject_SetAttrString, PyObject*, const char*, PyObject*)
+OPFORGE_PYTHON(PyObject*, PyObject_CallFunctionObjArgs, PyObject*, ...)
+OPFORGE_PYTHON(PyObject*, PyObject_Call, PyObject*, PyObject*, PyObject*)
+OPFORGE_PYTHON(PyObject*, PyObject_Repr, PyObject*)
+OPFORGE_PYTHON(PyObject*, PyObject_Str, PyObject*)
+OPFORGE_PYTHON(PyObject*, PyObject_GetIter, PyObject*)
+OPFORGE_PYTHON(PyObject*, PyIter_Next, PyObject*)
+OPFORGE_PYTHON(PyObject*, PyImport_ImportModule, const char*)
+OPFORGE_PYTHON(PyObject*, PyBool_FromLong, long)
+OPFORGE_PYTHON(PyObject*, PyLong_FromLongLong, long long)
+OPFORGE_PYTHON(PyObject*, PyLong_FromUnsignedLongLong, unsigned long long)
+OPFORGE_PYTHON(long long, PyLong_AsLongLong, PyObject*)
+OPFORGE_PYTHON(unsigned long long, PyLong_AsUnsignedLongLong, PyObject*)
+OPFORGE_PYTHON(PyObject*, PyNumber_Index, PyObject*)
+OPFORGE_PYTHON(PyObject*, PyNumber_Long, PyObject*)
+OPFORGE_PYTHON(PyObject*, PyNumber_Float, PyObject*)
+OPFORGE_PYTHON(int, PyNumber_Check, PyObject*)
+OPFORGE_PYTHON(int, PyIndex_Check, PyObject*)
+OPFORGE_PYTHON(PyObject*, PyFloat_FromDouble, double)
+OPFORGE_PYTHON(double, PyFloat_AsDouble, PyObject*)
+OPFORGE_PYTHON(PyObject*, PyComplex_FromDoubles, double, double)
+OPFORGE_PYTHON(double, PyComplex_RealAsDouble, PyObject*)
+OPFORGE_PYTHON(double, PyComplex_ImagAsDouble, PyObject*)
+OPFORGE_PYTHON(PyObject*, PyUnicode_FromStringAndSize, const char*, OpforgePySize)
+OPFORGE_PYTHON(PyObject*, PyUnicode_DecodeUTF8, const char*, OpforgePySize, const char*)
+OPFORGE_PYTHON(const char*, PyUnicode_AsUTF8AndSize, PyObject*, OpforgePySize*)
+OPFORGE_PYTHON(PyObject*, PyBytes_FromStringAndSize, const char*, OpforgePySize)
+OPFORGE_PYTHON(int, PyBytes_AsStringAndSize, PyObject*, char**, OpforgePySize*)
+OPFORGE_PYTHON(char*, PyByteArray_AsString, PyObject*)
+OPFORGE_PYTHON(OpforgePySize, PyByteArray_Size, PyObject*)
+OPFORGE_PYTHON(int, PySequence_Check, PyObject*)
+OPFORGE_PYTHON(OpforgePySize, PySequence_Size, PyObject*)
+OPFORGE_PYTHON(PyObject*, PySequence_GetItem, PyObject*, OpforgePySize)
+OPFORGE_PYTHON(PyObject*, PySequence_List, PyObject*)
+OPFORGE_PYTHON(PyObject*, PyTuple_New, OpforgePySize)
+OPFORGE_PYTHON(int, PyTuple_SetItem, PyObject*, OpforgePySize, PyObject*)
+OPFORGE_PYTHON(PyObject*, PyTuple_GetItem, PyObject*, OpforgePySize)
+OPFORGE_PYTHON(OpforgePySize, PyTuple_Size, PyObject*)
+OPFORGE_PYTHON(PyObject*, PyList_New, OpforgePySize)
+OPFORGE_PYTHON(int, PyList_SetItem, PyObject*, OpforgePySize, PyObject*)
+OPFORGE_PYTHON(PyObject*, PySet_New, PyObject*)
+OPFORGE_PYTHON(int, PySet_Add, PyObject*, PyObject*)
+OPFORGE_PYTHON(PyObject*, PyDict_New, )
+OPFORGE_PYTHON(int, PyDict_SetItem, PyObject*, PyObject*, PyObject*)
+OPFORGE_PYTHON(int, PyDict_SetItemString, PyObject*, const char*, PyObject*)
+OPFORGE_PYTHON(PyObject*, PyDict_GetItemWithError, PyObject*, PyObject*)
+OPFORGE_PYTHON(int, PyDict_Next, PyObject*, OpforgePySize*, PyObject**, PyObject**)
+OPFORGE_PYTHON(OpforgePySize, PyDict_Size, PyObject*)
+OPFORGE_PYTHON(PyObject*, PyMapping_Items, PyObject*)
+OPFORGE_PYTHON(PyObject*, PyCapsule_New, void*, const char*, void (*)(PyObject*))
+OPFORGE_PYTHON(void*, PyCapsule_GetPointer, PyObject*, const char*)
+OPFORGE_PYTHON(PyObject*, PyErr_Occurred, )
+OPFORGE_PYTHON(void, PyErr_Clear, )
+OPFORGE_PYTHON(void, PyErr_SetString, PyObject*, const char*)
+OPFORGE_PYTHON(void, PyErr_Fetch, PyObject**, PyObject**, PyObject**)
+OPFORGE_PYTHON(void, PyErr_Restore, PyObject*, PyObject*, PyObject*)
+OPFORGE_PYTHON(void, PyErr_NormalizeException, PyObject**, PyObject**, PyObject**)
+OPFORGE_PYTHON(PyObject*, PyModule_Create2, void*, int)
+OPFORGE_PYTHON(PyObject*, PyModule_New, const char*)
+OPFORGE_PYTHON(PyObject*, PyImport_AddModule, const char*)
+OPFORGE_PYTHON(PyObject*, PyCMethod_New, void*, PyObject*, PyObject*, _typeobject*)
+OPFORGE_PYTHON(int, PyGILState_Ensure, )
+OPFORGE_PYTHON(void, PyGILState_Release, int)
+OPFORGE_PYTHON(int, PyGILState_Check, )
+OPFORGE_PYTHON(void*, PyEval_SaveThread, )
+OPFORGE_PYTHON(void, PyEval_RestoreThread, void*)
+OPFORGE_PYTHON(const char*, Py_GetVersion, )
+OPFORGE_PYTHON_DATA(struct _object, _Py_NoneStruct)
+OPFORGE_PYTHON_DATA(struct _typeobject, PyFloat_Type)
+OPFORGE_PYTHON_DATA(struct _typeobject, PyComplex_Type)
+OPFORGE_PYTHON_DATA(struct _typeobject, PyByteArray_Type)
+OPFORGE_PYTHON_DATA(struct _typeobject, PyCapsule_Type)
+OPFORGE_PYTHON_DATA(struct _typeobject, PySet_Type)
+OPFORGE_PYTHON_DATA(struct _typeobject, PyFrozenSet_Type)
+OPFORGE_PYTHON_DATA(PyObject*, PyExc_RuntimeError)
+OPFORGE_PYTHON_DATA(PyObject*, PyExc_TypeError)
+OPFORGE_PYTHON_DATA(PyObject*, PyExc_ValueError)
+OPFORGE_PYTHON_DATA(PyObject*, PyExc_IndexError)
+OPFORGE_PYTHON_DATA(PyObject*, PyExc_KeyError)
+OPFORGE_PYTHON_DATA(PyObject*, PyExc_AttributeError)
+OPFORGE_PYTHON_DATA(PyObject*, PyExc_ImportError)
+OPFORGE_PYTHON_DATA(PyObject*, PyExc_BufferError)
+OPFORGE_PYTHON_DATA(PyObject*, PyExc_MemoryError)
+OPFORGE_PYTHON_DATA(PyObject*, PyExc_OverflowError)
+OPFORGE_PYTHON_DATA(PyObject*, PyExc_StopIteration)
+OPFORGE_PYTHON_DATA(PyObject*, PyExc_NotImplementedError)
+
+namespace opforge_facade_python {
+
+inline PyObject* none() {
+  return &opforge__Py_NoneStruct;
+}
+
+// A reference that is owned.
+class Ref {
+ public:
+  Ref() = default;
+  static Ref steal(PyObject* p) {
+    Ref r;
+    r.object_ = p;
+    return r;
+  }
+  static Ref borrow(PyObject* p) {
+    if (p) {
+      opforge_Py_IncRef(p);
+    }
+    return steal(p);
+  }
+  Ref(const Ref& o) : Ref(borrow(o.object_)) {}
+  Ref(Ref&& o) noexcept : object_(std::exchange(o.object_, nullptr)) {}
+  Ref& operator=(Ref o) noexcept {
+    std::swap(object_, o.object_);
+    return *this;
+  }
+  ~Ref() {
+    if (object_) {
+      opforge_Py_DecRef(object_);
+    }
+  }
+  PyObject* get() const { return object_; }
+  PyObject* release() { return std::exchange(object_, nullptr); }
+  explicit operator bool() const { return object_ != nullptr; }
+
+ private:
+  PyObject* object_ = nullptr;
+};
+
+// A Python exception on its way through C++.
+class Raised : public std::exception {
+ public:
+  // Takes the exception that is set in this thread.
+  Raised() {
+    PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+    opforge_PyErr_Fetch(&type, &value, &trace);
+    opforge_PyErr_NormalizeException(&type, &value, &trace);
+    state_ = std::make_shared<State>();
+    state_->type = type;
+    state_->value = value;
+    state_->trace = trace;
+    Ref shown = Ref::steal(value ? opforge_PyObject_Str(value) : nullptr);
+    Ref name = Ref::steal(type ? opforge_PyObject_GetAttrString(type, "__name__") : nullptr);
+    text_ = text(name) + ": " + text(shown);
+  }
+  const char* what() const noexcept override { return text_.c_str(); }
+  // Sets it again in this thread.
+  void restore() const {
+    opforge_Py_IncRef(state_->type);
+    opforge_Py_IncRef(state_->value);
+    opforge_Py_IncRef(state_->trace);
+    opforge_PyErr_Restore(state_->type, state_->value, state_->trace);
+  }
+
+ private:
+  struct State {
+    PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+    State() = default;
+    State(const State&) = delete;
+    State& operator=(const State&) = delete;
+    ~State() {
+      int gil = opforge_PyGILState_Ensure();
+      opforge_Py_DecRef(type);
+      opforge_Py_DecRef(value);
+      opforge_Py_DecRef(trace);
+      opforge_PyGILState_Release(gil);
+    }
+  };
+  static std::string text(const Ref& string) {
+    OpforgePySize n = 0;
+    const char* p = string ? opforge_PyUnicode_AsUTF8AndSize(string.get(), &n) : nullptr;
+    opforge_PyErr_Clear();
+    return p ? std::string(p, static_cast<size_t>(n)) : "an exception";
+  }
+  std::shared_ptr<State> state_;
+  std::string text_;
+};
+inline Ref checked(PyObject* owned) {
+  if (!owned) {
+    throw Raised();
+  }
+  return Ref::steal(owned);
+}
+inline void checked(int code) {
+  if (code < 0) {
+    throw Raised();
+  }
+}
+inline Ref attribute(PyObject* o, const char* name) {
+  return checked(opforge_PyObject_GetAttrString(o, name));
+}
+inline Ref imported(const char* name) {
+  return checked(opforge_PyImport_ImportModule(name));
+}
+template <class... A>
+Ref called(PyObject* f, const A&... arguments) {
+  return checked(opforge_PyObject_CallFunctionObjArgs(f, arguments.get()..., static_cast<PyObject*>(nullptr)));
+}
+
+class Gil {
+ public:
+  Gil() : state_(opforge_PyGILState_Ensure()) {}
+  ~Gil() { opforge_PyGILState_Release(state_); }
+  Gil(const Gil&) = delete;
+  Gil& operator=(const Gil&) = delete;
+
+ private:
+  int state_;
+};
+
+inline bool is(PyObject* o, struct _typeobject* type) {
+  Ref t = Ref::steal(opforge_PyObject_Type(o));
+  return opforge_PyType_IsSubtype(reinterpret_cast<_typeobject*>(t.get()), type);
+}
+// The flags by which Python itself tells its own types and their subclasses.
+enum Flag : unsigned long {
+  LongFlag = 1UL << 24,
+  ListFlag = 1UL << 25,
+  TupleFlag = 1UL << 26,
+  BytesFlag = 1UL << 27,
+  UnicodeFlag = 1UL << 28,
+  DictFlag = 1UL << 29,
+};
+inline bool is(PyObject* o, Flag flag) {
+  Ref t = Ref::steal(opforge_PyObject_Type(o));
+  return opforge_PyType_GetFlags(reinterpret_cast<_typeobject*>(t.get())) & flag;
+}
+inline bool is_none(PyObject* o) {
+  return o == none();
+}
+inline std::string type_name(PyObject* o) {
+  Ref t = Ref::steal(opforge_PyObject_Type(o));
+  Ref name = Ref::steal(opforge_PyObject_GetAttrString(t.get(), "__name__"));
+  OpforgePySize n = 0;
+  const char* p = name ? opforge_PyUnicode_AsUTF8AndSize(name.get(), &n) : nullptr;
+  opforge_PyErr_Clear();
+  return p ? std::string(p, static_cast<size_t>(n)) : std::string();
+}
+inline std::string shown(PyObject* o) {
+  Ref text = checked(opforge_PyObject_Repr(o));
+  OpforgePySize n = 0;
+  const char* p = opforge_PyUnicode_AsUTF8AndSize(text.get(), &n);
+  if (!p) {
+    throw Raised();
+  }
+  return std::string(p, static_cast<size_t>(n));
+}
+
+// What the facade calls of torch's Python module: the two functions that AOTInductor's wrappers use to
+// turn tensors into the stable ABI's handles and back, and types.
+struct Torch {
+  PyObject* take_handle;
+  PyObject* give_handle;
+  PyObject* module;
+  struct _typeobject* tensor;
+  PyObject* dtype;
+  PyObject* device;
+};
+inline const Torch& torch() {
+  // not a static's initializer: its lock would be held while the GIL is given up in the import
+  static Torch* loaded = nullptr;
+  if (!loaded) {
+    Ref module = imported("torch");
+    Ref functions = attribute(imported("torch._C").get(), "_aoti");
+    auto* t = new Torch();
+    t->take_handle = attribute(functions.get(), "unsafe_alloc_void_ptr_from_tensor").release();
+    t->give_handle = attribute(functions.get(), "alloc_tensor_by_stealing_from_void_ptr").release();
+    t->tensor = reinterpret_cast<_typeobject*>(attribute(module.get(), "Tensor").release());
+    t->dtype = attribute(module.get(), "dtype").release();
+    t->device = attribute(module.get(), "device").release();
+    t->module = module.release();
+    loaded = t;
+  }
+  return *loaded;
+}
+inline bool is_tensor(PyObject* o) {
+  return is(o, torch().tensor);
+}
+inline at::Tensor to_tensor(PyObject* o) {
+  Ref capsule = checked(opforge_PyObject_CallFunctionObjArgs(torch().take_handle, o, static_cast<PyObject*>(nullptr)));
+  void* handle = opforge_PyCapsule_GetPointer(capsule.get(), nullptr);
+  if (!handle) {
+    throw Raised();
+  }
+  return at::Tensor::adopt(static_cast<AtenTensorHandle>(handle));
+}
+inline Ref from_tensor(const at::Tensor& t) {
+  if (!t.defined()) {
+    return Ref::borrow(none());
+  }
+  AtenTensorHandle handle;
+  c10::facade::check(aoti_torch_new_tensor_handle(t.handle(), &handle), "a tensor");
+  Ref capsule = checked(opforge_PyCapsule_New(handle, nullptr, nullptr));
+  return checked(
+      opforge_PyObject_CallFunctionObjArgs(torch().give_handle, capsule.get(), static_cast<PyObject*>(nullptr)));
+}
+
+// Sets the Python exception that torch and pybind11 make of a C++ exception. Called in a handler.
+inline void raise(PyObject* type, const char* text) {
+  opforge_PyErr_SetString(type, text);
+}
+inline void raise_torch_error(const char* path, const char* name, const char* text) {
+  Ref module = Ref::steal(opforge_PyImport_ImportModule(path));
+  Ref type = Ref::steal(module ? opforge_PyObject_GetAttrString(module.get(), name) : nullptr);
+  opforge_PyErr_Clear();
+  raise(type ? type.get() : opforge_PyExc_RuntimeError, text);
+}
+}  // namespace opforge_facade_python

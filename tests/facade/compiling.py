@@ -1,0 +1,93 @@
+"""Compiles a source on the facade, and on torch's own headers, and says what each took."""
+
+import dataclasses
+import os
+import resource
+import subprocess
+import sysconfig
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from opforge.builders.facade import flags
+
+TORCH = Path(torch.__file__).parent / "include"
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """What compiling one library took."""
+
+    processor_seconds: float
+    wall_seconds: float
+    megabytes: float
+
+
+def stub(folder: Path) -> Path:
+    """Returns a folder with an empty library in the place of torch's: a facade library links without torch."""
+    target = folder / "stub" / "libtorch_cpu.so"
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        command = ["g++", "-shared", "-x", "c++", "/dev/null", "-o", str(target), "-Wl,-soname,libtorch_cpu.so"]
+        subprocess.run(command, check=True)
+    return target.parent
+
+
+def command(
+    kind: str, name: str, sources: Sequence[Path], target: Path, options: Sequence[str] = (), include: Path = TORCH
+) -> list[str]:
+    """Returns the command that compiles and links a library.
+
+    Args:
+        kind: `facade`, or `torch` for torch's own headers.
+        name: The extension's name.
+        sources: The C++ files.
+        target: The library.
+        options: Further flags of the project.
+        include: torch's include folder.
+    """
+    python = sysconfig.get_path("include")
+    if kind == "facade":
+        links = target.parent / "torch-headers"
+        links.mkdir(parents=True, exist_ok=True)
+        flags.link_torch_headers(links, include)
+        given = [*flags.compile_flags(name, links, Path(python)), f"-L{stub(target.parent)}"]
+        libraries = ["-Wl,--no-as-needed", "-ltorch_cpu"]
+    else:
+        library = include.parent / "lib"
+        includes = [include, include / "torch" / "csrc" / "api" / "include", python]
+        given = ["-std=c++17", "-fPIC", f"-DTORCH_EXTENSION_NAME={name}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
+        given += [part for folder in includes for part in ("-isystem", str(folder))] + [f"-L{library}"]
+        libraries = ["-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"]
+    return ["g++", "-w", "-O2", *given, *options, "-shared", "-o", str(target), *map(str, sources), *libraries]
+
+
+def compile_library(
+    kind: str, name: str, sources: Sequence[Path], target: Path, options: Sequence[str] = (), include: Path = TORCH
+) -> Cost:
+    """Compiles a library, one file after the other.
+
+    Returns:
+        What it took.
+
+    Raises:
+        RuntimeError: The compiler refused a source. Its output is in the text.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    process = subprocess.Popen(
+        command(kind, name, sources, target, options, include),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ | {"LC_ALL": "C"},
+    )
+    assert process.stdout is not None
+    output = process.stdout.read()
+    if process.wait():
+        raise RuntimeError(f"{name} does not compile on {kind}:\n{output[-6000:]}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    # The largest of all children so far: right for torch's headers, an upper bound for the facade.
+    return Cost(used, time.perf_counter() - began, after.ru_maxrss / 1024)

@@ -1,0 +1,170 @@
+"""Calls of six public projects' libraries: `python project_cases.py PROJECT FOLDER OUT` records their outcomes.
+
+It needs nothing but torch, so that it runs in an environment with another torch as well.
+"""
+
+import importlib.util
+import itertools
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from outcomes import Outcome, of_call, of_gradients  # noqa: E402
+
+Cases = Iterator[tuple[str, Outcome]]
+
+
+def module(folder: Path, name: str) -> ModuleType:
+    """Returns the extension module that was built as `name`."""
+    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.so")
+    assert spec and spec.loader
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+def scatter(folder: Path) -> Cases:
+    for name in ("_version_cpu", "_scatter_cpu", "_segment_csr_cpu", "_segment_coo_cpu"):
+        torch.ops.load_library(str(folder / f"{name}.so"))
+    ops = torch.ops.torch_scatter
+    yield "cuda_version", of_call(ops.cuda_version)
+    for dtype, dim in itertools.product((torch.float, torch.double, torch.half, torch.bfloat16, torch.int, torch.long), (0, 1, -1)):
+        source = (torch.randn(6, 5) * 4).to(dtype)
+        index = torch.tensor([0, 2, 1, 2, 0, 3])[:, None].expand(6, 5) if dim == 0 else torch.randint(0, 4, (6, 5))
+        for name in ("sum", "mul", "mean", "min", "max"):
+            op = getattr(ops, f"scatter_{name}")
+            for size in (None, 5):
+                yield f"scatter_{name} {dtype} {dim} {size}", of_call(lambda: op(source, index, dim, None, size))
+            yield f"scatter_{name} out {dtype} {dim}", of_call(lambda: op(source, index, dim, torch.ones(6, 6).to(dtype), None))
+            if dtype.is_floating_point:
+                yield f"gradient of scatter_{name} {dtype} {dim}", of_gradients(lambda x: op(x, index, dim, None, None), source)
+    pointers, sorted_index = torch.tensor([0, 2, 5, 5, 6]), torch.tensor([0, 0, 1, 1, 1, 3])
+    for dtype in (torch.float, torch.double, torch.half, torch.long):
+        source = (torch.randn(6, 3) * 4).to(dtype)
+        for name in ("sum", "mean", "min", "max"):
+            csr, coo = getattr(ops, f"segment_{name}_csr"), getattr(ops, f"segment_{name}_coo")
+            yield f"segment_{name}_csr {dtype}", of_call(lambda: csr(source, pointers, None))
+            yield f"segment_{name}_coo {dtype}", of_call(lambda: coo(source, sorted_index, None, 5))
+            if dtype.is_floating_point:
+                yield f"gradient of segment_{name}_csr {dtype}", of_gradients(lambda x: csr(x, pointers, None), source)
+                yield f"gradient of segment_{name}_coo {dtype}", of_gradients(lambda x: coo(x, sorted_index, None, 4), source)
+        yield f"gather_csr {dtype}", of_call(lambda: ops.gather_csr(source[:4], pointers, None))
+        yield f"gather_coo {dtype}", of_call(lambda: ops.gather_coo(source[:4], sorted_index, None))
+    yield "no elements", of_call(lambda: ops.scatter_sum(torch.ones(0, 3), torch.ones(0, 3).long(), 0, None, 4))
+    yield "a wrong dim", of_call(lambda: ops.scatter_sum(torch.ones(2, 3), torch.zeros(2, 3).long(), 5, None, None))
+    x = torch.randn(4, 3, dtype=torch.double, requires_grad=True)
+    index = torch.tensor([0, 1, 0, 2])[:, None].expand(4, 3)
+    yield "gradcheck", of_call(lambda: torch.autograd.gradcheck(lambda v: ops.scatter_mean(v, index, 0, None, None), x))
+    yield "gradgradcheck", of_call(lambda: torch.autograd.gradgradcheck(lambda v: ops.scatter_sum(v, index, 0, None, None), x))
+    yield "script", of_call(lambda: torch.jit.script(lambda_of_scatter)(x, index))
+
+
+def lambda_of_scatter(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    return torch.ops.torch_scatter.scatter_sum(x, index, 0, None, None)
+
+
+def spline_conv(folder: Path) -> Cases:
+    for name in ("_version_cpu", "_basis_cpu", "_weighting_cpu"):
+        torch.ops.load_library(str(folder / f"{name}.so"))
+    ops = torch.ops.torch_spline_conv
+    for dtype, degree in itertools.product((torch.float, torch.double), (1, 2, 3)):
+        pseudo = torch.rand(7, 2).to(dtype)
+        size, is_open = torch.tensor([5, 5]), torch.tensor([1, 0], dtype=torch.uint8)
+        yield f"basis {dtype} {degree}", of_call(lambda: ops.spline_basis(pseudo, size, is_open, degree))
+        yield f"gradient of basis {dtype} {degree}", of_gradients(lambda p: ops.spline_basis(p, size, is_open, degree), pseudo)
+        basis, weight_index = ops.spline_basis(pseudo, size, is_open, degree)
+        x, weight = torch.randn(7, 4).to(dtype), torch.randn(25, 4, 3).to(dtype)
+        yield f"weighting {dtype} {degree}", of_call(lambda: ops.spline_weighting(x, weight, basis, weight_index))
+        yield f"gradient of weighting {dtype} {degree}", of_gradients(
+            lambda a, b, c: ops.spline_weighting(a, b, c, weight_index), x, weight, basis
+        )
+
+
+def sort(folder: Path) -> Cases:
+    built = module(folder, "isotonic_cpu")
+    for dtype in (torch.float, torch.double, torch.half):
+        y, w = torch.randn(3, 8).to(dtype), torch.randn(3, 8).sort(-1, True).values.to(dtype)
+        s = y.float().softmax(-1).to(dtype)
+        yield f"isotonic_l2 {dtype}", of_call(lambda: built.isotonic_l2(y))
+        yield f"isotonic_kl {dtype}", of_call(lambda: built.isotonic_kl(y, w))
+        yield f"isotonic_l2_backward {dtype}", of_call(lambda: built.isotonic_l2_backward(s, built.isotonic_l2(y), y))
+        yield f"isotonic_kl_backward {dtype}", of_call(
+            lambda: built.isotonic_kl_backward(s, built.isotonic_kl(s, w), w, y)
+        )
+    for arguments in ((None,), (1,), (), (torch.ones(3),), (torch.ones(2, 3, dtype=torch.int),)):
+        yield f"isotonic_l2{arguments}", of_call(lambda: built.isotonic_l2(*arguments))
+    yield "documentation", of_call(lambda: built.isotonic_l2.__doc__)
+
+
+def lpc(folder: Path) -> Cases:
+    torch.ops.load_library(str(folder / "_C.so"))
+    ops = torch.ops.torchlpc
+    for dtype in (torch.float, torch.double, torch.complex64, torch.complex128):
+        x, a, zi = torch.randn(2, 9, dtype=dtype), torch.randn(2, 9, 3, dtype=dtype) * 0.2, torch.randn(2, 3, dtype=dtype)
+        yield f"lpc {dtype}", of_call(lambda: ops.lpc(x, a, zi))
+        yield f"scan {dtype}", of_call(lambda: ops.scan(x, torch.rand(2, 9).to(dtype), torch.randn(2, dtype=dtype)))
+    yield "half", of_call(lambda: ops.lpc(torch.ones(2, 3).half(), torch.ones(2, 3, 1).half(), torch.ones(2, 1).half()))
+    yield "a wrong shape", of_call(lambda: ops.lpc(torch.ones(2, 3), torch.ones(2, 1), torch.ones(2, 1)))
+
+
+def ac(folder: Path) -> Cases:
+    built = module(folder, "torchac_backend")
+    rows = torch.tensor([0, 9000, 20000, 41000, 0]).to(torch.int16)
+    cdf = rows.repeat(40, 1)
+    symbols = torch.randint(0, 4, (40,), dtype=torch.int16)
+    yield "encode", of_call(lambda: built.encode_cdf(cdf, symbols))
+    stream = built.encode_cdf(cdf, symbols)
+    yield "decode", of_call(lambda: built.decode_cdf(cdf, stream))
+    yield "round trip", of_call(lambda: torch.equal(built.decode_cdf(cdf, stream), symbols))
+    yield "a wrong type", of_call(lambda: built.decode_cdf(cdf, 3))
+    yield "none", of_call(lambda: built.encode_cdf(None, symbols))
+    yield "documentation", of_call(lambda: built.encode_cdf.__doc__)
+
+
+def fast_transformers(folder: Path) -> Cases:
+    hashing, causal, local = module(folder, "hash_cpu"), module(folder, "causal_product_cpu"), module(folder, "local_product_cpu")
+    aggregate = module(folder, "aggregate_cpu")
+    hashes = torch.zeros(10, dtype=torch.int64)
+    hashing.compute_hashes(torch.randn(10, 6), torch.randn(8, 7), hashes)
+    yield "hashes", of_call(lambda: hashes)
+    q, k, v = torch.randn(2, 3, 8, 4), torch.randn(2, 3, 8, 4), torch.randn(2, 3, 8, 5)
+    product = torch.zeros(2, 3, 8, 5)
+    causal.causal_dot_product(q, k, v, product)
+    yield "causal product", of_call(lambda: product)
+    grads = [torch.zeros_like(part) for part in (q, k, v)]
+    causal.causal_dot_backward(q, k, v, torch.ones_like(product), *grads)
+    yield "causal product's gradients", of_call(lambda: grads)
+    mask, lengths = torch.zeros(8, 8), torch.full((2,), 8, dtype=torch.int64)
+    yield "local product", of_call(lambda: local.local_dot_product(q, k, mask, lengths, 4))
+    weights = torch.rand(2, 3, 8, 4)
+    yield "local average", of_call(lambda: local.local_weighted_average(weights, v))
+    groups, factors = torch.randint(0, 3, (2, 3, 8), dtype=torch.int32), torch.rand(2, 3, 3)
+    result = torch.zeros(2, 3, 3, 4)
+    yield "aggregate", of_call(lambda: (aggregate.aggregate(q, groups, factors, result), result))
+    yield "a wrong dtype", of_call(lambda: causal.causal_dot_product(q.double(), k, v, product))
+
+
+PROJECTS = {
+    "torch-scatter": scatter,
+    "torch-spline-conv": spline_conv,
+    "torchsort": sort,
+    "torchlpc": lpc,
+    "torchac": ac,
+    "pytorch-fast-transformers": fast_transformers,
+}
+
+
+def main(project: str, folder: str, out: str) -> None:
+    torch.manual_seed(7)
+    torch.set_num_threads(2)
+    recorded = dict(PROJECTS[project](Path(folder)))
+    Path(out).write_text(json.dumps({"torch": torch.__version__, "outcomes": recorded}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
