@@ -37,6 +37,12 @@ class Verdict(NamedTuple):
     reason: str = ""
     """Why it cannot be judged."""
 
+    @property
+    def text(self) -> str:
+        """The goal in words: "1.2 of torch, goal 1: met"."""
+        outcome = {True: "met", False: "missed", None: f"not judged, {self.reason}"}[self.is_met]
+        return f"{texts.number(self.value)} {self.what}, goal {self.goal:g}: {outcome}"
+
 
 class Key(NamedTuple):
     """What two runs are compared by."""

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from opforge.ops.cases.form import TIME
 
 from .medians import Median
-
-if TYPE_CHECKING:
-    from .results import Verdict
 
 PREFIXES = ("", "Ki", "Mi", "Gi")
 
@@ -24,12 +19,6 @@ def number(value: float) -> str:
 def unit(name: str) -> str:
     """Returns a result's unit as a column's title: with the direction, where less is better."""
     return f"{name} (less is better)" if name == TIME else name
-
-
-def judged(verdict: Verdict) -> str:
-    """Returns a goal in words: "1.2 of torch, goal 1: met"."""
-    words = {True: "met", False: "missed", None: f"not judged, {verdict.reason}"}
-    return f"{number(verdict.value)} {verdict.what}, goal {verdict.goal:g}: {words[verdict.is_met]}"
 
 
 def interval(value: Median) -> str:

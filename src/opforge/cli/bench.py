@@ -231,7 +231,7 @@ def _show(group: Sequence[Result]) -> None:
         elif result.is_too_busy:
             click.echo(f"{size}: do not trust these figures: threads waited {result.busy:.0%} of the time")
         for judged in result.verdicts():
-            text = f"{size}: {texts.judged(judged)}"
+            text = f"{size}: {judged.text}"
             colors = {True: "green", False: "red", None: "yellow"}
             click.echo(click.style(text, fg=colors[judged.is_met]))
 

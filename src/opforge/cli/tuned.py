@@ -52,7 +52,7 @@ def _op_of(name: str) -> str:
         return name
     from .selection import own_class
 
-    return own_class(name).name
+    return str(own_class(name).name)
 
 
 def to_json(result: Stored) -> dict[str, Any]:
