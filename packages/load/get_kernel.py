@@ -52,7 +52,8 @@ def get_kernel(
         hub: Whether to take it from the cache in which the hub's own loader keeps what it has downloaded. `version` is
             a number, a branch, a tag or a commit; by default the branch main. What is in OPFORGE_KERNELS comes first.
 
-    The same release gives the same module, in every thread. Two versions can be loaded side by side: each has its own
+    The module's `__version__` is the package's, unless the package sets one itself. The same release gives the same
+    module, in every thread. Two versions can be loaded side by side: each has its own
     module, and its own namespace in torch.ops. On a machine with devices of several architectures the variant is
     that of torch's current device: another device may have another module.
 
@@ -169,13 +170,13 @@ def _recall(name: str) -> ModuleType | None:
     if found is None:
         return None
     try:
-        names = ("folder", "scope", "root", "module", "files", "content")
-        folder, scope, root, module, files, content = (found[0][part] for part in names)
+        names = ("folder", "scope", "root", "module", "files", "content", "version")
+        folder, scope, root, module, files, content, version = (found[0][part] for part in names)
         if scope not in ("environment", CHECKOUT) and tree.root_problem(root):
             return None
         if tree.id_problem(module, content):
             return None
         bytecode = scope != CHECKOUT and tree.has_bytecode(files, files)
-        return tree.import_tree(folder, module, bytecode, content=content)
+        return tree.import_tree(folder, module, bytecode, content=content, version=version)
     except Exception:  # of a damaged file, or of the package's own Python: the search says what is wrong
         return None

@@ -38,5 +38,6 @@ def remember(name: str, at_ns: int, before: FlatStamps, root: str, scope: str, c
     ]
     watched = FlatStamps.of([*before.pairs(), *files])
     value = {"root": root, "scope": scope, "folder": choice.folder, "module": choice.module, "content": choice.content}
+    value |= {"version": choice.version}
     value |= {"files": [*choice.receipt]}  # type: ignore[dict-item]
     machine_folder.remember(name, watched, value, at_ns, links=len(watched.paths))

@@ -156,7 +156,14 @@ def load(
         raise _nothing_fits(text, attempt.reasons, f"Install what is locked with: {command}" if locked else "")
     from opforge.errors import KernelNotFoundError
 
-    raise KernelNotFoundError(text, searched, f"Install it with: {command}")
+    others = [
+        f"{release.version} in {root.path}"
+        for root in layout.roots()
+        if not _root_problem(root)
+        for release in releases.matching(root, name, version.ANY)
+    ]
+    installed = f"Installed: {', '.join(others)}. " if others else ""
+    raise KernelNotFoundError(text, searched, f"{installed}Install it with: {command}")
 
 
 def needed_by(dependency: Dependency) -> ModuleType:
@@ -235,6 +242,7 @@ def _from_checkout(name: str, folder: str, numbers: Range, label: str | None, at
         stamps = {} if inner else stamps
         content = checkout.content(choice)
         place = Loadable(choice.candidate, choice.folder, choice.folder, unique, None, stamps, inner, content)
+        place = place._replace(version=str(number or ""))
         loadable.append(place)
     return variants.best(name, loadable, label, attempt)
 
@@ -281,6 +289,7 @@ def _from_release(release: Installed, label: str | None, attempt: Attempt) -> Mo
             f"{part.id}__{part.digest[:16]}",
             part,
             content=checkout.content_of(part.files),
+            version=str(release.version),
         )
         for part in release.variants
     ]

@@ -74,10 +74,12 @@ def import_tree(
     bytecode: bool = True,
     around: AbstractContextManager[None] | None = None,
     content: str = "",
+    version: str = "",
 ) -> ModuleType:
     """Returns the module of a variant's folder under a name of its own; imports it if this process has not yet.
 
-    `content` is a digest of its files, for `id_problem`.
+    `content` is a digest of its files, for `id_problem`. `version` becomes the module's `__version__`, unless it sets
+    one itself.
 
     Without `bytecode` Python neither reads nor writes any below the folder: one that is not installed may have some
     that no digest covers. `around` is entered while the module is executed, by one thread at a time. Raises whatever
@@ -112,6 +114,8 @@ def import_tree(
         except BaseException:
             _forget(name)
             raise
+        if version:
+            vars(module).setdefault("__version__", version)
         _modules[name] = module
         if content:
             _contents.setdefault(_id_of(name), (content, folder))

@@ -64,6 +64,8 @@ class Loadable(NamedTuple):
     """The digest of its files; empty if none are stated."""
     has_bytecode: bool = False
     """Whether its bytecode is what the installation has made. Otherwise its sources are compiled."""
+    version: str = ""
+    """Of the package; empty if it is not stated."""
 
 
 def best(name: str, variants: Sequence[Loadable], label: str | None, attempt: Attempt) -> ModuleType | None:
@@ -93,7 +95,7 @@ def best(name: str, variants: Sequence[Loadable], label: str | None, attempt: At
         try:
             folder = os.path.join(choice.folder, choice.inner) if choice.inner else choice.folder
             around = _with_needed(name, choice, attempt)
-            module = import_tree(folder, choice.module, choice.has_bytecode, around, choice.content)
+            module = import_tree(folder, choice.module, choice.has_bytecode, around, choice.content, choice.version)
         except OSError as error:  # dlopen's, for one: the next variant may load
             reasons.append(f"{choice.where}: {error}")
             continue

@@ -59,7 +59,7 @@ MEMORY = 3
 """The files of the one memory: `memory.py`."""
 LOOKUP = 5
 """Remembered look-ups: `builders/lookup/memory.py`."""
-KERNEL_LOOKUP = 3
+KERNEL_LOOKUP = 4
 """Remembered calls of `get_kernel`: `packages/load/get_kernel.py`."""
 TOOLCHAIN = 14
 """What compilers reported: `builders/toolchains/discovery/probe.py`."""

@@ -28,7 +28,7 @@ def problem(layer: type, original: type) -> str:
         if not isinstance(getattr(layer, name, True), bool):
             return f"its {name} is {getattr(layer, name)!r}, and neither True nor False"
     mine, theirs = _parameters(members["forward"]), _parameters(getattr(original, "forward"))  # noqa: B009
-    if mine == theirs:
+    if _kinds(mine) == _kinds(theirs):
         return ""
     return f"its forward has the parameters {_shown(mine)}, and the original's {_shown(theirs)}: {KINDS}"
 
@@ -47,11 +47,17 @@ def _is_pythons(name: str) -> bool:
     return (name.startswith("__") and name.endswith("__")) or name in ("_abc_impl",)
 
 
-def _parameters(function: Any) -> list[tuple[str, str]]:
-    """Returns the kind of each parameter but the module, and "=" for one with a default."""
-    parameters = list(inspect.signature(function).parameters.values())[1:]
-    return [(part.kind.description, "" if part.default is part.empty else "=") for part in parameters]
+def _parameters(function: Any) -> list[inspect.Parameter]:
+    """Returns the parameters of a forward but the module."""
+    return list(inspect.signature(function).parameters.values())[1:]
 
 
-def _shown(parameters: list[tuple[str, str]]) -> str:
-    return f"({', '.join(kind + mark for kind, mark in parameters)})"
+def _kinds(parameters: list[inspect.Parameter]) -> list[tuple[Any, bool]]:
+    """Returns what two forwards must have in common: the kinds, and which have a default."""
+    return [(part.kind, part.default is part.empty) for part in parameters]
+
+
+def _shown(parameters: list[inspect.Parameter]) -> str:
+    """Returns the parameters by name, as they are declared, without types."""
+    bare = [part.replace(annotation=part.empty) for part in parameters]
+    return str(inspect.Signature(bare))

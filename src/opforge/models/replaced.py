@@ -44,10 +44,13 @@ class Record:
         self.unchecked = ""
         """Why a call was not compared; empty if there was none."""
 
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
     def __str__(self) -> str:
         """Returns one line."""
         if not self.kernel:
-            return f"{self.name} ({self.layer}): {self.reason}"
+            return f"{self.name} ({self.layer}): original: {self.reason}"
         parts = [f"{self.name} ({self.layer}): {self.kernel}"]
         parts += [f"original in {self.originals} calls: {self.reason}"] if self.originals else []
         parts += [f"original after {self.failed} errors: {self.reason}"] if self.failed else []

@@ -296,6 +296,8 @@ class Explanation(list[Record]):
         """Returns the lines."""
         return "\n".join(map(str, self))
 
+    __repr__ = __str__  # what a notebook shows of the last expression of a cell
+
 
 def _is_patched(module: Any) -> bool:
     """Returns whether a module has a forward of its own that is neither its class's nor a scope's."""

@@ -59,6 +59,28 @@ def plain(tmp_path, text, number="1"):
     return folder
 
 
+def test_a_module_has_its_packages_version_also_in_another_process(tmp_path, root, monkeypatch):
+    install(root, plain(tmp_path, "VALUE = 1\n", "2.3"), "acme/plain")
+    assert opforge.get_kernel("acme/plain").__version__ == "2.3"
+    text = "import torch, opforge; print(opforge.get_kernel('acme/plain').__version__)"
+    for _ in range(2):  # the second one remembers
+        assert child_processes.run_python(text).strip() == "2.3"
+
+
+def test_a_package_that_states_its_own_version_keeps_it(tmp_path, root):
+    install(root, plain(tmp_path, "__version__ = 'own'\n", "4"), "acme/plain")
+    assert opforge.get_kernel("acme/plain").__version__ == "own"
+
+
+def test_the_error_for_a_version_that_is_not_here_names_those_that_are(tmp_path, root):
+    install(root, plain(tmp_path, "VALUE = 1\n", "1"), "acme/plain")
+    install(root, plain(tmp_path, "VALUE = 2\n", "1.2"), "acme/plain")
+    with pytest.raises(
+        KernelNotFoundError, match=r"Installed: 1\.2 in \S+, 1 in \S+\. Install it with: opforge install"
+    ):
+        opforge.get_kernel("acme/plain", version=2)
+
+
 class TestCheckout:
     @pytest.mark.parametrize("below", ["", "build", "variant"])
     def test_a_folder_its_build_and_a_variant_itself_can_be_named(self, scale_releases, monkeypatch, below):

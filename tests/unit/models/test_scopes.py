@@ -125,6 +125,14 @@ class TestAScope:
             assert [*model.state_dict()] == [*state] and type(model[0]) is Norm
         assert torch.equal(model(X), expected) and "forward" not in vars(model[0])
 
+    def test_a_notebook_shows_the_lines_and_a_layer_that_keeps_its_own_forward(self, model):
+        entries = [LayerKernel(Marked, device="cuda")]
+        with opforge.kernels_for(model, {"Norm": entries}):
+            pass
+        explanation = opforge.explain_kernels(model)
+        assert repr(explanation) == str(explanation) and str(explanation).startswith("0 (Norm): original: Marked")
+        assert repr(explanation[0]) == f"<{explanation[0]}>"
+
     def test_hooks_stay_the_models(self, model):
         seen = []
         model[0].register_forward_hook(lambda module, inputs, output: seen.append(output.unique().tolist()))
@@ -331,9 +339,12 @@ def layer(*bases, **members):
         (layer(forward=Marked.forward, __init__=lambda self: None), "it has a constructor"),
         (layer(forward=Marked.forward, scale=2), "it has scale: a layer has forward, has_backward, can_torch_compile"),
         (layer(forward=Marked.forward, help=lambda self: None), "it has help"),
-        (layer(forward=lambda self, x, y: x), "its forward has the parameters"),
+        (
+            layer(forward=lambda self, x, y: x),
+            r"its forward has the parameters \(x, y\), and the original's \(x\): .* of the same kinds",
+        ),
         (layer(forward=lambda self, *x: x), "its forward has the parameters"),
-        (layer(forward=lambda self, x=1: x), "its forward has the parameters"),
+        (layer(forward=lambda self, x=1: x), r"its forward has the parameters \(x=1\), and the original's \(x\)"),
         (layer(forward=Marked.forward, has_backward="no"), "its has_backward is 'no', and neither True nor False"),
         (layer(), "it has no forward"),
     ],
