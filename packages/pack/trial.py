@@ -22,6 +22,8 @@ from . import device_tests, properties
 
 CHECKS = ("schemas", "import", "opcheck", "graph", "tests")
 TIMEOUT = 1800.0
+MOST_FAILURES = 5
+"""How many of the tests that failed are named."""
 LONG_SECONDS = 60.0
 """How long a package's tests may take before the longest one is named."""
 PASSED = "passed"
@@ -77,8 +79,10 @@ def run(
             plugins = ("-p", "no:cacheprovider", "-p", "opforge.packages.pack.device_tests")
             command = [sys.executable, "-m", "pytest", "-q", *plugins, project.tests]
             notes, began = os.path.join(scratch, "tests.json"), time.monotonic()
-            # What the user sets for other tests would change what is printed.
-            done = _child(command, {**environment, device_tests.NOTES: notes, "PYTEST_ADDOPTS": ""}, scratch)
+            # What the user sets for other tests would change what is printed; a narrow terminal leaves out errors.
+            own = {device_tests.NOTES: notes, "PYTEST_ADDOPTS": "", "COLUMNS": "200"}
+            done = _child(command, {**environment, **own}, scratch)
+            done = done.replace(os.path.relpath(project.folder, scratch) + os.sep, "")
             tests = _tests_outcome(f"{done}{_unfinished(notes)}" if done.startswith("exit: ") else done)
             seconds = time.monotonic() - began
             if seconds > LONG_SECONDS:
@@ -160,8 +164,16 @@ def _child(command: list[str], environment: dict[str, str], folder: str) -> str:
     last = lines[-1] if done.returncode == 0 else (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
     if done.returncode == 0:
         return str(last)
-    text = lines[-1] if "pytest" in command else "".join(last)
+    text = _summary(lines) if "pytest" in command else "".join(last)
     return f"exit {done.returncode}: {text}"
+
+
+def _summary(lines: list[str]) -> str:
+    """Returns pytest's last line, with the first of its lines on tests that failed: their names and errors."""
+    failed = [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
+    more = [f"and {len(failed) - MOST_FAILURES} more"] if len(failed) > MOST_FAILURES else []
+    total = re.sub(r" in [0-9.]+s.*", "", lines[-1].strip("= "))
+    return "; ".join([total, *failed[:MOST_FAILURES], *more])
 
 
 def _tests_outcome(line: str) -> str:
@@ -171,4 +183,5 @@ def _tests_outcome(line: str) -> str:
     summary = re.sub(r" in [0-9.]+s.*", "", line.strip("= "))
     if line.startswith("exit 5"):
         return "not run: pytest found no test"
-    return f"failed: {summary}" if line.startswith("exit") else f"{PASSED}: {summary}"
+    failure = re.sub(r"^exit [0-9]+: ", "", line)
+    return f"failed: {failure}" if line.startswith("exit") else f"{PASSED}: {summary}"

@@ -177,6 +177,24 @@ class TestTrial:
         kept = json.loads((tmp_path / "build" / "checks.json").read_text())
         assert kept == {variant.label: {"digest": variant.digest, "checks": outcome}}
 
+    @pytest.mark.parametrize(
+        ("text", "outcome"),
+        [
+            ("import nothing_of_that_name\n", r"1 error; ERROR tests/test_it\.py"),
+            (
+                "import pytest\n@pytest.mark.parametrize('n', range(7))\ndef test_it(n):\n    assert n < 0\n",
+                r"7 failed; FAILED tests/test_it\.py::test_it\[0\] - assert 0 < 0; .*; and 2 more",
+            ),
+        ],
+    )
+    def test_tests_that_fail_are_named_with_their_errors(self, folder, tmp_path, text, outcome):
+        python_project(folder)
+        with (folder / "kernel.toml").open("a") as file:
+            file.write('[check]\ntests = "tests"\n')
+        write(folder, "tests/test_it.py", text)
+        with pytest.raises(PackError, match=f"tests: failed: {outcome}"):
+            packed(folder, tmp_path / "out", Options())
+
     def test_a_test_that_fails_refuses_the_package_and_leaves_nothing(self, folder, tmp_path, monkeypatch):
         monkeypatch.setenv("PYTEST_ADDOPTS", "-v")  # of the user's own tests
         python_project(folder)
@@ -185,7 +203,7 @@ class TestTrial:
         write(folder, "tests/test_it.py", "def test_it():\n    assert 1 == 2\n")
         with pytest.raises(PackError) as error:
             packed(folder, tmp_path / "out", Options())
-        assert "torch-universal: tests: failed: exit 1: 1 failed" in str(error.value)
+        assert "torch-universal: tests: failed: 1 failed; FAILED " in str(error.value)
         assert os.listdir(tmp_path / "out") == []
 
     @pytest.mark.parametrize(

@@ -127,6 +127,8 @@ def _show(packed: Sequence[Packed], passed_over: Sequence[PassedOver]) -> None:
     commit = packed[0].metadata.kernel if packed else None
     if commit and commit.dirty:
         messages.show("note", "the sources differ from the commit: publish will refuse this package")
+    if packed and commit is None:
+        messages.show("note", "the sources are in no commit of git: the package does not state where they come from")
 
 
 def _report(text: str) -> None:
