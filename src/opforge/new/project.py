@@ -173,6 +173,8 @@ KINDS = {
     "accelerator": Kind(("every", "accelerator"), is_prebuilt=False),
 }
 SETUPTOOLS = "setuptools"
+MANIFEST = "MANIFEST.in"
+"""What an sdist of setuptools has besides the package."""
 BUILD_SYSTEMS = {
     SETUPTOOLS: BuildSystem(
         ("setuptools>=77",),
@@ -199,7 +201,10 @@ BUILD_SYSTEMS = {
         ("meson-python>=0.17",), "mesonpy", "# meson.build names the files.\n", is_wrapped=True, folder="meson"
     ),
     "flit": BuildSystem(
-        ("flit-core>=3.10",), "flit_core.buildapi", '[tool.flit.module]\nname = "@PACKAGE@"\n', is_wrapped=True
+        ("flit-core>=3.10",),
+        "flit_core.buildapi",
+        '[tool.flit.module]\nname = "@PACKAGE@"\n\n[tool.flit.sdist]\ninclude = [@OTHER_FILES@]\n',
+        is_wrapped=True,
     ),
 }
 """By the name of `--build-system`."""
@@ -276,6 +281,8 @@ def rendered(name: str, kind: str, build_system: str) -> list[tuple[str, str]]:
     """Returns the (path, text) of every file of a project, sorted."""
     package = name.replace("-", "_")
     title = "".join(part.capitalize() for part in package.split("_"))
+    sources = {path_of(file, package): (folder, file) for folder, file in templates(kind, build_system)}
+    others = sorted(path for path in sources if not path.startswith((f"{package}/", "pyproject.toml", "README.md")))
     values = {
         "NAME": name,
         "KERNEL_NAME": name.replace("_", "-"),
@@ -283,15 +290,16 @@ def rendered(name: str, kind: str, build_system: str) -> list[tuple[str, str]]:
         "CLASS": f"{title}Builder",
         "VARIABLE": f"{package.upper()}_DEVICE",
         "RANGE": compatible_versions(opforge.__version__),
+        "OTHER_FILES": ", ".join(f'"{path}"' for path in others),
         **({"ACCELERATOR": f"{title}Accelerator"} if kind == "accelerator" else KINDS[kind].values),
         **BUILD_SYSTEMS[build_system].values(KINDS[kind]),
     }
     files = {}
-    for template in templates(kind, build_system):
-        folder, file = template
-        with open(os.path.join(TEMPLATES, folder, file), encoding="utf-8") as stream:
-            text = stream.read()
-        files[path_of(file, package)] = filled(text, values)
+    for path, source in sources.items():
+        with open(os.path.join(TEMPLATES, *source), encoding="utf-8") as stream:
+            files[path] = filled(stream.read(), values)
+    if build_system == SETUPTOOLS:  # the others take what git has, or a list in pyproject.toml
+        files[MANIFEST] = "".join(f"include {path}\n" for path in others)
     return sorted(files.items())
 
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 
 import pytest
 from click.testing import CliRunner
@@ -17,7 +18,7 @@ from support.paths import SOURCE_TREE
 from opforge.builders.toolchains import nvcc
 from opforge.cli import group
 from opforge.errors import ToolchainNotFoundError
-from opforge.new.project import create
+from opforge.new.project import BUILD_SYSTEMS, create
 
 pytestmark = pytest.mark.compile
 LONG = tiers.is_long()
@@ -38,6 +39,25 @@ def installed(folder, site):
     (wheel,) = (folder.parent / "dist").glob("*.whl")
     run([*pip, "install", "-q", "--no-deps", "--no-index", "--target", str(site), str(wheel)], folder)
     return wheel
+
+
+@pytest.mark.parametrize(
+    "build_system",
+    [
+        name if name in ("setuptools", "flit") else pytest.param(name, marks=pytest.mark.long("it takes what git has"))
+        for name in BUILD_SYSTEMS
+    ],
+)
+def test_an_sdist_has_every_file_of_the_project_whatever_makes_it(tmp_path, build_system):
+    folder = tmp_path / "my-op"
+    files = {os.path.relpath(path, folder) for path in create(str(folder), "cpu", build_system)}
+    for words in (["init", "-q"], ["add", "-A"], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "all"]):
+        subprocess.run(["git", *words], cwd=folder, check=True)
+    command = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", str(tmp_path / "dist"), "."]
+    run(command, folder, PATH=os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]]))  # meson is there
+    (sdist,) = (tmp_path / "dist").glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        assert files <= {name.partition("/")[2] for name in archive.getnames()}
 
 
 def run_tests(folder, site, **env):

@@ -17,7 +17,16 @@ from support.paths import CHECKOUT
 
 from opforge.cli import group
 from opforge.errors import ProjectError
-from opforge.new.project import BUILD_SYSTEMS, KINDS, SETUPTOOLS, TEMPLATES, check_name, compatible_versions, create
+from opforge.new.project import (
+    BUILD_SYSTEMS,
+    KINDS,
+    MANIFEST,
+    SETUPTOOLS,
+    TEMPLATES,
+    check_name,
+    compatible_versions,
+    create,
+)
 from opforge.packages.form import toml_file
 from opforge.packages.sources import reading
 
@@ -62,7 +71,7 @@ def test_every_kind_has_what_a_project_needs(project):
     needed = {".gitignore", ".github/workflows/wheels.yml", "README.md", "pyproject.toml", f"{package}/__init__.py"}
     op = {"kernel.toml", "benchmarks/squared_relu.py", "tests/test_squared_relu.py", f"{package}/reference.py"}
     assert needed | (set() if kind == "accelerator" else op) <= names
-    assert not any(name.endswith(".in") for name in names)
+    assert not any(name.endswith(".in") for name in names - {MANIFEST})
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "accelerator"])
@@ -73,7 +82,7 @@ def test_another_build_system_changes_only_how_the_wheel_is_made(tmp_path, kind,
     files, others = texts(own), texts(other)
     differing = {name for name in {*files, *others} if files.get(name) != others.get(name)}
     added = {"scikit-build-core": {"CMakeLists.txt"}, "meson-python": {"meson.build"}}.get(build_system, set())
-    assert differing == {"pyproject.toml", "README.md"} | added
+    assert differing == {"pyproject.toml", "README.md", MANIFEST} | added
     assert not re.findall(r"@[A-Z_]+@", "".join(others.values()))
     described = toml_file.read(str(other / "pyproject.toml"), "TOML")
     backend, table = described["build-system"]["build-backend"], described["tool"].get("opforge", {})
