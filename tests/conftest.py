@@ -7,6 +7,7 @@ import os
 import signal
 from pathlib import Path
 
+import hypothesis
 import pytest
 from support import tiers
 
@@ -62,8 +63,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Chooses the tier before a test file is imported."""
+    """Chooses the tier before a test file is imported. Random examples are the same each time but in the third tier."""
     tiers.choose(config.getoption("tier"))
+    hypothesis.settings.register_profile("fixed", derandomize=not tiers.is_long(), database=None)
+    hypothesis.settings.load_profile("fixed")
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

@@ -7,6 +7,7 @@ the third.
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,11 @@ def choose(tier: str | None) -> None:
 def is_long() -> bool:
     """Returns whether the third tier runs: full products, each level, thousands of repetitions."""
     return _chosen == "long"
+
+
+def seed() -> int:
+    """Returns the seed of a random test. It is fixed but in the third tier: no change meets the failure of another."""
+    return random.SystemRandom().randrange(10**6) if is_long() else 0
 
 
 def _is_below(name: str, places: object) -> bool:
