@@ -76,10 +76,12 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out the tests of other tiers."""
-    others = [item for item in items if not tiers.is_of_the_tier(item)]
-    if others:
+    left = [item for item in items if tiers.is_of_the_tier(item)]
+    left = left if tiers.is_long() else tiers.without_products(left)
+    kept = set(left)
+    if others := [item for item in items if item not in kept]:
         config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if tiers.is_of_the_tier(item)]
+        items[:] = left
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
