@@ -142,12 +142,15 @@ EDITS: dict[str, Edit] = {
         INTEGRITY,
     ),
     "the_owner_of_a_folder_does_not_count": Edit(
-        TRUST, "    if status.st_uid not in owners:\n", "    if False:\n", ("tests/unit/test_trust.py", OTHERS)
+        TRUST,
+        "        if status.st_uid not in self._owners and not (\n",
+        "        if status.st_uid not in self._owners and False and not (\n",
+        ("tests/unit/test_trust.py", OTHERS),
     ),
     "a_folder_may_be_written_by_all": Edit(
         TRUST,
-        "    if not is_link and (bits := others_bits(status)) and (is_last or not status.st_mode & stat.S_ISVTX):\n",
-        "    bits = others_bits(status)\n    if False:\n",
+        "        if is_link or not others_bits(status) or (status.st_mode & stat.S_ISVTX and not is_last):\n",
+        "        if True:\n",
         ("tests/unit/test_trust.py", FAULTS),
     ),
     "a_record_is_valid_in_any_folder": Edit(
