@@ -18,11 +18,12 @@ FUZZ_TARGETS := $(addprefix inspection/,library cubin fatbin bundle hsaco ptx ms
 	$(addprefix packages/,metadata release index lock hub_lock build_toml kernel_toml installed) records lookups archive statements
 FUZZ_SECONDS ?= 60
 FUZZ_OPTIONS := -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=1024 -max_len=65536 -artifact_prefix=.cache/fuzz/
-# Of all tests: one process more than there are cores (conftest.py), each with a part of the cases.
-PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
+# One process more than there are cores (conftest.py), each with a part of the cases. Each imports the test files; with
+# bytecode that takes half as long.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 export OPFORGE_CACHE_DIR ?= $(CURDIR)/.cache/run
 
-.PHONY: run test test-all test-long check bench torture model model-mutants observe matrix fuzz docs dist dist-check format clean
+.PHONY: run test test-all test-long check bench torture model mutants model-mutants observe matrix fuzz docs dist dist-check format clean
 
 # torch warns that NumPy is missing, which the example does not use.
 run: $(STAMP)
@@ -76,8 +77,17 @@ MODEL_STEPS ?= 15000
 model: $(call EXTRA,test)
 	$(BIN)/python tests/model --steps $(MODEL_STEPS) --seed $$(date +%s)
 
-# Each patch of tests/model/mutants.py puts a defect back, and must be found within ten minutes.
-model-mutants: $(call EXTRA,test)
+# Defects that are put into a copy, one at a time: those by hand must be found by `make test`, of those that are drawn it
+# is counted how many are. MUTANT_TIER=all counts for every test.
+MUTANTS ?= 30
+MUTANT_TIER ?= first
+mutants: $(call EXTRA,test-all mutants)
+	$(BIN)/python tests/mutants --tier $(MUTANT_TIER)
+	test -d .cache/mutants/$(MUTANT_TIER) || $(BIN)/python tests/mutants --tier $(MUTANT_TIER) --record
+	$(BIN)/python tests/mutants --tier $(MUTANT_TIER) --drawn $(MUTANTS)
+
+# Each patch of tests/model/mutants.py puts a defect back, and must be found by the model within ten minutes.
+model-mutants: mutants
 	$(BIN)/python tests/model --mutants
 
 # Builds that are observed: all that compilers and linkers really read and look for must be noticed, or have a reason.

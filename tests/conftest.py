@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import signal
 from pathlib import Path
 
+import hypothesis
 import pytest
 from support import tiers
 
@@ -41,6 +43,14 @@ SETTINGS = (
     "SOURCE_DATE_EPOCH",
 )
 LAYERS = "OPFORGE_CACHE_LAYERS"
+FOLDERS = {
+    "OPFORGE_CACHE_DIR": "store",
+    "XDG_CACHE_HOME": "caches",
+    "XDG_CONFIG_HOME": "config",
+    "XDG_STATE_HOME": "state",
+}
+"""The variables of folders that each test has of its own."""
+_numbers = itertools.count()
 INDUCTOR = {
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
     "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
@@ -62,8 +72,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Chooses the tier before a test file is imported."""
+    """Chooses the tier before a test file is imported. Random examples are the same each time but in the third tier."""
     tiers.choose(config.getoption("tier"))
+    hypothesis.settings.register_profile("fixed", derandomize=not tiers.is_long(), database=None)
+    hypothesis.settings.load_profile("fixed")
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
@@ -73,10 +85,12 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out the tests of other tiers."""
-    others = [item for item in items if not tiers.is_of_the_tier(item)]
-    if others:
+    left = [item for item in items if tiers.is_of_the_tier(item)]
+    left = left if tiers.is_long() else tiers.without_products(left)
+    kept = set(left)
+    if others := [item for item in items if item not in kept]:
         config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if tiers.is_of_the_tier(item)]
+        items[:] = left
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -136,14 +150,31 @@ def probed_compilers():
 
 
 @pytest.fixture(autouse=True)
-def own_store(tmp_path, monkeypatch, probed_compilers):
-    """An empty store of this test's own; gives its path. What the process remembers of others is dropped."""
-    folder = tmp_path / "store"
+def own_store(request, monkeypatch, tmp_path_factory, probed_compilers):
+    """An empty store of this test's own; gives its path. What the process remembers of others is dropped.
+
+    For a test that names no folder none is made: it has a path of its own, at which nothing is.
+    """
+    if "tmp_path" in request.fixturenames:
+        folder = request.getfixturevalue("tmp_path")
+    else:
+        folder = tmp_path_factory.getbasetemp() / f"unmade-{next(_numbers)}"
+    for name, part in FOLDERS.items():
+        monkeypatch.setenv(name, f"{folder}/{part}")
     monkeypatch.delenv(LAYERS, raising=False)
-    monkeypatch.setenv("OPFORGE_CACHE_DIR", str(folder))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    _forget(probed_compilers)
+    yield folder / "store"
+    from opforge.builders.toolchains.discovery import probe
+
+    for name, (info, stamps) in probe._infos.items():
+        if not any(path.startswith(f"{folder.parent}/") for path in stamps.paths):
+            probed_compilers[name] = info, stamps
+    _forget({})
+    logging.getLogger("opforge").setLevel(logging.NOTSET)  # a command that was called with -v or -q has set it
+
+
+def _forget(probed_compilers):
+    """Makes this process one that has used no store and read no setting; of compilers it knows these."""
     from opforge import machine_folder, settings
     from opforge.builders.toolchains.discovery import probe
     from opforge.cache import current
@@ -152,17 +183,8 @@ def own_store(tmp_path, monkeypatch, probed_compilers):
     probe.reset()
     probe._infos.update(probed_compilers)
     probe._unsaved.update(probed_compilers)  # the new store has none of them
-    settings.reset()
-    yield folder
-    current.reset()
-    temporary = os.path.dirname(tmp_path)
-    for name, (info, stamps) in probe._infos.items():
-        if not any(path.startswith(f"{temporary}/") for path in stamps.paths):
-            probed_compilers[name] = info, stamps
-    probe.reset()
     machine_folder.reset()
     settings.reset()
-    logging.getLogger("opforge").setLevel(logging.NOTSET)  # a command that was called with -v or -q has set it
 
 
 @pytest.fixture

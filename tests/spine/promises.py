@@ -30,6 +30,7 @@ def _of(page: str, *rows: tuple[str, ...]) -> list[Promise]:
 BUILDS, FAULTS, OTHERS = "spine/test_builds.py::", "spine/test_faults.py::", "spine/test_other_users.py::"
 REMOTES, PACKAGES, OPS = "spine/test_remotes.py::", "spine/test_packages.py::", "spine/test_ops.py::"
 COMMANDS, SHIPPING, ARCHIVES = "spine/test_commands.py::", "spine/test_shipping.py::", "spine/test_archives.py::"
+NAMESPACES, VOLUMES = "spine/test_user_namespaces.py::", "spine/test_shared_volumes.py::"
 TRUST, FETCHED = "unit/test_trust.py::", "unit/remote/trust/test_fetch_trust.py::"
 EDITED = BUILDS + "test_the_op_of_the_readme_is_edited_and_loaded_beside_the_old_one"
 LOADED = BUILDS + "test_load_takes_what_is_loaded_then_a_layers_then_the_caches_and_builds_otherwise"
@@ -369,6 +370,42 @@ PROMISES = [
             REMOTES + "test_a_secret_key_is_a_file_that_only_its_owner_reads_and_is_never_shown",
         ),
         ("`?unsigned=1` is accepted for folders", UNSIGNED),
+        (
+            "In a user namespace, such as that of a rootless container",
+            NAMESPACES + "test_a_private_group_is_not_known_by_the_number_that_a_namespace_gives_it",
+        ),
+        (
+            "If no folder was named, ops are built in a private folder",
+            VOLUMES + "test_renaming_the_private_folder_while_a_build_runs_changes_nothing",
+        ),
+        (
+            "Each holds for the folders of a store and of layers alone",
+            VOLUMES + "test_settings_and_keys_are_not_read_from_a_folder_that_is_named",
+        ),
+        (
+            "`OPFORGE_TRUSTED_FOLDERS` names a folder",
+            VOLUMES + "test_a_folder_is_named_exactly_and_its_owner_is_judged_all_the_same",
+        ),
+        (
+            "`OPFORGE_TRUSTED_OWNERS` names a user",
+            OTHERS + "test_a_store_that_he_has_made_is_refused_whomever_is_trusted_for_layers",
+        ),
+        (
+            "a user namespace that does not map root",
+            NAMESPACES + "test_what_is_not_mapped_is_trusted_above_a_cache_alone",
+        ),
+        (
+            "In a namespace that does not map you either",
+            NAMESPACES + "test_a_namespace_that_maps_nobody_builds_in_a_private_folder_and_says_why",
+        ),
+        (
+            "No store is used there, no settings, keys or memory are read",
+            NAMESPACES + "test_a_namespace_that_maps_nobody_builds_in_a_private_folder_and_says_why",
+        ),
+        (
+            "A cache that you have named, or a layer that is refused, stays an error.",
+            FAULTS + "test_a_folder_that_others_may_write_is_refused_with_the_reason_and_left_alone",
+        ),
         ("`OPFORGE_PARANOID=1` hashes every file", BUILDS + "test_paranoid_hashes_each_file_that_an_op_was_built_from"),
         ("A wait says who holds the lock", FAULTS + "test_a_wait_says_who_holds_the_lock_and_ends_in_time"),
     ),
@@ -464,6 +501,8 @@ NOT_PROMISED = {
             "The owners that opforge accepts",
             "place | accepted owners",
             "Against **",
+            "Three settings and places weaken this.",
+            "where | what holds still",
         ),
         "is advice": (
             "Do not take over",
@@ -487,6 +526,7 @@ NOT_PROMISED = {
             "**Secrecy.**",
             "**Headers of",
             "**Availability.**",
+            "Under `opforge.compat.cpp_extension`, what nothing can keep",
             "[docs/",
         ),
         "says how this is tested": ("Tests attack", "`tests/fuzz/archives.py`"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import time
 
 import pytest
 from support import child_processes, sample_ops
@@ -153,15 +152,13 @@ def test_an_endless_answer_is_cut(user):
         def parts():
             yield b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
             chunk = b"100000\r\n" + b"x" * (1 << 20) + b"\r\n"
-            for _ in range(4096):
+            while True:
                 yield chunk
 
         return parts()
 
-    began = time.monotonic()
     with servers.without_proxies(), scripted.serve(answer) as server:
         assert user.load(server.url, PATH=os.environ["PATH"])[-1] == "1 built"
-    assert time.monotonic() - began < 100, "it was not read to its end"
 
 
 def test_unsigned_offers_are_for_folders_and_this_machine_and_only_from_the_users_settings(user):

@@ -7,6 +7,8 @@ the third.
 
 from __future__ import annotations
 
+import random
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,11 @@ def is_long() -> bool:
     return _chosen == "long"
 
 
+def seed() -> int:
+    """Returns the seed of a random test. It is fixed but in the third tier: no change meets the failure of another."""
+    return random.SystemRandom().randrange(10**6) if is_long() else 0
+
+
 def _is_below(name: str, places: object) -> bool:
     return any(name == place or name.startswith(f"{place}/") for place in places)  # type: ignore[attr-defined]
 
@@ -71,3 +78,29 @@ def is_of_the_tier(item: pytest.Item) -> bool:
     """Returns whether the tier has this test, whose file it collects."""
     is_first_test = is_first(item.path) and not item.get_closest_marker("test_all")
     return {"first": is_first_test, "rest": not is_first_test}.get(_chosen or "", True)
+
+
+def without_products(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Returns the tests without most combinations of stacked parameters, which the third tier tries.
+
+    Of each parameter every value is tried with the first of the others, and the last values of all are tried together.
+    """
+    tests: dict[tuple[pytest.Item | pytest.Collector | None, str], list[tuple[pytest.Item, Mapping[str, int]]]] = {}
+    for item in items:
+        if indices := _indices(item):
+            tests.setdefault((item.parent, getattr(item, "originalname", item.name)), []).append((item, indices))
+    left_out = set()
+    for cases in tests.values():
+        last = {axis: max(indices[axis] for _item, indices in cases) for axis in cases[0][1]}
+        left_out |= {item for item, indices in cases if sum(map(bool, indices.values())) > 1 and indices != last}
+    return [item for item in items if item not in left_out]
+
+
+def _indices(item: pytest.Item) -> dict[str, int]:
+    """Returns which value a test has of each of its stacked parameters; nothing if it has one parameter alone."""
+    callspec = getattr(item, "callspec", None)
+    stacked = [mark.args[0] for mark in item.iter_markers("parametrize")]
+    if callspec is None or len(stacked) < 2 or item.get_closest_marker("every_combination"):
+        return {}
+    firsts = [(names.split(",")[0].strip() if isinstance(names, str) else names[0]) for names in stacked]
+    return {name: callspec.indices[name] for name in firsts}

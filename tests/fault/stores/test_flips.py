@@ -28,7 +28,7 @@ def flips(chance, size, count):
 
 def test_a_bit_that_changed_is_never_accepted(shop):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    seed = random.randrange(10**6)
+    seed = tiers.seed()
     chance, refused = random.Random(seed), 0
     assert shop.take() in shop.genuine
     files = shop.files()

@@ -101,7 +101,7 @@ def test_what_was_killed_harms_nothing_and_is_done_again(shop, act):
     began = time.monotonic()
     getattr(acts, act)()
     seconds = time.monotonic() - began
-    seed = random.randrange(10**6)
+    seed = tiers.seed()
     chance, killed = random.Random(seed), 0
     for number in range(KILLS):
         acts.begin(act)
@@ -126,7 +126,7 @@ def test_what_was_killed_harms_nothing_and_is_done_again(shop, act):
 
 def test_whoever_collects_while_others_publish_removes_nothing_of_theirs(shop):
     """What is published again lies in the store already, old and named by nothing, when the collection begins."""
-    acts, seed = Acts(shop), random.randrange(10**6)
+    acts, seed = Acts(shop), tiers.seed()
     chance = random.Random(seed)
     topics_folder, errors = shop.folder / "v1" / "topics", shop.scratch / "errors"
     for _number in range(100 if LONG else 4):  # 300 for the three kinds

@@ -6,6 +6,7 @@ import io
 import random
 import time
 
+from support import tiers
 from support.remote import servers
 from support.remote.scripted import response, serve
 
@@ -35,7 +36,7 @@ def mutated(chance: random.Random) -> bytes:
 
 
 def test_an_answer_with_random_changes_is_returned_or_is_an_error():
-    seed = random.randrange(10**6)
+    seed = tiers.seed()
     chance, answer = random.Random(seed), b""
     end = time.monotonic() + SECONDS
     with servers.without_proxies(), serve(lambda request, number: answer, keep=False) as script:

@@ -1,0 +1,299 @@
+"""Defects that are put back by hand: one for each promise whose breach is a wrong result, foreign code or lost data.
+
+`python tests/mutants` applies each to a copy of the checkout, and runs the tests of `make test` until one fails.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+SPINE = "tests/spine/test_"
+
+
+class Edit(NamedTuple):
+    """A defect: a text of one file, which must be there once, and what takes its place."""
+
+    path: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+    """What is tried first, as pytest takes it. The rest of the tier follows if none of these fails."""
+
+
+VALIDITY, LIBRARY, TRUST = "cache/records/validity.py", "src/opforge/warm/library.py", "src/opforge/trust.py"
+RULES, KEYS = "ops/csrc/include/opforge/rules.h", "remote/signatures/trust.py"
+BUILDS, FAULTS, OTHERS = SPINE + "builds.py", SPINE + "faults.py", SPINE + "other_users.py"
+REMOTES, PACKAGES, OPS, ARCHIVES = SPINE + "remotes.py", SPINE + "packages.py", SPINE + "ops.py", SPINE + "archives.py"
+INTEGRITY = ("tests/unit/cache/records", "tests/unit/cache/store", FAULTS)
+SIGNATURES = ("tests/unit/remote/trust", "tests/unit/remote/test_fetch.py", REMOTES)
+
+EDITS: dict[str, Edit] = {
+    # Wrong results: a library that was built from other files, by another compiler, or that computes something else.
+    "a_changed_file_is_not_noticed": Edit(
+        VALIDITY,
+        "            if digest != recorded:\n",
+        "            if False:\n",
+        ("tests/unit/cache/records/test_validity.py", BUILDS),
+    ),
+    "a_header_that_shadows_another_is_not_noticed": Edit(
+        VALIDITY,
+        "            if _join(folder, name) not in present and listings.holds(base, name):\n",
+        "            if False:\n",
+        ("tests/unit/cache/records/test_validity.py", BUILDS),
+    ),
+    "a_file_that_is_gone_is_not_noticed": Edit(
+        VALIDITY,
+        "            if digest is None:\n",
+        "            if False:\n",
+        ("tests/unit/cache/records/test_validity.py",),
+    ),
+    "the_compiler_is_in_no_key": Edit(
+        "builders/toolchains/host.py",
+        '        return tuple(sorted(self._info["identity"].items()))\n',
+        "        return ()\n",
+        (BUILDS, "tests/unit/builders"),
+    ),
+    "the_toolchain_is_in_no_plan_key": Edit(
+        "builders/declaration/build_plan.py",
+        '            "toolchain": dict(self.toolchain),\n',
+        '            "toolchain": {},\n',
+        ("tests/unit/builders/declaration", BUILDS),
+    ),
+    "the_inputs_are_in_no_result_key": Edit(
+        "cache/records/inputs.py",
+        "        return entry_key(plan_key, [file[:3] for file in self.files], self.answers)\n",
+        "        return entry_key(plan_key, [], self.answers)\n",
+        ("tests/unit/builders/declaration/test_keys.py", BUILDS),
+    ),
+    "a_second_load_of_a_process_compares_no_file": Edit(
+        "builders/base.py",
+        "        if not is_same or memory.stamps_of(self._often.paths) != self._often.numbers:\n",
+        "        if not is_same:\n",
+        (BUILDS, "tests/unit/builders"),
+    ),
+    "a_stamp_that_may_be_of_two_contents_is_trusted": Edit(
+        "src/opforge/memory.py",
+        "RACY_NS = 2_000_000_000\n",
+        "RACY_NS = -(10**12)\n",
+        ("tests/unit/cache/records/test_validity.py", "tests/unit/warm", BUILDS),
+    ),
+    "another_processor_fits": Edit(
+        "builders/lookup/fit.py",
+        '    if record["target"] not in targets:\n        return Fit(f"it is built for {record[\'target\']}, not for {spec.target}")\n',
+        '    if record["target"] not in targets:\n        return Fit(rank=0)\n',
+        ("tests/unit/builders/lookup", "tests/unit/remote/test_fetch.py"),
+    ),
+    "a_library_for_a_newer_c_library_fits": Edit(
+        "builders/lookup/fit.py",
+        '    if machine.glibc and version_of(floors.get("GLIBC", "0")) > version_of(machine.glibc):\n',
+        "    if False:\n",
+        ("tests/unit/builders/lookup",),
+    ),
+    "a_library_for_a_newer_torch_fits": Edit(
+        "builders/lookup/fit.py",
+        '        if version_of(here)[:2] < version_of(record["torch_target"]):\n',
+        "        if False:\n",
+        ("tests/unit/builders/lookup",),
+    ),
+    "adam_corrects_no_bias": Edit(
+        RULES,
+        "        rate = static_cast<float>(lr * correction.second_root / correction.first);\n",
+        "        rate = static_cast<float>(lr);\n",
+        (OPS,),
+    ),
+    "adamw_decays_by_half": Edit(
+        RULES,
+        "          decay(adamw_mode ? lr * weight_decay : 0.0),\n",
+        "          decay(adamw_mode ? lr * weight_decay / 2 : 0.0),\n",
+        (OPS,),
+    ),
+    "adagrad_forgets_the_square": Edit(
+        RULES, "        x[2] = fma(g, g, x[2]);\n", "        x[2] = fma(g, F(1.0f), x[2]);\n", (OPS,)
+    ),
+    "a_read_begins_at_the_row_and_not_at_its_block": Edit(
+        "ops/csrc/aio/request.cpp",
+        "    block.offset = offsets[row] + done;\n",
+        "    block.offset = offsets[row];\n",
+        (OPS,),
+    ),
+    "a_process_reduces_the_first_tensor_alone": Edit(
+        "ops/csrc/shm/collectives.cpp",
+        "        reduce(data + k * chunk, inputs, group.ranks(), part(bytes, chunk, k) / size);\n",
+        "        reduce(data + k * chunk, inputs, 1, part(bytes, chunk, k) / size);\n",
+        (OPS,),
+    ),
+    # Foreign code: a library or a module that somebody else could have written.
+    "a_library_is_not_compared_with_its_digest": Edit(
+        LIBRARY,
+        '        return None if digest.hexdigest() == record["sha256"] else "the library\'s digest differs from its record\'s"\n',
+        "        return None\n",
+        INTEGRITY,
+    ),
+    "a_library_of_another_user_is_loaded": Edit(
+        LIBRARY,
+        "        if status.st_uid not in owners:\n",
+        "        if False:\n",
+        ("tests/unit/cache/records/test_entry.py",),
+    ),
+    "a_library_that_others_can_write_is_loaded": Edit(
+        LIBRARY,
+        '        if status.st_mode & 0o022 and others_bits(status) & ~allowed_write_bits:\n            return f"the library',
+        '        if False:\n            return f"the library',
+        INTEGRITY,
+    ),
+    "the_owner_of_a_folder_does_not_count": Edit(
+        TRUST,
+        "        if status.st_uid not in self._owners and not (\n",
+        "        if status.st_uid not in self._owners and False and not (\n",
+        ("tests/unit/test_trust.py", OTHERS),
+    ),
+    "a_folder_may_be_written_by_all": Edit(
+        TRUST,
+        "        if is_link or not others_bits(status) or (status.st_mode & stat.S_ISVTX and not is_last):\n",
+        "        if True:\n",
+        ("tests/unit/test_trust.py", FAULTS),
+    ),
+    "a_record_is_valid_in_any_folder": Edit(
+        "cache/records/entry.py",
+        '    is_own = is_record(record) and entry_name(record["key"], record["sha256"]) == os.path.basename(folder)\n',
+        "    is_own = is_record(record)\n",
+        INTEGRITY,
+    ),
+    "a_signature_is_of_any_bytes": Edit(
+        "remote/signatures/signing.py",
+        "    except (InvalidSignature, ValueError):\n        return False\n",
+        "    except (InvalidSignature, ValueError):\n        return True\n",
+        ("tests/unit/remote/test_signing.py", REMOTES),
+    ),
+    "a_key_may_sign_anything": Edit(
+        KEYS, "        return any(_matches(name, glob) for glob in self.scopes)\n", "        return True\n", SIGNATURES
+    ),
+    "a_revoked_key_counts": Edit(KEYS, "        if self.revoked:\n", "        if False:\n", SIGNATURES),
+    "a_key_never_ends": Edit(
+        KEYS,
+        "        if self.until and time.strftime(DATE, time.gmtime(now)) > self.until:\n",
+        "        if False:\n",
+        SIGNATURES,
+    ),
+    "a_blob_is_not_compared_with_its_statement": Edit(
+        "remote/blobs.py",
+        "    if digest_of(file.fileno()) != blob.sha256:\n",
+        "    if False:\n",
+        ("tests/unit/remote/test_blobs.py", REMOTES),
+    ),
+    "an_offer_is_for_any_description": Edit(
+        "remote/op_statements.py",
+        "    return offer_of(statements.parse_as(data, KIND, description))\n",
+        '    return offer_of(statements.parse_as(data, KIND, ""))\n',
+        ("tests/unit/remote/test_fetch.py", REMOTES),
+    ),
+    "what_was_withdrawn_is_chosen": Edit(
+        "remote/accepted.py", "    if accepted.withdrawn:\n", "    if False:\n", SIGNATURES
+    ),
+    "an_older_list_of_withdrawals_is_used": Edit(
+        "remote/signatures/seen.py",
+        "        if newest_kept.number > stated.number:\n",
+        "        if False:\n",
+        ("tests/unit/remote/trust",),
+    ),
+    "an_old_list_of_withdrawals_is_used": Edit(
+        "remote/withdrawals.py",
+        "        if now - self.date > days * 24 * 3600:\n",
+        "        if False:\n",
+        ("tests/unit/remote/trust",),
+    ),
+    "unsigned_offers_are_taken_from_any_host": Edit(
+        "remote/remotes.py",
+        "    if remote.is_unsigned and not (remote.is_local or parts.hostname in LOOPBACK):\n",
+        "    if False:\n",
+        ("tests/unit/remote/test_remotes.py", REMOTES),
+    ),
+    "a_field_of_the_trust_file_that_is_not_known_is_passed_over": Edit(
+        "remote/signatures/policy_json.py",
+        "        if name not in schema:\n",
+        "        if False:\n",
+        ("tests/unit/remote/trust", REMOTES),
+    ),
+    "a_key_file_that_others_read_is_used": Edit(
+        "remote/signatures/keys.py",
+        "not stat.S_ISREG(status.st_mode) or status.st_mode & 0o077:\n",
+        "not stat.S_ISREG(status.st_mode):\n",
+        ("tests/unit/remote/test_signing.py",),
+    ),
+    "an_archive_may_hold_any_name": Edit(
+        "cache/transfer/archive.py",
+        "            if match is None:\n",
+        "            if match is None and path.startswith('entries/'):\n                continue\n            if match is None:\n",
+        ("tests/unit/cache/transfer", ARCHIVES),
+    ),
+    "the_library_of_an_archive_is_not_compared": Edit(
+        "cache/admit.py",
+        '        if (sha256 or digest_of(handle)) != record["sha256"]:\n',
+        "        if False:\n",
+        ("tests/unit/cache", ARCHIVES),
+    ),
+    "a_record_is_not_compared_with_its_key": Edit(
+        "cache/admit.py",
+        "    if damage := damage_of(record):\n",
+        "    if damage := '':\n",
+        ("tests/unit/cache", ARCHIVES),
+    ),
+    "an_installed_file_that_changed_is_imported": Edit(
+        "packages/load/variants.py",
+        "    if not changed_path(choice.folder, part.receipt):\n",
+        "    if True:\n",
+        ("tests/unit/packages/registry/test_swapped_files.py", "tests/unit/packages"),
+    ),
+    "a_part_of_a_program_is_not_compared": Edit(
+        "src/opforge/programs/load.py",
+        "                if form.digest_of(source, copy) != digest:\n",
+        "                if form.digest_of(source, copy) != digest and False:\n",
+        (PACKAGES,),
+    ),
+    # Lost data, and builds that get in each other's way.
+    "a_lock_is_nobodys": Edit(
+        "cache/filesystem/lock.py",
+        "        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)\n        is_free = os.fstat(",
+        "        is_free = os.fstat(",
+        ("tests/unit/cache/filesystem/test_lock.py", FAULTS),
+    ),
+    "files_are_written_in_place": Edit(
+        "src/opforge/machine_folder.py",
+        "    temporary = temp_path(path)\n    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)\n",
+        "    temporary = path\n    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)\n",
+        ("tests/unit/cache/filesystem/test_files.py", "tests/unit/cache"),
+    ),
+    "a_pinned_entry_is_evicted": Edit(
+        "cache/maintenance/gc.py",
+        "        if abs(idle) < GRACE_SECONDS or entry.key in kept:",
+        "        if abs(idle) < GRACE_SECONDS:",
+        ("tests/unit/cache/maintenance", "tests/unit/cli"),
+    ),
+    "an_entry_that_was_just_published_is_evicted": Edit(
+        "cache/maintenance/gc.py",
+        "        if abs(idle) < GRACE_SECONDS or entry.key in kept:",
+        "        if entry.key in kept:",
+        ("tests/unit/cache/maintenance",),
+    ),
+    "a_store_may_hold_links": Edit(
+        TRUST, "    if not links:\n        return None\n", "    return None\n", ("tests/unit/cache", FAULTS)
+    ),
+    "a_folder_with_other_files_becomes_a_store": Edit(
+        "cache/current.py",
+        "    if others:\n        advice",
+        "    if False:\n        advice",
+        ("tests/unit/cache/store/test_current.py", FAULTS),
+    ),
+    "the_compilers_of_a_killed_builder_live_on": Edit(
+        "builders/run/supervisor.py",
+        "                os.kill(pid, signal.SIGKILL)\n",
+        "                pass\n",
+        (FAULTS,),
+    ),
+    "a_version_is_published_twice_with_other_files": Edit(
+        "packages/registry/publish.py",
+        "    if release.tree_of(there.variants) == {part.label: part.digest for part in packed}:\n",
+        "    if True:\n",
+        ("tests/unit/packages/registry",),
+    ),
+}

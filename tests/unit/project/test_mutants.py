@@ -1,0 +1,28 @@
+"""The defects that are put back by hand: each can still be put back."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+import pytest
+from support.paths import CHECKOUT, TESTS
+
+spec = importlib.util.spec_from_file_location("by_hand_mutants", os.path.join(TESTS, "mutants", "by_hand.py"))
+assert spec and spec.loader
+by_hand = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(by_hand)
+
+
+@pytest.mark.parametrize("name", by_hand.EDITS)
+def test_the_text_that_a_defect_replaces_is_there_once(name):
+    edit = by_hand.EDITS[name]
+    with open(os.path.join(CHECKOUT, edit.path)) as file:
+        assert file.read().count(edit.old) == 1, f"write {name} of tests/mutants/by_hand.py for the code of today"
+    assert edit.old != edit.new
+
+
+def test_there_is_a_defect_for_each_kind_of_harm():
+    assert len(by_hand.EDITS) >= 30
+    for path in {place.partition("::")[0] for edit in by_hand.EDITS.values() for place in edit.tests}:
+        assert os.path.exists(os.path.join(CHECKOUT, path)), path
