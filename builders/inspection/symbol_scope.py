@@ -9,13 +9,15 @@ from __future__ import annotations
 import ctypes
 import glob
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from mmap import ACCESS_READ, mmap
 
-from .elf_file import GLOBAL, UNDEFINED, ElfFile, Symbol
+from .elf_file import GLOBAL, UNDEFINED, ElfFile
 from .reader import Reader
 
 PROGRAM = "/proc/self/exe"
+OF_TORCH = ("_ZN2at", "_ZN3c10", "_ZN5torch", "_ZNK2at", "_ZNK3c10", "_ZNK5torch", "aoti_torch_", "torch_")
+"""Beginnings of torch's symbols: most libraries that need one are known by them."""
 GLOBAL_OF_TORCH = "libtorch_global_deps.so"
 """The library that `import torch` opens for all others: what it needs is seen by every library."""
 SYSTEM_FOLDERS = ("/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib")
@@ -33,7 +35,7 @@ def missing_symbols(library: ElfFile, folders: Sequence[str], torch: str = "") -
         folders: Those in which the libraries that it needs are looked for, in order, before the system's.
         torch: The folder of torch's libraries; empty without torch.
     """
-    wanted = {symbol.name for symbol in library.symbols(".dynsym") if _is_wanted(symbol)}
+    wanted = _wanted(library)
     searched = [folder for folder in (torch, *folders) if folder] + _system_folders()
     try:
         program = _opened(PROGRAM)
@@ -50,16 +52,36 @@ def missing_symbols(library: ElfFile, folders: Sequence[str], torch: str = "") -
     return sorted(name for name in wanted if not hasattr(here, name))
 
 
-def _is_wanted(symbol: Symbol) -> bool:
-    return symbol.section == UNDEFINED and symbol.bind == GLOBAL and symbol.name != ""
+def uses_any(library: ElfFile, sonames: Collection[str], folders: Sequence[str]) -> bool:
+    """Returns whether a library may use a symbol of these libraries, which it names: one that no other has.
+
+    `folders` are those in which the others are looked for, before the system's.
+    """
+    wanted = _wanted(library)
+    if any(name.startswith(OF_TORCH) for name in wanted):
+        return True
+    searched = [*folders, *_system_folders()]
+    try:
+        wanted = _not_in(wanted, _opened(PROGRAM), os.path.dirname(os.path.realpath(PROGRAM)), searched)
+        return bool(_not_in(wanted, library, "", searched, sonames))
+    except (OSError, ValueError):
+        return True
 
 
-def _not_in(wanted: set[str], file: ElfFile, origin: str, folders: Sequence[str]) -> set[str]:
+def _wanted(library: ElfFile) -> set[str]:
+    """Returns the symbols that a library needs. A weak one may be missing."""
+    symbols = library.symbols(".dynsym")
+    return {symbol.name for symbol in symbols if symbol.section == UNDEFINED and symbol.bind == GLOBAL and symbol.name}
+
+
+def _not_in(
+    wanted: set[str], file: ElfFile, origin: str, folders: Sequence[str], but: Collection[str] = ()
+) -> set[str]:
     """Returns the symbols that neither a file defines nor what is loaded with it. Raises OSError if that is not found.
 
-    `origin` is the file's folder; empty if it is not known.
+    `origin` is the file's folder; empty if it is not known. Libraries of the names `but` are passed over.
     """
-    seen, waiting = set[str](), [(file, origin)]
+    seen, waiting = {*but}, [(file, origin)]
     wanted = {name for name in wanted if not file.defines(name)}
     while waiting and wanted:  # the rest need not be there
         file, origin = waiting.pop(0)
