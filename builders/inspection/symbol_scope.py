@@ -15,6 +15,8 @@ from mmap import ACCESS_READ, mmap
 from .elf_file import GLOBAL, UNDEFINED, ElfFile
 from .reader import Reader
 
+LARGE = ("libtorch", "libc10")
+"""Beginnings of the names of libraries that are read last: most symbols are in others."""
 PROGRAM = "/proc/self/exe"
 OF_TORCH = ("_ZN2at", "_ZN3c10", "_ZN5torch", "_ZNK2at", "_ZNK3c10", "_ZNK5torch", "aoti_torch_", "torch_")
 """Beginnings of torch's symbols: most libraries that need one are known by them."""
@@ -41,9 +43,8 @@ def missing_symbols(library: ElfFile, folders: Sequence[str], torch: str = "") -
         program = _opened(PROGRAM)
         if not wanted or program.machine != library.machine:
             return []
+        wanted = _not_in(wanted, program, os.path.dirname(os.path.realpath(PROGRAM)), searched)
         wanted = _not_in(wanted, library, "", searched)
-        if wanted:
-            wanted = _not_in(wanted, program, os.path.dirname(os.path.realpath(PROGRAM)), searched)
         if wanted and torch and os.path.exists(path := os.path.join(torch, GLOBAL_OF_TORCH)):
             wanted = _not_in(wanted, _opened(path), torch, searched)
     except (OSError, ValueError):  # it is not found, not readable, or damaged
@@ -86,12 +87,11 @@ def _not_in(
     while waiting and wanted:  # the rest need not be there
         file, origin = waiting.pop(0)
         own = [_expanded(folder, origin) for folder in file.search_path()]
-        for name in file.needed():
-            if name in seen:
+        for name in sorted(file.needed(), key=lambda name: name.startswith(LARGE)):
+            if name in seen or not wanted:
                 continue
             seen.add(name)
-            path = _found(name, file.machine, [*filter(None, own), *folders])
-            needed = _opened(path)
+            path, needed = _found(name, file.machine, [*filter(None, own), *folders])
             wanted = {name for name in wanted if not needed.defines(name)}
             waiting.append((needed, os.path.dirname(os.path.realpath(path))))
     return wanted
@@ -104,11 +104,11 @@ def _expanded(folder: str, origin: str) -> str:
     return folder.replace("${ORIGIN}", origin).replace("$ORIGIN", origin) if origin else ""
 
 
-def _found(name: str, machine: str, folders: Iterable[str]) -> str:
+def _found(name: str, machine: str, folders: Iterable[str]) -> tuple[str, ElfFile]:
     for folder in folders:
         path = os.path.join(folder, name)
-        if os.path.isfile(path) and _opened(path).machine == machine:
-            return path
+        if os.path.isfile(path) and (file := _opened(path)).machine == machine:
+            return path, file
     raise FileNotFoundError(name)
 
 
