@@ -69,6 +69,8 @@ TORCH_HEADERS = tuple(
 )
 USES_TORCH = (*TORCH_HEADERS, "ATen/", "pybind11", "PYBIND11_MODULE", "<c10/", '"c10/', "TORCH_LIBRARY")
 USES_STABLE = ("torch/csrc/stable/", "STABLE_TORCH_LIBRARY")
+IS_MODULE = ("PyMODINIT_FUNC", "PyInit_", "NB_MODULE(")
+"""What the source of a Python module has that is written without pybind."""
 SUFFIX_DEVICES = {".cu": "cuda", ".hip": "hip", ".sycl": "xpu", ".cl": "opencl"}
 """The device of a source, if its name says it. A `.cu` is HIP's too if the installed torch is built for HIP."""
 
@@ -289,6 +291,8 @@ def detect_abi(text: str) -> str:
         return library.TORCH
     if any(mark in text for mark in USES_STABLE):
         return library.STABLE
+    if any(mark in text for mark in IS_MODULE):
+        return library.TORCH  # a Python module, whatever else it exports
     # torch is not named: plain functions, if they are exported as such; otherwise one of their headers may include it.
     return library.PLAIN if 'extern "C"' in text else library.TORCH
 

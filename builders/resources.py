@@ -8,6 +8,7 @@ import re
 import signal
 from collections.abc import Iterator
 
+from opforge import settings
 from opforge.errors import BuildResourceError
 
 OUT_OF_MEMORY = (
@@ -15,6 +16,7 @@ OUT_OF_MEMORY = (
     "virtual memory exhausted|cc1plus: out of memory|Cannot allocate memory|unable to allocate OS memory"
 )
 """What g++, clang++, mold and the shell print if memory is short, or if the kernel has killed a process for it."""
+FEWER_COMPILERS = "Lower the number of compilers with OPFORGE_JOBS=1."
 RESOURCES: tuple[tuple[tuple[int, ...], str, str, str], ...] = (
     (
         (errno.EDQUOT,),
@@ -38,7 +40,7 @@ RESOURCES: tuple[tuple[tuple[int, ...], str, str, str], ...] = (
         (errno.ENOMEM,),
         OUT_OF_MEMORY,
         "a compiler was killed, or memory ran out",
-        "Lower the number of compilers with OPFORGE_JOBS=1.",
+        FEWER_COMPILERS,
     ),
     (
         (errno.EAGAIN,),
@@ -95,8 +97,19 @@ def exhausted_resource(op: str, cause: OSError | str, log: str = "") -> BuildRes
         else:  # A line of the source that a compiler quotes ("    3 | ...") does not count.
             exhausted = re.search(rf"^(?!\s*\d+ \|).*(?:{pattern})", cause, re.MULTILINE) is not None
         if exhausted:
+            if advice == FEWER_COMPILERS:
+                advice = memory_advice()
+            elif settings.jobs() == 1:
+                advice = advice.replace("set OPFORGE_JOBS=1, ", "")
             return BuildResourceError.of(op, problem, advice, log)
     return None
+
+
+def memory_advice() -> str:
+    """Returns what to do about memory that ran out: fewer compilers, unless one runs alone already."""
+    if settings.jobs() != 1:
+        return FEWER_COMPILERS
+    return "One compiler ran alone (OPFORGE_JOBS=1): give it more memory, or divide the source it compiles."
 
 
 def raise_if_exhausted(op: str, cause: OSError | str) -> None:
@@ -177,7 +190,7 @@ def _signal_advice(number: int) -> str:
     if name in CRASHES:
         return small_stack() or "It crashed: try another version of it with CXX, or report this to those who make it."
     if name == "SIGKILL":
-        return "Memory may have run out: lower the number of compilers with OPFORGE_JOBS=1."
+        return f"Memory may have run out. {memory_advice()}"
     if name == "SIGXCPU":
         return "Raise the limit on processor time (`ulimit -t`)."
     return "Something outside opforge has ended it: run the build again."

@@ -9,13 +9,17 @@ from __future__ import annotations
 import ctypes
 import glob
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from mmap import ACCESS_READ, mmap
 
-from .elf_file import GLOBAL, UNDEFINED, ElfFile, Symbol
+from .elf_file import GLOBAL, UNDEFINED, ElfFile
 from .reader import Reader
 
+LARGE = ("libtorch", "libc10")
+"""Beginnings of the names of libraries that are read last: most symbols are in others."""
 PROGRAM = "/proc/self/exe"
+OF_TORCH = ("_ZN2at", "_ZN3c10", "_ZN5torch", "_ZNK2at", "_ZNK3c10", "_ZNK5torch", "aoti_torch_", "torch_")
+"""Beginnings of torch's symbols: most libraries that need one are known by them."""
 GLOBAL_OF_TORCH = "libtorch_global_deps.so"
 """The library that `import torch` opens for all others: what it needs is seen by every library."""
 SYSTEM_FOLDERS = ("/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib")
@@ -33,15 +37,14 @@ def missing_symbols(library: ElfFile, folders: Sequence[str], torch: str = "") -
         folders: Those in which the libraries that it needs are looked for, in order, before the system's.
         torch: The folder of torch's libraries; empty without torch.
     """
-    wanted = {symbol.name for symbol in library.symbols(".dynsym") if _is_wanted(symbol)}
+    wanted = _wanted(library)
     searched = [folder for folder in (torch, *folders) if folder] + _system_folders()
     try:
         program = _opened(PROGRAM)
         if not wanted or program.machine != library.machine:
             return []
+        wanted = _not_in(wanted, program, os.path.dirname(os.path.realpath(PROGRAM)), searched)
         wanted = _not_in(wanted, library, "", searched)
-        if wanted:
-            wanted = _not_in(wanted, program, os.path.dirname(os.path.realpath(PROGRAM)), searched)
         if wanted and torch and os.path.exists(path := os.path.join(torch, GLOBAL_OF_TORCH)):
             wanted = _not_in(wanted, _opened(path), torch, searched)
     except (OSError, ValueError):  # it is not found, not readable, or damaged
@@ -50,26 +53,45 @@ def missing_symbols(library: ElfFile, folders: Sequence[str], torch: str = "") -
     return sorted(name for name in wanted if not hasattr(here, name))
 
 
-def _is_wanted(symbol: Symbol) -> bool:
-    return symbol.section == UNDEFINED and symbol.bind == GLOBAL and symbol.name != ""
+def uses_any(library: ElfFile, sonames: Collection[str], folders: Sequence[str]) -> bool:
+    """Returns whether a library may use a symbol of these libraries, which it names: one that no other has.
+
+    `folders` are those in which the others are looked for, before the system's.
+    """
+    wanted = _wanted(library)
+    if any(name.startswith(OF_TORCH) for name in wanted):
+        return True
+    searched = [*folders, *_system_folders()]
+    try:
+        wanted = _not_in(wanted, _opened(PROGRAM), os.path.dirname(os.path.realpath(PROGRAM)), searched)
+        return bool(_not_in(wanted, library, "", searched, sonames))
+    except (OSError, ValueError):
+        return True
 
 
-def _not_in(wanted: set[str], file: ElfFile, origin: str, folders: Sequence[str]) -> set[str]:
+def _wanted(library: ElfFile) -> set[str]:
+    """Returns the symbols that a library needs. A weak one may be missing."""
+    symbols = library.symbols(".dynsym")
+    return {symbol.name for symbol in symbols if symbol.section == UNDEFINED and symbol.bind == GLOBAL and symbol.name}
+
+
+def _not_in(
+    wanted: set[str], file: ElfFile, origin: str, folders: Sequence[str], but: Collection[str] = ()
+) -> set[str]:
     """Returns the symbols that neither a file defines nor what is loaded with it. Raises OSError if that is not found.
 
-    `origin` is the file's folder; empty if it is not known.
+    `origin` is the file's folder; empty if it is not known. Libraries of the names `but` are passed over.
     """
-    seen, waiting = set[str](), [(file, origin)]
+    seen, waiting = {*but}, [(file, origin)]
     wanted = {name for name in wanted if not file.defines(name)}
     while waiting and wanted:  # the rest need not be there
         file, origin = waiting.pop(0)
         own = [_expanded(folder, origin) for folder in file.search_path()]
-        for name in file.needed():
-            if name in seen:
+        for name in sorted(file.needed(), key=lambda name: name.startswith(LARGE)):
+            if name in seen or not wanted:
                 continue
             seen.add(name)
-            path = _found(name, file.machine, [*filter(None, own), *folders])
-            needed = _opened(path)
+            path, needed = _found(name, file.machine, [*filter(None, own), *folders])
             wanted = {name for name in wanted if not needed.defines(name)}
             waiting.append((needed, os.path.dirname(os.path.realpath(path))))
     return wanted
@@ -82,11 +104,11 @@ def _expanded(folder: str, origin: str) -> str:
     return folder.replace("${ORIGIN}", origin).replace("$ORIGIN", origin) if origin else ""
 
 
-def _found(name: str, machine: str, folders: Iterable[str]) -> str:
+def _found(name: str, machine: str, folders: Iterable[str]) -> tuple[str, ElfFile]:
     for folder in folders:
         path = os.path.join(folder, name)
-        if os.path.isfile(path) and _opened(path).machine == machine:
-            return path
+        if os.path.isfile(path) and (file := _opened(path)).machine == machine:
+            return path, file
     raise FileNotFoundError(name)
 
 

@@ -10,10 +10,11 @@ import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 from opforge.builders.declaration.build_plan import Step
-from opforge.builders.resources import ended_by_signal, exhausted_resource, no_inodes, small_stack
+from opforge.builders.resources import ended_by_signal, exhausted_resource, memory_advice, no_inodes, small_stack
 from opforge.errors import BuildError, BuildResourceError, CompileError
 from opforge.symbols import demangled
 
@@ -26,6 +27,11 @@ SUMMARY = re.compile(r"ld returned|linker command failed")
 LINK = re.compile(
     r"undefined reference to|undefined symbol:|hidden symbol|mold: (?:error|fatal)|ld.lld: error|"
     r"cannot find -l|multiple definition of|ld returned|linker command failed"
+)
+UNDEFINED = re.compile(r"undefined (?:reference|symbol)")
+STUB = re.compile(r"lib(?:torch|c10)\w*\.so")
+NO_LINKER = re.compile(
+    r"invalid linker name|cannot find '?ld|unrecognized command.line option|unable to execute command"
 )
 NINJA_LINE = re.compile(r"\[\d+/\d+\] |FAILED: |ninja: (?:build stopped|Entering directory)")
 MISSING_HEADER = re.compile(r"'?(?P<name>[^':]+)'?(?:: No such file or directory| file not found)")
@@ -87,12 +93,14 @@ def build_error(op: str, status: int, output: str, log: str, folder: str = "") -
     if first:
         location = f"{first['file']}:{first['line']}" + (f":{first['column']}" if first["column"] else "")
         context = _context(first["file"], first["line"], _caret(lines, first))
-        hint = _hint(first["message"], context) or _standard_hint(argv, first["file"], first["message"])
+        hint = _flag_hint(argv, first["message"]) or _hint(first["message"], context)
+        hint = hint or _standard_hint(argv, first["file"], first["message"])
         shown = "\n".join(part for part in (context, hint, _further(diagnostics, log)) if part)
         return CompileError.of(op, title, f"{location}: error: {first['message']}", shown, argv, log, diagnostics)
     link_lines = sorted((line for line in lines if LINK.search(line)), key=lambda line: bool(SUMMARY.search(line)))
     if link_lines and not SUMMARY.search(link_lines[0]):
-        message, hint = link_lines[0].strip(), _hint(link_lines[0])
+        message = link_lines[0].strip()
+        hint = _flag_hint(argv, message) or _hint(message)
         return CompileError.of(op, title, message, hint, argv, log, [*diagnostics, *map(_unlocated, link_lines)])
     exhausted = no_inodes(op, folder, log)
     if exhausted:
@@ -101,11 +109,12 @@ def build_error(op: str, status: int, output: str, log: str, folder: str = "") -
     reasons = [line for line in printed if not SUMMARY.search(line)]
     if printed and not reasons:
         problem = "the linker failed and printed no reason: memory may have run out"
-        advice = "Run it again with more memory: with OPFORGE_JOBS=1, or a higher limit (`ulimit -v`)."
+        advice = f"{memory_advice()} Or raise the limit (`ulimit -v`)."
         return BuildResourceError.of(op, problem, advice, log)
     likely = [line for line in reasons if "error" in line.lower()] or reasons[-3:]
     message = " / ".join(line[:LONGEST_LINE] for line in likely[:3]) or f"exit status {status}"
-    return CompileError.of(op, title, message, "", argv, log, [*diagnostics, _unlocated(message)])
+    hint = _flag_hint(argv, message)
+    return CompileError.of(op, title, message, hint, argv, log, [*diagnostics, _unlocated(message)])
 
 
 def parse_diagnostics(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
@@ -225,6 +234,26 @@ def _hint(text: str, context: str = "") -> str:
     block = REGISTRATION.search(context)
     if block and UNKNOWN_MACRO.search(text) and "did you mean" not in text:
         return "hint: this macro is in torch/csrc/stable/library.h: is that included above?"
+    return ""
+
+
+def _flag_hint(argv: Sequence[str], text: str) -> str:
+    """Returns a hint if a flag of the command asks for what cannot be: 32 bits, all symbols, a linker that is missing.
+
+    `text` is the diagnostic.
+    """
+    if "-m32" in argv:
+        return "hint: -m32 builds for 32 bits, and Python and torch here have 64: remove it"
+    words = [part for word in argv for part in (word[4:].split(",") if word.startswith("-Wl,") else [word])]
+    has_defs = "--no-undefined" in words or "--no-allow-shlib-undefined" in words or ("-z", "defs") in pairwise(words)
+    if has_defs and UNDEFINED.search(text) and any(STUB.fullmatch(word) for word in argv):
+        return (
+            "hint: torch's libraries are linked by name alone: remove -Wl,-z,defs (--no-undefined). After the link"
+            " opforge itself looks for symbols that no library has"
+        )
+    named = [word for word in argv if word.startswith(("-fuse-ld=", "--ld-path="))]
+    if named and NO_LINKER.search(text):
+        return f"hint: install the linker that {named[-1]} names, or remove that flag"
     return ""
 
 

@@ -52,6 +52,8 @@ def execute(job: Job, folder: str, disk: Disk) -> BuildResult:
     library = f"{job.plan.op}.so"
     steps = job.toolchain.steps(job.located_plan, job.roots, library)
     run = _build_until_stable(job, work, steps, disk)
+    if job.plan.stubs and not library_record.uses_stubs(job, os.path.join(work, library)):
+        _link_without_stubs(job, work, steps[-1])
     record = library_record.read(job, os.path.join(work, library), run.inputs.result_key(job.plan.key))
     finished = os.path.join(folder, "entry")
     os.mkdir(finished, 0o700)
@@ -70,6 +72,14 @@ def execute(job: Job, folder: str, disk: Disk) -> BuildResult:
     own = run.inputs.shipped(TRUSTED_ROOTS, job.roots, disk)
     seconds = round(time.time() - began, 3)
     return BuildResult(finished, {**record, "seconds": seconds}, own, run.inputs, run.stamps, build)
+
+
+def _link_without_stubs(job: Job, work: str, link: Step) -> None:
+    """Links again without the names of torch's libraries, of which no symbol is used: it loads without torch then."""
+    os.unlink(os.path.join(work, link.output))
+    inputs = tuple(name for name in link.inputs if name not in job.plan.stubs)
+    argv = tuple(word for word in link.argv if word not in job.plan.stubs)
+    _run_steps(job, work, [link._replace(inputs=inputs, argv=argv)])
 
 
 def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) -> Run:

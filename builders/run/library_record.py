@@ -72,17 +72,29 @@ def _check_symbols(job: Job, file: ElfFile) -> None:
     flags = (*job.plan.compile_flags, *job.plan.link_flags)
     if settings.allow_undefined() or any(flag.startswith("-fsanitize") for flag in flags):
         return  # a sanitizer's runtime is often loaded by LD_PRELOAD
-    words = arguments(job.located_plan.link_flags)
-    beside = [os.path.dirname(word) for word in words if word.startswith("/") and ".so" in word]
-    folders = [*search_folders(job), *linker_folders(job), *beside, *run_paths(words), *job.toolchain.library_folders()]
     torch = torch_folder()
-    names = symbol_scope.missing_symbols(file, folders, os.path.join(torch, "lib") if torch else "")
+    names = symbol_scope.missing_symbols(file, _folders(job), os.path.join(torch, "lib") if torch else "")
     if not names:
         return
     error = diagnostics.missing_symbols(job.plan.op, names)
     if job.is_extension:
         raise error
     log.warning("%s", error)
+
+
+def uses_stubs(job: Job, library: str) -> bool:
+    """Returns whether a library that was just linked may use a symbol of one of torch's libraries that it names."""
+    try:
+        return symbol_scope.uses_any(elf.open_library(library), job.plan.stubs, _folders(job))
+    except ValueError:
+        return True
+
+
+def _folders(job: Job) -> list[str]:
+    """Returns the folders in which the libraries that a link names are."""
+    words = arguments(job.located_plan.link_flags)
+    beside = [os.path.dirname(word) for word in words if word.startswith("/") and ".so" in word]
+    return [*search_folders(job), *linker_folders(job), *beside, *run_paths(words), *job.toolchain.library_folders()]
 
 
 def _torch_version(abi: str) -> str:

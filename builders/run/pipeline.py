@@ -199,7 +199,6 @@ class _Run:
         """Returns the entry, built here or by another process. Raises what `build_once` raises."""
         spec, store, roots = self._planned.spec, self._planned.store, self._planned.roots
         sources = [os.path.join(roots[source.root], source.path) for source in self._planned.plan.sources]
-        expected_time.warn_if_ranks_wait(spec.name, self._expected)
         with nullcontext() if self._on_progress else self._line:
             return build_once(
                 store,
@@ -236,6 +235,7 @@ class _Run:
     def _execute(self, folder: str) -> BuildResult:
         """Builds in a folder, with the plan's lock held."""
         self._line.begins()
+        expected_time.warn_if_ranks_wait(self._planned.spec.name, self._expected)  # of many ranks this one builds
         timeline.mark("wait for the lock", self._requested)
         began = time.perf_counter()
         spec, plan, store = self._planned.spec, self._planned.plan, self._planned.store

@@ -36,7 +36,7 @@ class BuildLine:
 
     On a terminal it is one line, which is replaced as the build goes on and removed at its end. In a notebook it is one
     output, which is replaced and emptied. Elsewhere, as in a pipe, it is a line after ten seconds, one each minute and
-    one at the end, for what this process builds: of a build that it waits for, the lock reports who has it.
+    one at the end. It is for what this process builds: of a build that it waits for, the lock reports who has it.
     """
 
     def __init__(self, op: str, seconds: float) -> None:
@@ -79,8 +79,8 @@ class BuildLine:
     def _run(self, place: Place) -> None:
         delay, between = place.delays
         while not self._ended.wait(delay):
-            if isinstance(place, Lines) and not self._is_own:
-                continue
+            if not self._is_own:
+                continue  # many ranks may share a terminal, and wait for the one that builds
             delay, seconds = between, time.monotonic() - self._began
             about = f" of about {self._seconds:.0f} s" if self._seconds > seconds else ""
             text = f"opforge: building {self._op}: {self._count}{seconds:.0f} s{about}"

@@ -91,24 +91,27 @@ def _in_hub_cache(key: tuple[object, ...], name: str, version: str | int | None,
     return search.in_hub_cache(key, _answers, remembered, name, version, variant)
 
 
-def get_local_kernel(path: str | os.PathLike[str], variant: str | None = None) -> ModuleType:
+def get_local_kernel(
+    path: str | os.PathLike[str], variant: str | None = None, *, package_name: str | None = None
+) -> ModuleType:
     """Returns the Python module of a kernel package in a folder, with its ops loaded.
 
     Args:
         path: A variant, a folder of variants, or one whose build/ has them: what `opforge pack` and the hub's own
             builder write. The variant that fits best is taken.
-        variant: The label of a variant, in place of that.
+        variant: The label of a variant, in place of that; or the package's name, which the hub's loader takes here.
+        package_name: The name that the package states, or that of its module: another one is an error.
 
     Every file is compared with the digests that the variant states, before anything is opened. The same files give the
     same module. Raises KernelIncompatibleError with the reason of each variant, KernelLoadError, KernelFormatError for
     a folder that has one variant twice.
     """
     folder = os.path.abspath(os.fspath(path))
-    key = ("", folder, variant)
+    key = ("", folder, variant, package_name)
     module = _answers.get(key)
     if module is not None:
         return module
-    remembered = _name_of("local", folder, variant)
+    remembered = _name_of("local", folder, variant, package_name)
     try:
         module = _recall(remembered) if remembered else None
         if module is not None:
@@ -116,7 +119,7 @@ def get_local_kernel(path: str | os.PathLike[str], variant: str | None = None) -
             return module
         from . import search
 
-        module = search.local(key, _answers, remembered, folder, variant)
+        module = search.local(key, _answers, remembered, folder, variant, package=package_name)
     except BaseException as error:
         from opforge import tracebacks
 

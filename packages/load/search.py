@@ -63,8 +63,11 @@ def local(
     label: str | None,
     led_to_it: FlatStamps | None = None,
     refusal: Callable[[str], str] | None = None,
+    package: str | None = None,
 ) -> ModuleType:
     """Returns the module of the best variant in a folder, and puts it into `answers` if no device decides.
+
+    `label` is that of a variant, or the package's name as `package` is: other packages are passed over.
 
     Remembers it under the name `remembered`, with the stamps of what led to the folder. `refusal` returns why a variant
     is not accepted. Raises what `get_local_kernel` raises.
@@ -74,7 +77,7 @@ def local(
     before = FlatStamps.of([*(led_to_it.pairs() if led_to_it else ()), *there.pairs()])
     attempt = Attempt()
     attempt.load_needed, attempt.refusal = needed_by, refusal or attempt.refusal
-    module = _from_checkout(folder, folder, version.ANY, label, attempt)
+    module = _from_checkout(folder, folder, version.ANY, label, attempt, package)
     if module is None:
         raise _nothing_fits(f"in {folder}", attempt.reasons, "")
     if not attempt.is_per_device:
@@ -215,10 +218,24 @@ def _checkout_folder(name: str) -> str | None:
     return checkout.folders().get(name)
 
 
-def _from_checkout(name: str, folder: str, numbers: Range, label: str | None, attempt: Attempt) -> ModuleType | None:
-    """Returns the module of the best variant in a folder, after hashing its files; None if none can be loaded."""
+def _from_checkout(
+    name: str, folder: str, numbers: Range, label: str | None, attempt: Attempt, package: str | None = None
+) -> ModuleType | None:
+    """Returns the module of the best variant in a folder, after hashing its files; None if none can be loaded.
+
+    A label that no variant has may be the name of the package, which is then that of all variants that count.
+    """
     choices, problems = checkout.variants(folder)
     attempt.reasons += problems
+    if label and package is None and all(choice.candidate.label != label for choice in choices):
+        named = {names.python_name(choice.metadata.name) for choice in choices}
+        package, label = (label, None) if names.python_name(label) in named else (None, label)
+    if package is not None:
+        others = [choice for choice in choices if names.python_name(choice.metadata.name) != names.python_name(package)]
+        attempt.reasons += [f"{other.folder}: its package is {other.metadata.name}, not {package}" for other in others]
+        choices = [choice for choice in choices if choice not in others]
+        if not choices:
+            return None
     if not choices and not problems:
         attempt.reasons.append(f"{folder}: there is no variant in it: run opforge pack there")
     loadable = []

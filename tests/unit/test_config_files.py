@@ -74,6 +74,7 @@ def test_deepspeeds_and_torchs_variables_come_before_the_files(user, monkeypatch
 EXAMPLES = {
     "accelerator": ('"cpu"', "cpu"),
     "allow_deprecated_fp16": ("true", True),
+    "allow_undefined": ("true", True),
     "cache_dir": ('"/c"', "/c"),
     "cache_layers": ('["/a", "~/b"]', ("/a", os.path.expanduser("~/b"))),
     "cache_max_age": ('"30d"', 30 * 86400.0),
@@ -145,7 +146,7 @@ def test_a_variable_is_the_only_place_of_what_is_for_one_command(user):
     [
         ("cache_dri = '/x'", "'cache_dri' is no setting. Did you mean cache_dir?"),
         ("OPFORGE_JOBS = 1", "'OPFORGE_JOBS' is no setting. Did you mean jobs?"),
-        ("zzz = 1", "'zzz' is no setting. Expected one of accelerator, allow_deprecated_fp16, cache_dir, "),
+        ("zzz = 1", "'zzz' is no setting. Expected one of accelerator, allow_deprecated_fp16, allow_undefined, "),
         (
             "paranoid = true",
             "'paranoid' is no setting of a file. Set the variable OPFORGE_PARANOID where it is needed.",

@@ -168,7 +168,10 @@ def run(argv: Sequence[str], *options: str, advice: str = ADVICE) -> str:
     """
     status, out, err = try_run(argv, *options, advice=advice)
     if status:
-        problem = f"`{' '.join([*argv, *options])}` ended with {status}: {_reason(err or out)}"
+        reason = _reason(err or out)
+        problem = f"`{' '.join([*argv, *options])}` ended with {status}: {reason}"
+        if named := next((word for word in argv if word.startswith(LINKER_FLAGS) and word in reason), ""):
+            advice = f"Install the linker that {named} names, or remove that flag"
         if libraries := os.environ.get("LD_LIBRARY_PATH"):
             problem += f" (LD_LIBRARY_PATH={libraries} is set: programs take libraries from there before their own)"
         raise ToolchainError(argv[0], problem, advice)

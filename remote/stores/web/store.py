@@ -21,6 +21,9 @@ RESUME_BYTES = 64 << 10
 """A cut download that got so many bytes further may be cut as often again."""
 WEAK_SECONDS = 5.0
 """How long a server may have only a weak ETag for an object that is new."""
+PAGES = (b"<!doctype html", b"<html")
+PAGE_BYTES = 100
+"""How a web page begins, and within how many bytes."""
 _CONTENT_RANGE = r"bytes (\d{1,18})-\d{1,18}/(\d{1,18})"
 _ETAG = re.compile(r'(W/)?"[\x21\x23-\x7e]{0,1000}"')
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -61,7 +64,10 @@ class WebStore(ObjectStore):
             if answer.status in (404, 410):
                 return None
             self._check_body(operation, answer)
-            return Stored(self._body(operation, answer, limit), _etag_of(answer))
+            data = self._body(operation, answer, limit)
+            if data[:PAGE_BYTES].lstrip().lower().startswith(PAGES):
+                raise self._page_error(operation)
+            return Stored(data, _etag_of(answer))
 
         return self._client.exchange(Request(operation, "GET", name), read)
 
@@ -92,6 +98,8 @@ class WebStore(ObjectStore):
                 etag = _etag_of(answer)
             length = answer.response.length
             if length is not None and length != size - done:
+                if answer.header("Content-Type").lower().startswith("text/html"):
+                    raise self._page_error(operation)
                 raise self._size_error(operation, done + length, size)
             answer.paced.allow(size - done)
             try:
@@ -274,6 +282,10 @@ class WebStore(ObjectStore):
     def _size_error(self, operation: str, actual: int | str, expected: int, bound: str = "") -> StoreError:
         hint = "Check the URL, or publish it again"
         return self._error(operation, f"it has {actual} bytes, and {bound}{expected} were expected", hint)
+
+    def _page_error(self, operation: str) -> StoreError:
+        hint = "The network's login page or a proxy may answer for it: open the URL in a browser, or check the URL"
+        return self._error(operation, "the answer is a web page (HTML), and not the store's file", hint)
 
     def _error(self, operation: str, reason: str, hint: str) -> StoreError:
         return StoreError(self.url, operation, reason, hint)

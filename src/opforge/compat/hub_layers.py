@@ -155,10 +155,10 @@ def _local_kernels() -> dict[str, str]:
     return {repository: folder for repository, _equals, folder in pairs}
 
 
-def _load_local(repo_path: str | Path, **_options: Any) -> ModuleType:
+def _load_local(repo_path: str | Path, package_name: str | None = None, **_options: Any) -> ModuleType:
     """Returns the module of a package in a folder; called as `get_local_kernel` of `kernels`."""
     try:
-        return get_local_kernel(repo_path)
+        return get_local_kernel(repo_path, package_name=package_name)
     except KernelIncompatibleError as error:
         raise FileNotFoundError(str(error)) from error
 

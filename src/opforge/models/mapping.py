@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import Any, ClassVar
 
 from opforge.accelerator import archs
 from opforge.builders.declaration.by_device import similar
@@ -34,6 +34,8 @@ class LayerKernel:
     architectures: tuple[str, ...] = ()
     mode: str = ""
     condition: Callable[[Any], bool] | None = None
+    is_for_any_model: ClassVar[bool] = False
+    """Whether it is in a mapping for layers of any model, of which one model has a few."""
 
     def __post_init__(self) -> None:
         """Takes the package out of a layer's text that names it."""

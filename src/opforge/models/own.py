@@ -21,6 +21,8 @@ UNKNOWN = "it is neither torch's layer nor one that says what it is by kernel_la
 class OwnKernel(LayerKernel):
     """A layer that calls an op of opforge's own."""
 
+    is_for_any_model = True
+
     def unfit(self, module: Any) -> str:
         """Returns why it is not for a module: it is another layer, or the op cannot be loaded here."""
         form, kind = _form(self), type(module)

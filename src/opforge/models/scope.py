@@ -20,7 +20,6 @@ from opforge.errors import KernelMappingError, KernelScopeError
 from . import layers
 from .mapping import Entries, LayerKernel, modes_of, parse
 from .mapping import problem as entry_problem
-from .own import OwnKernel
 from .replaced import Record, Rules, forward_of
 
 NO_BACKWARD = "it has no backward, and the scope is for training"
@@ -242,7 +241,7 @@ class kernels_for:
         Otherwise it is logged: a mapping may be for several models. One of our own for layers of any model is not.
         """
         unused = [name for name, entries in self._mapping.items() if name not in used]
-        unused = [name for name in unused if not all(isinstance(entry, OwnKernel) for entry in self._mapping[name])]
+        unused = [name for name in unused if not all(entry.is_for_any_model for entry in self._mapping[name])]
         names = dict.fromkeys(name for kind in others for name in _names_of(kind) if name)
         for name in unused:
             near = get_close_matches(name, names, n=1, cutoff=NEARNESS)

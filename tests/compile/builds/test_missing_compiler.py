@@ -8,7 +8,7 @@ import pytest
 from support import sample_ops, text_files
 
 from opforge.builders.lookup import finder
-from opforge.builders.toolchains import TOOLCHAINS
+from opforge.builders.toolchains import TOOLCHAINS, read_variables
 from opforge.errors import ToolchainNotFoundError
 
 SOURCE = f"#include <value.h>\n{sample_ops.EXPORT} int value() {{ return VALUE; }}\n"
@@ -94,3 +94,11 @@ def test_a_variable_that_names_a_compiler_is_never_passed_over(
     with pytest.raises(ToolchainNotFoundError) as caught:
         builder({"cpu": "cpu", "hip": "hip:gfx942"}.get(device, device)).build()
     assert f"{variable}=/nonexistent/x" in str(caught.value)
+
+
+@pytest.mark.parametrize(("target", "suffix", "names"), [("cuda:sm_90", ".cu", True), ("cpu", ".cpp", False)])
+def test_only_variables_of_the_ops_own_toolchain_count(tmp_path, target, suffix, names):
+    text_files.write(tmp_path, f"a{suffix}", "")
+    device = target.partition(":")[0]
+    spec = sample_ops.builder_class(tmp_path, "a", abi="c", devices=[device], sources=[f"a{suffix}"])(target).spec()
+    assert ("NVCC_APPEND_FLAGS" in read_variables(spec)) is names and "CPATH" in read_variables(spec)

@@ -56,6 +56,21 @@ def test_load_returns_the_module_from_the_store_and_the_same_one_again(torch_ext
     assert torch_extension.load(name, path, ["-DVALUE=41"]) is module
 
 
+def test_what_projects_call_below_load_is_the_store_too(torch_extension, source, own_store, tmp_path):
+    """torch's own `load` is this function with a folder."""
+    name, path = source()
+    arguments = [name, [path], ["-DVALUE=6"], None, None, None, None, str(tmp_path), False, None, None, True, False]
+    module = torch_extension._jit_compile(*arguments)
+    assert module.value() == 6 and module.__file__.startswith(str(tmp_path / "opforge"))
+
+
+def test_an_error_of_load_ends_at_the_callers_line(torch_extension, source):
+    name, path = source("int wrong\n")
+    with pytest.raises(errors.CompileError) as caught:
+        torch_extension.load(name, [path])
+    assert [os.path.basename(str(entry.path)) for entry in caught.traceback] == ["test_cpp_extension.py"]
+
+
 def test_load_is_a_hit_in_another_process_that_imported_it_before_install(torch_extension, source, own_store, tmp_path):
     name, path = source()
     torch_extension.load(name, [path], extra_cflags=["-DVALUE=5"])

@@ -58,6 +58,11 @@ static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "module", nullptr, -1, m
 #define INIT(name) NAMED(name)
 PyMODINIT_FUNC INIT(TORCH_EXTENSION_NAME)() { return PyModule_Create(&definition); }
 """
+FACTOR = """\
+#include "factor.h"
+namespace at { int get_num_threads(); }  // of torch's libraries, without its headers
+int factor() { return at::get_num_threads() > 0 ? FACTOR : 0; }
+"""
 PLAIN = """\
 #include <Python.h>
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_plain", NULL, -1, NULL};
@@ -80,7 +85,7 @@ def project(tmp_path_factory):
         "setup.py": SETUP,
         "twicely/__init__.py": "",
         "twicely/module.cpp": MODULE,
-        "twicely/factor.cpp": '#include "factor.h"\nint factor() { return FACTOR; }\n',
+        "twicely/factor.cpp": FACTOR,
         "twicely/plain.c": PLAIN,
         "twicely/wrong.cpp": "int wrong\n",
         "include/factor.h": "#define FACTOR 2\n",

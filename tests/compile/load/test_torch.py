@@ -9,6 +9,7 @@ from support import child_processes, sample_ops, text_files
 
 import opforge
 from opforge.builders.declaration.machine import this_machine
+from opforge.builders.inspection.elf import read_library
 from opforge.builders.lookup.fit import host_problem
 from opforge.errors import BuilderError, CompileError, LoadError
 
@@ -135,3 +136,34 @@ PyMODINIT_FUNC PyInit_another() { return PyModule_Create(&definition); }
     with pytest.raises(CompileError, match=r"is named 'another', and the op .* Write PYBIND11_MODULE\(TORCH_EXTENSION"):
         opforge.load(sample_ops.unique_name("named"), path)
     assert opforge.load("another", path).__name__ == "another"
+
+
+MODULE = """\
+#include <Python.h>
+extern "C" int helper(int x) { return x + 1; }
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "plain", nullptr, -1, nullptr};
+extern "C" PyMODINIT_FUNC PyInit_@NAME@(void) {
+  PyObject* module = PyModule_Create(&definition);
+  PyModule_AddIntConstant(module, "number", helper(6));
+  return module;
+}
+"""
+
+
+def test_a_module_in_plain_c_is_imported_and_names_no_library_of_torch(tmp_path):
+    name = sample_ops.unique_name("plain_module")
+    path = text_files.write(tmp_path, f"{name}.cpp", MODULE.replace("@NAME@", name))
+    module = opforge.load(name, [path])
+    assert module.number == 7
+    assert [
+        library for library in read_library(module.__file__)["needs"] if "torch" in library or "c10" in library
+    ] == []
+
+
+def test_a_module_that_uses_torch_names_its_libraries(tmp_path):
+    name = sample_ops.unique_name("plain_module")
+    uses = "namespace at { int get_num_threads(); }\n" + MODULE.replace("helper(6)", "at::get_num_threads()")
+    path = text_files.write(tmp_path, f"{name}.cpp", uses.replace("@NAME@", name))
+    module = opforge.load(name, [path])
+    assert module.number == torch.get_num_threads()
+    assert {"libtorch_cpu.so", "libc10.so"} <= {*read_library(module.__file__)["needs"]}

@@ -18,6 +18,7 @@ import pytest
 from support import child_processes, sample_ops, text_files
 
 import opforge
+from opforge.builders.run import pipeline
 from opforge.builders.waiting import build_line, expected_time
 from opforge.cache.layout import Layout
 from opforge.errors import BuildForbiddenError, OpNotFoundError, SettingError
@@ -189,6 +190,23 @@ def test_prepare_takes_names(builds_are_shared, name):
         opforge.prepare(["CPULionn"])
     with pytest.raises(SettingError, match=r"ops='CPULion' cannot be used: expected a list of ops: \['CPULion'\]"):
         opforge.prepare("CPULion")
+
+
+def test_of_many_ranks_only_the_one_that_builds_says_that_the_others_wait(tmp_path, monkeypatch):
+    said: list[str] = []
+    monkeypatch.setattr(expected_time, "warn_if_ranks_wait", lambda op, _seconds: said.append(op))
+    spec = sample_ops.plain_op(tmp_path)().spec()
+    first, second = (pipeline.build(spec) for _rank in range(2))  # the second finds it once it has the lock
+    assert first.key == second.key and said == ["plain"]
+
+
+def test_a_terminal_shows_nothing_of_a_build_that_another_process_makes(monkeypatch):
+    shown: list[str] = []
+    place = SimpleNamespace(delays=(0.01, 0.01), show=shown.append, end=shown.append)
+    monkeypatch.setattr(build_line, "_place", lambda: place)
+    with build_line.BuildLine("value", 3.0):
+        time.sleep(0.1)
+    assert shown == []
 
 
 def test_a_build_while_other_ranks_wait_is_a_warning(tmp_path, caplog, monkeypatch):

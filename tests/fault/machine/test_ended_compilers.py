@@ -17,7 +17,7 @@ from opforge.errors import BuildResourceError, CompileError
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(90)]
 CRASHED = "It crashed: try another version of it with CXX, or report this to those who make it."
 ENDED = "Something outside opforge has ended it: run the build again."
-MEMORY = "Memory may have run out: lower the number of compilers with OPFORGE_JOBS=1."
+MEMORY = "Memory may have run out. Lower the number of compilers with OPFORGE_JOBS=1."
 PRINTED = {
     "g++: fatal error: Terminated signal terminated program cc1plus": ("cc1plus", 15, ENDED),
     "x86_64-conda-linux-gnu-c++: internal compiler error: Hangup signal terminated program as": ("as", 1, ENDED),

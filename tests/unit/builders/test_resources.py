@@ -45,6 +45,16 @@ def test_a_killed_compiler_means_that_memory_ran_out(output):
     )
 
 
+@pytest.mark.parametrize("output", [*KILLED, "ninja: fatal: posix_spawn: Resource temporarily unavailable\n"])
+def test_one_compiler_at_a_time_is_not_advised_to_whoever_has_it(monkeypatch, output):
+    monkeypatch.setenv("OPFORGE_JOBS", "1")
+    assert "set OPFORGE_JOBS=1" not in str(error_of(output)) and "Lower the number" not in str(error_of(output))
+    if output in KILLED:
+        assert "One compiler ran alone (OPFORGE_JOBS=1): give it more memory, or divide the source" in str(
+            error_of(output)
+        )
+
+
 @pytest.mark.parametrize("output", FULL)
 def test_a_full_disk_is_recognised(output):
     error = error_of(output)

@@ -40,6 +40,18 @@ def test_each_form_of_a_folder_is_read(folder, path):
     assert module.VALUE == 5 and opforge.get_local_kernel(str(folder / path)) is module
 
 
+def test_the_packages_name_is_taken_as_the_hubs_loader_takes_it(folder):
+    module = opforge.get_local_kernel(folder)
+    assert opforge.get_local_kernel(folder, "plain") is module
+    assert opforge.get_local_kernel(folder, package_name="plain") is module
+    assert opforge.get_local_kernel(folder, LABEL, package_name="plain") is module
+    for arguments in ({"package_name": "plian"}, {"variant": LABEL, "package_name": "plian"}):
+        with pytest.raises(KernelIncompatibleError, match=r"its package is .*plain, not plian"):
+            opforge.get_local_kernel(folder, **arguments)
+    with pytest.raises(KernelIncompatibleError, match="plian"):
+        opforge.get_local_kernel(folder, "plian")
+
+
 def test_the_folder_that_older_builders_wrote_is_read(folder):
     variant = folder / "build" / LABEL
     inner = variant / "plain"

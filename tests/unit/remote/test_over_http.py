@@ -109,7 +109,8 @@ def test_an_offer_that_does_not_fit_is_one_request(nodes, server, builder, entry
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        ((200, {}, b"<html>welcome</html>"), "it is not a file of statements"),
+        ((200, {}, b"welcome"), "it is not a file of statements"),
+        ((200, {}, b"\n<!DOCTYPE html><title>Sign in</title>"), "the answer is a web page (HTML), and not the store's"),
         ((200, {}, b""), "it is not a file of statements"),
         ((200, {}, b"x" * (5 << 20)), "it has 5242880 bytes, and at most 4194304 were expected"),
         ((200, {}, b'{"format":1,"items":[\n' + b'{"item":{},"signatures":[]},\n' * 10_000 + b"]}\n"), "more than 256"),
@@ -117,7 +118,16 @@ def test_an_offer_that_does_not_fit_is_one_request(nodes, server, builder, entry
         ((302, {"Location": "http://127.0.0.2:9/elsewhere"}, b""), "redirects to 'http://127.0.0.2:9', and not within"),
         ((302, {"Location": "file:///etc/passwd"}, b""), "redirects to 'file://', and not within its host"),
     ],
-    ids=["garbage", "empty", "endless", "ten thousand offers", "forbidden", "another host", "file"],
+    ids=[
+        "garbage",
+        "a network's login page",
+        "empty",
+        "endless",
+        "ten thousand offers",
+        "forbidden",
+        "another host",
+        "file",
+    ],
 )
 def test_a_bad_answer_is_one_warning_and_nothing_is_installed(nodes, server, builder, answer, problem, caplog):
     Handler.answer = answer

@@ -1,6 +1,7 @@
 """torch.utils.cpp_extension on opforge: `install()` gives its unmodified callers opforge's cache, locks and errors.
 
-`load` and `load_inline` become `opforge.load` and `opforge.load_inline`. A setup script's `BuildExtension` fetches C++
+`load` and `load_inline` become `opforge.load` and `opforge.load_inline`, and `_jit_compile`, which projects call too,
+`opforge.load`. A setup script's `BuildExtension` fetches C++
 and CUDA extensions from the store. What opforge cannot build is left to torch, and the reason is logged.
 `python -m opforge.compat.cpp_extension setup.py build_ext --inplace` runs a script after `install()`.
 """
@@ -12,7 +13,7 @@ from typing import Any
 
 from opforge.compat.rebinding import Rebound, Replacement, rebind, restore
 
-from .jit import load_on_opforge
+from .jit import FUNCTIONS, load_on_opforge
 from .setup_command import command_on_opforge
 
 __all__ = ["install", "uninstall"]
@@ -27,7 +28,7 @@ def install() -> None:
     replacements = [
         *(
             Replacement(name, getattr(torch_extension, name), load_on_opforge(name, torch_extension))
-            for name in ("load", "load_inline")
+            for name in FUNCTIONS
         ),
         Replacement("BuildExtension", command, command_on_opforge(command)),
     ]

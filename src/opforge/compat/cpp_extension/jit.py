@@ -7,9 +7,11 @@ import inspect
 import logging
 import os
 import shlex
+import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from opforge import tracebacks
 from opforge.builders import jit, jit_builders, python_module
 from opforge.builders.declaration import abi
 from opforge.cache.current import NotKept, only_if_kept
@@ -24,38 +26,59 @@ FALLBACK_ERRORS = (BuilderError, NotKept, OpIncompatibleError, ToolchainError, T
 _not_kept: list[str] = []
 """The first extension of this process that was left to torch because nothing is kept."""
 SUFFIXES = {"cuda": (".cu", ".cuh", ".hip"), "sycl": (".sycl",)}
+FUNCTIONS = {"load": "load", "load_inline": "load_inline", "_jit_compile": "load"}
+"""The functions of torch's module that are replaced, with opforge's. Projects call the last one directly too."""
+_left_to_torch = threading.local()
+"""Whether this thread is in a call that was left to torch."""
 HOST_FLAGS = ("extra_cflags", "extra_ldflags")
 
 log = logging.getLogger("opforge")
 
 
 def load_on_opforge(name: str, torch_extension: Any) -> Callable[..., Any]:
-    """Returns the replacement for torch's `load` or `load_inline`, which the module `torch_extension` holds.
+    """Returns the replacement for a function of FUNCTIONS, which the module `torch_extension` holds.
 
     It takes torch's arguments and returns what torch's function returns: the module, or the library's path if
-    `is_python_module` is false.
+    `is_python_module` is false. Its errors end at the caller's line.
     """
-    torch_function, opforge_function = getattr(torch_extension, name), getattr(jit, name)
+    torch_function, opforge_function = getattr(torch_extension, name), getattr(jit, FUNCTIONS[name])
     signature, parameters = inspect.signature(torch_function), inspect.signature(opforge_function).parameters
 
-    @functools.wraps(torch_function)
-    def load(*args: Any, **kwargs: Any) -> Any:
+    def by_torch(*args: Any, **kwargs: Any) -> Any:
+        """Calls torch's function, whose own calls of what is replaced are torch's too."""
+        before, _left_to_torch.value = getattr(_left_to_torch, "value", False), True
+        try:
+            return torch_function(*args, **kwargs)
+        finally:
+            _left_to_torch.value = before
+
+    def call(*args: Any, **kwargs: Any) -> Any:
         arguments = dict(signature.bind(*args, **kwargs).arguments)
         unknown = sorted(arguments.keys() - parameters.keys())
         try:
             if unknown:
-                problem = f"{', '.join(unknown)}: opforge.{name} has no such parameter"
+                problem = f"{', '.join(unknown)}: opforge.{FUNCTIONS[name]} has no such parameter"
                 raise BuilderError(arguments["name"], problem, "Remove it")
             nvcc_flags = () if torch_extension.IS_HIP_EXTENSION else torch_extension.COMMON_NVCC_FLAGS
             with only_if_kept():
-                loaded = opforge_function(**_translate(name, arguments, nvcc_flags))
+                loaded = opforge_function(**_translate(FUNCTIONS[name], arguments, nvcc_flags))
         except FALLBACK_ERRORS as error:
             log_fallback(arguments["name"], f"torch.utils.cpp_extension.{name}", error)
-            return torch_function(*args, **kwargs)
+            return by_torch(*args, **kwargs)
         if not isinstance(loaded, LoadedOp):
             return loaded
         path = loaded.__file__
         return _module(arguments["name"], path) if arguments.get("is_python_module", True) else path
+
+    @functools.wraps(torch_function)
+    def load(*args: Any, **kwargs: Any) -> Any:
+        if getattr(_left_to_torch, "value", False):
+            return torch_function(*args, **kwargs)
+        try:
+            return call(*args, **kwargs)
+        except BaseException as error:
+            tracebacks.shorten(error)
+            raise
 
     return load
 

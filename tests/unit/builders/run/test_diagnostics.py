@@ -255,6 +255,38 @@ def test_the_standard_that_torchs_headers_need_is_theirs(tmp_path, standard, is_
     assert "hint:" not in str(build_error(f"FAILED: o\ng++ {standard} -std=c++2a a.cpp\n{line}\n"))
 
 
+@pytest.mark.parametrize(
+    ("command", "line", "hint"),
+    [
+        (
+            "g++ -m32 a.cpp",
+            "/usr/include/c++/12/string:38:10: error: bits/c++config.h: No such file or directory",
+            "-m32",
+        ),
+        (
+            "g++ libtorch_cpu.so -Wl,-z,defs a.o",
+            "a.o: undefined reference to `aoti_torch_library_def'",
+            "are linked by name alone: remove",
+        ),
+        (
+            "g++ -Wl,--no-undefined libc10.so",
+            "ld.lld: error: undefined symbol: aoti_x",
+            "are linked by name alone: remove",
+        ),
+        (
+            "clang++ -fuse-ld=nope a.o",
+            "clang: error: invalid linker name in argument '-fuse-ld=nope'",
+            "-fuse-ld=nope names",
+        ),
+        ("g++ -fuse-ld=mold a.o", "collect2: fatal error: cannot find 'ld'", "install the linker that -fuse-ld=mold"),
+    ],
+)
+def test_a_flag_that_asks_for_what_cannot_be_is_named(command, line, hint):
+    text = str(build_error(f"[1/1] link a\nFAILED: a.so\n{command}\n{line}\n"))
+    assert "hint: " in text and hint in text.partition("hint: ")[2].partition("\ncommand")[0]
+    assert "include_dirs" not in text
+
+
 @pytest.mark.parametrize("output", ["", "\n\n", "something odd\n", "FAILED: x", "error: what"])
 def test_any_output_becomes_an_error_that_names_the_log(output):
     error = build_error(output)

@@ -78,6 +78,12 @@ def test_a_probe_that_fails_shows_the_reason_and_not_what_gcc_says_before_it(tmp
     assert f"ended with 1: {reason} (LD_LIBRARY_PATH=/opt/conda/lib is set: programs take" in str(caught.value)
 
 
+def test_a_linker_that_a_flag_names_and_that_is_missing_is_named(tmp_path):
+    script = text_files.write_script(tmp_path, "g++", "echo \"error: unrecognized option '-fuse-ld=nope'\" >&2; exit 1")
+    with pytest.raises(ToolchainError, match="Install the linker that -fuse-ld=nope names, or remove that flag"):
+        probe.run([script, "-fuse-ld=nope"], "-v")
+
+
 ODD_NAMES = ["line\u2028end", "next\u0085line", "form\x0cfeed", "no\u00a0", "\u3000wide"]
 
 
