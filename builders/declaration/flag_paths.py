@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import pairwise
@@ -138,9 +137,31 @@ def with_files(flags: Iterable[str], within: tuple[str, ...] = ()) -> list[str]:
 
 def words_in(path: str) -> list[str]:
     """Returns the arguments in a file; none if it cannot be read."""
-    with suppress(OSError, ValueError), open(path, encoding="utf-8", errors="surrogateescape") as file:
-        return shlex.split(file.read())
+    with suppress(OSError), open(path, "rb") as file:
+        return split(os.fsdecode(file.read()))
     return []
+
+
+def split(text: str) -> list[str]:
+    """Returns the arguments in the text of a response file, as gcc, clang and the linkers read it.
+
+    A backslash takes the next character as it is, also between quotes of either kind, and a quote that is not closed
+    ends with the text. (libiberty's buildargv; a shell has other rules, and refuses the latter.)
+    """
+    return [UNQUOTED.sub(_unquoted, word) for word in WORD.findall(text)]
+
+
+WORD = re.compile(
+    r"(?:[^\s\\'\"]|\\.|\\\Z|'(?:[^'\\]|\\.|\\\Z)*(?:'|\Z)|\"(?:[^\"\\]|\\.|\\\Z)*(?:\"|\Z))+", re.DOTALL | re.ASCII
+)
+UNQUOTED = re.compile(r"\\(.?)|'((?:[^'\\]|\\.|\\\Z)*)(?:'|\Z)|\"((?:[^\"\\]|\\.|\\\Z)*)(?:\"|\Z)", re.DOTALL)
+ESCAPED = re.compile(r"\\(.?)", re.DOTALL)
+
+
+def _unquoted(match: re.Match[str]) -> str:
+    if match[1] is not None:
+        return match[1]
+    return ESCAPED.sub(r"\1", match[3] if match[2] is None else match[2])
 
 
 def _named_path(path: str, roots: list[KernelRoot]) -> str:

@@ -24,8 +24,14 @@ ASSEMBLED = re.compile(rb"\.inc(?:bin|lude)\b")
 DEPENDENCY = re.compile(rb'\bGCC[ \t]+dependency[ \t]*(?:\\?"([^"\\\n]+)|<([^>\n]+)>)')
 """A pragma that compares the times of two files."""
 QUOTED = re.compile(rb'"([^"\\\n]+)')
+STRINGIZED = re.compile(rb"#define[ \t]+\w+\([^\n]*(?:\\\r?\n[^\n]*)*#[ \t]*\w")
+"""A macro that puts an argument in quotes."""
+BARE = re.compile(rb"[\w.+/-]*[./][\w.+/-]*\w")
+"""What may be the name of a file without quotes."""
 PATH_IN_FLAG = re.compile(r"(?:^|[=,@]|^-[A-Za-z]+)/")
 """Where an absolute path begins in a flag: -fplugin=/x, -Wl,-T,/x, -T/x, @/x, or a word of its own."""
+RESPONSE_FILE = re.compile(r"(?:^|,|=)@(/[^,]*)")
+"""A file of arguments: @/x, -Wl,@/x or -Xcompiler=@/x."""
 NO_INPUT = re.compile(r"^-D|-M|-o$|-fopt-info|-fdump|-ftime-|-foptimization-record|generate")
 """What precedes a path that is no input: a definition, or a file that the compiler or the op itself writes."""
 COMPILERS_OUTPUT = re.compile(r"(cc\w{6}|.*-[0-9a-f]{6})\.s")
@@ -51,7 +57,13 @@ PASSED_ON = frozenset({"-Xlinker", "-Xpreprocessor", "-Xassembler", "-Xclang", "
 
 
 def reads_of_step(
-    job: Job, work: str, step: Step, provenance: Provenance, reused: Mapping[str, Inputs], written: Collection[str]
+    job: Job,
+    work: str,
+    step: Step,
+    provenance: Provenance,
+    reused: Mapping[str, Inputs],
+    written: Collection[str],
+    embedded: set[str],
 ) -> list[Read]:
     """Returns the files that a step's object was compiled from.
 
@@ -62,8 +74,10 @@ def reads_of_step(
         provenance: Assigns paths to roots.
         reused: The inputs of the objects that came from the store, by the name of the object.
         written: The files that flags name and that the compilers write: these are no inputs.
+        embedded: Gets the files that the assembler alone has read, such as those of `.incbin`. They may be as large as
+            a model's weights. The preprocessor asks nothing in them: of these a digest is taken, and no more.
     """
-    paths = set[str]()
+    paths, data = set[str](), set[str]()
     if step.output in reused:
         resolved = (file.resolve(provenance.roots) for file in reused[step.output].files)
         paths = {path for path in resolved if path is not None}
@@ -76,11 +90,17 @@ def reads_of_step(
         paths |= set(filter(os.path.isfile, job.toolchain.unlisted_files()))
         if os.path.isfile(os.path.join(work, step.assembled)):  # not if ccache, as a part of CXX, had the object
             listed = (os.path.join(work, name) for name in read_depfile(os.path.join(work, step.assembled), work))
-            paths |= {path for path in listed if not (path.startswith(work + os.sep) or _is_compilers_output(path))}
+            data = {path for path in listed if not (path.startswith(work + os.sep) or _is_compilers_output(path))}
+            data -= paths
         untrusted = [path for path in paths if not provenance.locate(path).tree]
         words, folders = arguments(step.argv), [*search_folders(job), *job.toolchain.search_folders()]
-        paths |= equal_headers.unlisted(paths, {*untrusted}, words, folders)
-        paths |= assembled_files(untrusted, words, folders) | dependencies_of_pragmas(untrusted, folders)
+        paths |= equal_headers.unlisted(paths, {*untrusted}, words, folders) | dependencies_of_pragmas(
+            untrusted, folders
+        )
+        if not data:  # the assembler lists none, is behind a launcher, or has read none
+            data = assembled_files(untrusted, words, folders) - paths
+        embedded |= data
+        paths |= data
     if not step.unit:
         folders = [*search_folders(job), *job.toolchain.library_folders(), *linker_folders(job)]
         paths |= archives.files_of_link(arguments(step.argv), paths, folders, bool(step.depfile))
@@ -209,11 +229,13 @@ def arguments(flags: Iterable[str], within: tuple[str, ...] = ()) -> list[str]:
     return words
 
 
-def files_in_flags(words: Sequence[str], flags: Collection[str]) -> set[str]:
+def files_in_flags(words: Sequence[str], flags: Collection[str], within: tuple[str, ...] = ()) -> set[str]:
     """Returns the files that flags of a command name: a plugin, specs, a profile, a linker's script, more arguments.
 
     The outcome depends on them as it does on sources, and no compiler lists them. A path that is a word of its own is
     one of them only if it is among `flags`: otherwise it is a program or a source, which are known already.
+
+    `within` are the files of arguments that are being read.
     """
     files = set()
     for before, word in pairwise(("", *words)):
@@ -227,28 +249,46 @@ def files_in_flags(words: Sequence[str], flags: Collection[str]) -> set[str]:
                 # clang reads default.profdata if a flag names a folder of profiles.
                 candidates = (path, path.partition(",")[0], os.path.join(path, "default.profdata"))
                 files |= {path for path in candidates if os.path.isfile(path)}
-        if word.startswith("@") and word[1:] in files:
-            inner = [argument for argument in words_in(word[1:]) if argument != word]
-            files |= files_in_flags(inner, inner)
+        for name in {match[1] for match in RESPONSE_FILE.finditer(word)} & files - {*within}:
+            inner = words_in(name)
+            files |= files_in_flags(inner, inner, (*within, name))
     return files
 
 
 def assembled_files(paths: Iterable[str], words: Iterable[str], folders: Sequence[str]) -> set[str]:
     """Returns the files that `.incbin` may read in these sources, if one of them has the directive.
 
-    A macro may put the name of such a file together, so every quoted name of an existing file counts.
+    A macro may put the name of such a file together, or in quotes. So every existing file counts that a source names in
+    quotes, or without them if a macro of the op's may quote it.
 
     Args:
         paths: The sources.
         words: The command, whose definitions may quote names too.
         folders: The folders that are searched.
     """
-    text = b"\n".join(map(content_of, paths))
-    if not ASSEMBLED.search(text):
+    texts = [*map(content_of, paths)]
+    if not any(map(ASSEMBLED.search, texts)):
         return set()
-    names = map(os.fsdecode, QUOTED.findall(text + b"\n" + os.fsencode("\n".join(words))))
-    candidates = {os.path.join(folder, name) for name in dict.fromkeys(names) for folder in folders}
-    return {path for path in candidates if os.path.isfile(path)}
+    quotes = any(map(STRINGIZED.search, texts))
+    names = set[bytes]()
+    for text in (*texts, os.fsencode("\n".join(words))):
+        names.update(QUOTED.findall(text))
+        if quotes:
+            names.update(BARE.findall(text))
+    files, inside = set[str](), [(folder, _names_in(folder)) for folder in dict.fromkeys(folders)]
+    for name in map(os.fsdecode, names):
+        first = name.partition("/")[0]
+        # Most are no files. The names in a folder are read once, and a file is looked for only if it may be there.
+        places = [folder for folder, there in inside if first in there or first in ("", ".", "..")]
+        files.update(path for place in places if os.path.isfile(path := os.path.join(place, name)))
+    return files
+
+
+def _names_in(folder: str) -> frozenset[str]:
+    try:
+        return frozenset(os.listdir(folder))
+    except OSError:
+        return frozenset()
 
 
 def dependencies_of_pragmas(paths: Iterable[str], folders: Sequence[str]) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -105,7 +105,8 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
             run = precompiled_header.apply(job.plan, run, job.jobs, job.roots, work)
         output = _run_steps(job, work, run)
         done = [*run, *(step for step in steps if step.output in reused)]
-        reads = {step.output: reads_of_step(job, work, step, provenance, reused, written) for step in done}
+        data = set[str]()
+        reads = {step.output: reads_of_step(job, work, step, provenance, reused, written, data) for step in done}
         for step in run:
             header = precompiled_header.header_step(step, run)
             if header:
@@ -120,7 +121,7 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
             )
         ]
         if not changed:
-            queries = _questions(job, work, steps, reads, reused)
+            queries = _questions(job, work, steps, reads, reused, data)
             inputs = provenance.collect(everything, search_folders(job), compiler_folders(job), queries)
             changed = [path for path in provenance.looked_for(inputs) if around.has_come_or_gone(path)]
             looked_for_before, looked_for = looked_for, (inputs.present, inputs.answers)
@@ -141,11 +142,20 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
 
 
 def _questions(
-    job: Job, work: str, steps: Sequence[Step], reads: Mapping[str, Sequence[Read]], reused: Mapping[str, Inputs]
+    job: Job,
+    work: str,
+    steps: Sequence[Step],
+    reads: Mapping[str, Sequence[Read]],
+    reused: Mapping[str, Inputs],
+    data: Collection[str],
 ) -> Questions:
-    """Returns what the files that were read ask, after running the preprocessor if macros name the headers."""
+    """Returns what the files that were read ask, after running the preprocessor if macros name the headers.
+
+    `data` are files that the preprocessor has not read.
+    """
     words = [word for step in steps for word in arguments(step.argv)]
-    queries = questions.in_files({read.path for of_step in reads.values() for read in of_step}, words)
+    paths = {read.path for of_step in reads.values() for read in of_step}.difference(data)
+    queries = questions.in_files(paths, words)
     names = set(queries.names) | questions.implied_names(
         words, (read.path for of_step in reads.values() for read in of_step), getattr(job.toolchain, "is_clang", False)
     )

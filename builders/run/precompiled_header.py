@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from opforge.builders.declaration.abi import STABLE, TORCH
 from opforge.builders.declaration.build_plan import BuildPlan, Step
 
+from .dependencies import folders_in_flags
+
 UNITS_A_COMPILER = {TORCH: 2, STABLE: 4}
 """The number of units, for each compiler that runs at once, from which on it saves time to make the header first.
 
@@ -22,7 +24,11 @@ The other compilers wait while it is made. See benchmarks/building/precompiled_h
 """
 NAME = "first.h"
 COMMENTS = r"\A(?:\s|//[^\n]*\n|/\*.*?\*/)*"
-FIRST_DIRECTIVE = re.compile(COMMENTS + r'#\s*include\s*([<"]torch/[^>"]+[>"])', re.DOTALL)
+FIRST_DIRECTIVE = re.compile(COMMENTS + r'#[ \t]*include[ \t]*(<torch/[^>"\n]+>|"torch/[^>"\n]+")', re.DOTALL)
+SPLICE = re.compile(r"\\[ \t\f\v]*\r?\n")
+"""Where a line goes on in the next one, also that of a comment: compilers join them before all else."""
+TRIGRAPH = "??/"
+"""A backslash, for some standards of C++."""
 LONGEST_PREAMBLE = 64 << 10
 """The number of characters of a source in which its first include is searched."""
 
@@ -38,7 +44,7 @@ def apply(plan: BuildPlan, steps: Sequence[Step], jobs: int, roots: Mapping[str,
     if not enough or len(units) < enough:
         return list(steps)
     # The header's content follows from the flags: units with other flags, of another group, do not share it.
-    first = {unit.output: (_first_include(unit, roots), _flags(unit)) for unit in units}
+    first = {unit.output: (_first_include(unit, roots, dict(plan.environment)), _flags(unit)) for unit in units}
     counts = Counter(pair for pair in first.values() if pair[0])
     (header, flags), count = counts.most_common(1)[0] if counts else (("", ()), 0)
     if count < enough:
@@ -54,16 +60,27 @@ def header_step(step: Step, steps: Sequence[Step]) -> Step | None:
     return next((other for other in steps if other.output == NAME + ".gch" and other.output in step.inputs), None)
 
 
-def _first_include(step: Step, roots: Mapping[str, str]) -> str:
-    """Returns the header of torch's that the step's unit begins with, quoted as there; empty if there is none."""
+def _first_include(step: Step, roots: Mapping[str, str], environment: Mapping[str, str]) -> str:
+    """Returns the header of torch's that the step's unit begins with, quoted as there; empty if there is none.
+
+    A header of that name that is not torch's own may mean another thing from another folder, or the second time.
+    """
     assert step.unit is not None
     path = step.unit.resolve(roots)
     try:
         with open(path or "", encoding="utf-8", errors="replace") as file:
-            match = FIRST_DIRECTIVE.match(file.read(LONGEST_PREAMBLE))
+            text = SPLICE.sub("", file.read(LONGEST_PREAMBLE))
     except OSError:
         return ""  # the compiler reports it
-    return match[1] if match else ""
+    match = FIRST_DIRECTIVE.match(text)
+    if not match or TRIGRAPH in text[: match.end()]:
+        return ""
+    header, torch = match[1][1:-1], os.path.realpath(roots.get("torch", os.devnull)) + os.sep
+    folders = [*folders_in_flags(step.argv), *environment.get("CPATH", "").split(os.pathsep)]
+    folders += [os.path.dirname(path or "")] if match[1][0] == '"' else []
+    found = (os.path.join(folder, header) for folder in folders)
+    is_torchs = all(os.path.realpath(file).startswith(torch) for file in found if os.path.lexists(file))
+    return match[1] if is_torchs else ""
 
 
 def _flags(unit: Step) -> tuple[str, ...]:

@@ -8,22 +8,25 @@ UNIT is the key of a compilation's command. As with entries, the files that it r
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 
 from opforge.cache import schema
-from opforge.cache.filesystem.files import read_file, renew
-from opforge.cache.keys import bytes_digest, key_of
+from opforge.cache.filesystem.files import renew
+from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
 from opforge.cache.ownership import is_own
-from opforge.machine_folder import make_folder, write_file
+from opforge.machine_folder import make_folder, temp_path, write_file
 
 from . import size_log, validity
 from .inputs import Inputs
 from .schemas import OBJECT_FILE
 
+CHUNK = 1 << 20
 MAX_OBJECT_BYTES = 2 << 30
 """A larger object is compiled again."""
 RENEW_SECONDS = 24 * 3600.0
@@ -50,12 +53,12 @@ def reuse(layout: Layout, unit: str, seen: validity.Observation, target: str) ->
             inputs = Inputs.from_json(record["inputs"])
             if seen.problem(record["inputs"]) or not inputs.files:  # a record that names no file would hold for ever
                 continue
-            content = read_file(os.path.join(folder, name[:-5] + ".o"), MAX_OBJECT_BYTES)
+            digest, _size = _copy(os.path.join(folder, name[:-5] + ".o"), target)
         except (OSError, ValueError):
             continue
-        if bytes_digest(content) == name[:-5]:
-            with open(target, "wb") as file:
-                file.write(content)
+        if digest != name[:-5]:
+            os.unlink(target)
+        else:
             renew(os.path.join(folder, name), RENEW_SECONDS)
             renew(folder, RENEW_SECONDS)
             return inputs
@@ -66,17 +69,41 @@ def keep(layout: Layout, unit: str, path: str, inputs: Inputs) -> None:
     """Stores a unit's object file. If that fails, the next build compiles the unit again."""
     folder = layout.path("objects", unit)
     try:
-        content = read_file(path, MAX_OBJECT_BYTES)
-        digest, fields = bytes_digest(content), inputs.to_json()
-        name = os.path.join(folder, digest)
         make_folder(folder)
+        temporary = temp_path(os.path.join(folder, "object"))
+        digest, size = _copy(path, temporary)
+        fields = inputs.to_json()
+        name = os.path.join(folder, digest)
         record = json.dumps({"key": key_of([unit, digest, fields]), "inputs": fields}).encode()
-        write_file(name + ".o", content)
+        os.replace(temporary, name + ".o")
         write_file(name + ".json", record)
-        size_log.append(layout, len(content) + len(record))
+        size_log.append(layout, size + len(record))
         _remove(_records(layout, folder)[:-KEPT])
     except (OSError, ValueError):
         _remove(_records(layout, folder))
+
+
+def _copy(source: str, target: str) -> tuple[str, int]:
+    """Copies a file in pieces: an object may hold a model's weights. Returns its SHA-256 and its bytes.
+
+    Raises OSError, and ValueError for what opforge cannot have written.
+    """
+    handle = os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(handle, "rb", buffering=0) as file:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_OBJECT_BYTES:
+            raise ValueError(f"{source} is no object file of at most {MAX_OBJECT_BYTES} bytes")
+        digest, size = hashlib.sha256(), 0
+        new = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            with open(new, "wb") as copy:
+                while chunk := file.read(CHUNK):
+                    digest.update(chunk)
+                    size += copy.write(chunk)
+        except OSError:  # of a full disk: a part of an object is none
+            os.unlink(target)
+            raise
+    return digest.hexdigest(), size
 
 
 def _records(layout: Layout, folder: str) -> list[str]:

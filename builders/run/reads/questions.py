@@ -32,6 +32,9 @@ MODULE_MAPS = ("module.modulemap", "module.private.modulemap", "module.map", "mo
 """The files by which clang tells, with -fmodules, that a header belongs to a module."""
 PREDEFINED = "stdc-predef.h"
 """What gcc includes before each source, if there is one. That of the C library is listed as any other header is."""
+HEAD_BYTES = 1 << 16
+"""How much of a large file must have no zero byte for it to be text: one that `#embed` or `.incbin` names may be data.
+"""
 BINARY = (b"\x7fELF", b"!<ar", b"!<th")
 """How objects, archives and thin archives begin, which a linker reads: no source begins like this."""
 
@@ -128,8 +131,9 @@ def content_of(path: str) -> bytes:
     """
     try:
         with open(path, "rb", buffering=0) as file:
-            head = file.read(len(BINARY[0]))
-            return b"" if head in BINARY else head + file.read()
+            head = file.read(HEAD_BYTES)
+            is_data = len(head) == HEAD_BYTES and (b"\0" in head)
+            return b"" if is_data or head[: len(BINARY[0])] in BINARY else head + file.read()
     except FileNotFoundError:
         return b""
 

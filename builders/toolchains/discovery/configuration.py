@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+
+from opforge.builders.declaration.flag_paths import split
 
 SPECS = re.compile(r"^Reading specs from (.+)$", re.MULTILINE)
 READ = re.compile(r"^(?:Reading specs from|Configuration file:) (.+)$", re.MULTILINE)
 """How compilers name such a file if they run with -v."""
 ASKED = re.compile(
-    r"%:(?:if-exists(?:-then)?(?:-else)?|find-file)\(([^)]*)\)|%include(?:_noerr)?\s*<([^>\n]+)>|([^\s%{}:;|&()]+)%s"
+    r"%:(?:if-exists(?:-then)?(?:-else)?|find-file|include)\(([^)]*)\)|%include(?:_noerr)?\s*<([^>\n]+)>|([^\s%{}:;|&()]+)%s"
 )
 """How GCC's specs ask for a file: whether it is there, where it is, or to read it."""
 PART = re.compile(r"[^\s%{}:;|&()*]+")
@@ -61,7 +62,7 @@ def _included(path: str, seen: set[str]) -> list[str]:
     with open(path, encoding="utf-8", errors="surrogateescape") as file:
         names = re.findall(r"^\s*(@.+)$", file.read(), re.MULTILINE)
     paths: list[str] = []
-    for word in (word for line in names for word in _words(line)):
+    for word in (word for line in names for word in split(line)):
         inner = os.path.normpath(os.path.join(os.path.dirname(path), word.removeprefix("@")))
         if word.startswith("@") and os.path.isfile(inner) and inner not in seen:
             paths += [inner, *_included(inner, seen | {inner})]
@@ -78,12 +79,17 @@ def asked_for(specs: Iterable[str], words: Iterable[str], library_folders: Seque
     """
     sysroot = [word.partition("=")[2] for word in words if word.startswith("--sysroot=")]
     paths: list[str] = []
-    for file in specs:
+    files = [*dict.fromkeys(specs)]
+    for file in files:  # which grows: what `%:include` reads, which a link alone does, may ask too
         with open(file, encoding="utf-8", errors="surrogateescape") as opened:
             text = opened.read().replace("%R", sysroot[-1] if sysroot else "")
-        for arguments, included, searched in ASKED.findall(text):
+        for match in ASKED.finditer(text):
+            is_read = match[0].startswith("%:include(")
+            arguments, included, searched = match.groups(default="")
             names = PART.findall(arguments) if arguments else [included or searched]
-            paths += [os.path.join(folder, name) for name in names if name for folder in library_folders]
+            asked = [os.path.normpath(os.path.join(place, name)) for name in names if name for place in library_folders]
+            files += [path for path in asked if path not in files and is_read and os.path.isfile(path)]
+            paths += asked
     return [*dict.fromkeys(map(os.path.normpath, paths))]
 
 
@@ -96,13 +102,6 @@ def specs_of_lto(words: Iterable[str], library_folders: Iterable[str]) -> list[s
     if not any(re.search(r"(^|[\s\"'])-flto", word) for word in words):
         return []
     return [os.path.join(folder, "specs") for folder in library_folders]
-
-
-def _words(line: str) -> list[str]:
-    try:
-        return shlex.split(line)
-    except ValueError:
-        return line.split()
 
 
 def _below_prefix(prefix: str, machine: str, version: str, programs: Iterable[str]) -> list[str]:

@@ -9,7 +9,10 @@ import shutil
 import pytest
 from support import sample_ops, text_files
 
+from opforge.builders.declaration.flag_paths import words_in
+from opforge.builders.run import dependencies
 from opforge.builders.run.dependencies import files_in_flags
+from opforge.builders.run.reads import equal_headers, questions
 
 COMPILERS = [
     "g++",
@@ -207,3 +210,88 @@ def test_the_assembler_lists_a_file_whose_name_is_put_together(tmp_path, build_a
         text_files.write(tmp_path, "blob.bin", str(number))
         assert build_and_call() == (number, "built")
         assert build_and_call() == (number, "cache")
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_a_macro_may_quote_the_name_of_the_file(tmp_path, build_and_call, compiler):
+    text = BLOB.replace('\\"@NAME@\\"', '\\"" #FILE "\\"')
+    text_files.write(tmp_path, "blob.h", "#define EMBED(FILE) \\\n" + "\\\n".join(text.splitlines()) + "\n")
+    text_files.write(tmp_path, "plain.cpp", '#include "blob.h"\nEMBED(blob.bin);\n' + FIRST_BYTE)
+    for number in (1, 2):
+        text_files.write(tmp_path, "blob.bin", str(number))
+        assert build_and_call(compiler, include_dirs=["."]) == (number, "built")
+        assert build_and_call(compiler, include_dirs=["."]) == (number, "cache")
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_embedded_data_is_not_read_as_a_source(tmp_path, build_and_call, monkeypatch, compiler):
+    """It may be as large as a model's weights. What is quoted in it names no file."""
+    path = text_files.write(tmp_path, "blob.bin", '1 "value.h" __has_include(<none.h>) .incbin __DATE__\n')
+    text_files.write(tmp_path, "value.h", "")
+    text_files.write(tmp_path, "plain.cpp", BLOB.replace("@NAME@", path) + FIRST_BYTE)
+    read, real = [], questions.content_of
+    for module in (questions, equal_headers, dependencies):
+        monkeypatch.setattr(module, "content_of", lambda path: read.append(path) or real(path))
+    assert build_and_call(compiler) == (1, "built")
+    assert path not in read and str(tmp_path / "plain.cpp") in read
+
+
+def test_a_large_file_with_zero_bytes_is_no_source(tmp_path):
+    (tmp_path / "data").write_bytes(b'"a.h" __DATE__' + bytes(questions.HEAD_BYTES))
+    assert questions.content_of(str(tmp_path / "data")) == b""
+
+
+# -- files of arguments ------------------------------------------------------------------------------------------------
+
+ARGUMENTS = {
+    "-DA='it": ["-DA=it"],
+    'x"y z': ["xy z"],
+    r"a\ b c": ["a b", "c"],
+    "'a\\'b' \"c\\\"d\"": ["a'b", 'c"d'],
+    "'' a": ["", "a"],
+    "a\tb\nc\vd\fe\r\nf": ["a", "b", "c", "d", "e", "f"],
+    "don't stop": ["dont stop"],
+    "": [],
+}
+
+
+@pytest.mark.parametrize("text", ARGUMENTS, ids=ascii)
+def test_a_file_of_arguments_is_read_as_compilers_read_it(tmp_path, text):
+    path = text_files.write(tmp_path, "arguments", text)
+    assert words_in(path) == ARGUMENTS[text]
+
+
+@pytest.mark.parametrize("form", ["-Wl,@{}", "-Wl,--gc-sections,@{}"])
+def test_a_file_of_the_linkers_flags_named_in_another_one_is_an_input(tmp_path, form):
+    text_files.write(tmp_path, "plain.cpp", TWO_FUNCTIONS)
+    text_files.write(tmp_path, "outer", f"'@{tmp_path}/inner")
+    flags = form.format(tmp_path / "outer").split()
+    text_files.write(tmp_path, "script", "{ global: value; local: *; };\n")
+    for text, exports in (("", ["other", "value"]), (f"--version-script={tmp_path}/script", ["value"])):
+        text_files.write(tmp_path, "inner", text)
+        cls = sample_ops.builder_class(tmp_path, "plain", abi="c", extra_link_args=flags)
+        assert cls().build().record["exports"] == exports
+        assert cls().build().origin == "cache"
+
+
+def test_a_definition_behind_a_quote_that_is_not_closed_is_an_input(tmp_path, build_and_call):
+    text_files.write(tmp_path, "plain.cpp", '#include "value.h"\n' + VALUE)
+    for number in (1, 2):
+        text_files.write(tmp_path / str(number), "value.h", f"#define VALUE {number}\n")
+        text_files.write(tmp_path, "named", f"-I'{tmp_path}/{number}")
+        assert build_and_call(extra_compile_args=[f"@{tmp_path}/named"]) == (number, "built")
+    text_files.write(tmp_path / "2", "value.h", "#define VALUE 3\n")
+    assert build_and_call(extra_compile_args=[f"@{tmp_path}/named"]) == (3, "built")
+
+
+def test_specs_that_the_link_alone_reads_are_inputs(tmp_path):
+    text_files.write(tmp_path, "plain.cpp", TWO_FUNCTIONS)
+    text_files.write(tmp_path, "script", "{ global: value; local: *; };\n")
+    text_files.write(tmp_path, "own.specs", f"*link:\n+ %:include({tmp_path}/more.specs)\n\n")
+    flags = [f"-specs={tmp_path}/own.specs"]
+    for text, exports in (("", ["other", "value"]), (f"--version-script={tmp_path}/script", ["value"])):
+        text_files.write(tmp_path, "more.specs", f"*own_flags:\n{text}\n\n")
+        text_files.write(tmp_path, "own.specs", f"*link:\n+ %:include({tmp_path}/more.specs) %(own_flags)\n\n")
+        cls = sample_ops.builder_class(tmp_path, "plain", abi="c", extra_link_args=flags)
+        assert cls().build().record["exports"] == exports
+        assert cls().build().origin == "cache"

@@ -16,8 +16,8 @@ HEADER = "<torch/extension.h>"
 class Plan:
     """The part of a plan that is read."""
 
-    def __init__(self, abi):
-        self.abi = abi
+    def __init__(self, abi, environment=()):
+        self.abi, self.environment = abi, environment
 
 
 def steps_of(folder, *texts):
@@ -101,3 +101,41 @@ def test_units_with_other_flags_do_not_share_the_header(tmp_path):
     changed = apply(tmp_path, steps)
     assert changed[0].argv[:3] == ("g++", "-O3", "-MD") and users(changed) == ["0.o", "3.o", "4.o"]
     assert changed[2:4] == steps[1:3]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"// words \\\n#include {HEADER}\n",
+        f"// words \\ \n#include {HEADER}\n",
+        f"// words ??/\n#include {HEADER}\n",
+        f"/\\\n/ words\n/\\\n* more\n#include {HEADER}\n*/\n",
+    ],
+)
+def test_a_comment_that_goes_on_in_the_next_line_hides_the_header(tmp_path, text):
+    assert users(apply(tmp_path, steps_of(tmp_path, *[text] * 8))) == []
+
+
+@pytest.mark.parametrize("quotes", ["<>", '""'])
+@pytest.mark.parametrize("place", ["beside the source", "-I", "-isystem", "CPATH"])
+def test_a_header_of_the_ops_own_with_torchs_name_is_not_shared(tmp_path, place, quotes):
+    folder = tmp_path if place == "beside the source" else tmp_path / "include"
+    text_files.write(folder / "torch", "extension.h", "int another;\n")
+    header = quotes[0] + "torch/extension.h" + quotes[1]
+    steps = steps_of(tmp_path, *[f"#include {header}\nint a;"] * 8)
+    if place.startswith("-"):
+        steps = [step._replace(argv=(step.argv[0], place, str(folder), *step.argv[1:])) for step in steps]
+    environment = [("CPATH", str(folder))] if place == "CPATH" else []
+    plan = Plan(abis.TORCH, environment)
+    changed = precompiled_header.apply(plan, steps, 1, {"own": str(tmp_path)}, str(tmp_path))
+    assert bool(users(changed)) is (place == "beside the source" and quotes == "<>")
+
+
+def test_torchs_own_header_is_shared_also_in_quotes(tmp_path):
+    text_files.write(tmp_path / "installed" / "include" / "torch", "extension.h", "int a;\n")
+    steps = steps_of(tmp_path, *['#include "torch/extension.h"\nint a;'] * 8)
+    flags = ("-isystem", str(tmp_path / "installed" / "include"))
+    steps = [step._replace(argv=(step.argv[0], *flags, *step.argv[1:])) for step in steps]
+    roots = {"own": str(tmp_path), "torch": str(tmp_path / "installed")}
+    changed = precompiled_header.apply(Plan(abis.TORCH), steps, 1, roots, str(tmp_path))
+    assert len(users(changed)) == 8
