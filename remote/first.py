@@ -70,12 +70,12 @@ def take(what: str, topic: str, layout: Layout, taken: Callable[[Asked, Signed],
 
 def _take_from(remote: Remote, what: str, topic: str, layout: Layout, taken: Callable[[Asked, Signed], bool]) -> bool:
     stamp = fetched.trust_stamp()
-    trusted = trust.read()  # before the store is asked: if it cannot be used, nothing of any remote is
+    by = trust.read()  # before the store is asked: if it cannot be used, nothing of any remote is
     store = open_store(remote.url, settings.offline())
     items = topics.read_items(store, topic, str(remote))
     if not items:
         return False
-    trusted = None if remote.is_unsigned else trusted
+    trusted = None if remote.is_unsigned else by
     lists, problems = Lists(store, remote, trusted or trust.Trust(""), False), list[str]()
     asked = Asked(remote, store, trusted, lists, stamp)
     end = time.monotonic() + MAX_SECONDS

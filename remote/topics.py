@@ -89,6 +89,7 @@ class Listing(NamedTuple):
         data = canonical({"format": formats.TOPIC, **self._asdict(), "statements": listed})
         if len(data) > MAX_LISTING_BYTES:
             raise ValueError(f"it would have {len(data)} bytes, more than {MAX_LISTING_BYTES}")
+        read_listing(data, self.kind, self.topic)
         return data
 
 
@@ -226,6 +227,8 @@ def frame(items: Sequence[Signed]) -> bytes:
     data = b"\n".join([_HEAD, *(line + b"," for line in lines[:-1]), *lines[-1:], _TAIL, b""])
     if len(items) > MAX_ITEMS or len(data) > MAX_FRAME_BYTES:
         raise ValueError(f"it holds {len(items)} statements with {len(data)} bytes: at most {MAX_ITEMS} are read")
+    if read_frame(data) != list(items):
+        raise ValueError("it holds a statement that would be read as another one")
     return data
 
 

@@ -38,6 +38,7 @@ from .signatures.signing import is_signed
 from .signatures.trust import TrustedKey
 from .statements import Signed
 from .stores.protocol import ObjectStore
+from .stores.urls import resolved
 from .tuf import roots
 
 if TYPE_CHECKING:
@@ -344,7 +345,7 @@ def _own(store: ObjectStore, signer: Signer, content: bytes) -> Withdrawals:
 
 def _path(key: str, place: str) -> str:
     """Returns the file with the newest list of a key in a store that this user has signed or seen: no cache."""
-    return os.path.join(environment.state_dir(), "withdrawals", f"{key}-{key_of([place])[:16]}.json")
+    return os.path.join(environment.state_dir(), "withdrawals", f"{key}-{key_of([resolved(place)])[:16]}.json")
 
 
 def _known(key: str, place: str) -> Withdrawals:

@@ -52,16 +52,27 @@ def parse(text: str) -> Asked:
     return Asked(repository, hub_cache.revision_of(revision or None))
 
 
-def mirror(store: ObjectStore, asked: Asked, signer: Signer | None, report: Report = ignore) -> Mirrored:
+def mirror(
+    store: ObjectStore,
+    asked: Asked,
+    signer: Signer | None,
+    report: Report = ignore,
+    is_unverified: bool = False,
+) -> Mirrored:
     """Publishes a state of a repository; one that is there already changes nothing.
 
-    It gets the next number of rebuilds of the interface that its metadata states. Raises KernelNotFoundError for what
-    the hub has not; PublishError for files that differ from their digests or are not signed as the trust file demands;
-    ExtraNotInstalledError, KernelFormatError, StoreError, OSError.
+    What nobody has verified is signed only if it may be `is_unverified`: who trusts the signer's key runs it. The
+    release gets the next number of rebuilds of the interface that its metadata states. Raises KernelNotFoundError for
+    what the hub has not; PublishError for files that differ from their digests or are not signed as the trust file
+    demands; ExtraNotInstalledError, KernelFormatError, StoreError, OSError.
     """
     with tempfile.TemporaryDirectory(prefix="opforge-hub-") as scratch:
         found, commit, folder = _fetched(asked, scratch)
         name = names.of_repository(found.repository, "the repository")
+        if signer and not is_unverified and not hub_signatures.has_rule(name):
+            problem = f"no rule of 'sigstore' in the trust file covers package:{name}, so nothing says who has made it"
+            hint = "Add a rule, or sign it as it is with --unverified"
+            raise PublishError(f"{name} of the hub", store.url, problem, hint)
         packed = _packed(name, folder, found)
         interface = _interface(packed, found)
         number = _number(store, name, interface, commit)

@@ -23,6 +23,11 @@ HOST = "https://github.com"
 MAX_BUNDLE_BYTES = 1 << 20
 
 
+def has_rule(name: str) -> bool:
+    """Returns whether a rule of the trust file says whose signatures of a package count. Raises TrustFileError."""
+    return bool(trust.read().workflows_of(f"package:{name}"))
+
+
 def problem(name: str, folder: str) -> str:
     """Returns why the variant in a folder is not accepted as one of the package, or an empty text.
 

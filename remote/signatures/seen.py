@@ -23,7 +23,7 @@ from opforge.cache.keys import key_of
 from opforge.cache.schema import TEXT, FormatError
 from opforge.errors import LockTimeoutError
 from opforge.machine_folder import can_write, make_folder, write_file
-from opforge.remote.stores.urls import spelled, without_credentials
+from opforge.remote.stores.urls import resolved, spelled, without_credentials
 
 from .signing import Named
 
@@ -144,7 +144,8 @@ def newest(store: str, signer: Named) -> Seen:
 
 
 def _path(store: str, signer: Named) -> str:
-    return os.path.join(folder(), f"{key_of([spelled(store), str(signer)])}.json")
+    # A link to a folder is the same store: by another name an older list would pass for the newest.
+    return os.path.join(folder(), f"{key_of([spelled(resolved(store)), str(signer)])}.json")
 
 
 def _read(path: str) -> Seen:

@@ -401,10 +401,14 @@ def write(trust: Trust) -> None:
         )
         value["sigstore"] = [{name: part for name, part in rule.items() if name != "scopes"} for rule in rules]
     value["keys"] = keys
+    data = json.dumps(value, indent=1).encode() + b"\n"
+    if len(data) > MAX_BYTES:
+        raise TrustFileError(trust.path, f"it would have {len(data)} bytes, more than {MAX_BYTES}", "Remove old keys")
+    parse(trust.path, data)  # what nobody could read would stop all fetching
     try:
         make_folder(os.path.dirname(trust.path))
         mode = os.stat(trust.path).st_mode & 0o044 if os.path.exists(trust.path) else 0
-        write_file(trust.path, json.dumps(value, indent=1).encode() + b"\n", 0o600 | mode)
+        write_file(trust.path, data, 0o600 | mode)
     except OSError as error:
         raise _unwritable(trust.path, str(error.strerror)) from error
 

@@ -41,7 +41,7 @@ TORCH = ("2.10", "2.11", "2.12", "2.13", "2.14")
 FLAGS = ("cpp.", "aot_inductor.", "cpp_")
 """How the settings of inductor begin that shape a command of the C++ compiler."""
 COMPILER_ALONE = ("cpp.cxx", "cpp_cache_precompile_headers", "aot_inductor.output_path")
-"""Those of them that say which compiler is started, or where: its library fits whatever they are."""
+"""Those of them that say which compiler is started, or where: its library and its graph fit whatever they are."""
 CAPABILITY = "ATEN_CPU_CAPABILITY"
 """The variable that chooses among the vector instructions that a processor has."""
 LINE = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
@@ -222,6 +222,21 @@ def _listed(artifacts: Any) -> list[tuple[str, Any]]:
 def _codecache(module: Any) -> None:
     _load_async(module)
     _pickler(module)
+    _leave_out_the_compiler(module)
+
+
+def _leave_out_the_compiler(module: Any) -> None:
+    """Leaves out of torch's keys which compiler is started: one that does not exist is not needed for what is found."""
+    kind = module.FxGraphHashDetails
+    original = kind.__init__
+
+    def init(self: Any, *arguments: Any, **named: Any) -> None:
+        original(self, *arguments, **named)
+        if observers:
+            values = self.inductor_config.items()
+            self.inductor_config = {name: value for name, value in values if name not in COMPILER_ALONE}
+
+    kind.__init__ = functools.wraps(original)(init)
 
 
 def _pickler(module: Any) -> None:

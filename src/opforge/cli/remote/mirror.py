@@ -24,8 +24,11 @@ HUB = "hf:"
 @click.argument("target", metavar="TO")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @key_option
+@click.option(
+    "--unverified", is_flag=True, help="Sign a kernel of the hub of which no rule of the trust file says who made it."
+)
 @json_option
-def command(source: str, target: str, names: Sequence[str], key: str, as_json: bool) -> None:
+def command(source: str, target: str, names: Sequence[str], key: str, unverified: bool, as_json: bool) -> None:
     """Copy what the remote FROM holds and TO lacks, with signatures and blobs: all, or some ops and packages.
 
     NAME is an op, or a package as ORG/NAME. What is copied must be signed by a key that is trusted here, and keeps its
@@ -42,7 +45,9 @@ def command(source: str, target: str, names: Sequence[str], key: str, as_json: b
     if source.startswith(HUB):
         if names:
             raise click.UsageError("a kernel of the hub is one package: leave out names.")
-        return _of_hub(source, target, key, as_json)
+        return _of_hub(source, target, key, unverified, as_json)
+    if unverified:
+        raise click.UsageError("--unverified is for a kernel of the hub: what a remote holds is verified.")
     if key:
         raise click.UsageError("--key signs a kernel of the hub: what a remote holds keeps its signatures.")
     from opforge.packages.form.names import check
@@ -83,7 +88,7 @@ def command(source: str, target: str, names: Sequence[str], key: str, as_json: b
     sys.exit(FAILED if problems else OK)
 
 
-def _of_hub(source: str, target: str, key: str, as_json: bool) -> None:
+def _of_hub(source: str, target: str, key: str, unverified: bool, as_json: bool) -> None:
     """Publishes a kernel of the hub."""
     from opforge.packages.project import hub_mirror
     from opforge.remote.signatures import keys
@@ -92,7 +97,7 @@ def _of_hub(source: str, target: str, key: str, as_json: bool) -> None:
     remote, store = opened(target)
     signer = None if remote.is_unsigned else keys.signer(key)
     with Transfers(as_json) as transfers:
-        done, needs = hub_mirror.mirror(store, asked, signer, transfers)
+        done, needs = hub_mirror.mirror(store, asked, signer, transfers, unverified)
     if as_json:
         return emit_json({**done._asdict(), "version": str(done.version), "needs": needs})
     state = "published" if done.is_new else "is there already, unchanged:"

@@ -60,7 +60,7 @@ def hub(tmp_path, monkeypatch):
 
 
 def mirrored(registry, text="hf:Acme/Plain@1"):
-    return hub_mirror.mirror(registry.store, hub_mirror.parse(text), keys.signer("ci")).release
+    return hub_mirror.mirror(registry.store, hub_mirror.parse(text), keys.signer("ci"), is_unverified=True).release
 
 
 def test_a_state_is_published_once_and_installed_like_any_other_package(hub, registry):
@@ -98,7 +98,7 @@ def test_a_mirrored_kernel_is_needed_by_its_revision(hub, registry, tmp_path, by
     assert str(mirrored(registry, "hf:Acme/Base").version) == "1.1"
     revision = {"branch": "next", "commit": commit}[by]
     hub.push_kernel("Acme/Top", text=ASKS, value="100", depends=f'{{ repo-id = "Acme/Base", revision = "{revision}" }}')
-    done = hub_mirror.mirror(registry.store, hub_mirror.parse("hf:Acme/Top@1"), keys.signer("ci"))
+    done = hub_mirror.mirror(registry.store, hub_mirror.parse("hf:Acme/Top@1"), keys.signer("ci"), is_unverified=True)
     assert done.needs == (f"hf:Acme/Base@{revision}",)
     hub.close()
     write(tmp_path / "project", "kernels.toml", '"acme/top" = "1"\n')
@@ -181,11 +181,11 @@ def test_without_huggingface_hub_the_extra_is_named(registry, monkeypatch):
 
 def test_the_command(hub, registry):
     hub.push_kernel()
-    done = CliRunner().invoke(group, ["mirror", "hf:Acme/Plain@1", registry.url, "--key", "ci"])
+    done = CliRunner().invoke(group, ["mirror", "hf:Acme/Plain@1", registry.url, "--key", "ci", "--unverified"])
     assert done.exit_code == 0 and done.output.startswith("published acme/plain 1, "), done.output
     needs = '{ repo-id = "Acme/Base", version = 2 }'
     hub.push_kernel("Acme/Top", depends=needs)
-    done = CliRunner().invoke(group, ["mirror", "hf:Acme/Top@1", registry.url, "--key", "ci"])
+    done = CliRunner().invoke(group, ["mirror", "hf:Acme/Top@1", registry.url, "--key", "ci", "--unverified"])
     assert f"note: it needs hf:Acme/Base@2: mirror that too, if {registry.url} lacks it" in done.output
     for words, problem in (
         (["hf:Acme/Plain@1", registry.url, "acme/x"], "a kernel of the hub is one package: leave out names."),
@@ -193,3 +193,11 @@ def test_the_command(hub, registry):
     ):
         wrong = CliRunner().invoke(group, ["mirror", *words])
         assert wrong.exit_code == 2 and problem in wrong.output
+
+
+def test_what_no_rule_covers_is_not_signed_without_a_word(registry, hub):
+    """Whoever trusts this user's key would run what nobody has verified."""
+    hub.push_kernel()
+    with pytest.raises(PublishError, match=r"no rule of 'sigstore' in the trust file covers package:.*--unverified"):
+        hub_mirror.mirror(registry.store, hub_mirror.parse("hf:Acme/Plain@1"), keys.signer("ci"))
+    assert not list(registry.store.list("v1/topics/"))

@@ -330,3 +330,21 @@ def test_a_removal_leaves_what_is_being_installed(registry):
         assert os.path.isdir(placed.folder), "nothing names it yet"
     remove.sweep(registry.root)
     assert not os.path.exists(placed.folder) and not os.path.exists(other.folder)
+
+
+@pytest.mark.parametrize("by", ["link", "link above"])
+def test_a_link_to_the_stores_folder_is_the_same_store(registry, tmp_path, by):
+    """Whoever can write to the store puts back the list before a withdrawal, and a link to it is installed from."""
+    registry.publish(number="1")
+    withdraw_release(registry.store, "acme/other@9")
+    before = registry.content("v1/withdrawals/ci.json")
+    assert selection.choose("acme/plain", version.ANY, registry.sources())
+    withdraw_release(registry.store, "acme/plain@1", stops=LOADING)
+    with pytest.raises(KernelNotFoundError):
+        selection.choose("acme/plain", version.ANY, registry.sources())
+    registry.replace("v1/withdrawals/ci.json", before)
+    link = tmp_path / "link"
+    link.symlink_to(registry.path if by == "link" else registry.path.parent)
+    url = f"file://{link}" if by == "link" else f"file://{link}/{registry.path.name}"
+    with pytest.raises(StoreBehindError, match="was seen before"):
+        selection.choose("acme/plain", version.ANY, selection.sources([url]))

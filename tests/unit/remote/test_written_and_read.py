@@ -1,0 +1,100 @@
+"""What is written can be read: each writer of what travels, or of whom to trust, refuses what its reader would."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from opforge.cache.records import tuned as tuned_records
+from opforge.errors import OpforgeError
+from opforge.remote import statements, topics, withdrawals
+from opforge.remote.signatures import signing, trust
+from opforge.remote.statements import Signed, Statement
+from opforge.remote.topics import Listed, Listing
+from opforge.remote.withdrawals import LOADING, Withdrawal, Withdrawals
+
+ODD = ["", "a" * 500, "a\nb", "\x00", "\ud800", "op:x", '"],"signatures":[']
+TEXT = st.one_of(st.text(max_size=30), st.sampled_from(ODD))
+NUMBER = st.one_of(st.integers(), st.sampled_from([0, 1 << 59, 1 << 62, 1 << 63, 10**30, -1]))
+SIGNATURE = signing.Named("ci", bytes(64))
+KEY = signing.Named("ci", bytes(32))
+few = settings(max_examples=150, deadline=None)
+
+
+def check(write, read):
+    """What the writer returns, its reader takes for what was written; otherwise the writer refuses it."""
+    try:
+        data, value = write()
+    except (ValueError, OpforgeError, OverflowError):  # with words, as each writer's own tests show
+        return
+    assert read(data) == value
+
+
+@few
+@given(key=TEXT, name=TEXT, reason=TEXT, date=st.integers(0, 1 << 40), number=NUMBER)
+def test_lists_of_withdrawals(key, name, reason, date, number):
+    listed = Withdrawals(key, float(date), {name: Withdrawal(LOADING, reason, float(date))}, number=number)
+    check(
+        lambda: (withdrawals.to_bytes(listed), listed._replace(number=max(0, number))),
+        lambda data: withdrawals.parse(data)._replace(digest="", withdrawn={**withdrawals.parse(data).withdrawn}),
+    )
+
+
+@few
+@given(kind=TEXT, topic=TEXT, fact=TEXT, count=st.integers(0, 12), trailing=TEXT)
+def test_topics_that_hold_statements(kind, topic, fact, count, trailing):
+    def write():
+        data = Statement(kind, topic, (), {"x": fact}).data() + trailing.encode()
+        items = [Signed(data, (SIGNATURE,) * count)]
+        return topics.frame(items), items
+
+    check(write, topics.read_frame)
+
+
+@few
+@given(kind=TEXT, topic=TEXT, label=TEXT, digest=TEXT, sequence=NUMBER)
+def test_topics_that_name_statements(kind, topic, label, digest, sequence):
+    listing = Listing(kind, topic, sequence, {label: Listed(digest)})
+    check(lambda: (listing.data(), listing), topics.any_listing)
+
+
+@few
+@given(op=TEXT, size=NUMBER, value=NUMBER, cores=NUMBER, name=TEXT)
+def test_tuning_results(tmp_path_factory, op, size, value, cores, name):
+    root = str(tmp_path_factory.mktemp("store"))
+    row = {"what": "", "dtype": "any", "size": size, "config": {name: value}, "ratio": 0.5, "low": 0.5, "high": 0.5}
+    row |= {"rounds": 1, "why": "", "others": []}
+    result = {"format": 1, "op": op, "kernel": "0" * 32, "target": "cpu:x", "cores": cores, "rows": [row]}
+
+    def write():
+        with open(tuned_records.write(root, result), "rb") as file:
+            return file.read(), result
+
+    check(write, tuned_records.parse)
+
+
+@few
+@given(scope=TEXT, until=TEXT, days=st.floats(), url=TEXT)
+def test_the_trust_file(tmp_path_factory, scope, until, days, url):
+    path = str(tmp_path_factory.mktemp("config") / "trust.json")
+    content = trust.Trust(path, (trust.TrustedKey(KEY, (scope,), until),), days, True, (url,))
+
+    def write():
+        trust.write(content)
+        with open(path, "rb") as file:
+            return file.read(), content
+
+    check(write, lambda data: trust.parse(path, data))
+
+
+def test_a_withdrawal_of_a_name_that_no_list_can_hold_is_refused():
+    """Such a list would be signed, and then stop all who read it."""
+    listed = Withdrawals("ci", 1.7e9, {"op:" + "x" * 400: Withdrawal(LOADING)})
+    with pytest.raises(ValueError, match="the list of withdrawals is damaged"):
+        withdrawals.to_bytes(listed)
+
+
+def test_a_statement_of_its_own_file():
+    signed = Signed(Statement("op", "x", (), {}).data(), (SIGNATURE,))
+    assert statements.read_file(signed.file(), signed.digest) == signed
