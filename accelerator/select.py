@@ -272,11 +272,12 @@ def _resolve(accelerator: Accelerator | str) -> Accelerator:
 
     from .interface.accelerator import Accelerator
 
-    if not isinstance(accelerator, Accelerator) and _is_deepspeeds(accelerator):
-        accelerator = importlib.import_module(OF_DEEPSPEED).own_accelerator(accelerator)
-    if not isinstance(accelerator, Accelerator):
-        raise errors.SettingError("accelerator", accelerator, "an opforge.accelerator.Accelerator, or the name of one")
-    return accelerator
+    given: object = accelerator
+    if not isinstance(given, Accelerator) and _is_deepspeeds(given):
+        given = importlib.import_module(OF_DEEPSPEED).own_accelerator(given)
+    if not isinstance(given, Accelerator):
+        raise errors.SettingError("accelerator", given, "an opforge.accelerator.Accelerator, or the name of one")
+    return given
 
 
 def _is_deepspeeds(accelerator: object) -> bool:

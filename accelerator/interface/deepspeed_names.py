@@ -1,6 +1,6 @@
-"""The names of DeepSpeed's builders that opforge has no op for: why, and what to use. Imported after an error.
+"""The names of DeepSpeed's builders: those that opforge has no op for, and those whose ops get a device's tensors.
 
-docs/migrating.md has the same list.
+docs/migrating.md has the first list, with why and what to use. No hit imports this.
 """
 
 from __future__ import annotations
@@ -19,6 +19,24 @@ NOT_MADE = {
     "InferenceCutlassBuilder": ("its kernels are in a closed library", "torch's operators have its products"),
 }
 """Class name of DeepSpeed's builder -> why opforge has none, and what does its work."""
+
+
+DEVICE_BUILDERS = (
+    "EvoformerAttnBuilder",
+    "FPQuantizerBuilder",
+    "FusedAdamBuilder",
+    "FusedLambBuilder",
+    "FusedLionBuilder",
+    "InferenceCoreBuilder",
+    "QuantizerBuilder",
+    "RaggedOpsBuilder",
+    "RaggedUtilsBuilder",
+    "RandomLTDBuilder",
+    "SpatialInferenceBuilder",
+    "StochasticTransformerBuilder",
+    "TransformerBuilder",
+)
+"""The builders whose ops DeepSpeed calls with tensors of the device."""
 
 
 def served_by(name: str) -> str:

@@ -44,7 +44,10 @@ def read(tables: Mapping[str, Any], device: str, devices: tuple[str, ...]) -> Fo
     Raises BuilderError, which names the table, for a key or a value that is wrong.
     """
     parts = [_part(f"{package}.{FOR_ALL}", table, device, devices) for package, table in tables.items()]
-    return ForAll(*(tuple(value for part in parts for value in part[field]) for field in range(len(ForAll._fields))))
+    joined: dict[str, Any] = {
+        name: tuple(value for part in parts for value in getattr(part, name)) for name in ForAll._fields
+    }
+    return ForAll(**joined)
 
 
 def _part(label: str, table: Any, device: str, devices: tuple[str, ...]) -> ForAll:

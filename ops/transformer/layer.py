@@ -72,6 +72,11 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 def _check(form: Form, input: Tensor, input_mask: Tensor | None, weights: Weights) -> None:
     """Raises ValueError unless the tensors fit."""
+    if input.device.type != "cpu":
+        raise ValueError(
+            f"input is on {input.device}, expected a tensor on the CPU: TransformerBuilder's op is the host's on every "
+            "accelerator. Move it with .cpu(), or use torch.nn.TransformerEncoderLayer there"
+        )
     if input.dim() != 3:
         raise ValueError(f"input has shape {tuple(input.shape)}, expected [batch, tokens, channels]")
     if input.dtype not in DTYPES:
@@ -88,8 +93,6 @@ def _check(form: Form, input: Tensor, input_mask: Tensor | None, weights: Weight
             raise ValueError(
                 f"{name} is {tensor.dtype} on {tensor.device}, expected {input.dtype} on {input.device}, as input is"
             )
-    if input.device.type != "cpu":
-        raise ValueError(f"input is on {input.device}, expected a tensor on the CPU: move it with .cpu()")
     if input_mask is not None and input_mask.numel():
         if input_mask.device != input.device:
             raise ValueError(f"input_mask is on {input_mask.device}, expected {input.device}, where input is")

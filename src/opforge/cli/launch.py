@@ -101,7 +101,7 @@ def show(plan: Plan, offline: bool, as_json: bool) -> None:
     """Prints the table of ranks, and the engines' commands."""
     from opforge.launch.show import commands, table
 
-    ranks, engines = table(plan, offline), commands(plan)
+    ranks, engines = table(plan, offline), commands(plan, offline)
     if as_json:
         emit_json({"launcher": plan.launcher, "ranks": ranks, "engines": engines})
         return
@@ -110,6 +110,8 @@ def show(plan: Plan, offline: bool, as_json: bool) -> None:
     show_table([field.upper() for field in fields], rows, numbers=("RANK", "THREADS"), optional="COMMAND")
     for engine in engines:
         click.echo(f"{engine['host']}: {shlex.join(engine['argv'])}", err=True)
+        if "assumed" in engine:
+            click.echo(f"note: {engine['assumed']}", err=True)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

@@ -76,6 +76,7 @@ def gather(show_environment: Callable[[Mapping[str, Any]], None] | None = None) 
         report["ops_problem"] = f"{type(error).__name__}: {error}"
     report["remotes"] = machine.remotes()  # after the ops, for which they were asked
     report["aio"] = summary.aio_engines(report["ops"])
+    report["host_only"] = summary.host_only(report)
     report["attention"] = summary.attention(report)
     problems = [
         report["torch"].get("problem"),
@@ -122,6 +123,9 @@ def _print(report: Mapping[str, Any], shows_all: bool) -> None:
         ("OP", "ACCELERATOR", "TARGET", "STATE", "REASONS OR PATH") if shows_all else ("OP", "ACCELERATOR", "STATE")
     )
     show_table(columns, [_op_row(op, shows_all) for op in report["ops"]])
+    if report["host_only"]:
+        names = ", ".join(report["host_only"])
+        click.echo(f"\nfor tensors on the CPU alone, {in_use['name']} has none of them: {names}")
     absent = [item["name"] for item in accelerators["candidates"] if not item["available"]]
     if absent and not shows_all:
         click.echo(f"\nnot usable here: {', '.join(absent)}. For the reasons, and for paths: opforge report --all")

@@ -15,6 +15,8 @@ class Plan:
     """What a launch would start."""
 
     launcher: str
+    requested: str
+    """The launcher as it was named, such as impi, which stands for fewer programs than mpi."""
     hosts: tuple[Host, ...]
     """In the order of their ranks. Empty if Slurm chooses the hosts."""
     slots: int

@@ -22,7 +22,7 @@ from .plan import Plan
 
 LAUNCHERS = ("torchrun", "mpi", "slurm")
 ALIASES = {"openmpi": "mpi", "mpich": "mpi", "impi": "mpi", "pdsh": "torchrun"}
-"""DeepSpeed's names of launchers -> ours. `mpi` is whichever mpirun is installed; torchrun reaches hosts by ssh."""
+"""DeepSpeed's names of launchers -> ours. `mpi` is any mpirun, the others one of their own; torchrun uses ssh."""
 DEFAULT_PORT = 29500
 EXPORTED_PREFIXES = ("OPFORGE_", "DS_ACCELERATOR", "PYTHON")
 """Remote hosts get the variables that begin so, and those that the accelerator names."""
@@ -56,7 +56,8 @@ def make_plan(options: Options, environ: Mapping[str, str]) -> Plan:
 
     Raises SettingError, HostfileError, LauncherNotFoundError, and what `get_accelerator` raises.
     """
-    options = replace(options, launcher=ALIASES.get(options.launcher.lower(), options.launcher.lower()))
+    requested = options.launcher.lower()
+    options = replace(options, launcher=ALIASES.get(requested, requested))
     if options.launcher not in LAUNCHERS:
         advice = "Choose torchrun (or pdsh), mpi (or openmpi, mpich, impi) or slurm"
         raise LauncherNotFoundError(options.launcher, "there is no such launcher", advice)
@@ -84,6 +85,7 @@ def make_plan(options: Options, environ: Mapping[str, str]) -> Plan:
     addr, port = _master(options, hosts, all_local)
     return Plan(
         launcher=options.launcher,
+        requested=requested,
         hosts=hosts,
         slots=slots,
         bind_options=BindOptions(bind, core_list, options.smt, accelerator, set_threads),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
-from opforge.errors import LaunchError
+from opforge.errors import LauncherNotFoundError, LaunchError
 
 from .channel import GRACE_SECONDS, Channel, forward_output, wait_for_responses
 from .engines import mpi, slurm, torchrun
@@ -29,20 +29,31 @@ class EngineStart(NamedTuple):
     """Its command. Empty if only the places of the ranks are requested."""
     share: Host | None
     """The host whose slots the agent places before the start. None if that is left to the ranks."""
+    assumed: str = ""
+    """Why the engine's program is assumed to be another machine's; empty if it is this one's."""
 
 
-def engine_starts(plan: Plan, dry_run: bool = False) -> list[EngineStart]:
+def engine_starts(plan: Plan, dry_run: bool = False, offline: bool = False) -> list[EngineStart]:
     """Returns the engines of a plan: torchrun on each host, one mpirun, or one srun.
 
-    Raises LauncherNotFoundError, SettingError.
+    With `offline` a program that is not here is assumed to be where the job will start. Raises LauncherNotFoundError,
+    SettingError.
     """
     if plan.launcher == "torchrun":
         return [EngineStart(host, torchrun.engine_command(plan, host), host) for host in plan.hosts]
+    assumed = ""
+    try:
+        program = mpi.find(plan.requested) if plan.launcher == "mpi" else (slurm.find(), "")
+    except LauncherNotFoundError as error:
+        if not offline:
+            raise
+        program = mpi.assumed(plan.requested) if plan.launcher == "mpi" else ("srun", "")
+        assumed = f"{error.problem}: this is the command of {mpi.NAMES.get(program[1], 'Slurm')}"
     if plan.launcher == "mpi":
-        argv = mpi.engine_command(plan, *mpi.find(), dry_run)
+        argv = mpi.engine_command(plan, *program, dry_run)
     else:
-        argv = slurm.engine_command(plan, slurm.find(), dry_run)
-    return [EngineStart(THIS_HOST, argv, next((host for host in plan.hosts if host.is_local), None))]
+        argv = slurm.engine_command(plan, program[0], dry_run)
+    return [EngineStart(THIS_HOST, argv, next((host for host in plan.hosts if host.is_local), None), assumed)]
 
 
 def run(plan: Plan, grace: float = GRACE_SECONDS) -> None:

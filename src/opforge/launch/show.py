@@ -39,10 +39,18 @@ def table(plan: Plan, offline: bool = False) -> list[dict[str, Any]]:
     return [{**row, "rank": number if numbered else "?", "command": command} for number, row in enumerate(rows)]
 
 
-def commands(plan: Plan) -> list[dict[str, Any]]:
-    """Returns the engines' commands, each with the host that runs it. Raises LauncherNotFoundError, SettingError."""
+def commands(plan: Plan, offline: bool = False) -> list[dict[str, Any]]:
+    """Returns the engines' commands, each with the host that runs it, and why its program is assumed, if it is.
+
+    Raises LauncherNotFoundError, SettingError.
+    """
     return [
-        {"host": start.host.name if plan.hosts else THIS_HOST.name, "argv": start.argv} for start in engine_starts(plan)
+        {
+            "host": start.host.name if plan.hosts else THIS_HOST.name,
+            "argv": start.argv,
+            **({"assumed": start.assumed} if start.assumed else {}),
+        }
+        for start in engine_starts(plan, offline=offline)
     ]
 
 

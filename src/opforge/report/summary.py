@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from opforge.accelerator.interface.deepspeed_names import DEVICE_BUILDERS
 from opforge.builders.waiting.no_builds import no_builds
 
 USABLE = ("ready", "cached", "fetchable", "buildable")
@@ -44,6 +45,16 @@ def states(report: Mapping[str, Any]) -> str:
     listed = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
     usable = f"{sum(counts.values())} of {len(report['ops'])} usable"
     return f"{usable}: {listed}" if listed else usable
+
+
+def host_only(report: Mapping[str, Any]) -> list[str]:
+    """Returns the ops that compute on a GPU in DeepSpeed, and that opforge has for the host alone on this machine.
+
+    Every accelerator offers the host's ops, so their builders exist; they take no tensor of the device.
+    """
+    in_use = (report["accelerators"]["in_use"] or {"name": "cpu"})["name"]
+    own = {op["name"] for op in report["ops"] if op["accelerator"] == in_use}
+    return [op["name"] for op in report["ops"] if op["name"] in DEVICE_BUILDERS and op["name"] not in own]
 
 
 def aio_engines(ops: list[dict[str, Any]]) -> dict[str, Any]:

@@ -18,6 +18,18 @@ CANDIDATES = [
 ]
 
 
+class FakeGPU:
+    """The accelerator of an offer under the name of another one."""
+
+    name = "cuda"
+
+    def __init__(self, accelerator):
+        self._accelerator = accelerator
+
+    def __getattr__(self, name):
+        return getattr(self._accelerator, name)
+
+
 @pytest.fixture
 def healthy_machine(monkeypatch):
     """A machine without a problem; returns the records that a test changes to break one part."""
@@ -112,6 +124,21 @@ def test_engines_of_asynchronous_files_are_listed_with_the_reason_why_one_is_out
     assert "\nasynchronous files: threads; io_uring cannot be used: seccomp forbids it\n" in report().stdout
     monkeypatch.setattr(summary, "aio_engines", lambda ops: {"engines": {}, "problem": "OSError: x"})
     assert "\nproblem: asynchronous files: OSError: x\n" in report().stdout
+
+
+def test_ops_of_deepspeeds_that_take_tensors_of_the_host_alone_are_named_where_a_gpu_is_in_use(
+    healthy_machine, monkeypatch
+):
+    def offers(devices=()):
+        host = [offer(name, CompatibleBuilder) for name in ("TransformerBuilder", "FusedAdamBuilder", "CPUAdamBuilder")]
+        gpu = offer("FusedAdamBuilder", CompatibleBuilder)
+        return [*host, gpu._replace(accelerator=FakeGPU(gpu.accelerator))]
+
+    monkeypatch.setattr(ops, "offers", offers)
+    assert "for tensors on the CPU alone" not in report().stdout
+    healthy_machine["accelerators"]["in_use"] = {"name": "cuda", "target": "cuda:sm_90", "ops": "opforge.builders.cuda"}
+    assert "\nfor tensors on the CPU alone, cuda has none of them: TransformerBuilder\n" in report().stdout
+    assert json.loads(report("--json").stdout)["host_only"] == ["TransformerBuilder"]
 
 
 def test_a_missing_layer_is_marked(healthy_machine, monkeypatch, tmp_path):

@@ -58,6 +58,12 @@ def test_an_offline_dry_run_with_slurm_names_slurm_as_the_host(add_programs):
     assert (row["rank"], row["host"], row["cores"]) == ("?", "chosen by Slurm", "decided there")
 
 
+def test_an_offline_dry_run_without_an_mpirun_says_whose_command_it_shows(add_programs):
+    done = launch("--launcher", "impi", "--num-accelerators", "1", "--dry-run", "--offline", "a.py")
+    assert done.exit_code == 0
+    assert "note: there is no mpirun on PATH: this is the command of Intel MPI\n" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [

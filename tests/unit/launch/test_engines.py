@@ -10,6 +10,7 @@ import pytest
 from opforge.errors import LauncherNotFoundError, SettingError
 from opforge.launch.engines import mpi, slurm, torchrun
 from opforge.launch.planner import Options, make_plan
+from opforge.launch.run import engine_starts
 
 RANK = [sys.executable, "-m", "opforge.launch.rank", "--engine"]
 TWO_HOSTS = "a slots=2\nb slots=1\n"
@@ -121,6 +122,47 @@ def test_a_launcher_that_is_not_installed_names_its_package(add_programs):
 def test_the_dialect_of_an_mpirun_is_read_from_its_version_output(add_programs, output, dialect):
     add_programs(mpirun=f"echo '{output}'")
     assert mpi.find()[1] == dialect
+
+
+@pytest.mark.parametrize(
+    ("launcher", "output", "problem"),
+    [
+        ("impi", "mpirun (Open MPI) 4.1.4", "is Open MPI's, expected Intel MPI's or MPICH's"),
+        ("mpich", "mpirun (Open MPI) 4.1.4", "is Open MPI's, expected MPICH's or Intel MPI's"),
+        ("openmpi", "HYDRA build details:", "is MPICH's, expected Open MPI's"),
+        ("impi", "HYDRA build details:", ""),
+        ("impi", "Intel(R) MPI Library for Linux* OS", ""),
+        ("mpi", "mpirun (Open MPI) 4.1.4", ""),
+    ],
+)
+def test_a_launcher_that_names_an_mpi_refuses_the_mpirun_of_another_one(
+    add_programs, planned, launcher, output, problem
+):
+    add_programs(mpirun=f"echo '{output}'")
+    plan = planned(launcher=launcher, num_accelerators=1)
+    if not problem:
+        assert engine_starts(plan)[0].argv[0].endswith("mpirun")
+        return
+    with pytest.raises(LauncherNotFoundError) as refused:
+        engine_starts(plan)
+    text = str(refused.value)
+    assert text.startswith(f"The launcher '{launcher}' cannot be used here: /") and f"mpirun {problem}. Put" in text
+    assert text.endswith("Put that one first on PATH, or choose mpi, which takes any mpirun.")
+
+
+@pytest.mark.parametrize(
+    ("launcher", "word", "whose"),
+    [("mpi", "--map-by", "Open MPI"), ("impi", "I_MPI_PIN", "Intel MPI"), ("mpich", "-hosts", "MPICH")],
+)
+def test_an_offline_plan_needs_no_mpirun(add_programs, planned, launcher, word, whose):
+    (start,) = engine_starts(planned(launcher=launcher, num_accelerators=1), offline=True)
+    assert start.argv[0] == "mpirun" and word in start.argv
+    assert start.assumed == f"there is no mpirun on PATH: this is the command of {whose}"
+
+
+def test_an_offline_plan_needs_no_srun(add_programs, planned):
+    (start,) = engine_starts(planned(launcher="slurm", num_accelerators=1), offline=True)
+    assert start.argv[0] == "srun" and start.assumed == "there is no srun on PATH: this is the command of Slurm"
 
 
 def test_an_mpirun_that_does_not_start_is_refused(add_programs, tmp_path):

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from opforge.accelerator.interface.builder_protocol import create
+from opforge.accelerator.interface.deepspeed_names import DEVICE_BUILDERS
 from opforge.builders.cpu.adam import CPUAdamBuilder
 from opforge.builders.declaration import targets
 from opforge.errors import BuilderError
@@ -20,22 +21,6 @@ if TYPE_CHECKING:
     from opforge.accelerator.interface.accelerator import Accelerator
     from opforge.builders.declaration.op_spec import OpSpec
 
-DEVICE_BUILDERS = (
-    "EvoformerAttnBuilder",
-    "FPQuantizerBuilder",
-    "FusedAdamBuilder",
-    "FusedLambBuilder",
-    "FusedLionBuilder",
-    "InferenceCoreBuilder",
-    "QuantizerBuilder",
-    "RaggedOpsBuilder",
-    "RaggedUtilsBuilder",
-    "RandomLTDBuilder",
-    "SpatialInferenceBuilder",
-    "StochasticTransformerBuilder",
-    "TransformerBuilder",
-)
-"""The builders whose ops DeepSpeed calls with tensors of the device."""
 HOST_BUILDERS = (
     "AsyncIOBuilder",
     "CCLCommBuilder",

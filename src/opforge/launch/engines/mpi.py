@@ -12,29 +12,53 @@ from opforge.launch.plan import Plan
 
 DIALECTS = {"Open MPI": "openmpi", "OpenRTE": "openmpi", "Intel(R) MPI": "intel", "HYDRA": "hydra", "MPICH": "hydra"}
 """A word in the output of `mpirun --version`, and the dialect of such an mpirun."""
+NAMES = {"openmpi": "Open MPI", "intel": "Intel MPI", "hydra": "MPICH"}
+"""Dialect -> whose it is."""
+ACCEPTED = {"openmpi": ("openmpi",), "mpich": ("hydra", "intel"), "impi": ("intel", "hydra")}
+"""A launcher's name -> the dialects that it stands for, the likeliest first. Others stand for any mpirun."""
 ADVICE = "Install one: apt install openmpi-bin, apt install mpich, or Intel MPI"
 VERSION_SECONDS = 30
 
 
-def find() -> tuple[str, str]:
-    """Returns the path of mpirun and its dialect: openmpi, hydra or intel. Raises LauncherNotFoundError."""
+def find(launcher: str = "mpi") -> tuple[str, str]:
+    """Returns the path of mpirun and its dialect: openmpi, hydra or intel.
+
+    Raises LauncherNotFoundError, also for a dialect that `launcher` does not stand for.
+    """
+    program, dialect = _installed(launcher)
+    accepted = ACCEPTED.get(launcher, (dialect,))
+    if dialect not in accepted:
+        expected = " or ".join(f"{NAMES[name]}'s" for name in accepted)
+        problem = f"{program} is {NAMES[dialect]}'s, expected {expected}"
+        raise LauncherNotFoundError(
+            launcher, problem, "Put that one first on PATH, or choose mpi, which takes any mpirun"
+        )
+    return program, dialect
+
+
+def assumed(launcher: str) -> tuple[str, str]:
+    """Returns what `find` would, where the launcher is likely to be installed."""
+    return "mpirun", ACCEPTED.get(launcher, ("openmpi",))[0]
+
+
+def _installed(launcher: str) -> tuple[str, str]:
     program = shutil.which("mpirun")
     if program is None:
-        raise LauncherNotFoundError("mpi", "there is no mpirun on PATH", ADVICE)
+        raise LauncherNotFoundError(launcher, "there is no mpirun on PATH", ADVICE)
     command = [program, "--version"]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=VERSION_SECONDS, stdin=subprocess.DEVNULL
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise LauncherNotFoundError("mpi", f"{program} --version failed: {error}", ADVICE) from error
+        raise LauncherNotFoundError(launcher, f"{program} --version failed: {error}", ADVICE) from error
     output = done.stdout + done.stderr
     for word, dialect in DIALECTS.items():
         if word in output:
             return program, dialect
     first_line = (output.strip().splitlines() or [""])[0]
     problem = f"{program} --version prints {first_line!r}: expected Open MPI, MPICH or Intel MPI"
-    raise LauncherNotFoundError("mpi", problem, ADVICE)
+    raise LauncherNotFoundError(launcher, problem, ADVICE)
 
 
 def engine_command(plan: Plan, program: str, dialect: str, dry_run: bool = False) -> list[str]:

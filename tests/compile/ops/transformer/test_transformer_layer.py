@@ -279,6 +279,10 @@ def test_new_weights_are_deepspeeds():
             lambda op, rows, w: op.forward_fp32(13, rows[0], rows[:, :0], *w, True, True, False, False, False),
             r"input has shape \(4, 16\), expected \[batch, tokens, channels\]",
         ),
+        (
+            lambda op, rows, w: op.forward_fp32(13, rows.to("meta"), rows[:, :0], *w, True, True, False, False, False),
+            "input is on meta, expected a tensor on the CPU: TransformerBuilder's op is the host's on every",
+        ),
         (lambda op, rows, w: op.forward_fp32(13, rows, rows), "forward has 3 arguments, expected 20"),
         (lambda op, rows, w: op.backward_fp32(13, rows), "backward has 2 arguments, expected 33"),
         (
