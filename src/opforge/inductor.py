@@ -6,13 +6,14 @@ neither, a wrapped function calls the original and does nothing else.
 
 - `CacheArtifactManager.record_artifact`: torch calls it for each artifact that it makes, or finds in its cache. What it
   records is for the whole process, and an artifact that it has seen is not recorded again for a second scope.
+  `populate_caches`: artifacts that were made elsewhere are put into the cache.
 - `FxGraphCachePickler`: torch's key of a graph is a digest of a pickle. In it a memory format has the name of whichever
   module was the first to import torch, so two programs with one model would not share a graph.
 - `CppCodeCache.load_async`: C++ of inductor becomes a library. torch names it by a digest of its source and of the
   compiler's command, which holds absolute paths, and starts the compiler to learn that command.
 - `fx_codegen_and_compile`: a graph is lowered, after a miss.
 - `CppBuilder.build`: a compiler is started. `make_ir`: Triton compiles a kernel that is in no cache.
-- `run_start_callbacks`, `run_end_callbacks`: torch begins to trace, and has ended. `reset` forgets what was registered.
+- `install_callbacks`: torch traces in it. Its own callbacks know nothing of threads, and `reset` forgets them.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ import logging
 import os
 import re
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -56,6 +59,9 @@ class Observer:
     def artifact(self, kind: str, key: str, content: bytes) -> None:
         """Receives each artifact that torch makes or finds."""
 
+    def given(self, kind: str, key: str, content: bytes) -> None:
+        """Receives each artifact that is put into torch's caches, and was not made by them."""
+
     def library(self, key: str, path: str) -> None:
         """Receives each C++ library of inductor that is loaded; `key` follows from no absolute path."""
 
@@ -66,15 +72,15 @@ class Observer:
     def lowered(self, what: str) -> None:
         """Receives each graph that inductor lowers, after a miss."""
 
-    def traced(self, seconds: float) -> None:
-        """Receives how long torch has traced, and looked up or compiled what it traced."""
+    def traced(self, began: float, ended: float) -> None:
+        """Receives when a thread has traced, and looked up or compiled what it traced, by time.perf_counter."""
 
 
 observers: list[Observer] = []
 refusals: list[Callable[[], bool]] = []
 """Functions that return whether nothing may be compiled now."""
-_loaded: dict[str, Any] = {}
-"""The libraries that observers have offered, by key."""
+_loaded: dict[tuple[str, str], Any] = {}
+"""The libraries that observers have offered, by key and path: bundles of two signers may have one key."""
 _patched: set[str] = set()
 
 
@@ -92,6 +98,57 @@ def watch() -> None:
         module = sys.modules.get(name)
         if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
             _patch(name, module)
+
+
+# -- torch's folders ---------------------------------------------------------------------------------------------------
+
+FOLDERS = {"TORCHINDUCTOR_CACHE_DIR": "", "TRITON_CACHE_DIR": "triton"}
+"""The variables that say where inductor and Triton keep their caches, and the folder of each below a private one."""
+_folders: list[str] = []
+"""The private folders that are in use; the last one is torch's."""
+_folders_before: dict[str, str | None] = {}
+_folders_lock = threading.Lock()
+
+
+def _replace_lock() -> None:
+    """Replaces the lock in a forked child: the thread that held it is gone."""
+    global _folders_lock
+    _folders_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_replace_lock)
+
+
+@contextmanager
+def caches_in(folder: str) -> Iterator[None]:
+    """Makes torch keep its caches in a folder. What torch has elsewhere is not found meanwhile.
+
+    This is for the whole process and for those that it starts. Of folders that are in use at the same time the one that
+    was entered last is torch's.
+    """
+    with _folders_lock:
+        if not _folders:
+            _folders_before.update({name: os.environ.get(name) for name in FOLDERS})
+        _folders.append(folder)
+        _set_folders()
+    try:
+        yield
+    finally:
+        with _folders_lock:
+            _folders.remove(folder)
+            _set_folders()
+
+
+def _set_folders() -> None:
+    for name, below in FOLDERS.items():
+        value = os.path.join(_folders[-1], below).rstrip(os.sep) if _folders else _folders_before[name]
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------------
 
 
 def is_forbidden() -> bool:
@@ -147,6 +204,19 @@ def _record_artifact(module: Any) -> None:
         original(cls, artifact_type, key, content)
 
     manager.record_artifact = classmethod(functools.wraps(original)(record_artifact))
+    populate = manager.populate_caches
+
+    def populate_caches(artifacts: Any) -> Any:
+        for kind, each in _listed(artifacts) if observers else ():
+            for observer in tuple(observers):
+                observer.given(kind, each.key, each.content)
+        return populate(artifacts)
+
+    manager.populate_caches = staticmethod(functools.wraps(populate)(populate_caches))
+
+
+def _listed(artifacts: Any) -> list[tuple[str, Any]]:
+    return [(kind, each) for kind, group in artifacts.items() for each in group]
 
 
 def _codecache(module: Any) -> None:
@@ -219,15 +289,15 @@ def _offered(cls: Any, key: str) -> Any:
         path = observer.library_path(key)
         if not path:
             continue
-        if key not in _loaded:
+        if (key, path) not in _loaded:
             try:
-                _loaded[key] = cls._load_library(path, key)
+                _loaded[key, path] = cls._load_library(path, key)
             except (ImportError, OSError) as error:
                 log.warning("The library %s cannot be loaded: %s. It is compiled again.", path, error)
                 continue
         for other in tuple(observers):
             other.library(key, path)
-        return _loaded[key]
+        return _loaded[key, path]
     return None
 
 
@@ -326,21 +396,26 @@ def _make_ir(module: Any) -> None:
         kind.make_ir = functools.wraps(original)(make_ir)
 
 
-def _run_callbacks(module: Any) -> None:
-    kind, began = module.CompilationCallbackHandler, [0.0]
-    start, end = kind.run_start_callbacks, kind.run_end_callbacks
+def _install_callbacks(module: Any) -> None:
+    kind, thread = module.CompilationCallbackHandler, threading.local()
+    original = kind.install_callbacks
 
-    def run_start_callbacks(self: Any, args: Any) -> None:
-        began[0] = time.perf_counter()
-        start(self, args)
+    # Its start and end callbacks are for the first and the last of all threads that compile at the same time.
+    @contextmanager
+    @functools.wraps(original)
+    def install_callbacks(self: Any, *arguments: Any, **named: Any) -> Iterator[Any]:
+        is_outermost, thread.is_inside = not getattr(thread, "is_inside", False), True
+        began = time.perf_counter()
+        try:
+            with original(self, *arguments, **named) as value:
+                yield value
+        finally:
+            if is_outermost:
+                thread.is_inside = False
+                for observer in tuple(observers):
+                    observer.traced(began, time.perf_counter())
 
-    def run_end_callbacks(self: Any, args: Any) -> None:
-        end(self, args)
-        for observer in tuple(observers):
-            observer.traced(time.perf_counter() - began[0])
-
-    kind.run_start_callbacks = functools.wraps(start)(run_start_callbacks)
-    kind.run_end_callbacks = functools.wraps(end)(run_end_callbacks)
+    kind.install_callbacks = install_callbacks
 
 
 PATCHES: dict[str, Callable[[Any], None]] = {
@@ -348,13 +423,26 @@ PATCHES: dict[str, Callable[[Any], None]] = {
     "torch._inductor.codecache": _codecache,
     "torch._inductor.compile_fx": _fx_codegen_and_compile,
     "torch._inductor.cpp_builder": _build,
-    "torch._dynamo.callback": _run_callbacks,
+    "torch._dynamo.callback": _install_callbacks,
     "triton.compiler.compiler": _make_ir,
 }
 """Module -> what wraps its functions."""
 
 
 # -- torch's artifacts -------------------------------------------------------------------------------------------------
+
+
+def unpacked(content: bytes) -> list[tuple[str, str, bytes]]:
+    """Returns artifacts, each with its kind and key, from what `packed` returned. Nothing of them is unpickled.
+
+    Raises ValueError.
+    """
+    from torch.compiler import _cache
+
+    kinds = _cache.CacheArtifactManager.deserialize(content)
+    if kinds is None:
+        raise ValueError("these are no artifacts of torch")
+    return [(kind, each.key, each.content) for kind, each in _listed(kinds)]
 
 
 def packed(artifacts: Iterable[tuple[str, str, bytes]]) -> bytes:

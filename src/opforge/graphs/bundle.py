@@ -67,6 +67,8 @@ class Bundle(NamedTuple):
     facts: Mapping[str, Any]
     libraries: Mapping[str, str]
     """Key -> path."""
+    is_fetched: bool
+    """Whether a remote had it: then another has signed what is in it."""
 
     @property
     def parts(self) -> frozenset[str]:
@@ -83,6 +85,11 @@ def part_of(kind: str, key: str, content: bytes = b"") -> str:
     """Returns the digits that stand for something in a bundle: those of its key, and those of its content."""
     by_key = hashlib.sha256(f"{kind}\0{key}".encode()).hexdigest()[:KEY_DIGITS]
     return by_key + hashlib.sha256(content if kind in BY_CONTENT else b"").hexdigest()[:KEY_DIGITS]
+
+
+def digest_of_artifact(kind: str, key: str, content: bytes) -> str:
+    """Returns what tells an artifact from all others."""
+    return hashlib.sha256(f"{kind}\0{key}\0".encode() + content).hexdigest()
 
 
 def keys_of(parts: Iterable[str]) -> frozenset[str]:
@@ -140,7 +147,12 @@ def read(folder: str, where: Topic, owners: Collection[int]) -> Bundle:
         raise BundleError(f"it is named {os.path.basename(folder)}, expected {name_of(where, value['tree'])}")
     libraries = os.path.join(folder, TREE, LIBRARIES)
     paths = {name.removesuffix(".so"): os.path.join(libraries, name) for name in _names(libraries)}
-    return Bundle(folder, value["tree"], facts, paths)
+    return Bundle(folder, value["tree"], facts, paths, is_fetched(folder))
+
+
+def is_fetched(folder: str) -> bool:
+    """Returns whether the bundle in a folder came from a remote."""
+    return os.path.lexists(os.path.join(folder, SIGNED))
 
 
 def read_record(folder: str) -> Mapping[str, Any]:

@@ -47,6 +47,7 @@ log = logging.getLogger("opforge")
 FAILURES = (RemoteError, ExtraNotInstalledError, OSError)
 MAX_OFFERS = 8
 """How many bundles of one key a topic holds; a newer one takes the place of the oldest."""
+MIRROR = "To copy it with its signatures: opforge mirror FROM TO"
 UNSIGNED = "unsigned=1 is not enough for compiled graphs, which hold pickles: sign them"
 
 
@@ -249,6 +250,8 @@ def push(objects: ObjectStore, remote: Remote, folder: str, where: Topic, signer
     Raises PublishError, StoreError, ExtraNotInstalledError, OSError.
     """
     what = f"{where.name} {os.path.basename(folder)}"
+    if bundle.is_fetched(folder):
+        raise PublishError(what, str(remote), "another has signed it: publish what was compiled here", MIRROR)
     try:
         record = bundle.read_record(folder)
         tree_folder = os.path.join(folder, TREE)

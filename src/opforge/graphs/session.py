@@ -19,9 +19,9 @@ from opforge.errors import CacheDirError, LockTimeoutError
 from opforge.events import emit
 from opforge.warm import library
 
-from . import bundle, store, topic
+from . import bundle, private_folder, store, topic
 from .bundle import Bundle
-from .recording import Recording
+from .recording import Recording, note_whose
 from .topic import Topic
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ class Session:
         self._remotes: Remotes | None = None
         self._held = ExitStack()
         """What keeps other processes waiting until this one has stored its graphs."""
+        self._private = ExitStack()
+        """What keeps torch's caches in a folder of this session."""
 
     def begin(self) -> None:
         """Finds the graphs, in the store or in a remote, or waits for who compiles them. What fails is a warning."""
@@ -62,12 +64,23 @@ class Session:
         except (CacheDirError, OSError) as error:
             self.problem = str(error)
             log.warning("%s: compiled graphs are not kept: %s", self.topic.name, error)
+        self.recording = Recording()
+        inductor.observers.append(self.recording)
+        inductor.watch()
+        try:
+            self._private.enter_context(inductor.caches_in(private_folder.new(self.topic.key)))
+        except OSError as error:  # then what was found must not be given to torch, which would keep it
+            self.bundles, self.problem = [], f"no private folder can be made ({error.strerror})"
+            log.warning("%s: compiled graphs are neither found nor kept: %s.", self.topic.name, self.problem)
         if self.bundles:
             self._held.close()
             self.bundles = [each for each in self.bundles if self._load(each)]
-        self.recording = Recording(self.bundles)
-        inductor.observers.append(self.recording)
-        inductor.watch()
+            self.recording.offer(self.bundles)
+        if not self.problem:  # the folder is torch's for all threads
+            with _lock:
+                others = [other for other in _sessions.values() if other.pid == os.getpid()]
+            for each in [each for other in others for each in other.bundles]:
+                self._load(each)
 
     def _find(self, among: Store) -> list[Bundle]:
         return store.find(among, self.topic, self._judge)
@@ -102,13 +115,14 @@ class Session:
         import torch
 
         try:
-            is_read = torch.compiler.load_cache_artifacts(each.artifacts()) is not None
+            content = each.artifacts()
+            note_whose(each, inductor.unpacked(content))
+            if torch.compiler.load_cache_artifacts(content) is not None:
+                return True
         except Exception as error:  # of unpickling: anything
             log.debug("%s: %s", each.folder, error)
-            is_read = False
-        if not is_read:
-            log.warning(store.NOT_USED, self.topic.name, each.folder, UNREAD)
-        return is_read
+        log.warning(store.NOT_USED, self.topic.name, each.folder, UNREAD)
+        return False
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -125,6 +139,7 @@ class Session:
         except (OSError, ValueError) as error:  # a full disk, a lock that is held
             log.warning("%s: compiled graphs were not kept: %s", self.topic.name, error)
         finally:
+            self._private.close()
             self._held.close()
             if self._remotes is not None:
                 self._remotes.end(False)
@@ -135,11 +150,12 @@ class Session:
             log.info(text, self.topic.name, recording.seconds, len(recording.graphs))
 
     def _save(self, recording: Recording) -> str:
-        """Writes a bundle unless there is one with all that was compiled or used; returns its folder, or "".
+        """Writes a bundle unless this machine has one with all that was compiled here; returns its folder, or "".
 
-        Raises OSError, ValueError.
+        What fetched bundles have is not written: these stay, with their signatures. Raises OSError, ValueError.
         """
-        parts, new = recording.parts, recording.parts - store.parts_of(self.bundles)
+        parts = recording.parts
+        new = parts - store.parts_of(each for each in self.bundles if not each.is_fetched)
         if not new:
             self._publish("")
             return ""
@@ -149,7 +165,7 @@ class Session:
         path = among.layout.path("locks", f"{bundle.AREA}-{self.topic.key}-write")
         with lock.acquire(path, f"the compiled graphs of {self.topic.name}", WRITE_SECONDS):
             known = {each.folder for each in self.bundles}
-            others = [each for each in self._find(among) if each.folder not in known]
+            others = [each for each in self._find(among) if each.folder not in known and not each.is_fetched]
             # Another process has compiled the same graphs: its bytes differ, and serve as well.
             if bundle.keys_of(new) <= bundle.keys_of(store.parts_of(others)):
                 return ""
@@ -162,7 +178,7 @@ class Session:
             **self.topic._asdict(),
             "features": [*topic.features()],
             "parts": sorted(recording.parts),
-            "ops": {entry: str(loaded.__name__) for entry, (loaded, _) in library.by_entry.items()},
+            "ops": library.loaded_ops(),
             "made": int(time.time()),
         }
         staged = store.new_folder(among, self.topic)

@@ -124,7 +124,10 @@ def new_folder(store: Store, where: Topic) -> str:
 
 
 def bound(store: Store, where: Topic, facts_of: Mapping[str, Any], kept: str) -> None:
-    """Removes bundles of a topic: those whose parts are all in the one in `kept`, and the longest unused."""
+    """Removes bundles of a topic: of those made here all whose parts are in the one in `kept`, and the longest unused.
+
+    What another has signed is no part of one of this machine: a fetched bundle is not needless.
+    """
     mine, others = frozenset(facts_of["parts"]), list[str]()
     for folder in folders(store.layout, where):
         if folder == kept:
@@ -133,7 +136,7 @@ def bound(store: Store, where: Topic, facts_of: Mapping[str, Any], kept: str) ->
             parts = frozenset(bundle.read_record(folder)["facts"]["parts"])
         except (OSError, BundleError):
             parts = frozenset()
-        if parts <= mine:
+        if parts <= mine and not bundle.is_fetched(folder):
             remove(folder)
         else:
             others.append(folder)

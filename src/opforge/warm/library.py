@@ -198,7 +198,8 @@ def reset() -> None:
 
 def loaded_ops() -> dict[str, str]:
     """Returns the keys of the entries that this process has loaded, each with the name of its op."""
-    return {key: loaded.__name__ for key, (loaded, _) in by_entry.items()}
+    with lock:  # another thread may load an op meanwhile
+        return {key: loaded.__name__ for key, (loaded, _) in by_entry.items()}
 
 
 def _replace_lock() -> None:

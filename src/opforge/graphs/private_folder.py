@@ -1,0 +1,40 @@
+"""The folder of torch's caches while a scope is open: it holds what the scope has found and compiled, and nothing else.
+
+torch looks into its own folder first, and asks nobody who has made what lies there. What a scope has verified would run
+again from there after its key was revoked, and in a scope of another name.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+
+from opforge.cache import staging
+from opforge.cache.current import writable_store
+from opforge.errors import CacheDirError
+
+_made: dict[str, int] = {}
+"""The folders, each with the process that made it."""
+
+
+def new(key: str) -> str:
+    """Makes a folder that this user alone can read, and returns its path. Raises OSError.
+
+    It is removed when the process ends, and not before: threads may compile, and torch knows files by their paths.
+    A folder in the store is swept after a kill. Where nothing can be written there, it is a temporary one.
+    """
+    try:
+        path = staging.new_folder(writable_store().layout, key)
+    except (CacheDirError, OSError):
+        path = tempfile.mkdtemp(prefix="opforge-")
+    _made[path] = os.getpid()
+    return path
+
+
+@atexit.register
+def _remove() -> None:
+    for path, process in _made.items():
+        if process == os.getpid():  # a forked child leaves its parent's
+            shutil.rmtree(path, ignore_errors=True)

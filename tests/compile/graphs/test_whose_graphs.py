@@ -1,0 +1,232 @@
+"""Whose a compiled graph is: what another key has signed is used, and neither saved nor published as one's own."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+from support.compiled_graphs import bundles, flat, made, tall
+from support.remote.nodes import Nodes
+
+import opforge
+from opforge import inductor
+from opforge.errors import PublishError
+from opforge.graphs import bundle, recording, remote, store
+from opforge.remote import maintenance, remotes
+from opforge.remote.signatures import keys
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.compile
+
+
+@pytest.fixture(autouse=True)
+def new_process(monkeypatch):
+    """This process plays several machines: none knows what another one has taken."""
+    for name in ("_signed_by_others", "_made_here", "_folders_of_others"):
+        monkeypatch.setattr(recording, name, set())
+    return lambda: [getattr(recording, name).clear() for name in ("_signed_by_others", "_made_here")]
+
+
+@pytest.fixture
+def nodes(tmp_path, monkeypatch):
+    """A remote, and a key `ci` that may sign graphs named `pair`."""
+    made = Nodes(tmp_path / "nodes", monkeypatch)
+    made.trust(made.public, scopes=("compiled:pair",))
+    return made
+
+
+def run(*functions, name="pair"):
+    """Compiles functions in a scope; returns its graphs."""
+    with opforge.compiled(name) as graphs:
+        for function in functions:
+            got = torch.compile(function)(torch.ones(6))
+            assert torch.equal(got, function(torch.ones(6)))
+    return graphs
+
+
+def names(graphs):
+    return [name.partition(" ")[0] for name in graphs.compiled]
+
+
+def fetched(own):
+    folders = [own / "v2" / "graphs" / name for name in bundles(own)]
+    return [path.name for path in folders if bundle.is_fetched(str(path))]
+
+
+class TestFetched:
+    @pytest.fixture
+    def second(self, machines, nodes, new_process, monkeypatch):
+        """A machine that has fetched what `ci` has signed, and compiled one graph more."""
+        monkeypatch.setenv("OPFORGE_REMOTES", f"{nodes.url}?push=1")
+        machines.enter("first")
+        assert names(run(flat)) == ["flat"]
+        new_process()
+        keys.create("mine")
+        secret = (nodes.folder / "config" / "opforge" / "keys" / "mine.secret").read_text()
+        monkeypatch.setenv("OPFORGE_SIGNING_KEY", secret.strip())
+        self.nodes = nodes
+        own = machines.enter("second")
+        graphs = run(flat, tall)
+        assert (graphs.found, names(graphs)) == (1, ["tall"])
+        return own
+
+    def test_it_stays_beside_what_was_compiled_here_and_is_not_in_it(self, second, machines, new_process):
+        assert len(bundles(second)) == 2 and len(fetched(second)) == 1
+        parts = {name: set(record_of(second, name)["facts"]["parts"]) for name in bundles(second)}
+        (own,) = parts.keys() - {*fetched(second)}
+        assert parts[own].isdisjoint(parts[fetched(second)[0]])
+        new_process()
+        machines.enter("third", second)
+        graphs = run(flat, tall)
+        assert (graphs.found, graphs.compiled) == (2, ())
+
+    def test_what_is_published_under_ones_own_key_is_what_was_compiled_here(self, second):
+        items = {item.signers: item.label for item in maintenance.items(self.nodes.store)}
+        assert items.keys() == {("ci",), ("mine",)}
+        assert [name.partition(".")[2] for name in fetched(second)] == [items["ci",]]
+        folder = str(second / "v2" / "graphs" / fetched(second)[0])
+        with pytest.raises(PublishError, match="another has signed it: publish what was compiled here"):
+            remote.push(self.nodes.store, remotes.parse(self.nodes.url), folder, _topic(), keys.signer("mine"))
+
+    def test_after_a_revocation_nothing_of_it_runs(self, second, machines, new_process, monkeypatch):
+        self.nodes.trust(self.nodes.public, scopes=("compiled:pair",), revoked="2020-01-01")
+        monkeypatch.delenv("OPFORGE_REMOTES")
+        new_process()
+        machines.enter("third", second)
+        graphs = run(flat, tall)
+        assert (graphs.found, names(graphs)) == (1, ["flat"])
+
+
+def record_of(own, name):
+    return bundle.read_record(str(own / "v2" / "graphs" / name))
+
+
+def _topic():
+    from opforge.graphs import topic
+
+    return topic.of("pair")
+
+
+class TestFoldersOfTorch:
+    def test_nothing_of_a_scope_stays_in_torchs_own_folder(self, machines, tmp_path):
+        own = machines.enter("first")
+        run(flat)
+        inductor_folder = tmp_path / "machines" / "first" / "inductor"
+        assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(inductor_folder) and not inductor_folder.exists()
+        torch.compiler.reset()
+        assert names(run(flat, name="other")) == ["flat"]  # another name, the same machine
+        assert len(bundles(own)) == 2
+
+    def test_what_torch_has_from_before_is_not_taken(self, machines):
+        own = machines.enter("first")
+        torch.compile(flat)(torch.ones(6))
+        torch.compiler.reset()
+        assert names(run(flat)) == ["flat"] and len(bundles(own)) == 1
+
+    def test_the_folder_is_private_and_each_scope_has_another(self, machines):
+        machines.enter("first")
+        seen = []
+        with opforge.compiled("outer"):
+            seen.append(os.environ["TORCHINDUCTOR_CACHE_DIR"])
+            with opforge.compiled("inner"):
+                seen.append(os.environ["TORCHINDUCTOR_CACHE_DIR"])
+                assert os.environ["TRITON_CACHE_DIR"] == f"{seen[-1]}/triton"
+            assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == seen[0]
+        assert len({*seen}) == 2 and "TRITON_CACHE_DIR" not in os.environ
+        assert all(os.stat(path).st_mode & 0o077 == 0 for path in seen)
+
+    def test_threads_with_scopes_of_two_names_find_each_their_own(self, machines):
+        own = machines.enter("first")
+        run(flat, name="one")
+        torch.compiler.reset()
+        run(tall, name="two")
+        machines.enter("second", own)
+        with opforge.compiled("one") as first, opforge.compiled("two") as second:
+            torch.compile(flat)(torch.ones(6))
+            torch.compile(tall)(torch.ones(6))
+        assert first.compiled == second.compiled == ()
+
+    def test_artifacts_that_the_program_gives_to_torch_are_not_kept_as_ones_own(self, machines, new_process):
+        own = machines.enter("first")
+        run(flat)
+        with open(own / "v2" / "graphs" / bundles(own)[0] / "tree" / "artifacts", "rb") as file:
+            artifacts = file.read()
+        new_process()
+        own = machines.enter("second")
+        with opforge.compiled("pair") as graphs:
+            torch.compiler.load_cache_artifacts(artifacts)
+            torch.compile(flat)(torch.ones(6))
+        assert graphs.compiled == () and not bundles(own)
+
+    def test_it_is_removed_when_the_process_ends(self, machines, tmp_path):
+        from support import child_processes
+
+        code = "import os, opforge\nwith opforge.compiled('x'): print(os.environ['TORCHINDUCTOR_CACHE_DIR'])"
+        folder = child_processes.run_python(code, env={"OPFORGE_CACHE_DIR": str(tmp_path / "store")}).strip()
+        assert folder.startswith(str(tmp_path / "store")) and not os.path.exists(folder)
+
+
+def test_of_two_bundles_with_one_library_that_of_this_machine_is_offered(machines, where, tmp_path):
+    machines.enter("first")
+    each = [bundle.Bundle(f"/{name}", "", {}, {"key": f"/{name}/key.so"}, name == "b") for name in "ba"]
+    made_here = recording.Recording()
+    made_here.offer(each)
+    assert made_here.library_path("key") == "/a/key.so"
+
+
+def test_a_library_of_a_fetched_bundle_is_used_and_not_kept(machines, tmp_path):
+    of = bundle.Bundle(str(tmp_path / "other"), "", {}, {"key": f"{tmp_path}/other/tree/libraries/key.so"}, True)
+    recording.note_whose(of, [])
+    made_here = recording.Recording()
+    made_here.offer([of])
+    made_here.library("key", made_here.library_path("key"))
+    made_here.library("own", f"{tmp_path}/others/own.so")
+    assert made_here.libraries == {"own": f"{tmp_path}/others/own.so"}
+
+
+def test_a_fetched_bundle_is_not_needless_because_one_of_this_machine_has_its_parts(machines, where, tmp_path):
+    own = machines.enter("first")
+    os.makedirs(own / "v2" / "graphs", mode=0o700)
+    folders = []
+    for number, name in enumerate(("own", "fetched", "new")):
+        folder = made(tmp_path / name, where, made=number)
+        folders.append(folder.rename(own / "v2" / "graphs" / folder.name))
+    (folders[1] / "signed").write_bytes(b"")
+    from opforge.cache.current import writable_store
+
+    store.bound(writable_store(), where, bundle.read_record(str(folders[2]))["facts"], str(folders[2]))
+    assert [folder.exists() for folder in folders] == [False, True, True]
+
+
+def test_seconds_are_those_of_each_thread_since_the_scope_began(machines):
+    made_here = recording.Recording()
+    began = made_here._began
+    made_here.traced(began - 100, began + 1)  # another thread had begun before
+    made_here.traced(began, began + 2)
+    assert made_here.seconds == 3
+    assert inductor.PATCHES["torch._dynamo.callback"]
+
+
+def test_an_op_may_be_loaded_while_a_bundle_is_written():
+    """`loaded_ops` is read by a thread while others load."""
+    from opforge.warm import library
+
+    class Loaded:
+        __name__ = "an op"
+
+    keys_here = [f"key{number}" for number in range(2000)]
+    thread = threading.Thread(target=lambda: [add(key) for key in keys_here])
+
+    def add(key):
+        with library.lock:
+            library.by_entry[key] = (Loaded(), {})
+
+    try:
+        thread.start()
+        while thread.is_alive():
+            library.loaded_ops()
+    finally:
+        thread.join()
+        for key in keys_here:
+            library.by_entry.pop(key, None)
