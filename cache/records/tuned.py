@@ -160,8 +160,8 @@ def read(path: str, owners: Collection[int], bits: int = 0) -> bytes:
             raise ValueError(f"it belongs to user {status.st_uid}, who is not trusted here")
         if status.st_mode & 0o022 and others_bits(status) & ~bits:
             raise ValueError(f"it can be written by others (mode {stat.S_IMODE(status.st_mode):o})")
-        if problem := library.folders_problem(folder, owners, bits):
-            raise ValueError(problem)
+        if unsafe := library.folders_problem(folder, owners, bits):
+            raise ValueError(unsafe)
         return file.read(MAX_FILE_BYTES)
 
 
