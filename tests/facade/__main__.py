@@ -14,7 +14,9 @@ def main() -> int:
     others = commands.add_parser("projects", help="build public projects both ways and compare what they compute")
     others.add_argument("names", nargs="*", help=f"some of: {', '.join(projects.PROJECTS)}")
     others.add_argument("--folder", type=Path, default=Path(".cache/facade"), help="where sources and builds are kept")
-    others.add_argument("--other", metavar="PYTHON", help="an interpreter with another torch: the same libraries run there")
+    others.add_argument(
+        "--other", metavar="PYTHON", help="an interpreter with another torch: the same libraries run there"
+    )
     others.add_argument("--only-facade", action="store_true", help="do not build on torch's headers")
     options = parser.parse_args()
     return min(projects.run(options.names, options.folder.absolute(), options.other, options.only_facade), 1)
