@@ -14,6 +14,7 @@ from opforge.errors import CacheDirError, LayerError
 from opforge.machine_folder import make_folder, write_file
 from opforge.warm import lookup
 
+from .filesystem.disk import Disk
 from .held import empty, hold
 from .layout import MACHINE, SWEPT, TAG, TAG_NAME, VERSION, Layout
 from .ownership import has_tag, is_own
@@ -248,9 +249,12 @@ def private_fallback(refused: CacheDirError) -> str:
     import shutil
     import tempfile
 
-    path, owner = "", os.getpid()
+    path, owner, prefix = "", os.getpid(), f"opforge-{os.geteuid()}-"
     try:
-        root = path = tempfile.mkdtemp(prefix=f"opforge-{os.geteuid()}-")
+        try:
+            root = path = tempfile.mkdtemp(prefix=prefix)
+        except FileNotFoundError:  # no folder for temporary files can be written, and the default cache's may be
+            root = path = tempfile.mkdtemp(prefix=prefix, dir=Disk().nearest(refused.path))
         if find_problem(path, trust.trusted_ids()):
             root = hold(path)
     except OSError as error:

@@ -26,8 +26,8 @@ from typing import NamedTuple
 
 from opforge import formats
 from opforge.memory import MACHINE as MACHINE
+from opforge.warm.library import PACKAGE_LAYER as PACKAGE_LAYER
 from opforge.warm.lookup import FETCHED as FETCHED
-from opforge.warm.lookup import PACKAGE_LAYER as PACKAGE_LAYER
 from opforge.warm.lookup import UNSIGNED as UNSIGNED
 
 VERSION = formats.STORE

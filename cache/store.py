@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from opforge.memory import UNREADABLE
-from opforge.warm.library import Entry, integrity_problem
+from opforge.warm.library import PACKAGE_LAYER, Entry, integrity_problem
 
 from .filesystem.disk import Disk
 from .filesystem.packages import KEPT_IN, PackageFiles
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("opforge.cache")
 NO_RECORD = "its record cannot be read"
+_warned: set[str] = set()
 NOT_BUILT = "nothing was built from this plan yet"
 
 
@@ -119,10 +120,13 @@ class Source(NamedTuple):
         seen = Observation(root_paths, disk)
         ranked, rejected = self._ranked(description, fit)
         for entry in ranked:
+            damage: str | None = NO_RECORD
             try:
                 inputs = entry.record["inputs"]
                 stamped = seen.stamps(inputs)
-                problem = seen.problem(inputs) or self.problem(entry)
+                problem = seen.problem(inputs)
+                damage = None if problem else self.problem(entry)
+                problem = problem or damage
                 pointer, origin = "", entry.origin
                 if self.area == FETCHED and not problem:
                     pointer = os.path.join(self.pointers(description), entry.key)
@@ -133,6 +137,8 @@ class Source(NamedTuple):
             if not problem:
                 match = Match(entry._replace(watched=stamped.watched, origin=origin), stamped, pointer)
                 return match, tuple(rejected)
+            if problem == damage:
+                self._warn(entry.folder, problem)
             rejected.append(RejectedRecord.of(entry.folder, problem, entry.record))
         return None, tuple(rejected)
 
@@ -147,6 +153,7 @@ class Source(NamedTuple):
             entry = self.read(name)
             if entry is None:
                 rejected.append(Rejected(self.layout.entry(name), NO_RECORD))
+                self._warn(self.layout.entry(name), NO_RECORD)
                 continue
             try:
                 problem, rank = fit(entry.record)
@@ -157,6 +164,14 @@ class Source(NamedTuple):
             else:
                 ranked.append((rank, entry))
         return [entry for _rank, entry in sorted(ranked, key=lambda pair: (-pair[0], pair[1].key))], rejected
+
+    def _warn(self, folder: str, problem: str) -> None:
+        """Logs, once a process, that what an installed package carries is not used: else it would be built unseen."""
+        if os.path.basename(self.layout.root) != PACKAGE_LAYER or folder in _warned:
+            return
+        _warned.add(folder)
+        text = "%s is not used: %s. Reinstall its package, with copies if its files are links (uv: --link-mode copy)."
+        log.warning(text, folder, problem)
 
     def _without_pointers(self) -> list[Rejected]:
         if self.area == FETCHED:

@@ -144,6 +144,13 @@ def read(path: str, owners: Collection[int], bits: int = 0) -> bytes:
     Raises OSError, FileNotFoundError if there is none, and ValueError for what must not be read. `bits` are the mode
     bits by which other users may write it.
     """
+    folder = path.rpartition("/")[0]
+    is_linked = os.path.islink(path) or library.folders_problem(folder, owners, bits) == library.LINKED
+    if is_linked and library.may_be_linked(path):
+        path, linked = library.resolved(path, owners)
+        if linked:
+            raise ValueError(linked)
+        folder = path.rpartition("/")[0]
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(handle, "rb") as file:
         status = os.fstat(handle)
@@ -153,8 +160,8 @@ def read(path: str, owners: Collection[int], bits: int = 0) -> bytes:
             raise ValueError(f"it belongs to user {status.st_uid}, who is not trusted here")
         if status.st_mode & 0o022 and others_bits(status) & ~bits:
             raise ValueError(f"it can be written by others (mode {stat.S_IMODE(status.st_mode):o})")
-        if problem := library.folders_problem(path.rpartition("/")[0], owners, bits):
-            raise ValueError(problem)
+        if unsafe := library.folders_problem(folder, owners, bits):
+            raise ValueError(unsafe)
         return file.read(MAX_FILE_BYTES)
 
 

@@ -191,7 +191,7 @@ def content() -> tuple[str, bytes | None]:
     """
     path = settings.trust_file()
     trusted = owners.trusted_ids(settings.trusted_owners())
-    problem = owners.folder_problem(os.path.dirname(path), trusted)
+    problem = owners.folder_problem(os.path.dirname(path), trusted, is_above=True)
     if problem:
         raise TrustFileError(path, *problem)
     try:
@@ -201,11 +201,13 @@ def content() -> tuple[str, bytes | None]:
         return path, None
     except (OSError, ValueError) as error:
         raise TrustFileError(path, getattr(error, "strerror", None) or str(error), "Correct or remove it") from error
-    if os.path.islink(path) and (problem := owners.folder_problem(os.path.dirname(os.path.realpath(path)), trusted)):
+    real = os.path.dirname(os.path.realpath(path))
+    if os.path.islink(path) and (problem := owners.folder_problem(real, trusted, is_above=True)):
         raise TrustFileError(path, *problem)
-    if status.st_uid not in trusted or owners.others_bits(status):
-        mode = f"{stat.S_IMODE(status.st_mode):o}"
-        reason = f"it belongs to user {status.st_uid} and has mode {mode}, so others can change it"
+    if status.st_uid not in trusted:
+        raise TrustFileError(path, *owners.owner_problem("it", status.st_uid, trusted))
+    if owners.others_bits(status):
+        reason = f"it has mode {stat.S_IMODE(status.st_mode):o}, so others can change it"
         raise TrustFileError(path, reason, f"Run: chmod go-w {path}, as its owner")
     return path, data
 

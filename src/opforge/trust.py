@@ -153,6 +153,8 @@ def folder_problem(
         elif is_last:
             return judge.outcome()
         part = ahead.pop()
+        if part == ".." and at == start:
+            return f"{path} leads out of the folder that is held", "Choose another folder"
         at = os.path.dirname(at) if part == ".." else at if part == "." else f"{at.rstrip(os.sep)}/{part}"
 
 

@@ -32,7 +32,7 @@ EMPTY_DIR = "mount -t tmpfs -o mode=0777 none /mnt"
 CLAIM = f"mount -t tmpfs -o mode=2775,gid={containers.GROUP} none /mnt"
 PROJECT = f"mount -t tmpfs -o mode=2770,uid=4242,gid={containers.GROUP} none /mnt"
 REPOSITORY = os.path.dirname(TESTS)
-READ_ONLY = "mount -o bind,ro / / 2>/dev/null || true"
+READ_ONLY = "mount -o remount,bind,ro /"
 
 
 @pytest.fixture
@@ -199,3 +199,8 @@ def test_where_kubernetes_has_opened_every_file_to_the_group_the_errors_lines_ma
     answers = [line for line in done.stdout.splitlines() if not line.startswith("LOG")]
     assert [answer.partition(" ")[0] for answer in answers] == ["LOADED", "REFUSED", "REFUSED", "LOADED"], done.stdout
     assert "/mnt/opforge/v2 can be written by others (mode 2770). They may have changed what is in it." in answers[2]
+
+
+def test_where_nothing_but_the_shared_home_folder_can_be_written_the_private_folder_is_there(folder):
+    warning, loaded = load(folder, f"{EMPTY_DIR}\n{READ_ONLY}", HOME="/mnt").splitlines()
+    assert loaded.startswith("LOADED 42 built /proc/self/fd/") and "Using /mnt/opforge-" in warning

@@ -92,6 +92,9 @@ def test_what_is_not_mapped_is_trusted_above_a_cache_alone(folder):
     assert f"the link /mnt/root/link {UNMAPPED}" in judge("/mnt/root/link", folder, sandbox)
     for path in ("/mnt/sticky/stranger", "/mnt/sticky/stranger/own"):
         assert f"/mnt/sticky/stranger {UNMAPPED}" in judge(path, folder, sandbox)
+    os.chmod(f"{folder}/sticky", 0o777)
+    named = judge("/mnt/sticky/stranger/own", folder, sandbox, OPFORGE_TRUSTED_FOLDERS="/mnt/sticky")
+    assert f"/mnt/sticky/stranger {UNMAPPED}" in named
 
 
 def test_what_another_user_owns_above_a_cache_is_accepted_only_where_he_cannot_be_told_from_root(folder):

@@ -145,3 +145,63 @@ def test_a_link_is_followed_component_by_component(tmp_path, folder):
 def test_trusted_ids_are_those_of_root_the_user_and_named_users_that_exist():
     assert trust.trusted_ids() == {0, os.geteuid()}
     assert trust.trusted_ids(["4242", "root", "no-such-user-here"]) == {0, os.geteuid(), 4242}
+
+
+# What the user names.
+
+
+def problem_or_none(path, above=None, shared=()):
+    return trust.folder_problem(str(path), ME, above, shared)
+
+
+def test_a_folder_that_others_may_write_is_waived_by_its_exact_path(folder, caplog):
+    child = folder / "child"
+    child.mkdir(mode=0o700)
+    folder.chmod(0o777)
+    for other in (str(child), str(folder.parent), f"{folder}/."):
+        assert problem_or_none(child, shared=(other,)) is not None
+    trust._reported.clear()
+    for _time in range(2):
+        assert problem_or_none(child, shared=(str(folder),)) is None
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{folder} can be written by everybody, and OPFORGE_TRUSTED_FOLDERS names it: who may write there can run code"
+        " as you."
+    ]
+
+
+def test_the_line_names_all_folders_that_others_may_write_and_those_named_before(folder):
+    (folder / "a" / "b").mkdir(parents=True)
+    for path in (folder, folder / "a"):
+        path.chmod(0o777)
+    _, advice = problem_or_none(folder / "a" / "b", shared=("/before",))
+    assert advice == (
+        f"Run: chmod go-w {folder}; or set OPFORGE_TRUSTED_FOLDERS=/before:{folder}:{folder}/a"
+        " if you trust everybody who may write there"
+    )
+
+
+def test_a_link_that_is_named_waives_nothing_for_what_it_leads_to(folder, tmp_path):
+    folder.chmod(0o777)
+    (tmp_path / "link").symlink_to(folder)
+    assert problem_or_none(tmp_path / "link" / "cache", shared=(str(tmp_path / "link"),)) is not None
+
+
+@as_root
+def test_a_named_owner_may_own_what_lies_above_and_not_the_store_itself(folder):
+    os.chown(folder, STRANGER, STRANGER)
+    (folder / "own").mkdir(mode=0o700)
+    assert problem_or_none(folder / "own", above=ME) is not None
+    assert problem_or_none(folder / "own", above={*ME, STRANGER}) is None
+    assert problem_or_none(folder, above={*ME, STRANGER}) == (
+        f"{folder} belongs to user {STRANGER}, not to you (user 0)",
+        "Choose a folder of your own: files that another user made cannot be trusted",
+    )
+
+
+@as_root
+def test_the_advice_is_what_this_user_can_do(folder, monkeypatch):
+    folder.chmod(0o777)
+    monkeypatch.setattr(os, "geteuid", lambda: STRANGER)
+    _, advice = problem_or_none(folder / "own")
+    assert advice == f"Set OPFORGE_TRUSTED_FOLDERS={folder} if you trust everybody who may write there"
+    assert problem_or_none(folder / "own", shared=None)[1] == f"Only user 0 can run: chmod go-w {folder}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _ctypes
 import ctypes
+import errno
 import hashlib
 import importlib
 import json
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from opforge import formats, memory
 from opforge.memory import FlatStamps
-from opforge.trust import others_bits
+from opforge.trust import folder_problem, others_bits
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -26,6 +27,9 @@ STABLE, PLAIN, TORCH = "torch-stable", "c", "torch"
 OLDEST_TORCH = "2.10"
 """The oldest torch in which ops of the stable ABI are registered."""
 REGISTER = "opforge_register"
+PACKAGE_LAYER = "_opforge_ops"
+"""The layer that an installed package carries: this folder below the package's own."""
+LINKED = "its folder is a link"
 RECORD, BUILD = "record.json", "build.json"
 READ_FORMATS = range(1, formats.RECORD + 1)
 """The formats of records that are read."""
@@ -143,14 +147,27 @@ def integrity_problem(
     """
     record = entry.record
     try:
-        problem = folders_problem(entry.folder, owners, allowed_write_bits)
+        problem, path = folders_problem(entry.folder, owners, allowed_write_bits), entry.library
+        if problem == LINKED:
+            path, problem = resolved(path, owners)
     except (OSError, ValueError) as error:  # ValueError: a damaged record has a zero byte in its key
         problem = f"its folder cannot be read ({getattr(error, 'strerror', error)})"
     if problem:
         return problem
     try:
         # Without O_NONBLOCK a pipe in the library's place would block for ever.
-        handle = os.open(entry.library, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            handle = os.open(path, flags)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            if not may_be_linked(path):
+                return "the library is a link"
+            path, problem = resolved(path, owners)
+            if problem:
+                return problem
+            handle = os.open(path, flags)
     except (OSError, ValueError) as error:
         return f"the library cannot be opened ({getattr(error, 'strerror', error)})"
     try:
@@ -177,19 +194,40 @@ def integrity_problem(
 def folders_problem(folder: str, owners: Collection[int], allowed_write_bits: int) -> str | None:
     """Returns why somebody else could put another file in a library's place, or None.
 
-    The entry's folder, `entries` and the folder of the format are looked at; the store's root and what is above it are
-    checked when the store is opened.
+    LINKED if that depends on what links of an installed package lead to: see `resolved`. The entry's folder, `entries`
+    and the folder of the format are looked at; the store's root and what is above it are checked when the store is
+    opened.
     """
-    path = folder
+    path, linked = folder, None
     for _depth in range(3):
         status = os.lstat(path)
         whose = "its folder" if path == folder else path
         if not stat.S_ISDIR(status.st_mode) or status.st_uid not in owners:
-            return f"{whose} is a link, a file, or another user's"
-        if status.st_mode & 0o022 and others_bits(status) & ~allowed_write_bits:
+            if not (stat.S_ISLNK(status.st_mode) and status.st_uid in owners and may_be_linked(folder)):
+                return f"{whose} is a link, a file, or another user's"
+            linked = LINKED
+        elif status.st_mode & 0o022 and others_bits(status) & ~allowed_write_bits:
             return f"{whose} can be written by others (mode {stat.S_IMODE(status.st_mode):o})"
         path = path.rpartition("/")[0]
-    return None
+    return linked
+
+
+def may_be_linked(path: str) -> bool:
+    """Returns whether a path is in a layer whose files and folders may be links, that of an installed package.
+
+    `uv --link-mode symlink`, Bazel and Spack make them. Who can change a link there can change the package's code.
+    """
+    return f"/{PACKAGE_LAYER}/" in path
+
+
+def resolved(path: str, owners: Collection[int]) -> tuple[str, str]:
+    """Returns the file that a path in an installed package leads to, and why it cannot be trusted; empty if it can.
+
+    All folders above that file are judged.
+    """
+    real = os.path.realpath(path)
+    problem = folder_problem(os.path.dirname(real), owners)
+    return real, f"it is a link to {real}, and {problem[0]}" if problem else ""
 
 
 def reset() -> None:

@@ -24,7 +24,7 @@ from opforge import environment, formats, memory, settings, trust
 from opforge.memory import FlatStamps
 
 from . import library, machine
-from .library import Entry
+from .library import PACKAGE_LAYER, Entry
 
 PASSED_ENV = (
     "CPATH",
@@ -80,8 +80,6 @@ _PLAN_ENV = frozenset(name.encode() for name in PLAN_ENV)
 INTERFACE = 1
 """The number of what the headers of the root `opforge_abi` compile into a library, and the loader relies on. It rises
 when that changes, fixes included; a test holds the digest of these headers without their comments."""
-PACKAGE_LAYER = "_opforge_ops"
-"""The layer that an installed package carries: this folder below the package's own."""
 LISTED, FETCHED = "descriptions", "fetched"
 """The folders of a store with the pointers to entries by description; FETCHED for those that came from a remote."""
 UNSIGNED = " (unsigned)"

@@ -108,11 +108,12 @@ def test_a_default_folder_that_cannot_be_trusted_is_replaced_with_one_warning(
     assert root.startswith(f"{tmp_path}/opforge-{os.geteuid()}-")
     assert stat.S_IMODE(os.stat(root).st_mode) == 0o700
     (warning,) = warnings_of_the_cache()
+    refused = f"{tmp_path}/opforge"
     assert warning == (
-        f"The cache folder {tmp_path}/opforge cannot be used: {tmp_path}/opforge can be written by everybody. Using {root}"
-        " instead, which is removed when this process ends: each process builds again. To keep what is built: run: chmod"
-        f" go-w {tmp_path}/opforge; or set OPFORGE_TRUSTED_FOLDERS={tmp_path}/opforge if you trust everybody who may write"
-        " there; or set OPFORGE_CACHE_DIR to a folder of your own."
+        f"The cache folder {refused} cannot be used: {refused} can be written by everybody. Using {root} instead, which"
+        " is removed when this process ends: each process builds again. To keep what is built: run: chmod go-w"
+        f" {refused}; or set OPFORGE_TRUSTED_FOLDERS={refused} if you trust everybody who may write there; or set"
+        " OPFORGE_CACHE_DIR to a folder of your own."
     )
 
 

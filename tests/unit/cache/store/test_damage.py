@@ -79,7 +79,7 @@ LIBRARY_DAMAGES = {
     reverse: "the library's digest differs from its record's",
     empty: "the library has 0 bytes instead of 200",
     folder: "the library is not a regular file",
-    link: "the library cannot be opened (Too many levels of symbolic links)",
+    link: "the library is a link",
     pipe: "the library is not a regular file",
     missing: "the library cannot be opened (No such file or directory)",
     group_writable: "the library can be written by others (mode 570)",
