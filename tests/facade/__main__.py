@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+import differential  # noqa: E402
 import projects  # noqa: E402
 
 
@@ -16,7 +17,18 @@ def main() -> int:
     others.add_argument("--folder", type=Path, default=Path(".cache/facade"), help="where sources and builds are kept")
     others.add_argument("--other", metavar="PYTHON", help="an interpreter with another torch: the same libraries run there")
     others.add_argument("--only-facade", action="store_true", help="do not build on torch's headers")
+    operators = commands.add_parser("differential", help="every operator against torch's own headers")
+    operators.add_argument("--folder", type=Path, default=Path(".cache/facade"), help="where sources and builds are kept")
+    operators.add_argument("--count", type=int, default=12, help="how often each call's arguments are drawn")
+    operators.add_argument("--part", type=int, action="append", default=[], help="one part of the calls alone")
+    child = commands.add_parser("differential-child")
+    child.add_argument("arguments", nargs=6)
     options = parser.parse_args()
+    if options.command == "differential-child":
+        differential.child(*options.arguments)
+        return 0
+    if options.command == "differential":
+        return min(differential.run(options.folder.absolute() / "differential", options.count, options.part), 1)
     return min(projects.run(options.names, options.folder.absolute(), options.other, options.only_facade), 1)
 
 
