@@ -1,11 +1,13 @@
 """`python tests/facade COMMAND`: the long comparisons of the facade with torch's own headers."""
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 import differential  # noqa: E402
+import module_record  # noqa: E402
 import projects  # noqa: E402
 
 
@@ -21,11 +23,20 @@ def main() -> int:
     operators.add_argument("--folder", type=Path, default=Path(".cache/facade"), help="where sources and builds are kept")
     operators.add_argument("--count", type=int, default=12, help="how often each call's arguments are drawn")
     operators.add_argument("--part", type=int, action="append", default=[], help="one part of the calls alone")
+    module = commands.add_parser("record", help="record what functions of a pybind11 module give on torch's headers")
+    module.add_argument("--folder", type=Path, default=Path(".cache/facade"), help="where the build is kept")
+    recorded = commands.add_parser("record-child")
+    recorded.add_argument("library", type=Path)
     child = commands.add_parser("differential-child")
     child.add_argument("arguments", nargs=6)
     options = parser.parse_args()
     if options.command == "differential-child":
         differential.child(*options.arguments)
+        return 0
+    if options.command == "record":
+        return module_record.record(options.folder.absolute())
+    if options.command == "record-child":
+        print(json.dumps(module_record.outcomes(options.library)))
         return 0
     if options.command == "differential":
         return min(differential.run(options.folder.absolute() / "differential", options.count, options.part), 1)
