@@ -5,10 +5,8 @@ import json
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-import differential  # noqa: E402
-import module_record  # noqa: E402
-import projects  # noqa: E402
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from facade import differential, module_record, projects  # noqa: E402
 
 
 def main() -> int:

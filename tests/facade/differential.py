@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from compiling import compile_library
+from facade.compiling import compile_library
 from opforge.builders.facade import flags
 from opforge.builders.facade.generate import split
 
@@ -53,8 +53,8 @@ POOLS = {
     "TensorOptions": ("dtypes", "a.options({})"),
     "MemoryFormat": ("formats", "a.format({}).value()"),
     "std::optional<MemoryFormat>": ("formats", "a.format({})"),
-    "const Scalar&": ("scalars", "a.scalars.at({}).value()"),
-    "const std::optional<Scalar>&": ("scalars", "a.scalars.at({})"),
+    "const Scalar&": ("scalars", "a.scalar({}).value()"),
+    "const std::optional<Scalar>&": ("scalars", "a.scalar({})"),
     "Layout": ("", "at::kStrided"),
     "std::optional<Layout>": ("", "std::optional<at::Layout>()"),
     "Device": ("", "at::Device(at::kCPU)"),
@@ -73,7 +73,8 @@ TYPES = {
     "strings": "std::vector<std::optional<std::string>>",
     "dtypes": "std::vector<std::optional<int64_t>>",
     "formats": "std::vector<std::optional<int64_t>>",
-    "scalars": "std::vector<std::optional<at::Scalar>>",
+    # torch's pybind11 converts no Scalar: its kind, as a dtype, and its parts
+    "scalars": "std::vector<std::optional<std::tuple<int64_t, int64_t, double, double>>>",
 }
 PROLOGUE = """
 #include <torch/extension.h>
@@ -103,6 +104,13 @@ struct Args {
   }
   at::TensorOptions options(size_t i) {
     at::TensorOptions o; return dtypes.at(i) ? o.dtype(*dtype(i)) : o;
+  }
+  std::optional<at::Scalar> scalar(size_t i) {
+    if (!scalars.at(i)) return std::nullopt;
+    auto [kind, integer, real, imaginary] = *scalars.at(i);
+    if (kind == 11) return at::Scalar(integer != 0);
+    if (kind == 4) return at::Scalar(integer);
+    return kind == 7 ? at::Scalar(real) : at::Scalar(c10::complex<double>(real, imaginary));
   }
   std::optional<at::MemoryFormat> format(size_t i) {
     if (!formats.at(i)) return std::nullopt;
@@ -288,13 +296,23 @@ class Draw:
             return chance.choice([6, 7, 6, 4, 3, 11, 5])
         if pool == "formats":
             return chance.choice([0, 0, 1])
-        return chance.choice([0, 1, 2, 3, -1, -2, 0.5, 1.5, -0.5, 2.0, True, 300, 2.5, complex(1, 2), 2**40])
+        return self.scalar(chance.choice([0, 1, 1, 2, 3, -1, -2, 0.5, 1.5, -0.5, 1.0, 2.0, True, 300, 2.5, complex(1, 2), 2**40]))
+
+    def scalar(self, value: Any) -> tuple[int, int, float, float]:
+        """Returns a number's kind, as a dtype, and its parts."""
+        if isinstance(value, bool):
+            return 11, int(value), 0.0, 0.0
+        if isinstance(value, int):
+            return 4, value, 0.0, 0.0
+        if isinstance(value, float):
+            return 7, 0, value, 0.0
+        return 9, 0, value.real, value.imag
 
 
 def run_cases(library: Path, name: str, chosen: Sequence[Call], first: int, count: int, out: Path) -> None:
     """Runs the calls of one library, and appends each one's outcomes to a file as it goes."""
     import torch
-    from outcomes import of_call
+    from facade.outcomes import of_call
 
     torch.set_num_threads(1)
     spec = importlib.util.spec_from_file_location(name, library)

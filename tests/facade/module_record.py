@@ -8,8 +8,8 @@ import warnings
 from pathlib import Path
 from types import ModuleType
 
-from compiling import compile_library
-from outcomes import Outcome, of_call
+from facade.compiling import compile_library
+from facade.outcomes import Outcome, of_call
 
 SUPPORT = Path(__file__).parent.parent / "support" / "facade"
 NAME = "facade_cases"

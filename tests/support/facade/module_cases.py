@@ -63,8 +63,6 @@ def cases(m: ModuleType) -> Iterator[tuple[str, Callable[[], object]]]:
         yield f"dtype({dtype})", lambda dtype=dtype: m.dtype(dtype)
     for device in (torch.device("cpu"), torch.device("cuda", 1), torch.device("meta"), "cpu", None):
         yield f"device({device!r})", lambda device=device: m.device(device)
-    for scalar in (2, 2.5, True, 1j, torch.tensor(3), numpy.float64(2), None, "a"):
-        yield f"scalar({scalar!r})", lambda scalar=scalar: m.scalar(x, scalar)
     for arguments, keywords in (((1,), {}), ((1,), {"b": 3}), ((1, 2), {}), ((), {"a": 4, "b": 5})):
         yield f"keywords{arguments}{keywords}", lambda a=arguments, k=keywords: m.keywords(*a, **k)
     yield "released", lambda: m.released(x)
@@ -90,3 +88,6 @@ def cases(m: ModuleType) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "gradients", lambda: torch.autograd.grad(m.scaled(x.clone().requires_grad_(), 3.0).sum(), [], allow_unused=True)
     yield "requires_grad", lambda: m.scaled(x.clone().requires_grad_(), 3.0).requires_grad
     yield "a meta tensor", lambda: m.scaled(x.to("meta"), 3.0).device
+    changed = x.clone().requires_grad_() * 1
+    yield "changed in place", lambda: (m.changed(changed) is changed, changed._version, changed.requires_grad)
+    yield "a changed leaf", lambda: m.changed(x.clone().requires_grad_())

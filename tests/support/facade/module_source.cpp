@@ -73,6 +73,18 @@ static int64_t overloaded_tensor(Tensor) {
   return 3;
 }
 
+struct AddOne : torch::autograd::Function<AddOne> {
+  static Tensor forward(torch::autograd::AutogradContext* ctx, Tensor x) {
+    x.add_(1);
+    ctx->mark_dirty({x});
+    return x;
+  }
+  static torch::autograd::variable_list backward(
+      torch::autograd::AutogradContext*, torch::autograd::variable_list grads) {
+    return {grads[0]};
+  }
+};
+
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.doc() = "A module of functions.";
   m.attr("number") = 7;
@@ -81,6 +93,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       "scaled", &scaled, "Returns a multiple.", py::arg("x"), py::arg("by") = 2.0, py::arg("times") = 1,
       py::arg("negate") = false);
   m.def("kind", &kind);
+  m.def("changed", [](Tensor x) { return AddOne::apply(x); });
   m.def("same", [](Tensor x) { return x; });
   m.def("nothing", [](const Tensor&) {});
   m.def("undefined", []() { return Tensor(); });
@@ -106,10 +119,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("three", [](std::array<int64_t, 3> x) { return x; });
   m.def("set", [](std::set<int64_t> x) { return static_cast<int64_t>(x.size()); });
   m.def("bytes", [](const std::string& x) { return py::bytes(x); });
-  m.def("complex", [](std::complex<double> x) { return x; });
+  m.def("complex", [](c10::complex<double> x) { return x; });
   m.def("dtype", [](at::ScalarType x) { return x; });
   m.def("device", [](at::Device x) { return x; });
-  m.def("scalar", [](Tensor x, at::Scalar y) { return x * y; });
   m.def("sizes", [](at::IntArrayRef x) { return static_cast<int64_t>(x.size()); });
   m.def("overloaded", &overloaded_int, "An integer.", py::arg("x"));
   m.def("overloaded", &overloaded_double, py::arg("x"));

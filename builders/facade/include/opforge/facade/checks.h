@@ -48,7 +48,7 @@
 #define TORCH_CHECK_DEBUG(...) TORCH_CHECK(__VA_ARGS__)
 #endif
 // Deprecated names.
-#define AT_ASSERTM(cond, ...) TORCH_CHECK(cond, ##__VA_ARGS__)
+#define AT_ASSERTM(cond, ...) TORCH_INTERNAL_ASSERT(cond, ##__VA_ARGS__)
 #define AT_ASSERT(cond, ...) TORCH_INTERNAL_ASSERT(cond, ##__VA_ARGS__)
 #define AT_CHECK(...) TORCH_CHECK(__VA_ARGS__)
 #define AT_INDEX_ERROR(...) ::c10::facade::fail<::c10::IndexError>(::c10::facade::text(__VA_ARGS__))
