@@ -72,8 +72,8 @@ BY_HAND = {
     "method": "to item contiguous size stride is_floating_point is_complex is_signed index index_put_ detach "
     "requires_grad_ set_ data set_data output_nr backward retain_grad retains_grad _backward is_leaf "
     "copy_ is_neg is_conj is_inference".split(),
-    # Its C++ twin in torch takes other arguments, or torch:: has one of its own.
-    "function": "index index_put_ from_file tensor is_floating_point is_complex is_signed is_neg is_conj "
+    # Its C++ twin in torch takes other arguments, torch:: has one of its own, or newer torches have none.
+    "function": "align_tensors index index_put_ from_file tensor is_floating_point is_complex is_signed is_neg is_conj "
     "is_inference".split(),
 }
 DECLARATION = re.compile(r"^inline (?P<result>[^()]+?) ?\b(?P<name>\w+)\((?P<parameters>.*)\) \{\n(?P<body>.*)\n\}", re.M)

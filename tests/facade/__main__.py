@@ -1,11 +1,12 @@
 """`python tests/facade COMMAND`: the long comparisons of the facade with torch's own headers."""
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-import projects  # noqa: E402
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from facade import differential, module_record, projects  # noqa: E402
 
 
 def main() -> int:
@@ -18,7 +19,27 @@ def main() -> int:
         "--other", metavar="PYTHON", help="an interpreter with another torch: the same libraries run there"
     )
     others.add_argument("--only-facade", action="store_true", help="do not build on torch's headers")
+    operators = commands.add_parser("differential", help="every operator against torch's own headers")
+    operators.add_argument("--folder", type=Path, default=Path(".cache/facade"), help="where sources and builds are kept")
+    operators.add_argument("--count", type=int, default=12, help="how often each call's arguments are drawn")
+    operators.add_argument("--part", type=int, action="append", default=[], help="one part of the calls alone")
+    module = commands.add_parser("record", help="record what functions of a pybind11 module give on torch's headers")
+    module.add_argument("--folder", type=Path, default=Path(".cache/facade"), help="where the build is kept")
+    recorded = commands.add_parser("record-child")
+    recorded.add_argument("library", type=Path)
+    child = commands.add_parser("differential-child")
+    child.add_argument("arguments", nargs=6)
     options = parser.parse_args()
+    if options.command == "differential-child":
+        differential.child(*options.arguments)
+        return 0
+    if options.command == "record":
+        return module_record.record(options.folder.absolute())
+    if options.command == "record-child":
+        print(json.dumps(module_record.outcomes(options.library)))
+        return 0
+    if options.command == "differential":
+        return min(differential.run(options.folder.absolute() / "differential", options.count, options.part), 1)
     return min(projects.run(options.names, options.folder.absolute(), options.other, options.only_facade), 1)
 
 

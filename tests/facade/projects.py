@@ -13,7 +13,7 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from compiling import Cost, compile_library
+from facade.compiling import Cost, compile_library
 
 
 @dataclasses.dataclass(frozen=True)

@@ -47,16 +47,8 @@
 #define TORCH_INTERNAL_ASSERT_DEBUG_ONLY(...) TORCH_INTERNAL_ASSERT(__VA_ARGS__)
 #define TORCH_CHECK_DEBUG(...) TORCH_CHECK(__VA_ARGS__)
 #endif
-#define TORCH_CHECK_OPERATOR(a, op, b, ...)                                                       \
-  TORCH_CHECK((a)op(b), "Check failed: " #a " " #op " " #b " (", a, " vs. ", b, "). ", ##__VA_ARGS__)
-#define TORCH_CHECK_EQ(a, b, ...) TORCH_CHECK_OPERATOR(a, ==, b, ##__VA_ARGS__)
-#define TORCH_CHECK_NE(a, b, ...) TORCH_CHECK_OPERATOR(a, !=, b, ##__VA_ARGS__)
-#define TORCH_CHECK_LT(a, b, ...) TORCH_CHECK_OPERATOR(a, <, b, ##__VA_ARGS__)
-#define TORCH_CHECK_LE(a, b, ...) TORCH_CHECK_OPERATOR(a, <=, b, ##__VA_ARGS__)
-#define TORCH_CHECK_GT(a, b, ...) TORCH_CHECK_OPERATOR(a, >, b, ##__VA_ARGS__)
-#define TORCH_CHECK_GE(a, b, ...) TORCH_CHECK_OPERATOR(a, >=, b, ##__VA_ARGS__)
 // Deprecated names.
-#define AT_ASSERTM(cond, ...) TORCH_CHECK(cond, ##__VA_ARGS__)
+#define AT_ASSERTM(cond, ...) TORCH_INTERNAL_ASSERT(cond, ##__VA_ARGS__)
 #define AT_ASSERT(cond, ...) TORCH_INTERNAL_ASSERT(cond, ##__VA_ARGS__)
 #define AT_CHECK(...) TORCH_CHECK(__VA_ARGS__)
 #define AT_INDEX_ERROR(...) ::c10::facade::fail<::c10::IndexError>(::c10::facade::text(__VA_ARGS__))

@@ -152,8 +152,14 @@ struct ConvertComplex {
 };
 template <class T>
 struct Convert<std::complex<T>> : ConvertComplex<std::complex<T>, T> {};
+// torch's own conversion: it takes any number, and has a name of its own in signatures.
 template <class T>
-struct Convert<c10::complex<T>> : ConvertComplex<c10::complex<T>, T> {};
+struct Convert<c10::complex<T>> : ConvertComplex<c10::complex<T>, T> {
+  static bool load(PyObject* o, bool, c10::complex<T>& value) {
+    return ConvertComplex<c10::complex<T>, T>::load(o, true, value);
+  }
+  static std::string name(bool) { return "complex"; }
+};
 
 template <>
 struct Convert<std::string> {
@@ -256,37 +262,6 @@ struct Convert<c10::Device> {
   }
   static std::string name(bool) { return "torch.device"; }
 };
-template <>
-struct Convert<c10::Scalar> {
-  static bool load(PyObject* o, bool, c10::Scalar& value) {
-    bool flag = false;
-    int64_t integer = 0;
-    double real = 0;
-    c10::complex<double> z;
-    if (Convert<bool>::load(o, false, flag) && is(o, LongFlag)) {
-      value = flag;
-    } else if (is(o, LongFlag) && Convert<int64_t>::load(o, false, integer)) {
-      value = integer;
-    } else if (is(o, &opforge_PyFloat_Type) && Convert<double>::load(o, false, real)) {
-      value = real;
-    } else if (is(o, &opforge_PyComplex_Type) && Convert<c10::complex<double>>::load(o, false, z)) {
-      value = z;
-    } else if (is_tensor(o)) {
-      value = to_tensor(o).item();
-    } else {
-      return false;
-    }
-    return true;
-  }
-  static Ref cast(const c10::Scalar& value) {
-    return value.isBoolean() ? Convert<bool>::cast(value.toBool())
-        : value.isIntegral(false) ? Convert<int64_t>::cast(value.toLong())
-        : value.isFloatingPoint() ? Convert<double>::cast(value.toDouble())
-                                  : Convert<c10::complex<double>>::cast(value.toComplexDouble());
-  }
-  static std::string name(bool) { return "Union[Number, torch.SymInt, torch.SymFloat, torch.SymBool]"; }
-};
-
 template <class T>
 struct Convert<std::optional<T>> {
   static bool load(PyObject* o, bool convert, std::optional<T>& value) {
@@ -324,8 +299,7 @@ bool load_items(PyObject* o, bool convert, F add) {
   Ref list = opforge_PySequence_Check(o) ? Ref::borrow(o) : checked(opforge_PySequence_List(o));
   const OpforgePySize n = opforge_PySequence_Size(list.get());
   if (n < 0) {
-    opforge_PyErr_Clear();
-    return false;
+    throw Raised();
   }
   for (OpforgePySize i = 0; i < n; ++i) {
     Ref item = checked(opforge_PySequence_GetItem(list.get(), i));
@@ -456,11 +430,14 @@ struct Convert<std::unordered_map<K, V, H, E, A>> : ConvertMap<std::unordered_ma
 template <class T, class... E>
 struct ConvertTuple {
   static bool load(PyObject* o, bool convert, T& value) {
-    if (!opforge_PySequence_Check(o) || opforge_PySequence_Size(o) != static_cast<OpforgePySize>(sizeof...(E))) {
-      opforge_PyErr_Clear();
+    if (!opforge_PySequence_Check(o)) {
       return false;
     }
-    return load_all(o, convert, value, std::index_sequence_for<E...>());
+    const OpforgePySize n = opforge_PySequence_Size(o);
+    if (n < 0) {
+      throw Raised();
+    }
+    return n == static_cast<OpforgePySize>(sizeof...(E)) && load_all(o, convert, value, std::index_sequence_for<E...>());
   }
   static Ref cast(const T& value) { return cast_all(value, std::index_sequence_for<E...>()); }
   static std::string name(bool argument) {

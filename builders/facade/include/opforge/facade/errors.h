@@ -101,7 +101,8 @@ inline bool has(const std::string& text, const char* part) {
   if (text.rfind("Dimension out of range", 0) == 0 || text.rfind("Dimension specified as", 0) == 0 ||
       has(text, "out of range for tensor of dimension") || has(text, "is out of bounds for dimension") ||
       has(text, "invalid index of a 0-dim tensor") || has(text, "too many indices for tensor") ||
-      has(text, "The shape of the mask")) {
+      has(text, "The shape of the mask") || text.rfind("select(): index ", 0) == 0 ||
+      text.rfind("select() cannot be applied to a 0-dim tensor", 0) == 0) {
     fail<IndexError>(text);
   }
   if (has(text, "\" not implemented for '") || text.rfind("Could not run 'aten::", 0) == 0) {

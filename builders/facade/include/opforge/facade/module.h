@@ -239,7 +239,7 @@ struct Argument {
 // One C++ function behind a Python name.
 struct Overload {
   std::vector<Argument> arguments;
-  std::vector<std::string> types;
+  std::vector<std::string> types, exact_types;  // the second for arguments that are not converted
   std::string result, doc;
   size_t positional = 0;
   // Returns an empty reference if the values are not convertible to the function's parameters.
@@ -253,7 +253,8 @@ struct Overload {
         text += "*, ";
       }
       const bool named = i < arguments.size() && !arguments[i].name.empty();
-      text += (named ? arguments[i].name : "arg" + std::to_string(i)) + ": " + types[i];
+      text += (named ? arguments[i].name : "arg" + std::to_string(i)) + ": " +
+          (i < arguments.size() && !arguments[i].converts ? exact_types[i] : types[i]);
       if (i < arguments.size() && arguments[i].otherwise) {
         text += " = " + shown(arguments[i].otherwise.get());
       }
@@ -380,7 +381,7 @@ struct Call<F, R(A...), call_guard<G...>> {
   template <size_t... I>
   Ref with([[maybe_unused]] PyObject* const* values, [[maybe_unused]] const bool* converts, std::index_sequence<I...>) {
     std::tuple<Holder<kept_t<A>>...> kept;
-    if (!(Convert<kept_t<A>>::load(values[I], converts[I], std::get<I>(kept).value) && ...)) {
+    if (!(load<A>(values[I], converts[I], std::get<I>(kept).value) && ...)) {
       return {};
     }
     if constexpr (std::is_void_v<R>) {
@@ -405,7 +406,16 @@ struct Call<F, R(A...), call_guard<G...>> {
   struct Holder<T, std::enable_if_t<std::is_same_v<T, c10::Device>>> {
     T value{c10::DeviceType::CPU};
   };
-  static std::vector<std::string> types() { return {Convert<argument_t<A>>::name(true)...}; }
+  template <class T>
+  static bool load(PyObject* o, bool convert, kept_t<T>& value) {
+    if constexpr (std::is_same_v<bare_t<T>, c10::IntArrayRef>) {
+      if (!is(o, TupleFlag) && !is(o, ListFlag)) {
+        return false;
+      }
+    }
+    return Convert<kept_t<T>>::load(o, convert, value);
+  }
+  static std::vector<std::string> types(bool converts) { return {Convert<argument_t<A>>::name(converts)...}; }
   static std::string result() {
     if constexpr (std::is_void_v<R>) {
       return "None";
@@ -460,7 +470,8 @@ class module_ : public object {
     using Guard = typename detail::guard_of<X...>::type;
     using Call = detail::Call<std::decay_t<F>, detail::signature_t<F>, Guard>;
     detail::Overload overload;
-    overload.types = Call::types();
+    overload.types = Call::types(true);
+    overload.exact_types = Call::types(false);
     overload.result = Call::result();
     overload.positional = overload.types.size();
     (detail::extra(overload, extras), ...);

@@ -1,0 +1,448 @@
+"""Every operator of the facade against torch's own headers: `python tests/facade differential`.
+
+One generated source calls each function and method, once with all of its arguments and once with those alone that have
+no default. It is compiled on the facade and on torch's headers. Both get the same tensors and numbers, drawn by the
+arguments' types and names, over dtypes and shapes; what they return, what they leave in their arguments, gradients and
+errors must be the same. A call that no drawn arguments fit counts as not reached, and is listed.
+"""
+
+import dataclasses
+import importlib.util
+import itertools
+import json
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from facade.compiling import compile_library
+from opforge.builders.facade import flags
+from opforge.builders.facade.generate import split
+
+GENERATED = flags.INCLUDE / "opforge" / "facade" / "generated"
+LINE = re.compile(r"template <int Used = 0> (?P<result>.+?) (?P<name>\w+)\((?P<parameters>.*)\)(?: const)? \{ (?P<body>.*) \}$")
+
+# For each type of a parameter: the pool that its values come from, and the expression that takes one.
+POOLS = {
+    "const Tensor&": ("tensors", "a.tensor({})"),
+    "Tensor&": ("tensors", "a.tensor({})"),
+    "const std::optional<Tensor>&": ("tensors", "a.optional_tensor({})"),
+    "TensorList": ("lists", "at::TensorList(a.lists.at({}))"),
+    "const c10::List<std::optional<Tensor>>&": ("lists", "a.optional_list({})"),
+    "IntArrayRef": ("int_lists", "at::IntArrayRef(*a.int_lists.at({}))"),
+    "OptionalIntArrayRef": ("int_lists", "a.optional_ints({})"),
+    "ArrayRef<double>": ("float_lists", "at::ArrayRef<double>(a.float_lists.at({}))"),
+    "std::optional<ArrayRef<double>>": ("float_lists", "std::optional<at::ArrayRef<double>>(a.float_lists.at({}))"),
+    "int64_t": ("ints", "a.ints.at({}).value()"),
+    "std::optional<int64_t>": ("ints", "a.ints.at({})"),
+    "double": ("floats", "a.floats.at({}).value()"),
+    "std::optional<double>": ("floats", "a.floats.at({})"),
+    "bool": ("bools", "a.bools.at({}).value()"),
+    "std::optional<bool>": ("bools", "a.bools.at({})"),
+    "std::array<bool, 2>": ("bools", "a.flags<2>({})"),
+    "std::array<bool, 3>": ("bools", "a.flags<3>({})"),
+    "std::array<bool, 4>": ("bools", "a.flags<4>({})"),
+    "std::string_view": ("strings", "a.strings.at({}).value()"),
+    "std::optional<std::string_view>": ("strings", "a.optional_string({})"),
+    "ScalarType": ("dtypes", "a.dtype({}).value()"),
+    "std::optional<ScalarType>": ("dtypes", "a.dtype({})"),
+    "TensorOptions": ("dtypes", "a.options({})"),
+    "MemoryFormat": ("formats", "a.format({}).value()"),
+    "std::optional<MemoryFormat>": ("formats", "a.format({})"),
+    "const Scalar&": ("scalars", "a.scalar({}).value()"),
+    "const std::optional<Scalar>&": ("scalars", "a.scalar({})"),
+    "Layout": ("", "at::kStrided"),
+    "std::optional<Layout>": ("", "std::optional<at::Layout>()"),
+    "Device": ("", "at::Device(at::kCPU)"),
+    "std::optional<Device>": ("", "std::optional<at::Device>()"),
+    "std::optional<Generator>": ("", "std::optional<at::Generator>()"),
+}
+NAMES = ("tensors", "lists", "int_lists", "float_lists", "ints", "floats", "bools", "strings", "dtypes", "formats", "scalars")
+TYPES = {
+    "tensors": "std::vector<std::optional<at::Tensor>>",
+    "lists": "std::vector<std::vector<at::Tensor>>",
+    "int_lists": "std::vector<std::optional<std::vector<int64_t>>>",
+    "float_lists": "std::vector<std::vector<double>>",
+    "ints": "std::vector<std::optional<int64_t>>",
+    "floats": "std::vector<std::optional<double>>",
+    "bools": "std::vector<std::optional<bool>>",
+    "strings": "std::vector<std::optional<std::string>>",
+    "dtypes": "std::vector<std::optional<int64_t>>",
+    "formats": "std::vector<std::optional<int64_t>>",
+    # torch's pybind11 converts no Scalar: its kind, as a dtype, and its parts
+    "scalars": "std::vector<std::optional<std::tuple<int64_t, int64_t, double, double>>>",
+}
+PROLOGUE = """
+#include <torch/extension.h>
+struct Args {
+%s
+  at::Tensor& tensor(size_t i) { return tensors.at(i).value(); }
+  std::optional<at::Tensor> optional_tensor(size_t i) { return tensors.at(i); }
+  c10::List<std::optional<at::Tensor>> optional_list(size_t i) {
+    c10::List<std::optional<at::Tensor>> r;
+    for (const auto& t : lists.at(i)) r.push_back(std::optional<at::Tensor>(t));
+    return r;
+  }
+  at::OptionalIntArrayRef optional_ints(size_t i) {
+    if (!int_lists.at(i)) return std::nullopt;
+    return at::OptionalIntArrayRef(at::IntArrayRef(*int_lists.at(i)));
+  }
+  template <size_t N> std::array<bool, N> flags(size_t i) {
+    std::array<bool, N> r; for (auto& f : r) f = bools.at(i).value(); return r;
+  }
+  std::optional<c10::string_view> optional_string(size_t i) {
+    if (!strings.at(i)) return std::nullopt;
+    return c10::string_view(*strings.at(i));
+  }
+  std::optional<at::ScalarType> dtype(size_t i) {
+    if (!dtypes.at(i)) return std::nullopt;
+    return static_cast<at::ScalarType>(*dtypes.at(i));
+  }
+  at::TensorOptions options(size_t i) {
+    at::TensorOptions o; return dtypes.at(i) ? o.dtype(*dtype(i)) : o;
+  }
+  std::optional<at::Scalar> scalar(size_t i) {
+    if (!scalars.at(i)) return std::nullopt;
+    auto [kind, integer, real, imaginary] = *scalars.at(i);
+    if (kind == 11) return at::Scalar(integer != 0);
+    if (kind == 4) return at::Scalar(integer);
+    return kind == 7 ? at::Scalar(real) : at::Scalar(c10::complex<double>(real, imaginary));
+  }
+  std::optional<at::MemoryFormat> format(size_t i) {
+    if (!formats.at(i)) return std::nullopt;
+    return static_cast<at::MemoryFormat>(*formats.at(i));
+  }
+};
+struct Result {
+  std::vector<at::Tensor> tensors; std::vector<double> numbers;
+  void add(const at::Tensor& t) { tensors.push_back(t); }
+  void add(const std::vector<at::Tensor>& l) { for (auto& t : l) tensors.push_back(t); }
+  void add(double v) { numbers.push_back(v); }
+  void add(at::ScalarType v) { numbers.push_back(static_cast<double>(v)); }
+  template <class... T> void add(const std::tuple<T...>& t) {
+    std::apply([&](const auto&... v) { (add(v), ...); }, t);
+  }
+};
+using Case = void (*)(Args&, Result&);
+"""
+EPILOGUE = """
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("call", [](int64_t i, %s) {
+    Args a{%s}; Result r; cases[i](a, r);
+    return std::make_tuple(r.tensors, r.numbers, a.tensors, a.lists);
+  });
+}
+"""
+
+
+# Without the arguments that have defaults torch's own overloads of these are ambiguous.
+AMBIGUOUS = frozenset({"stft", "bernoulli_out", "normal_out"})
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """A function or method of the facade, in the form that one case calls."""
+
+    kind: str
+    name: str
+    result: str
+    parameters: tuple[tuple[str, str], ...]  # each a type and a name
+    overload: str
+
+    def label(self) -> str:
+        """Returns the call's text for people."""
+        return f"{self.kind} {self.name}({', '.join(f'{kind} {name}' for kind, name in self.parameters)})"
+
+
+def calls() -> Iterator[Call]:
+    """Yields each generated call that is not refused, with all arguments, and with those without a default."""
+    for kind, path in (("function", "functions.inc"), ("method", "methods.inc")):
+        for line in (GENERATED / path).read_text().splitlines():
+            match = LINE.match(line)
+            assert match, line
+            if "static_assert" in match["body"]:
+                continue
+            texts = split(match["parameters"])
+            overload = re.search(r'"(aten::\w+)", "(\w*)"|ops<Used>::(\w+)\(', match["body"])
+            assert overload, line
+            own = [("Tensor&", "self")] if kind == "method" else []
+            every = own + [_parameter(text) for text in texts]
+            required = own + [_parameter(text) for text in texts if "=" not in text]
+            if all(entry[0] in POOLS for entry in every):
+                name = overload[3] or f"{overload[1]}.{overload[2]}"
+                yield Call(kind, match["name"], match["result"], tuple(every), name)
+                if required != every and match["name"] not in AMBIGUOUS:
+                    yield Call(kind, match["name"], match["result"], tuple(required), name)
+
+
+def _parameter(text: str) -> tuple[str, str]:
+    declared = text.partition("=")[0].strip()
+    kind, _, name = declared.rpartition(" ")
+    return kind, name
+
+
+def source(chosen: Sequence[Call]) -> str:
+    """Returns the text of the source that makes the calls."""
+    lines = []
+    for call in chosen:
+        taken = dict.fromkeys(NAMES, 0)
+        given = []
+        for kind, _ in call.parameters:
+            pool, expression = POOLS[kind]
+            given.append(expression.format(taken[pool]) if pool else expression)
+            if pool:
+                taken[pool] += 1
+        if call.kind == "method":
+            text = f"{given[0]}.{call.name}({', '.join(given[1:])})"
+        else:
+            text = f"at::{call.name}({', '.join(given)})"
+        text = text if call.result == "void" else f"r.add({text})"
+        lines.append(f"  [](Args& a, Result& r) {{ {text}; }},")
+    members = "\n".join(f"  {TYPES[name]} {name};" for name in NAMES)
+    parameters = ", ".join(f"{TYPES[name]} {name}" for name in NAMES)
+    moved = ", ".join(f"std::move({name})" for name in NAMES)
+    return PROLOGUE % members + "static const Case cases[] = {\n" + "\n".join(lines) + "\n};\n" + EPILOGUE % (parameters, moved)
+
+
+# Not called: what ends the process, never returns, or reads files.
+SKIPPED = re.compile(r"^(from_file|_?resize_\w*|set_data|segment_reduce|_segment_reduce_backward|record_stream|is_pinned|pin_memory)$")
+UNINITIALIZED = re.compile(r"empty|^resize")
+
+
+class Draw:
+    """Draws arguments for a call, as a function of a seed."""
+
+    def __init__(self, seed: int) -> None:
+        """Begins with a seed."""
+        self.random = random.Random(seed)
+        shapes = [(3, 4), (4, 4), (2, 3, 4), (4,), (), (0, 4), (1, 2, 6, 6), (2, 4, 5), (3, 3)]
+        self.shape = self.random.choice(shapes)
+        self.style = self.random.choice(["plain", "plain", "transposed", "expanded", "strided"])
+        self.dtype = self.random.choice(["float32", "float32", "float64", "int64", "int32", "uint8", "bool", "float16", "bfloat16", "complex64"])
+        self.same = self.random.random() < 0.75
+
+    def tensor(self, name: str) -> Any:
+        """Returns a tensor for the parameter `name`."""
+        import torch
+
+        dtype, shape = getattr(torch, self.dtype), self.shape
+        if re.search(r"ind(ex|ices)|^target|batch|tidx|lengths|^repeats$|offsets|^sorter", name):
+            dtype = torch.int64
+        elif re.search(r"mask|condition", name):
+            dtype = torch.bool
+        elif not self.same:
+            dtype = getattr(torch, self.random.choice(["float32", "float64", "int64", "bool", "float16"]))
+            shape = self.random.choice([shape, shape[-1:], (), shape])
+        if self.style == "transposed" and len(shape) > 1:
+            made = self.fill((*shape[:-2], shape[-1], shape[-2]), dtype, name).transpose(-1, -2)
+        elif self.style == "expanded" and len(shape) > 1:
+            made = self.fill((1, *shape[1:]), dtype, name).expand(shape)
+        elif self.style == "strided" and len(shape) > 0:
+            made = self.fill((*shape[:-1], shape[-1] * 2), dtype, name)[..., ::2]
+        else:
+            made = self.fill(shape, dtype, name)
+        return made
+
+    def fill(self, shape: Any, dtype: Any, name: str) -> Any:
+        """Returns a contiguous tensor of numbers that indices may be, too."""
+        import torch
+
+        if dtype == torch.bool:
+            return torch.rand(shape) < 0.5
+        if dtype in (torch.int64, torch.int32, torch.uint8):
+            high = 2 if re.search("ind|target", name) else 5
+            return torch.randint(0, high, shape).to(dtype)
+        if dtype.is_complex:
+            return torch.randn(shape, dtype=dtype)
+        return (torch.randn(shape) * 2 if self.random.random() < 0.7 else torch.rand(shape)).to(dtype)
+
+    def value(self, pool: str, kind: str, name: str) -> Any:
+        """Returns a value for the parameter of a type."""
+        import torch
+
+        chance, optional = self.random, "optional" in kind or "Optional" in kind
+        if pool == "tensors":
+            return None if optional and chance.random() < 0.5 else self.tensor(name)
+        if optional and pool not in ("lists", "float_lists") and chance.random() < 0.4:
+            return None
+        if pool == "lists":
+            return [self.tensor(name) for _ in range(chance.choice([1, 2, 2, 3]))]
+        if pool == "int_lists":
+            count = max(len(self.shape), 1)
+            if re.search(r"size|shape|sizes", name):
+                return chance.choice([list(self.shape), [2, 3], [12], [-1], [3, 4], [4]])
+            if re.search(r"dim|axis|axes|permute", name):
+                return chance.choice([[0], [-1], [0, 1], list(range(count)), [count - 1]])
+            if re.search(r"stride|dilation|kernel", name):
+                return chance.choice([[1], [1, 1], [2, 2], [1, 1, 1], [2]])
+            return chance.choice([[0], [0, 0], [1], [1, 1], [2, 2], [0] * count])
+        if pool == "float_lists":
+            return [chance.choice([0.5, 1.0, 2.0]) for _ in range(chance.choice([1, 2]))]
+        if pool == "ints":
+            if re.search(r"dim|axis", name):
+                return chance.choice([0, 0, 1, -1, -1, 7])
+            return chance.choice([0, 1, 1, 2, 2, 3, -1, 4, 5])
+        if pool == "floats":
+            return chance.choice([0.5, 1.0, 0.25, 2.0, 0.0, -1.0])
+        if pool == "bools":
+            return chance.random() < 0.5
+        if pool == "strings":
+            return chance.choice(["mean", "sum", "floor", "trunc", "none", "left", "ij", "prod", "constant", "fro", "linear"])
+        if pool == "dtypes":
+            return chance.choice([6, 7, 6, 4, 3, 11, 5])
+        if pool == "formats":
+            return chance.choice([0, 0, 1])
+        return self.scalar(chance.choice([0, 1, 1, 2, 3, -1, -2, 0.5, 1.5, -0.5, 1.0, 2.0, True, 300, 2.5, complex(1, 2), 2**40]))
+
+    def scalar(self, value: Any) -> tuple[int, int, float, float]:
+        """Returns a number's kind, as a dtype, and its parts."""
+        if isinstance(value, bool):
+            return 11, int(value), 0.0, 0.0
+        if isinstance(value, int):
+            return 4, value, 0.0, 0.0
+        if isinstance(value, float):
+            return 7, 0, value, 0.0
+        return 9, 0, value.real, value.imag
+
+
+def run_cases(library: Path, name: str, chosen: Sequence[Call], first: int, count: int, out: Path) -> None:
+    """Runs the calls of one library, and appends each one's outcomes to a file as it goes."""
+    import torch
+    from facade.outcomes import of_call
+
+    torch.set_num_threads(1)
+    spec = importlib.util.spec_from_file_location(name, library)
+    assert spec and spec.loader
+    module: ModuleType = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with out.open("a") as file:
+        for position in range(first, len(chosen)):
+            call = chosen[position]
+            # The line is there before the call: one that ends the process is known by it.
+            print(json.dumps({"begin": position}), file=file, flush=True)
+            if SKIPPED.search(call.name):
+                continue
+            found = []
+            for seed in range(count):
+                torch.manual_seed(seed)
+                pools: dict[str, list[Any]] = {pool: [] for pool in NAMES}
+                draw = Draw(seed * 7919 + position)
+                for kind, parameter in call.parameters:
+                    pool = POOLS[kind][0]
+                    if pool:
+                        pools[pool].append(draw.value(pool, kind, parameter))
+                differentiate = seed % 3 == 2
+                if differentiate:
+                    pools["tensors"] = [
+                        part.clone().requires_grad_()
+                        if part is not None and (part.is_floating_point() or part.is_complex()) else part
+                        for part in pools["tensors"]
+                    ]
+
+                def act(pools: dict[str, list[Any]] = pools, position: int = position, differentiate: bool = differentiate, call: Call = call) -> object:
+                    torch.manual_seed(1)
+                    tensors, numbers, changed, lists = module.call(position, *(pools[pool] for pool in NAMES))
+                    grads: list[Any] = []
+                    leaves = [part for part in pools["tensors"] if part is not None and part.requires_grad]
+                    roots = [part for part in tensors if part is not None and part.requires_grad and part.grad_fn is not None]
+                    if differentiate and roots and leaves:
+                        weights = [torch.linspace(0.5, 1.5, r.numel()).to(r.dtype).reshape(r.shape) for r in roots]
+                        grads = list(torch.autograd.grad(roots, leaves, weights, allow_unused=True))
+                    if UNINITIALIZED.search(call.name):
+                        tensors = [torch.zeros_like(part) for part in tensors]
+                    return tensors, numbers, changed, lists, grads
+
+                found.append(of_call(act))
+            print(json.dumps({"position": position, "found": found}), file=file, flush=True)
+
+
+def recorded(kind: str, folder: Path, part: int, chosen: Sequence[Call], count: int) -> dict[int, Any]:
+    """Returns the outcomes of a part's calls. A call that ends its process is left out, and the others go on."""
+    out = folder / f"{kind}-{part}.jsonl"
+    out.unlink(missing_ok=True)
+    first = 0
+    while True:
+        command = [sys.executable, str(Path(__file__).parent), "differential-child", kind, str(part), str(first), str(count), str(out), str(folder)]
+        ended = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+        lines = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+        if ended.returncode == 0:
+            break
+        begun = [line["begin"] for line in lines if "begin" in line]
+        if not begun or begun[-1] < first:
+            raise RuntimeError(f"the child failed before its first call:\n{ended.stderr[-3000:]}")
+        print(f"  {kind}: {chosen[begun[-1]].label()} ended its process ({ended.returncode})")
+        first = begun[-1] + 1
+    return {line["position"]: line["found"] for line in lines if "found" in line}
+
+
+def parts(size: int = 1100) -> list[list[Call]]:
+    """Returns the calls in parts: each is one source."""
+    every = list(calls())
+    return [every[begin : begin + size] for begin in range(0, len(every), size)]
+
+
+def same(one: Any, other: Any) -> bool:
+    """Returns whether two outcomes are the same. The text of an error that both have is compared apart."""
+    return bool(one == other or (one[0] == other[0] == "error"))
+
+
+def build_part(kind: str, folder: Path, part: int, chosen: Sequence[Call]) -> None:
+    """Compiles one part, unless the same source was compiled before."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text, path, library = source(chosen), folder / f"part{part}.cpp", folder / kind / f"part{part}.so"
+    stamp = library.with_suffix(".source")
+    headers = "" if kind == "torch" else "".join(p.read_text() for p in sorted(flags.INCLUDE.rglob("*.*")))
+    if not (library.exists() and stamp.exists() and stamp.read_text() == text + headers):
+        path.write_text(text)
+        cost = compile_library(kind, f"part{part}", [path], library, ["-O0"])
+        print(f"part {part} on {kind}: {cost.processor_seconds:.0f} s of processor time, {cost.megabytes:.0f} MB")
+        stamp.write_text(text + headers)
+
+
+def run(folder: Path, count: int, only: Sequence[int] = ()) -> int:
+    """Compiles, runs and compares all calls. Returns how many outcomes differ."""
+    different = reached = total = cases = texts = 0
+    unreached = []
+    for part, chosen in enumerate(parts()):
+        if only and part not in only:
+            continue
+        for kind in ("facade", "torch"):
+            build_part(kind, folder, part, chosen)
+        ours, theirs = (recorded(kind, folder, part, chosen, count) for kind in ("facade", "torch"))
+        for position, call in enumerate(chosen):
+            if position not in ours or position not in theirs:
+                continue
+            total += 1
+            worked = False
+            for seed, (mine, expected) in enumerate(zip(ours[position], theirs[position], strict=True)):
+                cases += 1
+                worked |= expected[0] == "value"
+                if not same(mine, expected):
+                    different += 1
+                    print(f"{call.label()} [{call.overload}] seed {seed}\n  torch:  {str(expected)[:300]}\n  facade: {str(mine)[:300]}")
+                elif mine != expected:
+                    texts += 1
+            reached += worked
+            if not worked:
+                unreached.append(call.label())
+    print(f"{cases} cases of {total} calls: {different} differ; {texts} errors have another type or text")
+    print(f"{reached} of {total} calls returned a value at least once")
+    (folder / "unreached.txt").write_text("\n".join(unreached) + "\n")
+    return different
+
+
+def child(kind: str, part: str, first: str, count: str, out: str, folder: str) -> None:
+    """Runs one part in this process."""
+    library = Path(folder) / kind / f"part{part}.so"
+    run_cases(library, f"part{part}", parts()[int(part)], int(first), int(count), Path(out))
+
+
+def sample() -> list[Call]:
+    """Returns the calls with a Scalar, which the facade computes by other operators, and one in twelve of the others."""
+    every = list(calls())
+    emulated = [call for call in every if any("Scalar" in kind and "ScalarType" not in kind for kind, _ in call.parameters)]
+    return emulated + list(itertools.islice((call for call in every if call not in emulated), 0, None, 12))

@@ -1,0 +1,98 @@
+"""Every line that keeps a source from one binary is found, and nothing in comments and strings is."""
+
+from pathlib import Path
+
+import pytest
+
+from opforge.builders.facade.obstacles import Kind, covered, report, scan, without_comments
+
+
+def _scan(tmp_path: Path, text: str, name: str = "op.cpp") -> list[tuple[int, str, Kind]]:
+    path = tmp_path / name
+    path.write_text(text)
+    return [(entry.line, entry.construct, entry.kind) for entry in scan([path])]
+
+
+def test_a_source_of_functions_has_no_obstacle(tmp_path: Path) -> None:
+    text = """
+#include <torch/extension.h>
+torch::Tensor twice(torch::Tensor x) { TORCH_CHECK(x.dim() > 0); return x * 2 + x.clamp(0, 1); }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice, py::arg("x")); }
+"""
+    assert _scan(tmp_path, text) == []
+    assert report([]) == "nothing found that keeps these sources from one binary for every torch and Python"
+
+
+@pytest.mark.parametrize(
+    ("line", "construct", "kind"),
+    [
+        ("#if TORCH_VERSION_MAJOR >= 2", "TORCH_VERSION_MAJOR", Kind.NEVER),
+        ("at::AutoDispatchBelowADInplaceOrView guard;", "AutoDispatchBelowADInplaceOrView", Kind.NEVER),
+        ("auto op = c10::Dispatcher::singleton();", "c10::Dispatcher", Kind.NEVER),
+        ("struct S : torch::CustomClassHolder {};", "CustomClassHolder", Kind.NEVER),
+        ("torch::nn::Linear layer(3, 4);", "torch::nn::", Kind.NEVER),
+        ("torch::jit::script::Module m;", "torch::jit::script", Kind.NEVER),
+        ("auto s = x.storage();", "storage", Kind.NEVER),
+        ("y.backward();", "backward", Kind.NEVER),
+        ("at::globalContext().deterministicAlgorithms();", "globalContext", Kind.NEVER),
+        ("auto g = at::check_generator<at::CPUGeneratorImpl>(gen);", "check_generator", Kind.NEWER),
+        ('py::class_<Counter>(m, "Counter");', "py::class_<", Kind.LATER),
+        ("py::dict f(py::list x);", "py::dict", Kind.LATER),
+        ("auto stream = at::cuda::getCurrentCUDAStream();", "at::cuda::getCurrentCUDAStream", Kind.LATER),
+        ("auto y = torch::addcmul(x, x, x, 2);", "addcmul", Kind.LATER),
+        ("#include <ATen/native/TensorIterator.h>", "#include <ATen/native/TensorIterator.h>", Kind.NEVER),
+        ("#include <ATen/cuda/CUDAContext.h>", "#include <ATen/cuda/CUDAContext.h>", Kind.LATER),
+        ("#include <ATen/cpu/vec/vec.h>", "#include <ATen/cpu/vec/vec.h>", Kind.LATER),
+    ],
+)
+def test_a_construct_is_found_with_its_line(tmp_path: Path, line: str, construct: str, kind: Kind) -> None:
+    assert (3, construct, kind) in _scan(tmp_path, f"#include <torch/extension.h>\n\n{line}\n")
+
+
+def test_all_lines_are_found_and_not_the_first_alone(tmp_path: Path) -> None:
+    found = _scan(tmp_path, "x.storage();\n\ny.storage(); torch::nn::Linear l;\n")
+    assert [(line, construct) for line, construct, _ in found] == [(1, "storage"), (3, "storage"), (3, "torch::nn::")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["// x.storage()", "/* torch::nn::Linear\n x.storage() */", 'auto s = "x.storage()";', 'auto s = R"(py::dict)";'],
+)
+def test_comments_and_strings_are_no_code(tmp_path: Path, text: str) -> None:
+    assert _scan(tmp_path, text) == []
+
+
+def test_lines_keep_their_numbers_without_comments() -> None:
+    assert without_comments('/* a\nb */ x;\n"c" // d\n#include "e.h"') == '\n x;\n""  \n#include "e.h"'
+
+
+def test_a_header_of_the_source_is_scanned_too(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "own.h").write_text("\nstruct S : torch::CustomClassHolder {};\n")
+    (tmp_path / "op.cpp").write_text('#include "own/own.h"\n#include <elsewhere.h>\n')
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include" / "elsewhere.h").write_text("torch::nn::Linear l;\n")
+    found = scan([tmp_path / "op.cpp"], [tmp_path / "include"])
+    assert [(entry.path.name, entry.line) for entry in found] == [("elsewhere.h", 1), ("own.h", 2)]
+
+
+def test_a_source_in_cuda_is_not_supported_yet(tmp_path: Path) -> None:
+    assert _scan(tmp_path, "int x;\n", "op.cu") == [(1, "op.cu", Kind.LATER)]
+
+
+def test_the_report_has_a_line_for_each_and_how_many_there_are(tmp_path: Path) -> None:
+    (tmp_path / "op.cpp").write_text("auto s = x.storage();\npy::class_<A>(m);\n")
+    lines = report(scan([tmp_path / "op.cpp"])).splitlines()
+    assert lines[0] == (
+        f"{tmp_path}/op.cpp:1: storage: never: the stable ABI shows a tensor's sizes, dtype and memory, and nothing of "
+        "its storage or implementation"
+    )
+    assert lines[-1] == "2 lines: 1 never, 1 not yet"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("torch/extension.h", True), ("torch/headeronly/util/Half.h", True), ("ATen/native/Pool.h", False)],
+)
+def test_a_header_is_covered_or_not(name: str, expected: bool) -> None:
+    assert covered(name) is expected
