@@ -151,7 +151,8 @@ def commands(
                 default: tuple[str, str, str] = super().get_tag()
                 return default
             if tag.reason:
-                self.warn(f"opforge: the wheel is for systems like this one only: {tag.reason}")
+                advice = "opforge repair-wheel WHEEL copies such a library into it"
+                self.warn(f"opforge: the wheel is for systems like this one only: {tag.reason}; {advice}")
             return tag.python, tag.abi, tag.platform
 
     return {"build_ops": BuildOpsHere, "build": BuildWithOps, "bdist_wheel": WheelWithOps}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import tomllib
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from opforge.errors import BuilderError, BuildError
 from .wheel_file import Wheel
 
 WHO = "opforge.backend"
+REPAIR = "To copy such a library into the wheel: opforge repair-wheel WHEEL"
 
 
 def read_table(folder: str = ".") -> dict[str, Any]:
@@ -79,6 +81,9 @@ def build_layers(config: OpsConfig, folder: str, into: str = "") -> Tag:
         if problem:
             raise BuildError(f"{WHO}: {problem}")
     try:
-        return wheel_tag([record for layer in layers for record in records_of(layer)])
+        tag = wheel_tag([record for layer in layers for record in records_of(layer)])
     except ValueError as error:
         raise BuilderError(WHO, str(error), "Correct `targets` in [tool.opforge]") from error
+    if tag.reason:  # a build backend has no other place for what its caller should know
+        print(f"opforge: the wheel's tag is {tag.platform}: {tag.reason}. {REPAIR}", file=sys.stderr)  # noqa: T201
+    return tag

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import hashlib
+import itertools
 import math
 import os
 import re
@@ -88,7 +89,8 @@ class Wheel(NamedTuple):
         path = os.path.join(self.folder, self.metadata, "WHEEL")
         with open(path, encoding="utf-8") as file:
             lines = [line for line in file.read().splitlines() if not line.startswith(("Tag:", "Root-Is-Purelib:"))]
-        tags = [f"Tag: {python}-{abi}-{tag.platform}" for python in tag.python.split(".") for abi in tag.abi.split(".")]
+        each = itertools.product(*(part.split(".") for part in tag[:3]))
+        tags = [f"Tag: {python}-{abi}-{platform}" for python, abi, platform in each]
         with open(path, "w", encoding="utf-8") as file:
             file.write("\n".join([*filter(None, lines), "Root-Is-Purelib: false", *tags]) + "\n")
 

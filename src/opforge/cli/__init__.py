@@ -38,6 +38,7 @@ COMMANDS = {
     "pack": ("opforge.cli.kernels.pack:command", "Make a package of a kernel, in the form of the Hugging Face hub."),
     "port": ("opforge.cli.port:command", "Make code for one vendor's device run on all devices."),
     "publish": ("opforge.cli.publish:command", "Sign packages and built ops, and publish them to a store."),
+    "repair-wheel": ("opforge.cli.repair_wheel:command", "Copy what ops need into their wheel, by auditwheel."),
     "report": (
         "opforge.cli.report:command",
         "Show what is on this machine, and whether each op is ready, cached, buildable or unusable.",
@@ -54,6 +55,7 @@ SECTIONS = {
     "Ops and programs": (
         "new",
         "build-ops",
+        "repair-wheel",
         "fetch",
         "cache",
         "inspect",
