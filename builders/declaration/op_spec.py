@@ -208,9 +208,9 @@ def resolve(declared: Any, target: Target) -> OpSpec:
         sources=sources,
         include_dirs=scope.listed("include_dirs", get("include_dirs")),
         defines=scope.macros(get("define_macros")),
-        cxx_flags=with_absolute_paths(cxx_flags, own.path),
-        device_flags=with_absolute_paths(device_flags, own.path),
-        link_flags=with_absolute_paths(scope.listed("extra_link_args", get("extra_link_args")), own.path),
+        cxx_flags=cxx_flags,
+        device_flags=device_flags,
+        link_flags=scope.listed("extra_link_args", get("extra_link_args")),
         libraries=scope.listed("libraries", get("libraries")),
         roots=roots,
         debug=declared.debug,
@@ -218,13 +218,7 @@ def resolve(declared: Any, target: Target) -> OpSpec:
         portable=declared.portable,
         sysroot=settings.sysroot() if declared.portable else "",
         toolchain=scope.scalar("toolchain", get("toolchain")),
-        groups=tuple(
-            group._replace(
-                cxx_flags=with_absolute_paths(group.cxx_flags, own.path),
-                device_flags=with_absolute_paths(group.device_flags, own.path),
-            )
-            for group in groups
-        ),
+        groups=groups,
         own_arch=own_arch,
         requires_torch=requires_torch,
         tunable=tunable,
@@ -233,7 +227,19 @@ def resolve(declared: Any, target: Target) -> OpSpec:
     if tables:
         spec = _with_tables(spec, tables)
     kernel_roots.check(builder, spec.roots)
-    return spec
+    return _located(spec)
+
+
+def _located(spec: OpSpec) -> OpSpec:
+    """Returns the spec with absolute paths in its flags: relative ones count from the builder's own folder."""
+
+    def flags(part: OpSpec | SourceGroup, *names: str) -> dict[str, Any]:
+        return {name: with_absolute_paths(getattr(part, name), spec.roots[0].path) for name in names}
+
+    return spec._replace(
+        groups=tuple(group._replace(**flags(group, "cxx_flags", "device_flags")) for group in spec.groups),
+        **flags(spec, "cxx_flags", "device_flags", "link_flags"),
+    )
 
 
 def _with_tables(spec: OpSpec, tables: Mapping[str, Any]) -> OpSpec:
