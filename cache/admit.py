@@ -24,7 +24,7 @@ from .schema import FormatError, Schema
 
 OF_ONE_BUILD = ("seconds", "description", "built_with_torch", "user_flags", RECORD_KEY)
 """The fields of a record in which two builds of one entry may differ."""
-FETCHED_ONLY = "it was fetched, and a build of it says more"
+FETCHED_ONLY = "it was fetched, and a build records more"
 """Why an entry is replaced that was fetched from a remote: what it was built from is not beside it."""
 OUTDATED = "it was built from the same files, and other names were in the searched folders then"
 """Why an entry is replaced that is not damaged: a header has appeared that shadows none."""
@@ -149,7 +149,7 @@ def _library_problem(path: str, record: dict[str, Any], owners: Collection[int],
     try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode) or status.st_uid not in owners:
-            return "the library is no regular file of yours"
+            return "the library is not a regular file of yours"
         if status.st_size != record["size"]:
             return f"the library has {status.st_size} bytes instead of {record['size']}"
         if (sha256 or digest_of(handle)) != record["sha256"]:

@@ -102,7 +102,7 @@ def parse(data: bytes, schema: Schema, most: int = MAX_RECORD_BYTES) -> Any:
     except RecursionError as error:
         raise FormatError("it is nested too deeply") from error
     except ValueError as error:
-        raise FormatError(f"it is no JSON ({error})") from error
+        raise FormatError(f"it is not valid JSON ({error})") from error
     return checked(value, schema)
 
 

@@ -115,7 +115,7 @@ class ElfFile:
             return []
         table = self.content(section)
         if len(table) % SYMBOL.size:
-            raise table.damaged(f"{name} has {len(table)} bytes, which is no multiple of {SYMBOL.size}")
+            raise table.damaged(f"{name} has {len(table)} bytes, expected a multiple of {SYMBOL.size}")
         name_at = self._names(section.link)
         return [
             Symbol(name_at(at), info >> 4, info & 15, other & 3, index, size)

@@ -25,7 +25,7 @@ def register(
     for name, fake in fakes.items():
         public = next((f"{space}::{name}" for space in namespaces if hasattr(getattr(torch.ops, space), name)), None)
         if public is None:
-            unknown = "torch knows no such op of it: fake kernels are for what TORCH_LIBRARY blocks define"
+            unknown = "torch does not have that op: fake kernels are for what TORCH_LIBRARY blocks define"
             advice = f"The library defines: {', '.join(names)}" if names else unknown
             raise BuilderError(op, f"fakes names {name!r}", advice)
         if registered.get(public) is not fake:

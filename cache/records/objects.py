@@ -92,7 +92,7 @@ def _copy(source: str, target: str) -> tuple[str, int]:
     with open(handle, "rb", buffering=0) as file:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_OBJECT_BYTES:
-            raise ValueError(f"{source} is no object file of at most {MAX_OBJECT_BYTES} bytes")
+            raise ValueError(f"{source} is not an object file of at most {MAX_OBJECT_BYTES} bytes")
         digest, size = hashlib.sha256(), 0
         new = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:

@@ -155,7 +155,7 @@ def read(path: str, owners: Collection[int], bits: int = 0) -> bytes:
     with open(handle, "rb") as file:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_FILE_BYTES:
-            raise ValueError(f"it is no file of at most {MAX_FILE_BYTES} bytes")
+            raise ValueError(f"it is not a regular file of at most {MAX_FILE_BYTES} bytes")
         if status.st_uid not in owners:
             raise ValueError(f"it belongs to user {status.st_uid}, who is not trusted here")
         if status.st_mode & 0o022 and others_bits(status) & ~bits:

@@ -40,7 +40,7 @@ ZSTD_WINDOW_LOG = 23
 REGULAR, PAX = b"0\0", b"x"
 """The kinds of members that are accepted: files, spelled in one of two ways, and records about the next file."""
 PAX_RECORD = re.compile(rb"([1-9][0-9]{0,5}) ([^=\n]{1,100})=")
-NO_ARCHIVE = "it is no tar archive, or its beginning is damaged"
+NO_ARCHIVE = "it is not a tar archive, or its beginning is damaged"
 
 
 class _XzFile(io.RawIOBase):
@@ -115,7 +115,7 @@ def open_regular(path: str) -> IO[bytes]:
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise ValueError("it is no regular file")
+        raise ValueError("it is not a regular file")
     return open(handle, "rb")
 
 

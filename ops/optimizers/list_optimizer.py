@@ -33,7 +33,7 @@ class ListOptimizer(Optimizer):
     """The type of device that the parameters must be on; None if any will do."""
     non_negative: ClassVar[tuple[str, ...]] = ("lr", "weight_decay")
     """The options of a group that must be 0 or more."""
-    amsgrad_advice: ClassVar[str] = "there is no such variant of it"
+    amsgrad_advice: ClassVar[str] = "this optimizer has no such variant"
     """The end of the error message for amsgrad=True."""
     elementwise: ClassVar[bool] = True
     """Whether the rule uses the numbers of one element only, so that a process can update its part of a parameter."""

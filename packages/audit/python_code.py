@@ -47,7 +47,7 @@ def _file_problems(file: str, path: str, package: str) -> list[str]:
         with open(file, "rb") as source:
             tree = ast.parse(source.read(), path)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        return [f"{path} is no Python that can be read: {error}"]
+        return [f"{path} cannot be read as Python: {error}"]
     lines = []
     for node in ast.walk(tree):
         for name in _absolute_imports(node):

@@ -27,7 +27,7 @@ def text_problem(value: object, algorithm: str) -> str:
         data = b""
     # The same bytes have one text: in base64 the last digit may have bits that belong to no byte.
     is_digest = len(data) == SIZES[algorithm] and base64.b64encode(data).decode() == value
-    return "" if is_digest else f"{ascii(value)[:100]} is no {algorithm} in base64"
+    return "" if is_digest else f"{ascii(value)[:100]}: expected {algorithm} in base64"
 
 
 def is_bytecode(path: str) -> bool:
@@ -76,7 +76,7 @@ def _collect(folder: str, prefix: str, paths: list[str]) -> None:
 
 
 def digest_of(path: str, algorithm: str = "sha256") -> str:
-    """Returns the digest of a file in base64. Raises OSError, ValueError if it is no regular file."""
+    """Returns the digest of a file in base64. Raises OSError, ValueError if it is not a regular file."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(handle, "rb", buffering=0) as file:
         if not stat.S_ISREG(os.fstat(handle).st_mode):

@@ -19,7 +19,7 @@ def parse_object(data: bytes, where: str, max_bytes: int, expected: str) -> dict
     try:
         value = strict(data)
     except (ValueError, RecursionError) as error:
-        problem = "it is nested too deeply" if isinstance(error, RecursionError) else f"it is no JSON ({error})"
+        problem = "it is nested too deeply" if isinstance(error, RecursionError) else f"it is not valid JSON ({error})"
         raise _error(where, problem, expected) from error
     if not isinstance(value, dict):
         raise _error(where, f"it is {ascii(value)[:100]}: expected an object", expected)

@@ -38,7 +38,7 @@ def _problem(name: object) -> str:
         return "is not a text"
     if not name.isascii():
         odd = next(char for char in name if not char.isascii())
-        return f"holds {odd!a}, which is no ASCII letter although it may look like one"
+        return f"holds {odd!a}, which only looks like an ASCII letter"
     organization, slash, last = name.partition("/")
     if not slash or "/" in last:
         return "is not two parts with one '/'"

@@ -32,9 +32,11 @@ def parse(data: bytes, where: str, expected: str) -> dict[str, Any]:
         table: dict[str, Any] = tomllib.loads(text)
         return table
     except UnicodeDecodeError as error:
-        raise KernelFormatError(where, f"it is no UTF-8 ({error.reason} at byte {error.start})", expected) from error
+        raise KernelFormatError(
+            where, f"it is not valid UTF-8 ({error.reason} at byte {error.start})", expected
+        ) from error
     except (ValueError, RecursionError) as error:
         if isinstance(error, KernelFormatError):
             raise
-        problem = "it is nested too deeply" if isinstance(error, RecursionError) else f"it is no TOML ({error})"
+        problem = "it is nested too deeply" if isinstance(error, RecursionError) else f"it is not valid TOML ({error})"
         raise KernelFormatError(where, problem, expected) from error

@@ -112,7 +112,7 @@ def _backend(text: str, label: str) -> tuple[str, list[tuple[int, int] | None]]:
         if digits[0] != "0" and str(int(digits[cut:])) == digits[cut:] and len(digits) - cut <= 2 and cut >= usual
     ]
     if not versions:
-        raise LabelError(f"{label!r} holds {text!r}, which is no version of {backend}")
+        raise LabelError(f"{label!r} holds {text!r}, expected a version of {backend}")
     return backend, versions
 
 

@@ -133,7 +133,7 @@ def _refuse(folder: str) -> None:
             if not problem and total > MAX_TREE_BYTES:
                 problem = f"it has more than {MAX_TREE_BYTES} bytes"
             if problem:
-                raise KernelInstallError(os.path.basename(folder), problem, "It is no package that opforge installs")
+                raise KernelInstallError(os.path.basename(folder), problem, "Install one that opforge pack has written")
 
 
 def _compile(folder: str, files: Mapping[str, str]) -> None:

@@ -18,7 +18,7 @@ def problem(requirements: Sequence[str]) -> str:
         try:
             requirement = Requirement(text)
         except InvalidRequirement:
-            return f"it needs {text!r}, which is no requirement that can be read"
+            return f"it needs {text!r}, expected a requirement such as torch>=2.10"
         if requirement.name in HUBS:
             requirement.name = HUBS[requirement.name]
             text = str(requirement)

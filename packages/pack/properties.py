@@ -42,7 +42,7 @@ def of_record(name: str, record: Mapping[str, Any], by_architecture: bool = Fals
         framework, number, cxx = TORCH_VARIANT, record["requires"]["torch"], "cxx11"
     else:
         advice = 'Register its functions with STABLE_TORCH_LIBRARY, and declare abi="torch-stable".'
-        raise PackError(name, ['its op has abi="c": its functions are no ops of torch'], advice)
+        raise PackError(name, ['its op has abi="c": its functions are not ops of torch'], advice)
     arch: tuple[str, ...] = target.arch if by_architecture else ()
     if target.device == "cpu":
         # The base level needs no name: every processor of the kind has it.

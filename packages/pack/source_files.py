@@ -37,7 +37,7 @@ def read(project: Project) -> dict[str, bytes]:
         if not problem and os.path.islink(full):
             problem = f"{path} is a link: put a file in its place"
         if not problem and not os.path.isfile(full):
-            problem = f"{path} is no file: remove it"
+            problem = f"{path} is not a file: remove it"
         if problem:
             raise PackError(project.name, [problem], "Correct the package's files.")
         with open(full, "rb") as file:

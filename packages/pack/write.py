@@ -125,7 +125,7 @@ def _copy_python(project: Project, folder: str) -> dict[str, bytes]:
             if os.path.islink(path):
                 problems.append(f"{relative} is a link: put a file in its place")
             elif not os.path.isfile(path):
-                problems.append(f"{relative} is no file: remove it")
+                problems.append(f"{relative} is not a file: remove it")
             elif digests.path_problem(relative):
                 problems.append(digests.path_problem(relative))
             elif relative.split("/")[0] in (ops_module.FILE, metadata.FILE, metadata.SIGSTORE, metadata.SOURCES):

@@ -76,7 +76,7 @@ def _state(repository: str, revision: str) -> tuple[str, str, list[str]]:
     """Returns the folder of a state, its commit, and the paths that were looked at. Raises KernelNotFoundError."""
     if not REPOSITORY.fullmatch(repository) or ".." in repository or ".." in revision or not revision.isprintable():
         raise KernelFormatError(
-            ascii(repository)[:100], f"{ascii(revision)[:100]} of it is no state", "acme/relu and v3"
+            ascii(repository)[:100], f"it has no revision {ascii(revision)[:100]}", "acme/relu and v3"
         )
     searched, watched = [], []
     for folder in repositories(repository):

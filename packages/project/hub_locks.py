@@ -34,7 +34,7 @@ def parse(data: bytes, where: str) -> list[HubLocked]:
     try:
         value: Any = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise KernelFormatError(where, f"it is no JSON ({error})", EXPECTED) from error
+        raise KernelFormatError(where, f"it is not valid JSON ({error})", EXPECTED) from error
     if not isinstance(value, list) or len(value) > 10_000:
         raise KernelFormatError(
             where, f"it is {ascii(value)[:60]}: expected a list of at most 10,000 kernels", EXPECTED

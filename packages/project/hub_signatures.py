@@ -40,7 +40,7 @@ def problem(name: str, folder: str) -> str:
     text = read_file(os.path.join(folder, metadata.FILE), metadata.MAX_BYTES)
     files = metadata.parse(text, os.path.join(folder, metadata.FILE)).files
     if files is None:
-        return "it states no digests, so a signature of it would cover no file"
+        return "it states no digests, so a signature would cover no file"
     digest = digests.tree_digest(digests.of_folder(folder), text)
     if any(digest in rule.files for rule in rules):
         return ""

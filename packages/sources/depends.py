@@ -32,7 +32,7 @@ def parse(text: str) -> tuple[str, str]:
     """Returns the name and the path of a `--depend`. Raises KernelFormatError."""
     name, separator, path = text.partition("=")
     if not separator or not KNOWN.fullmatch(name):
-        raise KernelFormatError(f"--depend {text}", f"{name!r} is no dependency of a hub kernel", EXPECTED)
+        raise KernelFormatError(f"--depend {text}", f"{name!r} is not a dependency of a hub kernel", EXPECTED)
     if not os.path.exists(path):
         raise KernelFormatError(f"--depend {text}", f"{path} does not exist", EXPECTED)
     return name, os.path.abspath(path)

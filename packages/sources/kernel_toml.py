@@ -142,7 +142,7 @@ def requirements(texts: tuple[str, ...], where: str) -> tuple[str, ...]:
         except InvalidRequirement as error:
             expected = "requirements as pip takes them, such as einops>=0.8"
             raise KernelFormatError(
-                where, f"{text!r} is no requirement ({str(error).splitlines()[0]})", expected
+                where, f"{text!r} is not a requirement ({str(error).splitlines()[0]})", expected
             ) from error
     return texts
 

@@ -70,7 +70,7 @@ def read(name: str) -> signing.Named:
         status = os.lstat(path)
         text = read_file(path, 4096).decode("ascii")
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text file"
+        reason = getattr(error, "strerror", None) or "it is not a text file"
         raise KeyFileError(f"The secret key {path} cannot be read: {reason}. Make one: opforge key new NAME") from error
     if status.st_uid != own_id() or not stat.S_ISREG(status.st_mode) or status.st_mode & 0o077:
         raise KeyFileError(

@@ -58,11 +58,11 @@ def read(data: bytes) -> Node:
         text = data.decode("utf-8")
         json.loads(text)  # its words are good; what follows need not look for mistakes
     except UnicodeDecodeError as error:
-        raise LineError(data.count(b"\n", 0, error.start) + 1, "it is no UTF-8") from error
+        raise LineError(data.count(b"\n", 0, error.start) + 1, "it is not valid UTF-8") from error
     except json.JSONDecodeError as error:
-        raise LineError(error.lineno, f"it is no JSON ({error.msg})") from error
+        raise LineError(error.lineno, f"it is not valid JSON ({error.msg})") from error
     except (ValueError, RecursionError) as error:
-        problem = "it is nested too deeply" if isinstance(error, RecursionError) else f"it is no JSON ({error})"
+        problem = "it is nested too deeply" if isinstance(error, RecursionError) else f"it is not valid JSON ({error})"
         raise LineError(1, problem) from error
     try:
         return _Reader(text).value()
@@ -89,7 +89,7 @@ class _Reader:
         if begin not in "{[":
             value, self._at = _DECODER.raw_decode(self._text, self._at)
             if isinstance(value, float) and not math.isfinite(value):
-                raise LineError(line, f"{value} is no value of JSON")
+                raise LineError(line, f"{value} is not a JSON value")
             return Node(value, line)
         self._at += 1
         return Node(self._object() if begin == "{" else self._list(), line)
@@ -128,7 +128,7 @@ def fields_of(node: Node, what: str, schema: Mapping[str, Field]) -> dict[str, A
         if name not in schema:
             near = get_close_matches(name, schema, n=1)
             advice = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(schema)}"
-            raise field.error(f"{ascii(name)[:100]} is no field of {what}: {advice}")
+            raise field.error(f"{ascii(name)[:100]} is not a field of {what}: {advice}")
     values = {}
     for name, declared in schema.items():
         field = node.value.get(name)

@@ -51,7 +51,7 @@ def scope(text: str) -> str:
     """Returns a text that says what a key may sign. Raises ValueError for any other text."""
     kind, _, glob = text.partition(":")
     if kind not in KINDS or not re.fullmatch(KINDS[kind].globs, glob):
-        raise ValueError(f"{ascii(text)[:100]} is no scope: expected {SCOPES}")
+        raise ValueError(f"{ascii(text)[:100]} is not a scope: expected {SCOPES}")
     return text
 
 
@@ -260,7 +260,7 @@ def _public(node: Node) -> signing.Named:
     try:
         return signing.parse(policy_json.text(node), signing.PUBLIC_BYTES)
     except (TypeError, ValueError) as error:  # without the text, which may be a secret key
-        raise node.error(f"'key' is no public key: {str(error) or f'expected {signing.EXPECTED}'}") from None
+        raise node.error(f"'key' is not a public key: {str(error) or f'expected {signing.EXPECTED}'}") from None
 
 
 def _texts(node: Node, name: str, parse: Callable[[str], str], expected: str) -> tuple[str, ...]:

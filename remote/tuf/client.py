@@ -136,5 +136,5 @@ def _download_error(url: str, error: Exception) -> Exception:
     if isinstance(error.__cause__, StoreError):
         return error.__cause__
     reason = f"its TUF metadata is refused: {str(error).rstrip('.')}"
-    never = f". If it was never there, {url} is no registry with TUF metadata: check the URL"
+    never = f". If it was never there, {url} is not a registry with TUF metadata: check the URL"
     return SignatureError(url, reason, PUT_BACK + (never if TIMESTAMP in reason else ""))

@@ -188,7 +188,7 @@ def trust(url: str, data: bytes, is_next: bool = False) -> str:
         raise unwritable(folder, error) from error
     except ValueError as error:
         advice = "Get the file from the registry's owner, not from the registry"
-        raise TrustFileError(os.path.join(folder, FILE), "what was given is no root metadata", advice) from error
+        raise TrustFileError(os.path.join(folder, FILE), "the file is not root metadata", advice) from error
     return os.path.join(folder, FILE)
 
 

@@ -95,7 +95,7 @@ class State:
         try:
             state = cls(store, Metadata[Root].from_bytes(trusted.data), trusted)
         except DeserializationError as error:
-            problem = "the root metadata of it that you trust cannot be read"
+            problem = "its root metadata, which you trust, cannot be read"
             raise SignatureError(store.url, problem, "Trust it again: opforge tuf trust") from error
         try:
             while (stored := state._get(f"{state.root.signed.version + 1}.root.json")) is not None:

@@ -476,7 +476,7 @@ def unpacked(content: bytes) -> list[tuple[str, str, bytes]]:
 
     kinds = _cache.CacheArtifactManager.deserialize(content)
     if kinds is None:
-        raise ValueError("these are no artifacts of torch")
+        raise ValueError("these are not artifacts of torch")
     return [(kind, each.key, each.content) for kind, each in _listed(kinds)]
 
 

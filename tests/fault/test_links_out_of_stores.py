@@ -169,5 +169,5 @@ def test_a_pipe_in_an_entry_is_not_waited_for_when_it_is_put_into_a_layer(tmp_pa
     entry = sample_ops.plain_op(tmp_path / "op")().build()
     os.unlink(os.path.join(entry.folder, "record.json"))
     os.mkfifo(os.path.join(entry.folder, "record.json"))
-    with pytest.raises(CacheDirError, match="it cannot be copied: it is no regular file"):
+    with pytest.raises(CacheDirError, match="it cannot be copied: it is not a regular file"):
         layer.add(str(tmp_path / "layer"), entry, "description", ME)

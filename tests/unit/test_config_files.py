@@ -144,19 +144,19 @@ def test_a_variable_is_the_only_place_of_what_is_for_one_command(user):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("cache_dri = '/x'", "'cache_dri' is no setting. Did you mean cache_dir?"),
-        ("OPFORGE_JOBS = 1", "'OPFORGE_JOBS' is no setting. Did you mean jobs?"),
-        ("zzz = 1", "'zzz' is no setting. Expected one of accelerator, allow_deprecated_fp16, allow_undefined, "),
+        ("cache_dri = '/x'", "'cache_dri' is not a setting. Did you mean cache_dir?"),
+        ("OPFORGE_JOBS = 1", "'OPFORGE_JOBS' is not a setting. Did you mean jobs?"),
+        ("zzz = 1", "'zzz' is not a setting. Expected one of accelerator, allow_deprecated_fp16, allow_undefined, "),
         (
             "paranoid = true",
-            "'paranoid' is no setting of a file. Set the variable OPFORGE_PARANOID where it is needed.",
+            "'paranoid' is not a setting of a file. Set the variable OPFORGE_PARANOID where it is needed.",
         ),
         ("jobs = 0", "jobs = 0. Expected a whole number, 1 or more."),
         ("jobs = true", "jobs = True. Expected a whole number, 1 or more."),
         ("cache_dir = 'here'", "cache_dir = 'here'. Expected an absolute path, or one that begins with ~/."),
         ("cache_layers = ['/a:/b']", "cache_layers = ['/a:/b']. Expected a list of absolute paths."),
         ("cache_max_size = 'big'", "cache_max_size = 'big'. Expected a number with B, KiB, MB or the like"),
-        ("jobs = ", "it is no TOML ("),
+        ("jobs = ", "it is not valid TOML ("),
     ],
 )
 def test_a_wrong_file_is_an_error_that_names_it(user, text, message):
@@ -285,4 +285,4 @@ def test_a_damaged_file_does_not_keep_opforge_from_being_imported(user, monkeypa
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     code = "import torch, opforge\ntry:\n    opforge.get_accelerator()\nexcept Exception as error:\n    print(error)"
     output = child_processes.run_python(code, env={"XDG_RUNTIME_DIR": None})
-    assert "config.toml cannot be used: it is no TOML" in output
+    assert "config.toml cannot be used: it is not valid TOML" in output

@@ -15,8 +15,8 @@ from opforge import errors
 EXAMPLES = {
     errors.SettingError: (errors.SettingError("OPFORGE_JOBS", "x", "a number"), "expected a number"),
     errors.ConfigFileError: (
-        errors.ConfigFileError("/etc/opforge/config.toml", "'jbos' is no setting", "Did you mean jobs?"),
-        "The settings file /etc/opforge/config.toml cannot be used: 'jbos' is no setting. Did you mean jobs?",
+        errors.ConfigFileError("/etc/opforge/config.toml", "'jbos' is not a setting", "Did you mean jobs?"),
+        "The settings file /etc/opforge/config.toml cannot be used: 'jbos' is not a setting. Did you mean jobs?",
     ),
     errors.UnknownAcceleratorError: (
         errors.UnknownAcceleratorError("cdua", ["cpu", "cuda"], "OPFORGE_ACCELERATOR"),
@@ -96,7 +96,7 @@ EXAMPLES = {
     errors.BuildForbiddenError: (errors.BuildForbiddenError("relu", ["a: old"]), "  - a: old\nBuild it before, with"),
     errors.CompileForbiddenError: (
         errors.CompileForbiddenError("step (a.py:3) for float32[3]"),
-        "step (a.py:3) for float32[3]: nothing that is compiled fits, and opforge.no_builds() forbids compiling."
+        "step (a.py:3) for float32[3]: no compiled graph fits, and opforge.no_builds() forbids compiling."
         "\nCompile it before, for these shapes, inside opforge.compiled(NAME).",
     ),
     errors.CompiledScopeError: (
@@ -164,8 +164,8 @@ EXAMPLES = {
         "The kernel acme/relu 2 in /opt/x could not be loaded: importing it failed. Report",
     ),
     errors.KernelMappingError: (
-        errors.KernelMappingError("RMSNorm", "'x' is no kernel of a layer", '"ORG/NAME:Layer"'),
-        "RMSNorm: 'x' is no kernel of a layer. Expected \"ORG/NAME:Layer\".",
+        errors.KernelMappingError("RMSNorm", "'x' is not a kernel of a layer", '"ORG/NAME:Layer"'),
+        "RMSNorm: 'x' is not a kernel of a layer. Expected \"ORG/NAME:Layer\".",
     ),
     errors.KernelScopeError: (
         errors.KernelScopeError("Llama", "another thread runs it", "Wait until its calls have ended"),

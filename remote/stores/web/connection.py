@@ -98,7 +98,7 @@ def _proxy_for(address: Address) -> tuple[tuple[str, int] | None, Secret | None]
         parts = urlsplit(url if "://" in url else f"http://{url}")
         port = parts.port or 80
     except ValueError:
-        raise CredentialsError(f"the proxy that {address.scheme}_proxy names is no URL") from None
+        raise CredentialsError(f"the proxy that {address.scheme}_proxy names is not a URL") from None
     if parts.scheme != "http" or not parts.hostname:
         raise CredentialsError(f"the proxy that {address.scheme}_proxy names is not of the form http://HOST:PORT")
     return (parts.hostname, port), basic_of_url(parts.username, parts.password)

@@ -40,7 +40,7 @@ class Wheel(NamedTuple):
         """Unpacks a wheel into a folder. Raises BuilderError if it is none."""
         match = NAME.match(os.path.basename(path))
         if match is None:
-            raise _unusable(path, "it is no name of a wheel")
+            raise _unusable(path, "its name is not that of a wheel")
         os.makedirs(folder, exist_ok=True)
         try:
             with zipfile.ZipFile(path) as archive:

@@ -104,7 +104,9 @@ def _empty(op: str, case: Case, size: int, dtype: str, device: str) -> Result:
     result.processor_goals = dict(case.processor_goals)
     unknown = [name for name in [*case.goals, *case.processor_goals] if name not in (*case.contenders, REFERENCE)]
     if unknown or OURS not in case.contenders or not set(case.reference) <= set(case.contenders):
-        raise ValueError(f"{op}, {case.name}: a goal or the reference names what is no contender: {unknown}")
+        raise ValueError(
+            f"{op}, {case.name}: a goal or the reference names something that is not a contender: {unknown}"
+        )
     return result
 
 

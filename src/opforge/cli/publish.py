@@ -179,7 +179,9 @@ def _is_folder(name: str) -> bool:
     if os.path.isdir(name):
         return True
     if "/" in name or name in (".", ".."):
-        raise click.UsageError(f"{name!r} is no folder: expected one that opforge pack has written, or an op or a key.")
+        raise click.UsageError(
+            f"{name!r} does not exist: expected a folder that opforge pack has written, or an op or a key."
+        )
     return False
 
 

@@ -235,7 +235,7 @@ def gc_command(
     """
     if url:
         if not is_url(url):
-            raise click.UsageError(f"{url!r} is no URL: expected one of a store, or nothing for the cache.")
+            raise click.UsageError(f"{url!r}: expected the URL of a store, or nothing for the cache.")
         if max_size is not None or max_age is not None:
             raise click.UsageError("--max-size and --max-age limit the cache: leave out the URL.")
         return _collect(url, unused_for, dry_run, as_json)

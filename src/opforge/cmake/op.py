@@ -75,7 +75,7 @@ def _write_builder(options: argparse.Namespace, package: str, install: str) -> s
     Raises ValueError if the op's name cannot be that of a module.
     """
     if not options.name.isidentifier():
-        raise ValueError(f"{options.name!r} is no name of an op: expected letters, digits and '_'")
+        raise ValueError(f"{options.name!r}: expected the name of an op, of letters, digits and '_'")
     sources = [_placed(source, options.directory, package, install) for source in options.source]
     title = "".join(part.title() for part in options.name.split("_"))
     text = MODULE.format(

@@ -148,7 +148,7 @@ class CompileForbiddenError(BuildForbiddenError):
     def __init__(self, op: str) -> None:
         OpforgeError.__init__(
             self,
-            f"{op}: nothing that is compiled fits, and opforge.no_builds() forbids compiling."
+            f"{op}: no compiled graph fits, and opforge.no_builds() forbids compiling."
             "\nCompile it before, for these shapes, inside opforge.compiled(NAME).",
         )
         self.op, self.rejected = op, ()

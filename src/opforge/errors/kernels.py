@@ -83,7 +83,7 @@ class KernelMappingError(OpforgeError, ValueError):
     """What is said of the kernels for a model's layers cannot be used; `where` is the entry."""
 
     def __init__(self, where: str, problem: str, expected: str) -> None:
-        super().__init__(f"{where}: {problem}. Expected {expected}.")
+        super().__init__(f"{where}: {problem}. Expected {expected}." if problem else f"{where}: expected {expected}.")
         self.where, self.problem, self.expected = where, problem, expected
 
 

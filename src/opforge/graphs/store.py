@@ -100,7 +100,7 @@ def find(store: Store, where: Topic, judge: Judge) -> list[Bundle]:
         except FileNotFoundError:
             if not os.path.isdir(folder):
                 continue  # another process has removed it
-            problem = "a file of it is missing"
+            problem = "one of its files is missing"
         except OSError as error:
             problem = f"it cannot be read ({error.strerror})"
         except UnfitError as error:

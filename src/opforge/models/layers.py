@@ -14,7 +14,7 @@ def problem(layer: type, original: type) -> str:
     from torch import nn
 
     if not issubclass(layer, nn.Module):
-        return "it is no subclass of torch.nn.Module"
+        return "it is not a subclass of torch.nn.Module"
     own = [kind for kind in layer.__mro__ if kind not in nn.Module.__mro__]
     members = {name: value for kind in own for name, value in vars(kind).items()}
     if "__init__" in members or "__new__" in members:

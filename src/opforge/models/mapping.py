@@ -120,7 +120,7 @@ def _entry(value: object, name: str) -> LayerKernel:
         return value
     _package, colon, layer = value.rpartition(":") if isinstance(value, str) else ("", "", "")
     if not colon or not layer.isidentifier():
-        raise KernelMappingError(name, f"{ascii(value)[:100]} is no kernel of a layer", EXPECTED)
+        raise KernelMappingError(name, f"{ascii(value)[:100]} is not a kernel of a layer", EXPECTED)
     return LayerKernel(str(value))
 
 

@@ -79,7 +79,7 @@ class kernels_for:
             ("on_difference", on_difference, ("error", "original")),
         ):
             if value not in allowed:
-                raise KernelMappingError(name, f"{value!r} is no way to go on", " or ".join(map(repr, allowed)))
+                raise KernelMappingError(f"{name}={value!r}", "", " or ".join(map(repr, allowed)))
         self._model, self._mapping, self._modes = model, parse(mapping), modes_of(mode, "mode")
         self._rules, self._thread = Rules(on_error, check, bound, on_difference), 0
         self._key = (on_error, check, bound, on_difference)

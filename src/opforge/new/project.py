@@ -242,7 +242,7 @@ def check_name(name: str) -> str:
         is_name = NAME.fullmatch(near) and 2 <= len(near) <= MAX_CHARACTERS
         advice = f"Such as {near!r}" if is_name else "Such as 'my-op'"
         expected = f"two to {MAX_CHARACTERS} lower-case letters, digits, and '-' or '_' between them"
-        problem = f"it is no name of a package, expected {expected}"
+        problem = f"expected {expected}"
         raise ProjectError(name, problem, advice)
     if keyword.iskeyword(package) or package in keyword.softkwlist:
         raise ProjectError(name, "it is a keyword of Python: it cannot be imported", f"Such as '{name}-op'")

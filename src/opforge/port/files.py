@@ -129,7 +129,7 @@ def _read(path: str) -> tuple[os.stat_result, bytes]:
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise PortError(path, "it is no regular file", "Name a Python file or a folder")
+            raise PortError(path, "it is not a regular file", "Name a Python file or a folder")
         if status.st_size > MAX_BYTES:
             problem = f"it has {status.st_size} bytes, and at most {MAX_BYTES} are read"
             raise PortError(path, problem, "Exclude the file, or split it")

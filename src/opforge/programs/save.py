@@ -103,7 +103,7 @@ def _entry(path: str, op: Any) -> Entry:
     """Returns the entry of a loaded op, with its whole record: what a look-up remembers of that leaves fields out."""
     entry = getattr(op, "__entry__", None)
     if not isinstance(entry, Entry) or entry.key not in library.defined:
-        raise ProgramError(path, f"{op!r} is no op in torch.ops that opforge has loaded", LOAD_IT)
+        raise ProgramError(path, f"{op!r} is not an op in torch.ops that opforge has loaded", LOAD_IT)
     space = next(iter(library.defined[entry.key])).partition("::")[0]
     if space.endswith(f"_{entry.key[-8:]}"):
         problem = f"its op {op.__name__!r} was edited in this process, and no other one knows torch.ops.{space}"

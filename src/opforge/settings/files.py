@@ -66,13 +66,13 @@ def _checked(path: str, keys: Mapping[str, Kind[Any] | None]) -> dict[str, str]:
 
 def _unknown(key: str, keys: Mapping[str, Kind[Any] | None]) -> tuple[str, str]:
     if key in keys:
-        return f"{key!r} is no setting of a file", f"Set the variable {environment.own(key)} where it is needed"
+        return f"{key!r} is not a setting of a file", f"Set the variable {environment.own(key)} where it is needed"
     import difflib
 
     names = sorted(name for name, kind in keys.items() if kind)
     near = difflib.get_close_matches(key.lower().removeprefix("opforge_"), names, n=1)
     advice = f"Did you mean {near[0]}?" if near else f"Expected one of {', '.join(names)}"
-    return f"{key!r} is no setting", advice
+    return f"{key!r} is not a setting", advice
 
 
 def _content(path: str) -> bytes:
@@ -109,7 +109,7 @@ def _parsed(path: str, content: bytes) -> dict[str, Any]:
     try:
         table: dict[str, Any] = tomllib.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise errors.ConfigFileError(path, f"it is no TOML ({error})", "Fix that line, or remove it") from error
+        raise errors.ConfigFileError(path, f"it is not valid TOML ({error})", "Fix that line, or remove it") from error
     return table
 
 

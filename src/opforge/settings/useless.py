@@ -29,7 +29,7 @@ def problems() -> list[str]:
 
     known = [setting.variable for setting in settings.TABLE.values()]
     texts = [
-        f"{name} is no variable of opforge's, and is ignored. Did you mean {near}?"
+        f"{name} is not a variable of opforge's, and is ignored. Did you mean {near}?"
         for name in sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
         for near in difflib.get_close_matches(name, known, n=1, cutoff=NEARNESS)
     ]

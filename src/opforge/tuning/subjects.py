@@ -66,7 +66,7 @@ def _cases(builder: OpBuilder) -> Sequence[TuningCase]:
         raise TuningError(name, f"tuning={where!r} cannot be imported: {error}", "Correct that name") from error
     cases = (found,) if isinstance(found, TuningCase) else tuple(found)
     if not cases or not all(isinstance(case, TuningCase) for case in cases):
-        raise TuningError(name, f"tuning={where!r} is no TuningCase", "Name one, or a tuple of them")
+        raise TuningError(name, f"tuning={where!r} does not name a TuningCase", "Name one, or a tuple of them")
     return cases
 
 

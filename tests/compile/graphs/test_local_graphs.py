@@ -258,7 +258,7 @@ class TestRefused:
 
     def test_a_file_less(self, warnings_of_the_cache):
         (self.folder / "tree" / "artifacts").unlink()
-        assert self.refused(warnings_of_the_cache) == "a file of it is missing"
+        assert self.refused(warnings_of_the_cache) == "one of its files is missing"
 
     def test_a_file_that_others_can_write(self, warnings_of_the_cache):
         (self.folder / "tree" / "artifacts").chmod(0o666)

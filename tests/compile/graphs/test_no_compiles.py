@@ -11,7 +11,7 @@ from opforge import inductor
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.compile
-REFUSED = r"{} nothing that is compiled fits, and opforge.no_builds\(\) forbids compiling\.\nCompile it before"
+REFUSED = r"{} no compiled graph fits, and opforge.no_builds\(\) forbids compiling\.\nCompile it before"
 
 
 @pytest.fixture

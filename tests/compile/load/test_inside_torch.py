@@ -166,8 +166,7 @@ def test_fakes_for_what_torch_does_not_know_are_refused(tmp_path):
     with pytest.raises(BuilderError) as caught:
         opforge.load(name, path, abi="torch", fakes={"one": fake})
     assert str(caught.value) == (
-        f"{name}: fakes names 'one'. torch knows no such op of it: fake kernels are for what TORCH_LIBRARY blocks "
-        "define"
+        f"{name}: fakes names 'one'. torch does not have that op: fake kernels are for what TORCH_LIBRARY blocks define"
     )
     assert opforge.load(name, path, abi="torch").one() == 1
 

@@ -108,7 +108,7 @@ def test_a_taken_namespace_is_an_error_and_an_edited_op_is_loaded_beside_the_fir
     assert second.same(torch.ones(3, device="meta")).shape == (3,)
     with pytest.raises(NotImplementedError):
         first.same(torch.ones(3, device="meta"))
-    with pytest.raises(BuilderError, match=f"^{name}_op: fakes names 'minus'. torch knows no such op of it"):
+    with pytest.raises(BuilderError, match=f"^{name}_op: fakes names 'minus'. torch does not have that op"):
         opforge.load(f"{name}_op", path, fakes={"minus": torch.empty_like})
 
 

@@ -232,7 +232,7 @@ class TestRefusals:
         write(folder, "plain.cpp", 'extern "C" __attribute__((visibility("default"))) int f() { return 1; }\n')
         text = 'name = "acme/plain"\nversion = 1\nlicense = "MIT"\n[op]\nsources = ["plain.cpp"]\nabi = "c"\n'
         write(folder, "kernel.toml", text)
-        with pytest.raises(PackError, match='its op has abi="c": its functions are no ops of torch'):
+        with pytest.raises(PackError, match='its op has abi="c": its functions are not ops of torch'):
             packed(folder, tmp_path)
 
     def test_a_target_that_the_op_is_not_for(self, folder, tmp_path):

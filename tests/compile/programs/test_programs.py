@@ -238,7 +238,7 @@ class TestRefused:
 
     def test_an_op_that_opforge_has_not_loaded(self, exported, tmp_path, key):
         with pytest.raises(
-            ProgramError, match=r"is no op in torch\.ops that opforge has loaded\. Load it with opforge"
+            ProgramError, match=r"is not an op in torch\.ops that opforge has loaded\. Load it with opforge"
         ):
             opforge.save_program(str(tmp_path / "block.pt2"), exported[1], ops=[torch.relu])
 
@@ -386,10 +386,10 @@ class TestForms:
         """A small file would be unpacked to a large one."""
         first, second = plain.index(b"PK\x01\x02"), plain.rindex(b"PK\x01\x02")
         plain[second + 42 : second + 46] = plain[first + 42 : first + 46]
-        assert self.refused(plain) == "'root/two' lies in another member, or behind something that is none"
+        assert self.refused(plain) == "'root/two' lies in another member, or behind something that is not a member"
 
     def test_something_before_the_first_member_or_after_the_last(self, plain):
-        assert "lies in another member, or behind something that is none" in self.refused(b"#!/bin/sh\n" + plain)
+        assert "lies in another member, or behind something that is not a member" in self.refused(b"#!/bin/sh\n" + plain)
         at = plain.rindex(b"PK\x05\x06")
         commented = plain[: at + 20] + struct.pack("<H", 3) + b"abc"
         assert self.refused(commented).startswith("it is not a program that torch has saved")

@@ -52,7 +52,7 @@ def test_a_wheel_for_another_machine_than_its_ops_is_an_error():
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
-        ("mine.whl", b"", "it is no name of a wheel"),
+        ("mine.whl", b"", "its name is not that of a wheel"),
         ("mine-1-py3-none-any.whl", b"x", "File is not a zip file"),
         ("mine-1-py3-none-any.whl", None, "it has 0 folders .dist-info with a file WHEEL, and not one"),
     ],

@@ -78,11 +78,11 @@ def test_a_whole_value_of_another_kind_is_refused():
     ("data", "problem"),
     [
         (b"x" * 101, "it has 101 bytes, and at most 100 are read"),
-        (b"{", "it is no JSON"),
-        (b"\xff", "it is no JSON"),
-        (b"NaN", "NaN is no value of JSON"),
+        (b"{", "it is not valid JSON"),
+        (b"\xff", "it is not valid JSON"),
+        (b"NaN", "NaN is not a JSON value"),
         (b'{"a":1,"a":1}', "'a' is in it twice"),
-        (b"[" * 100, "it is no JSON"),
+        (b"[" * 100, "it is not valid JSON"),
     ],
 )
 def test_bytes_that_are_no_json_are_refused(data, problem):

@@ -86,7 +86,7 @@ def test_what_acts_on_a_store_takes_its_url_and_nothing_of_the_cache(store, tmp_
     for words, problem in (
         (("gc", url, "--max-age", "1d"), "--max-size and --max-age limit the cache: leave out the URL"),
         (("gc", "--unused-for", "1d"), "--unused-for is for a store: name its URL. For the cache: --max-age"),
-        (("gc", "relu"), "'relu' is no URL: expected one of a store, or nothing for the cache"),
+        (("gc", "relu"), "'relu': expected the URL of a store, or nothing for the cache"),
         (("gc", str(tmp_path)), f"expected a URL: write file://{tmp_path}"),
         (("rm", url), "rm acts on this machine alone. In a store: opforge withdraw URL NAME, then opforge gc URL"),
         (("verify", url, "--deep"), "a store is checked as a whole: leave out names and --deep"),

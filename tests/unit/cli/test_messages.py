@@ -63,7 +63,11 @@ def test_wrong_usage_begins_as_all_errors_do():
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [
-        ("OPFORGE_PREBUILD", "require", "OPFORGE_PREBUILD is no variable of opforge's, and is ignored. Did you mean "),
+        (
+            "OPFORGE_PREBUILD",
+            "require",
+            "OPFORGE_PREBUILD is not a variable of opforge's, and is ignored. Did you mean ",
+        ),
         (
             "OPFORGE_CACHE_LAYERS",
             "FOLDER/prebuild",
@@ -95,7 +99,7 @@ def test_a_process_warns_once_when_something_is_not_in_the_cache(monkeypatch, ca
     useless.warn_of_useless_settings()
     useless.warn_of_useless_settings()
     assert caplog.messages == [
-        "OPFORGE_PREBUILD is no variable of opforge's, and is ignored. Did you mean OPFORGE_PREBUILT?"
+        "OPFORGE_PREBUILD is not a variable of opforge's, and is ignored. Did you mean OPFORGE_PREBUILT?"
     ]
 
 

@@ -78,11 +78,11 @@ def test_what_is_no_share(value):
     ("environment", "text"),
     [
         ({}, "expected one of these pairs"),
-        ({"RANK": "3", "WORLD_SIZE": "2"}, "no share"),
-        ({"RANK": "x", "WORLD_SIZE": "2"}, "no share"),
+        ({"RANK": "3", "WORLD_SIZE": "2"}, "do not say which part"),
+        ({"RANK": "x", "WORLD_SIZE": "2"}, "do not say which part"),
         (
             {"SLURM_ARRAY_TASK_ID": "9", "SLURM_ARRAY_TASK_COUNT": "3", "SLURM_ARRAY_TASK_MIN": "1"},
-            r"SLURM_ARRAY_TASK_ID='9', .* are no share of a whole: type --shard I/N",
+            r"SLURM_ARRAY_TASK_ID='9', .* do not say which part of how many this is: type --shard I/N",
         ),
     ],
 )

@@ -301,8 +301,8 @@ class TestChoosing:
                 [LayerKernel(Kernel, architectures=("sm_80", "sm_90")), LayerKernel(Marked, architectures=("sm_90",))],
                 "fit the same",
             ),
-            ("acme/norms", "'acme/norms' is no kernel of a layer"),
-            (7, "7 is no kernel of a layer"),
+            ("acme/norms", "'acme/norms' is not a kernel of a layer"),
+            (7, "7 is not a kernel of a layer"),
             (LayerKernel("Norm"), "'Norm' is of no package"),
             (LayerKernel(Kernel, mode="fast"), "mode='fast'. Expected inference, training or compiled"),
             (LayerKernel(Kernel, mode="inference+training"), r"mode='inference\+training'"),
@@ -335,7 +335,7 @@ def layer(*bases, **members):
 @pytest.mark.parametrize(
     ("kernel", "problem"),
     [
-        (layer(object, forward=Marked.forward), "it is no subclass of torch.nn.Module"),
+        (layer(object, forward=Marked.forward), "it is not a subclass of torch.nn.Module"),
         (layer(forward=Marked.forward, __init__=lambda self: None), "it has a constructor"),
         (layer(forward=Marked.forward, scale=2), "it has scale: a layer has forward, has_backward, can_torch_compile"),
         (layer(forward=Marked.forward, help=lambda self: None), "it has help"),
@@ -470,10 +470,18 @@ class TestCalls:
         assert torch.equal(given, X), "the copy was changed"
 
 
-def test_an_option_that_is_none_is_refused(model):
-    for options in ({"on_error": "ignore"}, {"on_difference": "ignore"}, {"mode": "fast"}):
-        with pytest.raises(KernelMappingError):
-            entered(model, Kernel, **options)
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"on_error": "never"}, "on_error='never': expected 'raise' or 'original'."),
+        ({"on_difference": "ignore"}, "on_difference='ignore': expected 'error' or 'original'."),
+        ({"mode": "fast"}, "mode: mode='fast'. Expected inference, training or compiled"),
+    ],
+)
+def test_an_option_with_another_value_is_refused_with_those_that_it_has(model, options, text):
+    with pytest.raises(KernelMappingError) as caught:
+        entered(model, Kernel, **options)
+    assert str(caught.value).startswith(text)
 
 
 def test_a_model_without_a_scope_has_nothing_to_explain(model):

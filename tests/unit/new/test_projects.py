@@ -213,7 +213,7 @@ def test_its_kernel_package_can_be_read(project, monkeypatch):
         ("My-Op", "expected two to 64 lower-case letters, digits, and '-' or '_' between them. Such as 'my-op'"),
         ("2fast", "Such as 'fast'"),
         ("my op", "Such as 'my-op'"),
-        ("größe", "it is no name of a package"),
+        ("größe", "expected two to "),
         ("-xy", "Such as 'xy'"),
         ("a--b", "Such as 'a-b'"),
         ("", "Such as 'my-op'"),

@@ -103,8 +103,8 @@ def test_a_redirect_is_followed(cache):
         ),
         ('kind = "gone"\n', "'kind' is 'gone'. Expected a kernel-status.toml of the hub"),
         ('kind = "redirect"\n', "'destination' is missing"),
-        ('kind = "redirect"\ndestination = "../x/y"\n', "of it is no state"),
-        ('kind = "redirect"\ndestination = "Acme/Old"\nrevision = "../x"\n', "of it is no state"),
+        ('kind = "redirect"\ndestination = "../x/y"\n', "it has no revision "),
+        ('kind = "redirect"\ndestination = "Acme/Old"\nrevision = "../x"\n', "it has no revision "),
     ],
 )
 def test_a_redirect_that_cannot_be_followed_is_an_error(cache, text, problem):

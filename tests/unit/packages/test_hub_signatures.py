@@ -149,7 +149,7 @@ def test_digests_that_are_missing_cannot_be_signed(variant):
     with open(path) as file:
         text = json.load(file)
     write(variant, "metadata.json", json.dumps({**text, "digest": None}))
-    with pytest.raises(KernelIncompatibleError, match="it states no digests, so a signature of it would cover no file"):
+    with pytest.raises(KernelIncompatibleError, match="it states no digests, so a signature would cover no file"):
         loaded()
 
 

@@ -60,7 +60,7 @@ def test_a_pipe_and_a_device_are_refused(tmp_path):
     os.symlink("/dev/zero", tmp_path / "zeros.py")
     for path in (tmp_path / "pipe.py", tmp_path / "zeros.py", "/dev/zero", "/dev/null"):
         assert list(python_files([str(path)])) == [str(path)]
-        expected = str(PortError(str(path), "it is no regular file", "Name a Python file or a folder"))
+        expected = str(PortError(str(path), "it is not a regular file", "Name a Python file or a folder"))
         assert port_file(str(path), write=True).problem == expected
 
 

@@ -110,7 +110,7 @@ def test_gc_removes_a_blob_that_nothing_names_once_it_is_old(nodes, entry):
 
 def test_gc_removes_nothing_if_an_offer_cannot_be_read(nodes, entry):
     nodes.offers_file(entry).write_bytes(b"garbage")
-    with pytest.raises(Exception, match="it is no JSON"):
+    with pytest.raises(Exception, match="it is not valid JSON"):
         list(maintenance.unused(nodes.store, time.time() + 90_000))
 
 

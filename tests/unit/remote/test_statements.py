@@ -167,8 +167,8 @@ def test_the_trees_of_a_newer_opforges_statement_are_known():
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        (b"NaN", "NaN is no value of JSON"),
-        (b"-Infinity", "-Infinity is no value"),
+        (b"NaN", "NaN is not a JSON value"),
+        (b"-Infinity", "-Infinity is not a JSON value"),
         (b'"\\ud800"', "surrogates not allowed"),
     ],
 )
@@ -266,7 +266,7 @@ def test_the_blobs_of_a_statement_are_those_of_its_list_of_trees():
 
 
 def test_the_blobs_of_two_statements_that_a_flipped_byte_has_joined_are_not_those_of_the_last():
-    with pytest.raises(UnreadableStatement, match="it is no JSON"):
+    with pytest.raises(UnreadableStatement, match="it is not valid JSON"):
         statements.blobs_in(STATEMENT.data() + b"," + STATEMENT.data())
 
 

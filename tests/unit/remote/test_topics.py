@@ -204,9 +204,9 @@ def test_a_listing_is_edited_and_its_sequence_rises(store):
     )
     assert topics.edit_listing(store, "note", "x", lambda _listing: None) is None
     store.put_if_absent("v1/topics/note/y.json", b"garbage")
-    with pytest.raises(StoreError, match=r"reading v1/topics/note/y.json failed: it is no JSON"):
+    with pytest.raises(StoreError, match=r"reading v1/topics/note/y.json failed: it is not valid JSON"):
         topics.read_named(store, "note", "y")
-    with pytest.raises(ValueError, match="it is no JSON"):
+    with pytest.raises(ValueError, match="it is not valid JSON"):
         topics.edit_listing(store, "note", "y", add("1"))
 
 

@@ -228,7 +228,7 @@ class TestTheCommand:
     @pytest.mark.parametrize(
         ("text", "problem"),
         [
-            ("nonsense", "it is no JSON (Expecting value"),
+            ("nonsense", "it is not valid JSON (Expecting value"),
             ("[1]", "it is a list of 1 item: expected an object"),
             ("{}", "it names no dtype"),
             ('{"float31": [1]}', "' (a name in it)' is 'float31': expected one of 'any'"),
@@ -306,4 +306,4 @@ def test_explain_says_which_config_is_taken_and_why_the_others_are_not(timed_run
     assert others[0].startswith("      not block=128 wrong=1: refused, because its result differs from the reference's")
     with open(stored().path, "w") as file:
         file.write("nonsense")
-    assert " is not used: it is no JSON (" in lines()[1]
+    assert " is not used: it is not valid JSON (" in lines()[1]

@@ -44,7 +44,7 @@ def test_a_name_that_the_kernel_lacks_is_an_error_of_the_builder(tmp_path):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("{", "it is no JSON"),
+        ("{", "it is not valid JSON"),
         ("[1]", "expected an object"),
         ({"many": SMALL}, "a size"),
         ({"1": {"BLOCK": "64"}}, "a whole number"),

@@ -59,7 +59,7 @@ def parsed(value: str | None) -> Shard | None:
     match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", value)
     shard = Shard(int(match[1]), int(match[2])) if match else None
     if shard is None or not 1 <= shard.number <= shard.total:
-        raise click.BadParameter(f"--shard {value!r} is no share: expected I/N with I from 1 to N, or auto")
+        raise click.BadParameter(f"--shard {value!r} is not a share: expected I/N with I from 1 to N, or auto")
     return shard
 
 
@@ -78,7 +78,9 @@ def automatic(environment: Mapping[str, str]) -> Shard:
             shard = Shard(0, 0)
         if not 1 <= shard.number <= shard.total:
             variables = f"{scheduler.number}={texts[0]!r}, {scheduler.total}={texts[1]!r}"
-            raise click.BadParameter(f"--shard auto: {variables} ({name}) are no share of a whole: type --shard I/N")
+            raise click.BadParameter(
+                f"--shard auto: {variables} ({name}) do not say which part of how many this is: type --shard I/N"
+            )
         return shard
     variables = "; ".join(f"{scheduler.number} and {scheduler.total}" for scheduler in SCHEDULERS.values())
     raise click.BadParameter(f"--shard auto: expected one of these pairs of variables: {variables}")

@@ -121,14 +121,14 @@ def trust_command(key: str, scopes: Sequence[str], until: str, as_json: bool) ->
     try:
         until = trust.check_date(until)
     except ValueError as error:
-        raise click.UsageError(f"--until {until!r} is no day: expected one such as 2027-06-30.") from error
+        raise click.UsageError(f"--until {until!r}: expected a day such as 2027-06-30.") from error
     if not scopes:
         raise click.UsageError(f"--for is missing: {FORMS}")
     for scope in scopes:
         try:
             trust.scope(scope)
         except ValueError:
-            raise click.UsageError(f"--for {scope!r} is nothing that a key may sign: {FORMS}") from None
+            raise click.UsageError(f"--for {scope!r}: {FORMS}") from None
     entry = trust.TrustedKey(public, tuple(scopes), until)
     if entry.problem(time.time()):
         raise click.UsageError(f"--until {until!r} has passed: expected today or a later day.")
@@ -144,13 +144,13 @@ def trust_command(key: str, scopes: Sequence[str], until: str, as_json: bool) ->
 
 
 def _no_public_key(text: str, error: ValueError) -> str:
-    """Returns what is wrong with a text that is no public key."""
+    """Returns what is wrong with a text that is not a public key."""
     from opforge.remote.signatures import signing
 
     try:
         signing.parse(text, signing.SECRET_BYTES)
     except ValueError:
-        return f"is no public key: {error}."
+        return f"is not a public key: {error}."
     hint = "Trust its public key, which opforge key list prints"
     return f"is a secret key. {hint}; and make a new one if others could see what you typed."
 

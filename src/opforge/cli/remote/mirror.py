@@ -74,7 +74,7 @@ def command(source: str, target: str, names: Sequence[str], key: str, unverified
     problems = [f"{topic.kind} {topic.topic}: {problem}" for topic in copied for problem in topic.problems]
     forms = {normalized(op) for op in offered}
     problems += [
-        f"{name!r} is no op of {remote}. It offers: {', '.join(sorted(offered)) or 'no op'}"
+        f"{remote} does not offer {name!r}. It offers: {', '.join(sorted(offered)) or 'no op'}"
         for name in names
         if "/" not in name and normalized(name) not in forms
     ]

@@ -89,7 +89,7 @@ def _subject(store: ObjectStore, text: str) -> str:
         return text
     name, _at, label = text.partition("@")
     if not names.is_name(name) or version.read(label) is None:
-        raise click.UsageError(f"{text!r} is nothing that can be withdrawn: {EXPECTED}.")
+        raise click.UsageError(f"{text!r}: {EXPECTED}.")
     number, listed = version.parse(label), index.read(store, name)
     if listed is None or number not in listed.releases:
         versions = ", ".join(map(str, sorted(listed.releases, reverse=True)[:10])) if listed else "none"

@@ -70,7 +70,7 @@ def check_names(ours: Accelerator, theirs: Any, names: Collection[str]) -> None:
             continue
         if deepspeeds_class(name, theirs) is None:
             raise BuilderError("install", *unknown_name("builders", name, {*DROP_IN, *ours.op_builders()}))
-        log.warning("%s is DeepSpeed's: opforge has none", name)
+        log.warning("%s is DeepSpeed's own: opforge has no such op", name)
 
 
 def deepspeeds_class(name: str, theirs: Any) -> Any:

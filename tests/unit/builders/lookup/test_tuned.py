@@ -141,12 +141,14 @@ class TestWhatCannotBeUsed:
 
     def test_damaged(self, loaded):
         path, message = loaded(b'{"format":1,"op":"tuned')
-        assert message.startswith(f"{loaded.entry.record['op']}: the tuning result {path} is not used: it is no JSON (")
+        assert message.startswith(
+            f"{loaded.entry.record['op']}: the tuning result {path} is not used: it is not valid JSON ("
+        )
         assert message.endswith(" The defaults are used. To time it again: opforge tune")
 
     def test_half_written(self, loaded):
         data = tuned_ops.text(tuned_ops.result(loaded.entry, row({"block": 512})))
-        assert "is not used: it is no JSON (" in loaded(data[: len(data) // 2])[1]
+        assert "is not used: it is not valid JSON (" in loaded(data[: len(data) // 2])[1]
 
     def test_too_large(self, loaded):
         assert "is not used: it has 65537 bytes, and at most 65536 are read." in loaded(b" " * 65537)[1]

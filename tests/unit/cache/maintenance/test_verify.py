@@ -41,7 +41,7 @@ def test_an_entry_under_a_wrong_key_is_set_aside(fake_store):
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("", "its record.json cannot be used: it is no JSON (Expecting value: line 1 column 1 (char 0))"),
+        ("", "its record.json cannot be used: it is not valid JSON (Expecting value: line 1 column 1 (char 0))"),
         ('{"op": "relu"}', "its record.json cannot be used: 'abi' is missing"),
     ],
 )

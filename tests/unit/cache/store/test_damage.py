@@ -158,7 +158,7 @@ def test_a_damaged_entry_that_cannot_be_set_aside_is_an_error_with_the_fix(fake_
     with pytest.raises(CacheDirError) as caught:
         fake_op.build()
     root = fake_op.store.layout.root
-    problem = "its record.json cannot be used: it is no JSON"
+    problem = "its record.json cannot be used: it is not valid JSON"
     assert str(caught.value).startswith(
         f"The cache folder {root} cannot be used: {built.folder} cannot be changed ({problem}"
     )

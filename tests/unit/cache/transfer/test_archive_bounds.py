@@ -151,7 +151,7 @@ def test_only_a_regular_file_is_opened(tmp_path, empty_store):
     os.mkfifo(tmp_path / "pipe")
     os.symlink("/dev/zero", tmp_path / "zeros")
     for path in (tmp_path / "pipe", tmp_path / "zeros", "/dev/zero", tmp_path):
-        assert "cannot be imported: it is no regular file. " in str(refusal_of(empty_store, path))
+        assert "cannot be imported: it is not a regular file. " in str(refusal_of(empty_store, path))
 
 
 def test_an_entry_with_a_pipe_for_a_library_is_not_exported(fake_store, tmp_path):

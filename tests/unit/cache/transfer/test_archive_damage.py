@@ -20,7 +20,7 @@ from opforge.cache.transfer import archive
 from opforge.warm import library as warm_library
 
 CUT = "cannot be imported: its compressed data is cut short or damaged ("
-NO_ARCHIVE = "cannot be imported: it is no tar archive, or its beginning is damaged. "
+NO_ARCHIVE = "cannot be imported: it is not a tar archive, or its beginning is damaged. "
 
 
 def test_an_archive_that_is_cut_short_is_refused_unless_only_padding_is_missing(packed, tmp_path):

@@ -37,8 +37,8 @@ def test_a_name_is_accepted(name):
         ("acme/relu-", "is not a name that can be used"),
         ("con/relu", "holds 'con', which names a device on Windows"),
         ("acme/lpt1", "holds 'lpt1', which names a device on Windows"),
-        ("\u0430cme/relu", "holds '\\u0430', which is no ASCII letter although it may look like one"),
-        ("acme/rel\uff55", "holds '\\uff55', which is no ASCII letter"),
+        ("\u0430cme/relu", "holds '\\u0430', which only looks like an ASCII letter"),
+        ("acme/rel\uff55", "holds '\\uff55', which only looks like an ASCII letter"),
         (f"acme/{'r' * 65}", "is not a name that can be used"),
         (7, "7 is not a text"),
         (None, "None is not a text"),
@@ -74,7 +74,7 @@ def test_what_is_accepted_is_safe_as_a_path(name):
 
 def test_a_repository_is_known_by_small_letters():
     assert names.of_repository("Kernels-Community/Flash_Attn", "x") == "kernels-community/flash_attn"
-    with pytest.raises(KernelFormatError, match="which is no ASCII letter"):
+    with pytest.raises(KernelFormatError, match="which only looks like an ASCII letter"):
         names.of_repository("acme/rel\u212a", "x")  # the sign of Kelvin, whose small letter is an ASCII one
 
 

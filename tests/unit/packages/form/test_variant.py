@@ -49,7 +49,7 @@ def test_our_own_part_of_a_label_names_the_level():
         ("torch213-cpu-riscv64-linux", "is not FRAMEWORK-BACKEND-PROCESSOR-SYSTEM"),
         ("torch-opencl", "is for 'opencl', and not for one of cpu, cuda"),
         ("torch213-cu1-x86_64-linux", "is not FRAMEWORK-BACKEND"),
-        ("torch213-cu013-x86_64-linux", "holds 'cu013', which is no version of cuda"),
+        ("torch213-cu013-x86_64-linux", "holds 'cu013', expected a version of cuda"),
         ("../torch213-cpu-x86_64-linux", "begins with '../torch213'"),
         ("torch213-cpu-x86_64-linux.v3+", "has an architecture without a name"),
         ("\uff54orch-cpu", "is not the label of a variant"),

@@ -79,11 +79,11 @@ class TestKernelToml:
             ('backends = ["cuda"]\n' + KERNEL, "'backends' is for a package without a library: name `targets`"),
             ('python = "../other"\n' + KERNEL, "'../other' does not stay inside the package"),
             ('python = "missing"\n' + KERNEL, "'missing' does not exist in"),
-            ('python-depends = ["a b c"]\n' + KERNEL, "'a b c' is no requirement"),
+            ('python-depends = ["a b c"]\n' + KERNEL, "'a b c' is not a requirement"),
             (KERNEL.replace("sources", "source"), "'source' is not a field that is read; did you mean 'sources'?"),
             (KERNEL.partition("[op]")[0], "there is nothing to pack"),
             (KERNEL + '[depends]\n"acme/base" = "~1"\n', "'~1' cannot be used. Expected a version or a range"),
-            ("name = \n", "it is no TOML"),
+            ("name = \n", "it is not valid TOML"),
             ("<<<<<<< HEAD\n" + KERNEL, "line 1 is a mark of a merge conflict"),
             ("a = [" * 5000, "it is n"),
         ],
@@ -281,7 +281,7 @@ class TestBuildToml:
     @pytest.mark.parametrize(
         ("text", "problem"),
         [
-            ("boost=/", "'boost' is no dependency of a hub kernel"),
+            ("boost=/", "'boost' is not a dependency of a hub kernel"),
             ("cutlass_4_0=/missing", "/missing does not exist"),
             ("cutlass_4_0", "Expected --depend NAME=PATH"),
         ],

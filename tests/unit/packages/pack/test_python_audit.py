@@ -47,8 +47,8 @@ def test_this_is_accepted(tmp_path, text):
         ("from torch.library import Library\nLIB = Library('acme', 'DEF')\n", "in the namespace 'acme'"),
         ("import torch\nLIB = torch.library.Library(ns='acme', kind='FRAGMENT')\n", "in the namespace 'acme'"),
         ("from torch.library import triton_op\n@triton_op('acme::f')\ndef f(): ...\n", "in the namespace 'acme'"),
-        ("def f(:\n", "__init__.py is no Python that can be read"),
-        ("x = '\0'\n", "__init__.py is no Python that can be read"),
+        ("def f(:\n", "__init__.py cannot be read as Python"),
+        ("x = '\0'\n", "__init__.py cannot be read as Python"),
     ],
 )
 def test_this_is_refused_with_its_line(tmp_path, text, problem):

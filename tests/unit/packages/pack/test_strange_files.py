@@ -33,7 +33,7 @@ def test_what_is_no_plain_file_is_refused(tmp_path):
     os.mkfifo(tmp_path / "python" / "pipe.py")
     with pytest.raises(PackError) as error:
         packed(tmp_path)
-    for text in ("folder is a link", "again.py is a link", "pipe.py is no file"):
+    for text in ("folder is a link", "again.py is a link", "pipe.py is not a file"):
         assert text in str(error.value)
 
 
@@ -43,7 +43,7 @@ def test_a_pipe_among_the_sources_is_refused(tmp_path):
     with (tmp_path / "kernel.toml").open("a") as file:
         file.write('[op]\nsources = ["pipe.cpp"]\n')
     os.mkfifo(tmp_path / "pipe.cpp")
-    with pytest.raises(PackError, match=r"pipe\.cpp is no file"):
+    with pytest.raises(PackError, match=r"pipe\.cpp is not a file"):
         source_files.read(reading.read(str(tmp_path)))
 
 

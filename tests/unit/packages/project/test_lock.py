@@ -293,7 +293,7 @@ def content(registry, project):
         ("state = ", "[[kernel.variant]]\nx = ", "'kernel[0].variant' is not a field that is read"),
         ("[required]", "[policy]\nunsigned = true\n[required]", "'policy' is not a field that is read"),
         ("state = ", "state = -", "'kernel[0].state' is -"),
-        ("[[kernel]]", "[[kernel]", "it is no TOML"),
+        ("[[kernel]]", "[[kernel]", "it is not valid TOML"),
         ("[required]", "[required]\n'../x' = '1'", "'../x' is not a name"),
     ],
 )

@@ -277,7 +277,7 @@ def test_a_file_that_a_registry_has_lost_is_named_with_what_to_do(tuf, file, wha
     expected = what.format(url=tuf.url, file=path.name)
     advice = "Ask the registry's owner to put that file back, from a mirror or a backup."
     if path.name == "timestamp.json":
-        advice += f" If it was never there, {tuf.url} is no registry with TUF metadata: check the URL."
+        advice += f" If it was never there, {tuf.url} is not a registry with TUF metadata: check the URL."
     assert str(error.value) == f"{expected}. {advice}"
 
 

@@ -95,7 +95,7 @@ def test_a_trusted_root_that_was_damaged_here_is_not_the_registrys_fault(tuf, te
 
 def test_a_trusted_root_that_is_incomplete_is_an_error_of_publishing(tuf):
     roots.trust(tuf.url, BARE_ROOT)
-    with pytest.raises(SignatureError, match="the root metadata of it that you trust cannot be read"):
+    with pytest.raises(SignatureError, match="its root metadata, which you trust, cannot be read"):
         tuf.publish()
 
 

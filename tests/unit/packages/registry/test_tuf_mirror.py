@@ -85,7 +85,7 @@ def test_a_registry_on_a_web_server_is_mirrored(tuf, target):
             "v1/tuf/NUMBER.snapshot.json is missing, and v1/tuf/timestamp.json names it",
         ),
         ("*.snapshot.json", b"{}", "v1/tuf/NUMBER.snapshot.json is damaged: 'signed' is missing"),
-        ("*.snapshot.json", b"[", "v1/tuf/NUMBER.snapshot.json is damaged: it is no JSON"),
+        ("*.snapshot.json", b"[", "v1/tuf/NUMBER.snapshot.json is damaged: it is not valid JSON"),
         (
             "*.snapshot.json",
             b'{"signed": {"meta": {"bin-0.json": {}}}}',

@@ -35,14 +35,14 @@ class TestATuningResultThatIsDamaged:
     def test_it_is_removed_with_the_others_and_named(self, results):
         output = run("rm", "tuned:*")
         assert f"removed the tuning result of relu: {results[0]}" in output
-        assert "removed the tuning result that is damaged (it is no JSON (" in output and results[1] in output
+        assert "removed the tuning result that is damaged (it is not valid JSON (" in output and results[1] in output
         assert not any(map(os.path.exists, results))
 
     def test_the_others_are_published_and_it_is_named(self, results, nodes):
         output = run("publish", nodes.url, "tuned:*", code=1)
         assert "published tuned:relu for cpu:x86-64" in output
         assert (
-            f"error: {results[1]}: {results[1]} was not published to {nodes.url}: it is damaged: it is no JSON"
+            f"error: {results[1]}: {results[1]} was not published to {nodes.url}: it is damaged: it is not valid JSON"
             in output
         )
         document = json.loads(run("publish", nodes.url, "tuned:*", "--json", code=1))
@@ -50,7 +50,7 @@ class TestATuningResultThatIsDamaged:
 
     def test_a_check_of_the_cache_sets_it_aside(self, results):
         output = run("verify", code=1)
-        assert "damaged tuned: it is no JSON (" in output and f"({results[1]}, set aside)" in output
+        assert "damaged tuned: it is not valid JSON (" in output and f"({results[1]}, set aside)" in output
         assert "2 tuning results, kernels and bundles checked, 1 damaged" in output
         assert [os.path.exists(path) for path in results] == [True, False]
         assert "1 tuning result, kernel or bundle checked, 0 damaged" in run("verify")

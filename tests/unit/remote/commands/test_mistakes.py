@@ -59,15 +59,15 @@ class TestKeys:
         if not damage:
             assert "is a secret key" in shown and "opforge key list" in shown
         else:
-            assert "is no public key: expected name:base64" in shown
+            assert "is not a public key: expected name:base64" in shown
 
     @pytest.mark.parametrize(
         ("options", "problem"),
         [
             (("--for", "op:*", "--until", "2020-01-01"), "--until '2020-01-01' has passed: expected today or a later"),
             ((), f"--for is missing: {keys.FORMS}"),
-            (("--for", ""), f"--for '' is nothing that a key may sign: {keys.FORMS}"),
-            (("--for", "op:*", "--for", "acme/*"), "--for 'acme/*' is nothing that a key may sign: expected what the"),
+            (("--for", ""), f"--for '': {keys.FORMS}"),
+            (("--for", "op:*", "--for", "acme/*"), "--for 'acme/*': expected what the"),
         ],
     )
     def test_a_key_that_could_sign_nothing_is_not_trusted(self, nodes, options, problem):
@@ -204,7 +204,7 @@ class TestMirror:
         (tmp_path / "to").mkdir()
         shown = run(mirror.command, nodes.url, f"file://{tmp_path}/to", "plain", "plian")
         assert "1 statement copied" in shown
-        assert f"error: 'plian' is no op of {nodes.url}. It offers: plain" in shown
+        assert f"error: {nodes.url} does not offer 'plian'. It offers: plain" in shown
         assert (tmp_path / "to" / op_statements.topic_of(entry.record["description"])).exists()
         shown = run(mirror.command, nodes.url, f"file://{tmp_path}/to", "plian", "--json")
-        assert json.loads(shown)["problems"] == [f"'plian' is no op of {nodes.url}. It offers: plain"]
+        assert json.loads(shown)["problems"] == [f"{nodes.url} does not offer 'plian'. It offers: plain"]

@@ -44,9 +44,9 @@ class TestCommands:
     def test_wrong_usage_says_what_was_expected(self, nodes):
         for arguments, text in (
             (("ls", "/shared"), "expected a URL"),
-            (("key", "trust", "nonsense"), "is no public key: expected name:base64"),
+            (("key", "trust", "nonsense"), "is not a public key: expected name:base64"),
             (("key", "revoke", "nobody"), "is not a key in"),
-            (("key", "trust", str(nodes.public), "--until", "soon"), "is no day: expected one such as"),
+            (("key", "trust", str(nodes.public), "--until", "soon"), ": expected a day such as"),
             (("fetch", "--remote", "nonsense"), "expected a URL"),
         ):
             done = run_command(*arguments)

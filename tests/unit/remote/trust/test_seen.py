@@ -166,7 +166,7 @@ class TestState:
     @pytest.mark.parametrize(
         ("content", "reason"),
         [
-            ("", "it is no JSON ("),
+            ("", "it is not valid JSON ("),
             ("[]", "it is a list of 0 items: expected an object"),
             ('{"number": "5"}', "'digest' is missing"),
             (

@@ -140,12 +140,12 @@ HEAD = '{"format": 1,\n "keys": [\n'
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("", "line 1: it is no JSON (Expecting value)"),
+        ("", "line 1: it is not valid JSON (Expecting value)"),
         ("[]", "line 1: the trust file is a list: expected an object"),
-        ("{" * 5000, "line 1: it is no JSON"),
+        ("{" * 5000, "line 1: it is not valid JSON"),
         ('{"format": 1, "keys": ' + "[" * 50_000 + "]" * 50_000 + "}", "line 1: it is nested too deeply"),
-        ('{"format": 1,\n"keys": [],\n}', "line 3: it is no JSON"),
-        ('{"format": 1,\n"keys": \xff[]}', "line 2: it is no UTF-8"),
+        ('{"format": 1,\n"keys": [],\n}', "line 3: it is not valid JSON"),
+        ('{"format": 1,\n"keys": \xff[]}', "line 2: it is not valid UTF-8"),
         ('{"format": 1,\n"keys": [],\n"format": 1}', 'line 3: "format" is in one object twice'),
         ('{"format": 2, "keys": []}', "line 1: 'format' is 2 (of another opforge): expected 1"),
         ('{"format": true, "keys": []}', "line 1: 'format' is true (of another opforge): expected 1"),
@@ -160,13 +160,13 @@ HEAD = '{"format": 1,\n "keys": [\n'
             "line 1: 'withdrawal_days' is \"30\": expected a number",
         ),
         ('{"format": 1, "keys": [], "withdrawal_days": true}', "line 1: 'withdrawal_days' is true: expected a number"),
-        ('{"format": 1, "keys": [], "withdrawal_days": NaN}', "line 1: nan is no value of JSON"),
-        ('{"format": 1, "keys": [], "withdrawal_days": -Infinity}', "line 1: -inf is no value of JSON"),
+        ('{"format": 1, "keys": [], "withdrawal_days": NaN}', "line 1: nan is not a JSON value"),
+        ('{"format": 1, "keys": [], "withdrawal_days": -Infinity}', "line 1: -inf is not a JSON value"),
         (
             '{"format": 1, "keys": [],\n\n"withdrawal_day": 7}',
-            "line 3: 'withdrawal_day' is no field of the trust file: did you mean 'withdrawal_days'?",
+            "line 3: 'withdrawal_day' is not a field of the trust file: did you mean 'withdrawal_days'?",
         ),
-        (HEAD + '{"key": "ci:AAAA", "for": ["op:*"]}]}', "line 3: 'key' is no public key: expected name:base64"),
+        (HEAD + '{"key": "ci:AAAA", "for": ["op:*"]}]}', "line 3: 'key' is not a public key: expected name:base64"),
         (HEAD + "4]}", "line 3: a key is 4: expected an object"),
         (
             HEAD + '{"key": "%s"}]}',
@@ -193,11 +193,11 @@ HEAD = '{"format": 1,\n "keys": [\n'
         (HEAD + '{"key": "%s", "for": ["op:*"], "revoked": 1}]}', "line 3: 'revoked' is 1: expected a day such as"),
         (
             HEAD + '{"key": "%s", "for": ["op:*"],\n"untill": "2026-12-31"}]}',
-            "line 4: 'untill' is no field of a key: did you mean 'until'?",
+            "line 4: 'untill' is not a field of a key: did you mean 'until'?",
         ),
         (
             HEAD + '{"key": "%s", "for": ["op:*"],\n"namespace": ["x"]}]}',
-            "line 4: 'namespace' is no field of a key: expected one of key, for, until, revoked",
+            "line 4: 'namespace' is not a field of a key: expected one of key, for, until, revoked",
         ),
         (
             HEAD + '{"key": "%s", "for": ["op:*"], "revoked": "2026-01-01"},\n{"key": "%s", "for": ["op:*"]}]}',
