@@ -150,7 +150,7 @@ def _adding(builder: OpBuilder) -> Any:
 FIXED = frozenset(
     {
         *(str, int, float, bool, bytes, type(None), types.FunctionType, types.BuiltinFunctionType),
-        *(staticmethod, classmethod, types.MemberDescriptorType, types.GetSetDescriptorType),
+        *(staticmethod, classmethod, types.GetSetDescriptorType),
     }
 )
 """The kinds of values that do not change in place. What a function does is its author's own."""

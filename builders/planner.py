@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 LISTS = frozenset({"-MD", "-MMD", "-MP", "-MV", "--write-dependencies", "--write-user-dependencies"})
 LIST_NAMES = ("-MF", "-MT", "-MQ", "-Wp,-MD,", "-Wp,-MMD,")
 """Flags of dependency lists, alone and with a name in the same word or in the next one."""
+STRIPS = frozenset({"-s", "-S", "--strip-all", "--strip-debug", "-strip-all", "-strip-debug"})
 PASSED_ON = ("-Xclang", "-Xcompiler", "-Xpreprocessor")
 """What comes before a flag for another program."""
 
@@ -44,7 +45,7 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
     optional = (*spec.mode_flags, *spec.cxx_flags, *(flag for group in spec.groups for flag in group.cxx_flags))
     debug_flags = [flag for flag in (*optional, *user_compile) if flag.startswith("-g")]
     # The archives of a device's runtime carry debug information: without -g it would only make the library larger.
-    strip = () if debug_flags else ("-Wl,--strip-debug",)
+    strip = () if debug_flags or _strips((*spec.link_flags, *user_link)) else ("-Wl,--strip-debug",)
     flags = _Flags(spec, toolchain, (f"-std={part.standard}", *BASE_FLAGS, *part.compile_flags), user_compile)
     include = (*include_folders(spec, spec.include_dirs), *_root_includes(spec))
     defines = _defines(spec, part, device)
@@ -71,6 +72,12 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
         kernels=spec.kernels,
         groups=tuple(_planned(group, flags, (*own, *include), defines) for group, own in group_folders(spec)),
     )
+
+
+def _strips(flags: Sequence[str]) -> bool:
+    """Returns whether flags say themselves what the linker strips: of several such, it obeys the last."""
+    words = [word for flag in flags for word in flag.split(",")]
+    return any(word in STRIPS or word.lstrip("-").startswith("retain-symbols-file") for word in words)
 
 
 class _Flags(NamedTuple):

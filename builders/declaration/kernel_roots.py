@@ -132,9 +132,13 @@ def folder_of(cls: type) -> str:
 
 
 def check(builder: str, roots: Iterable[KernelRoot]) -> None:
-    """Raises BuilderError if two folders have the same name."""
+    """Raises BuilderError if two folders have the same name, or if one is relative."""
     paths: dict[str, str] = {}
     for root in roots:
+        if root.path[:1] != "/":
+            what = f"folder={root.path!r}" if root.name == OWN else f"its kernel root {root.name!r} is {root.path!r}"
+            line = f"os.path.join(os.path.dirname(os.path.abspath(__file__)), {root.path!r})"
+            raise BuilderError(builder, what, f"Expected an absolute path, such as {line}")
         if paths.setdefault(root.name, root.path) != root.path:
             problem = f"{paths[root.name]} and {root.path} are both its kernel root {root.name!r}"
             raise BuilderError(builder, problem, "Give each root a different name: keys contain the name, not the path")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import types
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -285,6 +286,8 @@ def _attributes(declared: Any) -> Callable[[str], Any]:
 
 def _is_foreign(kind: type, name: str, value: Any) -> bool:
     """Returns whether an attribute is not OpBuilder's: data of another name, or perhaps DeepSpeed's method."""
+    if isinstance(value, types.MemberDescriptorType):
+        return False  # a slot of the author's, which may hold nothing
     is_computed = isinstance(value, property) or hasattr(type(value), "__set_name__")  # the latter: cached_property
     is_computed = is_computed or not callable(value)  # a descriptor of the author's
     if hasattr(type(value), "__get__") and not is_computed:

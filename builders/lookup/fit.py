@@ -45,6 +45,7 @@ def fit_of(spec: OpSpec, exact: bool, machine: Machine) -> Callable[[Mapping[str
         where = _machine_of(spec, record, machine) if is_for_another else machine
         result = fit(record, where, spec, exact)
         problem = result.problem or missing_function(record, where) or flags_problem(spec.name, record)
+        problem = problem or headers_problem(record)
         built_on = record["requires"].get(PROCESSOR)
         if built_on and not (problem or is_for_another) and built_on != native_processor(NATIVE_FLAGS):
             problem = "it was built with -march=native, or a flag like it, on another processor"
@@ -206,6 +207,22 @@ def missing_function(record: Mapping[str, Any], machine: Machine) -> str | None:
         return None  # under another name, which dlopen may know how to resolve
     missing = [shim for shim in record.get("shims", ()) if not any(hasattr(library, shim) for library in loaded)]
     return f"it calls torch's {missing[0]}, which torch {machine.torch} does not have" if missing else None
+
+
+HEADER_VARIABLES = ("CPATH", "CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH")
+
+
+def headers_problem(record: Mapping[str, Any]) -> str | None:
+    """Returns why the folders of headers that variables name refuse an entry, or None.
+
+    A build here would find a header there that the entry's build has found elsewhere, or has not found.
+    """
+    for variable in HEADER_VARIABLES:
+        for folder in filter(os.path.isabs, os.environ.get(variable, "").split(os.pathsep)):
+            for name in record["inputs"]["names"]:
+                if os.path.exists(os.path.join(folder, name)):
+                    return f"{variable} names {folder}, in which a build would find {name}: unset {variable}"
+    return None
 
 
 def flags_problem(op: str, record: Mapping[str, Any]) -> str | None:

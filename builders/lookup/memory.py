@@ -20,6 +20,7 @@ from opforge.memory import ABSENT, FlatStamps, PathStamp
 from opforge.warm import lookup as warm
 from opforge.warm.library import Entry
 
+from .fit import HEADER_VARIABLES
 from .own_code import Code
 
 if TYPE_CHECKING:
@@ -223,8 +224,12 @@ def _folders(variable: str, default: str = "") -> list[str]:
 
 
 def _program_folders() -> list[str]:
-    """Returns the folders in which a compiler that takes precedence would appear: their stamps are remembered."""
-    return list(dict.fromkeys([*_folders("PATH", os.defpath), *_folders("COMPILER_PATH")]))
+    """Returns the folders in which a compiler or a header that takes precedence would appear.
+
+    Their stamps are remembered.
+    """
+    headers = [folder for variable in HEADER_VARIABLES for folder in _folders(variable) if os.path.isabs(folder)]
+    return list(dict.fromkeys([*_folders("PATH", os.defpath), *_folders("COMPILER_PATH"), *headers]))
 
 
 _PACKAGE = os.path.dirname(os.path.dirname(toolchains.__path__[0]))

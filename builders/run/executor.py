@@ -89,7 +89,9 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
     before and after another whole run. So with the names that were looked for.
     """
     packages = PackageFiles(disk, job.layout.path(KEPT_IN))
-    provenance = Provenance(job.roots, disk, job.toolchain.trusted_roots(), packages, job.plan.outside())
+    provenance = Provenance(
+        job.roots, disk, job.toolchain.trusted_roots(), packages, job.plan.outside(), job.plan.sources
+    )
     previous: dict[tuple[str, str], Stamp] = {}
     looked_for: tuple[object, object] | None = None
     changed: list[str] = []

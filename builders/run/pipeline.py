@@ -14,6 +14,7 @@ from opforge import machine_folder, settings
 from opforge.builders import toolchains
 from opforge.builders.declaration import abi
 from opforge.builders.declaration.description import description_key
+from opforge.builders.declaration.kernel_roots import TRUSTED_ROOTS
 from opforge.builders.declaration.op_spec import root_paths
 from opforge.builders.lookup import memory
 from opforge.builders.lookup.finder import sources_of
@@ -48,6 +49,7 @@ from .executor import execute
 from .job import Job
 from .memory_needs import MemoryNeeds
 from .parallelism import chosen_jobs, compiler_jobs
+from .reads.surroundings import MAX_FILES, SUFFIXES
 
 if TYPE_CHECKING:
     from opforge.builders.declaration.build_plan import BuildPlan
@@ -198,7 +200,6 @@ class _Run:
     def once(self) -> Match:
         """Returns the entry, built here or by another process. Raises what `build_once` raises."""
         spec, store, roots = self._planned.spec, self._planned.store, self._planned.roots
-        sources = [os.path.join(roots[source.root], source.path) for source in self._planned.plan.sources]
         with nullcontext() if self._on_progress else self._line:
             return build_once(
                 store,
@@ -208,9 +209,27 @@ class _Run:
                 root_paths=roots,
                 execute=self._execute,
                 look_again=self._look_again,
-                state=key_of([store.disk.stamp(path) for path in sources]),
+                state=self._state(),
                 timeout=settings.lock_timeout(),
             )
+
+    def _state(self) -> str:
+        """Returns a key of the state of the op's sources, and of what lies beside them and in its include folders.
+
+        A failure is another process's too only if that has seen the same state: a header may have been corrected since
+        the build began that failed. Without a limit on the files the key is no other's: each process builds for itself.
+        """
+        plan, roots, disk = self._planned.plan, self._planned.roots, self._planned.store.disk
+        paths = [os.path.join(roots[source.root], source.path) for source in plan.sources]
+        own = [folder for folder in plan.include if folder.root not in TRUSTED_ROOTS]
+        folders = [*map(os.path.dirname, paths), *(os.path.join(roots[folder.root], folder.path) for folder in own)]
+        for top in dict.fromkeys(folders):
+            for folder, below, names in os.walk(top):
+                below[:] = sorted(name for name in below if name[0] != ".")
+                paths += [os.path.join(folder, name) for name in sorted(names) if name.endswith(SUFFIXES)]
+                if len(paths) > MAX_FILES:
+                    return os.urandom(16).hex()
+        return key_of([[os.path.basename(path), disk.stamp(path)] for path in dict.fromkeys(paths)])
 
     def count(self) -> None:
         """Counts the build, or the wait for it, for `opforge cache stats`."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from opforge.builders.declaration.kernel_roots import TRUSTED_ROOTS
-from opforge.cache.filesystem.disk import Disk, Stamp
+from opforge.cache.filesystem.disk import Disk, Stamp, digest_of
 from opforge.cache.filesystem.packages import PackageFiles
 from opforge.cache.records.inputs import Answer, Dependency, Inputs, RootedPath
 from opforge.cache.records.trusted_trees import stamp_file
@@ -32,6 +31,8 @@ PYTHON_STAMP = "patchlevel.h"
 PYTHON_FOLDERS = ("", "cpython", "internal", "internal/mimalloc", "internal/mimalloc/mimalloc")
 """The folders of Python's own headers, below its include folder. pip puts other packages' headers beside them."""
 NO_QUESTIONS = Questions()
+SOURCES = (".c", ".C", ".cc", ".cpp", ".cxx", ".c++", ".s", ".S", ".cu", ".hip", ".sycl", ".cl")
+"""The names of files that are compiled, also if another one includes them."""
 
 
 class Read(NamedTuple):
@@ -54,6 +55,7 @@ class Provenance:
         trusted_roots: The roots of a toolchain that change with its version only, each with its stamp file.
         packages: The lists of installed packages.
         outside: Folders outside of every root to which `..` leads from one.
+        sources: The plan's sources.
     """
 
     def __init__(
@@ -63,7 +65,9 @@ class Provenance:
         trusted_roots: Mapping[str, str] | None = None,
         packages: PackageFiles | None = None,
         outside: Iterable[RootedPath] = (),
+        sources: Iterable[RootedPath] = (),
     ) -> None:
+        self._sources = {_plain(os.path.join(roots[source.root], source.path)) for source in sources}
         self.roots, self._disk = roots, disk
         located = [(os.path.join(roots[folder.root], folder.path, ""), folder) for folder in outside]
         plain = [(_plain(path), folder) for path, folder in located if _plain(path) != path]  # not behind a link
@@ -97,7 +101,8 @@ class Provenance:
         spelled, path = path, _plain(path)
         name = self._root_of(path)
         location = self._location(name, path)
-        listed = self._packages.find(path)
+        # A source may be edited in place, to try something; the headers of a package are as it was installed.
+        listed = None if path in self._sources or path.endswith(SOURCES) else self._packages.find(path)
         if listed:
             self._trees[listed.package] = stamp_file(listed.package, listed.stamp_file, name, self.roots)
             return Read(path, location, listed.package, spelled)
@@ -198,8 +203,8 @@ class Provenance:
         return sorted(filter(None, (path.resolve(self.roots) for path in paths)))
 
     def _dependency(self, read: Read) -> Dependency:
-        with open(read.path, "rb") as file:
-            digest = hashlib.sha256(file.read()).hexdigest()
+        with open(read.path, "rb", buffering=0) as file:
+            digest = digest_of(file.fileno(), os.fstat(file.fileno()).st_size)
         return Dependency(*read.location, digest, read.tree)
 
     def _absences(

@@ -71,9 +71,15 @@ class FlatStamps:
         """Returns whether a file was modified later than two seconds before `at_ns`, when the stamps were taken.
 
         A second change within one tick of a coarse clock would not change such a stamp. (git's index has the same rule,
-        and calls such a file racily clean.)
+        and calls such a file racily clean.) A time of modification in the future says nothing: programs set it to what
+        they like. The time of change is the system's own.
         """
-        return max((*self.numbers[1::4], *self.numbers[2::4]), default=0) > at_ns - RACY_NS
+        changed, modified = self.numbers[2::4], self.numbers[1::4]
+        if max(changed, default=0) > at_ns - RACY_NS:
+            return True
+        return max(modified, default=0) > at_ns - RACY_NS and any(
+            at_ns - RACY_NS < time <= at_ns + RACY_NS for time in modified
+        )
 
 
 def stamps_of(paths: Iterable[str], links: int = 0) -> list[int]:

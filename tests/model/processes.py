@@ -50,6 +50,8 @@ class Loader:
             "folder": world.path("op"),
             "machine": world.machine,
             "clock_ahead": world.clock_ahead,
+            "holder": world.holder,
+            "containers": world.containers,
             "layer": layer and world.path(layer),
         }
         self._process.stdin.write(json.dumps(request) + "\n")

@@ -7,7 +7,7 @@ import shutil
 
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
-from loads import LAYERS
+from loads import LAYERS, USERS
 from machine import Changes, how_written, layers_drawn, load_by, number, time_set
 from world import PLACES
 
@@ -163,3 +163,65 @@ class Sequences(Changes):
         self.load(by)
         self.world.write("first/include/inner.h", self.world.header_text("first", "inner.h", n))
         self.load(by)
+
+    @rule(by=load_by, holder=st.sampled_from(("class", "base")), n=number)
+    def declare_on_the_class_of_all_builders(self, by, holder, n):
+        for where, value in ((holder, n), ("base", n), ("base", 3 - n), ("class", n)):
+            self.world.holder = where
+            self.set_flag("define_macros", value)
+            self.load(by)
+            self.load("fresh")
+
+    @rule(by=load_by, containers=st.sampled_from(("plain", "user's", "other")), n=number)
+    def change_containers_in_place(self, by, containers, n):
+        self.world.containers = containers
+        for name in ("define_macros", "extra_compile_args"):
+            for value in (n, 3 - n):
+                self.set_flag(name, value)
+                self.load(by)
+                self.load("held")
+
+    @rule(by=load_by, quote=st.sampled_from(("", "'", '"')), n=number)
+    def change_a_file_of_arguments(self, by, quote, n):
+        """Writes flags whose quotes a shell would refuse, in a file that another one names."""
+        before = self.world.attributes["extra_compile_args"]
+        self.world.write("flags/outer", f"-DOUTER '@{self.world.path('flags/inner')}")
+        self.world.attributes["extra_compile_args"] = [f"@{self.world.path('flags/outer')}"]
+        for value in (n, 3 - n):
+            self.world.write("flags/inner", f"{quote}-DFLAG={value}")
+            self.load(by)
+            self.load("again")
+        self.world.attributes["extra_compile_args"] = before
+
+    @rule(by=load_by, n=number)
+    def change_a_header_that_a_macro_names(self, by, n):
+        self.use_features(self.world.features | {"computed"}, "replace", "now")
+        for value in (n, 3 - n):
+            self.world.write("early/inner.h", self.world.header_text("early", "inner.h", value))
+            self.load(by)
+        self.world.remove("early/inner.h")
+        self.load(by)
+
+    @rule(by=load_by, n=number)
+    def switch_a_link_to_a_folder_of_headers(self, by, n):
+        self.world.attributes["include_dirs"] = ["linked", "late"]
+        for place in ("early", "cpath"):
+            self.world.write(f"{place}/inner.h", self.world.header_text(place, "inner.h", n))
+        for place in ("early", "cpath", "early"):
+            self.world.link("linked", place)
+            self.load(by)
+            self.load("held")
+        self.world.attributes["include_dirs"] = ["early", "late"]
+
+    @rule(by=load_by, n=number)
+    def use_a_folder_whose_v2_is_the_users(self, by, n):
+        """Nothing in it may change, and a load either says so or is answered by a layer."""
+        store, contents = self.world.store, {f"v2/{area}/notes{n}": area for area in ("staging", "plans", "logs")}
+        for name, text in contents.items():
+            self.world.write(f"{USERS}/{name}", text, at="long ago")
+        self.world.store = USERS
+        self.load(by)
+        self.load("held")
+        self.world.store = store
+        kept = {name: self.world.read(f"{USERS}/{name}") for name in contents}
+        assert kept == contents, f"files of the user were changed or removed: {kept}"

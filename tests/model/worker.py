@@ -5,6 +5,7 @@ python tests/model/worker.py [MUTANT]
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import json
 import os
@@ -13,6 +14,11 @@ import time
 import types
 
 FUNCTIONS = ("value", "linked", "part", "embedded")
+CONTAINERS = {
+    "user's": {dict: collections.UserDict, list: collections.UserList},
+    "other": {dict: collections.OrderedDict, list: collections.deque},
+}
+"""The classes of containers that are no plain ones."""
 SIGNATURES = {name: (ctypes.c_char_p, []) for name in FUNCTIONS}
 
 
@@ -72,7 +78,7 @@ class Worker:
         attributes = request["attributes"]
         attributes["kernel_roots"] = [KernelRoot(name, path) for name, path in attributes["kernel_roots"]]
         for name, value in attributes.items():
-            setattr(self.kind, name, value)
+            self.declare(name, value, request["holder"], request["containers"])
         self.kind.folder = request["folder"]
         if request["action"] != "held":
             self.reset()
@@ -94,6 +100,30 @@ class Worker:
             "findings": self.findings,
             "asked_for": self.asked_for,
         }
+
+    def declare(self, name: str, value: object, holder: str, containers: str) -> None:
+        """Sets an attribute on the builder's class or on that of all builders, in a container of a chosen class.
+
+        A container that is of that class already is changed in place.
+        """
+        from opforge.builders.base import OpBuilder
+
+        is_held = name in ("define_macros", "extra_compile_args")
+        kind = OpBuilder if holder == "base" and is_held else self.kind
+        other = self.kind if kind is OpBuilder else OpBuilder
+        if is_held and other is OpBuilder:
+            OpBuilder.define_macros, OpBuilder.extra_compile_args = (), ()
+        elif is_held and name in vars(other):
+            delattr(other, name)
+        if is_held and containers != "plain":
+            made = CONTAINERS[containers][type(value)](value)
+            before = vars(kind).get(name)
+            if type(before) is type(made):
+                before.clear()
+                (before.update if isinstance(value, dict) else before.extend)(value)
+                return
+            value = made
+        setattr(kind, name, value)
 
     def fill(self, folder: str) -> dict:
         """Puts the op into a layer, as `build-ops --out` does."""

@@ -16,7 +16,7 @@ PLACES = ("op", "mine/include", "first/include", "early", "late", "cpath", "cpat
 """Where a header may lie, below the world's folder."""
 CHANGEABLE = ("op", "mine", "first", "early", "late", "cpath", "cpath2", "flags", "libs", "libs2", "bin", "deep.h")
 """What the op and the machine have, below the world's folder: the rest is the stores', the user's and temporary."""
-FEATURES = ("dated", "linked", "asked", "quoted", "embedded")
+FEATURES = ("dated", "linked", "asked", "quoted", "embedded", "computed")
 SOURCE = """\
 #include "value.h"
 #include <inner.h>
@@ -72,6 +72,8 @@ def source_text(number: int, features: frozenset[str]) -> str:
         "date": '" __DATE__ "' if "dated" in features else "",
     }
     text = macro + quoted + SOURCE + VALUE.format(**parts)
+    if "computed" in features:
+        text = text.replace("#include <inner.h>", "#define HEADER_OF(x) <x.h>\n#include HEADER_OF(inner)")
     text += LINKED.format(**parts) if "linked" in features else ""
     return text + (EMBEDDED.format(**parts) if "embedded" in features else "")
 
@@ -102,9 +104,12 @@ class World:
         for profile, compiler in (("a", COMPILERS[0]), ("b", COMPILERS[-1])):
             os.symlink(compiler, self.path(f"profiles/{profile}/bin/g++"))
         os.symlink("profiles/a", self.path("current"))
+        os.symlink("early", self.path("linked"))
         self.store, self.layers, self.machine, self.clock_ahead = "store0", (), "a", True
         self.read_only: set[str] = set()
         self.appeared: set[str] = set()
+        self.holder, self.containers = "class", "plain"
+        """Where macros and flags are declared, and of which classes their containers are."""
         self.attributes = {
             "sources": ["op.cpp"],
             "define_macros": {"MACRO": "1", "BLOB": '"blob.txt"'},
@@ -142,6 +147,13 @@ class World:
             os.utime(written, ns=(at_ns, at_ns))
         if written != path:
             os.replace(written, path)
+
+    def read(self, name: str) -> str:
+        """Returns the text of a file; empty if there is none."""
+        if not os.path.isfile(self.path(name)):
+            return ""
+        with open(self.path(name)) as file:
+            return file.read()
 
     def asked_for(self, answer: dict) -> list[tuple[str, str]]:
         """Returns the names below the world's folder that an observed build read or looked for, as (kind, name).
@@ -242,6 +254,7 @@ class World:
     def state(self) -> str:
         """Returns a text that differs if anything differs that was changed since it was last the same."""
         chosen = (self.store, self.layers, self.machine, self.clock_ahead, sorted(self.read_only), self.changes)
+        chosen += (self.holder, self.containers)
         return repr((chosen, self.attributes, self.environment()))
 
     def declaration(self) -> dict[str, object]:

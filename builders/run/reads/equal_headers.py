@@ -17,6 +17,10 @@ DIRECTIVE = re.compile(rb"^[ \t]*(?:#|%:)[ \t]*(?:include(?:_next)?|import|defin
 """The lines that may name a header; a macro may hold the name."""
 NAME = re.compile(rb'<([^>\n]+)>|"([^"\n]+)"')
 AFTER_INCLUDE = re.compile(rb"(?:_next)?[ \t]*(?:" + NAME.pattern + rb")")
+COMPUTED = re.compile(rb"^[ \t]*(?:#|%:)[ \t]*(?:include(?:_next)?|import)\b[ \t]*[A-Za-z_]", re.MULTILINE)
+"""A directive in which a macro stands for the name, which it may put together."""
+MAX_FILES = 5000
+"""How many files are compared for such directives."""
 Stamp = tuple[int, int]
 """A file's size and second of change: gcc compares the content of files only if these are equal."""
 
@@ -46,6 +50,10 @@ def unlisted(paths: Iterable[str], own: Collection[str], words: Sequence[str], f
     bases = [*dict.fromkeys(folder.rstrip("/") for folder in folders)]
     places += [[f"{base}/{name}" for base in bases] for name in map(os.fsdecode, named)]
     candidates = {path: stamp for place in places for path, stamp in _before_listed(place, listed)}
+    if any(COMPUTED.search(content_of(path)) for path in own):
+        for path in _files_around(own, bases):
+            if path not in listed and (stamp := _stamp(path)):
+                candidates[path] = stamp
     if not candidates:
         return set()
     originals: dict[Stamp | None, list[str]] = {}
@@ -53,6 +61,18 @@ def unlisted(paths: Iterable[str], own: Collection[str], words: Sequence[str], f
         originals.setdefault(_stamp(path), []).append(path)
     alike = {path: originals[stamp] for path, stamp in candidates.items() if stamp in originals}
     return {path for path, others in alike.items() if content_of(path) in map(content_of, others)}
+
+
+def _files_around(own: Collection[str], bases: Iterable[str]) -> Iterator[str]:
+    """Yields the files in the folders of the op's own files, and in the searched folders above them; not too many."""
+    above = {base for base in bases if any(path.startswith(f"{base}/") for path in own)}
+    count = 0
+    for top in sorted({*map(os.path.dirname, own), *above}):
+        for folder, _folders, names in os.walk(top):
+            yield from (os.path.normpath(os.path.join(folder, name)) for name in names)
+            count += len(names)
+            if count > MAX_FILES:
+                return
 
 
 def _names(text: bytes) -> Iterator[re.Match[bytes]]:

@@ -235,3 +235,24 @@ def test_the_library_of_a_source_above_the_builder_holds_no_path(folder, tmp_pat
     cls = sample_ops.builder_class(folder, "plain", abi="c", sources=["../csrc/plain.cpp"])
     with open(cls().build().library, "rb") as file:
         assert str(tmp_path).encode() not in file.read()
+
+
+@pytest.mark.parametrize("variable", ["CPATH", "CPLUS_INCLUDE_PATH"])
+def test_a_header_in_a_folder_that_a_variable_names_rejects_an_entry_of_a_layer(
+    folder, tmp_path, add_to_layer, monkeypatch, variable
+):
+    text_files.write(
+        folder, "plain.cpp", f"#include <limits.h>\n{sample_ops.EXPORT} int value() {{ return SHRT_MAX; }}\n"
+    )
+    cls = sample_ops.builder_class(folder, "plain", abi="c")
+    add_to_layer(cls, None)
+    headers = tmp_path / "headers"
+    headers.mkdir()
+    monkeypatch.setenv(variable, str(headers))
+    assert cls().build().origin == str(tmp_path / "layer"), "there is nothing in it"
+    text_files.write(headers, "limits.h", "#define SHRT_MAX 7\n")
+    builder = cls()
+    assert builder.load().value() == 7
+    assert f"{variable} names {headers}, in which a build would find limits.h: unset {variable}" in str(
+        builder.trace[0]
+    )

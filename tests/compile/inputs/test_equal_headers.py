@@ -23,6 +23,8 @@ CHANGED = "#undef VALUE\n#define VALUE 2\n"
         ("g++", "", GUARDED, '#import "second/part.h"'),
         ("g++", "", ONCE, "#include <part.h>"),
         ("g++", "", ONCE, '#define SECOND "second/part.h"\n#include SECOND'),
+        ("g++", "", ONCE, "#define OF(x) <x.h>\n#include OF(part)"),
+        ("g++", "", ONCE, "#define TEXT(x) #x\n#define OF(x) TEXT(x/part.h)\n#include OF(second)"),
         ("clang++", "", ONCE, '#include "second/part.h"'),
     ],
 )

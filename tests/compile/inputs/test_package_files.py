@@ -146,6 +146,24 @@ def test_a_header_in_a_wheels_folder_that_its_list_does_not_name_is_compared(tmp
     assert load(tmp_path, **attributes) == (22, "built")
 
 
+@pytest.mark.parametrize("name", ["plain.cpp", "part.cpp"])
+def test_a_source_that_is_edited_inside_of_an_installed_wheel(tmp_path, environment, name):
+    """Its list of files is as it was. A header there is taken to be as it was installed."""
+    folder = environment / "kernels" / "ops"
+    folder.mkdir(parents=True)
+    (environment / "kernels-1.0.dist-info").mkdir()
+    text_files.write(environment, "kernels-1.0.dist-info/RECORD", "kernels/ops/plain.cpp,,\nkernels/ops/part.cpp,,\n")
+    text_files.write(
+        folder, "plain.cpp", f'#include "part.cpp"\n{sample_ops.EXPORT} int value() {{ return PART + 1; }}\n'
+    )
+    text_files.write(folder, "part.cpp", "#define PART 10\n")
+    assert load(folder) == (11, "built")
+    assert load(folder) == (11, "cache")
+    text = (folder / name).read_text()
+    text_files.write(folder, name, text.replace("1;", "2;").replace("+ 1", "+ 2").replace("PART 10", "PART 20"))
+    assert load(folder) == ((12 if name == "plain.cpp" else 21), "built")
+
+
 def test_an_upgraded_wheel_with_the_same_headers_is_a_hit_by_stamps_again(tmp_path, environment):
     folder = environment / "kernels" / "include"
     folder.mkdir(parents=True)

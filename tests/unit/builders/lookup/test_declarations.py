@@ -156,7 +156,7 @@ def test_every_field_of_a_spec_follows_from_the_text():
     }
 
 
-# -- what is set on OpBuilder itself, and values of other classes -------------------------------------------------------
+# -- what is set on OpBuilder itself, and values of other classes ------------------------------------------------------
 
 
 class Secret(str):

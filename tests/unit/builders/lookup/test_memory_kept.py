@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 
 import pytest
 from support import fake_disk, sample_ops, text_files
@@ -65,8 +64,8 @@ def test_nothing_is_remembered_if_a_folder_on_path_is_racy(op, monkeypatch):
 
 def test_nothing_is_remembered_if_an_input_is_racy(op):
     op.forget()
-    soon = time.time() + 3600
-    os.utime(op.source_folder / "value.h", (soon, soon))
+    just_now = fake_disk.LaterDisk().now_ns() - 10**9
+    os.utime(op.source_folder / "value.h", ns=(just_now, just_now))
     assert op.find() == (op.entry_key, True)
     assert op.memory_paths() == []
 
