@@ -13,7 +13,7 @@ from opforge.cache.store import Rejected
 from opforge.errors import ExtraNotInstalledError, SignatureError
 from opforge.machine_folder import write_file
 
-from . import kept, op_statements
+from . import kept, kinds, op_statements
 from .op_statements import OpOffer
 
 log = logging.getLogger("opforge")
@@ -59,7 +59,7 @@ def verify_again(request: Request) -> tuple[bool, tuple[Rejected, ...]]:
         except OSError as error:  # such as a full disk
             rejected.append(Rejected(layout.entry(name), f"{path}: {error.strerror}"))
         except ValueError as error:
-            kept.drop(path)
+            kinds.drop(path)
             log.warning("%s: %s is damaged, and what it was fetched for is not used: %s", request.op, path, error)
     return is_accepted, tuple(rejected)
 

@@ -11,9 +11,7 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
-from functools import partial
 
 from opforge.cache.layout import Layout
 from opforge.cache.records import fetched
@@ -24,7 +22,6 @@ from opforge.machine_folder import write_file
 from . import kinds, statements
 from .accepted import AnyOffer
 from .kind_table import KINDS
-from .kinds import Kept
 from .remotes import Remote
 from .signatures import trust
 from .signatures.trust import Trust
@@ -99,23 +96,3 @@ def drop_withdrawn(layout: Layout, listed: Withdrawals) -> None:
                 reason = withdrawn[one.name] or "it gave no reason"
                 text = "The fetched %s was withdrawn by the key %s and is not used: %s"
                 log.warning(text, one.shown, listed.key, reason)
-
-
-def of_note(name: str, shown: str, path: str, remove: Callable[[], object] | None = None) -> Kept:
-    """Returns something whose statement is kept in a file. Without `remove` that file is removed in its place."""
-
-    def signers() -> tuple[str] | None:
-        try:
-            return (fetched.read(path).signer,)
-        except (OSError, ValueError):
-            return None
-
-    return Kept(name, shown, signers, remove or partial(drop, path))
-
-
-def drop(path: str) -> None:
-    """Removes what is kept of a statement: what it brought is not found any more."""
-    try:
-        os.unlink(path)
-    except OSError:
-        return  # another process was first

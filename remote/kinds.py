@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import NamedTuple
 
 from opforge.cache.layout import Layout
+from opforge.cache.records import fetched
 
 from .kind_table import KINDS
 from .statements import Statement
@@ -96,6 +98,26 @@ class Kind(ABC):
 def of(name: str) -> Kind | None:
     """Returns the kind of this name; None if it is unknown here."""
     return _kind_at(KINDS[name].path) if name in KINDS else None
+
+
+def of_note(name: str, shown: str, path: str, remove: Callable[[], object] | None = None) -> Kept:
+    """Returns something whose statement is kept in a file. Without `remove` that file is removed in its place."""
+
+    def signers() -> tuple[str] | None:
+        try:
+            return (fetched.read(path).signer,)
+        except (OSError, ValueError):
+            return None
+
+    return Kept(name, shown, signers, remove or partial(drop, path))
+
+
+def drop(path: str) -> None:
+    """Removes what is kept of a statement: what it brought is not found any more."""
+    try:
+        os.unlink(path)
+    except OSError:
+        return  # another process was first
 
 
 @cache

@@ -12,7 +12,7 @@ from opforge.cache.records.entry import damage_of
 from opforge.cache.records.schemas import RECORD
 from opforge.cache.trees import digest_of_hashes
 
-from . import kept, statements, topics
+from . import kinds, statements, topics
 from .blobs import Tree
 from .kinds import Kept, Kind, Shown
 from .statements import Statement, UnreadableStatement
@@ -103,7 +103,7 @@ class OpKind(Kind):
         for folder in _names(layout.path(FETCHED)):
             for name in _names(layout.fetched(folder)):
                 path = os.path.join(layout.fetched(folder), name)
-                yield kept.of_note(f"{KIND}:{name}", f"entry {name}", path)
+                yield kinds.of_note(f"{KIND}:{name}", f"entry {name}", path)
 
 
 def _names(folder: str) -> list[str]:

@@ -13,7 +13,7 @@ from opforge.cache.layout import Layout
 from opforge.cache.records import triton as records
 from opforge.cache.records.triton import DIGITS, MAX_BYTES
 
-from . import kept, statements, topics
+from . import kinds, statements, topics
 from .blobs import Tree
 from .kinds import Kept, Kind, Shown, Stored
 from .statements import Signed, Statement, UnreadableStatement
@@ -124,4 +124,4 @@ class TritonKind(Kind):
             if kernel.is_fetched:
                 title, note = f"{kernel.name}@{kernel.label}", os.path.join(kernel.folder, records.FETCHED)
                 remove = partial(records.remove, kernel.folder)
-                yield kept.of_note(f"{KIND}:{title}", f"Triton kernel {title}", note, remove)
+                yield kinds.of_note(f"{KIND}:{title}", f"Triton kernel {title}", note, remove)

@@ -10,7 +10,7 @@ from opforge.cache.current import current_store
 from opforge.errors import ExtraNotInstalledError, RemoteError, SignatureError
 from opforge.machine_folder import make_folder, write_file
 
-from . import first, kept, tuned_statements
+from . import first, kept, kinds, tuned_statements
 from .accepted import Lists, judge
 from .first import Asked
 from .signatures import trust
@@ -60,6 +60,6 @@ def verify_again(path: str, what: Wanted) -> str:
     except (RemoteError, ExtraNotInstalledError, OSError) as error:
         return str(error)
     except ValueError as error:
-        kept.drop(path)
+        kinds.drop(path)
         return str(error)
     return ""

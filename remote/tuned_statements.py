@@ -15,7 +15,7 @@ from opforge.cache.records import tuned as records
 from opforge.cache.records.tuned import stem_of
 from opforge.cache.schema import FormatError
 
-from . import kept, statements, topics
+from . import kinds, statements, topics
 from .kinds import Kept, Kind, Shown, Stored
 from .statements import Signed, Statement, UnreadableStatement
 
@@ -122,4 +122,4 @@ class TunedKind(Kind):
         for found in records.stored(layout.root):
             if found.is_fetched and not found.problem:
                 name = f"{KIND}:{label_of(found.value)}"
-                yield kept.of_note(name, f"tuning result {found.path}", found.path)
+                yield kinds.of_note(name, f"tuning result {found.path}", found.path)

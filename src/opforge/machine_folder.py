@@ -27,7 +27,8 @@ MAX_LOOKUPS = 4096
 MAX_UNUSED_SECONDS = 90 * 24 * 3600.0
 """How long the memory of a machine that adds nothing to it is kept: each container may be a machine of its own."""
 _TEMP = r"(?:\.[0-9]+\.[0-9a-f]{8}\.tmp)?"
-_OWN_NAME = rf"[0-9a-f]{{32}}\.json{_TEMP}"
+_OWN_NAME = rf"(?:[0-9a-f]{{32}}|(?:remote-[a-z]+|release)-[0-9a-f]{{24,64}})\.json{_TEMP}"
+"""Of a look-up, of what a remote answered, and of a release."""
 _OWN_COUNTS = rf"counts[\w.-]*{_TEMP}"
 COUNTS = "counts"
 """The file to which each process appends what it has counted, when it ends."""

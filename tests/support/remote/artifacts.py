@@ -52,7 +52,7 @@ class Artifact(ABC):
     """Whether a command publishes what of this kind is on a machine."""
 
     def __init__(self, nodes: Any, folder: Any, monkeypatch: Any) -> None:
-        """`nodes` are the machines; their key `ci` may sign everything."""
+        """Takes the machines, whose key `ci` may sign everything, and a new folder for what is made."""
         self.nodes, self.folder, self.patch = nodes, folder, monkeypatch
         folder.mkdir()
         self.remote = remotes.parse(nodes.url)

@@ -10,6 +10,7 @@ from support import triton_cache
 from support.remote.artifacts import run
 from support.remote.withdrawing import withdraw
 
+from opforge.cache import current
 from opforge.cache.layout import Layout
 from opforge.cache.records import tuned as records
 from opforge.errors import PublishError
@@ -24,7 +25,8 @@ RESULT = {"format": 1, "op": "relu", "kernel": "a" * 32, "target": "cpu:x86-64",
 def results(nodes):
     """A store with a result, and another one that is damaged; it returns the paths of both."""
     nodes.trust(nodes.public, scopes=("op:*", "tuned:*", "triton:*"))
-    root = nodes.enter("a").layout.root
+    nodes.enter("a")
+    root = current.writable_store().layout.root
     good, bad = records.write(root, RESULT), records.write(root, {**RESULT, "kernel": "b" * 32})
     with open(bad, "w") as file:
         file.write('{"op": "relu"')
@@ -63,7 +65,8 @@ class TestATuningResultThatIsDamaged:
 
 
 def test_a_check_of_the_cache_compares_every_file_of_a_kernel(nodes):
-    folder = triton_cache.kernel(nodes.enter("a").layout)
+    nodes.enter("a")
+    folder = triton_cache.kernel(current.writable_store().layout)
     assert "1 tuning result, kernel or bundle checked, 0 damaged" in run("verify")
     with open(os.path.join(folder, "copy.cubin"), "wb") as file:
         file.write(b"other")

@@ -49,7 +49,7 @@ class TestNothingMakesALoadForget:
         older_list()
         monkeypatch.setattr(machine_folder, "MAX_LOOKUPS", 64)
         for number in range(200):
-            machine_folder.remember(f"other-{number}", memory.FlatStamps(), {})
+            machine_folder.remember(f"remote-miss-{number:024x}", memory.FlatStamps(), {})
         assert is_refused(nodes, builder)
 
     def test_caches_that_are_removed(self, nodes, builder, older_list):
