@@ -150,7 +150,7 @@ def check_quantizer() -> None:
 
 
 def check_quantizer_of_special_values() -> None:
-    """A GPU's own max and min drop NaN, which Triton's interpreter does not show."""
+    """Checks groups with NaN and the like: a GPU's own max drops NaN, which Triton's interpreter does not show."""
     load("Quantizer", "symmetric_8_bf16", "asymmetric_4_bf16", "extremes_bf16")
     special = [float("nan"), float("inf"), float("-inf"), -0.0, 1e-39]
     for bits, symmetric in ((8, True), (4, False)):
