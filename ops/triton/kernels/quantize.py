@@ -6,7 +6,6 @@ For the formula see `opforge.ops.triton.references.quantize`.
 import triton
 import triton.language as tl
 
-
 # A GPU's max and min drop NaN, and so would tl.max and tl.min: a group with a NaN would get a finite scale.
 
 
