@@ -13,6 +13,8 @@ from opforge.builders.triton_op.launching import Kernels
 from . import registry
 
 GELU, SWIGLU = builders.TritonGeluBuilder.name, builders.TritonSwigluBuilder.name
+MOST_BLOCKS = 65535
+"""The most blocks of a row in one launch: CUDA's limit of the second dimension of a grid."""
 FORMS = {"none": "erf", "tanh": "tanh"}
 
 
@@ -75,9 +77,13 @@ def _launch_swiglu(direction: str, inputs: dict[str, Tensor], outputs: int) -> l
     rows = [registry.as_rows(tensor) for tensor in (*inputs.values(), *out)]
     count, columns = rows[0].shape
     size = registry.row_size(builders.SIZES, rows)
-    grid = (count, -(-columns // size.block), 1)
     kernels = registry.kernels_of(SWIGLU, "TritonSwigluBuilder")
-    kernels.launch(f"{direction}_{dtype}_{size.name}", grid, *rows, columns, *(matrix.stride(0) for matrix in rows))
+    each = MOST_BLOCKS * size.block
+    for start in range(0, columns, each):
+        parts = [matrix[:, start : start + each] for matrix in rows]
+        width = parts[0].shape[1]
+        grid = (count, -(-width // size.block), 1)
+        kernels.launch(f"{direction}_{dtype}_{size.name}", grid, *parts, width, *(matrix.stride(0) for matrix in rows))
     return out
 
 

@@ -6,12 +6,34 @@ For the formula see `opforge.ops.triton.references.quantize`.
 import triton
 import triton.language as tl
 
+# A GPU's max and min drop NaN, and so would tl.max and tl.min: a group with a NaN would get a finite scale.
+
+
+@triton.jit
+def _lower(a, b):
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def _higher(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def _smallest(values, axis: tl.constexpr):
+    return tl.reduce(values, axis, _lower)
+
+
+@triton.jit
+def _largest(values, axis: tl.constexpr):
+    return tl.reduce(values, axis, _higher)
+
 
 @triton.jit
 def _scale(low, high, BITS: tl.constexpr, SYMMETRIC: tl.constexpr):
     """Returns the scale of groups with these smallest and largest values."""
     if SYMMETRIC:
-        return tl.maximum(-low, high) / (2 ** (BITS - 1) - 1)
+        return _higher(-low, high) / (2 ** (BITS - 1) - 1)
     else:
         return (high - low) / (2**BITS - 1)
 
@@ -50,11 +72,11 @@ def quantize(
     here = valid[:, None] & (at < size)[None, :]
     value = tl.load(x + row[:, None] * size + at[None, :], mask=here, other=0.0).to(tl.float32)
     if SYMMETRIC:
-        high = tl.max(tl.abs(value), 1)
+        high = _largest(tl.abs(value), 1)
         low = -high
     else:
-        low = tl.min(tl.where(here, value, float("inf")), 1)
-        high = tl.max(tl.where(here, value, float("-inf")), 1)
+        low = _smallest(tl.where(here, value, float("inf")), 1)
+        high = _largest(tl.where(here, value, float("-inf")), 1)
         tl.store(offsets + row, low, mask=valid)
     scale = _scale(low, high, BITS, SYMMETRIC)
     tl.store(scales + row, scale, mask=valid)
@@ -74,8 +96,7 @@ def _widened(x, start, size, low, high, BLOCK: tl.constexpr):
     at = start + tl.arange(0, BLOCK)
     here = at < size
     value = tl.load(x + at, mask=here, other=0.0).to(tl.float32)
-    low = tl.minimum(low, tl.where(here, value, float("inf")))
-    return low, tl.maximum(high, tl.where(here, value, float("-inf")))
+    return _lower(low, tl.where(here, value, float("inf"))), _higher(high, tl.where(here, value, float("-inf")))
 
 
 @triton.jit
@@ -115,8 +136,8 @@ def quantize_long(
     high = tl.full((BLOCK,), float("-inf"), tl.float32)
     for start in range(0, size, BLOCK):
         low, high = _widened(x, start, size, low, high, BLOCK)
-    smallest = tl.min(low, 0)
-    scale = _scale(smallest, tl.max(high, 0), BITS, SYMMETRIC)
+    smallest = _smallest(low, 0)
+    scale = _scale(smallest, _largest(high, 0), BITS, SYMMETRIC)
     tl.store(scales + group, scale)
     if not SYMMETRIC:
         tl.store(offsets + group, smallest)
@@ -139,8 +160,8 @@ def extremes(x, partial, size, PART: tl.constexpr, BLOCK: tl.constexpr):
     for start in range(part * PART, tl.minimum((part + 1).to(tl.int64) * PART, size), BLOCK):
         low, high = _widened(x, start, size, low, high, BLOCK)
     partial += (group * tl.num_programs(0) + part) * 2
-    tl.store(partial, tl.min(low, 0))
-    tl.store(partial + 1, tl.max(high, 0))
+    tl.store(partial, _smallest(low, 0))
+    tl.store(partial + 1, _largest(high, 0))
 
 
 @triton.jit
@@ -168,10 +189,10 @@ def encode(
     for start in range(0, parts, BLOCK):
         at = start + tl.arange(0, BLOCK)
         pair = partial + (group * parts + at) * 2
-        lows = tl.minimum(lows, tl.load(pair, mask=at < parts, other=float("inf")))
-        highs = tl.maximum(highs, tl.load(pair + 1, mask=at < parts, other=float("-inf")))
-    low = tl.min(lows, 0)
-    scale = _scale(low, tl.max(highs, 0), BITS, SYMMETRIC)
+        lows = _lower(lows, tl.load(pair, mask=at < parts, other=float("inf")))
+        highs = _higher(highs, tl.load(pair + 1, mask=at < parts, other=float("-inf")))
+    low = _smallest(lows, 0)
+    scale = _scale(low, _largest(highs, 0), BITS, SYMMETRIC)
     if part == 0:
         tl.store(scales + group, scale)
         if not SYMMETRIC:

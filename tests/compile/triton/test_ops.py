@@ -11,7 +11,7 @@ from support.gpu.triton_cases import DTYPES, INTERPRETED, SHAPES, as_doubles, cl
 from support.paths import CHECKOUT
 
 from opforge.ops import triton as ops
-from opforge.ops.triton import references
+from opforge.ops.triton import activations, references
 
 pytestmark = INTERPRETED
 
@@ -120,6 +120,20 @@ def test_swiglu_and_its_gradients_agree_with_the_reference(rows, columns, gap, d
     expected.sum().backward()
     for tensor, double in zip((gate, up), doubles, strict=True):
         close(tensor.grad, double.grad, dtype)
+
+
+@pytest.mark.parametrize("columns", [5000, 4096])
+def test_a_row_of_swiglu_with_more_blocks_than_a_grid_takes_is_launched_in_parts(monkeypatch, columns):
+    monkeypatch.setattr(activations, "MOST_BLOCKS", 2)
+    gate, up = (torch.randn(2, columns, requires_grad=True) for _ in range(2))
+    doubles = [tensor.detach().double().requires_grad_() for tensor in (gate, up)]
+    y, expected = ops.swiglu(gate, up), references.swiglu(*doubles)
+    close(y, expected, torch.float32)
+    dy = torch.randn_like(y)
+    y.backward(dy)
+    expected.backward(dy.double())
+    for tensor, double in zip((gate, up), doubles, strict=True):
+        close(tensor.grad, double.grad, torch.float32)
 
 
 def test_swiglu_accepts_the_halves_of_one_tensor():

@@ -43,6 +43,22 @@ def check_quantization(groups, size, bits, symmetric, dtype):
     assert codes.shape == (x.shape if bits == 8 else (x.numel() // 2,)) and codes.dtype == torch.int8
 
 
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("size", [64, 8208])
+def test_a_group_with_nan_or_infinity_has_such_a_scale_and_the_others_are_as_without(size, bits, symmetric):
+    x = torch.randn(5, size)
+    for group, value in enumerate((float("nan"), float("inf"), -0.0, 1e-40)):
+        x[group, size // 3] = value
+    codes, scales, offsets = ops.quantize(x, size, bits, symmetric)
+    _, expected_scales, expected_offsets = references.quantize(x, size, bits, symmetric)
+    torch.testing.assert_close(scales, expected_scales, equal_nan=True)
+    torch.testing.assert_close(offsets, expected_offsets, equal_nan=True)
+    back = ops.dequantize(codes, scales, offsets, bits, torch.float32, (5, size))
+    assert back[0].isnan().all() and back[2:].isfinite().all()
+    assert ((back[2:] - x[2:]).abs() <= scales[2:, None] * 0.501 + 1e-6).all()
+
+
 def test_quantization_of_a_constant_group_is_exact():
     for symmetric in (True, False):
         x = torch.tensor([[0.0] * 8, [2.5] * 8, [-3.0] * 8])

@@ -102,6 +102,14 @@ def test_an_op_that_lacks_functions_on_a_gpu_stays_deepspeeds_there():
     assert list(replacement_builders(CPUAccelerator(), deepspeeds_accelerator(), names)) == names
 
 
+def test_an_op_that_no_gpu_has_measured_replaces_deepspeeds_there_only_if_it_is_named():
+    gpu = FakeGPU("cuda", Target("hip", ("gfx942",)))
+    assert "EvoformerAttnBuilder" not in replacement_builders(gpu, deepspeeds_accelerator(), DROP_IN)
+    named = replacement_builders(gpu, deepspeeds_accelerator(), ["EvoformerAttnBuilder"])
+    assert list(named) == ["EvoformerAttnBuilder"]
+    assert "EvoformerAttnBuilder" in replacement_builders(CPUAccelerator(), deepspeeds_accelerator(), DROP_IN)
+
+
 class DeepSpeedsBase(abc.ABC):
     """A stand-in for the class from which DeepSpeed's builders inherit."""
 

@@ -34,6 +34,8 @@ HOST_BUILDERS = (
 """The builders whose ops work on the host, whatever the accelerator is."""
 ON_HOST_ONLY = ("InferenceCoreBuilder", "RaggedOpsBuilder")
 """Builders whose ops have fewer functions for tensors of a GPU than DeepSpeed's own ops there."""
+UNMEASURED = ("EvoformerAttnBuilder",)
+"""Builders whose ops no GPU has shown to be as fast as DeepSpeed's own: there they replace these only if named."""
 DROP_IN = (*HOST_BUILDERS, *DEVICE_BUILDERS)
 """The builders whose ops have the functions that DeepSpeed calls, with the same arguments."""
 
@@ -54,6 +56,8 @@ def replacement_builders(ours: Accelerator, theirs: Any, names: Collection[str])
             continue
         # Every accelerator offers the host's ops too, and these cannot use a device's tensors.
         if name in ON_HOST_ONLY and ours.name != "cpu":
+            continue
+        if name in UNMEASURED and names is DROP_IN and ours.name != "cpu":
             continue
         if kind is not None and (name not in DEVICE_BUILDERS or _runs_on(ours, kind)):
             builders[name] = _joint_class(kind, deepspeeds_class(name, theirs), ours)
