@@ -1,30 +1,50 @@
-"""What torch.compile's caches must know of the loaded ops. Imported when torch computes the key of a graph.
+"""What torch.compile's caches must know of the ops of a graph. Imported when torch computes the key of a graph.
 
-Torch's keys contain the names of ops. A graph that was compiled for an earlier schema, or from an earlier fake kernel,
-has the same key, and gives wrong results.
+Torch's keys contain the names of ops. A graph that was compiled for an earlier schema, from an earlier fake kernel or
+with an earlier backward has the same key, and gives wrong results. So all that Python registers for an op is described,
+with what it depends on: see `described`. Kernels that run when a graph runs are not part of the graph.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.metadata
+import inspect
+import logging
+import os
 import re
 import sys
-import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
+
+from opforge.warm import library
+
+from .described import Description, UndescribedError
 
 SHAPES = ("Meta", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional", "CompositeImplicitAutograd")
 """Dispatch keys whose kernels torch runs to learn the shapes and dtypes of results."""
 TRACED = ("CompositeImplicitAutograd", "Autograd", "AutogradCPU", "AutogradCUDA", "Functionalize")
 """Dispatch keys whose kernels torch.compile traces through, so that a graph holds what they call."""
-WRAPPERS = (functools.partial, functools._lru_cache_wrapper, staticmethod, classmethod, property)
-WRAPPED = ("func", "args", "keywords", "__wrapped__", "__func__", "fget")
-"""What wraps functions, and its attributes that say which."""
-TEXTS = ("__doc__", "__module__", "__dict__", "__weakref__", "__firstlineno__", "__annotations__", "__qualname__")
-"""Attributes of a class that do not say what it does."""
+DEVICES = "CPU|CUDA|HIP|XLA|MPS|IPU|XPU|HPU|VE|Lazy|MTIA|MAIA|PrivateUse[123]"
+RUN = re.compile(rf"(Sparse|SparseCsr|Quantized|NestedTensor)?({DEVICES})|BackendSelect")
+"""Dispatch keys whose kernels run when a graph runs: it only calls them."""
+TORCHS = frozenset(
+    """aten prims prim inductor quantized quantized_decomposed rngprims higher_order c10d _c10d_functional
+    _c10d_functional_autograd _dtensor symm_mem fsdp onednn mkldnn mkl sparse debugprims static_runtime profiler
+    """.split()
+)
+"""Namespaces of torch's own: what it has registered there before anybody looked is of its version."""
 OWN_TAG = re.compile(r"\|opforge:[0-9a-f]{32}")
+UNKNOWN = "no compiled graph that depends on %s is found or kept: %s"
+BEFORE = (
+    "its kernel for %s was registered by Python before opforge could see it: load an op, or enter opforge.compiled,"
+    " before the module that registers it is imported"
+)
+log = logging.getLogger("opforge")
+_random = os.urandom(16).hex()
+_said: set[str] = set()
+_unknown: list[UndescribedError] = []
+"""Why the tag that was composed last is one that no other process has."""
 
 
 def behind(tag: str, ops: Mapping[str, Iterable[str]], fakes: Mapping[str, Callable[..., Any]]) -> str:
@@ -32,25 +52,54 @@ def behind(tag: str, ops: Mapping[str, Iterable[str]], fakes: Mapping[str, Calla
 
     `ops` are public names, `namespace::name` with `.overload` where there are several, or `namespace::` for all of one,
     by the entry that defines them.
-    `fakes` are the Python fakes by public name. A digest that is in the tag already is replaced.
+    `fakes` are the Python fakes by public name. A digest that is in the tag already is replaced. If an op cannot be
+    described, the tag is one that no other process has, and a warning says so.
     """
-    lines = sorted(
-        {line for entry, names in ops.items() for name in _each(names) for line in _lines(entry, name, fakes)}
-    )
     own = OWN_TAG.sub("", tag)
+    registry = _Registry(fakes)
+    spaces = {name.partition("::")[0] for names in ops.values() for name in names}
+    try:
+        lines = {line for entry, names in ops.items() for name in _each(names) for line in registry.lines(name, entry)}
+        lines |= {line for name in registry.by_python(spaces) for line in registry.lines(name)}
+        _unknown.clear()
+    except UndescribedError as error:
+        say(error)
+        _unknown[:] = [error]
+        return f"{own}|opforge:{_random}"
     if not lines:
         return own
-    text = "\n".join([_version(), *lines])
+    text = "\n".join(sorted(lines))
     return f"{own}|opforge:{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
-@functools.lru_cache(1)
-def _version() -> str:
-    """Returns opforge's version, which its own ops in Python and their backward are of; empty without metadata."""
-    try:
-        return importlib.metadata.version("opforge")
-    except importlib.metadata.PackageNotFoundError:  # it is a folder on the path
-        return ""
+def of_graph(module: Any) -> str:
+    """Returns a digest of what Python has registered for the ops that a graph calls, whosever they are.
+
+    Empty if that is nothing. Raises UndescribedError, also if no graph of the process can be found again.
+    """
+    import torch
+
+    if _unknown:
+        raise _unknown[0]
+
+    registry, lines = _Registry(library.python_fakes), set[str]()
+    for graph in (each for each in module.modules() if isinstance(each, torch.fx.GraphModule)):
+        for node in graph.graph.nodes:
+            if isinstance(node.target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+                lines.update(registry.lines(_public(node.target)))
+    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest() if lines else ""
+
+
+def say(error: ValueError) -> None:
+    """Logs once in a process why graphs are not found."""
+    if str(error) not in _said:
+        _said.add(str(error))
+        log.warning("%s", error)
+
+
+def _public(op: Any) -> str:
+    name = op._qualified_op_name if hasattr(op, "_qualified_op_name") else op.name()
+    return str(name).partition(".")[0]
 
 
 def _each(names: Iterable[str]) -> Iterator[str]:
@@ -64,141 +113,169 @@ def _each(names: Iterable[str]) -> Iterator[str]:
             yield name
 
 
-def _lines(entry: str, name: str, fakes: Mapping[str, Callable[..., Any]]) -> Iterator[str]:
-    """Yields a line for each overload of an op that torch.compile can trace: all that a graph with it depends on."""
-    import torch
-
-    namespace, _, function = name.partition("::")
-    function, _, overload = function.partition(".")
-    packet = getattr(getattr(torch.ops, namespace), function, None)
-    for other in packet.overloads() if packet is not None else ():
-        if overload and other != overload:
-            continue
-        op = getattr(packet, other)
-        fake = _python_fake(f"{namespace}::{function}", op.name(), fakes)
-        keys = TRACED if fake else (*SHAPES, *TRACED)
-        # The library's own kernels are in the entry's key, which changes with each of its builds.
-        inside = any(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key) for key in keys)
-        if fake or inside or not op._schema.returns:  # torch traces what returns nothing without a fake
-            yield f"{op._schema} {_digest(fake) if fake else ''} {entry if inside else ''}"
-
-
-def _python_fake(public: str, overload: str, fakes: Mapping[str, Callable[..., Any]]) -> Callable[..., Any] | None:
-    """Returns the fake in Python that torch runs for an op, whoever registered it; None if there is none."""
-    from torch._library import simple_registry
-
-    for name in (overload, public):
-        kernel = getattr(simple_registry.singleton.find(name).fake_impl, "kernel", None)
-        if kernel is not None:
-            return fakes.get(public) or kernel.func
-    return fakes.get(public)
-
-
 def _digest(function: Any) -> str:
-    """Returns a digest of what a function does: its code, and what it takes from its module and its scope.
-
-    It is the same in every process: it holds no address, path or line. What is torch's or Python's own has its name
-    alone.
-    """
-    digest = hashlib.sha256()
-    for part in _parts(function, set()):
-        digest.update(part.encode("utf-8", "surrogatepass") + b"\0")
-    return digest.hexdigest()
+    """Returns a digest of what a function does: its code, and all that it takes from elsewhere."""
+    description = Description()
+    description.add(function)
+    return description.digest
 
 
-def _parts(value: Any, seen: set[int]) -> Iterator[str]:
-    """Yields texts that state a value. `seen` are the ids of the objects that were begun."""
-    kind = type(value)
-    if value is None or value is Ellipsis or isinstance(value, (bool, int, float, complex, str, bytes)):
-        yield f"{kind.__name__} {value!r}"
-        return
-    if kind.__module__ == "torch" and not hasattr(value, "storage"):  # a dtype, a device, a layout
-        yield repr(value)
-        return
-    if not isinstance(value, (tuple, frozenset, types.CodeType)):  # whether equal constants are one object is chance
-        if id(value) in seen:
-            yield "again"
-            return
-        seen.add(id(value))
-    yield kind.__qualname__
-    if isinstance(value, types.CodeType):
-        yield from _code_parts(value, seen)
-    elif isinstance(value, types.FunctionType):
-        yield from _function_parts(value, seen)
-    elif isinstance(value, types.MethodType):
-        yield from _all_parts((value.__func__, value.__self__), seen)
-    elif isinstance(value, (set, frozenset)):
-        yield from sorted("\0".join(_parts(item, set(seen))) for item in value)
-    elif isinstance(value, (tuple, list)):
-        yield from _all_parts(value, seen)
-    elif isinstance(value, dict):
-        yield from _all_parts([part for item in value.items() for part in item], seen)
-    elif isinstance(value, types.ModuleType):
-        yield value.__name__
-    else:
-        yield from _object_parts(value, seen)
+class _Registry:
+    """What Python has registered for ops, at one moment."""
+
+    def __init__(self, fakes: Mapping[str, Callable[..., Any]]) -> None:
+        import torch
+
+        self._torch, self._fakes = torch, fakes
+        self._keys: dict[tuple[str, str], dict[str, str]] = {}
+        """The dispatch keys for which Python has registered a kernel, each with torch's name of it, by op."""
+        for text in torch.library._impls:
+            space, name, key = text.split("/")
+            op, _, overload = name.partition(".")
+            keys = self._keys.setdefault((f"{space}::{op}", "" if overload == "default" else overload), {})
+            keys[key or "CompositeImplicitAutograd"] = text
+
+    def by_python(self, spaces: Iterable[str]) -> list[str]:
+        """Returns the public names of the ops in namespaces for which Python has registered something."""
+        from torch._library import custom_ops, simple_registry
+
+        names = {op for op, _overload in self._keys} | {*custom_ops.OPDEFS}
+        names |= {name.partition(".")[0] for name in [*simple_registry.singleton._data]}
+        return sorted(name for name in names if name.partition("::")[0] in spaces)
+
+    def lines(self, name: str, entry: str = "") -> Iterator[str]:
+        """Yields a line for each overload of an op: all that a graph with it depends on.
+
+        `entry` is that of the library which defines the op; empty if none that opforge has loaded does. Raises
+        UndescribedError.
+        """
+        namespace, _, function = name.partition("::")
+        function, _, overload = function.partition(".")
+        packet = getattr(getattr(self._torch.ops, namespace), function, None)
+        for other in packet.overloads() if packet is not None else ():
+            if overload and other != overload:
+                continue
+            op = getattr(packet, other)
+            has_python, digest, fake = self._described(op)
+            inside = entry if self._is_inside(op, fake) else ""
+            # torch traces what returns nothing without a fake
+            if has_python or inside or (entry and not op._schema.returns):
+                yield f"{op._schema} {sorted(map(str, op.tags))} {digest} {inside}"
+
+    def _is_inside(self, op: Any, has_fake: bool) -> bool:
+        """Returns whether a graph depends on kernels of the library itself, whose entry's key changes with each build.
+
+        Those that Python has registered are not the library's.
+        """
+        by_python = self._keys_of(op)
+        keys = TRACED if has_fake else (*SHAPES, *TRACED)
+        has_kernel = self._torch._C._dispatch_has_kernel_for_dispatch_key
+        return any(key not in by_python and has_kernel(op.name(), key) for key in keys)
+
+    def _keys_of(self, op: Any) -> dict[str, str]:
+        name, _, overload = op.name().partition(".")
+        return self._keys.get((name, overload), {})
+
+    def _described(self, op: Any) -> tuple[bool, str, bool]:
+        """Returns whether Python has registered anything for an op, its digest, and whether that has a fake kernel.
+
+        What it calls is in the digest with what is registered for that. Raises UndescribedError.
+        """
+        description, has_python, has_fake = Description(), False, False
+        waiting, described = [op], {op.name()}
+        for one in waiting:
+            for what, value in self._registered(one):
+                has_python |= one is op
+                has_fake |= one is op and what == "fake kernel"
+                place = f"the {what} of {_public(one)}"
+                try:
+                    description.add(one.name(), what, value, name=place)
+                except UndescribedError as error:
+                    raise UndescribedError(UNKNOWN % (_public(op), error)) from error
+            for name in sorted(description.ops):
+                for other in self._overloads(name):
+                    if other.name() not in described:
+                        described.add(other.name())
+                        waiting.append(other)
+        return has_python, description.digest if has_python else "", has_fake
+
+    def _overloads(self, name: str) -> list[Any]:
+        namespace, _, function = name.partition("::")
+        if not function or namespace in TORCHS:
+            return []
+        packet = getattr(getattr(self._torch.ops, namespace), function.partition(".")[0], None)
+        return [getattr(packet, overload) for overload in packet.overloads()] if packet is not None else []
+
+    def _registered(self, op: Any) -> Iterator[tuple[str, Any]]:
+        """Yields what Python has registered for an op that torch uses when it traces, each with what messages call it.
+
+        Raises UndescribedError for what cannot be read any more.
+        """
+        from torch._library import custom_ops, simple_registry
+
+        name, public = op.name(), _public(op)
+        if public in self._fakes:
+            yield "fake kernel", self._fakes[public]
+        for each in dict.fromkeys((name, public)):
+            entry = simple_registry.singleton._data.get(each)
+            if entry is None:
+                continue
+            kernel = getattr(entry.fake_impl, "kernel", None)
+            if kernel is not None and public not in self._fakes:
+                yield "fake kernel", kernel.func
+            rules = getattr(getattr(entry, "torch_dispatch_rules", None), "_data", {})
+            for kind, rule in sorted(rules.items(), key=lambda item: str(item[0])):
+                yield f"rule for {kind.__qualname__}", rule
+            effect = getattr(getattr(entry, "effect", None), "effect", None)
+            if effect is not None:
+                yield "effect", str(effect)
+        own = custom_ops.OPDEFS.get(public)
+        if own is not None:
+            for attribute in CUSTOM:
+                if getattr(own, attribute, None):
+                    yield CUSTOM[attribute], getattr(own, attribute)
+        yield from self._kernels(op, public, own)
+        yield from self._rewritten(op)
+
+    def _kernels(self, op: Any, public: str, own: Any) -> Iterator[tuple[str, Any]]:
+        for key, text in sorted(self._keys_of(op).items()):
+            if RUN.fullmatch(key):
+                continue
+            kernel = library.python_kernels.get(text)
+            if kernel is not None:
+                yield f"kernel for {key}", kernel
+            elif own is None and public.partition("::")[0] not in TORCHS:  # a custom_op was read as such
+                raise UndescribedError(UNKNOWN % (public, BEFORE % key))
+        for key, kernel in sorted(op.py_kernels.items(), key=lambda item: str(item[0])):
+            if not RUN.fullmatch(str(key).rpartition(".")[2]):
+                yield f"kernel for {key}", kernel
+
+    def _rewritten(self, op: Any) -> Iterator[tuple[str, Any]]:
+        """Yields decompositions and lowerings of an op that are not torch's own."""
+        tables = dict[str, Any]()
+        decompositions, lowering = sys.modules.get("torch._decomp"), sys.modules.get("torch._inductor.lowering")
+        tables |= getattr(decompositions, "global_decomposition_table", {})
+        tables["inductor"] = getattr(sys.modules.get("torch._inductor.decomposition"), "decompositions", {})
+        tables["lowering"] = getattr(lowering, "lowerings", {})
+        for what, table in tables.items():
+            function = table.get(op)
+            if function is not None and not str(_innermost(function).__module__).startswith("torch."):
+                yield f"decomposition ({what})", function
 
 
-def _all_parts(values: Iterable[Any], seen: set[int]) -> Iterator[str]:
-    for value in values:
-        yield from _parts(value, seen)
+def _innermost(function: Any) -> Any:
+    """Returns the function in wrappers: torch adds some of its own for ops that it meets."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return inspect.unwrap(function)
 
 
-def _code_parts(code: types.CodeType, seen: set[int]) -> Iterator[str]:
-    yield code.co_code.hex()
-    counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
-    names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
-    yield repr((counts, names))
-    yield getattr(code, "co_exceptiontable", b"").hex()
-    yield from _all_parts(code.co_consts, seen)
-
-
-def _function_parts(function: types.FunctionType, seen: set[int]) -> Iterator[str]:
-    """Yields what states a function: one of torch's or Python's own is stated by its name."""
-    yield f"{function.__module__}.{function.__qualname__}"
-    if _is_fixed(function.__module__):
-        return
-    yield from _parts(function.__code__, seen)
-    yield from _all_parts((function.__defaults__, function.__kwdefaults__), seen)
-    for cell in function.__closure__ or ():
-        try:
-            yield from _parts(cell.cell_contents, seen)
-        except ValueError:  # the variable has no value yet
-            yield "empty"
-    names = _names(function.__code__)
-    for name in sorted(names & function.__globals__.keys()):
-        value = function.__globals__[name]
-        yield name
-        yield from _parts(value, seen)
-        if isinstance(value, types.ModuleType) and not _is_fixed(value.__name__):
-            for attribute in sorted(names & vars(value).keys()):
-                yield from _parts(vars(value)[attribute], seen)
-
-
-def _names(code: types.CodeType) -> set[str]:
-    """Returns the globals and attributes that a code object names, with those of the functions in it."""
-    inner = [_names(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
-    return set(code.co_names).union(*inner)
-
-
-def _object_parts(value: Any, seen: set[int]) -> Iterator[str]:
-    """Yields what states a class, an instance, or a function of a library: its attributes, if it is of no library."""
-    owner = value if isinstance(value, type) else type(value)
-    name = getattr(value, "__qualname__", owner.__qualname__)
-    yield f"{getattr(value, '__module__', None) or owner.__module__}.{name}"
-    if type(value) in WRAPPERS:
-        yield from _all_parts([getattr(value, name, None) for name in WRAPPED], seen)
-    if _is_fixed(owner.__module__):
-        return
-    for base in owner.__mro__:
-        if not _is_fixed(base.__module__):
-            yield from _all_parts([vars(base)[name] for name in sorted(vars(base)) if name not in TEXTS], seen)
-    if not isinstance(value, type):
-        own = getattr(value, "__dict__", {})
-        yield from _all_parts([part for name in sorted(own) for part in (name, own[name])], seen)
-
-
-def _is_fixed(module: str | None) -> bool:
-    """Returns whether a module is torch's or Python's own: torch's version is in torch's keys."""
-    package = (module or "").partition(".")[0]
-    return package in ("torch", "builtins") or package in sys.stdlib_module_names
+CUSTOM = {
+    "_abstract_fn": "fake kernel",
+    "_setup_context_fn": "setup_context",
+    "_backward_fn": "backward",
+    "_vmap_fn": "vmap",
+    "_torch_dispatch_fns": "rules",
+    "_autocast_dtype": "autocast",
+}
+"""What a custom_op of torch.library has, by the attribute."""

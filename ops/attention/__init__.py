@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 
 from opforge.ops.host_op import host_op, on_host
+from opforge.warm import library
 
+library.record_kernels()  # compiled graphs depend on what is registered below
 LIBRARY = torch.library.Library("opforge_attention", "FRAGMENT")  # type: ignore[no-untyped-call]
 OPTIONS = "Tensor? offsets, Tensor? columns, int block, int multiplied, float scale, bool causal"
 SCHEMA = f"attention(Tensor q, Tensor k, Tensor v, Tensor[] biases, {OPTIONS}) -> (Tensor, Tensor)"

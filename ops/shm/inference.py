@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from opforge.errors import GroupError, NamespaceClashError
+from opforge.warm.library import record_kernels
 
 from .group import Group
 
@@ -74,6 +75,7 @@ def _register() -> None:
     if _World.library is not None:
         return
     kind: Any = torch.library.Library
+    record_kernels()  # compiled graphs depend on what is registered below
     library = kind("deepspeed", "FRAGMENT")
     try:
         library.define("inference_all_reduce(Tensor self) -> Tensor")

@@ -24,6 +24,7 @@ from opforge.warm import library
 from . import devices
 
 NAMESPACE = "opforge_triton"
+library.record_kernels()  # compiled graphs depend on what is registered with it
 LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
 DTYPE_NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 """The dtypes that there are kernels for -> their names in Triton."""

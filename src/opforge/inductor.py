@@ -9,6 +9,7 @@ neither, a wrapped function calls the original and does nothing else.
   `populate_caches`: artifacts that were made elsewhere are put into the cache.
 - `FxGraphCachePickler`: torch's key of a graph is a digest of a pickle. In it a memory format has the name of whichever
   module was the first to import torch, so two programs with one model would not share a graph.
+- `FxGraphHashDetails`: what torch's key of a graph is a digest of, before and after autograd: ops by their names.
 - `CppCodeCache.load_async`: C++ of inductor becomes a library. torch names it by a digest of its source and of the
   compiler's command, which holds absolute paths, and starts the compiler to learn that command.
 - `fx_codegen_and_compile`: a graph is lowered, after a miss.
@@ -34,6 +35,7 @@ from typing import Any
 
 from opforge.after_import import call_after_import
 from opforge.errors import CompileForbiddenError
+from opforge.warm import library
 from opforge.warm.machine import python_tag
 
 TORCH = ("2.10", "2.11", "2.12", "2.13", "2.14")
@@ -67,6 +69,13 @@ class Observer:
 
     def library_path(self, key: str) -> str:
         """Returns the path of a library that fits; empty if there is none."""
+        return ""
+
+    def depends_on(self, graph: Any) -> str:
+        """Returns a digest of what a graph depends on that torch's key of it leaves out; empty if there is none.
+
+        Raises ValueError if that cannot be known: then the graph is neither found nor kept.
+        """
         return ""
 
     def lowered(self, what: str) -> None:
@@ -222,19 +231,29 @@ def _listed(artifacts: Any) -> list[tuple[str, Any]]:
 def _codecache(module: Any) -> None:
     _load_async(module)
     _pickler(module)
-    _leave_out_the_compiler(module)
+    _details(module)
 
 
-def _leave_out_the_compiler(module: Any) -> None:
-    """Leaves out of torch's keys which compiler is started: one that does not exist is not needed for what is found."""
+def _details(module: Any) -> None:
+    """Changes what torch's key of a graph is made of: with what the ops depend on, and without the compiler.
+
+    A compiler that does not exist is not needed for what is found.
+    """
     kind = module.FxGraphHashDetails
     original = kind.__init__
 
-    def init(self: Any, *arguments: Any, **named: Any) -> None:
-        original(self, *arguments, **named)
-        if observers:
-            values = self.inductor_config.items()
-            self.inductor_config = {name: value for name, value in values if name not in COMPILER_ALONE}
+    def init(self: Any, gm: Any, *arguments: Any, **named: Any) -> None:
+        original(self, gm, *arguments, **named)
+        if not observers:
+            return
+        values = self.inductor_config.items()
+        self.inductor_config = {name: value for name, value in values if name not in COMPILER_ALONE}
+        try:
+            parts = {part for observer in tuple(observers) if (part := observer.depends_on(gm))}
+        except ValueError as error:
+            raise module.BypassFxGraphCache(str(error)) from error
+        if parts:
+            self.opforge_parts = sorted(parts)
 
     kind.__init__ = functools.wraps(original)(init)
 
@@ -434,6 +453,7 @@ def _install_callbacks(module: Any) -> None:
 
 
 PATCHES: dict[str, Callable[[Any], None]] = {
+    "torch.library": library.record_kernels,
     "torch.compiler._cache": _record_artifact,
     "torch._inductor.codecache": _codecache,
     "torch._inductor.compile_fx": _fx_codegen_and_compile,

@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from opforge import inductor
 
@@ -72,6 +73,16 @@ class Recording(inductor.Observer):
     def library_path(self, key: str) -> str:
         """Returns the library of a bundle."""
         return self._offered.get(key, "")
+
+    def depends_on(self, graph: Any) -> str:
+        """Returns a digest of what Python has registered for the ops of a graph. Raises UndescribedError."""
+        from opforge.builders.registration import compile_tag  # torch is here, and compiles
+
+        try:
+            return compile_tag.of_graph(graph)
+        except ValueError as error:
+            compile_tag.say(error)
+            raise
 
     def lowered(self, what: str) -> None:
         """Notes a graph that no bundle has."""

@@ -50,8 +50,9 @@ held: set[str] = set()
 """Keys of entries that are being tuned: a load sets nothing in their libraries."""
 python_fakes: dict[str, Callable[..., Any]] = {}
 """Public name in torch.ops -> the author's Python fake kernel."""
-
-
+python_kernels: dict[str, Any] = {}
+"""Kernels that Python has registered in torch's dispatcher since the first load, as torch names them:
+namespace/op/key."""
 COMPILE_TAG = "opforge.builders.registration.compile_tag"  # imported when torch computes a key
 
 
@@ -473,3 +474,20 @@ def tag_compile_caches(entry: str, names: Iterable[str]) -> None:
             return text
 
         kind.cache_key_tag = property(tag)
+        record_kernels()
+
+
+def record_kernels(torch_library: Any = None) -> None:
+    """Keeps the kernels that Python registers from now on: torch itself hands none of them out."""
+    kind: Any = getattr(torch_library or sys.modules.get("torch.library"), "Library", None)
+    if kind is None or hasattr(kind.impl, "__wrapped__"):
+        return
+    original = kind.impl
+
+    def impl(self: Any, op_name: Any, fn: Any, dispatch_key: str = "", **named: Any) -> None:
+        original(self, op_name, fn, dispatch_key, **named)
+        name = op_name if isinstance(op_name, str) else op_name.name()
+        python_kernels[f"{self.ns}/{name.rpartition('::')[2]}/{dispatch_key or self.dispatch_key}"] = fn
+
+    impl.__wrapped__ = original  # type: ignore[attr-defined]
+    kind.impl = impl

@@ -7,6 +7,7 @@ from support import child_processes, sample_ops, text_files
 
 import opforge
 from opforge.builders.registration import compile_tag
+from opforge.warm import library as warm_library
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.compile
@@ -293,3 +294,66 @@ def test_the_digest_of_a_partial_a_method_and_a_function_of_torch():
     digests = {compile_tag._digest(functools.partial(torch.zeros, dtype=dtype)) for dtype in (torch.half, torch.int)}
     digests |= {compile_tag._digest(torch.empty_like), compile_tag._digest(torch.zeros_like)}
     assert len(digests) == 4
+
+
+@pytest.mark.filterwarnings("ignore:Warning only once for all operators")
+class TestRegisteredByPython:
+    """The tag of an op of opforge's, with what Python registers for it. Nothing is compiled."""
+
+    @pytest.fixture
+    def space(self):
+        """A namespace with an op `own`, and the tag of a process that has loaded it."""
+        library = torch.library.Library(sample_ops.unique_name("python"), "DEF")
+        warm_library.record_kernels()
+        library.define("own(Tensor x) -> Tensor")
+        library.impl("own", lambda x: x.clone(), "CPU")
+        library.tag = lambda: compile_tag.behind("", {"entry": [f"{library.ns}::own"]}, {})
+        yield library
+        library._destroy()
+
+    def test_a_backward_is_in_it_and_the_library_is_not(self, space):
+        tags = []
+        for factor in (2, 2, 5):
+            torch.library.register_autograd(f"{space.ns}::own", lambda ctx, grad, by=factor: grad * by, lib=space)
+            tags.append(space.tag())
+            assert tags[-1] == compile_tag.behind("", {"another build": [f"{space.ns}::own"]}, {})
+        assert tags[0] == tags[1] != tags[2]
+
+    def test_an_op_in_its_namespace_is_in_it(self, space):
+        space.define("more(Tensor x) -> Tensor")
+        tags = [space.tag()]
+        for factor in (2, 2, 5):
+            space.impl("more", lambda x, by=factor: x * by, "CompositeImplicitAutograd")
+            tags.append(space.tag())
+        assert tags[0] == "" != tags[1] == tags[2] != tags[3]
+
+    def test_a_kernel_that_runs_is_not(self, space):
+        before = space.tag()
+        space.impl("own", lambda x: x + 1, "CPU")
+        assert space.tag() == before == ""
+
+    def test_what_cannot_be_described_is_one_line_and_a_tag_that_no_other_process_has(self, space, caplog):
+        lines = iter(["a line"])
+        torch.library.register_fake(f"{space.ns}::own", lambda x: x.new_empty(len(next(lines))), lib=space)
+        counter = (number for number in range(3))
+        torch.library.register_autograd(f"{space.ns}::own", lambda ctx, grad: grad * next(counter), lib=space)
+        first = space.tag()
+        assert first == space.tag() and compile_tag._random in first
+        (record,) = (record for record in caplog.records if record.name == "opforge")
+        expected = (
+            f"no compiled graph that depends on {space.ns}::own is found or kept: a value of generator has no description"
+            " (cannot pickle 'generator' object), in counter of"
+        )
+        assert record.getMessage().startswith(expected)
+        with pytest.raises(compile_tag.UndescribedError):
+            compile_tag.of_graph(torch.fx.GraphModule({}, torch.fx.Graph()))
+        torch.library.register_autograd(f"{space.ns}::own", lambda ctx, grad: grad, lib=space)
+        assert compile_tag._random not in space.tag()
+
+    def test_what_was_registered_before_anybody_looked_is_said(self, space, monkeypatch):
+        torch.library.register_autograd(f"{space.ns}::own", lambda ctx, grad: grad, lib=space)
+        monkeypatch.setattr(warm_library, "python_kernels", {})
+        with pytest.raises(
+            compile_tag.UndescribedError, match="its kernel for Autograd was registered by Python before"
+        ):
+            list(compile_tag._Registry({}).lines(f"{space.ns}::own"))

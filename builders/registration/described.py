@@ -1,0 +1,569 @@
+"""Describes Python values of any type by a digest that is the same in every process.
+
+Two values with one digest do the same. A function is its code with all that it reads: defaults, closure, globals, what
+it imports when it runs. An object is its class and its state. What Python's library, torch or an installed package has
+under a name is that name, with the version. A value of which nothing is known is an error, and not passed over.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import copyreg
+import ctypes
+import dis
+import functools
+import hashlib
+import importlib
+import importlib.util
+import logging
+import os
+import sys
+import sysconfig
+import threading
+import types
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import metadata
+from importlib.machinery import EXTENSION_SUFFIXES
+from typing import Any, NamedTuple
+
+from opforge.warm import library
+
+MAX_VALUES, MAX_BYTES = 200_000, 64 << 20
+"""More is an error: a description is made for each graph."""
+PLAIN = (type(None), type(...), type(NotImplemented), bool, int, float, complex, str, bytes)
+"""Types whose values their repr states."""
+NEUTRAL = (type(threading.Lock()), type(threading.RLock()), logging.Logger, logging.Handler)
+"""Types whose state does not decide what a function returns."""
+UNTRACKED = (*PLAIN, tuple, frozenset, types.CodeType)
+"""Whether two equal constants are one object is chance."""
+NATIVE: tuple[type, ...] = (
+    types.BuiltinFunctionType,
+    types.ClassMethodDescriptorType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+)
+"""Types of functions and attributes that are machine code."""
+WRAPPED: Mapping[type, tuple[str, ...]] = {
+    property: ("fget", "fset", "fdel"),
+    staticmethod: ("__func__",),
+    classmethod: ("__func__",),
+    types.MethodType: ("__func__", "__self__"),
+    types.MethodWrapperType: ("__name__", "__self__"),
+    functools.partial: ("func", "args", "keywords"),
+    functools._lru_cache_wrapper: ("__wrapped__",),
+}
+"""What wraps functions, with the attributes that say which."""
+NOT_DONE = frozenset(
+    "__doc__ __module__ __dict__ __weakref__ __firstlineno__ __annotations__ __annotate__ __annotate_func__"
+    " __annotations_cache__ __qualname__ __slotnames__ __static_attributes__ __classdictcell__ _abc_impl _backward_cls".split()
+)
+"""Attributes of a class that do not say what it does. Torch makes `_backward_cls`, with a number of its own, of each
+autograd.Function."""
+OPEN, CLOSE = "(", ")"
+CHECKED = "_check_pystubs_once.<locals>.inner", "checked"
+"""A variable of torch's wrapper of fake kernels: whether it has run."""
+
+
+class UndescribedError(ValueError):
+    """A value cannot be described; the text says which, and where it is used."""
+
+
+class Of(NamedTuple):
+    """A value that is to be described."""
+
+    value: Any
+    name: str = ""
+    """What messages call its place."""
+
+
+Part = str | Of
+"""Something that states a value: a text, or another value."""
+
+
+class Description:
+    """A digest of values. Each of these is stated once, and referred to after that."""
+
+    def __init__(self) -> None:
+        """Begins without a value."""
+        self.ops: dict[str, None] = {}
+        """The ops that the values may call, by public name: what is registered for them counts too."""
+        self._digest = hashlib.sha256()
+        self._seen: dict[int, tuple[int, Any]] = {}  # with the object, so that no other one gets its id
+        self._values, self._bytes = 0, 0
+
+    @property
+    def digest(self) -> str:
+        """The digest so far."""
+        return self._digest.hexdigest()
+
+    def add(self, *values: Any, name: str = "") -> None:
+        """Adds values, which are used at a place that messages call `name`. Raises UndescribedError."""
+        # A list of iterators, and no recursion: functions that call each other may be a long chain.
+        stack: list[tuple[Iterator[Part], str]] = [(iter([Of(value, name) for value in values]), name)]
+        while stack:
+            parts, place = stack[-1]
+            try:
+                part = next(parts, None)
+                if isinstance(part, str):
+                    self._feed(part.encode("utf-8", "surrogatepass"))
+            except (UndescribedError, RecursionError) as error:
+                raise UndescribedError(f"{error}{f', in {place}' if place else ''}") from error
+            if part is None:
+                stack.pop()
+            elif isinstance(part, Of):
+                stack.append((self._parts(part.value), part.name or place))
+
+    def _feed(self, data: bytes) -> None:
+        self._bytes += len(data)
+        if self._bytes > MAX_BYTES:
+            raise UndescribedError(f"it depends on more than {MAX_BYTES >> 20} MiB of values")
+        self._digest.update(b"%d:" % len(data) + data)
+
+    def _parts(self, value: Any) -> Iterator[Part]:
+        kind = type(value)
+        self._values += 1
+        if self._values > MAX_VALUES:
+            raise UndescribedError(f"it depends on more than {MAX_VALUES} values")
+        if kind in PLAIN:
+            yield f"{kind.__name__} {value!r}"
+            return
+        if kind not in UNTRACKED:
+            if id(value) in self._seen:
+                yield f"again {self._seen[id(value)][0]}"
+                return
+            self._seen[id(value)] = len(self._seen), value
+        yield OPEN + kind.__qualname__
+        yield from self._parts_of(value, kind)
+        yield CLOSE
+
+    def _parts_of(self, value: Any, kind: type) -> Iterator[Part]:
+        own = self._torch_parts(value, kind)
+        if own is not None:
+            yield from own
+        elif (name := _fixed_name(value)) is not None:
+            yield name
+        elif isinstance(value, types.FunctionType):
+            yield from self._function_parts(value)
+        elif isinstance(value, types.CodeType):
+            yield from _code_parts(value)
+        elif isinstance(value, type):
+            yield from _class_parts(value)
+        elif isinstance(value, types.ModuleType):
+            yield from _module_parts(value)
+        elif kind in (tuple, list):
+            yield from map(Of, value)
+        elif kind in (dict, types.MappingProxyType):
+            yield from (Of(part) for item in value.items() for part in item)
+        elif kind in (set, frozenset):
+            yield from sorted(self._alone(item) for item in value)
+        elif kind in WRAPPED:
+            yield from (Of(getattr(value, name)) for name in WRAPPED[kind])
+        elif kind is types.CellType:
+            yield from _cell_parts(value)
+        elif kind is contextvars.ContextVar:
+            yield value.name
+            yield Of(value.get(None))
+        elif isinstance(value, weakref.ref):
+            yield Of(value())
+        elif isinstance(value, NEUTRAL):
+            yield str(getattr(value, "name", ""))
+        elif isinstance(value, NATIVE):
+            yield from _native_parts(value)
+        else:
+            yield from _object_parts(value, kind)
+
+    def _alone(self, value: Any) -> str:
+        """Returns the digest of an item of a set: sets have no order."""
+        inner = Description()
+        inner._seen, inner._values = dict(self._seen), self._values
+        inner.add(value)
+        self.ops |= inner.ops
+        self._values = inner._values
+        return inner.digest
+
+    # -- what is torch's -----------------------------------------------------------------------------------------------
+
+    def _torch_parts(self, value: Any, kind: type) -> list[Part] | None:
+        """Returns what states a value of torch's own types; None for any other."""
+        if isinstance(value, library.LoadedOp):
+            self.ops.update(dict.fromkeys(library.defined.get(value.__entry__.key, ())))
+            return [f"op {value.__entry__.key}"]
+        torch = sys.modules.get("torch")
+        if torch is None or not hasattr(torch, "library"):
+            return None
+        if kind in (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo, torch.iinfo):
+            return [repr(value)]
+        if isinstance(value, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+            name = value._qualified_op_name if isinstance(value, torch._ops.OpOverloadPacket) else value.name()
+            self.ops[name.partition(".")[0] if isinstance(value, torch._ops.OpOverload) else name] = None
+            return [f"op {name}"]
+        if isinstance(value, torch._library.custom_ops.CustomOpDef):
+            self.ops[value._qualname] = None
+            return [f"op {value._qualname}"]
+        if isinstance(value, torch.library.Library):
+            return [f"library {value.ns}"]
+        if isinstance(value, torch.Tensor):
+            return [_tensor_text(torch, value, MAX_BYTES - self._bytes)]
+        return None
+
+    # -- functions -----------------------------------------------------------------------------------------------------
+
+    def _function_parts(self, function: types.FunctionType) -> Iterator[Part]:
+        yield Of(function.__code__, function.__qualname__)
+        yield Of(function.__defaults__)
+        yield Of(function.__kwdefaults__)
+        names, used = _names(function.__code__), dict[str, Any]()
+        for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            if (function.__qualname__, variable) == CHECKED:
+                continue
+            try:
+                used[variable] = cell.cell_contents
+            except ValueError:
+                yield f"empty {variable}"
+        used |= {name: function.__globals__[name] for name in names & function.__globals__.keys()}
+        used |= {name: value for name, value in vars(function).items() if name != "__wrapped__"}
+        imported = dict(_imported(function))
+        for variable, value in sorted({**used, **imported}.items()):
+            yield variable
+            if isinstance(value, types.ModuleType):
+                yield from self._used_of(value, names, {value.__name__})
+            else:
+                yield Of(value, f"{variable} of {function.__qualname__}")
+            self._note_ops(value, names)
+
+    def _used_of(self, module: types.ModuleType, names: set[str], above: set[str]) -> Iterator[Part]:
+        """Yields what states the attributes of a module that a function names."""
+        version = _version_of(module.__name__)
+        if version is not None:
+            yield f"module {module.__name__} {version}"
+            return
+        yield f"module {module.__name__}"
+        for name in sorted(names & vars(module).keys()):
+            value = vars(module)[name]
+            yield name
+            if not isinstance(value, types.ModuleType):
+                yield Of(value, f"{module.__name__}.{name}")
+            elif value.__name__ not in above:
+                yield from self._used_of(value, names, {*above, value.__name__})
+
+    def _note_ops(self, value: Any, names: set[str]) -> None:
+        """Notes the ops that a function with these names may reach by torch, torch.ops or a namespace of it."""
+        torch = sys.modules.get("torch")
+        if torch is None or not hasattr(torch, "ops"):
+            return
+        if isinstance(value, torch._ops._OpNamespace):
+            spaces = {value.name}
+        elif value is torch.ops or (value is torch and "ops" in names):
+            spaces = names
+        else:
+            return
+        known = {name.partition(".")[0] for name in torch._C._dispatch_get_all_op_names()}
+        self.ops.update(dict.fromkeys(known & {f"{space}::{name}" for space in spaces for name in names}))
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """Returns the globals and attributes that a code object names, with those of the functions in it."""
+    inner = [_names(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    return set(code.co_names).union(*inner)
+
+
+def _code_parts(code: types.CodeType) -> Iterator[Part]:
+    yield code.co_code.hex()
+    counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
+    names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+    yield repr((counts, names))
+    yield getattr(code, "co_exceptiontable", b"").hex()
+    yield from map(Of, code.co_consts)
+
+
+def _cell_parts(cell: types.CellType) -> Iterator[Part]:
+    try:
+        yield Of(cell.cell_contents)
+    except ValueError:  # the variable has no value yet
+        yield "empty"
+
+
+def _imported(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """Yields what a function imports when it runs, by a text that names it. Raises UndescribedError."""
+    package = function.__globals__.get("__package__") or function.__globals__.get("__name__", "").rpartition(".")[0]
+    for name, level, listed in _imports(function.__code__):
+        try:
+            full = importlib.util.resolve_name("." * level + name, package) if level else name
+        except ImportError:
+            full = name
+        module = _import(full)
+        if not listed:
+            yield f"import {full}", module
+            top = full.partition(".")[0]
+            yield f"import {top}", _import(top)
+        for attribute in listed:
+            value = getattr(module, attribute, None) if module else None
+            is_submodule = module is not None and not hasattr(module, attribute)
+            yield f"import {full} {attribute}", _import(f"{full}.{attribute}") if is_submodule else value
+
+
+def _imports(code: types.CodeType) -> Iterator[tuple[str, int, tuple[str, ...]]]:
+    """Yields the module, the level and the names of each import statement in a code object."""
+    before: list[Any] = [None, None]
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "IMPORT_NAME":
+            level, listed = before
+            yield instruction.argval, level or 0, tuple(listed or ())
+        before = [before[1], instruction.argval]
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _imports(constant)
+
+
+def _import(name: str) -> Any:
+    """Returns a module, which the function would import; its name if it is another's own; None if it is missing."""
+    module = sys.modules.get(name)
+    if module is not None:
+        return module
+    version = _version_of(name)
+    if version is not None:
+        return f"{name} {version}"
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+    except Exception as error:  # whatever its code raises
+        raise UndescribedError(f"the module {name} cannot be imported ({type(error).__name__}: {error})") from error
+
+
+# -- classes and objects -----------------------------------------------------------------------------------------------
+
+
+def _class_parts(kind: type) -> Iterator[Part]:
+    yield f"{kind.__module__}.{kind.__qualname__}"
+    yield _library_text(kind.__module__)
+    if type(kind) is not type:
+        yield Of(type(kind))
+    yield from (Of(base) for base in kind.__bases__ if base is not object)
+    for name, value in sorted(vars(kind).items()):
+        if name not in NOT_DONE:
+            yield name
+            yield f"attribute {name}" if isinstance(value, NATIVE) else Of(value, f"{kind.__qualname__}.{name}")
+
+
+def _object_parts(value: Any, kind: type) -> Iterator[Part]:
+    """Yields what states an instance: its class, its attributes, and what its type keeps in C."""
+    yield Of(kind)
+    own = dict(getattr(value, "__dict__", None) or {})
+    slots = _slots(kind)
+    for name, slot in slots.items():
+        try:
+            own[name] = slot.__get__(value)
+        except AttributeError:
+            yield f"empty {name}"
+    for name in sorted(own, key=str):
+        yield str(name)
+        yield Of(own[name], f"{kind.__qualname__}.{name}")
+    if _has_more(kind, len(slots)) and not isinstance(value, threading.local):
+        yield from _reduced_parts(value, kind)
+
+
+def _slots(kind: type) -> dict[str, Any]:
+    """Returns what `__slots__` has made, by the names of the attributes with their classes."""
+    return {
+        f"{base.__qualname__}.{name}": value
+        for base in kind.__mro__
+        if "__slots__" in vars(base)
+        for name, value in vars(base).items()
+        if isinstance(value, types.MemberDescriptorType)
+    }
+
+
+def _has_more(kind: Any, slots: int) -> bool:
+    """Returns whether instances have more than attributes: then a type in C has a state of its own."""
+    words = slots + (kind.__dictoffset__ > 0) + (kind.__weakrefoffset__ != 0)
+    return bool(kind.__itemsize__) or kind.__basicsize__ > object.__basicsize__ + words * ctypes.sizeof(ctypes.c_void_p)
+
+
+def _reduced_parts(value: Any, kind: type) -> Iterator[Part]:
+    """Yields what states an object as pickle would: by what makes it again."""
+    reduce = copyreg.dispatch_table.get(kind)
+    for name in ("__reduce_ex__", "__reduce__"):
+        method = getattr(kind, name)
+        if reduce is None and isinstance(method, types.FunctionType) and _version_of(method.__module__) is None:
+            raise UndescribedError(f"{_shown(value)} has a {name} of its own, which may leave something out")
+    try:
+        reduced = reduce(value) if reduce else value.__reduce_ex__(4)
+    except Exception as error:  # of any type's code
+        raise UndescribedError(f"{_shown(value)} has no description ({str(error)[:100]})") from error
+    if isinstance(reduced, str):
+        yield f"{kind.__module__}.{reduced}"
+        return
+    for number, part in enumerate(reduced):
+        yield f"{number}"
+        if number < 3 or part is None:
+            yield Of(part)
+        else:  # the items of a list or a dict
+            yield from map(Of, part)
+
+
+def _shown(value: Any) -> str:
+    kind = type(value)
+    return f"a value of {kind.__module__}.{kind.__qualname__}".replace(" builtins.", " ")
+
+
+def _native_parts(value: Any) -> Iterator[Part]:
+    """Yields what states a function or an attribute in machine code that no installed package has under its name."""
+    owner = getattr(value, "__objclass__", None) or getattr(value, "__self__", None)
+    yield str(getattr(value, "__qualname__", value.__name__))
+    if isinstance(owner, types.ModuleType):
+        yield _library_text(owner.__name__) or _unknown(value)
+    elif owner is None:
+        yield _library_text(value.__module__ or "") or _unknown(value)
+    else:
+        yield Of(owner)
+
+
+def _unknown(value: Any) -> str:
+    raise UndescribedError(f"the code of {value.__name__}, {_shown(value)}, is not known")
+
+
+def _tensor_text(torch: Any, tensor: Any, most: int) -> str:
+    """Returns what states a tensor, with its numbers."""
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout != torch.strided:
+        raise UndescribedError(f"{_shown(tensor)} has no description")
+    facts = (tensor.dtype, tensor.device.type, tuple(tensor.shape), tensor.stride(), tensor.requires_grad)
+    if tensor.device.type == "meta" or not tensor.numel():
+        return repr(facts)
+    if tensor.numel() * tensor.element_size() > most:
+        raise UndescribedError(f"a tensor of {tensor.numel()} numbers is too large to be described")
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with _disable_current_modes(), torch.no_grad():
+        here = tensor.detach().to("cpu").contiguous()
+        data = ctypes.string_at(here.data_ptr(), here.numel() * here.element_size())
+    return f"{facts} {hashlib.sha256(data).hexdigest()}"
+
+
+# -- what is stated by a name ------------------------------------------------------------------------------------------
+
+
+def _fixed_name(value: Any) -> str | None:
+    """Returns the name, with a version, of what Python, torch or an installed package has under it; None if none has.
+
+    A function that only says that it is torch's, as one that `functools.wraps` has dressed up, is none.
+    """
+    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    if isinstance(value, types.BuiltinFunctionType) and isinstance(value.__self__, types.ModuleType):
+        module = value.__self__.__name__
+    if not isinstance(module, str) or not isinstance(name, str):
+        return None
+    version = _version_of(module)
+    if version is None:
+        return None
+    if isinstance(value, NATIVE):
+        owner = getattr(value, "__objclass__", None) or getattr(value, "__self__", None)
+        if owner is not None and not isinstance(owner, (type, types.ModuleType)):
+            return None  # bound to an object
+        return f"{module}.{name} {version}"
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return f"{module}.{name} {version}" if found is value else None
+
+
+def _module_parts(module: types.ModuleType) -> Iterator[Part]:
+    """Yields what states a module of which nothing says what is used of it."""
+    version = _version_of(module.__name__)
+    yield f"{module.__name__} {version}"
+    if version is None:
+        yield _library_text(module.__name__, any_file=True) or _unknown_module(module)
+
+
+def _unknown_module(module: types.ModuleType) -> str:
+    raise UndescribedError(f"the module {module.__name__} has no file")
+
+
+def _library_text(name: str, any_file: bool = False) -> str:
+    """Returns the digest of a module's file if it is machine code, or with `any_file`; empty for any other."""
+    path = getattr(sys.modules.get(name), "__file__", None) or ""
+    if not path or not (any_file or path.endswith(tuple(EXTENSION_SUFFIXES))):
+        return ""
+    try:
+        status = os.stat(path)
+        return _file_digest(path, status.st_size, status.st_mtime_ns)
+    except OSError as error:
+        raise UndescribedError(f"{path} cannot be read ({error.strerror})") from error
+
+
+@functools.lru_cache(64)
+def _file_digest(path: str, _size: int, _time: int) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _digest(file)
+
+
+def _digest(file: Any) -> str:
+    digest = hashlib.sha256()
+    while chunk := file.read(1 << 20):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+@functools.lru_cache(1024)
+def _version_of(name: str) -> str | None:
+    """Returns the version of what a module is of, if it is Python's, torch's or an installed package's; else None.
+
+    torch's version is in torch's keys, and Python's in the topic of a bundle.
+    """
+    top = name.partition(".")[0]
+    if top in ("builtins", "torch", "torchgen", "functorch"):
+        return ""
+    if top in sys.stdlib_module_names:
+        return "" if _lies_in(top, _stdlib_folders()) else None  # a module of the program may have such a name
+    if top == "opforge":
+        return _own_version()
+    if not top:
+        return None
+    try:
+        of = metadata.distribution(top)
+        listed = of.read_text("RECORD")
+        folder = os.path.realpath(str(of.locate_file("")))
+    except (metadata.PackageNotFoundError, ValueError, OSError):
+        return None
+    if not listed or not _lies_in(top, (folder,)):  # installed in editable form
+        return None
+    return f"{of.version} {hashlib.sha256(listed.encode()).hexdigest()}"
+
+
+@functools.lru_cache(1)
+def _own_version() -> str:
+    """Returns opforge's version, with a digest of its ops in Python: in a checkout these are edited."""
+    import opforge
+
+    digest = hashlib.sha256(opforge.__version__.encode())
+    for folder, folders, names in os.walk(os.path.realpath(os.path.join(opforge.__path__[0], "ops"))):
+        folders.sort()
+        for name in sorted(name for name in names if name.endswith(".py")):
+            with open(os.path.join(folder, name), "rb") as file:
+                digest.update(file.read())
+    return digest.hexdigest()
+
+
+def _lies_in(top: str, folders: Iterable[str]) -> bool:
+    """Returns whether a module lies in one of the folders, or in Python itself."""
+    module = sys.modules.get(top)
+    path = getattr(module, "__file__", None)
+    if module is None:
+        try:
+            found = importlib.util.find_spec(top)
+        except (ImportError, ValueError):
+            return False
+        path = found.origin if found and found.has_location else None
+    if path is None:
+        return top in sys.builtin_module_names or top in sys.stdlib_module_names
+    folder = os.path.dirname(os.path.realpath(path))
+    return any(folder == each or folder.startswith(each + os.sep) for each in folders)
+
+
+@functools.lru_cache(1)
+def _stdlib_folders() -> tuple[str, ...]:
+    paths = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), os.path.dirname(os.__file__))
+    return tuple({os.path.realpath(path) for path in paths if path})

@@ -1,0 +1,198 @@
+"""Digests of Python values: they change with what a function does, and are the same in every process."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+
+import pytest
+from support import child_processes, text_files
+
+from opforge.builders.registration import described
+from opforge.builders.registration.described import Description, UndescribedError
+
+HEAD = "import functools, types\n"
+KINDS = {
+    "int": ("V = @1@", "V"),
+    "float": ("V = @1@.5", "V"),
+    "a large int": ("V = 10 ** 30 + @1@", "V"),
+    "code": ("def V(): return @1@", "V()"),
+    "a default": ("def V(x=@1@): return x", "V()"),
+    "a closure": ("def made(x):\n    def inner(): return x\n    return inner\nV = made(@1@)", "V()"),
+    "an attribute of a function": ("def V(): return V.size\nV.size = @1@", "V()"),
+    "a list": ("V = [0, @1@]", "V[1]"),
+    "a set": ("V = {'a', 'b', @1@}", "V"),
+    "a dict": ("V = {'a': @1@}", "V['a']"),
+    "a mapping proxy": ("V = types.MappingProxyType({'a': @1@})", "V['a']"),
+    "range": ("V = range(@1@)", "len(V)"),
+    "array": ("import array\nV = array.array('i', [@1@])", "V[0]"),
+    "deque": ("import collections\nV = collections.deque([@1@])", "V[0]"),
+    "a counter": ("import collections\nV = collections.Counter({'a': @1@})", "V['a']"),
+    "an ordered dict": ("import collections\nV = collections.OrderedDict(a=@1@)", "V['a']"),
+    "a namedtuple": ("import collections\nV = collections.namedtuple('T', 'a')(@1@)", "V.a"),
+    "SimpleNamespace": ("V = types.SimpleNamespace(a=@1@)", "V.a"),
+    "Fraction": ("import fractions\nV = fractions.Fraction(@1@, 7)", "V"),
+    "Decimal": ("import decimal\nV = decimal.Decimal(@1@)", "V"),
+    "a date": ("import datetime\nV = datetime.date(2020, 1, @1@)", "V"),
+    "a pattern": ("import re\nV = re.compile('a{@1@}')", "V.pattern"),
+    "Enum": ("import enum\nclass E(enum.Enum):\n    A = @1@\nV = E.A", "V.value"),
+    "numpy": ("import numpy\nV = numpy.array([@1@])", "V[0]"),
+    "a number of numpy": ("import numpy\nV = numpy.int32(@1@)", "V"),
+    "a structured dtype": ("import numpy\nV = numpy.dtype([('a', 'i4', @1@)])", "V.itemsize"),
+    "an object": ("class C:\n    def __init__(self): self.a = @1@\nV = C()", "V.a"),
+    "an object with __slots__": ("class C:\n    __slots__ = ('a',)\nV = C()\nV.a = @1@", "V.a"),
+    "slots of a base": ("class B:\n    __slots__ = ('a',)\nclass C(B): pass\nV = C()\nV.a = @1@", "V.a"),
+    "an object that hides its state": (
+        "class C:\n    def __getstate__(self): return {}\n    def __reduce__(self): return C, ()\nV = C()\nV.a = @1@",
+        "V.a",
+    ),
+    "a dataclass": ("import dataclasses\n@dataclasses.dataclass\nclass C:\n    a: int = @1@\nV = C()", "V.a"),
+    "a list with attributes": ("class C(list): pass\nV = C()\nV.a = @1@", "V.a"),
+    "an int with a method": ("class C(int):\n    def more(self): return self + @1@\nV = C(1)", "V.more()"),
+    "a method": ("class C:\n    def m(self): return @1@\nV = C()", "V.m()"),
+    "a method of a base": ("class B:\n    def m(self): return @1@\nclass C(B): pass\nV = C()", "V.m()"),
+    "a metaclass": ("class M(type):\n    def m(cls): return @1@\nclass V(metaclass=M): pass", "V.m()"),
+    "a property": ("class C:\n    @property\n    def p(self): return @1@\nV = C()", "V.p"),
+    "a bound method": (
+        "class C:\n    def __init__(self): self.a = @1@\n    def m(self): return self.a\nV = C().m",
+        "V()",
+    ),
+    "a method of a value": ("V = ['x', @1@].index", "V(@1@)"),
+    "partial": ("V = functools.partial(max, @1@)", "V(0)"),
+    "a cached function": ("@functools.lru_cache\ndef V(): return @1@", "V()"),
+    "a function that says it is another's": ("@functools.wraps(len)\ndef V(x): return @1@", "V(())"),
+    "a chain": ("def a(): return @1@\ndef b(): return a()\ndef V(): return b()", "V()"),
+    "a weak reference": ("import weakref\nclass C: pass\nK = C()\nK.a = @1@\nV = weakref.ref(K)", "V().a"),
+    "an item of a set": ("V = frozenset({(1, (2, @1@))})", "V"),
+}
+"""What a function may depend on: a module's text with a number, and the expression in which the function uses it."""
+IMPORTS = {
+    "a function that is imported inside": ("def f(): return @1@", "from values_of import f\n    return f()"),
+    "a module that is imported inside": ("A = @1@", "import values_of\n    return values_of.A"),
+    "a module of a package": ("A = @1@", "import package.values_of as v\n    return v.A"),
+    "one by its place": ("A = @1@", "from .values_of import A\n    return A"),
+    "one in a branch": ("A = @1@", "if x:\n        from values_of import A\n        return A"),
+}
+
+
+def text_of(kind, number):
+    text, use = KINDS[kind]
+    return f"{HEAD}{text}\ndef fake(): return {use}\n".replace("@1@", str(number))
+
+
+def digest_of(text):
+    """Returns the digest of the function `fake` in a module's text."""
+    module = sys.modules["shapes"] = types.ModuleType("shapes")
+    try:
+        exec(compile(text, "<shapes>", "exec"), vars(module))
+        description = Description()
+        description.add(module.fake)
+        return description.digest
+    finally:
+        del sys.modules["shapes"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_edit_of_what_a_function_depends_on_is_seen(kind):
+    assert digest_of(text_of(kind, 2)) == digest_of(text_of(kind, 2)) != digest_of(text_of(kind, 3))
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory):
+    """The digests of all kinds in another process, with another seed for hashes and more that was imported before."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    texts = {kind: text_of(kind, 2) for kind in KINDS}
+    text_files.write(folder, "texts.json", json.dumps(texts))
+    code = (
+        "import json, sys, xml.dom.minidom, test_described\n"
+        f"texts = json.load(open({str(folder / 'texts.json')!r}))\n"
+        "print(json.dumps({kind: test_described.digest_of(text) for kind, text in reversed(texts.items())}))"
+    )
+    paths = f"{child_processes.environment()['PYTHONPATH']}:{__file__.rpartition('/')[0]}"
+    return json.loads(child_processes.run_python(code, env={"PYTHONHASHSEED": "7", "PYTHONPATH": paths}))
+
+
+def test_it_is_the_same_in_another_process(elsewhere):
+    assert {kind: digest_of(text_of(kind, 2)) for kind in KINDS} == elsewhere
+
+
+@pytest.mark.parametrize("kind", IMPORTS)
+def test_what_a_function_imports_when_it_runs_is_seen(kind, tmp_path, monkeypatch):
+    text, body = IMPORTS[kind]
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    digests = []
+    for number in (2, 2, 3):
+        (tmp_path / "package").mkdir(exist_ok=True)
+        text_files.write(tmp_path / "package", "__init__.py", "")
+        for folder in (tmp_path, tmp_path / "package"):
+            text_files.write(folder, "values_of.py", text.replace("@1@", str(number)))
+        for name in ("values_of", "package", "package.values_of"):
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        module = {"__name__": "package.shapes", "__package__": "package"}
+        exec(compile(f"def fake(x=1):\n    {body}\n", "<shapes>", "exec"), module)
+        description = Description()
+        description.add(module["fake"])
+        digests.append(description.digest)
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_a_module_that_cannot_be_found_is_the_same_everywhere_and_one_that_fails_is_said(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = "def fake():\n    try:\n        import missing_of_all\n    except ImportError: return 1\n"
+    assert digest_of(text) == digest_of(text)
+    (tmp_path / "fails_when_imported.py").write_text("1 / 0")
+    expected = r"the module fails_when_imported cannot be imported \(ZeroDivisionError: division by zero\)"
+    with pytest.raises(UndescribedError, match=expected):
+        digest_of("def fake():\n    import fails_when_imported\n")
+
+
+def test_a_module_of_the_program_with_a_name_of_pythons_library_is_described(tmp_path, monkeypatch):
+    module = types.ModuleType("queue")
+    module.__file__ = str(tmp_path / "queue.py")
+    monkeypatch.setitem(sys.modules, "queue", module)
+    monkeypatch.setattr(described, "_version_of", described._version_of.__wrapped__)
+    digests = set()
+    for number in (2, 3):
+        exec(compile(f"def size(): return {number}", module.__file__, "exec"), vars(module))
+        digests.add(digest_of("import queue\ndef fake(): return queue.size()"))
+    assert len(digests) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("V = (x for x in ())\ndef fake(): return next(V)", "a value of generator has no description"),
+        (
+            "import io\nV = io.TextIOWrapper(io.BytesIO())\ndef fake(): return V.read()",
+            "a value of _io.TextIOWrapper has no description",
+        ),
+        ("V = memoryview(b'1')\ndef fake(): return V[0]", "a value of memoryview has no description"),
+        (
+            "class C(list):\n    def __reduce_ex__(self, _): return C, ()\nV = C()\ndef fake(): return V",
+            "a value of shapes.C has a __reduce_ex__ of its own, which may leave something out",
+        ),
+        ("V = [[] for _ in range(10 ** 6)]\ndef fake(): return V", "it depends on more than 200000 values"),
+        ("V = bytes(10 ** 8)\ndef fake(): return V", "it depends on more than 64 MiB of values"),
+    ],
+)
+def test_what_has_no_description_is_an_error_that_says_where(text, reason):
+    with pytest.raises(UndescribedError) as caught:
+        digest_of(text)
+    assert reason in str(caught.value) and ", in " in str(caught.value) and "fake" in str(caught.value)
+
+
+def test_locks_and_logs_do_not_count_and_long_chains_end():
+    digest_of("import logging, threading\nV = [logging.getLogger('a'), threading.Lock()]\ndef fake(): return V")
+    digest_of("import threading\nclass C(threading.local): pass\nV = C()\ndef fake(): return V")
+    chain = "\n".join(f"def f{number}(): return f{number + 1}()" for number in range(3000))
+    digest_of(f"{chain}\ndef f3000(): return 1\ndef fake(): return f0()")
+
+
+def test_an_installed_package_is_its_name_and_its_list_of_files(monkeypatch):
+    text = "import pytest\ndef fake(): return pytest.raises"
+    before = digest_of(text)
+    original = described._version_of
+    monkeypatch.setattr(described, "_version_of", lambda name: "9" if name == "pytest" else original(name))
+    assert digest_of(text) != before
