@@ -536,10 +536,12 @@ def _version_of(name: str) -> str | None:
 @functools.lru_cache(1)
 def _own_version() -> str:
     """Returns opforge's version, with a digest of its ops in Python: in a checkout these are edited."""
-    import opforge
-
-    digest = hashlib.sha256(opforge.__version__.encode())
-    for folder, folders, names in os.walk(os.path.realpath(os.path.join(opforge.__path__[0], "ops"))):
+    try:
+        version = metadata.version("opforge")
+    except metadata.PackageNotFoundError:  # it is a folder on the path
+        version = ""
+    digest = hashlib.sha256(version.encode())
+    for folder, folders, names in os.walk(os.path.realpath(os.path.join(sys.modules["opforge"].__path__[0], "ops"))):
         folders.sort()
         for name in sorted(name for name in names if name.endswith(".py")):
             with open(os.path.join(folder, name), "rb") as file:

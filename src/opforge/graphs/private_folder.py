@@ -1,4 +1,6 @@
-"""The folder of torch's caches while a scope is open: it holds what the scope has found and compiled, and nothing else.
+"""Folders for this user alone, which are removed when the process ends: for torch's caches while a scope is open.
+
+Such a one holds what the scope has found and compiled, and nothing else.
 
 torch looks into its own folder first, and asks nobody who has made what lies there. What a scope has verified would run
 again from there after its key was revoked, and in a scope of another name.
@@ -28,7 +30,14 @@ def new(key: str) -> str:
     try:
         path = staging.new_folder(writable_store().layout, key)
     except (CacheDirError, OSError):
-        path = tempfile.mkdtemp(prefix="opforge-")
+        return temporary()
+    _made[path] = os.getpid()
+    return path
+
+
+def temporary() -> str:
+    """Makes a temporary folder for this user alone that is removed when the process ends. Raises OSError."""
+    path = tempfile.mkdtemp(prefix="opforge-")
     _made[path] = os.getpid()
     return path
 

@@ -8,23 +8,22 @@ torch writes the first (`extra_files`), and opens the file with or without it. R
 
 from __future__ import annotations
 
-import hashlib
-import zipfile
 from collections.abc import Mapping
-from typing import IO
+from typing import Any
 
 from opforge.cache.records import schemas
-from opforge.cache.schema import SHA256, TEXT, choice, items, record, table
+from opforge.cache.schema import SHA256, TEXT, choice, items, record, table, whole
 from opforge.graphs.bundle import MAX_FEATURES
 from opforge.remote import statements
 from opforge.remote.kinds import Kind, Shown
-from opforge.remote.statements import Statement
+from opforge.remote.statements import Signed, Statement
+
+from .archive import MAX_MEMBERS, Archive
 
 KIND = "program"
 EXPORTED, AOTI = "exported", "aoti"
-FOLDER, STATEMENT = "opforge/", "opforge/statement"
-MAX_MEMBERS, MAX_STATEMENT_BYTES = 100_000, 8 << 20
-CHUNK = 1 << 20
+EXTRA, FOLDER, STATEMENT = "extra/", "opforge/", "opforge/statement"
+MAX_STATEMENT_BYTES = 8 << 20
 OP = record({"record": schemas.RECORD, "names": items(TEXT, 1000, 1)})
 FACTS = record(
     {
@@ -32,7 +31,7 @@ FACTS = record(
         "torch": TEXT,
         "level": TEXT,
         "features": items(TEXT, MAX_FEATURES),
-        "files": table(SHA256, most=MAX_MEMBERS),
+        "files": table(record({"sha256": SHA256, "size": whole()}), most=MAX_MEMBERS),
         "ops": table(OP, most=1000),
     }
 )
@@ -54,28 +53,31 @@ class ProgramKind(Kind):
         return Shown(statement.topic, str(facts["form"]), f"torch {facts['torch']}")
 
 
-def facts_of(stated: Statement) -> Mapping[str, object]:
+def facts_of(stated: Statement) -> Mapping[str, Any]:
     """Returns what a statement of this kind says. Raises UnreadableStatement."""
     return statements.facts_of(stated, FACTS)
 
 
-def root_of(archive: zipfile.ZipFile) -> str:
-    """Returns torch's folder in a file, with a slash. Raises ValueError for what torch would not write."""
-    names = [member.filename for member in archive.infolist()]
-    roots = {name.partition("/")[0] for name in names}
-    if len(roots) != 1 or len(set(names)) != len(names) or len(names) > MAX_MEMBERS:
-        raise ValueError("it is no program that torch has saved: expected one folder in it, and each name once")
-    for member in archive.infolist():
-        if member.compress_type != zipfile.ZIP_STORED:
-            raise ValueError(f"{ascii(member.filename)[:100]} is compressed: torch compresses nothing")
-    return f"{roots.pop()}/"
+def signed_in(archive: Archive) -> Signed | None:
+    """Returns the statement of a file with its signatures, none of which is verified; None if there is none.
+
+    Raises UnreadableStatement, ValueError, OSError.
+    """
+    name = f"{EXTRA}{STATEMENT}"
+    if name not in archive.members:
+        return None
+    return statements.split_file(archive.read(name, MAX_STATEMENT_BYTES))
 
 
-def digest_of(file: IO[bytes], target: IO[bytes] | None = None) -> str:
-    """Returns the SHA-256 of what is left in a file, and copies it to a target."""
-    digest = hashlib.sha256()
-    while chunk := file.read(CHUNK):
-        digest.update(chunk)
-        if target is not None:
-            target.write(chunk)
-    return digest.hexdigest()
+def members_problem(archive: Archive, facts: Mapping[str, Any]) -> str:
+    """Returns how a file's members and their sizes differ from those in its statement; empty if they are the same."""
+    files, members = facts["files"], {**archive.members}
+    del members[f"{EXTRA}{STATEMENT}"]
+    if differing := sorted(members.keys() ^ files.keys()):
+        return f"{differing[0]} is {'not ' if differing[0] in members else ''}in its statement"
+    for name, member in members.items():
+        if member.size != files[name]["size"]:
+            return f"{name} has {member.size} bytes, and {files[name]['size']} in its statement"
+    if facts["form"] == AOTI and not any(name.endswith(".so") for name in members):
+        return "it has no library of AOTInductor"
+    return ""

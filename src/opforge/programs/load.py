@@ -7,39 +7,43 @@ import os
 import tempfile
 import zipfile
 from collections.abc import Mapping
-from typing import IO, Any
+from typing import Any
 
 from opforge.builders import loader
 from opforge.builders.declaration import machine
 from opforge.builders.lookup import fit
-from opforge.cache.keys import bytes_digest
+from opforge.cache.keys import bytes_digest, canonical
 from opforge.errors import ProgramError, SignatureError
-from opforge.graphs import topic
+from opforge.graphs import private_folder, topic
 from opforge.remote import statements
 from opforge.remote.signatures import trust
 from opforge.remote.statements import UnreadableStatement
 from opforge.warm import library
-from opforge.warm.library import Entry
+from opforge.warm.library import RECORD, Entry
 
-from . import form
-from .form import AOTI, FOLDER, KIND, STATEMENT
-from .save import EXTRA
+from . import archive, form
+from .archive import Archive
+from .form import AOTI, EXTRA, FOLDER, KIND
 
 AGAIN = "Get it again, or have it saved again with opforge.save_program"
 ELSEWHERE = "Compile it on a machine such as this one: AOTInductor makes code for one torch and one processor"
 SAVED = "Save it with opforge.save_program"
 UNSIGNED = "Have it signed, or pass unsigned=True if nobody but you could have written it"
+OTHER_NAME = "Another program may be in its place. If it is the one that you expect, pass name={!r}"
 OTHER_VERSION = "Load the program before another version of the op"
 
 
-def load_program(path: str, *, unsigned: bool = False) -> Any:
+def load_program(path: str, *, name: str = "", unsigned: bool = False) -> Any:
     """Returns the program in a file that `save_program` has written, after loading its ops.
 
     The ops are registered under their public names. Neither a compiler nor a store is needed. The signature is verified
-    first, then the digest of each part of the file; torch opens a copy that holds what was verified and nothing else.
+    first, then the size and the digest of each part of the file; torch opens a copy that holds what was verified and
+    nothing else.
 
     Args:
         path: The file.
+        name: The program that is expected. Its key must be trusted for `program:NAME`, and have signed it under this
+            name. By default the name of the file.
         unsigned: Load it without a signature. It holds machine code and may hold pickles.
 
     Returns:
@@ -47,36 +51,29 @@ def load_program(path: str, *, unsigned: bool = False) -> Any:
 
     Raises:
         ProgramError: The file is damaged, or does not fit this machine.
-        SignatureError: No key that is trusted for `program:NAME` signed it.
+        SignatureError: No key that is trusted for `program:NAME` signed it, or it is another program.
     """
-    import torch
-
     try:
-        with tempfile.TemporaryDirectory(prefix="opforge-") as folder, zipfile.ZipFile(path) as archive:
-            root = form.root_of(archive)
-            facts = _verified(path, archive, root, unsigned)
-            clean = os.path.join(folder, "program.pt2")
-            _copy(path, archive, root, facts["files"], clean)
+        with tempfile.TemporaryDirectory(prefix="opforge-") as folder, Archive(path) as file:
+            facts = _verified(path, file, name or archive.name_of(path), unsigned)
+            if problem := form.members_problem(file, facts):
+                raise ProgramError(path, problem, AGAIN)
             _check_machine(path, facts)
-            _load_ops(path, archive, root, facts["ops"], folder)
-            if facts["form"] == AOTI:
-                return torch._inductor.aoti_load_package(clean)
-            return torch.export.load(clean)
+            clean = os.path.join(folder, "program.pt2")
+            _copy(path, file, facts["files"], clean)
+            _load_ops(path, file, facts["ops"])
+            return _opened(path, clean, facts["form"])
     except ProgramError:
         raise
-    except (OSError, ValueError, zipfile.BadZipFile, UnreadableStatement) as error:
+    except (OSError, ValueError, UnreadableStatement) as error:
         raise ProgramError(path, str(error), AGAIN) from error
 
 
-def _verified(path: str, archive: zipfile.ZipFile, root: str, unsigned: bool) -> Mapping[str, Any]:
+def _verified(path: str, file: Archive, name: str, unsigned: bool) -> Mapping[str, Any]:
     """Returns what the signed statement says. Raises SignatureError, UnreadableStatement, ProgramError."""
-    try:
-        member = archive.getinfo(f"{root}{EXTRA}{STATEMENT}")
-    except KeyError:
-        raise ProgramError(path, "it has no statement of its digests", SAVED) from None
-    if member.file_size > form.MAX_STATEMENT_BYTES:
-        raise ProgramError(path, f"its statement has {member.file_size} bytes", AGAIN)
-    signed = statements.split_file(archive.read(member))
+    signed = form.signed_in(file)
+    if signed is None:
+        raise ProgramError(path, "it has no statement of its digests", SAVED)
     if unsigned:
         return form.facts_of(statements.parse_as(signed.data, KIND))
     if not signed.signatures:
@@ -84,23 +81,19 @@ def _verified(path: str, archive: zipfile.ZipFile, root: str, unsigned: bool) ->
     signers = trust.read().signers(path, signed.data, signed.signatures)
     stated = statements.parse_as(signed.data, KIND)
     trust.allowed(signers, f"{KIND}:{stated.topic}", path)
+    if stated.topic != name:
+        reason = f"it was signed as the program {stated.topic!r}, and {name!r} is expected"
+        raise SignatureError(path, reason, OTHER_NAME.format(stated.topic))
     return form.facts_of(stated)
 
 
-def _copy(path: str, archive: zipfile.ZipFile, root: str, files: Mapping[str, str], clean: str) -> None:
+def _copy(path: str, file: Archive, files: Mapping[str, Any], clean: str) -> None:
     """Writes what was verified to a new file: another reader of the old one could find other members in it."""
-    names = {member.filename.removeprefix(root) for member in archive.infolist()} - {f"{EXTRA}{STATEMENT}"}
-    if differing := sorted(names ^ files.keys()):
-        raise ProgramError(path, f"{differing[0]} is {'not ' if differing[0] in names else ''}in its statement", AGAIN)
     with zipfile.ZipFile(clean, "x", zipfile.ZIP_STORED) as target:
-        for name, digest in files.items():
-            with archive.open(f"{root}{name}") as source, _opened(target, f"program/{name}") as copy:
-                if form.digest_of(source, copy) != digest:
+        for name, stated in files.items():
+            with target.open(f"program/{name}", "w", force_zip64=True) as copy:
+                if file.digest_of(name, copy) != stated["sha256"]:
                     raise ProgramError(path, f"the digest of {name} differs from that in its statement", AGAIN)
-
-
-def _opened(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
-    return archive.open(name, "w", force_zip64=True)
 
 
 def _check_machine(path: str, facts: Mapping[str, Any]) -> None:
@@ -118,7 +111,7 @@ def _check_machine(path: str, facts: Mapping[str, Any]) -> None:
         raise ProgramError(path, problem, ELSEWHERE)
 
 
-def _load_ops(path: str, archive: zipfile.ZipFile, root: str, ops: Mapping[str, Any], folder: str) -> None:
+def _load_ops(path: str, file: Archive, ops: Mapping[str, Any]) -> None:
     """Loads the ops of a file that are not loaded. Raises ProgramError, and what loading an op raises."""
     here = machine.this_machine()
     for key, stated in ops.items():
@@ -126,15 +119,27 @@ def _load_ops(path: str, archive: zipfile.ZipFile, root: str, ops: Mapping[str, 
         if key not in library.by_entry:
             if problem := fit.entry_problem(record, here):
                 raise ProgramError(path, f"{what} cannot be loaded here: {problem}", "Save it for this machine")
-            content = base64.b64decode(archive.read(f"{root}{EXTRA}{FOLDER}{key}.library"), validate=True)
-            if bytes_digest(content) != record["sha256"]:
+            member = f"{EXTRA}{FOLDER}{key}.library"
+            content = base64.b64decode(file.read(member, 2 * record["size"] + 4), validate=True)
+            if bytes_digest(content) != record["sha256"] or not library.is_record(record):
                 raise ProgramError(path, f"{what} is not the library of its record", AGAIN)
-            place = os.path.join(folder, os.path.basename(key))
-            os.mkdir(place, 0o700)
-            entry = Entry(key, place, record, path)
-            with open(entry.library, "xb") as file:
-                file.write(content)
+            # Not removed before the process ends: the op's path is there, and it may be saved again.
+            entry = Entry(key, private_folder.temporary(), record, path)
+            for name, data in ((entry.record["file"], content), (RECORD, canonical(record))):
+                with open(os.path.join(entry.folder, name), "xb") as written:
+                    written.write(data)
             loader.load_entry(record["op"], entry, {}, {})
         if [*library.defined.get(key, ())] != stated["names"]:
             other = f"{what} is not torch.ops.{stated['names'][0].replace('::', '.')}: another version has that name"
             raise ProgramError(path, other, OTHER_VERSION)
+
+
+def _opened(path: str, clean: str, kind: str) -> Any:
+    """Returns what torch makes of the copy. Raises ProgramError if it cannot read that."""
+    import torch
+
+    try:
+        return torch._inductor.aoti_load_package(clean) if kind == AOTI else torch.export.load(clean)
+    except Exception as error:  # torch has no error of its own for it
+        problem = f"torch {torch.__version__} cannot open it ({type(error).__name__}: {str(error)[:300]})"
+        raise ProgramError(path, problem, AGAIN) from error

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import base64
 import os
-import re
 import shutil
 import zipfile
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from opforge.builders.declaration import machine
+from opforge.cache import schema
+from opforge.cache.keys import bytes_digest
+from opforge.cache.records import schemas
 from opforge.errors import ProgramError
 from opforge.graphs import topic
 from opforge.machine_folder import temp_path
@@ -18,13 +20,14 @@ from opforge.remote import statements
 from opforge.remote.signatures import keys
 from opforge.remote.statements import Statement
 from opforge.warm import library
-from opforge.warm.library import Entry
+from opforge.warm.library import RECORD, Entry
 
-from . import form
-from .form import AOTI, EXPORTED, FOLDER, KIND, STATEMENT
+from . import archive, form
+from .archive import Archive
+from .form import AOTI, EXPORTED, EXTRA, FOLDER, KIND, STATEMENT
 
-EXTRA = "extra/"
 LOAD_IT = "Load it with opforge before the program is saved"
+NEW_PROCESS = "Export and save it in a process that has loaded this version of the op alone"
 
 
 def save_program(
@@ -43,12 +46,12 @@ def save_program(
         signed: Whether it is signed. Without, `load_program` needs `unsigned=True`.
 
     Raises:
-        ProgramError: An op was not loaded by opforge, or the file cannot be written.
+        ProgramError: An op was not loaded by opforge, or was edited in this process, or the file cannot be written.
         KeyFileError: Nothing says which key signs.
     """
     import torch
 
-    name = name or re.sub(r"[^\w-]", "_", os.path.basename(path).partition(".")[0])
+    name = name or archive.name_of(path)
     if not topic.NAME.fullmatch(name):
         raise ProgramError(path, f"its name {name!r} cannot be one", f"Use {topic.EXPECTED}")
     entries = _entries(path, program) if ops is None else [_entry(path, op) for op in ops]
@@ -66,6 +69,7 @@ def save_program(
         stated = Statement(KIND, name, (), _facts(temporary, kind, entries))
         content = statements.signed(stated, signers, form.MAX_STATEMENT_BYTES).file().decode("ascii")
         _append(temporary, {STATEMENT: content})
+        _check(temporary)
         os.replace(temporary, path)
     except (OSError, ValueError) as error:
         raise ProgramError(path, f"it was not saved: {error}", "Save it again") from error
@@ -74,46 +78,71 @@ def save_program(
             os.unlink(temporary)
 
 
+def _check(path: str) -> None:
+    """Reads what was written, as `load_program` does. Raises ValueError, OSError."""
+    with Archive(path) as written:
+        signed = form.signed_in(written)
+        facts = form.facts_of(statements.parse_as(signed.data if signed else b"", KIND))
+        if problem := form.members_problem(written, facts):
+            raise ValueError(problem)
+
+
 def _entries(path: str, program: Any) -> list[Entry]:
     """Returns the entries of the ops that a program's graph calls."""
     if isinstance(program, (str, os.PathLike)):
         return []
     called = {node.target._schema.name for node in program.graph.nodes if hasattr(node.target, "_schema")}
     spaces = {f"{name.partition('::')[0]}::" for name in called}
-    found = [key for key, names in library.defined.items() if not {*called, *spaces}.isdisjoint(names)]
-    return [_entry(path, library.by_entry[key][0]) for key in found]
+    with library.lock:
+        found = [key for key, names in library.defined.items() if not {*called, *spaces}.isdisjoint(names)]
+        ops = [library.by_entry.get(key, (key, {}))[0] for key in found]
+    return [_entry(path, op) for op in ops]
 
 
 def _entry(path: str, op: Any) -> Entry:
+    """Returns the entry of a loaded op, with its whole record: what a look-up remembers of that leaves fields out."""
     entry = getattr(op, "__entry__", None)
     if not isinstance(entry, Entry) or entry.key not in library.defined:
         raise ProgramError(path, f"{op!r} is no op in torch.ops that opforge has loaded", LOAD_IT)
-    return entry
+    space = next(iter(library.defined[entry.key])).partition("::")[0]
+    if space.endswith(f"_{entry.key[-8:]}"):
+        problem = f"its op {op.__name__!r} was edited in this process, and no other one knows torch.ops.{space}"
+        raise ProgramError(path, problem, NEW_PROCESS)
+    try:
+        return entry._replace(record=schema.read(os.path.join(entry.folder, RECORD), schemas.RECORD))
+    except (OSError, ValueError) as error:
+        problem = f"the record of its op {op.__name__!r} in {entry.folder} cannot be read: {error}"
+        raise ProgramError(path, problem, LOAD_IT) from error
 
 
 def _members(entries: Iterable[Entry]) -> dict[str, str]:
+    """Returns the members that hold libraries. Raises OSError, ValueError for one that is damaged."""
     members = {}
     for entry in entries:
         with open(entry.library, "rb") as file:
-            members[f"{FOLDER}{entry.key}.library"] = base64.b64encode(file.read()).decode("ascii")
+            content = file.read()
+        if bytes_digest(content) != entry.record["sha256"]:
+            raise ValueError(f"{entry.library} is damaged: it is not the library of its record")
+        members[f"{FOLDER}{entry.key}.library"] = base64.b64encode(content).decode("ascii")
     return members
 
 
 def _append(path: str, members: Mapping[str, str]) -> None:
     """Adds members to a file of torch. Raises ValueError for what is none."""
-    with zipfile.ZipFile(path, "a", zipfile.ZIP_STORED) as archive:
-        root = form.root_of(archive)
+    with Archive(path) as written:
+        root = written.root
+        if there := sorted(name for name in members if f"{EXTRA}{name}" in written.members):
+            raise ValueError(f"{EXTRA}{there[0]} is in it already: expected a file that torch has written")
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_STORED) as file:
         for name, content in members.items():
-            archive.writestr(f"{root}{EXTRA}{name}", content)
+            file.writestr(f"{root}{EXTRA}{name}", content)
 
 
 def _facts(path: str, kind: str, entries: Iterable[Entry]) -> dict[str, object]:
     here = machine.this_machine()
-    with zipfile.ZipFile(path) as archive:
-        root, files = form.root_of(archive), dict[str, str]()
-        for member in archive.infolist():
-            with archive.open(member) as file:
-                files[member.filename.removeprefix(root)] = form.digest_of(file)
+    with Archive(path) as written:
+        sizes = {name: member.size for name, member in written.members.items()}
+        files = {name: {"sha256": written.digest_of(name), "size": size} for name, size in sizes.items()}
     ops = {entry.key: {"record": dict(entry.record), "names": [*library.defined[entry.key]]} for entry in entries}
     features = [*topic.features()] if kind == AOTI else []
     level = here.level or here.processor

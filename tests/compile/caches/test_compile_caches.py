@@ -341,8 +341,8 @@ class TestRegisteredByPython:
         assert first == space.tag() and compile_tag._random in first
         (record,) = (record for record in caplog.records if record.name == "opforge")
         expected = (
-            f"no compiled graph that depends on {space.ns}::own is found or kept: a value of generator has no description"
-            " (cannot pickle 'generator' object), in counter of"
+            f"no compiled graph that depends on {space.ns}::own is found or kept: a value of generator has no"
+            " description (cannot pickle 'generator' object), in counter of"
         )
         assert record.getMessage().startswith(expected)
         with pytest.raises(compile_tag.UndescribedError):

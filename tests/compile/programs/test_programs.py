@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import struct
 import zipfile
 
 import pytest
@@ -14,8 +15,10 @@ import opforge
 from opforge.builders.declaration import machine
 from opforge.errors import ProgramError, SignatureError
 from opforge.graphs import topic
-from opforge.programs import form, save
+from opforge.programs import form, load, save
+from opforge.programs.archive import Archive
 from opforge.remote.signatures import keys, trust
+from opforge.warm import library
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.compile
@@ -23,6 +26,10 @@ ELSEWHERE = """
 import os, sys, torch, opforge
 program = opforge.load_program(os.environ["FILE"])
 print(program.module()(torch.tensor([-1.0, 2.0])).tolist(), torch.__file__)
+from opforge.warm import library
+((op, _),) = library.by_entry.values()
+assert os.path.isfile(op.path), op.path
+opforge.save_program(os.environ["FILE"] + ".again.pt2", program, signed=False)
 """
 
 
@@ -86,6 +93,41 @@ class TestLoaded:
         out = child_processes.run_python(ELSEWHERE, timeout=250, env=env)
         assert out.strip() == f"[1.0, 3.0] {tmp_path}/site/torch/__init__.py"
         assert not (tmp_path / "none").exists()
+        again = f"{file}.again.pt2"  # saved after it was loaded, where no store has its ops
+        shutil.move(again, tmp_path / "again.pt2")
+        program = opforge.load_program(str(tmp_path / "again.pt2"), unsigned=True)
+        assert program.module()(torch.tensor([-1.0, 2.0])).tolist() == [1.0, 3.0]
+
+    def test_one_that_was_saved_with_an_op_of_which_a_look_up_was_remembered(
+        self, exported, key, tmp_path, monkeypatch
+    ):
+        """The record that is remembered leaves out what no load needs."""
+        op, program = exported
+        short = {name: value for name, value in op.__entry__.record.items() if name not in ("inputs", "shims")}
+        monkeypatch.setattr(op, "__entry__", op.__entry__._replace(record=short))
+        path = str(tmp_path / "block.pt2")
+        opforge.save_program(path, program)
+        assert opforge.load_program(path).module()(torch.tensor([-1.0, 2.0])).tolist() == [1.0, 3.0]
+
+    @pytest.mark.long("four processes with torch")
+    def test_each_of_four_processes_saves_what_the_next_one_opens(self, tmp_path):
+        """As docs/programs.md has it: the op's look-up is remembered from the second process on."""
+        name = sample_ops.unique_name("saved")
+        (tmp_path / "source").mkdir()
+        (tmp_path / "source" / "relu.cpp").write_text(sample_ops.STABLE_SOURCE.replace("@NAME@", name))
+        code = """
+import os, torch, opforge
+if os.path.exists(os.environ["FILE"]):
+    opforge.load_program(os.environ["FILE"], unsigned=True)
+op = opforge.load(os.environ["NAME"], os.environ["SOURCE"], fakes={"relu": torch.empty_like})
+class Model(torch.nn.Module):
+    def forward(self, x): return op.relu(x) + 1
+opforge.save_program(os.environ["FILE"], torch.export.export(Model(), (torch.ones(2),)), signed=False)
+"""
+        env = {"FILE": str(tmp_path / "block.pt2"), "NAME": name, "SOURCE": str(tmp_path / "source" / "relu.cpp")}
+        env["OPFORGE_CACHE_DIR"] = str(tmp_path / "store")
+        for _process in range(4):
+            child_processes.run_python(code, timeout=250, env=env)
 
     def test_torch_opens_it_where_the_op_is_loaded(self, file):
         assert torch.export.load(file).module()(torch.tensor([-1.0, 2.0])).tolist() == [1.0, 3.0]
@@ -99,6 +141,25 @@ class TestLoaded:
         assert [name.rpartition("/")[2] for name in libraries] == [f"{exported[0].__entry__.key}.library"]
 
 
+class TestNames:
+    """A key that may sign one program cannot have another one loaded in its place."""
+
+    def test_a_file_of_another_name_is_refused_unless_that_is_expected(self, file, tmp_path):
+        other = shutil.copy(file, tmp_path / "block_other.pt2")
+        with pytest.raises(SignatureError) as caught:
+            opforge.load_program(str(other))
+        expected = "it was signed as the program 'block', and 'block_other' is expected. Another program may be in its"
+        assert expected in str(caught.value) and "pass name='block'" in str(caught.value)
+        assert opforge.load_program(str(other), name="block") is not None
+        with pytest.raises(SignatureError, match="'block_x' is expected"):
+            opforge.load_program(file, name="block_x")
+
+    def test_the_name_of_the_file_is_the_same_for_both(self, exported, key, tmp_path):
+        path = str(tmp_path / "block-é 1.v2.pt2")
+        opforge.save_program(path, exported[1])
+        assert opforge.load_program(path) is not None
+
+
 class TestRefused:
     def refused(self, path, error=ProgramError, **options):
         with pytest.raises(error) as caught:
@@ -107,10 +168,33 @@ class TestRefused:
 
     def test_a_changed_part(self, file, monkeypatch):
         monkeypatch.setattr(torch.export, "load", lambda *_: pytest.fail("torch must not open it"))
-        changed(file, "models/model.json", b"{}")
+        with zipfile.ZipFile(file) as archive:
+            size = archive.getinfo("block/models/model.json".replace("block", archive.namelist()[0].split("/")[0]))
+        changed(file, "models/model.json", b"{" + b" " * (size.file_size - 2) + b"}")
         assert self.refused(file).startswith(
             "the digest of models/model.json differs from that in its statement. Get it"
         )
+
+    def test_a_part_of_another_size_before_anything_is_written(self, file, monkeypatch):
+        monkeypatch.setattr(load, "_copy", lambda *_: pytest.fail("nothing must be written"))
+        changed(file, "models/model.json", b"{}")
+        assert self.refused(file).startswith("models/model.json has 2 bytes, and ")
+
+    def test_an_op_whose_library_is_missing(self, exported, key, tmp_path, monkeypatch):
+        path = str(tmp_path / "block.pt2")
+        monkeypatch.setattr(save, "_members", lambda _entries: {})
+        opforge.save_program(path, exported[1])
+        monkeypatch.setattr(library, "by_entry", {})
+        expected = f"extra/opforge/{exported[0].__entry__.key}.library is missing."
+        assert self.refused(path).startswith(expected)
+
+    def test_what_torch_cannot_open(self, file, monkeypatch):
+        def fails(_path):
+            raise RuntimeError("no such op")
+
+        monkeypatch.setattr(torch.export, "load", fails)
+        expected = f"torch {torch.__version__} cannot open it (RuntimeError: no such op). Get it again"
+        assert self.refused(file).startswith(expected)
 
     def test_a_part_more_and_a_part_less(self, file):
         changed(file, "extra/more", b"x")
@@ -158,6 +242,23 @@ class TestRefused:
         ):
             opforge.save_program(str(tmp_path / "block.pt2"), exported[1], ops=[torch.relu])
 
+    def test_an_op_that_was_edited_in_this_process(self, exported, tmp_path, key, shared_store, monkeypatch):
+        monkeypatch.setenv("OPFORGE_CACHE_DIR", str(shared_store))
+        name = exported[0].__name__
+        (tmp_path / "relu.cpp").write_text("// edited\n" + sample_ops.STABLE_SOURCE.replace("@NAME@", name))
+        second = opforge.load(name, str(tmp_path / "relu.cpp"), fakes={"relu": torch.empty_like})
+
+        class Model(torch.nn.Module):
+            def forward(self, x):
+                return second.relu(x) + 1
+
+        program = torch.export.export(Model(), (torch.ones(2),))
+        with pytest.raises(ProgramError) as caught:
+            opforge.save_program(str(tmp_path / "block.pt2"), program)
+        expected = f"its op {name!r} was edited in this process, and no other one knows torch.ops.{name}_"
+        assert expected in str(caught.value) and "Export and save it in a process that has loaded" in str(caught.value)
+        assert not list(tmp_path.glob("*.pt2*"))
+
     def test_a_name_that_is_none(self, exported, tmp_path, key):
         with pytest.raises(ProgramError, match=r"its name 'a/b' cannot be one\. Use up to 100 letters"):
             opforge.save_program(str(tmp_path / "block.pt2"), exported[1], name="a/b")
@@ -178,12 +279,21 @@ class TestAotInductor:
             for name, content in members.items():
                 if "opforge" not in name:
                     archive.writestr(name, content)
+            archive.writestr(f"{name.partition('/')[0]}/data/aotinductor/model/model.so", b"a library")
         path = str(tmp_path / "block_aoti.pt2")
         opforge.save_program(path, source)
         return path
 
     def test_it_is_opened_where_it_was_compiled(self, package):
         assert opforge.load_program(package) == "opened program.pt2"
+
+    def test_one_without_a_library_or_with_a_statement_is_not_saved(self, file, exported, key, tmp_path):
+        path = str(tmp_path / "block_aoti.pt2")
+        torch.export.save(exported[1], str(tmp_path / "plain.pt2"))
+        with pytest.raises(ProgramError, match="it was not saved: it has no library of AOTInductor"):
+            opforge.save_program(path, str(tmp_path / "plain.pt2"))
+        with pytest.raises(ProgramError, match="extra/opforge/statement is in it already: expected a file that torch"):
+            opforge.save_program(path, file)
 
     @pytest.fixture
     def elsewhere(self, monkeypatch):
@@ -233,10 +343,71 @@ class TestAotInductor:
         assert opforge.load_program(path)(torch.tensor([-1.0, 2.0])).tolist() == [1.0, 3.0]
 
 
+class TestForms:
+    """Files in which two readers could find other members."""
+
+    @pytest.fixture
+    def plain(self, tmp_path):
+        """Two members, and the bytes of their file."""
+        self.path = tmp_path / "plain.pt2"
+        with zipfile.ZipFile(self.path, "w") as archive:
+            archive.writestr("root/one", b"1" * 100)
+            archive.writestr("root/two", b"2" * 100)
+        return bytearray(self.path.read_bytes())
+
+    def refused(self, data):
+        self.path.write_bytes(data)
+        with pytest.raises(ValueError) as caught:
+            Archive(str(self.path))
+        return str(caught.value)
+
+    def test_a_plain_one_is_read(self, plain):
+        with Archive(str(self.path)) as archive:
+            assert archive.root == "root/" and [*archive.members] == ["one", "two"]
+            assert archive.read("two", 100) == b"2" * 100
+            with pytest.raises(ValueError, match="two has 100 bytes, and at most 99 are read"):
+                archive.read("two", 99)
+
+    def test_another_name_size_method_or_flag_before_a_member(self, plain):
+        expected = "'root/two' is another member than the list at the end of the file says"
+        at = plain.index(b"PK\x03\x04", 4)
+        for offset, value in ((30, b"x"), (18, b"\x63"), (22, b"\x63"), (8, b"\x08"), (6, b"\x01"), (0, b"X")):
+            data = plain.copy()
+            data[at + offset : at + offset + len(value)] = value
+            assert self.refused(data) == expected, offset
+
+    def test_an_encrypted_one(self, plain):
+        for start in (b"PK\x03\x04", b"PK\x01\x02"):
+            at = plain.index(start)
+            plain[at + (6 if start.endswith(b"\x04") else 8)] |= 1
+        assert self.refused(plain) == "'root/one' is encrypted, or has another flag that torch does not set"
+
+    def test_many_members_that_are_one(self, plain):
+        """A small file would be unpacked to a large one."""
+        first, second = plain.index(b"PK\x01\x02"), plain.rindex(b"PK\x01\x02")
+        plain[second + 42 : second + 46] = plain[first + 42 : first + 46]
+        assert self.refused(plain) == "'root/two' lies in another member, or behind something that is none"
+
+    def test_something_before_the_first_member_or_after_the_last(self, plain):
+        assert "lies in another member, or behind something that is none" in self.refused(b"#!/bin/sh\n" + plain)
+        at = plain.rindex(b"PK\x05\x06")
+        commented = plain[: at + 20] + struct.pack("<H", 3) + b"abc"
+        assert self.refused(commented).startswith("it is not a program that torch has saved")
+
+    @pytest.mark.parametrize("name", ["root/../out", "root//out", "root/a\\b", "root/" + "x" * 500, "root/"])
+    def test_a_name_that_is_no_path_inside(self, tmp_path, name):
+        self.path = tmp_path / "named.pt2"
+        with zipfile.ZipFile(self.path, "w") as archive:
+            archive.writestr(name, b"1")
+        assert "a package" not in self.refused(self.path.read_bytes())
+
+    def test_a_file_that_is_cut_off(self, plain):
+        assert self.refused(plain[:100]) == "File is not a zip file"
+
+
 def test_the_kind_is_listed(file):
-    with zipfile.ZipFile(file) as archive:
-        name = f"{form.root_of(archive)}{save.EXTRA}{form.STATEMENT}"
-        data = save.statements.split_file(archive.read(name)).data
+    with Archive(file) as archive:
+        data = form.signed_in(archive).data
     stated = save.statements.parse_as(data, "program")
     shown = form.ProgramKind().shown(stated)
     assert (shown.name, shown.label, shown.target) == ("block", "exported", f"torch {torch.__version__}")
