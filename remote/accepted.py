@@ -126,7 +126,7 @@ class Lists:
         chosen, reasons, behind, is_withdrawn = list[Accepted](), list[str](), list[StoreBehindError](), False
         for signer in signers:
             try:
-                listed = self._list_of(signer)
+                listed = self.of(signer)
             except StoreBehindError as error:
                 behind.append(error)
                 continue
@@ -154,7 +154,7 @@ class Lists:
             problem += f"; {clocks.explained(self._store, withdrawals.name_of(listed.key), listed.date, now)}"
         return problem
 
-    def _list_of(self, signer: trust.TrustedKey) -> Withdrawals | None:
+    def of(self, signer: trust.TrustedKey) -> Withdrawals | None:
         """Returns the list of a key; None if there is none. Raises StoreBehindError, SignatureError, StoreError."""
         name = signer.key.name
         if name in self._behind:

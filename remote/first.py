@@ -98,3 +98,34 @@ def _take_from(remote: Remote, what: str, topic: str, layout: Layout, taken: Cal
             kept.drop_withdrawn(layout, listed)
         if problems:
             log.warning("%s: what %s has is not used: %s", what, remote, counted(problems))
+
+
+def drop_withdrawn(what: str, subject: str, layout: Layout) -> None:
+    """Removes from a store what was fetched, and withdrawn from use by a key that may sign `subject`, as op:NAME.
+
+    Reads the lists of withdrawals of these keys in all remotes: one that was read within an hour is not read again. Who
+    has all that it needs asks no remote for it, and would not learn of a withdrawal. If a remote fails, what it was
+    known to have withdrawn counts.
+    """
+    try:
+        trusted = trust.read()
+    except TrustFileError:
+        return  # the use of what was fetched says so
+    now = time.time()
+    signers = [each for each in trusted.keys if each.may_sign(subject) and not each.problem(now)]
+    for remote in configured():
+        known = [noted for each in signers if (noted := answers.withdrawn(remote, each))]
+        for noted in known:
+            if noted.listed:
+                kept.drop_withdrawn(layout, noted.listed)
+        if remote.is_unsigned or answers.not_asked(remote):
+            continue
+        try:
+            lists = Lists(open_store(remote.url, settings.offline()), remote, trusted, False)
+            for each in signers:
+                if listed := lists.of(each):
+                    kept.drop_withdrawn(layout, listed)
+        except (RemoteError, ExtraNotInstalledError, OSError) as error:
+            answers.note_failure(remote, error)
+            reason = str(error).removeprefix(f"{remote}: ")
+            log.warning("%s: what %s may have withdrawn is not known: %s", what, remote, reason)

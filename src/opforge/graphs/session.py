@@ -57,7 +57,7 @@ class Session:
             log.warning("%s: compiled graphs are neither found nor kept: %s.", self.topic.name, self.problem)
             return
         try:
-            self.bundles = self._find(current_store())
+            self.bundles = self._still_signed(current_store(), self._find(current_store()))
             if not self.bundles:
                 self._store = writable_store()
                 self.bundles = self._wait(self._store)
@@ -84,6 +84,15 @@ class Session:
 
     def _find(self, among: Store) -> list[Bundle]:
         return store.find(among, self.topic, self._judge)
+
+    def _still_signed(self, among: Store, found: list[Bundle]) -> list[Bundle]:
+        """Returns those bundles that nobody has withdrawn: a remote is asked, as nothing needs to be fetched."""
+        if settings.remotes() and any(each.is_fetched for each in found):
+            from opforge.remote import first  # not needed for what was made here
+
+            first.drop_withdrawn(self.topic.name, f"compiled:{self.topic.name}", among.layout)
+            found = [each for each in found if os.path.isdir(each.folder)]
+        return found
 
     def _judge(self, signed: bytes, read: Bundle) -> str:
         from . import remote  # not needed for what was made here

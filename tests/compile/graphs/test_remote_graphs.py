@@ -11,7 +11,7 @@ from support.remote.nodes import Nodes
 import opforge
 from opforge import inductor
 from opforge.graphs import bundle, remote, statements
-from opforge.remote import maintenance, mirror, remotes, topics, withdrawals
+from opforge.remote import answers, maintenance, mirror, remotes, topics, withdrawals
 from opforge.remote.signatures import keys
 from opforge.remote.stores import open_store
 
@@ -144,6 +144,33 @@ class TestRefused:
         withdrawals.publish(nodes.store, signer, "ci", {f"compiled:pair@{item.label}": said})
         assert self.entered() == 0
         assert "the key ci has withdrawn it: it is wrong" in warnings_of_the_cache()[0]
+
+    @pytest.mark.parametrize("stops", [withdrawals.LOADING, withdrawals.CHOOSING])
+    def test_one_that_was_fetched_and_is_withdrawn_from_use(
+        self, nodes, tmp_path, where, warnings_of_the_cache, monkeypatch, stops
+    ):
+        """This machine has all that it needs: it asks for the list of withdrawals, once in an hour."""
+        put(nodes, tmp_path, where)
+        assert self.entered() == 1
+        (item,) = maintenance.items(nodes.store)
+        said = withdrawals.Withdrawal(stops, "it is wrong")
+        withdrawals.publish(nodes.store, keys.signer("ci"), "ci", {f"compiled:pair@{item.label}": said})
+        assert self.entered() == 1  # the list was read just now
+        monkeypatch.setattr(answers, "WITHDRAWN_SECONDS", -1.0)
+        is_used = stops == withdrawals.CHOOSING
+        assert self.entered() == is_used and bool(bundles(self.own)) == is_used
+        expected = "of compiled graphs was withdrawn by the key ci and is not used: it is wrong"
+        assert any(expected in text for text in warnings_of_the_cache()) != is_used
+
+    def test_one_that_was_fetched_is_used_while_its_remote_fails(
+        self, nodes, tmp_path, where, warnings_of_the_cache, monkeypatch
+    ):
+        put(nodes, tmp_path, where)
+        assert self.entered() == 1
+        monkeypatch.setattr(answers, "WITHDRAWN_SECONDS", -1.0)
+        monkeypatch.setenv("OPFORGE_REMOTES", f"file://{tmp_path}/missing")
+        assert self.entered() == 1
+        assert f"pair: what file://{tmp_path}/missing may have withdrawn is not known" in warnings_of_the_cache()[0]
 
     def test_one_that_was_fetched_and_whose_key_is_revoked(self, nodes, tmp_path, where, warnings_of_the_cache):
         put(nodes, tmp_path, where)
