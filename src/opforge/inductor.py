@@ -235,9 +235,9 @@ def _codecache(module: Any) -> None:
 
 
 def _details(module: Any) -> None:
-    """Adds to torch's keys what a graph depends on besides, and leaves out which compiler is started.
+    """Changes what torch's key of a graph is made of: with what the ops depend on, and without the compiler.
 
-    One that does not exist is not needed for what is found.
+    A compiler that does not exist is not needed for what is found.
     """
     kind = module.FxGraphHashDetails
     original = kind.__init__

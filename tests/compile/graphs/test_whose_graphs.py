@@ -11,6 +11,7 @@ from support.remote.nodes import Nodes
 
 import opforge
 from opforge import inductor
+from opforge.cache.current import writable_store
 from opforge.errors import PublishError
 from opforge.graphs import bundle, recording, remote, store
 from opforge.remote import maintenance, remotes
@@ -187,15 +188,14 @@ def test_a_library_of_a_fetched_bundle_is_used_and_not_kept(machines, tmp_path):
 
 def test_a_fetched_bundle_is_not_needless_because_one_of_this_machine_has_its_parts(machines, where, tmp_path):
     own = machines.enter("first")
+    among = writable_store()
     os.makedirs(own / "v2" / "graphs", mode=0o700)
     folders = []
     for number, name in enumerate(("own", "fetched", "new")):
         folder = made(tmp_path / name, where, made=number)
         folders.append(folder.rename(own / "v2" / "graphs" / folder.name))
     (folders[1] / "signed").write_bytes(b"")
-    from opforge.cache.current import writable_store
-
-    store.bound(writable_store(), where, bundle.read_record(str(folders[2]))["facts"], str(folders[2]))
+    store.bound(among, where, bundle.read_record(str(folders[2]))["facts"], str(folders[2]))
     assert [folder.exists() for folder in folders] == [False, True, True]
 
 
