@@ -20,7 +20,7 @@ FUZZ_SECONDS ?= 60
 FUZZ_OPTIONS := -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=1024 -max_len=65536 -artifact_prefix=.cache/fuzz/
 export OPFORGE_CACHE_DIR ?= $(CURDIR)/.cache/run
 
-.PHONY: run test check bench torture model model-mutants observe matrix fuzz docs dist dist-check format clean
+.PHONY: run test check bench torture model model-mutants observe projects facade matrix fuzz docs dist dist-check format clean
 
 # torch warns that NumPy is missing, which the example does not use.
 run: $(STAMP)
@@ -69,6 +69,13 @@ model-mutants: $(call EXTRA,test)
 # `make test` includes a part.
 observe: $(call EXTRA,test)
 	OPFORGE_LONG_TESTS=1 $(BIN)/python -m pytest tests/compile/observer -n 2
+
+# Public projects, and each of the facade's operators, on the facade and on torch's own headers: all must compute the same.
+projects: $(call EXTRA,test)
+	$(BIN)/python tests/facade projects
+
+facade: $(call EXTRA,test)
+	$(BIN)/python tests/facade differential
 
 # Every torch and every Python that can be installed here, one environment at a time: docs/versions.md.
 matrix: $(call EXTRA,test)

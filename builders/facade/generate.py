@@ -76,7 +76,9 @@ BY_HAND = {
     "function": "align_tensors index index_put_ from_file tensor is_floating_point is_complex is_signed is_neg is_conj "
     "is_inference".split(),
 }
-DECLARATION = re.compile(r"^inline (?P<result>[^()]+?) ?\b(?P<name>\w+)\((?P<parameters>.*)\) \{\n(?P<body>.*)\n\}", re.M)
+DECLARATION = re.compile(
+    r"^inline (?P<result>[^()]+?) ?\b(?P<name>\w+)\((?P<parameters>.*)\) \{\n(?P<body>.*)\n\}", re.M
+)
 METHOD = re.compile(
     r"^inline (?P<result>[^()]+?) ?\bTensor::(?P<name>\w+)\((?P<parameters>.*)\) const \{\n(?P<body>.*)\n\}", re.M
 )
@@ -162,7 +164,9 @@ def argument(text: str) -> str:
     return re.sub(r"const_cast<Tensor&>\(\*this\)|\(at::Tensor&\)\*this", "*this", text)
 
 
-def declarations(kind: str, text: str, defaults: dict[tuple[str, tuple[str, ...]], tuple[Parameter, ...]]) -> Iterator[Declaration]:
+def declarations(
+    kind: str, text: str, defaults: dict[tuple[str, tuple[str, ...]], tuple[Parameter, ...]]
+) -> Iterator[Declaration]:
     """Yields the declarations of one header that are one operator's call, less those for symbolic sizes."""
     for match in (METHOD if kind == "method" else DECLARATION).finditer(text):
         call = CALL.search(match["body"])
@@ -259,7 +263,11 @@ def generate(include: Path) -> dict[str, list[str]]:
         if declaration.name.endswith("_outf") or declaration.name.startswith(BACKENDS):
             continue
         text = line(declaration, names, by_hand)
-        signature = (declaration.kind, declaration.name, tuple(PARAMETERS.get(p.type, p.type) for p in declaration.parameters))
+        signature = (
+            declaration.kind,
+            declaration.name,
+            tuple(PARAMETERS.get(p.type, p.type) for p in declaration.parameters),
+        )
         if text and signature not in seen:
             seen.add(signature)
             lines["methods.inc" if declaration.kind == "method" else "functions.inc"].append(text)

@@ -15,10 +15,14 @@ def main() -> int:
     others = commands.add_parser("projects", help="build public projects both ways and compare what they compute")
     others.add_argument("names", nargs="*", help=f"some of: {', '.join(projects.PROJECTS)}")
     others.add_argument("--folder", type=Path, default=Path(".cache/facade"), help="where sources and builds are kept")
-    others.add_argument("--other", metavar="PYTHON", help="an interpreter with another torch: the same libraries run there")
+    others.add_argument(
+        "--other", metavar="PYTHON", help="an interpreter with another torch: the same libraries run there"
+    )
     others.add_argument("--only-facade", action="store_true", help="do not build on torch's headers")
     operators = commands.add_parser("differential", help="every operator against torch's own headers")
-    operators.add_argument("--folder", type=Path, default=Path(".cache/facade"), help="where sources and builds are kept")
+    operators.add_argument(
+        "--folder", type=Path, default=Path(".cache/facade"), help="where sources and builds are kept"
+    )
     operators.add_argument("--count", type=int, default=12, help="how often each call's arguments are drawn")
     operators.add_argument("--part", type=int, action="append", default=[], help="one part of the calls alone")
     module = commands.add_parser("record", help="record what functions of a pybind11 module give on torch's headers")

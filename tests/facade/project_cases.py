@@ -33,16 +33,24 @@ def scatter(folder: Path) -> Cases:
         torch.ops.load_library(str(folder / f"{name}.so"))
     ops = torch.ops.torch_scatter
     yield "cuda_version", of_call(ops.cuda_version)
-    for dtype, dim in itertools.product((torch.float, torch.double, torch.half, torch.bfloat16, torch.int, torch.long), (0, 1, -1)):
+    for dtype, dim in itertools.product(
+        (torch.float, torch.double, torch.half, torch.bfloat16, torch.int, torch.long), (0, 1, -1)
+    ):
         source = (torch.randn(6, 5) * 4).to(dtype)
         index = torch.tensor([0, 2, 1, 2, 0, 3])[:, None].expand(6, 5) if dim == 0 else torch.randint(0, 4, (6, 5))
         for name in ("sum", "mul", "mean", "min", "max"):
             op = getattr(ops, f"scatter_{name}")
             for size in (None, 5):
                 yield f"scatter_{name} {dtype} {dim} {size}", of_call(lambda: op(source, index, dim, None, size))
-            yield f"scatter_{name} out {dtype} {dim}", of_call(lambda: op(source, index, dim, torch.ones(6, 6).to(dtype), None))
+            yield (
+                f"scatter_{name} out {dtype} {dim}",
+                of_call(lambda: op(source, index, dim, torch.ones(6, 6).to(dtype), None)),
+            )
             if dtype.is_floating_point:
-                yield f"gradient of scatter_{name} {dtype} {dim}", of_gradients(lambda x: op(x, index, dim, None, None), source)
+                yield (
+                    f"gradient of scatter_{name} {dtype} {dim}",
+                    of_gradients(lambda x: op(x, index, dim, None, None), source),
+                )
     pointers, sorted_index = torch.tensor([0, 2, 5, 5, 6]), torch.tensor([0, 0, 1, 1, 1, 3])
     for dtype in (torch.float, torch.double, torch.half, torch.long):
         source = (torch.randn(6, 3) * 4).to(dtype)
@@ -52,7 +60,10 @@ def scatter(folder: Path) -> Cases:
             yield f"segment_{name}_coo {dtype}", of_call(lambda: coo(source, sorted_index, None, 5))
             if dtype.is_floating_point:
                 yield f"gradient of segment_{name}_csr {dtype}", of_gradients(lambda x: csr(x, pointers, None), source)
-                yield f"gradient of segment_{name}_coo {dtype}", of_gradients(lambda x: coo(x, sorted_index, None, 4), source)
+                yield (
+                    f"gradient of segment_{name}_coo {dtype}",
+                    of_gradients(lambda x: coo(x, sorted_index, None, 4), source),
+                )
         yield f"gather_csr {dtype}", of_call(lambda: ops.gather_csr(source[:4], pointers, None))
         yield f"gather_coo {dtype}", of_call(lambda: ops.gather_coo(source[:4], sorted_index, None))
     yield "no elements", of_call(lambda: ops.scatter_sum(torch.ones(0, 3), torch.ones(0, 3).long(), 0, None, 4))
@@ -60,7 +71,10 @@ def scatter(folder: Path) -> Cases:
     x = torch.randn(4, 3, dtype=torch.double, requires_grad=True)
     index = torch.tensor([0, 1, 0, 2])[:, None].expand(4, 3)
     yield "gradcheck", of_call(lambda: torch.autograd.gradcheck(lambda v: ops.scatter_mean(v, index, 0, None, None), x))
-    yield "gradgradcheck", of_call(lambda: torch.autograd.gradgradcheck(lambda v: ops.scatter_sum(v, index, 0, None, None), x))
+    yield (
+        "gradgradcheck",
+        of_call(lambda: torch.autograd.gradgradcheck(lambda v: ops.scatter_sum(v, index, 0, None, None), x)),
+    )
     yield "script", of_call(lambda: torch.jit.script(lambda_of_scatter)(x, index))
 
 
@@ -76,12 +90,16 @@ def spline_conv(folder: Path) -> Cases:
         pseudo = torch.rand(7, 2).to(dtype)
         size, is_open = torch.tensor([5, 5]), torch.tensor([1, 0], dtype=torch.uint8)
         yield f"basis {dtype} {degree}", of_call(lambda: ops.spline_basis(pseudo, size, is_open, degree))
-        yield f"gradient of basis {dtype} {degree}", of_gradients(lambda p: ops.spline_basis(p, size, is_open, degree), pseudo)
+        yield (
+            f"gradient of basis {dtype} {degree}",
+            of_gradients(lambda p: ops.spline_basis(p, size, is_open, degree), pseudo),
+        )
         basis, weight_index = ops.spline_basis(pseudo, size, is_open, degree)
         x, weight = torch.randn(7, 4).to(dtype), torch.randn(25, 4, 3).to(dtype)
         yield f"weighting {dtype} {degree}", of_call(lambda: ops.spline_weighting(x, weight, basis, weight_index))
-        yield f"gradient of weighting {dtype} {degree}", of_gradients(
-            lambda a, b, c: ops.spline_weighting(a, b, c, weight_index), x, weight, basis
+        yield (
+            f"gradient of weighting {dtype} {degree}",
+            of_gradients(lambda a, b, c: ops.spline_weighting(a, b, c, weight_index), x, weight, basis),
         )
 
 
@@ -93,8 +111,9 @@ def sort(folder: Path) -> Cases:
         yield f"isotonic_l2 {dtype}", of_call(lambda: built.isotonic_l2(y))
         yield f"isotonic_kl {dtype}", of_call(lambda: built.isotonic_kl(y, w))
         yield f"isotonic_l2_backward {dtype}", of_call(lambda: built.isotonic_l2_backward(s, built.isotonic_l2(y), y))
-        yield f"isotonic_kl_backward {dtype}", of_call(
-            lambda: built.isotonic_kl_backward(s, built.isotonic_kl(s, w), w, y)
+        yield (
+            f"isotonic_kl_backward {dtype}",
+            of_call(lambda: built.isotonic_kl_backward(s, built.isotonic_kl(s, w), w, y)),
         )
     for arguments in ((None,), (1,), (), (torch.ones(3),), (torch.ones(2, 3, dtype=torch.int),)):
         yield f"isotonic_l2{arguments}", of_call(lambda: built.isotonic_l2(*arguments))
@@ -105,7 +124,11 @@ def lpc(folder: Path) -> Cases:
     torch.ops.load_library(str(folder / "_C.so"))
     ops = torch.ops.torchlpc
     for dtype in (torch.float, torch.double, torch.complex64, torch.complex128):
-        x, a, zi = torch.randn(2, 9, dtype=dtype), torch.randn(2, 9, 3, dtype=dtype) * 0.2, torch.randn(2, 3, dtype=dtype)
+        x, a, zi = (
+            torch.randn(2, 9, dtype=dtype),
+            torch.randn(2, 9, 3, dtype=dtype) * 0.2,
+            torch.randn(2, 3, dtype=dtype),
+        )
         yield f"lpc {dtype}", of_call(lambda: ops.lpc(x, a, zi))
         yield f"scan {dtype}", of_call(lambda: ops.scan(x, torch.rand(2, 9).to(dtype), torch.randn(2, dtype=dtype)))
     yield "half", of_call(lambda: ops.lpc(torch.ones(2, 3).half(), torch.ones(2, 3, 1).half(), torch.ones(2, 1).half()))
@@ -127,7 +150,11 @@ def ac(folder: Path) -> Cases:
 
 
 def fast_transformers(folder: Path) -> Cases:
-    hashing, causal, local = module(folder, "hash_cpu"), module(folder, "causal_product_cpu"), module(folder, "local_product_cpu")
+    hashing, causal, local = (
+        module(folder, "hash_cpu"),
+        module(folder, "causal_product_cpu"),
+        module(folder, "local_product_cpu"),
+    )
     aggregate = module(folder, "aggregate_cpu")
     hashes = torch.zeros(10, dtype=torch.int64)
     hashing.compute_hashes(torch.randn(10, 6), torch.randn(8, 7), hashes)

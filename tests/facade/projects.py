@@ -84,7 +84,10 @@ PROJECTS = {
 def sdist(name: str, folder: Path) -> Path:
     """Returns the folder of a project's sources, downloaded by pip and compared with its digest."""
     project = PROJECTS[name]
-    found = [*folder.glob(f"{name}-{project.version}.tar.gz"), *folder.glob(f"{name.replace('-', '_')}-{project.version}.tar.gz")]
+    found = [
+        *folder.glob(f"{name}-{project.version}.tar.gz"),
+        *folder.glob(f"{name.replace('-', '_')}-{project.version}.tar.gz"),
+    ]
     if not found:
         folder.mkdir(parents=True, exist_ok=True)
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-build-isolation"]

@@ -10,7 +10,23 @@ import torch
 def cases(m: ModuleType) -> Iterator[tuple[str, Callable[[], object]]]:
     x = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     yield "module", lambda: (m.__doc__, m.number, m.label)
-    for name in ("scaled", "overloaded", "keywords", "int32", "optional", "text", "nested", "table", "tuple", "dtype", "three", "complex", "nothing", "tensors", "sizes"):
+    for name in (
+        "scaled",
+        "overloaded",
+        "keywords",
+        "int32",
+        "optional",
+        "text",
+        "nested",
+        "table",
+        "tuple",
+        "dtype",
+        "three",
+        "complex",
+        "nothing",
+        "tensors",
+        "sizes",
+    ):
         yield f"documentation of {name}", lambda name=name: getattr(m, name).__doc__
         yield f"name of {name}", lambda name=name: getattr(m, name).__name__
     for arguments, keywords in (
@@ -85,7 +101,10 @@ def cases(m: ModuleType) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "accessor of another dtype", lambda: m.accessor(x.double())
     yield "pointer", lambda: m.pointer(torch.tensor([9]))
     yield "pointer to another dtype", lambda: m.pointer(x)
-    yield "gradients", lambda: torch.autograd.grad(m.scaled(x.clone().requires_grad_(), 3.0).sum(), [], allow_unused=True)
+    yield (
+        "gradients",
+        lambda: torch.autograd.grad(m.scaled(x.clone().requires_grad_(), 3.0).sum(), [], allow_unused=True),
+    )
     yield "requires_grad", lambda: m.scaled(x.clone().requires_grad_(), 3.0).requires_grad
     yield "a meta tensor", lambda: m.scaled(x.to("meta"), 3.0).device
     changed = x.clone().requires_grad_() * 1
