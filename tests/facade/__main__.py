@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from facade import differential, module_record, projects  # noqa: E402
+from facade import differential, module_record, projects
 
 
 def main() -> int:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+
 from opforge.builders.facade import flags
 
 TORCH = Path(torch.__file__).parent / "include"

@@ -8,7 +8,6 @@ errors must be the same. A call that no drawn arguments fit counts as not reache
 
 import dataclasses
 import importlib.util
-import itertools
 import json
 import random
 import re
@@ -286,7 +285,6 @@ class Draw:
 
     def value(self, pool: str, kind: str, name: str) -> Any:
         """Returns a value for the parameter of a type."""
-        import torch
 
         chance, optional = self.random, "optional" in kind or "Optional" in kind
         if pool == "tensors":
@@ -340,6 +338,7 @@ class Draw:
 def run_cases(library: Path, name: str, chosen: Sequence[Call], first: int, count: int, out: Path) -> None:
     """Runs the calls of one library, and appends each one's outcomes to a file as it goes."""
     import torch
+
     from facade.outcomes import of_call
 
     torch.set_num_threads(1)
@@ -470,7 +469,8 @@ def run(folder: Path, count: int, only: Sequence[int] = ()) -> int:
                 if not same(mine, expected):
                     different += 1
                     print(
-                        f"{call.label()} [{call.overload}] seed {seed}\n  torch:  {str(expected)[:300]}\n  facade: {str(mine)[:300]}"
+                        f"{call.label()} [{call.overload}] seed {seed}\n"
+                        f"  torch:  {str(expected)[:300]}\n  facade: {str(mine)[:300]}"
                     )
                 elif mine != expected:
                     texts += 1
@@ -487,12 +487,3 @@ def child(kind: str, part: str, first: str, count: str, out: str, folder: str) -
     """Runs one part in this process."""
     library = Path(folder) / kind / f"part{part}.so"
     run_cases(library, f"part{part}", parts()[int(part)], int(first), int(count), Path(out))
-
-
-def sample() -> list[Call]:
-    """Returns the calls with a Scalar, which the facade computes by other operators, and one in twelve of the others."""
-    every = list(calls())
-    emulated = [
-        call for call in every if any("Scalar" in kind and "ScalarType" not in kind for kind, _ in call.parameters)
-    ]
-    return emulated + list(itertools.islice((call for call in every if call not in emulated), 0, None, 12))

@@ -3,6 +3,8 @@
 It needs nothing but torch, so that it runs in an environment with another torch as well.
 """
 
+# Each function is called before its loop goes on.
+# ruff: noqa: B023
 import importlib.util
 import itertools
 import json
@@ -14,7 +16,7 @@ from types import ModuleType
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outcomes import Outcome, of_call, of_gradients  # noqa: E402
+from outcomes import Outcome, of_call, of_gradients
 
 Cases = Iterator[tuple[str, Outcome]]
 

@@ -1,4 +1,4 @@
-"""Uses the libraries of semantics_source.cpp, `one` and `other`: `python semantics.py FOLDER` prints nothing if all is well."""
+"""`python semantics.py FOLDER` uses the libraries of semantics_source.cpp there, `one` and `other`."""
 
 import importlib.util
 import sys
@@ -99,8 +99,7 @@ def many_threads_use_functions_at_once():
 
     def work():
         x = torch.ones(8, requires_grad=True)
-        for _ in range(50):
-            results.append(torch.autograd.grad(one.power(x, 2).sum(), x)[0].sum().item())
+        results.extend(torch.autograd.grad(one.power(x, 2).sum(), x)[0].sum().item() for _ in range(50))
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
