@@ -149,7 +149,9 @@ import os, torch
 try:
     torch.ops.load_library(os.environ["LIBRARY"])
 except Exception as error:
-    print(error)
+    while error.__cause__:
+        error = error.__cause__
+    print(type(error).__name__, error)
 """
     env = child_processes.environment(LIBRARY=str(tmp_path / "op.so"))
     assert (
