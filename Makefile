@@ -23,7 +23,7 @@ FUZZ_OPTIONS := -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=1024 -m
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 export OPFORGE_CACHE_DIR ?= $(CURDIR)/.cache/run
 
-.PHONY: run test test-all test-long check bench torture model mutants model-mutants observe matrix fuzz docs dist dist-check format clean
+.PHONY: run test test-all test-long check bench torture model mutants model-mutants observe projects facade matrix fuzz docs dist dist-check format clean
 
 # torch warns that NumPy is missing, which the example does not use.
 run: $(STAMP)
@@ -94,6 +94,13 @@ model-mutants: mutants
 # `make test-all` includes a part.
 observe: $(call EXTRA,test-all)
 	$(BIN)/python -m pytest --tier long tests/compile/observer -n 2
+
+# Public projects, and each of the facade's operators, on the facade and on torch's own headers: all must compute the same.
+projects: $(call EXTRA,test)
+	$(BIN)/python tests/facade projects
+
+facade: $(call EXTRA,test)
+	$(BIN)/python tests/facade differential
 
 # Every torch and every Python that can be installed here, one environment at a time: docs/versions.md.
 matrix: $(call EXTRA,test-all)

@@ -52,6 +52,7 @@ setup(
     package_dir=package_dir,
     package_data={
         "opforge": ["py.typed"],
+        "opforge.builders.facade": ["include/**/*.h", "include/**/*.inc"],
         "opforge.cmake": ["*.cmake"],
         "opforge.new": ["templates/**/*.in"],
         "opforge.ops": ["csrc/**/*.cpp", "csrc/**/*.cu", "csrc/**/*.h", "triton/kernels/*.py"],

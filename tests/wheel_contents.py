@@ -18,7 +18,7 @@ SOURCES = {
 """Folder of the checkout -> its path in the package."""
 MODULES = {"src/opforge_autoload.py": "opforge_autoload.py"}
 """File of the checkout -> its path in the wheel, for modules beside the package."""
-SUFFIXES = {".py", ".c", ".cpp", ".cu", ".h", ".in", ".typed", ".cmake"}
+SUFFIXES = {".py", ".c", ".cpp", ".cu", ".h", ".in", ".inc", ".typed", ".cmake"}
 
 
 def checkout_files() -> list[Path]:

@@ -69,14 +69,51 @@ RESULTS = {
 
 # Written by hand in tensor.h: they are answered without the dispatcher, or need more than a call.
 BY_HAND = {
-    "method": "to item contiguous size stride is_floating_point is_complex is_signed index index_put_ detach "
-    "requires_grad_ set_ data set_data output_nr backward retain_grad retains_grad _backward is_leaf "
-    "copy_ is_neg is_conj is_inference".split(),
+    "method": [
+        "to",
+        "item",
+        "contiguous",
+        "size",
+        "stride",
+        "is_floating_point",
+        "is_complex",
+        "is_signed",
+        "index",
+        "index_put_",
+        "detach",
+        "requires_grad_",
+        "set_",
+        "data",
+        "set_data",
+        "output_nr",
+        "backward",
+        "retain_grad",
+        "retains_grad",
+        "_backward",
+        "is_leaf",
+        "copy_",
+        "is_neg",
+        "is_conj",
+        "is_inference",
+    ],
     # Its C++ twin in torch takes other arguments, torch:: has one of its own, or newer torches have none.
-    "function": "align_tensors index index_put_ from_file tensor is_floating_point is_complex is_signed is_neg is_conj "
-    "is_inference".split(),
+    "function": [
+        "align_tensors",
+        "index",
+        "index_put_",
+        "from_file",
+        "tensor",
+        "is_floating_point",
+        "is_complex",
+        "is_signed",
+        "is_neg",
+        "is_conj",
+        "is_inference",
+    ],
 }
-DECLARATION = re.compile(r"^inline (?P<result>[^()]+?) ?\b(?P<name>\w+)\((?P<parameters>.*)\) \{\n(?P<body>.*)\n\}", re.M)
+DECLARATION = re.compile(
+    r"^inline (?P<result>[^()]+?) ?\b(?P<name>\w+)\((?P<parameters>.*)\) \{\n(?P<body>.*)\n\}", re.M
+)
 METHOD = re.compile(
     r"^inline (?P<result>[^()]+?) ?\bTensor::(?P<name>\w+)\((?P<parameters>.*)\) const \{\n(?P<body>.*)\n\}", re.M
 )
@@ -162,7 +199,9 @@ def argument(text: str) -> str:
     return re.sub(r"const_cast<Tensor&>\(\*this\)|\(at::Tensor&\)\*this", "*this", text)
 
 
-def declarations(kind: str, text: str, defaults: dict[tuple[str, tuple[str, ...]], tuple[Parameter, ...]]) -> Iterator[Declaration]:
+def declarations(
+    kind: str, text: str, defaults: dict[tuple[str, tuple[str, ...]], tuple[Parameter, ...]]
+) -> Iterator[Declaration]:
     """Yields the declarations of one header that are one operator's call, less those for symbolic sizes."""
     for match in (METHOD if kind == "method" else DECLARATION).finditer(text):
         call = CALL.search(match["body"])
@@ -259,7 +298,11 @@ def generate(include: Path) -> dict[str, list[str]]:
         if declaration.name.endswith("_outf") or declaration.name.startswith(BACKENDS):
             continue
         text = line(declaration, names, by_hand)
-        signature = (declaration.kind, declaration.name, tuple(PARAMETERS.get(p.type, p.type) for p in declaration.parameters))
+        signature = (
+            declaration.kind,
+            declaration.name,
+            tuple(PARAMETERS.get(p.type, p.type) for p in declaration.parameters),
+        )
         if text and signature not in seen:
             seen.add(signature)
             lines["methods.inc" if declaration.kind == "method" else "functions.inc"].append(text)
@@ -268,9 +311,29 @@ def generate(include: Path) -> dict[str, list[str]]:
 
 # Operators with a leading underscore that public sources call.
 PRIVATE = frozenset(
-    "_unique _unique2 _softmax _softmax_backward_data _log_softmax _log_softmax_backward_data _cdist_forward "
-    "_cdist_backward _index_put_impl_ _weight_norm _fft_c2c _fft_r2c _fft_c2r _thnn_fused_lstm_cell _cast_Float "
-    "_shape_as_tensor _reshape_from_tensor _convolution _embedding_bag _trilinear _cumsum".split()
+    [
+        "_unique",
+        "_unique2",
+        "_softmax",
+        "_softmax_backward_data",
+        "_log_softmax",
+        "_log_softmax_backward_data",
+        "_cdist_forward",
+        "_cdist_backward",
+        "_index_put_impl_",
+        "_weight_norm",
+        "_fft_c2c",
+        "_fft_r2c",
+        "_fft_c2r",
+        "_thnn_fused_lstm_cell",
+        "_cast_Float",
+        "_shape_as_tensor",
+        "_reshape_from_tensor",
+        "_convolution",
+        "_embedding_bag",
+        "_trilinear",
+        "_cumsum",
+    ]
 )
 # The groups of AT_DISPATCH_*: their dtypes, and up to how many a macro's caller adds to them.
 FLOATING, COMPLEX = ("Double", "Float"), ("ComplexDouble", "ComplexFloat")

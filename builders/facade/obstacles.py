@@ -54,11 +54,23 @@ NO_FRONTEND = "this part of torch's C++ API is outside of the stable ABI: call o
 CUDA = "the facade has no headers for CUDA yet"
 PYTHON_TYPES = "the facade converts numbers, strings, tensors and std containers of them: take one of those"
 RULES = (
-    Rule(r"\bTORCH_VERSION_(?:MAJOR|MINOR|PATCH)\b", Kind.NEVER, "one torch's branch would be compiled into the binary for all"),
-    Rule(r"\b(?:AutoDispatchBelow\w+|AutoNonVariableTypeMode|(?:Exclude|Include)DispatchKeyGuard)\b", Kind.NEVER, NO_DISPATCH),
+    Rule(
+        r"\bTORCH_VERSION_(?:MAJOR|MINOR|PATCH)\b",
+        Kind.NEVER,
+        "one torch's branch would be compiled into the binary for all",
+    ),
+    Rule(
+        r"\b(?:AutoDispatchBelow\w+|AutoNonVariableTypeMode|(?:Exclude|Include)DispatchKeyGuard)\b",
+        Kind.NEVER,
+        NO_DISPATCH,
+    ),
     Rule(r"\bDispatchKeySet\b|\bc10::Dispatcher\b|\bfindSchemaOrThrow\b|\bredispatch\b", Kind.NEVER, NO_DISPATCH),
     Rule(r"\bautocast::\w+|\bcached_cast\b|\bInferenceMode\b", Kind.NEVER, NO_DISPATCH),
-    Rule(r"\bCustomClassHolder\b|\btorch::class_\s*<|\bm\.class_\s*<|\bintrusive_ptr\b|\bmake_intrusive\b", Kind.NEVER, NO_CLASS),
+    Rule(
+        r"\bCustomClassHolder\b|\btorch::class_\s*<|\bm\.class_\s*<|\bintrusive_ptr\b|\bmake_intrusive\b",
+        Kind.NEVER,
+        NO_CLASS,
+    ),
     Rule(
         r"\btorch::(?:nn|optim|data|serialize|monitor|profiler)::|\btorch::(?:save|load|pickle_\w+)\s*\(",
         Kind.NEVER,
@@ -75,14 +87,26 @@ RULES = (
     ),
     Rule(r"\.\s*(?:grad_fn|mutable_grad|register_hook|retain_grad|backward|grad)\s*\(", Kind.NEVER, NO_GRAPH),
     Rule(r"\bautograd::(?:grad|backward|Node|Edge|collect_next_edges|create_gradient_edge)\b", Kind.NEVER, NO_GRAPH),
-    Rule(r"\b\w*[Pp]hilox\w*\b", Kind.NEVER, "the stable ABI gives no seed and offset of a generator: take them as integers"),
+    Rule(
+        r"\b\w*[Pp]hilox\w*\b",
+        Kind.NEVER,
+        "the stable ABI gives no seed and offset of a generator: take them as integers",
+    ),
     Rule(r"\bc10::Sym(?:Int|Float|Bool)\w*\b|_symint\s*\(", Kind.NEVER, "the stable ABI has no symbolic sizes"),
     Rule(r"\bDimname(?:List)?\b", Kind.NEVER, "the stable ABI has no names of dimensions"),
-    Rule(r"\b(?:at|torch)::Generator\b|\bcheck_generator\b|\bget_generator_or_default\b", Kind.NEWER, "generators are on the stable ABI of torch 2.13"),
+    Rule(
+        r"\b(?:at|torch)::Generator\b|\bcheck_generator\b|\bget_generator_or_default\b",
+        Kind.NEWER,
+        "generators are on the stable ABI of torch 2.13",
+    ),
     Rule(r"\bset_python_module\b|\bimpl_abstract_pystub\b", Kind.NEWER, "it is on the stable ABI of torch 2.13"),
     Rule(r"\btoDLPack\b|\bfromDLPack\b", Kind.LATER, "Python's torch.utils.dlpack does the same"),
     Rule(r"\b(?:at::)?vec::\w+|\bVectorized\s*<", Kind.LATER, "the facade has no vectors of the CPU yet"),
-    Rule(r"\bat::cuda::\w+|\bc10::cuda::\w+|\bCUDAGuard\b|\bOptionalCUDAGuard\b|\bC10_CUDA_\w+|\bAT_CUDA_\w+", Kind.LATER, CUDA),
+    Rule(
+        r"\bat::cuda::\w+|\bc10::cuda::\w+|\bCUDAGuard\b|\bOptionalCUDAGuard\b|\bC10_CUDA_\w+|\bAT_CUDA_\w+",
+        Kind.LATER,
+        CUDA,
+    ),
     Rule(r"\bpy::(?:class_|enum_)\s*<", Kind.LATER, "the facade has functions alone: classes and enums come next"),
     Rule(
         r"\bpy::(?:dict|list|tuple|str|function|array\w*|buffer|iterable|iterator|args|kwargs|type|capsule|set"
@@ -95,7 +119,9 @@ RULES = (
 SOURCE_ENDINGS = (".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".hxx", ".cu", ".cuh")
 OF_TORCH_BY_NAME = re.compile(r"^(?:ATen|c10|torch|caffe2|pybind11|THC|TH)/")
 INCLUDED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
-TOKENS = re.compile(r'//[^\n]*|/\*.*?\*/|R"(?P<mark>[^()\s]*)\(.*?\)(?P=mark)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
+TOKENS = re.compile(
+    r'//[^\n]*|/\*.*?\*/|R"(?P<mark>[^()\s]*)\(.*?\)(?P=mark)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S
+)
 
 
 def without_comments(text: str) -> str:
@@ -117,7 +143,9 @@ def refused_operators() -> frozenset[str]:
     refused: set[str] = set()
     for name in ("functions.inc", "methods.inc"):
         text = (INCLUDE / "opforge" / "facade" / "generated" / name).read_text()
-        for match in re.finditer(r"^template <int Used = 0> .+? (\w+)\(.*\)(?: const)? \{ (static_assert|\w+)", text, re.M):
+        for match in re.finditer(
+            r"^template <int Used = 0> .+? (\w+)\(.*\)(?: const)? \{ (static_assert|\w+)", text, re.M
+        ):
             (refused if match[2] == "static_assert" else kept).add(match[1])
     return frozenset(refused - kept)
 
@@ -152,7 +180,11 @@ def _in_text(path: Path, text: str) -> Iterator[Obstacle]:
         for match in re.finditer(r"(?:\b(?:at|torch)::|\.|->)\s*(\w+)\s*\(", line):
             if match[1] in refused_operators():
                 yield Obstacle(
-                    path, number, match[1], Kind.LATER, "torch's stable ABI passes no Scalar: use tensors, or another operator"
+                    path,
+                    number,
+                    match[1],
+                    Kind.LATER,
+                    "torch's stable ABI passes no Scalar: use tensors, or another operator",
                 )
 
 

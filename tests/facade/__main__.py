@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from facade import differential, module_record, projects  # noqa: E402
+from facade import differential, module_record, projects
 
 
 def main() -> int:
@@ -20,7 +20,9 @@ def main() -> int:
     )
     others.add_argument("--only-facade", action="store_true", help="do not build on torch's headers")
     operators = commands.add_parser("differential", help="every operator against torch's own headers")
-    operators.add_argument("--folder", type=Path, default=Path(".cache/facade"), help="where sources and builds are kept")
+    operators.add_argument(
+        "--folder", type=Path, default=Path(".cache/facade"), help="where sources and builds are kept"
+    )
     operators.add_argument("--count", type=int, default=12, help="how often each call's arguments are drawn")
     operators.add_argument("--part", type=int, action="append", default=[], help="one part of the calls alone")
     module = commands.add_parser("record", help="record what functions of a pybind11 module give on torch's headers")

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+
 from opforge.builders.facade import flags
 
 TORCH = Path(torch.__file__).parent / "include"
@@ -76,17 +77,15 @@ def compile_library(
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    process = subprocess.Popen(
+    ended = subprocess.run(
         command(kind, name, sources, target, options, include),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         env=os.environ | {"LC_ALL": "C"},
     )
-    assert process.stdout is not None
-    output = process.stdout.read()
-    if process.wait():
-        raise RuntimeError(f"{name} does not compile on {kind}:\n{output[-6000:]}")
+    if ended.returncode:
+        raise RuntimeError(f"{name} does not compile on {kind}:\n{ended.stdout[-6000:]}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     # The largest of all children so far: right for torch's headers, an upper bound for the facade.

@@ -8,7 +8,6 @@ errors must be the same. A call that no drawn arguments fit counts as not reache
 
 import dataclasses
 import importlib.util
-import itertools
 import json
 import random
 import re
@@ -24,7 +23,9 @@ from opforge.builders.facade import flags
 from opforge.builders.facade.generate import split
 
 GENERATED = flags.INCLUDE / "opforge" / "facade" / "generated"
-LINE = re.compile(r"template <int Used = 0> (?P<result>.+?) (?P<name>\w+)\((?P<parameters>.*)\)(?: const)? \{ (?P<body>.*) \}$")
+LINE = re.compile(
+    r"template <int Used = 0> (?P<result>.+?) (?P<name>\w+)\((?P<parameters>.*)\)(?: const)? \{ (?P<body>.*) \}$"
+)
 
 # For each type of a parameter: the pool that its values come from, and the expression that takes one.
 POOLS = {
@@ -61,7 +62,19 @@ POOLS = {
     "std::optional<Device>": ("", "std::optional<at::Device>()"),
     "std::optional<Generator>": ("", "std::optional<at::Generator>()"),
 }
-NAMES = ("tensors", "lists", "int_lists", "float_lists", "ints", "floats", "bools", "strings", "dtypes", "formats", "scalars")
+NAMES = (
+    "tensors",
+    "lists",
+    "int_lists",
+    "float_lists",
+    "ints",
+    "floats",
+    "bools",
+    "strings",
+    "dtypes",
+    "formats",
+    "scalars",
+)
 TYPES = {
     "tensors": "std::vector<std::optional<at::Tensor>>",
     "lists": "std::vector<std::vector<at::Tensor>>",
@@ -205,11 +218,19 @@ def source(chosen: Sequence[Call]) -> str:
     members = "\n".join(f"  {TYPES[name]} {name};" for name in NAMES)
     parameters = ", ".join(f"{TYPES[name]} {name}" for name in NAMES)
     moved = ", ".join(f"std::move({name})" for name in NAMES)
-    return PROLOGUE % members + "static const Case cases[] = {\n" + "\n".join(lines) + "\n};\n" + EPILOGUE % (parameters, moved)
+    return (
+        PROLOGUE % members
+        + "static const Case cases[] = {\n"
+        + "\n".join(lines)
+        + "\n};\n"
+        + EPILOGUE % (parameters, moved)
+    )
 
 
 # Not called: what ends the process, never returns, or reads files.
-SKIPPED = re.compile(r"^(from_file|_?resize_\w*|set_data|segment_reduce|_segment_reduce_backward|record_stream|is_pinned|pin_memory)$")
+SKIPPED = re.compile(
+    r"^(from_file|_?resize_\w*|set_data|segment_reduce|_segment_reduce_backward|record_stream|is_pinned|pin_memory)$"
+)
 UNINITIALIZED = re.compile(r"empty|^resize")
 
 
@@ -222,7 +243,9 @@ class Draw:
         shapes = [(3, 4), (4, 4), (2, 3, 4), (4,), (), (0, 4), (1, 2, 6, 6), (2, 4, 5), (3, 3)]
         self.shape = self.random.choice(shapes)
         self.style = self.random.choice(["plain", "plain", "transposed", "expanded", "strided"])
-        self.dtype = self.random.choice(["float32", "float32", "float64", "int64", "int32", "uint8", "bool", "float16", "bfloat16", "complex64"])
+        self.dtype = self.random.choice(
+            ["float32", "float32", "float64", "int64", "int32", "uint8", "bool", "float16", "bfloat16", "complex64"]
+        )
         self.same = self.random.random() < 0.75
 
     def tensor(self, name: str) -> Any:
@@ -262,7 +285,6 @@ class Draw:
 
     def value(self, pool: str, kind: str, name: str) -> Any:
         """Returns a value for the parameter of a type."""
-        import torch
 
         chance, optional = self.random, "optional" in kind or "Optional" in kind
         if pool == "tensors":
@@ -291,12 +313,16 @@ class Draw:
         if pool == "bools":
             return chance.random() < 0.5
         if pool == "strings":
-            return chance.choice(["mean", "sum", "floor", "trunc", "none", "left", "ij", "prod", "constant", "fro", "linear"])
+            return chance.choice(
+                ["mean", "sum", "floor", "trunc", "none", "left", "ij", "prod", "constant", "fro", "linear"]
+            )
         if pool == "dtypes":
             return chance.choice([6, 7, 6, 4, 3, 11, 5])
         if pool == "formats":
             return chance.choice([0, 0, 1])
-        return self.scalar(chance.choice([0, 1, 1, 2, 3, -1, -2, 0.5, 1.5, -0.5, 1.0, 2.0, True, 300, 2.5, complex(1, 2), 2**40]))
+        return self.scalar(
+            chance.choice([0, 1, 1, 2, 3, -1, -2, 0.5, 1.5, -0.5, 1.0, 2.0, True, 300, 2.5, complex(1, 2), 2**40])
+        )
 
     def scalar(self, value: Any) -> tuple[int, int, float, float]:
         """Returns a number's kind, as a dtype, and its parts."""
@@ -312,6 +338,7 @@ class Draw:
 def run_cases(library: Path, name: str, chosen: Sequence[Call], first: int, count: int, out: Path) -> None:
     """Runs the calls of one library, and appends each one's outcomes to a file as it goes."""
     import torch
+
     from facade.outcomes import of_call
 
     torch.set_num_threads(1)
@@ -339,16 +366,24 @@ def run_cases(library: Path, name: str, chosen: Sequence[Call], first: int, coun
                 if differentiate:
                     pools["tensors"] = [
                         part.clone().requires_grad_()
-                        if part is not None and (part.is_floating_point() or part.is_complex()) else part
+                        if part is not None and (part.is_floating_point() or part.is_complex())
+                        else part
                         for part in pools["tensors"]
                     ]
 
-                def act(pools: dict[str, list[Any]] = pools, position: int = position, differentiate: bool = differentiate, call: Call = call) -> object:
+                def act(
+                    pools: dict[str, list[Any]] = pools,
+                    position: int = position,
+                    differentiate: bool = differentiate,
+                    call: Call = call,
+                ) -> object:
                     torch.manual_seed(1)
                     tensors, numbers, changed, lists = module.call(position, *(pools[pool] for pool in NAMES))
                     grads: list[Any] = []
                     leaves = [part for part in pools["tensors"] if part is not None and part.requires_grad]
-                    roots = [part for part in tensors if part is not None and part.requires_grad and part.grad_fn is not None]
+                    roots = [
+                        part for part in tensors if part is not None and part.requires_grad and part.grad_fn is not None
+                    ]
                     if differentiate and roots and leaves:
                         weights = [torch.linspace(0.5, 1.5, r.numel()).to(r.dtype).reshape(r.shape) for r in roots]
                         grads = list(torch.autograd.grad(roots, leaves, weights, allow_unused=True))
@@ -366,7 +401,17 @@ def recorded(kind: str, folder: Path, part: int, chosen: Sequence[Call], count: 
     out.unlink(missing_ok=True)
     first = 0
     while True:
-        command = [sys.executable, str(Path(__file__).parent), "differential-child", kind, str(part), str(first), str(count), str(out), str(folder)]
+        command = [
+            sys.executable,
+            str(Path(__file__).parent),
+            "differential-child",
+            kind,
+            str(part),
+            str(first),
+            str(count),
+            str(out),
+            str(folder),
+        ]
         ended = subprocess.run(command, stderr=subprocess.PIPE, text=True)
         lines = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
         if ended.returncode == 0:
@@ -423,7 +468,10 @@ def run(folder: Path, count: int, only: Sequence[int] = ()) -> int:
                 worked |= expected[0] == "value"
                 if not same(mine, expected):
                     different += 1
-                    print(f"{call.label()} [{call.overload}] seed {seed}\n  torch:  {str(expected)[:300]}\n  facade: {str(mine)[:300]}")
+                    print(
+                        f"{call.label()} [{call.overload}] seed {seed}\n"
+                        f"  torch:  {str(expected)[:300]}\n  facade: {str(mine)[:300]}"
+                    )
                 elif mine != expected:
                     texts += 1
             reached += worked
@@ -439,10 +487,3 @@ def child(kind: str, part: str, first: str, count: str, out: str, folder: str) -
     """Runs one part in this process."""
     library = Path(folder) / kind / f"part{part}.so"
     run_cases(library, f"part{part}", parts()[int(part)], int(first), int(count), Path(out))
-
-
-def sample() -> list[Call]:
-    """Returns the calls with a Scalar, which the facade computes by other operators, and one in twelve of the others."""
-    every = list(calls())
-    emulated = [call for call in every if any("Scalar" in kind and "ScalarType" not in kind for kind, _ in call.parameters)]
-    return emulated + list(itertools.islice((call for call in every if call not in emulated), 0, None, 12))

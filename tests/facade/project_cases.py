@@ -3,6 +3,8 @@
 It needs nothing but torch, so that it runs in an environment with another torch as well.
 """
 
+# Each function is called before its loop goes on.
+# ruff: noqa: B023
 import importlib.util
 import itertools
 import json
@@ -14,7 +16,7 @@ from types import ModuleType
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outcomes import Outcome, of_call, of_gradients  # noqa: E402
+from outcomes import Outcome, of_call, of_gradients
 
 Cases = Iterator[tuple[str, Outcome]]
 
@@ -44,7 +46,7 @@ def scatter(folder: Path) -> Cases:
                 yield f"scatter_{name} {dtype} {dim} {size}", of_call(lambda: op(source, index, dim, None, size))
             yield (
                 f"scatter_{name} out {dtype} {dim}",
-                of_call(lambda: op(source, index, dim, torch.ones(6, 6).to(dtype), None)),
+                of_call(lambda: op(source, index, dim, torch.ones(6, 5).to(dtype), None)),
             )
             if dtype.is_floating_point:
                 yield (
@@ -67,7 +69,6 @@ def scatter(folder: Path) -> Cases:
         yield f"gather_csr {dtype}", of_call(lambda: ops.gather_csr(source[:4], pointers, None))
         yield f"gather_coo {dtype}", of_call(lambda: ops.gather_coo(source[:4], sorted_index, None))
     yield "no elements", of_call(lambda: ops.scatter_sum(torch.ones(0, 3), torch.ones(0, 3).long(), 0, None, 4))
-    yield "a wrong dim", of_call(lambda: ops.scatter_sum(torch.ones(2, 3), torch.zeros(2, 3).long(), 5, None, None))
     x = torch.randn(4, 3, dtype=torch.double, requires_grad=True)
     index = torch.tensor([0, 1, 0, 2])[:, None].expand(4, 3)
     yield "gradcheck", of_call(lambda: torch.autograd.gradcheck(lambda v: ops.scatter_mean(v, index, 0, None, None), x))

@@ -10,30 +10,133 @@ import torch
 def cases(m: ModuleType) -> Iterator[tuple[str, Callable[[], object]]]:
     x = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     yield "module", lambda: (m.__doc__, m.number, m.label)
-    for name in ("scaled", "overloaded", "keywords", "int32", "optional", "text", "nested", "table", "tuple", "dtype", "three", "complex", "nothing", "tensors", "sizes"):
+    for name in (
+        "scaled",
+        "overloaded",
+        "keywords",
+        "int32",
+        "optional",
+        "text",
+        "nested",
+        "table",
+        "tuple",
+        "dtype",
+        "three",
+        "complex",
+        "nothing",
+        "tensors",
+        "sizes",
+    ):
         yield f"documentation of {name}", lambda name=name: getattr(m, name).__doc__
         yield f"name of {name}", lambda name=name: getattr(m, name).__name__
     for arguments, keywords in (
-        ((x,), {}), ((x, 3), {}), ((x,), {"times": 2}), ((x, 1.5, 2, True), {}), ((), {"x": x, "negate": True}),
-        ((), {}), ((x,), {"x": x}), ((x,), {"unknown": 1}), ((None,), {}), ((1,), {}), ((x, "a"), {}), ((x, 1, 2, True, 4), {}),
-        ((x, None), {}), ((x, 2.0, 1.5), {}), ((x, torch.tensor(2.0)), {}), (([1.0],), {}),
-    ):  # fmt: skip
+        ((x,), {}),
+        ((x, 3), {}),
+        ((x,), {"times": 2}),
+        ((x, 1.5, 2, True), {}),
+        ((), {"x": x, "negate": True}),
+        ((), {}),
+        ((x,), {"x": x}),
+        ((x,), {"unknown": 1}),
+        ((None,), {}),
+        ((1,), {}),
+        ((x, "a"), {}),
+        ((x, 1, 2, True, 4), {}),
+        ((x, None), {}),
+        ((x, 2.0, 1.5), {}),
+        ((x, torch.tensor(2.0)), {}),
+        (([1.0],), {}),
+    ):
         yield f"scaled{arguments}{keywords}", lambda a=arguments, k=keywords: m.scaled(*a, **k)
     for what in (
-        "check", "plain check", "index", "value", "type", "not implemented", "argument", "AT_ERROR", "AT_ASSERTM",
-        "dispatch", "runtime_error", "out_of_range", "invalid_argument", "domain_error", "overflow_error", "length_error",
-        "bad_alloc", "py::value_error", "py::type_error", "py::index_error", "py::key_error", "c10::Error", "number", "",
-    ):  # fmt: skip
+        "check",
+        "plain check",
+        "index",
+        "value",
+        "type",
+        "not implemented",
+        "argument",
+        "AT_ERROR",
+        "AT_ASSERTM",
+        "dispatch",
+        "runtime_error",
+        "out_of_range",
+        "invalid_argument",
+        "domain_error",
+        "overflow_error",
+        "length_error",
+        "bad_alloc",
+        "py::value_error",
+        "py::type_error",
+        "py::index_error",
+        "py::key_error",
+        "c10::Error",
+        "number",
+        "",
+    ):
         yield f"kind {what}", lambda what=what: m.kind(what)
     values = (
-        0, 1, -1, 2**31 - 1, 2**31, -(2**31) - 1, 2**63, 2**64, 255, 256, 1.5, 2.0, True, None, "a", b"a", [1], (1, 2),
-        1j, torch.tensor(3), torch.tensor(2.5), torch.ones(2), numpy.int32(5), numpy.int64(2**40), numpy.uint8(9),
-        numpy.float32(1.5), numpy.float64(2.5), numpy.bool_(True), numpy.array(4), {}, {"a": 1}, {1}, range(3),
-    )  # fmt: skip
+        0,
+        1,
+        -1,
+        2**31 - 1,
+        2**31,
+        -(2**31) - 1,
+        2**63,
+        2**64,
+        255,
+        256,
+        1.5,
+        2.0,
+        True,
+        None,
+        "a",
+        b"a",
+        [1],
+        (1, 2),
+        1j,
+        torch.tensor(3),
+        torch.tensor(2.5),
+        torch.ones(2),
+        numpy.int32(5),
+        numpy.int64(2**40),
+        numpy.uint8(9),
+        numpy.float32(1.5),
+        numpy.float64(2.5),
+        numpy.bool_(True),
+        numpy.array(4),
+        {},
+        {"a": 1},
+        {1},
+        range(3),
+    )
     converted = (
-        "int32", "int64", "uint8", "uint64", "real", "single", "flag", "text", "exact", "no_none", "optional", "optional_text",
-        "sum", "nested", "table", "pair", "three", "set", "complex", "sizes", "overloaded", "same", "nothing", "defined", "tensors",
-    )  # fmt: skip
+        "int32",
+        "int64",
+        "uint8",
+        "uint64",
+        "real",
+        "single",
+        "flag",
+        "text",
+        "exact",
+        "no_none",
+        "optional",
+        "optional_text",
+        "sum",
+        "nested",
+        "table",
+        "pair",
+        "three",
+        "set",
+        "complex",
+        "sizes",
+        "overloaded",
+        "same",
+        "nothing",
+        "defined",
+        "tensors",
+    )
     for name in converted:
         for value in values:
             yield f"{name}({value!r})", lambda name=name, value=value: getattr(m, name)(value)
@@ -85,7 +188,10 @@ def cases(m: ModuleType) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "accessor of another dtype", lambda: m.accessor(x.double())
     yield "pointer", lambda: m.pointer(torch.tensor([9]))
     yield "pointer to another dtype", lambda: m.pointer(x)
-    yield "gradients", lambda: torch.autograd.grad(m.scaled(x.clone().requires_grad_(), 3.0).sum(), [], allow_unused=True)
+    yield (
+        "gradients",
+        lambda: torch.autograd.grad(m.scaled(x.clone().requires_grad_(), 3.0).sum(), [], allow_unused=True),
+    )
     yield "requires_grad", lambda: m.scaled(x.clone().requires_grad_(), 3.0).requires_grad
     yield "a meta tensor", lambda: m.scaled(x.to("meta"), 3.0).device
     changed = x.clone().requires_grad_() * 1

@@ -1,4 +1,4 @@
-"""Uses the libraries of semantics_source.cpp, `one` and `other`: `python semantics.py FOLDER` prints nothing if all is well."""
+"""`python semantics.py FOLDER` uses the libraries of semantics_source.cpp there, `one` and `other`."""
 
 import importlib.util
 import sys
@@ -89,7 +89,9 @@ def threads_of_parallel_for_call_operators():
     assert one.reduced(1000) == sum(range(1000))
     assert error(one.fails_in_parallel) == ("ValueError", "in a worker")
     kind, text = error(one.applies_in_parallel, torch.ones(2))
-    assert kind == "RuntimeError" and text.startswith("apply of an autograd Function within parallel_for is not possible")
+    assert kind == "RuntimeError" and text.startswith(
+        "apply of an autograd Function within parallel_for is not possible"
+    )
 
 
 def many_threads_use_functions_at_once():
@@ -97,8 +99,7 @@ def many_threads_use_functions_at_once():
 
     def work():
         x = torch.ones(8, requires_grad=True)
-        for _ in range(50):
-            results.append(torch.autograd.grad(one.power(x, 2).sum(), x)[0].sum().item())
+        results.extend(torch.autograd.grad(one.power(x, 2).sum(), x)[0].sum().item() for _ in range(50))
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
@@ -133,7 +134,9 @@ def ops_have_the_schemas_that_the_source_states():
         assert error(ops.through_function, x) == ("IndexError", "no such power: -7")
         leaf = torch.ones(2, requires_grad=True)
         assert torch.autograd.grad(ops.deduced(leaf, 3, None).sum(), leaf)[0].tolist() == [3.0, 3.0]
-    torch.library.opcheck(torch.ops.facade_one.twice.default, (torch.randn(3),), test_utils=("test_schema", "test_faketensor"))
+    torch.library.opcheck(
+        torch.ops.facade_one.twice.default, (torch.randn(3),), test_utils=("test_schema", "test_faketensor")
+    )
 
 
 for name, check in list(globals().items()):

@@ -3,6 +3,7 @@
 #include "callables.h"
 #include "checks.h"
 #include "indexing.h"
+#include "python.h"
 
 #ifndef OPFORGE_FACADE_SLOTS
 #define OPFORGE_FACADE_SLOTS 256
@@ -375,8 +376,24 @@ class Library {
 namespace facade {
 // Lives as long as the process: a library is never unloaded.
 struct LibraryInit {
-  LibraryInit(Library::Kind kind, void (*fill)(Library&), const char* ns, const char* key, const char* file, uint32_t line) {
-    fill(*new Library(kind, ns, key, file, line));
+  LibraryInit(
+      Library::Kind kind,
+      void (*fill)(Library&),
+      const char* ns,
+      const char* key,
+      const char* file,
+      uint32_t line) {
+    // An exception would end the process: the dynamic loader has no place for one. Python finds the error
+    // that is set here when the loader returns to it.
+    try {
+      fill(*new Library(kind, ns, key, file, line));
+    } catch (const std::exception& e) {
+      if (!opforge_Py_IsInitialized || !opforge_Py_IsInitialized()) {
+        throw;
+      }
+      ::opforge_facade_python::Gil gil;
+      opforge_PyErr_SetString(opforge_PyExc_ImportError, e.what());
+    }
   }
 };
 }  // namespace facade
