@@ -157,7 +157,7 @@ class _Registry:
                 continue
             op = getattr(packet, other)
             has_python, digest, fake = self._described(op)
-            inside = entry if self._is_inside(op, fake) else ""
+            inside = entry if entry and self._is_inside(op, fake) else ""
             # torch traces what returns nothing without a fake
             if has_python or inside or (entry and not op._schema.returns):
                 yield f"{op._schema} {sorted(map(str, op.tags))} {digest} {inside}"

@@ -73,6 +73,13 @@ def made(folder, where, artifacts=None, **changes):
     return (folder / "made").rename(folder / bundle.name_of(where, digest))
 
 
+def area_of(store):
+    """Makes the store that this process uses; returns its folder of bundles."""
+    current.writable_store()
+    os.makedirs(store / "v2" / "graphs", mode=0o700, exist_ok=True)
+    return store / "v2" / "graphs"
+
+
 def bundles(store):
     """Returns the names of the bundles in a store."""
     folder = store / "v2" / "graphs"

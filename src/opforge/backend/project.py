@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 import os
-import sys
 import tempfile
 import tomllib
 from collections.abc import Mapping
@@ -16,6 +16,7 @@ from opforge.errors import BuilderError, BuildError
 
 from .wheel_file import Wheel
 
+log = logging.getLogger("opforge")
 WHO = "opforge.backend"
 REPAIR = "To copy such a library into the wheel: opforge repair-wheel WHEEL"
 
@@ -84,6 +85,6 @@ def build_layers(config: OpsConfig, folder: str, into: str = "") -> Tag:
         tag = wheel_tag([record for layer in layers for record in records_of(layer)])
     except ValueError as error:
         raise BuilderError(WHO, str(error), "Correct `targets` in [tool.opforge]") from error
-    if tag.reason:  # a build backend has no other place for what its caller should know
-        print(f"opforge: the wheel's tag is {tag.platform}: {tag.reason}. {REPAIR}", file=sys.stderr)  # noqa: T201
+    if tag.reason:
+        log.warning("opforge: the wheel's tag is %s: %s. %s", tag.platform, tag.reason, REPAIR)
     return tag

@@ -56,7 +56,7 @@ class Archive:
         for info in infos:
             what = ascii(info.filename)[:100]
             if info.header_offset < free or (not members and info.header_offset):
-                raise ValueError(f"{what} lies in another member, or behind something that is not a member")
+                raise ValueError(f"{what} lies in another member, or behind other bytes than members")
             self._file.seek(info.header_offset)
             header = self._file.read(LOCAL.size)
             if len(header) < LOCAL.size:

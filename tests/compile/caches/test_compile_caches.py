@@ -357,3 +357,6 @@ class TestRegisteredByPython:
             compile_tag.UndescribedError, match="its kernel for Autograd was registered by Python before"
         ):
             list(compile_tag._Registry({}).lines(f"{space.ns}::own"))
+
+    def test_an_op_of_torchs_own_has_nothing_and_overloads_that_the_dispatcher_does_not_know(self):
+        assert list(compile_tag._Registry({}).lines("aten::mul")) == []

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 from support import child_processes
-from support.compiled_graphs import bundles, double, flat, made, tall
+from support.compiled_graphs import area_of, bundles, double, flat, made, tall
 
 import opforge
 from opforge import inductor
@@ -187,7 +187,7 @@ class TestWaiting:
         thread.start()
         thread.join(0.3)
         assert thread.is_alive()  # a second process of the job
-        os.makedirs(own / "v2" / "graphs")
+        area_of(own)
         os.rename(folder, own / "v2" / "graphs" / folder.name)
         thread.join(30)
         assert len(waiter.bundles) == 1
@@ -225,7 +225,7 @@ class TestRefused:
     @pytest.fixture(autouse=True)
     def own(self, machines, where, tmp_path):
         own, folder = machines.enter("second"), made(tmp_path / "made", where)
-        os.makedirs(own / "v2" / "graphs", mode=0o700)
+        area_of(own)
         self.folder = folder.rename(own / "v2" / "graphs" / folder.name)
 
     def test_what_is_not_changed_is_found(self, warnings_of_the_cache):
@@ -301,7 +301,7 @@ class TestRefused:
 
 def test_a_bundle_of_a_better_processor_stays_and_is_not_used(machines, where, tmp_path, warnings_of_the_cache):
     own, folder = machines.enter("second"), made(tmp_path / "made", where, features=["avx4096"])
-    os.makedirs(own / "v2" / "graphs", mode=0o700)
+    area_of(own)
     folder.rename(own / "v2" / "graphs" / folder.name)
     with opforge.compiled("pair") as graphs:
         pass

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
+import logging
 import os
 import shutil
 import subprocess
@@ -64,7 +64,7 @@ def wheels(tmp_path_factory):
 
 
 def build(folder, source, flags, libraries):
-    """Builds a wheel with an op. Returns its path, and what was printed on the standard error."""
+    """Builds a wheel with an op. Returns its path, and what was logged."""
     if libraries and not os.path.exists("/usr/include/zlib.h"):
         flags, libraries = ["-l:libz.so.1"], []  # without the development files: the library itself
     files = {
@@ -80,8 +80,12 @@ def build(folder, source, flags, libraries):
         for path, text in files.items():
             archive.writestr(path, text)
     out.mkdir()
-    with contextlib.redirect_stderr(printed):
+    handler = logging.StreamHandler(printed)
+    backend.log.addHandler(handler)
+    try:
         name = backend.build_into(str(pure), str(out), TABLE)
+    finally:
+        backend.log.removeHandler(handler)
     return str(out / name), printed.getvalue()
 
 
