@@ -388,7 +388,7 @@ def run_cases(library: Path, name: str, chosen: Sequence[Call], first: int, coun
                         weights = [torch.linspace(0.5, 1.5, r.numel()).to(r.dtype).reshape(r.shape) for r in roots]
                         grads = list(torch.autograd.grad(roots, leaves, weights, allow_unused=True))
                     if UNINITIALIZED.search(call.name):
-                        tensors = [torch.zeros_like(part) for part in tensors]
+                        tensors, changed = [torch.zeros_like(part) for part in tensors], []
                     return tensors, numbers, changed, lists, grads
 
                 found.append(of_call(act))

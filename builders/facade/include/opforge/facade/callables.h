@@ -7,27 +7,27 @@ template <class F, class = void>
 struct Signature : Signature<decltype(&F::operator())> {};
 template <class R, class... A>
 struct Signature<R (*)(A...)> {
-  using type = R(A...);
+    using type = R(A...);
 };
 template <class R, class... A>
 struct Signature<R (*)(A...) noexcept> {
-  using type = R(A...);
+    using type = R(A...);
 };
 template <class C, class R, class... A>
 struct Signature<R (C::*)(A...)> {
-  using type = R(A...);
+    using type = R(A...);
 };
 template <class C, class R, class... A>
 struct Signature<R (C::*)(A...) const> {
-  using type = R(A...);
+    using type = R(A...);
 };
 template <class C, class R, class... A>
 struct Signature<R (C::*)(A...) noexcept> {
-  using type = R(A...);
+    using type = R(A...);
 };
 template <class C, class R, class... A>
 struct Signature<R (C::*)(A...) const noexcept> {
-  using type = R(A...);
+    using type = R(A...);
 };
 template <class F>
 using signature_t = typename Signature<std::decay_t<F>>::type;
@@ -37,10 +37,10 @@ using bare_t = std::remove_cv_t<std::remove_reference_t<T>>;
 // Hands a kept argument to a parameter of type A: an lvalue to a reference, else it is moved.
 template <class A, class K>
 decltype(auto) hand(K& kept) {
-  if constexpr (std::is_lvalue_reference_v<A> || !std::is_same_v<bare_t<A>, K>) {
-    return (kept);
-  } else {
-    return std::move(kept);
-  }
+    if constexpr (std::is_lvalue_reference_v<A> || !std::is_same_v<bare_t<A>, K>) {
+        return (kept);
+    } else {
+        return std::move(kept);
+    }
 }
 }  // namespace opforge_facade_detail

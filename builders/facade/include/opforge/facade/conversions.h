@@ -16,324 +16,329 @@ struct Never : std::false_type {};
 // object, `name` is the type in signatures, which differs between arguments and results.
 template <class T, class = void>
 struct Convert {
-  static_assert(
-      Never<T>::value,
-      "this type has no conversion from and to Python in the facade: build this source with torch's own "
-      "headers (opforge: abi=\"torch\").");
+    static_assert(Never<T>::value,
+                  "this type has no conversion from and to Python in the facade: build this source with torch's own "
+                  "headers (opforge: abi=\"torch\").");
 };
 
 template <class T>
-constexpr bool is_character = std::is_same_v<T, char> || std::is_same_v<T, wchar_t> ||
-    std::is_same_v<T, char16_t> || std::is_same_v<T, char32_t>;
+constexpr bool is_character =
+    std::is_same_v<T, char> || std::is_same_v<T, wchar_t> || std::is_same_v<T, char16_t> || std::is_same_v<T, char32_t>;
 
 template <>
 struct Convert<bool> {
-  static bool load(PyObject* o, bool convert, bool& value) {
-    Ref yes = Ref::steal(opforge_PyBool_FromLong(1)), no = Ref::steal(opforge_PyBool_FromLong(0));
-    if (o == yes.get() || o == no.get()) {
-      value = o == yes.get();
-      return true;
-    }
-    if (!convert) {
-      std::string name = type_name(o);
-      if (name != "bool" && name != "bool_") {  // numpy's
+    static bool load(PyObject* o, bool convert, bool& value) {
+        Ref yes = Ref::steal(opforge_PyBool_FromLong(1)), no = Ref::steal(opforge_PyBool_FromLong(0));
+        if (o == yes.get() || o == no.get()) {
+            value = o == yes.get();
+            return true;
+        }
+        if (!convert) {
+            std::string name = type_name(o);
+            if (name != "bool" && name != "bool_") {  // numpy's
+                return false;
+            }
+        }
+        if (is_none(o)) {
+            value = false;
+            return true;
+        }
+        constexpr int nb_bool = 9;  // Py_nb_bool of the stable ABI
+        Ref type = Ref::steal(opforge_PyObject_Type(o));
+        auto* test = reinterpret_cast<int (*)(PyObject*)>(
+            opforge_PyType_GetSlot(reinterpret_cast<_typeobject*>(type.get()), nb_bool));
+        int result = test ? test(o) : -1;
+        if (result == 0 || result == 1) {
+            value = result == 1;
+            return true;
+        }
+        opforge_PyErr_Clear();
         return false;
-      }
     }
-    if (is_none(o)) {
-      value = false;
-      return true;
-    }
-    constexpr int nb_bool = 9;  // Py_nb_bool of the stable ABI
-    Ref type = Ref::steal(opforge_PyObject_Type(o));
-    auto* test = reinterpret_cast<int (*)(PyObject*)>(
-        opforge_PyType_GetSlot(reinterpret_cast<_typeobject*>(type.get()), nb_bool));
-    int result = test ? test(o) : -1;
-    if (result == 0 || result == 1) {
-      value = result == 1;
-      return true;
-    }
-    opforge_PyErr_Clear();
-    return false;
-  }
-  static Ref cast(bool value) { return checked(opforge_PyBool_FromLong(value)); }
-  static std::string name(bool) { return "bool"; }
+    static Ref cast(bool value) { return checked(opforge_PyBool_FromLong(value)); }
+    static std::string name(bool) { return "bool"; }
 };
 
 template <class T>
 struct Convert<T, std::enable_if_t<std::is_integral_v<T> && !std::is_same_v<T, bool> && !is_character<T>>> {
-  using Wide = std::conditional_t<std::is_signed_v<T>, long long, unsigned long long>;
-  static bool load(PyObject* o, bool convert, T& value) {
-    if (is(o, &opforge_PyFloat_Type)) {
-      return false;
+    using Wide = std::conditional_t<std::is_signed_v<T>, long long, unsigned long long>;
+    static bool load(PyObject* o, bool convert, T& value) {
+        if (is(o, &opforge_PyFloat_Type)) {
+            return false;
+        }
+        const bool is_long = is(o, LongFlag);
+        if (!convert && !is_long && !opforge_PyIndex_Check(o)) {
+            return false;
+        }
+        Wide wide;
+        if constexpr (std::is_signed_v<T>) {
+            wide = opforge_PyLong_AsLongLong(o);
+        } else {
+            Ref index = is_long ? Ref::borrow(o) : Ref::steal(opforge_PyNumber_Index(o));
+            wide = index ? opforge_PyLong_AsUnsignedLongLong(index.get()) : static_cast<Wide>(-1);
+        }
+        const bool failed = wide == static_cast<Wide>(-1) && opforge_PyErr_Occurred();
+        if (failed || static_cast<Wide>(static_cast<T>(wide)) != wide) {
+            opforge_PyErr_Clear();
+            if (failed && convert && opforge_PyNumber_Check(o)) {
+                Ref number = Ref::steal(opforge_PyNumber_Long(o));
+                opforge_PyErr_Clear();
+                return number && load(number.get(), false, value);
+            }
+            return false;
+        }
+        value = static_cast<T>(wide);
+        return true;
     }
-    const bool is_long = is(o, LongFlag);
-    if (!convert && !is_long && !opforge_PyIndex_Check(o)) {
-      return false;
+    static Ref cast(T value) {
+        if constexpr (std::is_signed_v<T>) {
+            return checked(opforge_PyLong_FromLongLong(value));
+        } else {
+            return checked(opforge_PyLong_FromUnsignedLongLong(value));
+        }
     }
-    Wide wide;
-    if constexpr (std::is_signed_v<T>) {
-      wide = opforge_PyLong_AsLongLong(o);
-    } else {
-      Ref index = is_long ? Ref::borrow(o) : Ref::steal(opforge_PyNumber_Index(o));
-      wide = index ? opforge_PyLong_AsUnsignedLongLong(index.get()) : static_cast<Wide>(-1);
-    }
-    const bool failed = wide == static_cast<Wide>(-1) && opforge_PyErr_Occurred();
-    if (failed || static_cast<Wide>(static_cast<T>(wide)) != wide) {
-      opforge_PyErr_Clear();
-      if (failed && convert && opforge_PyNumber_Check(o)) {
-        Ref number = Ref::steal(opforge_PyNumber_Long(o));
-        opforge_PyErr_Clear();
-        return number && load(number.get(), false, value);
-      }
-      return false;
-    }
-    value = static_cast<T>(wide);
-    return true;
-  }
-  static Ref cast(T value) {
-    if constexpr (std::is_signed_v<T>) {
-      return checked(opforge_PyLong_FromLongLong(value));
-    } else {
-      return checked(opforge_PyLong_FromUnsignedLongLong(value));
-    }
-  }
-  static std::string name(bool argument) {
-    return argument ? "typing.SupportsInt | typing.SupportsIndex" : "int";
-  }
+    static std::string name(bool argument) { return argument ? "typing.SupportsInt | typing.SupportsIndex" : "int"; }
 };
 
 template <class T>
 struct Convert<T, std::enable_if_t<std::is_floating_point_v<T>>> {
-  static bool load(PyObject* o, bool convert, T& value) {
-    if (!convert && !is(o, &opforge_PyFloat_Type)) {
-      return false;
+    static bool load(PyObject* o, bool convert, T& value) {
+        if (!convert && !is(o, &opforge_PyFloat_Type)) {
+            return false;
+        }
+        double wide = opforge_PyFloat_AsDouble(o);
+        if (wide == -1 && opforge_PyErr_Occurred()) {
+            opforge_PyErr_Clear();
+            if (convert && opforge_PyNumber_Check(o)) {
+                Ref number = Ref::steal(opforge_PyNumber_Float(o));
+                opforge_PyErr_Clear();
+                return number && load(number.get(), false, value);
+            }
+            return false;
+        }
+        value = static_cast<T>(wide);
+        return true;
     }
-    double wide = opforge_PyFloat_AsDouble(o);
-    if (wide == -1 && opforge_PyErr_Occurred()) {
-      opforge_PyErr_Clear();
-      if (convert && opforge_PyNumber_Check(o)) {
-        Ref number = Ref::steal(opforge_PyNumber_Float(o));
-        opforge_PyErr_Clear();
-        return number && load(number.get(), false, value);
-      }
-      return false;
+    static Ref cast(T value) { return checked(opforge_PyFloat_FromDouble(static_cast<double>(value))); }
+    static std::string name(bool argument) {
+        return argument ? "typing.SupportsFloat | typing.SupportsIndex" : "float";
     }
-    value = static_cast<T>(wide);
-    return true;
-  }
-  static Ref cast(T value) { return checked(opforge_PyFloat_FromDouble(static_cast<double>(value))); }
-  static std::string name(bool argument) {
-    return argument ? "typing.SupportsFloat | typing.SupportsIndex" : "float";
-  }
 };
 
 template <class C, class T>
 struct ConvertComplex {
-  static bool load(PyObject* o, bool convert, C& value) {
-    if (!convert && !is(o, &opforge_PyComplex_Type)) {
-      return false;
+    static bool load(PyObject* o, bool convert, C& value) {
+        if (!convert && !is(o, &opforge_PyComplex_Type)) {
+            return false;
+        }
+        double re = opforge_PyComplex_RealAsDouble(o);
+        double im = opforge_PyErr_Occurred() ? 0 : opforge_PyComplex_ImagAsDouble(o);
+        if (opforge_PyErr_Occurred()) {
+            opforge_PyErr_Clear();
+            return false;
+        }
+        value = C(static_cast<T>(re), static_cast<T>(im));
+        return true;
     }
-    double re = opforge_PyComplex_RealAsDouble(o);
-    double im = opforge_PyErr_Occurred() ? 0 : opforge_PyComplex_ImagAsDouble(o);
-    if (opforge_PyErr_Occurred()) {
-      opforge_PyErr_Clear();
-      return false;
+    static Ref cast(const C& value) { return checked(opforge_PyComplex_FromDoubles(value.real(), value.imag())); }
+    static std::string name(bool argument) {
+        return argument ? "typing.SupportsComplex | typing.SupportsFloat | typing.SupportsIndex" : "complex";
     }
-    value = C(static_cast<T>(re), static_cast<T>(im));
-    return true;
-  }
-  static Ref cast(const C& value) {
-    return checked(opforge_PyComplex_FromDoubles(value.real(), value.imag()));
-  }
-  static std::string name(bool argument) {
-    return argument ? "typing.SupportsComplex | typing.SupportsFloat | typing.SupportsIndex" : "complex";
-  }
 };
 template <class T>
 struct Convert<std::complex<T>> : ConvertComplex<std::complex<T>, T> {};
 // torch's own conversion: it takes any number, and has a name of its own in signatures.
 template <class T>
 struct Convert<c10::complex<T>> : ConvertComplex<c10::complex<T>, T> {
-  static bool load(PyObject* o, bool, c10::complex<T>& value) {
-    return ConvertComplex<c10::complex<T>, T>::load(o, true, value);
-  }
-  static std::string name(bool) { return "complex"; }
+    static bool load(PyObject* o, bool, c10::complex<T>& value) {
+        return ConvertComplex<c10::complex<T>, T>::load(o, true, value);
+    }
+    static std::string name(bool) { return "complex"; }
 };
 
 template <>
 struct Convert<std::string> {
-  static bool load(PyObject* o, bool, std::string& value) {
-    OpforgePySize n = 0;
-    if (is(o, UnicodeFlag)) {
-      const char* p = opforge_PyUnicode_AsUTF8AndSize(o, &n);
-      if (!p) {
-        opforge_PyErr_Clear();
+    static bool load(PyObject* o, bool, std::string& value) {
+        OpforgePySize n = 0;
+        if (is(o, UnicodeFlag)) {
+            const char* p = opforge_PyUnicode_AsUTF8AndSize(o, &n);
+            if (!p) {
+                opforge_PyErr_Clear();
+                return false;
+            }
+            value.assign(p, static_cast<size_t>(n));
+            return true;
+        }
+        if (is(o, BytesFlag)) {
+            char* p = nullptr;
+            if (opforge_PyBytes_AsStringAndSize(o, &p, &n) < 0) {
+                throw Raised();
+            }
+            value.assign(p, static_cast<size_t>(n));
+            return true;
+        }
+        if (is(o, &opforge_PyByteArray_Type)) {
+            value.assign(opforge_PyByteArray_AsString(o), static_cast<size_t>(opforge_PyByteArray_Size(o)));
+            return true;
+        }
         return false;
-      }
-      value.assign(p, static_cast<size_t>(n));
-      return true;
     }
-    if (is(o, BytesFlag)) {
-      char* p = nullptr;
-      if (opforge_PyBytes_AsStringAndSize(o, &p, &n) < 0) {
-        throw Raised();
-      }
-      value.assign(p, static_cast<size_t>(n));
-      return true;
+    static Ref cast(std::string_view value) {
+        return checked(opforge_PyUnicode_DecodeUTF8(value.data(), static_cast<OpforgePySize>(value.size()), nullptr));
     }
-    if (is(o, &opforge_PyByteArray_Type)) {
-      value.assign(opforge_PyByteArray_AsString(o), static_cast<size_t>(opforge_PyByteArray_Size(o)));
-      return true;
-    }
-    return false;
-  }
-  static Ref cast(std::string_view value) {
-    return checked(
-        opforge_PyUnicode_DecodeUTF8(value.data(), static_cast<OpforgePySize>(value.size()), nullptr));
-  }
-  static std::string name(bool) { return "str"; }
+    static std::string name(bool) { return "str"; }
 };
 
 template <>
 struct Convert<at::Tensor> {
-  static bool load(PyObject* o, bool, at::Tensor& value) {
-    if (!is_tensor(o)) {
-      return false;
+    static bool load(PyObject* o, bool, at::Tensor& value) {
+        if (!is_tensor(o)) {
+            return false;
+        }
+        value = to_tensor(o);
+        return true;
     }
-    value = to_tensor(o);
-    return true;
-  }
-  static Ref cast(const at::Tensor& value) { return from_tensor(value); }
-  static std::string name(bool) { return "torch.Tensor"; }
+    static Ref cast(const at::Tensor& value) { return from_tensor(value); }
+    static std::string name(bool) { return "torch.Tensor"; }
 };
 
 // torch's dtypes by their Python names.
 inline const std::vector<std::pair<c10::ScalarType, const char*>>& dtype_names() {
-  using S = c10::ScalarType;
-  static const std::vector<std::pair<S, const char*>> names = {
-      {S::Byte, "uint8"}, {S::Char, "int8"}, {S::Short, "int16"}, {S::Int, "int32"}, {S::Long, "int64"},
-      {S::Half, "float16"}, {S::Float, "float32"}, {S::Double, "float64"}, {S::ComplexHalf, "complex32"},
-      {S::ComplexFloat, "complex64"}, {S::ComplexDouble, "complex128"}, {S::Bool, "bool"},
-      {S::BFloat16, "bfloat16"}, {S::Float8_e5m2, "float8_e5m2"}, {S::Float8_e4m3fn, "float8_e4m3fn"},
-      {S::Float8_e5m2fnuz, "float8_e5m2fnuz"}, {S::Float8_e4m3fnuz, "float8_e4m3fnuz"},
-      {S::UInt16, "uint16"}, {S::UInt32, "uint32"}, {S::UInt64, "uint64"}};
-  return names;
+    using S = c10::ScalarType;
+    static const std::vector<std::pair<S, const char*>> names = {{S::Byte, "uint8"},
+                                                                 {S::Char, "int8"},
+                                                                 {S::Short, "int16"},
+                                                                 {S::Int, "int32"},
+                                                                 {S::Long, "int64"},
+                                                                 {S::Half, "float16"},
+                                                                 {S::Float, "float32"},
+                                                                 {S::Double, "float64"},
+                                                                 {S::ComplexHalf, "complex32"},
+                                                                 {S::ComplexFloat, "complex64"},
+                                                                 {S::ComplexDouble, "complex128"},
+                                                                 {S::Bool, "bool"},
+                                                                 {S::BFloat16, "bfloat16"},
+                                                                 {S::Float8_e5m2, "float8_e5m2"},
+                                                                 {S::Float8_e4m3fn, "float8_e4m3fn"},
+                                                                 {S::Float8_e5m2fnuz, "float8_e5m2fnuz"},
+                                                                 {S::Float8_e4m3fnuz, "float8_e4m3fnuz"},
+                                                                 {S::UInt16, "uint16"},
+                                                                 {S::UInt32, "uint32"},
+                                                                 {S::UInt64, "uint64"}};
+    return names;
 }
 template <>
 struct Convert<c10::ScalarType> {
-  static bool load(PyObject* o, bool, c10::ScalarType& value) {
-    if (opforge_PyObject_IsInstance(o, torch().dtype) != 1) {
-      return false;
+    static bool load(PyObject* o, bool, c10::ScalarType& value) {
+        if (opforge_PyObject_IsInstance(o, torch().dtype) != 1) {
+            return false;
+        }
+        for (const auto& [type, name] : dtype_names()) {
+            if (attribute(torch().module, name).get() == o) {
+                value = type;
+                return true;
+            }
+        }
+        return false;
     }
-    for (const auto& [type, name] : dtype_names()) {
-      if (attribute(torch().module, name).get() == o) {
-        value = type;
-        return true;
-      }
+    static Ref cast(c10::ScalarType value) {
+        for (const auto& [type, name] : dtype_names()) {
+            if (type == value) {
+                return attribute(torch().module, name);
+            }
+        }
+        c10::facade::fail(c10::facade::text("the dtype ", c10::toString(value), " has no conversion to Python"));
     }
-    return false;
-  }
-  static Ref cast(c10::ScalarType value) {
-    for (const auto& [type, name] : dtype_names()) {
-      if (type == value) {
-        return attribute(torch().module, name);
-      }
-    }
-    c10::facade::fail(c10::facade::text("the dtype ", c10::toString(value), " has no conversion to Python"));
-  }
-  static std::string name(bool) { return "torch.dtype"; }
+    static std::string name(bool) { return "torch.dtype"; }
 };
 template <>
 struct Convert<c10::Device> {
-  static bool load(PyObject* o, bool, c10::Device& value) {
-    if (opforge_PyObject_IsInstance(o, torch().device) != 1) {
-      return false;
+    static bool load(PyObject* o, bool, c10::Device& value) {
+        if (opforge_PyObject_IsInstance(o, torch().device) != 1) {
+            return false;
+        }
+        Ref text = checked(opforge_PyObject_Str(o));
+        std::string string;
+        Convert<std::string>::load(text.get(), true, string);
+        value = c10::Device(string);
+        return true;
     }
-    Ref text = checked(opforge_PyObject_Str(o));
-    std::string string;
-    Convert<std::string>::load(text.get(), true, string);
-    value = c10::Device(string);
-    return true;
-  }
-  static Ref cast(const c10::Device& value) {
-    Ref text = Convert<std::string>::cast(value.str());
-    return called(torch().device, text);
-  }
-  static std::string name(bool) { return "torch.device"; }
+    static Ref cast(const c10::Device& value) {
+        Ref text = Convert<std::string>::cast(value.str());
+        return called(torch().device, text);
+    }
+    static std::string name(bool) { return "torch.device"; }
 };
 template <class T>
 struct Convert<std::optional<T>> {
-  static bool load(PyObject* o, bool convert, std::optional<T>& value) {
-    if (is_none(o)) {
-      value.reset();
-      return true;
+    static bool load(PyObject* o, bool convert, std::optional<T>& value) {
+        if (is_none(o)) {
+            value.reset();
+            return true;
+        }
+        if constexpr (std::is_same_v<T, c10::Device>) {
+            T inner(c10::DeviceType::CPU);
+            return Convert<T>::load(o, convert, inner) && (value = inner, true);
+        } else {
+            T inner{};
+            return Convert<T>::load(o, convert, inner) && (value = std::move(inner), true);
+        }
     }
-    if constexpr (std::is_same_v<T, c10::Device>) {
-      T inner(c10::DeviceType::CPU);
-      return Convert<T>::load(o, convert, inner) && (value = inner, true);
-    } else {
-      T inner{};
-      return Convert<T>::load(o, convert, inner) && (value = std::move(inner), true);
-    }
-  }
-  static Ref cast(const std::optional<T>& value) {
-    return value ? Convert<T>::cast(*value) : Ref::borrow(none());
-  }
-  static std::string name(bool argument) { return Convert<T>::name(argument) + " | None"; }
+    static Ref cast(const std::optional<T>& value) { return value ? Convert<T>::cast(*value) : Ref::borrow(none()); }
+    static std::string name(bool argument) { return Convert<T>::name(argument) + " | None"; }
 };
 
 inline bool is_list_like(PyObject* o) {
-  if (opforge_PySequence_Check(o)) {
-    return !is(o, UnicodeFlag) && !is(o, BytesFlag);
-  }
-  if (is(o, &opforge_PySet_Type) || is(o, &opforge_PyFrozenSet_Type)) {
-    return true;
-  }
-  std::string name = type_name(o);
-  return name == "generator" || name == "dict_keys" || name == "dict_values" || name == "dict_items" ||
-      name == "map" || name == "zip";
+    if (opforge_PySequence_Check(o)) {
+        return !is(o, UnicodeFlag) && !is(o, BytesFlag);
+    }
+    if (is(o, &opforge_PySet_Type) || is(o, &opforge_PyFrozenSet_Type)) {
+        return true;
+    }
+    std::string name = type_name(o);
+    return name == "generator" || name == "dict_keys" || name == "dict_values" || name == "dict_items" ||
+           name == "map" || name == "zip";
 }
 template <class T, class F>
 bool load_items(PyObject* o, bool convert, F add) {
-  Ref list = opforge_PySequence_Check(o) ? Ref::borrow(o) : checked(opforge_PySequence_List(o));
-  const OpforgePySize n = opforge_PySequence_Size(list.get());
-  if (n < 0) {
-    throw Raised();
-  }
-  for (OpforgePySize i = 0; i < n; ++i) {
-    Ref item = checked(opforge_PySequence_GetItem(list.get(), i));
-    T element{};
-    if (!Convert<T>::load(item.get(), convert, element)) {
-      return false;
+    Ref list = opforge_PySequence_Check(o) ? Ref::borrow(o) : checked(opforge_PySequence_List(o));
+    const OpforgePySize n = opforge_PySequence_Size(list.get());
+    if (n < 0) {
+        throw Raised();
     }
-    add(std::move(element));
-  }
-  return true;
+    for (OpforgePySize i = 0; i < n; ++i) {
+        Ref item = checked(opforge_PySequence_GetItem(list.get(), i));
+        T element{};
+        if (!Convert<T>::load(item.get(), convert, element)) {
+            return false;
+        }
+        add(std::move(element));
+    }
+    return true;
 }
 template <class L>
 Ref cast_items(const L& value) {
-  Ref list = checked(opforge_PyList_New(static_cast<OpforgePySize>(value.size())));
-  OpforgePySize i = 0;
-  for (const typename L::value_type& element : value) {
-    checked(opforge_PyList_SetItem(
-        list.get(), i++, Convert<std::decay_t<typename L::value_type>>::cast(element).release()));
-  }
-  return list;
+    Ref list = checked(opforge_PyList_New(static_cast<OpforgePySize>(value.size())));
+    OpforgePySize i = 0;
+    for (const typename L::value_type& element : value) {
+        checked(opforge_PyList_SetItem(list.get(), i++,
+                                       Convert<std::decay_t<typename L::value_type>>::cast(element).release()));
+    }
+    return list;
 }
 template <class L, class T>
 struct ConvertList {
-  static bool load(PyObject* o, bool convert, L& value) {
-    if (!is_list_like(o)) {
-      return false;
+    static bool load(PyObject* o, bool convert, L& value) {
+        if (!is_list_like(o)) {
+            return false;
+        }
+        value.clear();
+        return load_items<T>(o, convert, [&](T&& element) { value.push_back(std::move(element)); });
     }
-    value.clear();
-    return load_items<T>(o, convert, [&](T&& element) { value.push_back(std::move(element)); });
-  }
-  static Ref cast(const L& value) { return cast_items(value); }
-  static std::string name(bool argument) {
-    return (argument ? "collections.abc.Sequence[" : "list[") + Convert<T>::name(argument) + "]";
-  }
+    static Ref cast(const L& value) { return cast_items(value); }
+    static std::string name(bool argument) {
+        return (argument ? "collections.abc.Sequence[" : "list[") + Convert<T>::name(argument) + "]";
+    }
 };
 template <class T, class A>
 struct Convert<std::vector<T, A>> : ConvertList<std::vector<T, A>, T> {};
@@ -343,49 +348,49 @@ template <class T, class A>
 struct Convert<std::list<T, A>> : ConvertList<std::list<T, A>, T> {};
 template <class T>
 struct Convert<c10::ArrayRef<T>> {
-  static Ref cast(const c10::ArrayRef<T>& value) { return cast_items(value); }
-  static std::string name(bool argument) {
-    return std::is_same_v<T, int64_t> ? "Tuple[int, ...]" : Convert<std::vector<T>>::name(argument);
-  }
+    static Ref cast(const c10::ArrayRef<T>& value) { return cast_items(value); }
+    static std::string name(bool argument) {
+        return std::is_same_v<T, int64_t> ? "Tuple[int, ...]" : Convert<std::vector<T>>::name(argument);
+    }
 };
 template <class T, size_t N>
 struct Convert<std::array<T, N>> {
-  static bool load(PyObject* o, bool convert, std::array<T, N>& value) {
-    if (!is_list_like(o)) {
-      return false;
+    static bool load(PyObject* o, bool convert, std::array<T, N>& value) {
+        if (!is_list_like(o)) {
+            return false;
+        }
+        std::vector<T> list;
+        if (!Convert<std::vector<T>>::load(o, convert, list) || list.size() != N) {
+            return false;
+        }
+        std::move(list.begin(), list.end(), value.begin());
+        return true;
     }
-    std::vector<T> list;
-    if (!Convert<std::vector<T>>::load(o, convert, list) || list.size() != N) {
-      return false;
+    static Ref cast(const std::array<T, N>& value) { return cast_items(value); }
+    static std::string name(bool argument) {
+        return "typing.Annotated[" + Convert<std::vector<T>>::name(argument) + ", \"FixedSize(" + std::to_string(N) +
+               ")\"]";
     }
-    std::move(list.begin(), list.end(), value.begin());
-    return true;
-  }
-  static Ref cast(const std::array<T, N>& value) { return cast_items(value); }
-  static std::string name(bool argument) {
-    return "typing.Annotated[" + Convert<std::vector<T>>::name(argument) + ", \"FixedSize(" + std::to_string(N) +
-        ")\"]";
-  }
 };
 template <class S, class T>
 struct ConvertSet {
-  static bool load(PyObject* o, bool convert, S& value) {
-    if (!is(o, &opforge_PySet_Type) && !is(o, &opforge_PyFrozenSet_Type) && type_name(o) != "dict_keys") {
-      return false;
+    static bool load(PyObject* o, bool convert, S& value) {
+        if (!is(o, &opforge_PySet_Type) && !is(o, &opforge_PyFrozenSet_Type) && type_name(o) != "dict_keys") {
+            return false;
+        }
+        value.clear();
+        return load_items<T>(o, convert, [&](T&& element) { value.insert(std::move(element)); });
     }
-    value.clear();
-    return load_items<T>(o, convert, [&](T&& element) { value.insert(std::move(element)); });
-  }
-  static Ref cast(const S& value) {
-    Ref set = checked(opforge_PySet_New(nullptr));
-    for (const auto& element : value) {
-      checked(opforge_PySet_Add(set.get(), Convert<T>::cast(element).get()));
+    static Ref cast(const S& value) {
+        Ref set = checked(opforge_PySet_New(nullptr));
+        for (const auto& element : value) {
+            checked(opforge_PySet_Add(set.get(), Convert<T>::cast(element).get()));
+        }
+        return set;
     }
-    return set;
-  }
-  static std::string name(bool argument) {
-    return (argument ? "collections.abc.Set[" : "set[") + Convert<T>::name(argument) + "]";
-  }
+    static std::string name(bool argument) {
+        return (argument ? "collections.abc.Set[" : "set[") + Convert<T>::name(argument) + "]";
+    }
 };
 template <class T, class C, class A>
 struct Convert<std::set<T, C, A>> : ConvertSet<std::set<T, C, A>, T> {};
@@ -393,34 +398,34 @@ template <class T, class H, class E, class A>
 struct Convert<std::unordered_set<T, H, E, A>> : ConvertSet<std::unordered_set<T, H, E, A>, T> {};
 template <class M, class K, class V>
 struct ConvertMap {
-  static bool load(PyObject* o, bool convert, M& value) {
-    if (!is(o, DictFlag)) {
-      return false;
+    static bool load(PyObject* o, bool convert, M& value) {
+        if (!is(o, DictFlag)) {
+            return false;
+        }
+        value.clear();
+        PyObject *key = nullptr, *item = nullptr;
+        OpforgePySize position = 0;
+        while (opforge_PyDict_Next(o, &position, &key, &item)) {
+            K k{};
+            V v{};
+            if (!Convert<K>::load(key, convert, k) || !Convert<V>::load(item, convert, v)) {
+                return false;
+            }
+            value.emplace(std::move(k), std::move(v));
+        }
+        return true;
     }
-    value.clear();
-    PyObject *key = nullptr, *item = nullptr;
-    OpforgePySize position = 0;
-    while (opforge_PyDict_Next(o, &position, &key, &item)) {
-      K k{};
-      V v{};
-      if (!Convert<K>::load(key, convert, k) || !Convert<V>::load(item, convert, v)) {
-        return false;
-      }
-      value.emplace(std::move(k), std::move(v));
+    static Ref cast(const M& value) {
+        Ref dict = checked(opforge_PyDict_New());
+        for (const auto& [k, v] : value) {
+            checked(opforge_PyDict_SetItem(dict.get(), Convert<K>::cast(k).get(), Convert<V>::cast(v).get()));
+        }
+        return dict;
     }
-    return true;
-  }
-  static Ref cast(const M& value) {
-    Ref dict = checked(opforge_PyDict_New());
-    for (const auto& [k, v] : value) {
-      checked(opforge_PyDict_SetItem(dict.get(), Convert<K>::cast(k).get(), Convert<V>::cast(v).get()));
+    static std::string name(bool argument) {
+        return (argument ? "collections.abc.Mapping[" : "dict[") + Convert<K>::name(argument) + ", " +
+               Convert<V>::name(argument) + "]";
     }
-    return dict;
-  }
-  static std::string name(bool argument) {
-    return (argument ? "collections.abc.Mapping[" : "dict[") + Convert<K>::name(argument) + ", " +
-        Convert<V>::name(argument) + "]";
-  }
 };
 template <class K, class V, class C, class A>
 struct Convert<std::map<K, V, C, A>> : ConvertMap<std::map<K, V, C, A>, K, V> {};
@@ -429,38 +434,38 @@ struct Convert<std::unordered_map<K, V, H, E, A>> : ConvertMap<std::unordered_ma
 
 template <class T, class... E>
 struct ConvertTuple {
-  static bool load(PyObject* o, bool convert, T& value) {
-    if (!opforge_PySequence_Check(o)) {
-      return false;
+    static bool load(PyObject* o, bool convert, T& value) {
+        if (!opforge_PySequence_Check(o)) {
+            return false;
+        }
+        const OpforgePySize n = opforge_PySequence_Size(o);
+        if (n < 0) {
+            throw Raised();
+        }
+        return n == static_cast<OpforgePySize>(sizeof...(E)) &&
+               load_all(o, convert, value, std::index_sequence_for<E...>());
     }
-    const OpforgePySize n = opforge_PySequence_Size(o);
-    if (n < 0) {
-      throw Raised();
+    static Ref cast(const T& value) { return cast_all(value, std::index_sequence_for<E...>()); }
+    static std::string name(bool argument) {
+        std::string text;
+        ((text += (text.empty() ? "" : ", ") + Convert<std::decay_t<E>>::name(argument)), ...);
+        return "tuple[" + (text.empty() ? "()" : text) + "]";
     }
-    return n == static_cast<OpforgePySize>(sizeof...(E)) && load_all(o, convert, value, std::index_sequence_for<E...>());
-  }
-  static Ref cast(const T& value) { return cast_all(value, std::index_sequence_for<E...>()); }
-  static std::string name(bool argument) {
-    std::string text;
-    ((text += (text.empty() ? "" : ", ") + Convert<std::decay_t<E>>::name(argument)), ...);
-    return "tuple[" + (text.empty() ? "()" : text) + "]";
-  }
 
- private:
-  template <size_t... I>
-  static bool load_all(PyObject* o, bool convert, T& value, std::index_sequence<I...>) {
-    return (Convert<std::decay_t<E>>::load(
-                checked(opforge_PySequence_GetItem(o, I)).get(), convert, std::get<I>(value)) &&
-            ...);
-  }
-  template <size_t... I>
-  static Ref cast_all(const T& value, std::index_sequence<I...>) {
-    Ref tuple = checked(opforge_PyTuple_New(sizeof...(E)));
-    (checked(opforge_PyTuple_SetItem(
-         tuple.get(), I, Convert<std::decay_t<E>>::cast(std::get<I>(value)).release())),
-     ...);
-    return tuple;
-  }
+private:
+    template <size_t... I>
+    static bool load_all(PyObject* o, bool convert, T& value, std::index_sequence<I...>) {
+        return (Convert<std::decay_t<E>>::load(checked(opforge_PySequence_GetItem(o, I)).get(), convert,
+                                               std::get<I>(value)) &&
+                ...);
+    }
+    template <size_t... I>
+    static Ref cast_all(const T& value, std::index_sequence<I...>) {
+        Ref tuple = checked(opforge_PyTuple_New(sizeof...(E)));
+        (checked(opforge_PyTuple_SetItem(tuple.get(), I, Convert<std::decay_t<E>>::cast(std::get<I>(value)).release())),
+         ...);
+        return tuple;
+    }
 };
 template <class... E>
 struct Convert<std::tuple<E...>> : ConvertTuple<std::tuple<E...>, E...> {};
@@ -470,27 +475,27 @@ struct Convert<std::pair<A, B>> : ConvertTuple<std::pair<A, B>, A, B> {};
 // What is kept of an argument while a function runs.
 template <class T>
 struct Kept {
-  using type = std::remove_cv_t<T>;
+    using type = std::remove_cv_t<T>;
 };
 template <class T>
 struct Kept<c10::ArrayRef<T>> {
-  using type = std::vector<T>;
+    using type = std::vector<T>;
 };
 template <class T>
 struct Kept<std::optional<c10::ArrayRef<T>>> {
-  using type = std::optional<std::vector<T>>;
+    using type = std::optional<std::vector<T>>;
 };
 template <class T>
 struct Kept<c10::OptionalArrayRef<T>> {
-  using type = std::optional<std::vector<T>>;
+    using type = std::optional<std::vector<T>>;
 };
 template <>
 struct Kept<std::string_view> {
-  using type = std::string;
+    using type = std::string;
 };
 template <>
 struct Kept<std::optional<std::string_view>> {
-  using type = std::optional<std::string>;
+    using type = std::optional<std::string>;
 };
 template <class T>
 using kept_t = typename Kept<std::remove_cv_t<std::remove_reference_t<T>>>::type;

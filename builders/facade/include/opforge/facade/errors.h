@@ -9,8 +9,7 @@
 #include <torch/csrc/stable/c/shim.h>
 
 // Newer than the oldest torch: weak, so that one binary loads everywhere and uses it where it is.
-extern "C" __attribute__((weak, visibility("default"))) const char*
-torch_exception_get_what_without_backtrace();
+extern "C" __attribute__((weak, visibility("default"))) const char* torch_exception_get_what_without_backtrace();
 
 namespace c10 {
 inline namespace opforge_facade {
@@ -18,118 +17,123 @@ inline namespace opforge_facade {
 // Not a class of the name c10::Error: libtorch would take it for its own, whose layout differs, as
 // type_infos are compared by name. The inline namespace gives it another one.
 class Error : public std::exception {
- public:
-  explicit Error(std::string text) : text_(std::move(text)) {}
-  const char* what() const noexcept override { return text_.c_str(); }
-  const char* what_without_backtrace() const noexcept { return text_.c_str(); }
-  const std::string& msg() const noexcept { return text_; }
+public:
+    explicit Error(std::string text) : text_(std::move(text)) {}
+    const char* what() const noexcept override { return text_.c_str(); }
+    const char* what_without_backtrace() const noexcept { return text_.c_str(); }
+    const std::string& msg() const noexcept { return text_; }
 
- private:
-  std::string text_;
+private:
+    std::string text_;
 };
 class IndexError : public Error {
-  using Error::Error;
+    using Error::Error;
 };
 class ValueError : public Error {
-  using Error::Error;
+    using Error::Error;
 };
 class TypeError : public Error {
-  using Error::Error;
+    using Error::Error;
 };
 class NotImplementedError : public Error {
-  using Error::Error;
+    using Error::Error;
 };
 class LinAlgError : public Error {
-  using Error::Error;
+    using Error::Error;
 };
 class OutOfMemoryError : public Error {
-  using Error::Error;
+    using Error::Error;
 };
 
 namespace facade {
-inline std::string text() {
-  return {};
-}
+inline std::string text() { return {}; }
 template <class... A>
 std::string text(const A&... parts) {
-  std::ostringstream stream;
-  ((stream << parts), ...);
-  return stream.str();
+    std::ostringstream stream;
+    ((stream << parts), ...);
+    return stream.str();
 }
 // A check without a text of its own has torch's.
 template <class... A>
 std::string check_text([[maybe_unused]] const char* otherwise, const A&... parts) {
-  if constexpr (sizeof...(A) == 0) {
-    return otherwise;
-  } else {
-    return ::c10::facade::text(parts...);
-  }
+    if constexpr (sizeof...(A) == 0) {
+        return otherwise;
+    } else {
+        return ::c10::facade::text(parts...);
+    }
 }
 template <class E = Error>
 [[noreturn]] void fail(const std::string& text) {
-  throw E(text);
+    throw E(text);
 }
 
 // What one of this library's own functions threw below a call of the dispatcher. The dispatcher
 // keeps only a text, and before torch 2.13 not even that.
 inline std::exception_ptr& thrown_below() {
-  static thread_local std::exception_ptr thrown;
-  return thrown;
+    static thread_local std::exception_ptr thrown;
+    return thrown;
 }
 inline int& dispatcher_depth() {
-  static thread_local int depth = 0;
-  return depth;
+    static thread_local int depth = 0;
+    return depth;
 }
 struct Depth {
-  Depth() {
-    ++dispatcher_depth();
-    if (thrown_below()) {
-      thrown_below() = nullptr;
+    Depth() {
+        ++dispatcher_depth();
+        if (thrown_below()) {
+            thrown_below() = nullptr;
+        }
     }
-  }
-  ~Depth() { --dispatcher_depth(); }
-  Depth(const Depth&) = delete;
-  Depth& operator=(const Depth&) = delete;
+    ~Depth() { --dispatcher_depth(); }
+    Depth(const Depth&) = delete;
+    Depth& operator=(const Depth&) = delete;
 };
 
-inline bool has(const std::string& text, const char* part) {
-  return text.find(part) != std::string::npos;
-}
+inline bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+inline bool begins(const std::string& text, const char* part) { return text.rfind(part, 0) == 0; }
 // The stable ABI gives an error's text without its type. These texts are those of torch's errors that
 // Python sees as another type than RuntimeError.
-[[noreturn]] inline void fail_as_torch(const std::string& text) {
-  if (text.rfind("Dimension out of range", 0) == 0 || text.rfind("Dimension specified as", 0) == 0 ||
-      has(text, "out of range for tensor of dimension") || has(text, "is out of bounds for dimension") ||
-      has(text, "invalid index of a 0-dim tensor") || has(text, "too many indices for tensor") ||
-      has(text, "The shape of the mask") || text.rfind("select(): index ", 0) == 0 ||
-      text.rfind("select() cannot be applied to a 0-dim tensor", 0) == 0) {
-    fail<IndexError>(text);
-  }
-  if (has(text, "\" not implemented for '") || text.rfind("Could not run 'aten::", 0) == 0) {
-    fail<NotImplementedError>(text);
-  }
-  fail(text);
+[[noreturn]] inline void fail_as_torch(const std::string& text, const std::string& what) {
+    if (begins(text, "Dimension out of range (expected to be in range") || begins(text, "Dimension specified as") ||
+        begins(text, "select(): index ") || begins(text, "select() cannot be applied to a 0-dim tensor") ||
+        begins(text, "slice() cannot be applied to a 0-dim tensor") || begins(text, "start out of range") ||
+        begins(text, "The shape of the mask") || has(text, "Index is supposed to be a vector") ||
+        has(text, "Index should have dimension 1 or 0") || has(text, "Expected reduction dim ") ||
+        has(text, "out of range for tensor of dimension") || has(text, "too many indices for tensor") ||
+        has(text, "invalid index of a 0-dim tensor") ||
+        (begins(what, "aten::index") && what.size() <= sizeof("aten::index_put_") &&
+         has(text, "is out of bounds for dimension"))) {
+        fail<IndexError>(text);
+    }
+    if (has(text, "\" not implemented for '") || begins(text, "Could not run 'aten::") ||
+        has(text, " is not supported for complex ")) {
+        fail<NotImplementedError>(text);
+    }
+    if ((begins(text, "linalg.") || begins(text, "cholesky")) && has(text, "could not be completed")) {
+        fail<LinAlgError>(text);
+    }
+    fail(text);
 }
 [[noreturn]] inline void failed(const char* what) {
-  if (thrown_below()) {
-    std::rethrow_exception(std::exchange(thrown_below(), nullptr));
-  }
-  if (torch_exception_get_what_without_backtrace) {
-    fail_as_torch(torch_exception_get_what_without_backtrace());
-  }
-  fail(::c10::facade::text(
-      "torch refused ", what, ": its error's text is on standard error, as torch before 2.13 passes none on"));
+    if (thrown_below()) {
+        std::rethrow_exception(std::exchange(thrown_below(), nullptr));
+    }
+    if (torch_exception_get_what_without_backtrace) {
+        fail_as_torch(torch_exception_get_what_without_backtrace(), what);
+    }
+    fail(::c10::facade::text("torch refused ", what,
+                             ": its error's text is on standard error, as torch before 2.13 passes none on"));
 }
 inline void check(AOTITorchError code, const char* what) {
-  if (__builtin_expect(code != AOTI_TORCH_SUCCESS, 0)) {
-    failed(what);
-  }
+    if (__builtin_expect(code != AOTI_TORCH_SUCCESS, 0)) {
+        failed(what);
+    }
 }
 }  // namespace facade
 
 template <class... A>
 std::string str(const A&... parts) {
-  return ::c10::facade::text(parts...);
+    return ::c10::facade::text(parts...);
 }
 
 }  // namespace opforge_facade

@@ -69,9 +69,9 @@ using namespace at;
 inline namespace opforge_facade {
 using Dtype = at::ScalarType;
 using at::IntArrayRef;
+using at::NoGradGuard;
 using at::Tensor;
 using autograd::AutoGradMode;
-using at::NoGradGuard;
 using c10::nullopt;
 using c10::optional;
 constexpr auto kUInt8 = at::kByte, kInt8 = at::kChar, kInt16 = at::kShort, kInt32 = at::kInt, kInt64 = at::kLong,

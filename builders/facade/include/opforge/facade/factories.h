@@ -3,129 +3,119 @@
 #include "indexing.h"
 
 extern "C" __attribute__((weak, visibility("default"))) AOTITorchError torch_from_blob(
-    void* data,
-    int64_t ndim,
-    const int64_t* sizes,
-    const int64_t* strides,
-    int64_t storage_offset,
-    int32_t dtype,
-    int32_t device_type,
-    int32_t device_index,
-    AtenTensorHandle* result,
-    int32_t layout,
-    const uint8_t* opaque_metadata,
-    int64_t opaque_metadata_size,
-    void (*deleter)(void* data, void* context),
-    void* context);
+    void* data, int64_t ndim, const int64_t* sizes, const int64_t* strides, int64_t storage_offset, int32_t dtype,
+    int32_t device_type, int32_t device_index, AtenTensorHandle* result, int32_t layout, const uint8_t* opaque_metadata,
+    int64_t opaque_metadata_size, void (*deleter)(void* data, void* context), void* context);
 
 namespace at {
 inline namespace opforge_facade {
 namespace facade {
 inline std::vector<int64_t> contiguous_strides(IntArrayRef sizes) {
-  std::vector<int64_t> r(sizes.size());
-  int64_t step = 1;
-  for (size_t i = sizes.size(); i-- > 0;) {
-    r[i] = step;
-    step *= std::max<int64_t>(sizes[i], 1);
-  }
-  return r;
+    std::vector<int64_t> r(sizes.size());
+    int64_t step = 1;
+    for (size_t i = sizes.size(); i-- > 0;) {
+        r[i] = step;
+        step *= std::max<int64_t>(sizes[i], 1);
+    }
+    return r;
 }
 }  // namespace facade
 
 inline Tensor from_blob(void* data, IntArrayRef sizes, IntArrayRef strides, const TensorOptions& options = {}) {
-  if (sizes.size() != strides.size()) {
-    c10::facade::fail(c10::facade::text(
-        "from_blob: ", sizes.size(), " sizes and ", strides.size(), " strides were given, but there is one each"));
-  }
-  AtenTensorHandle h;
-  Device device = options.device();
-  ScalarType type = options.dtype();
-  facade::check(
-      aoti_torch_create_tensor_from_blob(
-          data, static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(), 0, static_cast<int32_t>(type),
-          static_cast<int32_t>(device.type()), device.has_index() ? device.index() : 0, &h),
-      "from_blob");
-  return facade::with_grad(options, Tensor::adopt(h));
+    if (sizes.size() != strides.size()) {
+        c10::facade::fail(c10::facade::text("from_blob: ", sizes.size(), " sizes and ", strides.size(),
+                                            " strides were given, but there is one each"));
+    }
+    AtenTensorHandle h;
+    Device device = options.device();
+    ScalarType type = options.dtype();
+    facade::check(
+        aoti_torch_create_tensor_from_blob(data, static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(), 0,
+                                           static_cast<int32_t>(type), static_cast<int32_t>(device.type()),
+                                           device.has_index() ? device.index() : 0, &h),
+        "from_blob");
+    return facade::with_grad(options, Tensor::adopt(h));
 }
 inline Tensor from_blob(void* data, IntArrayRef sizes, const TensorOptions& options = {}) {
-  return from_blob(data, sizes, facade::contiguous_strides(sizes), options);
+    return from_blob(data, sizes, facade::contiguous_strides(sizes), options);
 }
 // With a deleter: torch 2.11 has the function for it, and an older one is refused when it is called.
 template <class D, class = std::enable_if_t<std::is_invocable_v<D&, void*>>>
 Tensor from_blob(void* data, IntArrayRef sizes, IntArrayRef strides, D deleter, const TensorOptions& options = {}) {
-  if (!torch_from_blob) {
-    c10::facade::fail("from_blob with a deleter needs torch 2.11 or newer");
-  }
-  AtenTensorHandle h;
-  Device device = options.device();
-  ScalarType type = options.dtype();
-  using F = std::function<void(void*)>;
-  auto* context = new F(std::move(deleter));
-  auto release = [](void* p, void* c) {
-    std::unique_ptr<F> f(static_cast<F*>(c));
-    (*f)(p);
-  };
-  AOTITorchError code = torch_from_blob(
-      data, static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(), 0, static_cast<int32_t>(type),
-      static_cast<int32_t>(device.type()), device.has_index() ? device.index() : 0, &h,
-      static_cast<int32_t>(Layout::Strided), nullptr, 0, release, context);
-  if (code != AOTI_TORCH_SUCCESS) {
-    delete context;
-  }
-  facade::check(code, "from_blob");
-  return facade::with_grad(options, Tensor::adopt(h));
+    if (!torch_from_blob) {
+        c10::facade::fail("from_blob with a deleter needs torch 2.11 or newer");
+    }
+    AtenTensorHandle h;
+    Device device = options.device();
+    ScalarType type = options.dtype();
+    using F = std::function<void(void*)>;
+    auto* context = new F(std::move(deleter));
+    auto release = [](void* p, void* c) {
+        std::unique_ptr<F> f(static_cast<F*>(c));
+        (*f)(p);
+    };
+    AOTITorchError code = torch_from_blob(data, static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(), 0,
+                                          static_cast<int32_t>(type), static_cast<int32_t>(device.type()),
+                                          device.has_index() ? device.index() : 0, &h,
+                                          static_cast<int32_t>(Layout::Strided), nullptr, 0, release, context);
+    if (code != AOTI_TORCH_SUCCESS) {
+        delete context;
+    }
+    facade::check(code, "from_blob");
+    return facade::with_grad(options, Tensor::adopt(h));
 }
 template <class D, class = std::enable_if_t<std::is_invocable_v<D&, void*>>>
 Tensor from_blob(void* data, IntArrayRef sizes, D deleter, const TensorOptions& options = {}) {
-  return from_blob(data, sizes, facade::contiguous_strides(sizes), std::move(deleter), options);
+    return from_blob(data, sizes, facade::contiguous_strides(sizes), std::move(deleter), options);
 }
 
 namespace facade {
 template <class T>
 Tensor tensor_of(const T* data, size_t n, std::vector<int64_t> sizes, const TensorOptions& options) {
-  constexpr ScalarType element = CppTypeToScalarType<T>::value;
-  // a source's literals are int and double: torch gives a list of them the dtype of Python's numbers
-  ScalarType type = options.has_dtype() ? ScalarType(options.dtype())
-      : std::is_same_v<T, bool> ? ScalarType::Bool
-      : std::is_integral_v<T> ? ScalarType::Long
-      : isComplexType(element) ? toComplexType(default_dtype())
-      : std::is_floating_point_v<T> ? default_dtype()
-                                    : element;
-  Tensor r = empty(sizes, TensorOptions(element));
-  if (n > 0) {
-    std::memcpy(r.data_ptr(), data, n * sizeof(T));
-  }
-  return with_grad(options, r.to(options.dtype(type).requires_grad(std::nullopt)));
+    constexpr ScalarType element = CppTypeToScalarType<T>::value;
+    // a source's literals are int and double: torch gives a list of them the dtype of Python's numbers
+    ScalarType type = options.has_dtype()           ? ScalarType(options.dtype())
+                      : std::is_same_v<T, bool>     ? ScalarType::Bool
+                      : std::is_integral_v<T>       ? ScalarType::Long
+                      : isComplexType(element)      ? toComplexType(default_dtype())
+                      : std::is_floating_point_v<T> ? default_dtype()
+                                                    : element;
+    Tensor r = empty(sizes, TensorOptions(element));
+    if (n > 0) {
+        std::memcpy(r.data_ptr(), data, n * sizeof(T));
+    }
+    return with_grad(options, r.to(options.dtype(type).requires_grad(std::nullopt)));
 }
 }  // namespace facade
 template <class T>
 Tensor tensor(ArrayRef<T> list, const TensorOptions& options = {}) {
-  return facade::tensor_of(list.data(), list.size(), {static_cast<int64_t>(list.size())}, options);
+    return facade::tensor_of(list.data(), list.size(), {static_cast<int64_t>(list.size())}, options);
 }
 template <class T>
 Tensor tensor(std::initializer_list<T> list, const TensorOptions& options = {}) {
-  return tensor(ArrayRef<T>(list), options);
+    return tensor(ArrayRef<T>(list), options);
 }
 template <class T>
 Tensor tensor(std::initializer_list<std::initializer_list<T>> rows, const TensorOptions& options = {}) {
-  std::vector<T> all;
-  const size_t n = rows.size() ? rows.begin()->size() : 0;
-  for (const auto& row : rows) {
-    if (row.size() != n) {
-      c10::facade::fail(c10::facade::text("Expected all sub-lists to have sizes: ", n, " (e.g. the first), but one has ", row.size()));
+    std::vector<T> all;
+    const size_t n = rows.size() ? rows.begin()->size() : 0;
+    for (const auto& row : rows) {
+        if (row.size() != n) {
+            c10::facade::fail(c10::facade::text("Expected all sub-lists to have sizes: ", n,
+                                                " (e.g. the first), but one has ", row.size()));
+        }
+        all.insert(all.end(), row.begin(), row.end());
     }
-    all.insert(all.end(), row.begin(), row.end());
-  }
-  return facade::tensor_of(
-      all.data(), all.size(), {static_cast<int64_t>(rows.size()), static_cast<int64_t>(n)}, options);
+    return facade::tensor_of(all.data(), all.size(), {static_cast<int64_t>(rows.size()), static_cast<int64_t>(n)},
+                             options);
 }
 template <class T>
 Tensor tensor(const std::vector<T>& list, const TensorOptions& options = {}) {
-  return tensor(ArrayRef<T>(list), options);
+    return tensor(ArrayRef<T>(list), options);
 }
 template <class T, class = std::enable_if_t<std::is_arithmetic_v<T>>>
 Tensor tensor(T value, const TensorOptions& options = {}) {
-  return facade::tensor_of(&value, 1, {}, options);
+    return facade::tensor_of(&value, 1, {}, options);
 }
 }  // namespace opforge_facade
 }  // namespace at

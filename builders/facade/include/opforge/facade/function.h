@@ -10,91 +10,82 @@ namespace c10 {
 inline namespace opforge_facade {
 // What AutogradContext::saved_data holds.
 class IValue {
- public:
-  IValue() = default;
-  template <class T, class = std::enable_if_t<std::is_integral_v<T> && !std::is_same_v<T, bool>>>
-  IValue(T v) : value_(static_cast<int64_t>(v)) {}
-  template <class T, class = std::enable_if_t<std::is_same_v<T, bool>>, int = 0>
-  IValue(T v) : value_(bool{v}) {}
-  IValue(double v) : value_(v) {}
-  IValue(float v) : value_(static_cast<double>(v)) {}
-  IValue(const char* v) : value_(std::string(v)) {}
-  IValue(std::string v) : value_(std::move(v)) {}
-  IValue(at::Tensor v) : value_(std::move(v)) {}
-  IValue(IntArrayRef v) : value_(v.vec()) {}
-  IValue(std::vector<int64_t> v) : value_(std::move(v)) {}
-  IValue(std::vector<double> v) : value_(std::move(v)) {}
-  IValue(std::vector<at::Tensor> v) : value_(std::move(v)) {}
-  IValue(Scalar v) : value_(v) {}
-  IValue(ScalarType v) : value_(static_cast<int64_t>(v)) {}
-  template <class T>
-  IValue(std::optional<T> v) {
-    if (v) {
-      *this = IValue(std::move(*v));
+public:
+    IValue() = default;
+    template <class T, class = std::enable_if_t<std::is_integral_v<T> && !std::is_same_v<T, bool>>>
+    IValue(T v) : value_(static_cast<int64_t>(v)) {}
+    template <class T, class = std::enable_if_t<std::is_same_v<T, bool>>, int = 0>
+    IValue(T v) : value_(bool{v}) {}
+    IValue(double v) : value_(v) {}
+    IValue(float v) : value_(static_cast<double>(v)) {}
+    IValue(const char* v) : value_(std::string(v)) {}
+    IValue(std::string v) : value_(std::move(v)) {}
+    IValue(at::Tensor v) : value_(std::move(v)) {}
+    IValue(IntArrayRef v) : value_(v.vec()) {}
+    IValue(std::vector<int64_t> v) : value_(std::move(v)) {}
+    IValue(std::vector<double> v) : value_(std::move(v)) {}
+    IValue(std::vector<at::Tensor> v) : value_(std::move(v)) {}
+    IValue(Scalar v) : value_(v) {}
+    IValue(ScalarType v) : value_(static_cast<int64_t>(v)) {}
+    template <class T>
+    IValue(std::optional<T> v) {
+        if (v) {
+            *this = IValue(std::move(*v));
+        }
     }
-  }
-  bool isNone() const { return value_.index() == 0; }
-  bool isInt() const { return std::holds_alternative<int64_t>(value_); }
-  bool isDouble() const { return std::holds_alternative<double>(value_); }
-  bool isBool() const { return std::holds_alternative<bool>(value_); }
-  bool isString() const { return std::holds_alternative<std::string>(value_); }
-  bool isTensor() const { return std::holds_alternative<at::Tensor>(value_); }
-  bool isIntList() const { return std::holds_alternative<std::vector<int64_t>>(value_); }
-  int64_t toInt() const { return get<int64_t>("Int"); }
-  double toDouble() const { return get<double>("Double"); }
-  bool toBool() const { return get<bool>("Bool"); }
-  const std::string& toStringRef() const { return get<std::string>("String"); }
-  const at::Tensor& toTensor() const { return get<at::Tensor>("Tensor"); }
-  std::vector<int64_t> toIntVector() const { return get<std::vector<int64_t>>("IntList"); }
-  List<int64_t> toIntList() const { return List<int64_t>(get<std::vector<int64_t>>("IntList")); }
-  std::vector<double> toDoubleVector() const { return get<std::vector<double>>("DoubleList"); }
-  std::vector<at::Tensor> toTensorVector() const { return get<std::vector<at::Tensor>>("TensorList"); }
-  List<at::Tensor> toTensorList() const { return List<at::Tensor>(get<std::vector<at::Tensor>>("TensorList")); }
-  ScalarType toScalarType() const { return static_cast<ScalarType>(toInt()); }
-  Scalar toScalar() const {
-    return isInt() ? Scalar(toInt())
-        : isDouble() ? Scalar(toDouble())
-        : isBool() ? Scalar(toBool())
-                   : get<Scalar>("Scalar");
-  }
-  template <class T>
-  T to() const {
-    if constexpr (std::is_same_v<T, bool>) {
-      return toBool();
-    } else if constexpr (std::is_integral_v<T>) {
-      return static_cast<T>(toInt());
-    } else if constexpr (std::is_floating_point_v<T>) {
-      return static_cast<T>(toDouble());
-    } else {
-      return get<T>("value of that type");
+    bool isNone() const { return value_.index() == 0; }
+    bool isInt() const { return std::holds_alternative<int64_t>(value_); }
+    bool isDouble() const { return std::holds_alternative<double>(value_); }
+    bool isBool() const { return std::holds_alternative<bool>(value_); }
+    bool isString() const { return std::holds_alternative<std::string>(value_); }
+    bool isTensor() const { return std::holds_alternative<at::Tensor>(value_); }
+    bool isIntList() const { return std::holds_alternative<std::vector<int64_t>>(value_); }
+    int64_t toInt() const { return get<int64_t>("Int"); }
+    double toDouble() const { return get<double>("Double"); }
+    bool toBool() const { return get<bool>("Bool"); }
+    const std::string& toStringRef() const { return get<std::string>("String"); }
+    const at::Tensor& toTensor() const { return get<at::Tensor>("Tensor"); }
+    std::vector<int64_t> toIntVector() const { return get<std::vector<int64_t>>("IntList"); }
+    List<int64_t> toIntList() const { return List<int64_t>(get<std::vector<int64_t>>("IntList")); }
+    std::vector<double> toDoubleVector() const { return get<std::vector<double>>("DoubleList"); }
+    std::vector<at::Tensor> toTensorVector() const { return get<std::vector<at::Tensor>>("TensorList"); }
+    List<at::Tensor> toTensorList() const { return List<at::Tensor>(get<std::vector<at::Tensor>>("TensorList")); }
+    ScalarType toScalarType() const { return static_cast<ScalarType>(toInt()); }
+    Scalar toScalar() const {
+        return isInt()      ? Scalar(toInt())
+               : isDouble() ? Scalar(toDouble())
+               : isBool()   ? Scalar(toBool())
+                            : get<Scalar>("Scalar");
     }
-  }
+    template <class T>
+    T to() const {
+        if constexpr (std::is_same_v<T, bool>) {
+            return toBool();
+        } else if constexpr (std::is_integral_v<T>) {
+            return static_cast<T>(toInt());
+        } else if constexpr (std::is_floating_point_v<T>) {
+            return static_cast<T>(toDouble());
+        } else {
+            return get<T>("value of that type");
+        }
+    }
 
- private:
-  template <class T>
-  const T& get(const char* name) const {
-    if (auto* v = std::get_if<T>(&value_)) {
-      return *v;
+private:
+    template <class T>
+    const T& get(const char* name) const {
+        if (auto* v = std::get_if<T>(&value_)) {
+            return *v;
+        }
+        facade::fail(facade::text("Expected ", name, " but the IValue holds something else"));
     }
-    facade::fail(facade::text("Expected ", name, " but the IValue holds something else"));
-  }
-  std::variant<
-      std::monostate,
-      int64_t,
-      double,
-      bool,
-      std::string,
-      at::Tensor,
-      std::vector<int64_t>,
-      std::vector<double>,
-      std::vector<at::Tensor>,
-      Scalar>
-      value_;
+    std::variant<std::monostate, int64_t, double, bool, std::string, at::Tensor, std::vector<int64_t>,
+                 std::vector<double>, std::vector<at::Tensor>, Scalar>
+        value_;
 };
 template <class K, class V>
 class Dict : public std::unordered_map<K, V> {
- public:
-  using std::unordered_map<K, V>::unordered_map;
+public:
+    using std::unordered_map<K, V>::unordered_map;
 };
 }  // namespace opforge_facade
 }  // namespace c10
@@ -114,32 +105,31 @@ using at::AutoGradMode;
 using at::GradMode;
 
 struct AutogradContext {
-  AutogradContext() = default;
-  AutogradContext(const AutogradContext&) = delete;
-  AutogradContext& operator=(const AutogradContext&) = delete;
+    AutogradContext() = default;
+    AutogradContext(const AutogradContext&) = delete;
+    AutogradContext& operator=(const AutogradContext&) = delete;
 
-  void save_for_backward(variable_list list) { to_save_ = std::move(list); }
-  variable_list get_saved_variables() const { return saved_; }
-  void mark_dirty(const variable_list& list) { dirty_ = list; }
-  void mark_non_differentiable(const variable_list& list) { non_differentiable_ = list; }
-  void set_materialize_grads(bool value) { materialize_ = value; }
-  bool needs_input_grad(size_t i) const {
-    if (i >= needs_.size()) {
-      c10::facade::fail<c10::IndexError>(
-          c10::facade::text("needs_input_grad(", i, "): the function has ", needs_.size(), " inputs"));
+    void save_for_backward(variable_list list) { to_save_ = std::move(list); }
+    variable_list get_saved_variables() const { return saved_; }
+    void mark_dirty(const variable_list& list) { dirty_ = list; }
+    void mark_non_differentiable(const variable_list& list) { non_differentiable_ = list; }
+    void set_materialize_grads(bool value) { materialize_ = value; }
+    bool needs_input_grad(size_t i) const {
+        if (i >= needs_.size()) {
+            c10::facade::fail<c10::IndexError>(
+                c10::facade::text("needs_input_grad(", i, "): the function has ", needs_.size(), " inputs"));
+        }
+        return needs_[i];
     }
-    return needs_[i];
-  }
-  c10::Dict<std::string, at::IValue> saved_data;
+    c10::Dict<std::string, at::IValue> saved_data;
 
-  // For the facade alone.
-  variable_list to_save_, saved_, dirty_, non_differentiable_;
-  std::vector<bool> needs_;
-  bool materialize_ = true;
+    // For the facade alone.
+    variable_list to_save_, saved_, dirty_, non_differentiable_;
+    std::vector<bool> needs_;
+    bool materialize_ = true;
 };
 inline bool any_variable_requires_grad(const variable_list& list) {
-  return std::any_of(
-      list.begin(), list.end(), [](const Variable& v) { return v.defined() && v.requires_grad(); });
+    return std::any_of(list.begin(), list.end(), [](const Variable& v) { return v.defined() && v.requires_grad(); });
 }
 }  // namespace autograd
 }  // namespace opforge_facade
@@ -149,229 +139,225 @@ namespace opforge_facade_python {
 
 // One call of Function::apply.
 struct AutogradCall {
-  torch::autograd::AutogradContext context;
-  std::function<std::vector<at::Tensor>(torch::autograd::AutogradContext&)> forward;
-  std::vector<at::Tensor> (*backward)(torch::autograd::AutogradContext*, std::vector<at::Tensor>) = nullptr;
-  std::vector<size_t> places;  // of each tensor among the function's inputs
-  size_t inputs = 0;
-  // what forward threw: on its way through Python it would lose its type
-  std::exception_ptr thrown;
+    torch::autograd::AutogradContext context;
+    std::function<std::vector<at::Tensor>(torch::autograd::AutogradContext&)> forward;
+    std::vector<at::Tensor> (*backward)(torch::autograd::AutogradContext*, std::vector<at::Tensor>) = nullptr;
+    std::vector<size_t> places;  // of each tensor among the function's inputs
+    size_t inputs = 0;
+    // what forward threw: on its way through Python it would lose its type
+    std::exception_ptr thrown;
 };
 struct MethodDefinition {  // PyMethodDef of the stable ABI
-  const char* name;
-  PyObject* (*call)(PyObject*, PyObject*);
-  int flags;
-  const char* doc;
+    const char* name;
+    PyObject* (*call)(PyObject*, PyObject*);
+    int flags;
+    const char* doc;
 };
 constexpr const char* call_name = "opforge.autograd_call";
 inline AutogradCall& call_in(PyObject* capsule) {
-  auto* shared = static_cast<std::shared_ptr<AutogradCall>*>(opforge_PyCapsule_GetPointer(capsule, call_name));
-  if (!shared) {
-    throw Raised();
-  }
-  return **shared;
+    auto* shared = static_cast<std::shared_ptr<AutogradCall>*>(opforge_PyCapsule_GetPointer(capsule, call_name));
+    if (!shared) {
+        throw Raised();
+    }
+    return **shared;
 }
 inline void free_call(PyObject* capsule) {
-  delete static_cast<std::shared_ptr<AutogradCall>*>(opforge_PyCapsule_GetPointer(capsule, call_name));
+    delete static_cast<std::shared_ptr<AutogradCall>*>(opforge_PyCapsule_GetPointer(capsule, call_name));
 }
 inline Ref tuple_of(const std::vector<at::Tensor>& list, size_t leading_none = 0) {
-  Ref tuple = checked(opforge_PyTuple_New(static_cast<OpforgePySize>(list.size() + leading_none)));
-  for (size_t i = 0; i < list.size() + leading_none; ++i) {
-    Ref item = i < leading_none ? Ref::borrow(none()) : from_tensor(list[i - leading_none]);
-    checked(opforge_PyTuple_SetItem(tuple.get(), static_cast<OpforgePySize>(i), item.release()));
-  }
-  return tuple;
+    Ref tuple = checked(opforge_PyTuple_New(static_cast<OpforgePySize>(list.size() + leading_none)));
+    for (size_t i = 0; i < list.size() + leading_none; ++i) {
+        Ref item = i < leading_none ? Ref::borrow(none()) : from_tensor(list[i - leading_none]);
+        checked(opforge_PyTuple_SetItem(tuple.get(), static_cast<OpforgePySize>(i), item.release()));
+    }
+    return tuple;
 }
-inline at::Tensor tensor_or_undefined(PyObject* o) {
-  return is_none(o) ? at::Tensor() : to_tensor(o);
-}
+inline at::Tensor tensor_or_undefined(PyObject* o) { return is_none(o) ? at::Tensor() : to_tensor(o); }
 inline void call_method(const Ref& object, const char* name, const std::vector<at::Tensor>& list) {
-  checked(opforge_PyObject_Call(attribute(object.get(), name).get(), tuple_of(list).get(), nullptr));
+    checked(opforge_PyObject_Call(attribute(object.get(), name).get(), tuple_of(list).get(), nullptr));
 }
 // forward(ctx, call, *tensors)
 inline PyObject* autograd_forward(PyObject*, PyObject* args) {
-  AutogradCall* call = nullptr;
-  try {
-    Ref ctx = Ref::borrow(opforge_PyTuple_GetItem(args, 0));
-    PyObject* capsule = opforge_PyTuple_GetItem(args, 1);
-    call = &call_in(capsule);
-    checked(opforge_PyObject_SetAttrString(ctx.get(), "opforge_call", capsule));
-    auto& context = call->context;
-    context.needs_.assign(call->inputs, false);
-    Ref needs = attribute(ctx.get(), "needs_input_grad");
-    for (size_t i = 0; i < call->places.size(); ++i) {
-      Ref needed = checked(opforge_PySequence_GetItem(needs.get(), static_cast<OpforgePySize>(i + 1)));
-      bool flag = false;
-      Convert<bool>::load(needed.get(), true, flag);
-      context.needs_[call->places[i]] = flag;
+    AutogradCall* call = nullptr;
+    try {
+        Ref ctx = Ref::borrow(opforge_PyTuple_GetItem(args, 0));
+        PyObject* capsule = opforge_PyTuple_GetItem(args, 1);
+        call = &call_in(capsule);
+        checked(opforge_PyObject_SetAttrString(ctx.get(), "opforge_call", capsule));
+        auto& context = call->context;
+        context.needs_.assign(call->inputs, false);
+        Ref needs = attribute(ctx.get(), "needs_input_grad");
+        for (size_t i = 0; i < call->places.size(); ++i) {
+            Ref needed = checked(opforge_PySequence_GetItem(needs.get(), static_cast<OpforgePySize>(i + 1)));
+            bool flag = false;
+            Convert<bool>::load(needed.get(), true, flag);
+            context.needs_[call->places[i]] = flag;
+        }
+        auto results = call->forward(context);
+        call->forward = nullptr;  // the arguments are kept by the graph alone
+        call_method(ctx, "save_for_backward", context.to_save_);
+        context.to_save_.clear();
+        if (!context.dirty_.empty()) {
+            call_method(ctx, "mark_dirty", context.dirty_);
+        }
+        if (!context.non_differentiable_.empty()) {
+            call_method(ctx, "mark_non_differentiable", context.non_differentiable_);
+        }
+        if (!context.materialize_) {
+            called(attribute(ctx.get(), "set_materialize_grads").get(), Ref::steal(opforge_PyBool_FromLong(0)));
+        }
+        context.dirty_.clear();
+        context.non_differentiable_.clear();
+        return tuple_of(results).release();
+    } catch (const Raised& e) {
+        e.restore();
+    } catch (const std::exception& e) {
+        if (call) {
+            call->thrown = std::current_exception();
+        }
+        raise(opforge_PyExc_RuntimeError, e.what());
+    } catch (...) {
+        if (call) {
+            call->thrown = std::current_exception();
+        }
+        raise(opforge_PyExc_RuntimeError, "Caught an unknown exception!");
     }
-    auto results = call->forward(context);
-    call->forward = nullptr;  // the arguments are kept by the graph alone
-    call_method(ctx, "save_for_backward", context.to_save_);
-    context.to_save_.clear();
-    if (!context.dirty_.empty()) {
-      call_method(ctx, "mark_dirty", context.dirty_);
-    }
-    if (!context.non_differentiable_.empty()) {
-      call_method(ctx, "mark_non_differentiable", context.non_differentiable_);
-    }
-    if (!context.materialize_) {
-      called(attribute(ctx.get(), "set_materialize_grads").get(), Ref::steal(opforge_PyBool_FromLong(0)));
-    }
-    context.dirty_.clear();
-    context.non_differentiable_.clear();
-    return tuple_of(results).release();
-  } catch (const Raised& e) {
-    e.restore();
-  } catch (const std::exception& e) {
-    if (call) {
-      call->thrown = std::current_exception();
-    }
-    raise(opforge_PyExc_RuntimeError, e.what());
-  } catch (...) {
-    if (call) {
-      call->thrown = std::current_exception();
-    }
-    raise(opforge_PyExc_RuntimeError, "Caught an unknown exception!");
-  }
-  return nullptr;
+    return nullptr;
 }
 // backward(ctx, *grads)
 inline PyObject* autograd_backward(PyObject*, PyObject* args) {
-  try {
-    Ref ctx = Ref::borrow(opforge_PyTuple_GetItem(args, 0));
-    Ref capsule = attribute(ctx.get(), "opforge_call");
-    AutogradCall& call = call_in(capsule.get());
-    std::vector<at::Tensor> grads, list;
-    for (OpforgePySize i = 1; i < opforge_PyTuple_Size(args); ++i) {
-      grads.push_back(tensor_or_undefined(opforge_PyTuple_GetItem(args, i)));
-    }
-    Ref saved = attribute(ctx.get(), "saved_tensors");
-    for (OpforgePySize i = 0; i < opforge_PyTuple_Size(saved.get()); ++i) {
-      call.context.saved_.push_back(tensor_or_undefined(opforge_PyTuple_GetItem(saved.get(), i)));
-    }
-    std::vector<at::Tensor> all;
-    {
-      // torch gives its C++ functions a thread without the GIL
-      void* thread = opforge_PyEval_SaveThread();
-      try {
-        all = call.backward(&call.context, std::move(grads));
-      } catch (...) {
-        opforge_PyEval_RestoreThread(thread);
-        call.context.saved_.clear();
-        throw;
-      }
-      opforge_PyEval_RestoreThread(thread);
-    }
-    call.context.saved_.clear();
-    if (all.size() > call.inputs) {
-      for (size_t i = call.inputs; i < all.size(); ++i) {
-        if (all[i].defined()) {
-          c10::facade::fail(c10::facade::text(
-              "function returned an incorrect number of gradients (expected ", call.inputs, ", got ", all.size(), ")"));
+    try {
+        Ref ctx = Ref::borrow(opforge_PyTuple_GetItem(args, 0));
+        Ref capsule = attribute(ctx.get(), "opforge_call");
+        AutogradCall& call = call_in(capsule.get());
+        std::vector<at::Tensor> grads, list;
+        for (OpforgePySize i = 1; i < opforge_PyTuple_Size(args); ++i) {
+            grads.push_back(tensor_or_undefined(opforge_PyTuple_GetItem(args, i)));
         }
-      }
-    } else if (all.size() < call.inputs) {
-      c10::facade::fail(c10::facade::text(
-          "function returned an incorrect number of gradients (expected ", call.inputs, ", got ", all.size(), ")"));
+        Ref saved = attribute(ctx.get(), "saved_tensors");
+        for (OpforgePySize i = 0; i < opforge_PyTuple_Size(saved.get()); ++i) {
+            call.context.saved_.push_back(tensor_or_undefined(opforge_PyTuple_GetItem(saved.get(), i)));
+        }
+        std::vector<at::Tensor> all;
+        {
+            // torch gives its C++ functions a thread without the GIL
+            void* thread = opforge_PyEval_SaveThread();
+            try {
+                all = call.backward(&call.context, std::move(grads));
+            } catch (...) {
+                opforge_PyEval_RestoreThread(thread);
+                call.context.saved_.clear();
+                throw;
+            }
+            opforge_PyEval_RestoreThread(thread);
+        }
+        call.context.saved_.clear();
+        if (all.size() > call.inputs) {
+            for (size_t i = call.inputs; i < all.size(); ++i) {
+                if (all[i].defined()) {
+                    c10::facade::fail(c10::facade::text("function returned an incorrect number of gradients (expected ",
+                                                        call.inputs, ", got ", all.size(), ")"));
+                }
+            }
+        } else if (all.size() < call.inputs) {
+            c10::facade::fail(c10::facade::text("function returned an incorrect number of gradients (expected ",
+                                                call.inputs, ", got ", all.size(), ")"));
+        }
+        for (size_t place : call.places) {
+            list.push_back(all[place]);
+        }
+        return tuple_of(list, 1).release();
+    } catch (const Raised& e) {
+        e.restore();
+    } catch (const c10::IndexError& e) {
+        raise(opforge_PyExc_IndexError, e.what());
+    } catch (const c10::NotImplementedError& e) {
+        raise(opforge_PyExc_NotImplementedError, e.what());
+    } catch (const std::exception& e) {
+        raise(opforge_PyExc_RuntimeError, e.what());
+    } catch (...) {
+        raise(opforge_PyExc_RuntimeError, "Caught an unknown exception!");
     }
-    for (size_t place : call.places) {
-      list.push_back(all[place]);
-    }
-    return tuple_of(list, 1).release();
-  } catch (const Raised& e) {
-    e.restore();
-  } catch (const c10::IndexError& e) {
-    raise(opforge_PyExc_IndexError, e.what());
-  } catch (const c10::NotImplementedError& e) {
-    raise(opforge_PyExc_NotImplementedError, e.what());
-  } catch (const std::exception& e) {
-    raise(opforge_PyExc_RuntimeError, e.what());
-  } catch (...) {
-    raise(opforge_PyExc_RuntimeError, "Caught an unknown exception!");
-  }
-  return nullptr;
+    return nullptr;
 }
 inline Ref static_method(MethodDefinition& definition) {
-  Ref function = checked(opforge_PyCMethod_New(&definition, nullptr, nullptr, nullptr));
-  return called(attribute(imported("builtins").get(), "staticmethod").get(), function);
+    Ref function = checked(opforge_PyCMethod_New(&definition, nullptr, nullptr, nullptr));
+    return called(attribute(imported("builtins").get(), "staticmethod").get(), function);
 }
 // Returns the `apply` of the Python class, which has the name of the C++ class.
 inline PyObject* make_function(const std::string& name) {
-  static MethodDefinition forward{"forward", autograd_forward, 1, nullptr};
-  static MethodDefinition backward{"backward", autograd_backward, 1, nullptr};
-  Ref base = attribute(attribute(torch().module, "autograd").get(), "Function");
-  Ref bases = checked(opforge_PyTuple_New(1));
-  checked(opforge_PyTuple_SetItem(bases.get(), 0, base.release()));
-  Ref members = checked(opforge_PyDict_New());
-  checked(opforge_PyDict_SetItemString(members.get(), "forward", static_method(forward).get()));
-  checked(opforge_PyDict_SetItemString(members.get(), "backward", static_method(backward).get()));
-  Ref type = attribute(imported("builtins").get(), "type");
-  Ref made = called(type.get(), Convert<std::string>::cast(name), bases, members);
-  return attribute(made.get(), "apply").release();
+    static MethodDefinition forward{"forward", autograd_forward, 1, nullptr};
+    static MethodDefinition backward{"backward", autograd_backward, 1, nullptr};
+    Ref base = attribute(attribute(torch().module, "autograd").get(), "Function");
+    Ref bases = checked(opforge_PyTuple_New(1));
+    checked(opforge_PyTuple_SetItem(bases.get(), 0, base.release()));
+    Ref members = checked(opforge_PyDict_New());
+    checked(opforge_PyDict_SetItemString(members.get(), "forward", static_method(forward).get()));
+    checked(opforge_PyDict_SetItemString(members.get(), "backward", static_method(backward).get()));
+    Ref type = attribute(imported("builtins").get(), "type");
+    Ref made = called(type.get(), Convert<std::string>::cast(name), bases, members);
+    return attribute(made.get(), "apply").release();
 }
 
-inline std::vector<at::Tensor> apply(
-    PyObject* function,
-    const std::shared_ptr<AutogradCall>& call,
-    const std::vector<at::Tensor>& tensors) {
-  Ref arguments = checked(opforge_PyTuple_New(static_cast<OpforgePySize>(tensors.size()) + 1));
-  auto* shared = new std::shared_ptr<AutogradCall>(call);
-  Ref capsule = checked(opforge_PyCapsule_New(shared, call_name, free_call));
-  checked(opforge_PyTuple_SetItem(arguments.get(), 0, capsule.release()));
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    checked(opforge_PyTuple_SetItem(
-        arguments.get(), static_cast<OpforgePySize>(i + 1), from_tensor(tensors[i]).release()));
-  }
-  PyObject* out = opforge_PyObject_Call(function, arguments.get(), nullptr);
-  if (!out) {
-    if (call->thrown) {
-      opforge_PyErr_Clear();
-      std::rethrow_exception(std::exchange(call->thrown, nullptr));
+inline std::vector<at::Tensor> apply(PyObject* function, const std::shared_ptr<AutogradCall>& call,
+                                     const std::vector<at::Tensor>& tensors) {
+    Ref arguments = checked(opforge_PyTuple_New(static_cast<OpforgePySize>(tensors.size()) + 1));
+    auto* shared = new std::shared_ptr<AutogradCall>(call);
+    Ref capsule = checked(opforge_PyCapsule_New(shared, call_name, free_call));
+    checked(opforge_PyTuple_SetItem(arguments.get(), 0, capsule.release()));
+    for (size_t i = 0; i < tensors.size(); ++i) {
+        checked(opforge_PyTuple_SetItem(arguments.get(), static_cast<OpforgePySize>(i + 1),
+                                        from_tensor(tensors[i]).release()));
     }
-    throw Raised();
-  }
-  Ref result = Ref::steal(out);
-  std::vector<at::Tensor> list;
-  for (OpforgePySize i = 0; i < opforge_PyTuple_Size(result.get()); ++i) {
-    list.push_back(tensor_or_undefined(opforge_PyTuple_GetItem(result.get(), i)));
-  }
-  return list;
+    PyObject* out = opforge_PyObject_Call(function, arguments.get(), nullptr);
+    if (!out) {
+        if (call->thrown) {
+            opforge_PyErr_Clear();
+            std::rethrow_exception(std::exchange(call->thrown, nullptr));
+        }
+        throw Raised();
+    }
+    Ref result = Ref::steal(out);
+    std::vector<at::Tensor> list;
+    for (OpforgePySize i = 0; i < opforge_PyTuple_Size(result.get()); ++i) {
+        list.push_back(tensor_or_undefined(opforge_PyTuple_GetItem(result.get(), i)));
+    }
+    return list;
 }
 
 // Finds the tensors among a function's arguments, as torch does: a list of tensors counts once each.
 struct Inputs {
-  std::vector<at::Tensor> tensors;
-  std::vector<size_t> places;
-  size_t count = 0;
+    std::vector<at::Tensor> tensors;
+    std::vector<size_t> places;
+    size_t count = 0;
 
-  void add(const at::Tensor& t) {
-    if (t.defined()) {
-      tensors.push_back(t);
-      places.push_back(count);
+    void add(const at::Tensor& t) {
+        if (t.defined()) {
+            tensors.push_back(t);
+            places.push_back(count);
+        }
+        ++count;
     }
-    ++count;
-  }
-  void add(const std::optional<at::Tensor>& t) { add(t ? *t : at::Tensor()); }
-  void add(at::TensorList list) {
-    for (const at::Tensor& t : list) {
-      add(t);
+    void add(const std::optional<at::Tensor>& t) { add(t ? *t : at::Tensor()); }
+    void add(at::TensorList list) {
+        for (const at::Tensor& t : list) {
+            add(t);
+        }
     }
-  }
-  void add(const std::vector<at::Tensor>& list) { add(at::TensorList(list)); }
-  template <class T>
-  void add(const T&) {
-    ++count;
-  }
+    void add(const std::vector<at::Tensor>& list) { add(at::TensorList(list)); }
+    template <class T>
+    void add(const T&) {
+        ++count;
+    }
 };
 // An argument's copy, which forward gets: what a list refers to ends before it does.
 template <class T>
 struct Stored {
-  using type = std::decay_t<T>;
+    using type = std::decay_t<T>;
 };
 template <class T>
 struct Stored<c10::ArrayRef<T>> {
-  using type = std::vector<T>;
+    using type = std::vector<T>;
 };
 }  // namespace opforge_facade_python
 
@@ -381,72 +367,72 @@ namespace autograd {
 
 template <class T>
 struct Function {
-  // Returns what T::forward returns, with T::backward behind it in autograd's graph.
-  template <class X = T, class... A>
-  static auto apply(A&&... arguments) {
-    namespace python = ::opforge_facade_python;
-    using R = std::decay_t<decltype(X::forward(static_cast<AutogradContext*>(nullptr), std::declval<A>()...))>;
-    if (at::in_parallel_region()) {
-      c10::facade::fail(
-          "apply of an autograd Function within parallel_for is not possible in the facade: it runs Python, "
-          "and the thread that waits for this one may hold its lock");
+    // Returns what T::forward returns, with T::backward behind it in autograd's graph.
+    template <class X = T, class... A>
+    static auto apply(A&&... arguments) {
+        namespace python = ::opforge_facade_python;
+        using R = std::decay_t<decltype(X::forward(static_cast<AutogradContext*>(nullptr), std::declval<A>()...))>;
+        if (at::in_parallel_region()) {
+            c10::facade::fail(
+                "apply of an autograd Function within parallel_for is not possible in the facade: it runs Python, "
+                "and the thread that waits for this one may hold its lock");
+        }
+        if (!opforge_Py_IsInitialized || !opforge_Py_IsInitialized()) {
+            c10::facade::fail("an autograd Function of the facade needs Python in its process");
+        }
+        python::Inputs inputs;
+        (inputs.add(arguments), ...);
+        auto call = std::make_shared<python::AutogradCall>();
+        call->places = inputs.places;
+        call->inputs = inputs.count;
+        call->backward = [](AutogradContext* context, variable_list grads) -> variable_list {
+            return X::backward(context, std::move(grads));
+        };
+        call->forward = [kept = std::tuple<typename python::Stored<std::decay_t<A>>::type...>(stored(arguments)...)](
+                            AutogradContext& context) mutable {
+            return std::apply(
+                [&](auto&... values) -> variable_list {
+                    if constexpr (std::is_same_v<R, at::Tensor>) {
+                        return {X::forward(&context, static_cast<cast_t<A>>(values)...)};
+                    } else {
+                        return X::forward(&context, static_cast<cast_t<A>>(values)...);
+                    }
+                },
+                kept);
+        };
+        python::Gil gil;
+        static PyObject* function = nullptr;
+        if (!function) {
+            function = python::make_function(name());
+        }
+        variable_list list = python::apply(function, call, inputs.tensors);
+        if constexpr (std::is_same_v<R, at::Tensor>) {
+            return list.at(0);
+        } else {
+            return list;
+        }
     }
-    if (!opforge_Py_IsInitialized || !opforge_Py_IsInitialized()) {
-      c10::facade::fail("an autograd Function of the facade needs Python in its process");
-    }
-    python::Inputs inputs;
-    (inputs.add(arguments), ...);
-    auto call = std::make_shared<python::AutogradCall>();
-    call->places = inputs.places;
-    call->inputs = inputs.count;
-    call->backward = [](AutogradContext* context, variable_list grads) -> variable_list {
-      return X::backward(context, std::move(grads));
-    };
-    call->forward = [kept = std::tuple<typename python::Stored<std::decay_t<A>>::type...>(stored(arguments)...)](
-                        AutogradContext& context) mutable {
-      return std::apply(
-          [&](auto&... values) -> variable_list {
-            if constexpr (std::is_same_v<R, at::Tensor>) {
-              return {X::forward(&context, static_cast<cast_t<A>>(values)...)};
-            } else {
-              return X::forward(&context, static_cast<cast_t<A>>(values)...);
-            }
-          },
-          kept);
-    };
-    python::Gil gil;
-    static PyObject* function = nullptr;
-    if (!function) {
-      function = python::make_function(name());
-    }
-    variable_list list = python::apply(function, call, inputs.tensors);
-    if constexpr (std::is_same_v<R, at::Tensor>) {
-      return list.at(0);
-    } else {
-      return list;
-    }
-  }
 
- private:
-  template <class V>
-  static const V& stored(const V& value) {
-    return value;
-  }
-  template <class V>
-  static std::vector<V> stored(const c10::ArrayRef<V>& value) {
-    return value.vec();
-  }
-  template <class V>
-  using cast_t = typename ::opforge_facade_python::Stored<std::decay_t<V>>::type&;
-  static std::string name() {
-    // "...Function<Name>...": the class's name without its namespaces
-    std::string text = __PRETTY_FUNCTION__;
-    const size_t begin = text.find("T = ");
-    text = begin == std::string::npos ? "Function" : text.substr(begin + 4);
-    text = text.substr(0, text.find_first_of("];,"));
-    const size_t colons = text.rfind("::");
-    return colons == std::string::npos ? text : text.substr(colons + 2);
-  }
+private:
+    template <class V>
+    static const V& stored(const V& value) {
+        return value;
+    }
+    template <class V>
+    static std::vector<V> stored(const c10::ArrayRef<V>& value) {
+        return value.vec();
+    }
+    template <class V>
+    using cast_t = typename ::opforge_facade_python::Stored<std::decay_t<V>>::type&;
+    static std::string name() {
+        // "...Function<Name>...": the class's name without its namespaces
+        std::string text = __PRETTY_FUNCTION__;
+        const size_t begin = text.find("T = ");
+        text = begin == std::string::npos ? "Function" : text.substr(begin + 4);
+        text = text.substr(0, text.find_first_of("];,"));
+        const size_t colons = text.rfind("::");
+        return colons == std::string::npos ? text : text.substr(colons + 2);
+    }
 };
 }  // namespace autograd
 }  // namespace opforge_facade

@@ -8,270 +8,260 @@ inline namespace opforge_facade {
 namespace indexing {
 
 struct NoneIndex {
-  operator std::optional<int64_t>() const { return std::nullopt; }
+    operator std::optional<int64_t>() const { return std::nullopt; }
 };
 struct EllipsisIndexType {};
 inline constexpr NoneIndex None{};
 inline constexpr EllipsisIndexType Ellipsis{};
 
 struct Slice {
-  Slice(
-      std::optional<int64_t> start = std::nullopt,
-      std::optional<int64_t> stop = std::nullopt,
-      std::optional<int64_t> step = std::nullopt)
-      : step_(step.value_or(1)) {
-    if (step_ == 0) {
-      c10::facade::fail<c10::ValueError>("slice step cannot be zero");
+    Slice(std::optional<int64_t> start = std::nullopt, std::optional<int64_t> stop = std::nullopt,
+          std::optional<int64_t> step = std::nullopt)
+        : step_(step.value_or(1)) {
+        if (step_ == 0) {
+            c10::facade::fail<c10::ValueError>("slice step cannot be zero");
+        }
+        start_ = start.value_or(step_ < 0 ? std::numeric_limits<int64_t>::max() : 0);
+        stop_ = stop.value_or(step_ < 0 ? std::numeric_limits<int64_t>::min() : std::numeric_limits<int64_t>::max());
     }
-    start_ = start.value_or(step_ < 0 ? std::numeric_limits<int64_t>::max() : 0);
-    stop_ = stop.value_or(
-        step_ < 0 ? std::numeric_limits<int64_t>::min() : std::numeric_limits<int64_t>::max());
-  }
-  int64_t start() const { return start_; }
-  int64_t stop() const { return stop_; }
-  int64_t step() const { return step_; }
+    int64_t start() const { return start_; }
+    int64_t stop() const { return stop_; }
+    int64_t step() const { return step_; }
 
- private:
-  int64_t start_, stop_, step_;
+private:
+    int64_t start_, stop_, step_;
 };
 
 struct TensorIndex {
-  TensorIndex(NoneIndex v) : value(v) {}
-  TensorIndex(std::nullopt_t) : value(NoneIndex()) {}
-  TensorIndex(EllipsisIndexType v) : value(v) {}
-  TensorIndex(const char* text) : value(EllipsisIndexType()) {
-    if (std::string_view(text) != "...") {
-      c10::facade::fail(c10::facade::text(
-          "Expected \"...\" to represent an ellipsis index, but got \"", text, "\""));
+    TensorIndex(NoneIndex v) : value(v) {}
+    TensorIndex(std::nullopt_t) : value(NoneIndex()) {}
+    TensorIndex(EllipsisIndexType v) : value(v) {}
+    TensorIndex(const char* text) : value(EllipsisIndexType()) {
+        if (std::string_view(text) != "...") {
+            c10::facade::fail(
+                c10::facade::text("Expected \"...\" to represent an ellipsis index, but got \"", text, "\""));
+        }
     }
-  }
-  TensorIndex(Slice v) : value(v) {}
-  TensorIndex(Tensor v) : value(std::move(v)) {}
-  template <class T, class = std::enable_if_t<std::is_same_v<T, bool>>>
-  TensorIndex(T v) : value(bool{v}) {}
-  template <class I, class = std::enable_if_t<std::is_integral_v<I> && !std::is_same_v<I, bool>>, int = 0>
-  TensorIndex(I v) : value(static_cast<int64_t>(v)) {}
-  std::variant<NoneIndex, EllipsisIndexType, int64_t, bool, Slice, Tensor> value;
+    TensorIndex(Slice v) : value(v) {}
+    TensorIndex(Tensor v) : value(std::move(v)) {}
+    template <class T, class = std::enable_if_t<std::is_same_v<T, bool>>>
+    TensorIndex(T v) : value(bool{v}) {}
+    template <class I, class = std::enable_if_t<std::is_integral_v<I> && !std::is_same_v<I, bool>>, int = 0>
+    TensorIndex(I v) : value(static_cast<int64_t>(v)) {}
+    std::variant<NoneIndex, EllipsisIndexType, int64_t, bool, Slice, Tensor> value;
 };
 }  // namespace indexing
 
 namespace facade {
 struct Indexed {
-  Tensor view;
-  std::vector<std::optional<Tensor>> tensors;  // none: the view is the result
+    Tensor view;
+    std::vector<std::optional<Tensor>> tensors;  // none: the view is the result
 };
 inline Tensor bool_index(const Tensor& t, bool value) {
-  // True selects the new dimension, false nothing of it
-  return value ? converted(number(Scalar(0)), ScalarType::Long).unsqueeze(0).to(t.device())
-               : empty(int64_t{0}, TensorOptions(ScalarType::Long).device(t.device()));
+    // True selects the new dimension, false nothing of it
+    return value ? converted(number(Scalar(0)), ScalarType::Long).unsqueeze(0).to(t.device())
+                 : empty(int64_t{0}, TensorOptions(ScalarType::Long).device(t.device()));
 }
 // The numbers of dimensions that the indices take, without those that add one.
 inline int64_t taken_dims(ArrayRef<indexing::TensorIndex> indices) {
-  int64_t n = 0;
-  for (const auto& index : indices) {
-    if (auto* t = std::get_if<Tensor>(&index.value)) {
-      bool mask = t->scalar_type() == ScalarType::Bool || t->scalar_type() == ScalarType::Byte;
-      n += mask ? t->dim() : 1;
-    } else {
-      n += std::holds_alternative<int64_t>(index.value) || std::holds_alternative<indexing::Slice>(index.value);
+    int64_t n = 0;
+    for (const auto& index : indices) {
+        if (auto* t = std::get_if<Tensor>(&index.value)) {
+            bool mask = t->scalar_type() == ScalarType::Bool || t->scalar_type() == ScalarType::Byte;
+            n += mask ? t->dim() : 1;
+        } else {
+            n += std::holds_alternative<int64_t>(index.value) || std::holds_alternative<indexing::Slice>(index.value);
+        }
     }
-  }
-  return n;
+    return n;
 }
 inline Tensor selected(const Tensor& t, int64_t dim, int64_t index, int64_t original_dim) {
-  if (t.dim() == 0) {
-    fail<IndexError>(
-        "invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to "
-        "convert a 0-dim tensor to a number");
-  }
-  int64_t size = t.size(dim);
-  if (index < -size || index >= size) {
-    fail<IndexError>(
-        text("index ", index, " is out of bounds for dimension ", original_dim, " with size ", size));
-  }
-  return t.select(dim, index);
+    if (t.dim() == 0) {
+        fail<IndexError>(
+            "invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to "
+            "convert a 0-dim tensor to a number");
+    }
+    int64_t size = t.size(dim);
+    if (index < -size || index >= size) {
+        fail<IndexError>(text("index ", index, " is out of bounds for dimension ", original_dim, " with size ", size));
+    }
+    return t.select(dim, index);
 }
 inline Indexed indexed(const Tensor& self, ArrayRef<indexing::TensorIndex> indices) {
-  Indexed r{self, {}};
-  int64_t dim = 0, original = 0;
-  const int64_t taken = taken_dims(indices);
-  if (taken > self.dim()) {
-    fail<IndexError>(text("too many indices for tensor of dimension ", self.dim()));
-  }
-  auto record = [&](const Tensor& t) {
-    r.tensors.resize(static_cast<size_t>(dim) + 1);
-    r.tensors[static_cast<size_t>(dim)] = t.device() == self.device() ? t : t.to(self.device());
-    ++dim;
-  };
-  for (const auto& index : indices) {
-    if (std::holds_alternative<indexing::NoneIndex>(index.value)) {
-      r.view = r.view.unsqueeze(dim++);
-    } else if (std::holds_alternative<indexing::EllipsisIndexType>(index.value)) {
-      dim += self.dim() - taken;
-      original += self.dim() - taken;
-    } else if (auto* i = std::get_if<int64_t>(&index.value)) {
-      r.view = selected(r.view, dim, *i, original++);
-    } else if (auto* b = std::get_if<bool>(&index.value)) {
-      r.view = r.view.unsqueeze(dim);
-      record(bool_index(self, *b));
-    } else if (auto* s = std::get_if<indexing::Slice>(&index.value)) {
-      if (s->step() < 0) {
-        fail<c10::ValueError>("step must be greater than zero");
-      }
-      r.view = r.view.slice(dim++, s->start(), s->stop(), s->step());
-      ++original;
-    } else {
-      const Tensor& t = std::get<Tensor>(index.value);
-      ScalarType type = t.scalar_type();
-      if (t.dim() == 0 && isIntegralType(type, true)) {
-        if (type == ScalarType::Bool || type == ScalarType::Byte) {
-          r.view = r.view.unsqueeze(dim);
-          record(bool_index(self, t.item().to<bool>()));
-        } else {
-          r.view = selected(r.view, dim, t.item().toLong(), original);
-        }
-      } else {
-        record(t);
-      }
-      ++original;
+    Indexed r{self, {}};
+    int64_t dim = 0, original = 0;
+    const int64_t taken = taken_dims(indices);
+    if (taken > self.dim()) {
+        fail<IndexError>(text("too many indices for tensor of dimension ", self.dim()));
     }
-  }
-  return r;
+    auto record = [&](const Tensor& t) {
+        r.tensors.resize(static_cast<size_t>(dim) + 1);
+        r.tensors[static_cast<size_t>(dim)] = t.device() == self.device() ? t : t.to(self.device());
+        ++dim;
+    };
+    for (const auto& index : indices) {
+        if (std::holds_alternative<indexing::NoneIndex>(index.value)) {
+            r.view = r.view.unsqueeze(dim++);
+        } else if (std::holds_alternative<indexing::EllipsisIndexType>(index.value)) {
+            dim += self.dim() - taken;
+            original += self.dim() - taken;
+        } else if (auto* i = std::get_if<int64_t>(&index.value)) {
+            r.view = selected(r.view, dim, *i, original++);
+        } else if (auto* b = std::get_if<bool>(&index.value)) {
+            r.view = r.view.unsqueeze(dim);
+            record(bool_index(self, *b));
+        } else if (auto* s = std::get_if<indexing::Slice>(&index.value)) {
+            if (s->step() < 0) {
+                fail<c10::ValueError>("step must be greater than zero");
+            }
+            r.view = r.view.slice(dim++, s->start(), s->stop(), s->step());
+            ++original;
+        } else {
+            const Tensor& t = std::get<Tensor>(index.value);
+            ScalarType type = t.scalar_type();
+            if (t.dim() == 0 && isIntegralType(type, true)) {
+                if (type == ScalarType::Bool || type == ScalarType::Byte) {
+                    r.view = r.view.unsqueeze(dim);
+                    record(bool_index(self, t.item().to<bool>()));
+                } else {
+                    r.view = selected(r.view, dim, t.item().toLong(), original);
+                }
+            } else {
+                record(t);
+            }
+            ++original;
+        }
+    }
+    return r;
 }
 // Copies, after leading dimensions of one were left out of the source.
 inline void copy_broadcast(const Tensor& target, Tensor source) {
-  int64_t extra = source.dim() - target.dim();
-  for (; extra > 0 && source.size(0) == 1; --extra) {
-    source = source.squeeze(0);
-  }
-  target.copy_(source);
+    int64_t extra = source.dim() - target.dim();
+    for (; extra > 0 && source.size(0) == 1; --extra) {
+        source = source.squeeze(0);
+    }
+    target.copy_(source);
 }
 }  // namespace facade
 
 inline Tensor Tensor::index(ArrayRef<indexing::TensorIndex> indices) const {
-  if (indices.empty()) {
-    c10::facade::fail("Passing an empty index list to Tensor::index() is not valid syntax");
-  }
-  auto [view, tensors] = facade::indexed(*this, indices);
-  if (tensors.empty()) {
-    return view.handle_or_null() == handle_or_null() ? view.alias() : view;
-  }
-  return facade::call<Tensor>("aten::index", "Tensor", view, tensors);
+    if (indices.empty()) {
+        c10::facade::fail("Passing an empty index list to Tensor::index() is not valid syntax");
+    }
+    auto [view, tensors] = facade::indexed(*this, indices);
+    if (tensors.empty()) {
+        return view.handle_or_null() == handle_or_null() ? view.alias() : view;
+    }
+    return facade::call<Tensor>("aten::index", "Tensor", view, tensors);
 }
 inline Tensor Tensor::index(std::initializer_list<indexing::TensorIndex> indices) const {
-  return index(ArrayRef<indexing::TensorIndex>(indices));
+    return index(ArrayRef<indexing::TensorIndex>(indices));
 }
 inline Tensor& Tensor::index_put_(ArrayRef<indexing::TensorIndex> indices, const Tensor& values) {
-  if (indices.empty()) {
-    c10::facade::fail("Passing an empty index list to Tensor::index_put_() is not valid syntax");
-  }
-  auto [view, tensors] = facade::indexed(*this, indices);
-  if (tensors.empty()) {
-    facade::copy_broadcast(view, values);
-  } else {
-    Tensor source = values;
-    while (source.dim() > 0 && source.dim() > view.dim() && source.size(0) == 1) {
-      source = source.squeeze(0);
+    if (indices.empty()) {
+        c10::facade::fail("Passing an empty index list to Tensor::index_put_() is not valid syntax");
     }
-    facade::call_in_place("aten::index_put_", "", view, tensors, source.to(device()), false);
-  }
-  return *this;
+    auto [view, tensors] = facade::indexed(*this, indices);
+    if (tensors.empty()) {
+        facade::copy_broadcast(view, values);
+    } else {
+        Tensor source = values;
+        while (source.dim() > 0 && source.dim() > view.dim() && source.size(0) == 1) {
+            source = source.squeeze(0);
+        }
+        facade::call_in_place("aten::index_put_", "", view, tensors, source.to(device()), false);
+    }
+    return *this;
 }
 inline Tensor& Tensor::index_put_(ArrayRef<indexing::TensorIndex> indices, const Scalar& value) {
-  return index_put_(indices, facade::converted(facade::number(value), scalar_type()).to(device()));
+    return index_put_(indices, facade::converted(facade::number(value), scalar_type()).to(device()));
 }
 inline Tensor& Tensor::index_put_(std::initializer_list<indexing::TensorIndex> indices, const Tensor& values) {
-  return index_put_(ArrayRef<indexing::TensorIndex>(indices), values);
+    return index_put_(ArrayRef<indexing::TensorIndex>(indices), values);
 }
 inline Tensor& Tensor::index_put_(std::initializer_list<indexing::TensorIndex> indices, const Scalar& value) {
-  return index_put_(ArrayRef<indexing::TensorIndex>(indices), value);
+    return index_put_(ArrayRef<indexing::TensorIndex>(indices), value);
 }
-inline Tensor Tensor::operator[](int64_t i) const {
-  return select(0, i);
-}
+inline Tensor Tensor::operator[](int64_t i) const { return select(0, i); }
 inline Tensor Tensor::operator[](const Tensor& i) const {
-  if (!i.defined()) {
-    c10::facade::fail<IndexError>("Can only index with tensors that are defined");
-  }
-  if (i.dim() != 0) {
-    c10::facade::fail<IndexError>(c10::facade::text(
-        "Can only index with tensors that are scalars (zero-dim)"));
-  }
-  return (*this)[i.item()];
+    if (!i.defined()) {
+        c10::facade::fail<IndexError>("Can only index with tensors that are defined");
+    }
+    if (i.dim() != 0) {
+        c10::facade::fail<IndexError>(c10::facade::text("Can only index with tensors that are scalars (zero-dim)"));
+    }
+    return (*this)[i.item()];
 }
-inline Tensor& Tensor::operator=(const Scalar& value) && {
-  return fill_(value);
-}
+inline Tensor& Tensor::operator=(const Scalar& value) && { return fill_(value); }
 
 inline Scalar Tensor::item() const {
-  if (numel() != 1) {
-    c10::facade::fail(
-        c10::facade::text("a Tensor with ", numel(), " elements cannot be converted to Scalar"));
-  }
-  switch (scalar_type()) {
-#define OPFORGE_ITEM(T, N, function)                     \
-  case ScalarType::N: {                                  \
-    T value{};                                           \
-    facade::check(aoti_torch_item_##function(handle(), &value), "item()"); \
-    return value;                                        \
-  }
-    OPFORGE_ITEM(float, Float, float32)
-    OPFORGE_ITEM(double, Double, float64)
-    OPFORGE_ITEM(int64_t, Long, int64)
-    OPFORGE_ITEM(int32_t, Int, int32)
-    OPFORGE_ITEM(int16_t, Short, int16)
-    OPFORGE_ITEM(int8_t, Char, int8)
-    OPFORGE_ITEM(uint8_t, Byte, uint8)
-    OPFORGE_ITEM(uint16_t, UInt16, uint16)
-    OPFORGE_ITEM(uint32_t, UInt32, uint32)
-    OPFORGE_ITEM(bool, Bool, bool)
-    OPFORGE_ITEM(BFloat16, BFloat16, bfloat16)
-    OPFORGE_ITEM(c10::complex<float>, ComplexFloat, complex64)
+    if (numel() != 1) {
+        c10::facade::fail(c10::facade::text("a Tensor with ", numel(), " elements cannot be converted to Scalar"));
+    }
+    switch (scalar_type()) {
+#define OPFORGE_ITEM(T, N, function)                                           \
+    case ScalarType::N: {                                                      \
+        T value{};                                                             \
+        facade::check(aoti_torch_item_##function(handle(), &value), "item()"); \
+        return value;                                                          \
+    }
+        OPFORGE_ITEM(float, Float, float32)
+        OPFORGE_ITEM(double, Double, float64)
+        OPFORGE_ITEM(int64_t, Long, int64)
+        OPFORGE_ITEM(int32_t, Int, int32)
+        OPFORGE_ITEM(int16_t, Short, int16)
+        OPFORGE_ITEM(int8_t, Char, int8)
+        OPFORGE_ITEM(uint8_t, Byte, uint8)
+        OPFORGE_ITEM(uint16_t, UInt16, uint16)
+        OPFORGE_ITEM(uint32_t, UInt32, uint32)
+        OPFORGE_ITEM(bool, Bool, bool)
+        OPFORGE_ITEM(BFloat16, BFloat16, bfloat16)
+        OPFORGE_ITEM(c10::complex<float>, ComplexFloat, complex64)
 #undef OPFORGE_ITEM
-    case ScalarType::Half: {
-      // the C function's type for it is not the same in all headers: a half is exact in float32
-      float value{};
-      Tensor wide = facade::converted(*this, ScalarType::Float);
-      facade::check(aoti_torch_item_float32(wide.handle(), &value), "item()");
-      return value;
+        case ScalarType::Half: {
+            // the C function's type for it is not the same in all headers: a half is exact in float32
+            float value{};
+            Tensor wide = facade::converted(*this, ScalarType::Float);
+            facade::check(aoti_torch_item_float32(wide.handle(), &value), "item()");
+            return value;
+        }
+        case ScalarType::ComplexDouble: {
+            Tensor parts = view_as_real(*this).reshape(int64_t{2});
+            double re{}, im{};
+            facade::check(aoti_torch_item_float64(parts.select(0, 0).handle(), &re), "item()");
+            facade::check(aoti_torch_item_float64(parts.select(0, 1).handle(), &im), "item()");
+            return c10::complex<double>(re, im);
+        }
+        default:
+            c10::facade::fail(c10::facade::text("item() of ", c10::toString(scalar_type()), " is not on the facade"));
     }
-    case ScalarType::ComplexDouble: {
-      Tensor parts = view_as_real(*this).reshape(int64_t{2});
-      double re{}, im{};
-      facade::check(aoti_torch_item_float64(parts.select(0, 0).handle(), &re), "item()");
-      facade::check(aoti_torch_item_float64(parts.select(0, 1).handle(), &im), "item()");
-      return c10::complex<double>(re, im);
-    }
-    default:
-      c10::facade::fail(c10::facade::text("item() of ", c10::toString(scalar_type()), " is not on the facade"));
-  }
 }
 
 // The stable ABI cannot read requires_grad. In grad mode an alias is a leaf exactly if its base needs
 // no gradient.
 inline bool Tensor::requires_grad() const {
-  struct GradMode {
-    bool before = aoti_torch_grad_mode_is_enabled();
-    GradMode() { aoti_torch_grad_mode_set_enabled(true); }
-    ~GradMode() { aoti_torch_grad_mode_set_enabled(before); }
-  } mode;
-  ScalarType t = scalar_type();
-  if (!isFloatingType(t) && !isComplexType(t)) {
-    return false;
-  }
-  return !facade::call<Tensor>("aten::alias", "", *this).is_leaf();
+    struct GradMode {
+        bool before = aoti_torch_grad_mode_is_enabled();
+        GradMode() { aoti_torch_grad_mode_set_enabled(true); }
+        ~GradMode() { aoti_torch_grad_mode_set_enabled(before); }
+    } mode;
+    ScalarType t = scalar_type();
+    if (!isFloatingType(t) && !isComplexType(t)) {
+        return false;
+    }
+    return !facade::call<Tensor>("aten::alias", "", *this).is_leaf();
 }
 
 // ---- operators
-#define OPFORGE_BINARY(op, method)                               \
-  template <int N = 0>                                           \
-  Tensor operator op(const Tensor& a, const Tensor& b) {         \
-    return a.method(b);                                          \
-  }                                                              \
-  template <int N = 0>                                           \
-  Tensor operator op(const Tensor& a, const Scalar& b) {         \
-    return a.method(b);                                          \
-  }
+#define OPFORGE_BINARY(op, method)                         \
+    template <int N = 0>                                   \
+    Tensor operator op(const Tensor& a, const Tensor& b) { \
+        return a.method(b);                                \
+    }                                                      \
+    template <int N = 0>                                   \
+    Tensor operator op(const Tensor& a, const Scalar& b) { \
+        return a.method(b);                                \
+    }
 OPFORGE_BINARY(+, add)
 OPFORGE_BINARY(-, sub)
 OPFORGE_BINARY(*, mul)
@@ -289,77 +279,76 @@ OPFORGE_BINARY(>=, ge)
 #undef OPFORGE_BINARY
 template <int N = 0>
 Tensor operator+(const Scalar& a, const Tensor& b) {
-  return b.add(a);
+    return b.add(a);
 }
 template <int N = 0>
 Tensor operator*(const Scalar& a, const Tensor& b) {
-  return b.mul(a);
+    return b.mul(a);
 }
 template <int N = 0>
 Tensor operator-(const Scalar& a, const Tensor& b) {
-  return rsub(b, a);
+    return rsub(b, a);
 }
 template <int N = 0>
 Tensor operator/(const Scalar& a, const Tensor& b) {
-  // as torch computes it: the reciprocal of integers is real, and is multiplied by the number
-  return b.reciprocal().mul_(a);
+    // as torch computes it: the reciprocal of integers is real, and is multiplied by the number
+    return b.reciprocal().mul_(a);
 }
 template <int N = 0>
 Tensor operator%(const Scalar& a, const Tensor& b) {
-  return facade::with_dimension(b, [&](const Tensor& x) {
-    return facade::call<Tensor>("aten::remainder", "Tensor", facade::wrapped(a, x.scalar_type()), x);
-  });
+    return facade::with_dimension(b, [&](const Tensor& x) {
+        return facade::call<Tensor>("aten::remainder", "Tensor", facade::wrapped(a, x.scalar_type()), x);
+    });
 }
 template <int N = 0>
 Tensor operator&(const Scalar& a, const Tensor& b) {
-  return b.bitwise_and(a);
+    return b.bitwise_and(a);
 }
 template <int N = 0>
 Tensor operator|(const Scalar& a, const Tensor& b) {
-  return b.bitwise_or(a);
+    return b.bitwise_or(a);
 }
 template <int N = 0>
 Tensor operator^(const Scalar& a, const Tensor& b) {
-  return b.bitwise_xor(a);
+    return b.bitwise_xor(a);
 }
 template <int N = 0>
 Tensor operator==(const Scalar& a, const Tensor& b) {
-  return b.eq(a);
+    return b.eq(a);
 }
 template <int N = 0>
 Tensor operator!=(const Scalar& a, const Tensor& b) {
-  return b.ne(a);
+    return b.ne(a);
 }
 template <int N = 0>
 Tensor operator<(const Scalar& a, const Tensor& b) {
-  return b.gt(a);
+    return b.gt(a);
 }
 template <int N = 0>
 Tensor operator<=(const Scalar& a, const Tensor& b) {
-  return b.ge(a);
+    return b.ge(a);
 }
 template <int N = 0>
 Tensor operator>(const Scalar& a, const Tensor& b) {
-  return b.lt(a);
+    return b.lt(a);
 }
 template <int N = 0>
 Tensor operator>=(const Scalar& a, const Tensor& b) {
-  return b.le(a);
+    return b.le(a);
 }
 template <int N = 0>
 std::ostream& operator<<(std::ostream& stream, const Tensor&) {
-  static_assert(
-      N < 0,
-      "printing a tensor is not on torch's stable ABI: print its sizes() or its item()s, or build this "
-      "source with torch's own headers (opforge: abi=\"torch\").");
-  return stream;
+    static_assert(N < 0,
+                  "printing a tensor is not on torch's stable ABI: print its sizes() or its item()s, or build this "
+                  "source with torch's own headers (opforge: abi=\"torch\").");
+    return stream;
 }
 
 inline std::optional<Device> device_of(const Tensor& t) {
-  return t.defined() ? std::optional<Device>(t.device()) : std::nullopt;
+    return t.defined() ? std::optional<Device>(t.device()) : std::nullopt;
 }
 inline std::optional<Device> device_of(TensorList list) {
-  return list.empty() ? std::nullopt : device_of(list.front());
+    return list.empty() ? std::nullopt : device_of(list.front());
 }
 }  // namespace opforge_facade
 }  // namespace at

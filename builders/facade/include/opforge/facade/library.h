@@ -14,27 +14,27 @@ namespace opforge_facade_detail {
 // What is kept of an op's argument while its function runs.
 template <class T>
 struct Kept {
-  using type = std::remove_cv_t<T>;
+    using type = std::remove_cv_t<T>;
 };
 template <class T>
 struct Kept<c10::ArrayRef<T>> {
-  using type = std::vector<T>;
+    using type = std::vector<T>;
 };
 template <class T>
 struct Kept<std::optional<c10::ArrayRef<T>>> {
-  using type = std::optional<std::vector<T>>;
+    using type = std::optional<std::vector<T>>;
 };
 template <class T>
 struct Kept<c10::OptionalArrayRef<T>> {
-  using type = std::optional<std::vector<T>>;
+    using type = std::optional<std::vector<T>>;
 };
 template <>
 struct Kept<std::string_view> {
-  using type = std::string;
+    using type = std::string;
 };
 template <>
 struct Kept<std::optional<std::string_view>> {
-  using type = std::optional<std::string>;
+    using type = std::optional<std::string>;
 };
 template <class T>
 using op_kept_t = typename Kept<bare_t<T>>::type;
@@ -42,56 +42,56 @@ using op_kept_t = typename Kept<bare_t<T>>::type;
 // Returns a C++ type's name in schemas.
 template <class T>
 std::string schema_type() {
-  namespace d = at::facade;
-  if constexpr (std::is_same_v<T, at::Tensor>) {
-    return "Tensor";
-  } else if constexpr (d::is_optional<T>::value) {
-    return schema_type<typename T::value_type>() + "?";
-  } else if constexpr (d::is_list<T>::value) {
-    return schema_type<typename T::value_type>() + "[]";
-  } else if constexpr (std::is_same_v<T, std::string>) {
-    return "str";
-  } else if constexpr (std::is_same_v<T, bool>) {
-    return "bool";
-  } else if constexpr (std::is_same_v<T, c10::ScalarType>) {
-    return "ScalarType";
-  } else if constexpr (std::is_same_v<T, c10::Layout>) {
-    return "Layout";
-  } else if constexpr (std::is_same_v<T, c10::MemoryFormat>) {
-    return "MemoryFormat";
-  } else if constexpr (std::is_same_v<T, c10::Device>) {
-    return "Device";
-  } else if constexpr (std::is_integral_v<T>) {
-    return "int";
-  } else {
-    static_assert(
-        std::is_floating_point_v<T>,
-        "an argument of this type cannot be an op's on torch's stable ABI: build this source with torch's own "
-        "headers (opforge: abi=\"torch\").");
-    return "float";
-  }
+    namespace d = at::facade;
+    if constexpr (std::is_same_v<T, at::Tensor>) {
+        return "Tensor";
+    } else if constexpr (d::is_optional<T>::value) {
+        return schema_type<typename T::value_type>() + "?";
+    } else if constexpr (d::is_list<T>::value) {
+        return schema_type<typename T::value_type>() + "[]";
+    } else if constexpr (std::is_same_v<T, std::string>) {
+        return "str";
+    } else if constexpr (std::is_same_v<T, bool>) {
+        return "bool";
+    } else if constexpr (std::is_same_v<T, c10::ScalarType>) {
+        return "ScalarType";
+    } else if constexpr (std::is_same_v<T, c10::Layout>) {
+        return "Layout";
+    } else if constexpr (std::is_same_v<T, c10::MemoryFormat>) {
+        return "MemoryFormat";
+    } else if constexpr (std::is_same_v<T, c10::Device>) {
+        return "Device";
+    } else if constexpr (std::is_integral_v<T>) {
+        return "int";
+    } else {
+        static_assert(
+            std::is_floating_point_v<T>,
+            "an argument of this type cannot be an op's on torch's stable ABI: build this source with torch's own "
+            "headers (opforge: abi=\"torch\").");
+        return "float";
+    }
 }
 template <class T>
 std::string joined(const std::vector<T>& parts, const char* separator = ", ") {
-  std::string text;
-  for (const auto& part : parts) {
-    text += (text.empty() ? "" : separator) + part;
-  }
-  return text;
+    std::string text;
+    for (const auto& part : parts) {
+        text += (text.empty() ? "" : separator) + part;
+    }
+    return text;
 }
 template <template <class...> class T, class... E>
 std::vector<std::string> tuple_types(T<E...>*) {
-  return {schema_type<op_kept_t<E>>()...};
+    return {schema_type<op_kept_t<E>>()...};
 }
 template <class R>
 std::vector<std::string> result_types() {
-  if constexpr (std::is_void_v<R>) {
-    return {};
-  } else if constexpr (at::facade::is_tuple<bare_t<R>>::value) {
-    return tuple_types(static_cast<bare_t<R>*>(nullptr));
-  } else {
-    return {schema_type<op_kept_t<R>>()};
-  }
+    if constexpr (std::is_void_v<R>) {
+        return {};
+    } else if constexpr (at::facade::is_tuple<bare_t<R>>::value) {
+        return tuple_types(static_cast<bare_t<R>*>(nullptr));
+    } else {
+        return {schema_type<op_kept_t<R>>()};
+    }
 }
 
 // The stable ABI's kernel: arguments and results on one stack of 64-bit values.
@@ -99,167 +99,168 @@ template <class F, class S>
 struct Boxed;
 template <class F, class R, class... A>
 struct Boxed<F, R(A...)> {
-  static std::vector<std::string> arguments() { return {schema_type<op_kept_t<A>>()...}; }
-  static std::vector<std::string> results() { return result_types<R>(); }
-  static void run(void* function, StableIValue* stack, uint64_t given) {
-    if (given != sizeof...(A)) {
-      c10::facade::fail(c10::facade::text(
-          "the op's schema has ", given, " arguments, and its C++ function has ", sizeof...(A)));
+    static std::vector<std::string> arguments() { return {schema_type<op_kept_t<A>>()...}; }
+    static std::vector<std::string> results() { return result_types<R>(); }
+    static void run(void* function, StableIValue* stack, uint64_t given) {
+        if (given != sizeof...(A)) {
+            c10::facade::fail(c10::facade::text("the op's schema has ", given, " arguments, and its C++ function has ",
+                                                sizeof...(A)));
+        }
+        with(*static_cast<F*>(function), stack, std::index_sequence_for<A...>());
     }
-    with(*static_cast<F*>(function), stack, std::index_sequence_for<A...>());
-  }
-  template <size_t... I>
-  static void with(F& f, [[maybe_unused]] StableIValue* stack, std::index_sequence<I...>) {
-    // braces: the values are taken in order
-    std::tuple<op_kept_t<A>...> kept{at::facade::take<op_kept_t<A>>(stack[I])...};
-    if constexpr (std::is_void_v<R>) {
-      f(hand<A>(std::get<I>(kept))...);
-    } else if constexpr (at::facade::is_tuple<bare_t<R>>::value) {
-      const auto result = f(hand<A>(std::get<I>(kept))...);
-      put_all(stack, result, std::make_index_sequence<std::tuple_size_v<bare_t<R>>>());
-    } else {
-      decltype(auto) result = f(hand<A>(std::get<I>(kept))...);
-      stack[0] = at::facade::put<bare_t<R>>(result);
+    template <size_t... I>
+    static void with(F& f, [[maybe_unused]] StableIValue* stack, std::index_sequence<I...>) {
+        // braces: the values are taken in order
+        std::tuple<op_kept_t<A>...> kept{at::facade::take<op_kept_t<A>>(stack[I])...};
+        if constexpr (std::is_void_v<R>) {
+            f(hand<A>(std::get<I>(kept))...);
+        } else if constexpr (at::facade::is_tuple<bare_t<R>>::value) {
+            const auto result = f(hand<A>(std::get<I>(kept))...);
+            put_all(stack, result, std::make_index_sequence<std::tuple_size_v<bare_t<R>>>());
+        } else {
+            decltype(auto) result = f(hand<A>(std::get<I>(kept))...);
+            stack[0] = at::facade::put<bare_t<R>>(result);
+        }
     }
-  }
-  template <class T, size_t... I>
-  static void put_all(StableIValue* stack, const T& result, std::index_sequence<I...>) {
-    ((stack[I] = at::facade::put<bare_t<std::tuple_element_t<I, T>>>(std::get<I>(result))), ...);
-  }
+    template <class T, size_t... I>
+    static void put_all(StableIValue* stack, const T& result, std::index_sequence<I...>) {
+        ((stack[I] = at::facade::put<bare_t<std::tuple_element_t<I, T>>>(std::get<I>(result))), ...);
+    }
 };
 
 // The stable ABI's kernel is a plain function pointer, and sources pass functions at run time: each
 // registered function gets one of these slots, and a function of its own that reads it.
 struct Slot {
-  void (*run)(void*, StableIValue*, uint64_t) = nullptr;
-  void* function = nullptr;
+    void (*run)(void*, StableIValue*, uint64_t) = nullptr;
+    void* function = nullptr;
 };
 inline Slot* slots() {
-  static Slot all[OPFORGE_FACADE_SLOTS];
-  return all;
+    static Slot all[OPFORGE_FACADE_SLOTS];
+    return all;
 }
 inline void run_slot(int i, StableIValue* stack, uint64_t given) {
-  // torch translates exceptions that it does not know by their standard base. Its own have other layouts.
-  try {
-    slots()[i].run(slots()[i].function, stack, given);
-  } catch (const c10::IndexError& e) {
-    if (c10::facade::dispatcher_depth() > 0) {
-      c10::facade::thrown_below() = std::current_exception();
+    // torch translates exceptions that it does not know by their standard base. Its own have other layouts.
+    try {
+        slots()[i].run(slots()[i].function, stack, given);
+    } catch (const c10::IndexError& e) {
+        if (c10::facade::dispatcher_depth() > 0) {
+            c10::facade::thrown_below() = std::current_exception();
+        }
+        throw std::out_of_range(e.what());
+    } catch (const c10::ValueError& e) {
+        if (c10::facade::dispatcher_depth() > 0) {
+            c10::facade::thrown_below() = std::current_exception();
+        }
+        throw std::invalid_argument(e.what());
+    } catch (...) {
+        if (c10::facade::dispatcher_depth() > 0) {
+            c10::facade::thrown_below() = std::current_exception();
+        }
+        throw;
     }
-    throw std::out_of_range(e.what());
-  } catch (const c10::ValueError& e) {
-    if (c10::facade::dispatcher_depth() > 0) {
-      c10::facade::thrown_below() = std::current_exception();
-    }
-    throw std::invalid_argument(e.what());
-  } catch (...) {
-    if (c10::facade::dispatcher_depth() > 0) {
-      c10::facade::thrown_below() = std::current_exception();
-    }
-    throw;
-  }
 }
 using Kernel = void (*)(StableIValue*, uint64_t, uint64_t);
 template <int I>
 void kernel(StableIValue* stack, uint64_t given, uint64_t) {
-  run_slot(I, stack, given);
+    run_slot(I, stack, given);
 }
 template <int... I>
 Kernel kernel_of(int i, std::integer_sequence<int, I...>) {
-  static const Kernel kernels[] = {&kernel<I>...};
-  return kernels[i];
+    static const Kernel kernels[] = {&kernel<I>...};
+    return kernels[i];
 }
 template <class F>
 Kernel registered(F f) {
-  int i = 0;
-  while (i < OPFORGE_FACADE_SLOTS && slots()[i].run) {
-    ++i;
-  }
-  if (i == OPFORGE_FACADE_SLOTS) {
-    c10::facade::fail(c10::facade::text(
-        "this library registers more than ", OPFORGE_FACADE_SLOTS, " ops: define OPFORGE_FACADE_SLOTS as a larger number"));
-  }
-  slots()[i].run = &Boxed<F, signature_t<F>>::run;
-  slots()[i].function = new F(std::move(f));
-  return kernel_of(i, std::make_integer_sequence<int, OPFORGE_FACADE_SLOTS>());
+    int i = 0;
+    while (i < OPFORGE_FACADE_SLOTS && slots()[i].run) {
+        ++i;
+    }
+    if (i == OPFORGE_FACADE_SLOTS) {
+        c10::facade::fail(c10::facade::text("this library registers more than ", OPFORGE_FACADE_SLOTS,
+                                            " ops: define OPFORGE_FACADE_SLOTS as a larger number"));
+    }
+    slots()[i].run = &Boxed<F, signature_t<F>>::run;
+    slots()[i].function = new F(std::move(f));
+    return kernel_of(i, std::make_integer_sequence<int, OPFORGE_FACADE_SLOTS>());
 }
 
 // A schema against the C++ function behind it: 64 bits would be read as another type without a word.
 struct Declared {
-  std::string schema;
-  std::vector<std::vector<std::string>> functions;  // the types of each function's arguments
+    std::string schema;
+    std::vector<std::vector<std::string>> functions;  // the types of each function's arguments
 };
 inline std::string plain_type(std::string text) {
-  std::string r;
-  int brackets = 0;
-  for (char c : text) {
-    if (c == '(') {
-      ++brackets;
+    std::string r;
+    int brackets = 0;
+    for (char c : text) {
+        if (c == '(') {
+            ++brackets;
+        }
+        if (brackets == 0 && !(c >= '0' && c <= '9' && !r.empty() && r.back() == '[')) {
+            r += c;
+        }
+        if (c == ')') {
+            --brackets;
+        }
     }
-    if (brackets == 0 && !(c >= '0' && c <= '9' && !r.empty() && r.back() == '[')) {
-      r += c;
+    const std::pair<const char*, const char*> same[] = {{"SymInt", "int"}};
+    for (const auto& [from, to] : same) {
+        if (r.rfind(from, 0) == 0) {
+            r = to + r.substr(std::strlen(from));
+        }
     }
-    if (c == ')') {
-      --brackets;
-    }
-  }
-  const std::pair<const char*, const char*> same[] = {{"SymInt", "int"}};
-  for (const auto& [from, to] : same) {
-    if (r.rfind(from, 0) == 0) {
-      r = to + r.substr(std::strlen(from));
-    }
-  }
-  return r;
+    return r;
 }
 inline std::vector<std::string> schema_arguments(const std::string& schema) {
-  std::vector<std::string> types;
-  const size_t open = schema.find('(');
-  int depth = 0;
-  std::string current;
-  auto add = [&] {
-    const size_t first = current.find_first_not_of(' ');
-    if (first == std::string::npos) {
-      return;
+    std::vector<std::string> types;
+    const size_t open = schema.find('(');
+    int depth = 0;
+    std::string current;
+    auto add = [&] {
+        const size_t first = current.find_first_not_of(' ');
+        if (first == std::string::npos) {
+            return;
+        }
+        current = current.substr(
+            first, current.find('=') == std::string::npos ? std::string::npos : current.find('=') - first);
+        current = current.substr(0, current.find_last_not_of(' ') + 1);
+        if (current != "*") {
+            types.push_back(plain_type(current.substr(0, current.rfind(' '))));
+        }
+        current.clear();
+    };
+    for (size_t i = open + 1; i < schema.size(); ++i) {
+        const char c = schema[i];
+        if (c == ')' && depth == 0) {
+            break;
+        }
+        depth += (c == '(' || c == '[') - (c == ')' || c == ']');
+        if (c == ',' && depth == 0) {
+            add();
+            current.clear();
+        } else {
+            current += c;
+        }
     }
-    current = current.substr(first, current.find('=') == std::string::npos ? std::string::npos : current.find('=') - first);
-    current = current.substr(0, current.find_last_not_of(' ') + 1);
-    if (current != "*") {
-      types.push_back(plain_type(current.substr(0, current.rfind(' '))));
-    }
-    current.clear();
-  };
-  for (size_t i = open + 1; i < schema.size(); ++i) {
-    const char c = schema[i];
-    if (c == ')' && depth == 0) {
-      break;
-    }
-    depth += (c == '(' || c == '[') - (c == ')' || c == ']');
-    if (c == ',' && depth == 0) {
-      add();
-      current.clear();
-    } else {
-      current += c;
-    }
-  }
-  add();
-  return types;
+    add();
+    return types;
 }
 inline void compare(const std::string& name, const Declared& declared) {
-  if (declared.schema.empty()) {
-    return;
-  }
-  const auto expected = schema_arguments(declared.schema);
-  for (const auto& found : declared.functions) {
-    if (found != expected) {
-      c10::facade::fail(c10::facade::text(
-          "the schema of ", name, " has the arguments (", joined(expected), "), and the C++ function has (",
-          joined(found), "): they must be the same"));
+    if (declared.schema.empty()) {
+        return;
     }
-  }
+    const auto expected = schema_arguments(declared.schema);
+    for (const auto& found : declared.functions) {
+        if (found != expected) {
+            c10::facade::fail(c10::facade::text("the schema of ", name, " has the arguments (", joined(expected),
+                                                "), and the C++ function has (", joined(found),
+                                                "): they must be the same"));
+        }
+    }
 }
 inline Declared& declared(const std::string& name) {
-  static std::map<std::string, Declared> all;
-  return all[name];
+    static std::map<std::string, Declared> all;
+    return all[name];
 }
 }  // namespace opforge_facade_detail
 
@@ -267,23 +268,23 @@ namespace c10 {
 inline namespace opforge_facade {
 // The keys for which a source registers a kernel. There is no way to exclude or redispatch to them.
 enum class DispatchKey : uint16_t {
-  CPU,
-  CUDA,
-  Meta,
-  Autograd,
-  AutogradCPU,
-  AutogradCUDA,
-  CompositeImplicitAutograd,
-  CompositeExplicitAutograd,
-  AutocastCPU,
-  AutocastCUDA,
-  Autocast,
-  CatchAll,
-  XPU,
-  MPS,
-  PrivateUse1,
-  QuantizedCPU,
-  SparseCPU
+    CPU,
+    CUDA,
+    Meta,
+    Autograd,
+    AutogradCPU,
+    AutogradCUDA,
+    CompositeImplicitAutograd,
+    CompositeExplicitAutograd,
+    AutocastCPU,
+    AutocastCUDA,
+    Autocast,
+    CatchAll,
+    XPU,
+    MPS,
+    PrivateUse1,
+    QuantizedCPU,
+    SparseCPU
 };
 }  // namespace opforge_facade
 }  // namespace c10
@@ -292,140 +293,134 @@ namespace torch {
 inline namespace opforge_facade {
 
 class Library {
- public:
-  enum Kind { DEF, IMPL, FRAGMENT };
-  Library(Kind kind, std::string ns, const char* key, const char* file, uint32_t line)
-      : ns_(std::move(ns)), key_(key ? key : "") {
-    AOTITorchError code = AOTI_TORCH_SUCCESS;
-    if (kind == DEF) {
-      code = aoti_torch_library_init_def(ns_.c_str(), file, line, &library_);
-    } else if (kind == FRAGMENT) {
-      code = aoti_torch_library_init_fragment(ns_.c_str(), file, line, &library_);
-    } else {
-      code = aoti_torch_library_init_impl(ns_.c_str(), key_.c_str(), file, line, &library_);
+public:
+    enum Kind { DEF, IMPL, FRAGMENT };
+    Library(Kind kind, std::string ns, const char* key, const char* file, uint32_t line)
+        : ns_(std::move(ns)), key_(key ? key : "") {
+        AOTITorchError code = AOTI_TORCH_SUCCESS;
+        if (kind == DEF) {
+            code = aoti_torch_library_init_def(ns_.c_str(), file, line, &library_);
+        } else if (kind == FRAGMENT) {
+            code = aoti_torch_library_init_fragment(ns_.c_str(), file, line, &library_);
+        } else {
+            code = aoti_torch_library_init_impl(ns_.c_str(), key_.c_str(), file, line, &library_);
+        }
+        c10::facade::check(code, ("TORCH_LIBRARY(" + ns_ + ")").c_str());
     }
-    c10::facade::check(code, ("TORCH_LIBRARY(" + ns_ + ")").c_str());
-  }
-  Library(const Library&) = delete;
-  Library& operator=(const Library&) = delete;
+    Library(const Library&) = delete;
+    Library& operator=(const Library&) = delete;
 
-  Library& def(const std::string& schema) & {
-    c10::facade::check(aoti_torch_library_def(library_, schema.c_str()), ("the schema " + schema).c_str());
-    remember(schema);
-    return *this;
-  }
-  template <class F>
-  Library& def(const std::string& text, F f) & {
-    if (text.find('(') == std::string::npos) {
-      def(deduced<F>(text));
-    } else {
-      def(text);
+    Library& def(const std::string& schema) & {
+        c10::facade::check(aoti_torch_library_def(library_, schema.c_str()), ("the schema " + schema).c_str());
+        remember(schema);
+        return *this;
     }
-    composite().impl(text.substr(0, text.find('(')), std::move(f));
-    return *this;
-  }
-  template <class F>
-  Library& impl(const std::string& name, F f) & {
-    using Box = opforge_facade_detail::Boxed<F, opforge_facade_detail::signature_t<F>>;
-    const std::string full = qualified(name);
-    auto& declared = opforge_facade_detail::declared(full);
-    declared.functions.push_back(Box::arguments());
-    opforge_facade_detail::compare(full, declared);
-    c10::facade::check(
-        torch_library_impl(
-            library_, name.c_str(), opforge_facade_detail::registered(std::move(f)), TORCH_ABI_VERSION),
-        ("a function for " + full).c_str());
-    return *this;
-  }
+    template <class F>
+    Library& def(const std::string& text, F f) & {
+        if (text.find('(') == std::string::npos) {
+            def(deduced<F>(text));
+        } else {
+            def(text);
+        }
+        composite().impl(text.substr(0, text.find('(')), std::move(f));
+        return *this;
+    }
+    template <class F>
+    Library& impl(const std::string& name, F f) & {
+        using Box = opforge_facade_detail::Boxed<F, opforge_facade_detail::signature_t<F>>;
+        const std::string full = qualified(name);
+        auto& declared = opforge_facade_detail::declared(full);
+        declared.functions.push_back(Box::arguments());
+        opforge_facade_detail::compare(full, declared);
+        c10::facade::check(torch_library_impl(library_, name.c_str(), opforge_facade_detail::registered(std::move(f)),
+                                              TORCH_ABI_VERSION),
+                           ("a function for " + full).c_str());
+        return *this;
+    }
 
- private:
-  std::string qualified(const std::string& name) const {
-    return name.find("::") == std::string::npos ? ns_ + "::" + name : name;
-  }
-  void remember(const std::string& schema) {
-    const std::string full = qualified(schema.substr(0, schema.find('(')));
-    auto& declared = opforge_facade_detail::declared(full);
-    declared.schema = schema;
-    opforge_facade_detail::compare(full, declared);
-  }
-  template <class F>
-  static std::string deduced(const std::string& name) {
-    using Box = opforge_facade_detail::Boxed<F, opforge_facade_detail::signature_t<F>>;
-    std::string text = name + "(";
-    int i = 0;
-    for (const auto& type : Box::arguments()) {
-      text += (i ? ", " : "") + type + " _" + std::to_string(i);
-      ++i;
+private:
+    std::string qualified(const std::string& name) const {
+        return name.find("::") == std::string::npos ? ns_ + "::" + name : name;
     }
-    auto results = Box::results();
-    std::string result = opforge_facade_detail::joined(results);
-    return text + ") -> " + (results.size() == 1 ? result : "(" + result + ")");
-  }
-  // A function that is given with its schema serves every device, and autograd sees into it.
-  Library& composite() {
-    if (!composite_) {
-      composite_ = std::make_unique<Library>(IMPL, ns_, "CompositeImplicitAutograd", __FILE__, __LINE__);
+    void remember(const std::string& schema) {
+        const std::string full = qualified(schema.substr(0, schema.find('(')));
+        auto& declared = opforge_facade_detail::declared(full);
+        declared.schema = schema;
+        opforge_facade_detail::compare(full, declared);
     }
-    return *composite_;
-  }
-  TorchLibraryHandle library_ = nullptr;
-  std::string ns_, key_;
-  std::unique_ptr<Library> composite_;
+    template <class F>
+    static std::string deduced(const std::string& name) {
+        using Box = opforge_facade_detail::Boxed<F, opforge_facade_detail::signature_t<F>>;
+        std::string text = name + "(";
+        int i = 0;
+        for (const auto& type : Box::arguments()) {
+            text += (i ? ", " : "") + type + " _" + std::to_string(i);
+            ++i;
+        }
+        auto results = Box::results();
+        std::string result = opforge_facade_detail::joined(results);
+        return text + ") -> " + (results.size() == 1 ? result : "(" + result + ")");
+    }
+    // A function that is given with its schema serves every device, and autograd sees into it.
+    Library& composite() {
+        if (!composite_) {
+            composite_ = std::make_unique<Library>(IMPL, ns_, "CompositeImplicitAutograd", __FILE__, __LINE__);
+        }
+        return *composite_;
+    }
+    TorchLibraryHandle library_ = nullptr;
+    std::string ns_, key_;
+    std::unique_ptr<Library> composite_;
 };
 
 namespace facade {
 // Lives as long as the process: a library is never unloaded.
 struct LibraryInit {
-  LibraryInit(
-      Library::Kind kind,
-      void (*fill)(Library&),
-      const char* ns,
-      const char* key,
-      const char* file,
-      uint32_t line) {
-    // An exception would end the process: the dynamic loader has no place for one. Python finds the error
-    // that is set here when the loader returns to it.
-    try {
-      fill(*new Library(kind, ns, key, file, line));
-    } catch (const std::exception& e) {
-      if (!opforge_Py_IsInitialized || !opforge_Py_IsInitialized()) {
-        throw;
-      }
-      ::opforge_facade_python::Gil gil;
-      opforge_PyErr_SetString(opforge_PyExc_ImportError, e.what());
+    LibraryInit(Library::Kind kind, void (*fill)(Library&), const char* ns, const char* key, const char* file,
+                uint32_t line) {
+        // An exception would end the process: the dynamic loader has no place for one. Python finds the error
+        // that is set here when the loader returns to it.
+        try {
+            fill(*new Library(kind, ns, key, file, line));
+        } catch (const std::exception& e) {
+            if (!opforge_Py_IsInitialized || !opforge_Py_IsInitialized()) {
+                throw;
+            }
+            ::opforge_facade_python::Gil gil;
+            opforge_PyErr_SetString(opforge_PyExc_ImportError, e.what());
+        }
     }
-  }
 };
 }  // namespace facade
 
 class RegisterOperators {
- public:
-  RegisterOperators() = default;
-  template <class F>
-  RegisterOperators(const std::string& text, F&& f) {
-    op(text, std::forward<F>(f));
-  }
-  template <class F>
-  RegisterOperators& op(const std::string& text, F&& f) & {
-    add(text, std::forward<F>(f));
-    return *this;
-  }
-  template <class F>
-  RegisterOperators&& op(const std::string& text, F&& f) && {
-    add(text, std::forward<F>(f));
-    return std::move(*this);
-  }
-
- private:
-  template <class F>
-  static void add(const std::string& text, F&& f) {
-    const size_t colons = text.find("::");
-    if (colons == std::string::npos) {
-      c10::facade::fail(c10::facade::text("the op '", text, "' has no namespace: it is written ns::name"));
+public:
+    RegisterOperators() = default;
+    template <class F>
+    RegisterOperators(const std::string& text, F&& f) {
+        op(text, std::forward<F>(f));
     }
-    auto* library = new Library(Library::FRAGMENT, text.substr(0, colons), nullptr, __FILE__, __LINE__);
-    library->def(text.substr(colons + 2), std::decay_t<F>(std::forward<F>(f)));
-  }
+    template <class F>
+    RegisterOperators& op(const std::string& text, F&& f) & {
+        add(text, std::forward<F>(f));
+        return *this;
+    }
+    template <class F>
+    RegisterOperators&& op(const std::string& text, F&& f) && {
+        add(text, std::forward<F>(f));
+        return std::move(*this);
+    }
+
+private:
+    template <class F>
+    static void add(const std::string& text, F&& f) {
+        const size_t colons = text.find("::");
+        if (colons == std::string::npos) {
+            c10::facade::fail(c10::facade::text("the op '", text, "' has no namespace: it is written ns::name"));
+        }
+        auto* library = new Library(Library::FRAGMENT, text.substr(0, colons), nullptr, __FILE__, __LINE__);
+        library->def(text.substr(colons + 2), std::decay_t<F>(std::forward<F>(f)));
+    }
 };
 namespace jit {
 using torch::RegisterOperators;
@@ -435,12 +430,12 @@ using torch::RegisterOperators;
 
 #define OPFORGE_JOIN_(a, b) a##b
 #define OPFORGE_JOIN(a, b) OPFORGE_JOIN_(a, b)
-#define OPFORGE_LIBRARY(kind, ns, key, m, unique)                                                  \
-  static void OPFORGE_JOIN(opforge_library_fill_, unique)(torch::Library&);                        \
-  static const torch::facade::LibraryInit OPFORGE_JOIN(opforge_library_, unique)(                  \
-      torch::Library::kind, &OPFORGE_JOIN(opforge_library_fill_, unique), #ns, key, __FILE__,      \
-      static_cast<uint32_t>(__LINE__));                                                            \
-  void OPFORGE_JOIN(opforge_library_fill_, unique)([[maybe_unused]] torch::Library & m)
+#define OPFORGE_LIBRARY(kind, ns, key, m, unique)                                               \
+    static void OPFORGE_JOIN(opforge_library_fill_, unique)(torch::Library&);                   \
+    static const torch::facade::LibraryInit OPFORGE_JOIN(opforge_library_, unique)(             \
+        torch::Library::kind, &OPFORGE_JOIN(opforge_library_fill_, unique), #ns, key, __FILE__, \
+        static_cast<uint32_t>(__LINE__));                                                       \
+    void OPFORGE_JOIN(opforge_library_fill_, unique)([[maybe_unused]] torch::Library & m)
 #define OPFORGE_LIBRARY_(kind, ns, key, m, unique) OPFORGE_LIBRARY(kind, ns, key, m, unique)
 #define TORCH_LIBRARY(ns, m) OPFORGE_LIBRARY_(DEF, ns, nullptr, m, __COUNTER__)
 #define TORCH_LIBRARY_FRAGMENT(ns, m) OPFORGE_LIBRARY_(FRAGMENT, ns, nullptr, m, __COUNTER__)

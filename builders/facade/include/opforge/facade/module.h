@@ -10,12 +10,12 @@ namespace py_detail = ::opforge_facade_python;
 
 // ---- exceptions
 class error_already_set : public py_detail::Raised {};
-#define OPFORGE_EXCEPTION(name, python)                                       \
-  class name : public std::runtime_error {                                    \
-   public:                                                                    \
-    explicit name(const std::string& text = "") : std::runtime_error(text) {} \
-    static PyObject* type() { return opforge_PyExc_##python; }                \
-  };
+#define OPFORGE_EXCEPTION(name, python)                                           \
+    class name : public std::runtime_error {                                      \
+    public:                                                                       \
+        explicit name(const std::string& text = "") : std::runtime_error(text) {} \
+        static PyObject* type() { return opforge_PyExc_##python; }                \
+    };
 OPFORGE_EXCEPTION(value_error, ValueError)
 OPFORGE_EXCEPTION(type_error, TypeError)
 OPFORGE_EXCEPTION(index_error, IndexError)
@@ -33,122 +33,121 @@ using namespace ::opforge_facade_python;
 
 // Sets the Python exception for the C++ exception that is being handled, as torch and pybind11 do.
 inline void translate() {
-  try {
-    throw;
-  } catch (const Raised& e) {
-    e.restore();
+    try {
+        throw;
+    } catch (const Raised& e) {
+        e.restore();
 #define OPFORGE_TRANSLATE(cpp, python) \
-  }                                    \
-  catch (const cpp& e) {               \
-    raise(python, e.what());
-    OPFORGE_TRANSLATE(c10::IndexError, opforge_PyExc_IndexError)
-    OPFORGE_TRANSLATE(c10::ValueError, opforge_PyExc_ValueError)
-    OPFORGE_TRANSLATE(c10::TypeError, opforge_PyExc_TypeError)
-    OPFORGE_TRANSLATE(c10::NotImplementedError, opforge_PyExc_NotImplementedError)
-  } catch (const c10::LinAlgError& e) {
-    raise_torch_error("torch.linalg", "LinAlgError", e.what());
-  } catch (const c10::OutOfMemoryError& e) {
-    raise_torch_error("torch", "OutOfMemoryError", e.what());
-    OPFORGE_TRANSLATE(value_error, value_error::type())
-    OPFORGE_TRANSLATE(type_error, type_error::type())
-    OPFORGE_TRANSLATE(index_error, index_error::type())
-    OPFORGE_TRANSLATE(key_error, key_error::type())
-    OPFORGE_TRANSLATE(attribute_error, attribute_error::type())
-    OPFORGE_TRANSLATE(import_error, import_error::type())
-    OPFORGE_TRANSLATE(buffer_error, buffer_error::type())
-    OPFORGE_TRANSLATE(stop_iteration, stop_iteration::type())
-    OPFORGE_TRANSLATE(std::bad_alloc, opforge_PyExc_MemoryError)
-    OPFORGE_TRANSLATE(std::domain_error, opforge_PyExc_ValueError)
-    OPFORGE_TRANSLATE(std::invalid_argument, opforge_PyExc_ValueError)
-    OPFORGE_TRANSLATE(std::length_error, opforge_PyExc_ValueError)
-    OPFORGE_TRANSLATE(std::out_of_range, opforge_PyExc_IndexError)
-    OPFORGE_TRANSLATE(std::range_error, opforge_PyExc_ValueError)
-    OPFORGE_TRANSLATE(std::overflow_error, opforge_PyExc_OverflowError)
-    OPFORGE_TRANSLATE(std::exception, opforge_PyExc_RuntimeError)
+    }                                  \
+    catch (const cpp& e) {             \
+        raise(python, e.what());
+        OPFORGE_TRANSLATE(c10::IndexError, opforge_PyExc_IndexError)
+        OPFORGE_TRANSLATE(c10::ValueError, opforge_PyExc_ValueError)
+        OPFORGE_TRANSLATE(c10::TypeError, opforge_PyExc_TypeError)
+        OPFORGE_TRANSLATE(c10::NotImplementedError, opforge_PyExc_NotImplementedError)
+    } catch (const c10::LinAlgError& e) {
+        raise_torch_error("torch.linalg", "LinAlgError", e.what());
+    } catch (const c10::OutOfMemoryError& e) {
+        raise_torch_error("torch", "OutOfMemoryError", e.what());
+        OPFORGE_TRANSLATE(value_error, value_error::type())
+        OPFORGE_TRANSLATE(type_error, type_error::type())
+        OPFORGE_TRANSLATE(index_error, index_error::type())
+        OPFORGE_TRANSLATE(key_error, key_error::type())
+        OPFORGE_TRANSLATE(attribute_error, attribute_error::type())
+        OPFORGE_TRANSLATE(import_error, import_error::type())
+        OPFORGE_TRANSLATE(buffer_error, buffer_error::type())
+        OPFORGE_TRANSLATE(stop_iteration, stop_iteration::type())
+        OPFORGE_TRANSLATE(std::bad_alloc, opforge_PyExc_MemoryError)
+        OPFORGE_TRANSLATE(std::domain_error, opforge_PyExc_ValueError)
+        OPFORGE_TRANSLATE(std::invalid_argument, opforge_PyExc_ValueError)
+        OPFORGE_TRANSLATE(std::length_error, opforge_PyExc_ValueError)
+        OPFORGE_TRANSLATE(std::out_of_range, opforge_PyExc_IndexError)
+        OPFORGE_TRANSLATE(std::range_error, opforge_PyExc_ValueError)
+        OPFORGE_TRANSLATE(std::overflow_error, opforge_PyExc_OverflowError)
+        OPFORGE_TRANSLATE(std::exception, opforge_PyExc_RuntimeError)
 #undef OPFORGE_TRANSLATE
-  } catch (...) {
-    raise(opforge_PyExc_RuntimeError, "Caught an unknown exception!");
-  }
+    } catch (...) {
+        raise(opforge_PyExc_RuntimeError, "Caught an unknown exception!");
+    }
 }
 }  // namespace detail
 
 // ---- Python's objects, as far as functions of tensors need them
 class handle {
- public:
-  handle() = default;
-  handle(PyObject* p) : object_(p) {}
-  PyObject* ptr() const { return object_; }
-  bool is_none() const { return object_ == py_detail::none(); }
-  explicit operator bool() const { return object_ != nullptr; }
-  bool is(handle o) const { return object_ == o.object_; }
-  template <class T>
-  T cast() const;
+public:
+    handle() = default;
+    handle(PyObject* p) : object_(p) {}
+    PyObject* ptr() const { return object_; }
+    bool is_none() const { return object_ == py_detail::none(); }
+    explicit operator bool() const { return object_ != nullptr; }
+    bool is(handle o) const { return object_ == o.object_; }
+    template <class T>
+    T cast() const;
 
- protected:
-  PyObject* object_ = nullptr;
+protected:
+    PyObject* object_ = nullptr;
 };
 class object : public handle {
- public:
-  object() = default;
-  object(py_detail::Ref r) : handle(r.get()), kept_(std::move(r)) {}
-  py_detail::Ref ref() const { return kept_; }
+public:
+    object() = default;
+    object(py_detail::Ref r) : handle(r.get()), kept_(std::move(r)) {}
+    py_detail::Ref ref() const { return kept_; }
 
- private:
-  py_detail::Ref kept_;
+private:
+    py_detail::Ref kept_;
 };
 class none : public object {
- public:
-  none() : object(py_detail::Ref::borrow(py_detail::none())) {}
+public:
+    none() : object(py_detail::Ref::borrow(py_detail::none())) {}
 };
 class bytes : public object {
- public:
-  bytes() : bytes("", 0) {}
-  bytes(const char* data, size_t n)
-      : object(py_detail::checked(opforge_PyBytes_FromStringAndSize(data, static_cast<OpforgePySize>(n)))) {}
-  bytes(const char* text) : bytes(text, std::strlen(text)) {}
-  bytes(const std::string& text) : bytes(text.data(), text.size()) {}
-  bytes(std::string_view text) : bytes(text.data(), text.size()) {}
-  explicit bytes(py_detail::Ref r) : object(std::move(r)) {}
-  operator std::string() const { return std::string(std::string_view(*this)); }
-  operator std::string_view() const {
-    char* p = nullptr;
-    OpforgePySize n = 0;
-    py_detail::checked(opforge_PyBytes_AsStringAndSize(ptr(), &p, &n));
-    return {p, static_cast<size_t>(n)};
-  }
+public:
+    bytes() : bytes("", 0) {}
+    bytes(const char* data, size_t n)
+        : object(py_detail::checked(opforge_PyBytes_FromStringAndSize(data, static_cast<OpforgePySize>(n)))) {}
+    bytes(const char* text) : bytes(text, std::strlen(text)) {}
+    bytes(const std::string& text) : bytes(text.data(), text.size()) {}
+    bytes(std::string_view text) : bytes(text.data(), text.size()) {}
+    explicit bytes(py_detail::Ref r) : object(std::move(r)) {}
+    operator std::string() const { return std::string(std::string_view(*this)); }
+    operator std::string_view() const {
+        char* p = nullptr;
+        OpforgePySize n = 0;
+        py_detail::checked(opforge_PyBytes_AsStringAndSize(ptr(), &p, &n));
+        return {p, static_cast<size_t>(n)};
+    }
 };
 template <class T>
 T handle::cast() const {
-  T value{};
-  if (!py_detail::Convert<T>::load(object_, true, value)) {
-    throw cast_error(
-        "Unable to cast Python instance of type <class '" + py_detail::type_name(object_) +
-        "'> to C++ type '" + py_detail::Convert<T>::name(true) + "'");
-  }
-  return value;
+    T value{};
+    if (!py_detail::Convert<T>::load(object_, true, value)) {
+        throw cast_error("Unable to cast Python instance of type <class '" + py_detail::type_name(object_) +
+                         "'> to C++ type '" + py_detail::Convert<T>::name(true) + "'");
+    }
+    return value;
 }
 template <class T>
 object cast(const T& value) {
-  return py_detail::Convert<T>::cast(value);
+    return py_detail::Convert<T>::cast(value);
 }
 template <class T>
 T cast(const handle& value) {
-  return value.cast<T>();
+    return value.cast<T>();
 }
 
 // ---- the GIL
 class gil_scoped_release {
- public:
-  gil_scoped_release() : thread_(opforge_PyEval_SaveThread()) {}
-  ~gil_scoped_release() { opforge_PyEval_RestoreThread(thread_); }
-  gil_scoped_release(const gil_scoped_release&) = delete;
-  gil_scoped_release& operator=(const gil_scoped_release&) = delete;
+public:
+    gil_scoped_release() : thread_(opforge_PyEval_SaveThread()) {}
+    ~gil_scoped_release() { opforge_PyEval_RestoreThread(thread_); }
+    gil_scoped_release(const gil_scoped_release&) = delete;
+    gil_scoped_release& operator=(const gil_scoped_release&) = delete;
 
- private:
-  void* thread_;
+private:
+    void* thread_;
 };
 class gil_scoped_acquire {
-  py_detail::Gil gil_;
+    py_detail::Gil gil_;
 };
 template <class... T>
 struct call_guard {};
@@ -157,73 +156,71 @@ struct keep_alive_tuple {};
 template <size_t, size_t>
 struct keep_alive {};
 enum class return_value_policy : uint8_t {
-  automatic,
-  automatic_reference,
-  take_ownership,
-  copy,
-  move,
-  reference,
-  reference_internal
+    automatic,
+    automatic_reference,
+    take_ownership,
+    copy,
+    move,
+    reference,
+    reference_internal
 };
 
 // ---- arguments
 struct arg_v;
 struct arg {
-  constexpr explicit arg(const char* name = nullptr) : name(name) {}
-  template <class T>
-  arg_v operator=(T&& value) const;
-  arg& noconvert(bool flag = true) {
-    converts = !flag;
-    return *this;
-  }
-  arg& none(bool flag = true) {
-    takes_none = flag;
-    return *this;
-  }
-  const char* name;
-  bool converts = true;
-  bool takes_none = true;
+    constexpr explicit arg(const char* name = nullptr) : name(name) {}
+    template <class T>
+    arg_v operator=(T&& value) const;
+    arg& noconvert(bool flag = true) {
+        converts = !flag;
+        return *this;
+    }
+    arg& none(bool flag = true) {
+        takes_none = flag;
+        return *this;
+    }
+    const char* name;
+    bool converts = true;
+    bool takes_none = true;
 };
 struct arg_v : arg {
-  template <class T>
-  arg_v(const arg& base, const T& v) : arg(base) {
-    if constexpr (std::is_same_v<T, std::nullopt_t> || std::is_base_of_v<::pybind11::none, T>) {
-      value = py_detail::Ref::borrow(py_detail::none());
-    } else if constexpr (std::is_base_of_v<object, T>) {
-      value = v.ref();
-    } else if constexpr (std::is_convertible_v<const T&, std::string_view>) {
-      value = py_detail::Convert<std::string>::cast(std::string_view(v));
-    } else {
-      value = py_detail::Convert<T>::cast(v);
+    template <class T>
+    arg_v(const arg& base, const T& v) : arg(base) {
+        if constexpr (std::is_same_v<T, std::nullopt_t> || std::is_base_of_v<::pybind11::none, T>) {
+            value = py_detail::Ref::borrow(py_detail::none());
+        } else if constexpr (std::is_base_of_v<object, T>) {
+            value = v.ref();
+        } else if constexpr (std::is_convertible_v<const T&, std::string_view>) {
+            value = py_detail::Convert<std::string>::cast(std::string_view(v));
+        } else {
+            value = py_detail::Convert<T>::cast(v);
+        }
     }
-  }
-  arg_v& noconvert(bool flag = true) {
-    arg::noconvert(flag);
-    return *this;
-  }
-  arg_v& none(bool flag = true) {
-    arg::none(flag);
-    return *this;
-  }
-  py_detail::Ref value;
+    arg_v& noconvert(bool flag = true) {
+        arg::noconvert(flag);
+        return *this;
+    }
+    arg_v& none(bool flag = true) {
+        arg::none(flag);
+        return *this;
+    }
+    py_detail::Ref value;
 };
 template <class T>
 arg_v arg::operator=(T&& value) const {
-  return arg_v(*this, static_cast<const std::decay_t<T>&>(value));
+    return arg_v(*this, static_cast<const std::decay_t<T>&>(value));
 }
 struct kw_only {};
 struct pos_only {};
 inline namespace literals {
-constexpr arg operator""_a(const char* name, size_t) {
-  return arg(name);
-}
+constexpr arg operator""_a(const char* name, size_t) { return arg(name); }
 }  // namespace literals
 template <class... A>
 struct overload_cast_impl {
-  template <class R>
-  constexpr auto operator()(R (*f)(A...)) const -> decltype(f) {
-    return f;
-  }
+    template <class R>
+    constexpr auto operator()(R (*f)(A...)) const -> decltype(f) {
+        return f;
+    }
 };
 template <class... A>
 inline constexpr overload_cast_impl<A...> overload_cast{};
@@ -231,228 +228,222 @@ inline constexpr overload_cast_impl<A...> overload_cast{};
 namespace detail {
 
 struct Argument {
-  std::string name;
-  Ref otherwise;
-  bool converts = true;
-  bool takes_none = true;
+    std::string name;
+    Ref otherwise;
+    bool converts = true;
+    bool takes_none = true;
 };
 // One C++ function behind a Python name.
 struct Overload {
-  std::vector<Argument> arguments;
-  std::vector<std::string> types, exact_types;  // the second for arguments that are not converted
-  std::string result, doc;
-  size_t positional = 0;
-  // Returns an empty reference if the values are not convertible to the function's parameters.
-  std::function<Ref(PyObject* const*, const bool*)> call;
+    std::vector<Argument> arguments;
+    std::vector<std::string> types, exact_types;  // the second for arguments that are not converted
+    std::string result, doc;
+    size_t positional = 0;
+    // Returns an empty reference if the values are not convertible to the function's parameters.
+    std::function<Ref(PyObject* const*, const bool*)> call;
 
-  std::string signature() const {
-    std::string text = "(";
-    for (size_t i = 0; i < types.size(); ++i) {
-      text += i ? ", " : "";
-      if (i == positional && positional < types.size()) {
-        text += "*, ";
-      }
-      const bool named = i < arguments.size() && !arguments[i].name.empty();
-      text += (named ? arguments[i].name : "arg" + std::to_string(i)) + ": " +
-          (i < arguments.size() && !arguments[i].converts ? exact_types[i] : types[i]);
-      if (i < arguments.size() && arguments[i].otherwise) {
-        text += " = " + shown(arguments[i].otherwise.get());
-      }
+    std::string signature() const {
+        std::string text = "(";
+        for (size_t i = 0; i < types.size(); ++i) {
+            text += i ? ", " : "";
+            if (i == positional && positional < types.size()) {
+                text += "*, ";
+            }
+            const bool named = i < arguments.size() && !arguments[i].name.empty();
+            text += (named ? arguments[i].name : "arg" + std::to_string(i)) + ": " +
+                    (i < arguments.size() && !arguments[i].converts ? exact_types[i] : types[i]);
+            if (i < arguments.size() && arguments[i].otherwise) {
+                text += " = " + shown(arguments[i].otherwise.get());
+            }
+        }
+        return text + ") -> " + result;
     }
-    return text + ") -> " + result;
-  }
 };
 struct MethodDef {  // PyMethodDef of the stable ABI
-  const char* name;
-  PyObject* (*call)(PyObject*, PyObject*, PyObject*);
-  int flags;
-  const char* doc;
+    const char* name;
+    PyObject* (*call)(PyObject*, PyObject*, PyObject*);
+    int flags;
+    const char* doc;
 };
 struct Function {
-  std::string name, doc;
-  std::vector<Overload> overloads;
-  MethodDef definition{};
+    std::string name, doc;
+    std::vector<Overload> overloads;
+    MethodDef definition{};
 };
 
 inline std::string key_text(PyObject* key) {
-  std::string text;
-  Convert<std::string>::load(key, true, text);
-  return text;
+    std::string text;
+    Convert<std::string>::load(key, true, text);
+    return text;
 }
 // Puts a call's values in the order of the function's parameters: false if they are not its arguments.
 inline bool bind(const Overload& f, PyObject* args, PyObject* kwargs, std::vector<PyObject*>& values) {
-  const size_t n = f.types.size();
-  const size_t given = static_cast<size_t>(opforge_PyTuple_Size(args));
-  if (given > f.positional) {
-    return false;
-  }
-  size_t used = 0;
-  for (size_t i = 0; i < n; ++i) {
-    const Argument* argument = i < f.arguments.size() ? &f.arguments[i] : nullptr;
-    PyObject* value = nullptr;
-    if (i < given) {
-      value = opforge_PyTuple_GetItem(args, static_cast<OpforgePySize>(i));
-      if (kwargs && argument && !argument->name.empty()) {
-        Ref name = Convert<std::string>::cast(argument->name);
-        if (opforge_PyDict_GetItemWithError(kwargs, name.get())) {
-          return false;  // given twice
+    const size_t n = f.types.size();
+    const size_t given = static_cast<size_t>(opforge_PyTuple_Size(args));
+    if (given > f.positional) {
+        return false;
+    }
+    size_t used = 0;
+    for (size_t i = 0; i < n; ++i) {
+        const Argument* argument = i < f.arguments.size() ? &f.arguments[i] : nullptr;
+        PyObject* value = nullptr;
+        if (i < given) {
+            value = opforge_PyTuple_GetItem(args, static_cast<OpforgePySize>(i));
+            if (kwargs && argument && !argument->name.empty()) {
+                Ref name = Convert<std::string>::cast(argument->name);
+                if (opforge_PyDict_GetItemWithError(kwargs, name.get())) {
+                    return false;  // given twice
+                }
+            }
+        } else if (argument) {
+            if (kwargs && !argument->name.empty()) {
+                Ref name = Convert<std::string>::cast(argument->name);
+                value = opforge_PyDict_GetItemWithError(kwargs, name.get());
+                used += value != nullptr;
+            }
+            if (!value) {
+                value = argument->otherwise.get();
+            }
         }
-      }
-    } else if (argument) {
-      if (kwargs && !argument->name.empty()) {
-        Ref name = Convert<std::string>::cast(argument->name);
-        value = opforge_PyDict_GetItemWithError(kwargs, name.get());
-        used += value != nullptr;
-      }
-      if (!value) {
-        value = argument->otherwise.get();
-      }
+        if (!value || (argument && !argument->takes_none && py_detail::is_none(value))) {
+            return false;
+        }
+        values.push_back(value);
     }
-    if (!value || (argument && !argument->takes_none && py_detail::is_none(value))) {
-      return false;
-    }
-    values.push_back(value);
-  }
-  return !kwargs || used == static_cast<size_t>(opforge_PyDict_Size(kwargs));
+    return !kwargs || used == static_cast<size_t>(opforge_PyDict_Size(kwargs));
 }
 inline std::string no_match(const Function& f, PyObject* args, PyObject* kwargs) {
-  std::string text = f.name +
-      "(): incompatible function arguments. The following argument types are supported:\n";
-  size_t i = 0;
-  for (const Overload& overload : f.overloads) {
-    text += "    " + std::to_string(++i) + ". " + overload.signature() + "\n";
-  }
-  text += "\nInvoked with: ";
-  const OpforgePySize n = opforge_PyTuple_Size(args);
-  for (OpforgePySize k = 0; k < n; ++k) {
-    text += (k ? ", " : "") + shown(opforge_PyTuple_GetItem(args, k));
-  }
-  if (kwargs && opforge_PyDict_Size(kwargs) > 0) {
-    text += n ? "; kwargs: " : "kwargs: ";
-    PyObject *key = nullptr, *value = nullptr;
-    OpforgePySize position = 0;
-    for (bool first = true; opforge_PyDict_Next(kwargs, &position, &key, &value); first = false) {
-      text += (first ? "" : ", ") + key_text(key) + "=" + shown(value);
+    std::string text = f.name + "(): incompatible function arguments. The following argument types are supported:\n";
+    size_t i = 0;
+    for (const Overload& overload : f.overloads) {
+        text += "    " + std::to_string(++i) + ". " + overload.signature() + "\n";
     }
-  }
-  return text;
+    text += "\nInvoked with: ";
+    const OpforgePySize n = opforge_PyTuple_Size(args);
+    for (OpforgePySize k = 0; k < n; ++k) {
+        text += (k ? ", " : "") + shown(opforge_PyTuple_GetItem(args, k));
+    }
+    if (kwargs && opforge_PyDict_Size(kwargs) > 0) {
+        text += n ? "; kwargs: " : "kwargs: ";
+        PyObject *key = nullptr, *value = nullptr;
+        OpforgePySize position = 0;
+        for (bool first = true; opforge_PyDict_Next(kwargs, &position, &key, &value); first = false) {
+            text += (first ? "" : ", ") + key_text(key) + "=" + shown(value);
+        }
+    }
+    return text;
 }
 inline PyObject* call_function(PyObject* self, PyObject* args, PyObject* kwargs) {
-  auto& f = *static_cast<Function*>(opforge_PyCapsule_GetPointer(self, "opforge.function"));
-  try {
-    // several functions: first the one that needs no conversion
-    const bool overloaded = f.overloads.size() > 1;
-    std::vector<PyObject*> values;
-    for (int pass = overloaded ? 0 : 1; pass < 2; ++pass) {
-      for (const Overload& overload : f.overloads) {
-        values.clear();
-        if (!bind(overload, args, kwargs, values)) {
-          continue;
+    auto& f = *static_cast<Function*>(opforge_PyCapsule_GetPointer(self, "opforge.function"));
+    try {
+        // several functions: first the one that needs no conversion
+        const bool overloaded = f.overloads.size() > 1;
+        std::vector<PyObject*> values;
+        for (int pass = overloaded ? 0 : 1; pass < 2; ++pass) {
+            for (const Overload& overload : f.overloads) {
+                values.clear();
+                if (!bind(overload, args, kwargs, values)) {
+                    continue;
+                }
+                bool converts[64];
+                for (size_t i = 0; i < values.size() && i < 64; ++i) {
+                    converts[i] = pass == 1 && (i >= overload.arguments.size() || overload.arguments[i].converts);
+                }
+                if (Ref result = overload.call(values.data(), converts)) {
+                    return result.release();
+                }
+            }
         }
-        bool converts[64];
-        for (size_t i = 0; i < values.size() && i < 64; ++i) {
-          converts[i] = pass == 1 && (i >= overload.arguments.size() || overload.arguments[i].converts);
-        }
-        if (Ref result = overload.call(values.data(), converts)) {
-          return result.release();
-        }
-      }
+        raise(opforge_PyExc_TypeError, no_match(f, args, kwargs).c_str());
+    } catch (...) {
+        translate();
     }
-    raise(opforge_PyExc_TypeError, no_match(f, args, kwargs).c_str());
-  } catch (...) {
-    translate();
-  }
-  return nullptr;
+    return nullptr;
 }
 
 template <class... G>
 struct Guards {
-  std::tuple<G...> guards;
+    std::tuple<G...> guards;
 };
 template <class F, class S, class G>
 struct Call;
 template <class F, class R, class... A, class... G>
 struct Call<F, R(A...), call_guard<G...>> {
-  static_assert(sizeof...(A) <= 64, "a function of more than 64 arguments");
-  F f;
-  Ref operator()(PyObject* const* values, const bool* converts) {
-    return with(values, converts, std::index_sequence_for<A...>());
-  }
-  template <size_t... I>
-  Ref with([[maybe_unused]] PyObject* const* values, [[maybe_unused]] const bool* converts, std::index_sequence<I...>) {
-    std::tuple<Holder<kept_t<A>>...> kept;
-    if (!(load<A>(values[I], converts[I], std::get<I>(kept).value) && ...)) {
-      return {};
+    static_assert(sizeof...(A) <= 64, "a function of more than 64 arguments");
+    F f;
+    Ref operator()(PyObject* const* values, const bool* converts) {
+        return with(values, converts, std::index_sequence_for<A...>());
     }
-    if constexpr (std::is_void_v<R>) {
-      {
-        [[maybe_unused]] std::tuple<G...> guards;
-        f(hand<A>(std::get<I>(kept).value)...);
-      }
-      return Ref::borrow(py_detail::none());
-    } else {
-      auto run = [&]() -> R {
-        [[maybe_unused]] std::tuple<G...> guards;
-        return f(hand<A>(std::get<I>(kept).value)...);
-      };
-      return Convert<bare_t<R>>::cast(run());
+    template <size_t... I>
+    Ref with([[maybe_unused]] PyObject* const* values, [[maybe_unused]] const bool* converts,
+             std::index_sequence<I...>) {
+        std::tuple<Holder<kept_t<A>>...> kept;
+        if (!(load<A>(values[I], converts[I], std::get<I>(kept).value) && ...)) {
+            return {};
+        }
+        if constexpr (std::is_void_v<R>) {
+            {
+                [[maybe_unused]] std::tuple<G...> guards;
+                f(hand<A>(std::get<I>(kept).value)...);
+            }
+            return Ref::borrow(py_detail::none());
+        } else {
+            auto run = [&]() -> R {
+                [[maybe_unused]] std::tuple<G...> guards;
+                return f(hand<A>(std::get<I>(kept).value)...);
+            };
+            return Convert<bare_t<R>>::cast(run());
+        }
     }
-  }
-  template <class T, class = void>
-  struct Holder {
-    T value{};
-  };
-  template <class T>
-  struct Holder<T, std::enable_if_t<std::is_same_v<T, c10::Device>>> {
-    T value{c10::DeviceType::CPU};
-  };
-  template <class T>
-  static bool load(PyObject* o, bool convert, kept_t<T>& value) {
-    if constexpr (std::is_same_v<bare_t<T>, c10::IntArrayRef>) {
-      if (!is(o, TupleFlag) && !is(o, ListFlag)) {
-        return false;
-      }
+    template <class T, class = void>
+    struct Holder {
+        T value{};
+    };
+    template <class T>
+    struct Holder<T, std::enable_if_t<std::is_same_v<T, c10::Device>>> {
+        T value{c10::DeviceType::CPU};
+    };
+    template <class T>
+    static bool load(PyObject* o, bool convert, kept_t<T>& value) {
+        if constexpr (std::is_same_v<bare_t<T>, c10::IntArrayRef>) {
+            if (!is(o, TupleFlag) && !is(o, ListFlag)) {
+                return false;
+            }
+        }
+        return Convert<kept_t<T>>::load(o, convert, value);
     }
-    return Convert<kept_t<T>>::load(o, convert, value);
-  }
-  static std::vector<std::string> types(bool converts) { return {Convert<argument_t<A>>::name(converts)...}; }
-  static std::string result() {
-    if constexpr (std::is_void_v<R>) {
-      return "None";
-    } else {
-      return Convert<bare_t<R>>::name(false);
+    static std::vector<std::string> types(bool converts) { return {Convert<argument_t<A>>::name(converts)...}; }
+    static std::string result() {
+        if constexpr (std::is_void_v<R>) {
+            return "None";
+        } else {
+            return Convert<bare_t<R>>::name(false);
+        }
     }
-  }
-  template <class T>
-  using argument_t = std::conditional_t<std::is_same_v<bare_t<T>, c10::IntArrayRef>, c10::IntArrayRef, kept_t<T>>;
+    template <class T>
+    using argument_t = std::conditional_t<std::is_same_v<bare_t<T>, c10::IntArrayRef>, c10::IntArrayRef, kept_t<T>>;
 };
 
 template <class... X>
 struct guard_of {
-  using type = call_guard<>;
+    using type = call_guard<>;
 };
 template <class... G, class... X>
 struct guard_of<call_guard<G...>, X...> {
-  using type = call_guard<G...>;
+    using type = call_guard<G...>;
 };
 template <class Y, class... X>
 struct guard_of<Y, X...> : guard_of<X...> {};
 
-inline void extra(Overload& o, const char* doc) {
-  o.doc = doc;
-}
-inline void extra(Overload& o, const std::string& doc) {
-  o.doc = doc;
-}
+inline void extra(Overload& o, const char* doc) { o.doc = doc; }
+inline void extra(Overload& o, const std::string& doc) { o.doc = doc; }
 inline void extra(Overload& o, const arg& a) {
-  o.arguments.push_back({a.name ? a.name : "", {}, a.converts, a.takes_none});
+    o.arguments.push_back({a.name ? a.name : "", {}, a.converts, a.takes_none});
 }
 inline void extra(Overload& o, const arg_v& a) {
-  o.arguments.push_back({a.name ? a.name : "", a.value, a.converts, a.takes_none});
+    o.arguments.push_back({a.name ? a.name : "", a.value, a.converts, a.takes_none});
 }
-inline void extra(Overload& o, kw_only) {
-  o.positional = o.arguments.size();
-}
+inline void extra(Overload& o, kw_only) { o.positional = o.arguments.size(); }
 inline void extra(Overload&, pos_only) {}
 template <class... G>
 void extra(Overload&, call_guard<G...>) {}
@@ -462,130 +453,130 @@ inline void extra(Overload&, return_value_policy) {}
 }  // namespace detail
 
 class module_ : public object {
- public:
-  explicit module_(py_detail::Ref m) : object(std::move(m)) {}
+public:
+    explicit module_(py_detail::Ref m) : object(std::move(m)) {}
 
-  template <class F, class... X>
-  module_& def(const char* name, F&& f, const X&... extras) {
-    using Guard = typename detail::guard_of<X...>::type;
-    using Call = detail::Call<std::decay_t<F>, detail::signature_t<F>, Guard>;
-    detail::Overload overload;
-    overload.types = Call::types(true);
-    overload.exact_types = Call::types(false);
-    overload.result = Call::result();
-    overload.positional = overload.types.size();
-    (detail::extra(overload, extras), ...);
-    if (!overload.arguments.empty() && overload.arguments.size() != overload.types.size()) {
-      throw std::runtime_error(
-          std::string("the function '") + name + "' has " + std::to_string(overload.types.size()) +
-          " arguments, and " + std::to_string(overload.arguments.size()) + " py::arg were given");
+    template <class F, class... X>
+    module_& def(const char* name, F&& f, const X&... extras) {
+        using Guard = typename detail::guard_of<X...>::type;
+        using Call = detail::Call<std::decay_t<F>, detail::signature_t<F>, Guard>;
+        detail::Overload overload;
+        overload.types = Call::types(true);
+        overload.exact_types = Call::types(false);
+        overload.result = Call::result();
+        overload.positional = overload.types.size();
+        (detail::extra(overload, extras), ...);
+        if (!overload.arguments.empty() && overload.arguments.size() != overload.types.size()) {
+            throw std::runtime_error(std::string("the function '") + name + "' has " +
+                                     std::to_string(overload.types.size()) + " arguments, and " +
+                                     std::to_string(overload.arguments.size()) + " py::arg were given");
+        }
+        overload.call = Call{std::forward<F>(f)};
+        add(name, std::move(overload));
+        return *this;
     }
-    overload.call = Call{std::forward<F>(f)};
-    add(name, std::move(overload));
-    return *this;
-  }
-  module_ def_submodule(const char* name, const char* doc = nullptr) {
-    std::string full = name_of(*this) + "." + name;
-    module_ m(py_detail::Ref::borrow(py_detail::checked(opforge_PyImport_AddModule(full.c_str())).release()));
-    if (doc) {
-      m.doc() = doc;
-    }
-    py_detail::checked(opforge_PyObject_SetAttrString(ptr(), name, m.ptr()));
-    return m;
-  }
-
-  class accessor {
-   public:
-    accessor(PyObject* o, std::string name) : owner_(o), name_(std::move(name)) {}
-    template <class T>
-    void operator=(const T& value) && {
-      py_detail::Ref r;
-      if constexpr (std::is_base_of_v<object, T>) {
-        r = value.ref();
-      } else if constexpr (std::is_convertible_v<const T&, std::string_view>) {
-        r = py_detail::Convert<std::string>::cast(std::string_view(value));
-      } else {
-        r = py_detail::Convert<T>::cast(value);
-      }
-      py_detail::checked(opforge_PyObject_SetAttrString(owner_, name_.c_str(), r.get()));
+    module_ def_submodule(const char* name, const char* doc = nullptr) {
+        std::string full = name_of(*this) + "." + name;
+        module_ m(py_detail::Ref::borrow(py_detail::checked(opforge_PyImport_AddModule(full.c_str())).release()));
+        if (doc) {
+            m.doc() = doc;
+        }
+        py_detail::checked(opforge_PyObject_SetAttrString(ptr(), name, m.ptr()));
+        return m;
     }
 
-   private:
-    PyObject* owner_;
-    std::string name_;
-  };
-  accessor attr(const char* name) const { return {ptr(), name}; }
-  accessor doc() const { return {ptr(), "__doc__"}; }
+    class accessor {
+    public:
+        accessor(PyObject* o, std::string name) : owner_(o), name_(std::move(name)) {}
+        template <class T>
+        void operator=(const T& value) && {
+            py_detail::Ref r;
+            if constexpr (std::is_base_of_v<object, T>) {
+                r = value.ref();
+            } else if constexpr (std::is_convertible_v<const T&, std::string_view>) {
+                r = py_detail::Convert<std::string>::cast(std::string_view(value));
+            } else {
+                r = py_detail::Convert<T>::cast(value);
+            }
+            py_detail::checked(opforge_PyObject_SetAttrString(owner_, name_.c_str(), r.get()));
+        }
 
- private:
-  static std::string name_of(const module_& m) {
-    return object(py_detail::attribute(m.ptr(), "__name__")).cast<std::string>();
-  }
-  void add(const char* name, detail::Overload overload) {
-    // Functions live as long as the process, as the library does.
-    static std::map<std::pair<PyObject*, std::string>, detail::Function*> functions;
-    detail::Function*& f = functions[{ptr(), name}];
-    const bool first = !f;
-    if (first) {
-      f = new detail::Function();
-      f->name = name;
+    private:
+        PyObject* owner_;
+        std::string name_;
+    };
+    accessor attr(const char* name) const { return {ptr(), name}; }
+    accessor doc() const { return {ptr(), "__doc__"}; }
+
+private:
+    static std::string name_of(const module_& m) {
+        return object(py_detail::attribute(m.ptr(), "__name__")).cast<std::string>();
     }
-    f->overloads.push_back(std::move(overload));
-    f->doc = doc_of(*f);
-    f->definition.doc = f->doc.c_str();
-    if (first) {
-      constexpr int varargs_and_keywords = 3;  // METH_VARARGS | METH_KEYWORDS
-      f->definition.name = f->name.c_str();
-      f->definition.call = detail::call_function;
-      f->definition.flags = varargs_and_keywords;
-      py_detail::Ref self = py_detail::checked(opforge_PyCapsule_New(f, "opforge.function", nullptr));
-      py_detail::Ref module_name = py_detail::attribute(ptr(), "__name__");
-      py_detail::Ref function =
-          py_detail::checked(opforge_PyCMethod_New(&f->definition, self.get(), module_name.get(), nullptr));
-      py_detail::checked(opforge_PyObject_SetAttrString(ptr(), name, function.get()));
+    void add(const char* name, detail::Overload overload) {
+        // Functions live as long as the process, as the library does.
+        static std::map<std::pair<PyObject*, std::string>, detail::Function*> functions;
+        detail::Function*& f = functions[{ptr(), name}];
+        const bool first = !f;
+        if (first) {
+            f = new detail::Function();
+            f->name = name;
+        }
+        f->overloads.push_back(std::move(overload));
+        f->doc = doc_of(*f);
+        f->definition.doc = f->doc.c_str();
+        if (first) {
+            constexpr int varargs_and_keywords = 3;  // METH_VARARGS | METH_KEYWORDS
+            f->definition.name = f->name.c_str();
+            f->definition.call = detail::call_function;
+            f->definition.flags = varargs_and_keywords;
+            py_detail::Ref self = py_detail::checked(opforge_PyCapsule_New(f, "opforge.function", nullptr));
+            py_detail::Ref module_name = py_detail::attribute(ptr(), "__name__");
+            py_detail::Ref function =
+                py_detail::checked(opforge_PyCMethod_New(&f->definition, self.get(), module_name.get(), nullptr));
+            py_detail::checked(opforge_PyObject_SetAttrString(ptr(), name, function.get()));
+        }
     }
-  }
-  static std::string doc_of(const detail::Function& f) {
-    const bool several = f.overloads.size() > 1;
-    std::string text = several ? f.name + "(*args, **kwargs)\nOverloaded function.\n\n" : "";
-    size_t i = 0;
-    for (const detail::Overload& o : f.overloads) {
-      text += i > 0 ? "\n" : "";
-      ++i;
-      text += (several ? std::to_string(i) + ". " : "") + f.name + o.signature() + "\n";
-      text += o.doc.empty() ? "" : "\n" + o.doc + "\n";
+    static std::string doc_of(const detail::Function& f) {
+        const bool several = f.overloads.size() > 1;
+        std::string text = several ? f.name + "(*args, **kwargs)\nOverloaded function.\n\n" : "";
+        size_t i = 0;
+        for (const detail::Overload& o : f.overloads) {
+            text += i > 0 ? "\n" : "";
+            ++i;
+            text += (several ? std::to_string(i) + ". " : "") + f.name + o.signature() + "\n";
+            text += o.doc.empty() ? "" : "\n" + o.doc + "\n";
+        }
+        return text;
     }
-    return text;
-  }
 };
 using module = module_;
 
 // What comes after the facade's first release, or never: a clear error for each.
-#define OPFORGE_NO_CLASS(name)                                                                            \
-  template <class T, class... X>                                                                          \
-  class name {                                                                                            \
-    static_assert(                                                                                        \
-        py_detail::Never<T>::value,                                                                       \
-        "py::" #name " is not in the facade yet: build this source with torch's own headers (opforge: "   \
-        "abi=\"torch\").");                                                                               \
-                                                                                                          \
-   public:                                                                                                \
-    template <class... A>                                                                                 \
-    name(A&&...) {}                                                                                       \
-    template <class... A>                                                                                 \
-    name& def(A&&...) {                                                                                   \
-      return *this;                                                                                       \
-    }                                                                                                     \
-    template <class... A>                                                                                 \
-    name& value(A&&...) {                                                                                 \
-      return *this;                                                                                       \
-    }                                                                                                     \
-    template <class... A>                                                                                 \
-    name& def_readwrite(A&&...) {                                                                         \
-      return *this;                                                                                       \
-    }                                                                                                     \
-    void export_values() {}                                                                               \
-  };
+#define OPFORGE_NO_CLASS(name)                                                                           \
+    template <class T, class... X>                                                                       \
+    class name {                                                                                         \
+        static_assert(py_detail::Never<T>::value,                                                        \
+                      "py::" #name                                                                       \
+                      " is not in the facade yet: build this source with torch's own headers (opforge: " \
+                      "abi=\"torch\").");                                                                \
+                                                                                                         \
+    public:                                                                                              \
+        template <class... A>                                                                            \
+        name(A&&...) {}                                                                                  \
+        template <class... A>                                                                            \
+        name& def(A&&...) {                                                                              \
+            return *this;                                                                                \
+        }                                                                                                \
+        template <class... A>                                                                            \
+        name& value(A&&...) {                                                                            \
+            return *this;                                                                                \
+        }                                                                                                \
+        template <class... A>                                                                            \
+        name& def_readwrite(A&&...) {                                                                    \
+            return *this;                                                                                \
+        }                                                                                                \
+        void export_values() {}                                                                          \
+    };
 OPFORGE_NO_CLASS(class_)
 OPFORGE_NO_CLASS(enum_)
 #undef OPFORGE_NO_CLASS
@@ -595,41 +586,42 @@ struct init {};
 namespace detail {
 // PyModuleDef of the stable ABI, in a build with a global lock.
 struct ModuleDef {
-  OpforgePySize references;
-  void* type;
-  PyObject* (*init)();
-  OpforgePySize index;
-  PyObject* copy;
-  const char* name;
-  const char* doc;
-  OpforgePySize size;
-  void* methods;
-  void* slots;
-  void *traverse, *clear, *free;
+    OpforgePySize references;
+    void* type;
+    PyObject* (*init)();
+    OpforgePySize index;
+    PyObject* copy;
+    const char* name;
+    const char* doc;
+    OpforgePySize size;
+    void* methods;
+    void* slots;
+    void *traverse, *clear, *free;
 };
 inline PyObject* make_module(const char* name, bool by_definition, void (*fill)(module_&)) {
-  try {
-    Ref made;
-    if (by_definition) {
-      // an object's head is not the same in a build without a global lock: there the loader calls
-      // opforge_facade_module
-      if (std::strstr(opforge_Py_GetVersion(), "free-threading")) {
-        raise(opforge_PyExc_ImportError, "a facade library is loaded by its loader in a free-threaded Python");
+    try {
+        Ref made;
+        if (by_definition) {
+            // an object's head is not the same in a build without a global lock: there the loader calls
+            // opforge_facade_module
+            if (std::strstr(opforge_Py_GetVersion(), "free-threading")) {
+                raise(opforge_PyExc_ImportError, "a facade library is loaded by its loader in a free-threaded Python");
+                return nullptr;
+            }
+            static ModuleDef definition{1,  nullptr, nullptr, 0,       nullptr, name,   nullptr,
+                                        -1, nullptr, nullptr, nullptr, nullptr, nullptr};
+            constexpr int stable_abi = 3;
+            made = checked(opforge_PyModule_Create2(&definition, stable_abi));
+        } else {
+            made = checked(opforge_PyModule_New(name));
+        }
+        module_ m(made);
+        fill(m);
+        return made.release();
+    } catch (...) {
+        translate();
         return nullptr;
-      }
-      static ModuleDef definition{1, nullptr, nullptr, 0, nullptr, name, nullptr, -1, nullptr, nullptr, nullptr, nullptr, nullptr};
-      constexpr int stable_abi = 3;
-      made = checked(opforge_PyModule_Create2(&definition, stable_abi));
-    } else {
-      made = checked(opforge_PyModule_New(name));
     }
-    module_ m(made);
-    fill(m);
-    return made.release();
-  } catch (...) {
-    translate();
-    return nullptr;
-  }
 }
 }  // namespace detail
 }  // namespace opforge_facade
@@ -639,39 +631,39 @@ namespace py = pybind11;
 namespace opforge_facade_python {
 template <>
 struct Convert<pybind11::bytes> {
-  static bool load(PyObject* o, bool, pybind11::bytes& value) {
-    if (!is(o, BytesFlag)) {
-      return false;
+    static bool load(PyObject* o, bool, pybind11::bytes& value) {
+        if (!is(o, BytesFlag)) {
+            return false;
+        }
+        value = pybind11::bytes(Ref::borrow(o));
+        return true;
     }
-    value = pybind11::bytes(Ref::borrow(o));
-    return true;
-  }
-  static Ref cast(const pybind11::bytes& value) { return value.ref(); }
-  static std::string name(bool) { return "bytes"; }
+    static Ref cast(const pybind11::bytes& value) { return value.ref(); }
+    static std::string name(bool) { return "bytes"; }
 };
 template <>
 struct Convert<pybind11::object> {
-  static bool load(PyObject* o, bool, pybind11::object& value) {
-    value = pybind11::object(Ref::borrow(o));
-    return true;
-  }
-  static Ref cast(const pybind11::object& value) { return value.ref(); }
-  static std::string name(bool) { return "object"; }
+    static bool load(PyObject* o, bool, pybind11::object& value) {
+        value = pybind11::object(Ref::borrow(o));
+        return true;
+    }
+    static Ref cast(const pybind11::object& value) { return value.ref(); }
+    static std::string name(bool) { return "object"; }
 };
 template <>
 struct Convert<pybind11::none> {
-  static Ref cast(const pybind11::none& value) { return value.ref(); }
-  static std::string name(bool) { return "None"; }
+    static Ref cast(const pybind11::none& value) { return value.ref(); }
+    static std::string name(bool) { return "None"; }
 };
 }  // namespace opforge_facade_python
 
-#define OPFORGE_MODULE(name, variable)                                                           \
-  static void opforge_fill_##name(::pybind11::module_&);                                         \
-  extern "C" __attribute__((visibility("default"))) PyObject* PyInit_##name() {                  \
-    return ::pybind11::detail::make_module(#name, true, &opforge_fill_##name);                   \
-  }                                                                                              \
-  extern "C" __attribute__((visibility("default"))) PyObject* opforge_facade_module() {          \
-    return ::pybind11::detail::make_module(#name, false, &opforge_fill_##name);                  \
-  }                                                                                              \
-  void opforge_fill_##name([[maybe_unused]] ::pybind11::module_& variable)
+#define OPFORGE_MODULE(name, variable)                                                    \
+    static void opforge_fill_##name(::pybind11::module_&);                                \
+    extern "C" __attribute__((visibility("default"))) PyObject* PyInit_##name() {         \
+        return ::pybind11::detail::make_module(#name, true, &opforge_fill_##name);        \
+    }                                                                                     \
+    extern "C" __attribute__((visibility("default"))) PyObject* opforge_facade_module() { \
+        return ::pybind11::detail::make_module(#name, false, &opforge_fill_##name);       \
+    }                                                                                     \
+    void opforge_fill_##name([[maybe_unused]] ::pybind11::module_& variable)
 #define PYBIND11_MODULE(name, variable, ...) OPFORGE_MODULE(name, variable)

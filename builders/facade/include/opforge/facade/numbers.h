@@ -9,234 +9,268 @@ inline namespace opforge_facade {
 namespace facade {
 
 inline ScalarType default_dtype() {
-  return call<Tensor>(
-             "aten::empty", "memory_format", IntArrayRef(), std::optional<ScalarType>(), std::optional<Layout>(),
-             std::optional<Device>(), std::optional<bool>(), std::optional<MemoryFormat>())
-      .scalar_type();
+    return call<Tensor>("aten::empty", "memory_format", IntArrayRef(), std::optional<ScalarType>(),
+                        std::optional<Layout>(), std::optional<Device>(), std::optional<bool>(),
+                        std::optional<MemoryFormat>())
+        .scalar_type();
 }
 inline Tensor converted(const Tensor& t, ScalarType type) {
-  if (t.scalar_type() == type) {
-    return t;
-  }
-  return call<Tensor>("aten::to", "dtype", t, type, false, false, std::optional<MemoryFormat>());
+    if (t.scalar_type() == type) {
+        return t;
+    }
+    return call<Tensor>("aten::to", "dtype", t, type, false, false, std::optional<MemoryFormat>());
 }
 // Returns the number as a 0-dim tensor of its own type: bool, int64, float64 or complex128.
 inline Tensor number(const Scalar& s) {
-  AtenTensorHandle h;
-  if (s.isBoolean()) {
-    check(aoti_torch_scalar_to_tensor_bool(s.toBool(), &h), "a number");
-  } else if (s.isIntegral(false)) {
-    check(aoti_torch_scalar_to_tensor_int64(s.toLong(), &h), "a number");
-  } else if (s.isFloatingPoint()) {
-    check(aoti_torch_scalar_to_tensor_float64(s.toDouble(), &h), "a number");
-  } else {
-    check(aoti_torch_scalar_to_tensor_complex128(s.toComplexDouble(), &h), "a number");
-  }
-  return Tensor::adopt(h);
+    AtenTensorHandle h;
+    if (s.isBoolean()) {
+        check(aoti_torch_scalar_to_tensor_bool(s.toBool(), &h), "a number");
+    } else if (s.isIntegral(false)) {
+        check(aoti_torch_scalar_to_tensor_int64(s.toLong(), &h), "a number");
+    } else if (s.isFloatingPoint()) {
+        check(aoti_torch_scalar_to_tensor_float64(s.toDouble(), &h), "a number");
+    } else {
+        check(aoti_torch_scalar_to_tensor_complex128(s.toComplexDouble(), &h), "a number");
+    }
+    return Tensor::adopt(h);
 }
 enum class Category { Bool, Integer, Real, Complex };
 inline Category category(ScalarType t) {
-  return t == ScalarType::Bool ? Category::Bool
-      : isComplexType(t) ? Category::Complex
-      : isFloatingType(t) ? Category::Real
-                          : Category::Integer;
+    return t == ScalarType::Bool ? Category::Bool
+           : isComplexType(t)    ? Category::Complex
+           : isFloatingType(t)   ? Category::Real
+                                 : Category::Integer;
 }
 // Returns the number as a 0-dim tensor that beside a tensor of dtype t, which has dimensions, gives the
 // dtype that the number would give.
 inline Tensor wrapped(const Scalar& s, ScalarType t) {
-  if (s.isFloatingPoint() && category(t) < Category::Real) {
-    return converted(number(s), default_dtype());
-  }
-  if (s.isComplex() && category(t) < Category::Complex) {
-    return converted(number(s), toComplexType(category(t) == Category::Real ? t : default_dtype()));
-  }
-  return number(s);
+    if (s.isFloatingPoint() && category(t) < Category::Real) {
+        return converted(number(s), default_dtype());
+    }
+    if (s.isComplex() && category(t) < Category::Complex) {
+        return converted(number(s), toComplexType(category(t) == Category::Real ? t : default_dtype()));
+    }
+    return number(s);
 }
 // Calls f with the tensor, which has a dimension: beside a 0-dim tensor the number's dtype would count.
 template <class F>
 Tensor with_dimension(const Tensor& self, F f) {
-  if (self.dim() > 0) {
-    return f(self);
-  }
-  return call<Tensor>(
-      "aten::squeeze", "dim", f(call<Tensor>("aten::unsqueeze", "", self, int64_t{0})), int64_t{0});
+    if (self.dim() > 0) {
+        return f(self);
+    }
+    return call<Tensor>("aten::squeeze", "dim", f(call<Tensor>("aten::unsqueeze", "", self, int64_t{0})), int64_t{0});
 }
 inline Tensor binary(const char* name, const char* overload, const Tensor& self, const Scalar& s) {
-  return with_dimension(self, [&](const Tensor& x) {
-    return call<Tensor>(name, overload, x, wrapped(s, x.scalar_type()));
-  });
+    return with_dimension(
+        self, [&](const Tensor& x) { return call<Tensor>(name, overload, x, wrapped(s, x.scalar_type())); });
 }
 inline Tensor& binary_in_place(const char* name, const char* overload, const Tensor& self, const Scalar& s) {
-  Tensor x = self.dim() > 0 ? self : call<Tensor>("aten::unsqueeze", "", self, int64_t{0});
-  call_in_place(name, overload, x, wrapped(s, x.scalar_type()));
-  return const_cast<Tensor&>(self);
+    Tensor x = self.dim() > 0 ? self : call<Tensor>("aten::unsqueeze", "", self, int64_t{0});
+    call_in_place(name, overload, x, wrapped(s, x.scalar_type()));
+    return const_cast<Tensor&>(self);
 }
 inline ScalarType promoted(const Tensor& a, const Tensor& b) {
-  return a.scalar_type() == b.scalar_type() ? a.scalar_type()
-                                            : call<ScalarType>("aten::result_type", "Tensor", a, b);
+    return a.scalar_type() == b.scalar_type() ? a.scalar_type() : call<ScalarType>("aten::result_type", "Tensor", a, b);
+}
+// The C++ type behind a dtype, as torch's errors name it.
+inline const char* type_text(ScalarType t) {
+    switch (t) {
+        case ScalarType::Byte:
+            return "unsigned char";
+        case ScalarType::Char:
+            return "signed char";
+        case ScalarType::Short:
+            return "short int";
+        case ScalarType::Int:
+            return "int";
+        case ScalarType::Long:
+            return "long int";
+        case ScalarType::Float:
+            return "float";
+        case ScalarType::Double:
+            return "double";
+        case ScalarType::Bool:
+            return "bool";
+        case ScalarType::Half:
+            return "c10::Half";
+        case ScalarType::BFloat16:
+            return "c10::BFloat16";
+        default:
+            return c10::toString(t);
+    }
 }
 // torch's own check before it writes a result of one dtype into a tensor of another.
 inline void check_cast(ScalarType from, ScalarType to) {
-  Category a = category(from), b = category(to);
-  if ((a == Category::Complex && b != a) || (a == Category::Real && b < a) ||
-      (a != Category::Bool && b == Category::Bool)) {
-    fail(text(
-        "result type ", c10::toString(from), " can't be cast to the desired output type ", c10::toString(to)));
-  }
+    Category a = category(from), b = category(to);
+    if ((a == Category::Complex && b != a) || (a == Category::Real && b < a) ||
+        (a != Category::Bool && b == Category::Bool)) {
+        fail(text("result type ", c10::toString(from), " can't be cast to the desired output type ", type_text(to)));
+    }
 }
 inline Tensor& written(const Tensor& self, const Tensor& result) {
-  check_cast(result.scalar_type(), self.scalar_type());
-  if (self.sizes() != result.sizes()) {
-    fail(text(
-        "output with shape ", self.sizes(), " doesn't match the broadcast shape ", result.sizes()));
-  }
-  call_in_place("aten::copy_", "", self, result, false);
-  return const_cast<Tensor&>(self);
+    check_cast(result.scalar_type(), self.scalar_type());
+    if (self.sizes() != result.sizes()) {
+        fail(text("output with shape ", self.sizes(), " doesn't match the broadcast shape ", result.sizes()));
+    }
+    call_in_place("aten::copy_", "", self, result, false);
+    return const_cast<Tensor&>(self);
 }
 inline void check_alpha(ScalarType t, const Scalar& alpha) {
-  if (alpha.isBoolean() && t != ScalarType::Bool) {
-    fail("Boolean alpha only supported for Boolean results.");
-  }
-  if (category(t) < Category::Real && !alpha.isIntegral(true)) {
-    fail("For integral input tensors, argument alpha must not be a floating point number.");
-  }
-  if (category(t) != Category::Complex && alpha.isComplex()) {
-    fail("For non-complex input tensors, argument alpha must not be a complex number.");
-  }
-  if (alpha.isComplex()) {
-    fail("add and sub with a complex alpha are not on torch's stable ABI: multiply the tensor first");
-  }
+    if (alpha.isBoolean() && t != ScalarType::Bool) {
+        fail("Boolean alpha only supported for Boolean results.");
+    }
+    if (category(t) < Category::Real && !alpha.isIntegral(true)) {
+        fail("For integral input tensors, argument alpha must not be a floating point number.");
+    }
+    if (category(t) != Category::Complex && alpha.isComplex()) {
+        fail("For non-complex input tensors, argument alpha must not be a complex number.");
+    }
+    if (alpha.isComplex()) {
+        fail("add and sub with a complex alpha are not on torch's stable ABI: multiply the tensor first");
+    }
 }
 inline void check_subtraction(bool self_is_bool, bool other_is_bool) {
-  if (self_is_bool && other_is_bool) {
-    fail("Subtraction, the `-` operator, with two bool tensors is not supported. "
-         "Use the `^` or `logical_xor()` operator instead.");
-  }
-  if (self_is_bool || other_is_bool) {
-    fail("Subtraction, the `-` operator, with a bool tensor is not supported. "
-         "If you are trying to invert a mask, use the `~` or `logical_not()` operator instead.");
-  }
+    if (self_is_bool && other_is_bool) {
+        fail(
+            "Subtraction, the `-` operator, with two bool tensors is not supported. "
+            "Use the `^` or `logical_xor()` operator instead.");
+    }
+    if (self_is_bool || other_is_bool) {
+        fail(
+            "Subtraction, the `-` operator, with a bool tensor is not supported. "
+            "If you are trying to invert a mask, use the `~` or `logical_not()` operator instead.");
+    }
 }
 // Returns a + alpha * b. Real and complex numbers: torch's one C function of this family, which computes
 // a - (-alpha) * b by the same kernel. Integers: a sum over both, which is exact.
 inline Tensor sum_of(const Tensor& a, const Tensor& b, const Scalar& alpha) {
-  ScalarType t = promoted(a, b);
-  check_alpha(t, alpha);
-  if (category(t) >= Category::Real) {
-    Tensor x = a.scalar_type() == ScalarType::Bool ? converted(a, t) : a;
-    Tensor y = b.scalar_type() == ScalarType::Bool ? converted(b, t) : b;
-    AtenTensorHandle h;
-    c10::facade::Depth depth;
-    check(aoti_torch_aten_subtract_Tensor(x.handle(), y.handle(), -alpha.toDouble(), &h), "add or sub");
-    return Tensor::adopt(h);
-  }
-  if (t == ScalarType::Bool) {
-    return call<Tensor>("aten::logical_or", "", a, alpha.toBool() ? b : call<Tensor>("aten::zeros_like", "", b,
-        std::optional<ScalarType>(), std::optional<Layout>(), std::optional<Device>(), std::optional<bool>(),
-        std::optional<MemoryFormat>()));
-  }
-  Tensor y = converted(b, t);
-  if (alpha.toLong() == -1) {
-    y = call<Tensor>("aten::neg", "", y);
-  } else if (alpha.toLong() != 1) {
-    y = call<Tensor>("aten::mul", "Tensor", y, converted(number(alpha), t));
-  }
-  auto both = call<std::vector<Tensor>>("aten::broadcast_tensors", "", std::vector<Tensor>{converted(a, t), y});
-  return call<Tensor>(
-      "aten::sum", "dim_IntList", call<Tensor>("aten::stack", "", both, int64_t{0}),
-      std::optional<IntArrayRef>(int64_t{0}), false, std::optional<ScalarType>(t));
+    ScalarType t = promoted(a, b);
+    check_alpha(t, alpha);
+    if (category(t) >= Category::Real) {
+        Tensor x = a.scalar_type() == ScalarType::Bool ? converted(a, t) : a;
+        Tensor y = b.scalar_type() == ScalarType::Bool ? converted(b, t) : b;
+        AtenTensorHandle h;
+        c10::facade::Depth depth;
+        check(aoti_torch_aten_subtract_Tensor(x.handle(), y.handle(), -alpha.toDouble(), &h), "add or sub");
+        return Tensor::adopt(h);
+    }
+    if (t == ScalarType::Bool) {
+        return call<Tensor>("aten::logical_or", "", a,
+                            alpha.toBool() ? b
+                                           : call<Tensor>("aten::zeros_like", "", b, std::optional<ScalarType>(),
+                                                          std::optional<Layout>(), std::optional<Device>(),
+                                                          std::optional<bool>(), std::optional<MemoryFormat>()));
+    }
+    Tensor y = converted(b, t);
+    if (alpha.toLong() == -1) {
+        y = call<Tensor>("aten::neg", "", y);
+    } else if (alpha.toLong() != 1) {
+        y = call<Tensor>("aten::mul", "Tensor", y, converted(number(alpha), t));
+    }
+    auto both = call<std::vector<Tensor>>("aten::broadcast_tensors", "", std::vector<Tensor>{converted(a, t), y});
+    return call<Tensor>("aten::sum", "dim_IntList", call<Tensor>("aten::stack", "", both, int64_t{0}),
+                        std::optional<IntArrayRef>(int64_t{0}), false, std::optional<ScalarType>(t));
 }
 inline Tensor difference(const Tensor& a, const Tensor& b, const Scalar& alpha) {
-  check_subtraction(a.scalar_type() == ScalarType::Bool, b.scalar_type() == ScalarType::Bool);
-  check_alpha(promoted(a, b), alpha);
-  return sum_of(a, b, -alpha);
+    check_subtraction(a.scalar_type() == ScalarType::Bool, b.scalar_type() == ScalarType::Bool);
+    check_alpha(promoted(a, b), alpha);
+    return sum_of(a, b, -alpha);
+}
+// Fails if the number does not fit into a dtype, as torch does before it uses the number in a kernel.
+inline void check_fits(const Scalar& s, ScalarType t) {
+    switch (t) {
+#define OPFORGE_FITS(T, N)            \
+    case ScalarType::N:               \
+        static_cast<void>(s.to<T>()); \
+        break;
+        OPFORGE_FITS(uint8_t, Byte)
+        OPFORGE_FITS(int8_t, Char)
+        OPFORGE_FITS(int16_t, Short)
+        OPFORGE_FITS(int, Int)
+        OPFORGE_FITS(int64_t, Long)
+        OPFORGE_FITS(Half, Half)
+        OPFORGE_FITS(BFloat16, BFloat16)
+        OPFORGE_FITS(float, Float)
+        OPFORGE_FITS(double, Double)
+#undef OPFORGE_FITS
+        default:
+            break;
+    }
 }
 inline Tensor compared(const char* name, const Tensor& self, const Scalar& s) {
-  // torch checks that the number fits into the tensor's dtype before it compares
-  if (category(self.scalar_type()) == Category::Integer && s.isIntegral(false)) {
-    switch (self.scalar_type()) {
-#define OPFORGE_FITS(T, N)       \
-  case ScalarType::N:            \
-    static_cast<void>(s.to<T>()); \
-    break;
-      OPFORGE_FITS(uint8_t, Byte)
-      OPFORGE_FITS(int8_t, Char)
-      OPFORGE_FITS(int16_t, Short)
-      OPFORGE_FITS(int, Int)
-#undef OPFORGE_FITS
-      default:
-        break;
+    if (category(self.scalar_type()) == Category::Integer && s.isIntegral(false)) {
+        check_fits(s, self.scalar_type());
     }
-  }
-  return binary(name, "Tensor", self, s);
+    return binary(name, "Tensor", self, s);
 }
 inline Tensor power(const Tensor& x, const Scalar& exponent) {
-  auto times = [](const Tensor& a, const Tensor& b) { return call<Tensor>("aten::mul", "Tensor", a, b); };
-  const Category c = category(x.scalar_type());
-  if (exponent.isIntegral(false) && c == Category::Integer && exponent.toLong() < 0) {
-    fail("Integers to negative integer powers are not allowed.");
-  }
-  const bool keeps_dtype = c >= Category::Real || (exponent.isIntegral(false) && c == Category::Integer);
-  if (keeps_dtype && exponent.equal(2)) {
-    return call<Tensor>("aten::square", "", x);
-  }
-  // the exponents for which torch's kernel for real numbers does not call pow
-  if (c == Category::Real) {
-    if (exponent.equal(3)) {
-      return times(times(x, x), x);
+    auto times = [](const Tensor& a, const Tensor& b) { return call<Tensor>("aten::mul", "Tensor", a, b); };
+    const Category c = category(x.scalar_type());
+    if (exponent.isIntegral(false) && c == Category::Integer && exponent.toLong() < 0) {
+        fail("Integers to negative integer powers are not allowed.");
     }
-    if (exponent.equal(0.5)) {
-      return call<Tensor>("aten::sqrt", "", x);
+    const bool keeps_dtype = c >= Category::Real || (exponent.isIntegral(false) && c == Category::Integer);
+    if (keeps_dtype && exponent.equal(2)) {
+        return call<Tensor>("aten::square", "", x);
     }
-    if (exponent.equal(-0.5)) {
-      return call<Tensor>("aten::rsqrt", "", x);
+    // the exponents for which torch's kernel for real numbers does not call pow
+    if (c == Category::Real) {
+        if (exponent.equal(3)) {
+            return times(times(x, x), x);
+        }
+        if (exponent.equal(0.5)) {
+            return call<Tensor>("aten::sqrt", "", x);
+        }
+        if (exponent.equal(-0.5)) {
+            return call<Tensor>("aten::rsqrt", "", x);
+        }
+        if (exponent.equal(-1)) {
+            return call<Tensor>("aten::reciprocal", "", x);
+        }
+        if (exponent.equal(-2)) {
+            return call<Tensor>("aten::reciprocal", "", times(x, x));
+        }
     }
-    if (exponent.equal(-1)) {
-      return call<Tensor>("aten::reciprocal", "", x);
-    }
-    if (exponent.equal(-2)) {
-      return call<Tensor>("aten::reciprocal", "", times(x, x));
-    }
-  }
-  return binary("aten::pow", "Tensor_Tensor", x, exponent);
+    return binary("aten::pow", "Tensor_Tensor", x, exponent);
 }
 inline ScalarType dtype_of(const Scalar& s) {
-  return s.isFloatingPoint() ? default_dtype()
-      : s.isComplex() ? toComplexType(default_dtype())
-                      : s.type();
+    return s.isFloatingPoint() ? default_dtype() : s.isComplex() ? toComplexType(default_dtype()) : s.type();
 }
 inline Tensor filled(const Tensor& t, const Scalar& s) {
-  call_in_place("aten::fill_", "Tensor", t, number(s));
-  return t;
+    check_fits(s, t.scalar_type());
+    call_in_place("aten::fill_", "Tensor", t, number(s));
+    return t;
 }
 inline Tensor empty(IntArrayRef size, const TensorOptions& o) {
-  return call<Tensor>(
-      "aten::empty", "memory_format", size, o.scalar_type_opt(), o.layout_opt(), o.device_opt(),
-      o.pinned_memory_opt(), o.memory_format_opt());
+    return call<Tensor>("aten::empty", "memory_format", size, o.scalar_type_opt(), o.layout_opt(), o.device_opt(),
+                        o.pinned_memory_opt(), o.memory_format_opt());
 }
 // Returns begin, begin + step, ... below end. The numbers are integers: torch computes others in a way
 // that depends on its vectors.
 inline Tensor range(const Scalar& begin, const Scalar& end, const Scalar& step, TensorOptions o) {
-  if (!begin.isIntegral(true) || !end.isIntegral(true) || !step.isIntegral(true)) {
-    fail("arange with numbers that are no integers is not on torch's stable ABI: multiply a range of integers");
-  }
-  int64_t a = begin.toLong(), b = end.toLong(), s = step.toLong();
-  if (s == 0) {
-    fail("step must be nonzero");
-  }
-  if (s > 0 ? a > b : a < b) {
-    fail("upper bound and lower bound inconsistent with step sign");
-  }
-  int64_t n = s > 0 ? (b - a + s - 1) / s : (a - b - s - 1) / -s;
-  ScalarType t = o.scalar_type_opt().value_or(ScalarType::Long);
-  Tensor r = empty(n, TensorOptions(ScalarType::Long));
-  auto* p = static_cast<int64_t*>(r.data_ptr());
-  for (int64_t i = 0; i < n; ++i) {
-    p[i] = a + i * s;
-  }
-  return call<Tensor>(
-      "aten::to", "dtype_layout", r, std::optional<ScalarType>(t), o.layout_opt(), o.device_opt(),
-      o.pinned_memory_opt(), false, false, std::optional<MemoryFormat>());
+    if (!begin.isIntegral(true) || !end.isIntegral(true) || !step.isIntegral(true)) {
+        fail("arange with numbers that are no integers is not on torch's stable ABI: multiply a range of integers");
+    }
+    int64_t a = begin.toLong(), b = end.toLong(), s = step.toLong();
+    if (s == 0) {
+        fail("step must be nonzero");
+    }
+    if (s > 0 ? a > b : a < b) {
+        fail("upper bound and lower bound inconsistent with step sign");
+    }
+    int64_t n = s > 0 ? (b - a + s - 1) / s : (a - b - s - 1) / -s;
+    const ScalarType t = o.scalar_type_opt().value_or(ScalarType::Long);
+    if (t == ScalarType::Bool || isComplexType(t)) {
+        fail<NotImplementedError>(text("\"arange_cpu\" not implemented for '", c10::toString(t), "'"));
+    }
+    Tensor r = empty(n, TensorOptions(ScalarType::Long));
+    auto* p = static_cast<int64_t*>(r.data_ptr());
+    for (int64_t i = 0; i < n; ++i) {
+        p[i] = a + i * s;
+    }
+    Tensor result = empty(n, o.dtype(t));
+    call_in_place("aten::copy_", "", result, r, false);
+    return result;
 }
 }  // namespace facade
 }  // namespace opforge_facade
@@ -244,8 +278,6 @@ inline Tensor range(const Scalar& begin, const Scalar& end, const Scalar& step, 
 
 namespace c10 {
 inline namespace opforge_facade {
-inline ScalarType TensorOptions::default_dtype() {
-  return at::facade::default_dtype();
-}
+inline ScalarType TensorOptions::default_dtype() { return at::facade::default_dtype(); }
 }  // namespace opforge_facade
 }  // namespace c10

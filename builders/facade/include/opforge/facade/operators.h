@@ -7,15 +7,15 @@ inline namespace opforge_facade {
 
 template <int>
 struct ops {
-  template <class R, class... A>
-  static R call(const char* name, const char* overload, const A&... arguments) {
-    return facade::call<R>(name, overload, arguments...);
-  }
-  // For an operator that changes a tensor and returns it.
-  template <size_t K = 1, class... A>
-  static void in_place(const char* name, const char* overload, const A&... arguments) {
-    facade::call_in_place<K>(name, overload, arguments...);
-  }
+    template <class R, class... A>
+    static R call(const char* name, const char* overload, const A&... arguments) {
+        return facade::call<R>(name, overload, arguments...);
+    }
+    // For an operator that changes a tensor and returns it.
+    template <size_t K = 1, class... A>
+    static void in_place(const char* name, const char* overload, const A&... arguments) {
+        facade::call_in_place<K>(name, overload, arguments...);
+    }
 #include "scalars.h"
 };
 

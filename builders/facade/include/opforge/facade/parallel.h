@@ -7,113 +7,102 @@ inline namespace opforge_facade {
 namespace facade {
 // How deep this thread is in parallel_for's own function, and which part of the range it has.
 inline int& parallel_depth() {
-  static thread_local int depth = 0;
-  return depth;
+    static thread_local int depth = 0;
+    return depth;
 }
 struct InParallel {
-  InParallel() { ++parallel_depth(); }
-  ~InParallel() { --parallel_depth(); }
-  InParallel(const InParallel&) = delete;
-  InParallel& operator=(const InParallel&) = delete;
+    InParallel() { ++parallel_depth(); }
+    ~InParallel() { --parallel_depth(); }
+    InParallel(const InParallel&) = delete;
+    InParallel& operator=(const InParallel&) = delete;
 };
 }  // namespace facade
 
-constexpr int64_t divup(int64_t x, int64_t y) {
-  return (x + y - 1) / y;
-}
+constexpr int64_t divup(int64_t x, int64_t y) { return (x + y - 1) / y; }
 inline int get_num_threads() {
-  uint32_t n = 1;
-  facade::check(torch_get_num_threads(&n), "get_num_threads()");
-  return static_cast<int>(n);
+    uint32_t n = 1;
+    facade::check(torch_get_num_threads(&n), "get_num_threads()");
+    return static_cast<int>(n);
 }
 inline int get_thread_num() {
-  uint32_t n = 0;
-  facade::check(torch_get_thread_idx(&n), "get_thread_num()");
-  return static_cast<int>(n);
+    uint32_t n = 0;
+    facade::check(torch_get_thread_idx(&n), "get_thread_num()");
+    return static_cast<int>(n);
 }
-inline bool in_parallel_region() {
-  return facade::parallel_depth() > 0;
-}
+inline bool in_parallel_region() { return facade::parallel_depth() > 0; }
 inline void init_num_threads() {}
 inline void lazy_init_num_threads() {}
 
 template <class F>
 void parallel_for(const int64_t begin, const int64_t end, const int64_t grain_size, const F& f) {
-  if (begin >= end) {
-    return;
-  }
-  // An exception would lose its text on its way through torch: the first one is kept and thrown here.
-  struct Work {
-    const F& f;
-    std::mutex lock;
-    std::exception_ptr thrown;
-  } work{f, {}, nullptr};
-  auto part = [](int64_t first, int64_t last, void* context) {
-    auto& w = *static_cast<Work*>(context);
-    facade::InParallel in_parallel;
-    try {
-      w.f(first, last);
-    } catch (...) {
-      std::lock_guard<std::mutex> hold(w.lock);
-      if (!w.thrown) {
-        w.thrown = std::current_exception();
-      }
+    if (begin >= end) {
+        return;
     }
-  };
-  facade::check(torch_parallel_for(begin, end, grain_size, part, &work), "parallel_for");
-  if (work.thrown) {
-    std::rethrow_exception(work.thrown);
-  }
+    // An exception would lose its text on its way through torch: the first one is kept and thrown here.
+    struct Work {
+        const F& f;
+        std::mutex lock;
+        std::exception_ptr thrown;
+    } work{f, {}, nullptr};
+    auto part = [](int64_t first, int64_t last, void* context) {
+        auto& w = *static_cast<Work*>(context);
+        facade::InParallel in_parallel;
+        try {
+            w.f(first, last);
+        } catch (...) {
+            std::lock_guard<std::mutex> hold(w.lock);
+            if (!w.thrown) {
+                w.thrown = std::current_exception();
+            }
+        }
+    };
+    facade::check(torch_parallel_for(begin, end, grain_size, part, &work), "parallel_for");
+    if (work.thrown) {
+        std::rethrow_exception(work.thrown);
+    }
 }
 template <class T, class F, class C>
-T parallel_reduce(
-    const int64_t begin,
-    const int64_t end,
-    const int64_t grain_size,
-    const T identity,
-    const F& f,
-    const C& combine) {
-  if (begin >= end) {
-    return identity;
-  }
-  if (in_parallel_region() || get_num_threads() == 1) {
-    return f(begin, end, identity);
-  }
-  // parts of the range by their begin, so that they are combined in its order
-  std::map<int64_t, T> parts;
-  std::mutex lock;
-  parallel_for(begin, end, grain_size, [&](int64_t first, int64_t last) {
-    T r = f(first, last, identity);
-    std::lock_guard<std::mutex> hold(lock);
-    parts.emplace(first, r);
-  });
-  T result = identity;
-  for (const auto& part : parts) {
-    result = combine(result, part.second);
-  }
-  return result;
+T parallel_reduce(const int64_t begin, const int64_t end, const int64_t grain_size, const T identity, const F& f,
+                  const C& combine) {
+    if (begin >= end) {
+        return identity;
+    }
+    if (in_parallel_region() || get_num_threads() == 1) {
+        return f(begin, end, identity);
+    }
+    // parts of the range by their begin, so that they are combined in its order
+    std::map<int64_t, T> parts;
+    std::mutex lock;
+    parallel_for(begin, end, grain_size, [&](int64_t first, int64_t last) {
+        T r = f(first, last, identity);
+        std::lock_guard<std::mutex> hold(lock);
+        parts.emplace(first, r);
+    });
+    T result = identity;
+    for (const auto& part : parts) {
+        result = combine(result, part.second);
+    }
+    return result;
 }
-inline void intraop_launch(const std::function<void()>& f) {
-  f();
-}
+inline void intraop_launch(const std::function<void()>& f) { f(); }
 
 struct GradMode {
-  static bool is_enabled() { return aoti_torch_grad_mode_is_enabled(); }
-  static void set_enabled(bool enabled) { aoti_torch_grad_mode_set_enabled(enabled); }
+    static bool is_enabled() { return aoti_torch_grad_mode_is_enabled(); }
+    static void set_enabled(bool enabled) { aoti_torch_grad_mode_set_enabled(enabled); }
 };
 class AutoGradMode {
- public:
-  AutoGradMode(bool enabled) { GradMode::set_enabled(enabled); }
-  ~AutoGradMode() { GradMode::set_enabled(before_); }
-  AutoGradMode(const AutoGradMode&) = delete;
-  AutoGradMode& operator=(const AutoGradMode&) = delete;
+public:
+    AutoGradMode(bool enabled) { GradMode::set_enabled(enabled); }
+    ~AutoGradMode() { GradMode::set_enabled(before_); }
+    AutoGradMode(const AutoGradMode&) = delete;
+    AutoGradMode& operator=(const AutoGradMode&) = delete;
 
- private:
-  bool before_ = GradMode::is_enabled();
+private:
+    bool before_ = GradMode::is_enabled();
 };
 class NoGradGuard : public AutoGradMode {
- public:
-  NoGradGuard() : AutoGradMode(false) {}
+public:
+    NoGradGuard() : AutoGradMode(false) {}
 };
 }  // namespace opforge_facade
 }  // namespace at

@@ -13,11 +13,10 @@ struct _object;
 typedef struct _object PyObject;
 struct _typeobject;
 
-#define OPFORGE_PYTHON(result, name, ...)       \
-  extern "C" result opforge_##name(__VA_ARGS__) \
-      __asm__(#name) __attribute__((weak, visibility("default")));
+#define OPFORGE_PYTHON(result, name, ...) \
+    extern "C" result opforge_##name(__VA_ARGS__) __asm__(#name) __attribute__((weak, visibility("default")));
 #define OPFORGE_PYTHON_DATA(type, name) \
-  extern "C" type opforge_##name __asm__(#name) __attribute__((weak, visibility("default")));
+    extern "C" type opforge_##name __asm__(#name) __attribute__((weak, visibility("default")));
 using OpforgePySize = std::ptrdiff_t;
 OPFORGE_PYTHON(void, Py_IncRef, PyObject*)
 OPFORGE_PYTHON(void, Py_DecRef, PyObject*)
@@ -117,220 +116,209 @@ OPFORGE_PYTHON_DATA(PyObject*, PyExc_NotImplementedError)
 
 namespace opforge_facade_python {
 
-inline PyObject* none() {
-  return &opforge__Py_NoneStruct;
-}
+inline PyObject* none() { return &opforge__Py_NoneStruct; }
 
 // A reference that is owned.
 class Ref {
- public:
-  Ref() = default;
-  static Ref steal(PyObject* p) {
-    Ref r;
-    r.object_ = p;
-    return r;
-  }
-  static Ref borrow(PyObject* p) {
-    if (p) {
-      opforge_Py_IncRef(p);
+public:
+    Ref() = default;
+    static Ref steal(PyObject* p) {
+        Ref r;
+        r.object_ = p;
+        return r;
     }
-    return steal(p);
-  }
-  Ref(const Ref& o) : Ref(borrow(o.object_)) {}
-  Ref(Ref&& o) noexcept : object_(std::exchange(o.object_, nullptr)) {}
-  Ref& operator=(Ref o) noexcept {
-    std::swap(object_, o.object_);
-    return *this;
-  }
-  ~Ref() {
-    if (object_) {
-      opforge_Py_DecRef(object_);
+    static Ref borrow(PyObject* p) {
+        if (p) {
+            opforge_Py_IncRef(p);
+        }
+        return steal(p);
     }
-  }
-  PyObject* get() const { return object_; }
-  PyObject* release() { return std::exchange(object_, nullptr); }
-  explicit operator bool() const { return object_ != nullptr; }
+    Ref(const Ref& o) : Ref(borrow(o.object_)) {}
+    Ref(Ref&& o) noexcept : object_(std::exchange(o.object_, nullptr)) {}
+    Ref& operator=(Ref o) noexcept {
+        std::swap(object_, o.object_);
+        return *this;
+    }
+    ~Ref() {
+        if (object_) {
+            opforge_Py_DecRef(object_);
+        }
+    }
+    PyObject* get() const { return object_; }
+    PyObject* release() { return std::exchange(object_, nullptr); }
+    explicit operator bool() const { return object_ != nullptr; }
 
- private:
-  PyObject* object_ = nullptr;
+private:
+    PyObject* object_ = nullptr;
 };
 
 // A Python exception on its way through C++.
 class Raised : public std::exception {
- public:
-  // Takes the exception that is set in this thread.
-  Raised() {
-    PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
-    opforge_PyErr_Fetch(&type, &value, &trace);
-    opforge_PyErr_NormalizeException(&type, &value, &trace);
-    state_ = std::make_shared<State>();
-    state_->type = type;
-    state_->value = value;
-    state_->trace = trace;
-    Ref shown = Ref::steal(value ? opforge_PyObject_Str(value) : nullptr);
-    Ref name = Ref::steal(type ? opforge_PyObject_GetAttrString(type, "__name__") : nullptr);
-    text_ = text(name) + ": " + text(shown);
-  }
-  const char* what() const noexcept override { return text_.c_str(); }
-  // Sets it again in this thread.
-  void restore() const {
-    opforge_Py_IncRef(state_->type);
-    opforge_Py_IncRef(state_->value);
-    opforge_Py_IncRef(state_->trace);
-    opforge_PyErr_Restore(state_->type, state_->value, state_->trace);
-  }
-
- private:
-  struct State {
-    PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
-    State() = default;
-    State(const State&) = delete;
-    State& operator=(const State&) = delete;
-    ~State() {
-      int gil = opforge_PyGILState_Ensure();
-      opforge_Py_DecRef(type);
-      opforge_Py_DecRef(value);
-      opforge_Py_DecRef(trace);
-      opforge_PyGILState_Release(gil);
+public:
+    // Takes the exception that is set in this thread.
+    Raised() {
+        PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+        opforge_PyErr_Fetch(&type, &value, &trace);
+        opforge_PyErr_NormalizeException(&type, &value, &trace);
+        state_ = std::make_shared<State>();
+        state_->type = type;
+        state_->value = value;
+        state_->trace = trace;
+        Ref shown = Ref::steal(value ? opforge_PyObject_Str(value) : nullptr);
+        Ref name = Ref::steal(type ? opforge_PyObject_GetAttrString(type, "__name__") : nullptr);
+        text_ = text(name) + ": " + text(shown);
     }
-  };
-  static std::string text(const Ref& string) {
-    OpforgePySize n = 0;
-    const char* p = string ? opforge_PyUnicode_AsUTF8AndSize(string.get(), &n) : nullptr;
-    opforge_PyErr_Clear();
-    return p ? std::string(p, static_cast<size_t>(n)) : "an exception";
-  }
-  std::shared_ptr<State> state_;
-  std::string text_;
+    const char* what() const noexcept override { return text_.c_str(); }
+    // Sets it again in this thread.
+    void restore() const {
+        opforge_Py_IncRef(state_->type);
+        opforge_Py_IncRef(state_->value);
+        opforge_Py_IncRef(state_->trace);
+        opforge_PyErr_Restore(state_->type, state_->value, state_->trace);
+    }
+
+private:
+    struct State {
+        PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+        State() = default;
+        State(const State&) = delete;
+        State& operator=(const State&) = delete;
+        ~State() {
+            int gil = opforge_PyGILState_Ensure();
+            opforge_Py_DecRef(type);
+            opforge_Py_DecRef(value);
+            opforge_Py_DecRef(trace);
+            opforge_PyGILState_Release(gil);
+        }
+    };
+    static std::string text(const Ref& string) {
+        OpforgePySize n = 0;
+        const char* p = string ? opforge_PyUnicode_AsUTF8AndSize(string.get(), &n) : nullptr;
+        opforge_PyErr_Clear();
+        return p ? std::string(p, static_cast<size_t>(n)) : "an exception";
+    }
+    std::shared_ptr<State> state_;
+    std::string text_;
 };
 inline Ref checked(PyObject* owned) {
-  if (!owned) {
-    throw Raised();
-  }
-  return Ref::steal(owned);
+    if (!owned) {
+        throw Raised();
+    }
+    return Ref::steal(owned);
 }
 inline void checked(int code) {
-  if (code < 0) {
-    throw Raised();
-  }
+    if (code < 0) {
+        throw Raised();
+    }
 }
-inline Ref attribute(PyObject* o, const char* name) {
-  return checked(opforge_PyObject_GetAttrString(o, name));
-}
-inline Ref imported(const char* name) {
-  return checked(opforge_PyImport_ImportModule(name));
-}
+inline Ref attribute(PyObject* o, const char* name) { return checked(opforge_PyObject_GetAttrString(o, name)); }
+inline Ref imported(const char* name) { return checked(opforge_PyImport_ImportModule(name)); }
 template <class... A>
 Ref called(PyObject* f, const A&... arguments) {
-  return checked(opforge_PyObject_CallFunctionObjArgs(f, arguments.get()..., static_cast<PyObject*>(nullptr)));
+    return checked(opforge_PyObject_CallFunctionObjArgs(f, arguments.get()..., static_cast<PyObject*>(nullptr)));
 }
 
 class Gil {
- public:
-  Gil() : state_(opforge_PyGILState_Ensure()) {}
-  ~Gil() { opforge_PyGILState_Release(state_); }
-  Gil(const Gil&) = delete;
-  Gil& operator=(const Gil&) = delete;
+public:
+    Gil() : state_(opforge_PyGILState_Ensure()) {}
+    ~Gil() { opforge_PyGILState_Release(state_); }
+    Gil(const Gil&) = delete;
+    Gil& operator=(const Gil&) = delete;
 
- private:
-  int state_;
+private:
+    int state_;
 };
 
 inline bool is(PyObject* o, struct _typeobject* type) {
-  Ref t = Ref::steal(opforge_PyObject_Type(o));
-  return opforge_PyType_IsSubtype(reinterpret_cast<_typeobject*>(t.get()), type);
+    Ref t = Ref::steal(opforge_PyObject_Type(o));
+    return opforge_PyType_IsSubtype(reinterpret_cast<_typeobject*>(t.get()), type);
 }
 // The flags by which Python itself tells its own types and their subclasses.
 enum Flag : unsigned long {
-  LongFlag = 1UL << 24,
-  ListFlag = 1UL << 25,
-  TupleFlag = 1UL << 26,
-  BytesFlag = 1UL << 27,
-  UnicodeFlag = 1UL << 28,
-  DictFlag = 1UL << 29,
+    LongFlag = 1UL << 24,
+    ListFlag = 1UL << 25,
+    TupleFlag = 1UL << 26,
+    BytesFlag = 1UL << 27,
+    UnicodeFlag = 1UL << 28,
+    DictFlag = 1UL << 29,
 };
 inline bool is(PyObject* o, Flag flag) {
-  Ref t = Ref::steal(opforge_PyObject_Type(o));
-  return opforge_PyType_GetFlags(reinterpret_cast<_typeobject*>(t.get())) & flag;
+    Ref t = Ref::steal(opforge_PyObject_Type(o));
+    return opforge_PyType_GetFlags(reinterpret_cast<_typeobject*>(t.get())) & flag;
 }
-inline bool is_none(PyObject* o) {
-  return o == none();
-}
+inline bool is_none(PyObject* o) { return o == none(); }
 inline std::string type_name(PyObject* o) {
-  Ref t = Ref::steal(opforge_PyObject_Type(o));
-  Ref name = Ref::steal(opforge_PyObject_GetAttrString(t.get(), "__name__"));
-  OpforgePySize n = 0;
-  const char* p = name ? opforge_PyUnicode_AsUTF8AndSize(name.get(), &n) : nullptr;
-  opforge_PyErr_Clear();
-  return p ? std::string(p, static_cast<size_t>(n)) : std::string();
+    Ref t = Ref::steal(opforge_PyObject_Type(o));
+    Ref name = Ref::steal(opforge_PyObject_GetAttrString(t.get(), "__name__"));
+    OpforgePySize n = 0;
+    const char* p = name ? opforge_PyUnicode_AsUTF8AndSize(name.get(), &n) : nullptr;
+    opforge_PyErr_Clear();
+    return p ? std::string(p, static_cast<size_t>(n)) : std::string();
 }
 inline std::string shown(PyObject* o) {
-  Ref text = checked(opforge_PyObject_Repr(o));
-  OpforgePySize n = 0;
-  const char* p = opforge_PyUnicode_AsUTF8AndSize(text.get(), &n);
-  if (!p) {
-    throw Raised();
-  }
-  return std::string(p, static_cast<size_t>(n));
+    Ref text = checked(opforge_PyObject_Repr(o));
+    OpforgePySize n = 0;
+    const char* p = opforge_PyUnicode_AsUTF8AndSize(text.get(), &n);
+    if (!p) {
+        throw Raised();
+    }
+    return std::string(p, static_cast<size_t>(n));
 }
 
 // What the facade calls of torch's Python module: the two functions that AOTInductor's wrappers use to
 // turn tensors into the stable ABI's handles and back, and types.
 struct Torch {
-  PyObject* take_handle;
-  PyObject* give_handle;
-  PyObject* module;
-  struct _typeobject* tensor;
-  PyObject* dtype;
-  PyObject* device;
+    PyObject* take_handle;
+    PyObject* give_handle;
+    PyObject* module;
+    struct _typeobject* tensor;
+    PyObject* dtype;
+    PyObject* device;
 };
 inline const Torch& torch() {
-  // not a static's initializer: its lock would be held while the GIL is given up in the import
-  static Torch* loaded = nullptr;
-  if (!loaded) {
-    Ref module = imported("torch");
-    Ref functions = attribute(imported("torch._C").get(), "_aoti");
-    auto* t = new Torch();
-    t->take_handle = attribute(functions.get(), "unsafe_alloc_void_ptr_from_tensor").release();
-    t->give_handle = attribute(functions.get(), "alloc_tensor_by_stealing_from_void_ptr").release();
-    t->tensor = reinterpret_cast<_typeobject*>(attribute(module.get(), "Tensor").release());
-    t->dtype = attribute(module.get(), "dtype").release();
-    t->device = attribute(module.get(), "device").release();
-    t->module = module.release();
-    loaded = t;
-  }
-  return *loaded;
+    // not a static's initializer: its lock would be held while the GIL is given up in the import
+    static Torch* loaded = nullptr;
+    if (!loaded) {
+        Ref module = imported("torch");
+        Ref functions = attribute(imported("torch._C").get(), "_aoti");
+        auto* t = new Torch();
+        t->take_handle = attribute(functions.get(), "unsafe_alloc_void_ptr_from_tensor").release();
+        t->give_handle = attribute(functions.get(), "alloc_tensor_by_stealing_from_void_ptr").release();
+        t->tensor = reinterpret_cast<_typeobject*>(attribute(module.get(), "Tensor").release());
+        t->dtype = attribute(module.get(), "dtype").release();
+        t->device = attribute(module.get(), "device").release();
+        t->module = module.release();
+        loaded = t;
+    }
+    return *loaded;
 }
-inline bool is_tensor(PyObject* o) {
-  return is(o, torch().tensor);
-}
+inline bool is_tensor(PyObject* o) { return is(o, torch().tensor); }
 inline at::Tensor to_tensor(PyObject* o) {
-  Ref capsule = checked(opforge_PyObject_CallFunctionObjArgs(torch().take_handle, o, static_cast<PyObject*>(nullptr)));
-  void* handle = opforge_PyCapsule_GetPointer(capsule.get(), nullptr);
-  if (!handle) {
-    throw Raised();
-  }
-  return at::Tensor::adopt(static_cast<AtenTensorHandle>(handle));
+    Ref capsule =
+        checked(opforge_PyObject_CallFunctionObjArgs(torch().take_handle, o, static_cast<PyObject*>(nullptr)));
+    void* handle = opforge_PyCapsule_GetPointer(capsule.get(), nullptr);
+    if (!handle) {
+        throw Raised();
+    }
+    return at::Tensor::adopt(static_cast<AtenTensorHandle>(handle));
 }
 inline Ref from_tensor(const at::Tensor& t) {
-  if (!t.defined()) {
-    return Ref::borrow(none());
-  }
-  AtenTensorHandle handle;
-  c10::facade::check(aoti_torch_new_tensor_handle(t.handle(), &handle), "a tensor");
-  Ref capsule = checked(opforge_PyCapsule_New(handle, nullptr, nullptr));
-  return checked(
-      opforge_PyObject_CallFunctionObjArgs(torch().give_handle, capsule.get(), static_cast<PyObject*>(nullptr)));
+    if (!t.defined()) {
+        return Ref::borrow(none());
+    }
+    AtenTensorHandle handle;
+    c10::facade::check(aoti_torch_new_tensor_handle(t.handle(), &handle), "a tensor");
+    Ref capsule = checked(opforge_PyCapsule_New(handle, nullptr, nullptr));
+    return checked(
+        opforge_PyObject_CallFunctionObjArgs(torch().give_handle, capsule.get(), static_cast<PyObject*>(nullptr)));
 }
 
 // Sets the Python exception that torch and pybind11 make of a C++ exception. Called in a handler.
-inline void raise(PyObject* type, const char* text) {
-  opforge_PyErr_SetString(type, text);
-}
+inline void raise(PyObject* type, const char* text) { opforge_PyErr_SetString(type, text); }
 inline void raise_torch_error(const char* path, const char* name, const char* text) {
-  Ref module = Ref::steal(opforge_PyImport_ImportModule(path));
-  Ref type = Ref::steal(module ? opforge_PyObject_GetAttrString(module.get(), name) : nullptr);
-  opforge_PyErr_Clear();
-  raise(type ? type.get() : opforge_PyExc_RuntimeError, text);
+    Ref module = Ref::steal(opforge_PyImport_ImportModule(path));
+    Ref type = Ref::steal(module ? opforge_PyObject_GetAttrString(module.get(), name) : nullptr);
+    opforge_PyErr_Clear();
+    raise(type ? type.get() : opforge_PyExc_RuntimeError, text);
 }
 }  // namespace opforge_facade_python

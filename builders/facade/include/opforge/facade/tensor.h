@@ -4,9 +4,10 @@
 
 #include "types.h"
 
-#define OPFORGE_REFUSED(name, type)                                                                     \
-  name " is not on torch's stable ABI: it passes no " type ". Pass a tensor, or build this source with " \
-       "torch's own headers (opforge: abi=\"torch\")."
+#define OPFORGE_REFUSED(name, type)                          \
+    name " is not on torch's stable ABI: it passes no " type \
+         ". Pass a tensor, or build this source with "       \
+         "torch's own headers (opforge: abi=\"torch\")."
 
 namespace at {
 using namespace c10;
@@ -27,20 +28,21 @@ using torch::headeronly::RestrictPtrTraits;
 #endif
 template <size_t N, class index_t>
 struct IndexBoundsCheck {
-  IndexBoundsCheck(index_t i) {
-    if (i < 0 || i >= index_t{N}) {
-      c10::facade::fail<IndexError>(
-          c10::facade::text("Index ", i, " is not within bounds of a tensor of dimension ", N));
+    IndexBoundsCheck(index_t i) {
+        if (i < 0 || i >= index_t{N}) {
+            c10::facade::fail<IndexError>(
+                c10::facade::text("Index ", i, " is not within bounds of a tensor of dimension ", N));
+        }
     }
-  }
 };
 template <class T, size_t N, template <class> class P = DefaultPtrTraits, class index_t = int64_t>
 using TensorAccessorBase = torch::headeronly::detail::TensorAccessorBase<IntArrayRef, T, N, P, index_t>;
 template <class T, size_t N, template <class> class P = DefaultPtrTraits, class index_t = int64_t>
 using TensorAccessor = torch::headeronly::detail::TensorAccessor<IntArrayRef, T, N, P, index_t>;
 template <class T, size_t N, template <class> class P = DefaultPtrTraits, class index_t = int64_t>
-using GenericPackedTensorAccessor = torch::headeronly::detail::
-    GenericPackedTensorAccessor<TensorAccessor<T, N - 1, P, index_t>, IndexBoundsCheck<N, index_t>, T, N, P, index_t>;
+using GenericPackedTensorAccessor =
+    torch::headeronly::detail::GenericPackedTensorAccessor<TensorAccessor<T, N - 1, P, index_t>,
+                                                           IndexBoundsCheck<N, index_t>, T, N, P, index_t>;
 template <class T, size_t N, template <class> class P = DefaultPtrTraits>
 using PackedTensorAccessor32 = GenericPackedTensorAccessor<T, N, P, int32_t>;
 template <class T, size_t N, template <class> class P = DefaultPtrTraits>
@@ -57,28 +59,28 @@ enum Reduction { None, Mean, Sum, END };
 
 // What the deprecated Tensor::type() gives.
 class DeprecatedTypeProperties {
- public:
-  DeprecatedTypeProperties(ScalarType type, Device device, Layout layout)
-      : type_(type), device_(device), layout_(layout) {}
-  ScalarType scalarType() const { return type_; }
-  TypeMeta typeMeta() const { return type_; }
-  Layout layout() const { return layout_; }
-  DeviceType device_type() const { return device_.type(); }
-  bool is_cuda() const { return device_.is_cuda(); }
-  bool is_sparse() const { return layout_ == Layout::Sparse; }
-  TensorOptions options(DeviceIndex index = -1) const {
-    return TensorOptions(type_).device(device_.type(), index).layout(layout_);
-  }
-  operator TensorOptions() const { return options(); }
-  bool operator==(const DeprecatedTypeProperties& o) const {
-    return type_ == o.type_ && device_.type() == o.device_.type() && layout_ == o.layout_;
-  }
-  bool operator!=(const DeprecatedTypeProperties& o) const { return !(*this == o); }
+public:
+    DeprecatedTypeProperties(ScalarType type, Device device, Layout layout)
+        : type_(type), device_(device), layout_(layout) {}
+    ScalarType scalarType() const { return type_; }
+    TypeMeta typeMeta() const { return type_; }
+    Layout layout() const { return layout_; }
+    DeviceType device_type() const { return device_.type(); }
+    bool is_cuda() const { return device_.is_cuda(); }
+    bool is_sparse() const { return layout_ == Layout::Sparse; }
+    TensorOptions options(DeviceIndex index = -1) const {
+        return TensorOptions(type_).device(device_.type(), index).layout(layout_);
+    }
+    operator TensorOptions() const { return options(); }
+    bool operator==(const DeprecatedTypeProperties& o) const {
+        return type_ == o.type_ && device_.type() == o.device_.type() && layout_ == o.layout_;
+    }
+    bool operator!=(const DeprecatedTypeProperties& o) const { return !(*this == o); }
 
- private:
-  ScalarType type_;
-  Device device_;
-  Layout layout_;
+private:
+    ScalarType type_;
+    Device device_;
+    Layout layout_;
 };
 
 // The calls that a Tensor's methods make: a template, so that the methods can be declared first.
@@ -91,467 +93,443 @@ using c10::facade::text;
 
 // Returns the index of a dimension that may count from the end.
 inline int64_t wrapped_dim(int64_t dim, int64_t count, bool scalar_has_one = true) {
-  if (count == 0 && scalar_has_one) {
-    count = 1;
-  }
-  if (count == 0) {
-    fail<IndexError>(text("Dimension specified as ", dim, " but tensor has no dimensions"));
-  }
-  if (dim < -count || dim >= count) {
-    fail<IndexError>(text(
-        "Dimension out of range (expected to be in range of [", -count, ", ", count - 1, "], but got ", dim, ")"));
-  }
-  return dim < 0 ? dim + count : dim;
+    if (count == 0 && scalar_has_one) {
+        count = 1;
+    }
+    if (count == 0) {
+        fail<IndexError>(text("Dimension specified as ", dim, " but tensor has no dimensions"));
+    }
+    if (dim < -count || dim >= count) {
+        fail<IndexError>(text("Dimension out of range (expected to be in range of [", -count, ", ", count - 1,
+                              "], but got ", dim, ")"));
+    }
+    return dim < 0 ? dim + count : dim;
 }
 inline Tensor with_grad(const TensorOptions& options, Tensor made);
-inline std::optional<MemoryFormat> memory_format(
-    const TensorOptions& options,
-    std::optional<MemoryFormat> format) {
-  if (options.has_memory_format() && format) {
-    fail("Cannot set memory_format both in TensorOptions and explicit argument; please delete the redundant setter.");
-  }
-  return format ? format : options.memory_format_opt();
+inline std::optional<MemoryFormat> memory_format(const TensorOptions& options, std::optional<MemoryFormat> format) {
+    if (options.has_memory_format() && format) {
+        fail(
+            "Cannot set memory_format both in TensorOptions and explicit argument; please delete the redundant "
+            "setter.");
+    }
+    return format ? format : options.memory_format_opt();
 }
 }  // namespace facade
 
 class Tensor {
- public:
-  Tensor() = default;
-  Tensor(const Tensor&) = default;
-  Tensor(Tensor&&) noexcept = default;
-  ~Tensor() = default;
-  Tensor& operator=(const Tensor&) & = default;
-  Tensor& operator=(Tensor&&) & noexcept = default;
-  // What is assigned to a temporary, as x[0] = y, is copied into its elements.
-  Tensor& operator=(const Scalar& value) &&;
-  Tensor& operator=(const Tensor& other) && { return static_cast<Tensor&&>(*this).assign(other); }
-  Tensor& operator=(Tensor&& other) && { return static_cast<Tensor&&>(*this).assign(other); }
+public:
+    Tensor() = default;
+    Tensor(const Tensor&) = default;
+    Tensor(Tensor&&) noexcept = default;
+    ~Tensor() = default;
+    Tensor& operator=(const Tensor&) & = default;
+    Tensor& operator=(Tensor&&) & noexcept = default;
+    // What is assigned to a temporary, as x[0] = y, is copied into its elements.
+    Tensor& operator=(const Scalar& value) &&;
+    Tensor& operator=(const Tensor& other) && { return static_cast<Tensor&&>(*this).assign(other); }
+    Tensor& operator=(Tensor&& other) && { return static_cast<Tensor&&>(*this).assign(other); }
 
-  // Takes a handle over. An undefined tensor's handle is freed, and none is kept.
-  static Tensor adopt(AtenTensorHandle handle) {
-    Tensor r;
-    if (handle) {
-      r.handle_ = std::shared_ptr<AtenTensorOpaque>(handle, aoti_torch_delete_tensor_object);
-      bool defined = true;
-      facade::check(aoti_torch_is_defined(handle, &defined), "a tensor");
-      if (!defined) {
-        r.handle_.reset();
-      }
+    // Takes a handle over. An undefined tensor's handle is freed, and none is kept.
+    static Tensor adopt(AtenTensorHandle handle) {
+        Tensor r;
+        if (handle) {
+            r.handle_ = std::shared_ptr<AtenTensorOpaque>(handle, aoti_torch_delete_tensor_object);
+            bool defined = true;
+            facade::check(aoti_torch_is_defined(handle, &defined), "a tensor");
+            if (!defined) {
+                r.handle_.reset();
+            }
+        }
+        return r;
     }
-    return r;
-  }
-  AtenTensorHandle handle_or_null() const { return handle_.get(); }
-  AtenTensorHandle handle() const {
-    if (__builtin_expect(!handle_, 0)) {
-      facade::fail("this operation needs a tensor, and the one given is undefined");
+    AtenTensorHandle handle_or_null() const { return handle_.get(); }
+    AtenTensorHandle handle() const {
+        if (__builtin_expect(!handle_, 0)) {
+            facade::fail("this operation needs a tensor, and the one given is undefined");
+        }
+        return handle_.get();
     }
-    return handle_.get();
-  }
 
-  bool defined() const { return static_cast<bool>(handle_); }
-  void reset() { handle_.reset(); }
-  int64_t dim() const {
-    int64_t n;
-    facade::check(aoti_torch_get_dim(handle(), &n), "dim()");
-    return n;
-  }
-  int64_t ndimension() const { return dim(); }
-  int64_t numel() const {
-    int64_t n;
-    facade::check(aoti_torch_get_numel(handle(), &n), "numel()");
-    return n;
-  }
-  IntArrayRef sizes() const {
-    int64_t* p;
-    facade::check(aoti_torch_get_sizes(handle(), &p), "sizes()");
-    return {p, static_cast<size_t>(dim())};
-  }
-  IntArrayRef strides() const {
-    int64_t* p;
-    facade::check(aoti_torch_get_strides(handle(), &p), "strides()");
-    return {p, static_cast<size_t>(dim())};
-  }
-  int64_t size(int64_t i) const {
-    auto s = sizes();
-    return s[facade::wrapped_dim(i, s.size(), false)];
-  }
-  int64_t stride(int64_t i) const {
-    auto s = strides();
-    return s[facade::wrapped_dim(i, s.size(), false)];
-  }
-  int64_t storage_offset() const {
-    int64_t n;
-    facade::check(aoti_torch_get_storage_offset(handle(), &n), "storage_offset()");
-    return n;
-  }
-  ScalarType scalar_type() const {
-    int32_t t;
-    facade::check(aoti_torch_get_dtype(handle(), &t), "scalar_type()");
-    return static_cast<ScalarType>(t);
-  }
-  TypeMeta dtype() const { return scalar_type(); }
-  size_t itemsize() const { return elementSize(scalar_type()); }
-  int64_t element_size() const { return static_cast<int64_t>(itemsize()); }
-  size_t nbytes() const { return static_cast<size_t>(numel()) * itemsize(); }
-  Device device() const {
-    int32_t type, index;
-    facade::check(aoti_torch_get_device_type(handle(), &type), "device()");
-    facade::check(aoti_torch_get_device_index(handle(), &index), "device()");
-    return {static_cast<DeviceType>(type), static_cast<DeviceIndex>(type == 0 ? -1 : index)};
-  }
-  DeviceIndex get_device() const {
-    int32_t index;
-    facade::check(aoti_torch_get_device_index(handle(), &index), "get_device()");
-    return static_cast<DeviceIndex>(index);
-  }
-  Layout layout() const {
-    int32_t l;
-    facade::check(aoti_torch_get_layout(handle(), &l), "layout()");
-    return static_cast<Layout>(l);
-  }
-  bool is_cpu() const { return device().is_cpu(); }
-  bool is_cuda() const { return device().is_cuda(); }
-  bool is_xpu() const { return device().is_xpu(); }
-  bool is_mps() const { return device().is_mps(); }
-  bool is_hip() const { return device().is_hip(); }
-  bool is_hpu() const { return device().is_hpu(); }
-  bool is_xla() const { return device().is_xla(); }
-  bool is_meta() const { return device().is_meta(); }
-  bool is_privateuseone() const { return device().is_privateuseone(); }
-  bool is_sparse() const { return layout() == Layout::Sparse; }
-  bool is_sparse_csr() const { return layout() == Layout::SparseCsr; }
-  bool is_mkldnn() const { return layout() == Layout::Mkldnn; }
-  bool is_floating_point() const { return isFloatingType(scalar_type()); }
-  bool is_complex() const { return isComplexType(scalar_type()); }
-  bool is_contiguous() const {
-    bool r;
-    facade::check(aoti_torch_is_contiguous(handle(), &r), "is_contiguous()");
-    return r;
-  }
-  bool is_contiguous(MemoryFormat format) const {
-    return format == MemoryFormat::ChannelsLast ? has_channels_last_strides(4)
-        : format == MemoryFormat::ChannelsLast3d ? has_channels_last_strides(5)
-                                                 : is_contiguous();
-  }
-  DeprecatedTypeProperties type() const { return {scalar_type(), device(), layout()}; }
-  TensorOptions options() const { return TensorOptions(dtype()).device(device()).layout(layout()); }
-
-  bool requires_grad() const;
-  Tensor& set_requires_grad(bool r) const {
-    facade::check(torch_set_requires_grad(handle(), r), "set_requires_grad()");
-    return const_cast<Tensor&>(*this);
-  }
-  Tensor& requires_grad_(bool r = true) const { return set_requires_grad(r); }
-  template <int N = 0>
-  bool is_leaf() const {
-    return ops<N>::template call<bool>("aten::is_leaf", "", *this);
-  }
-  template <int N = 0>
-  int64_t _version() const {
-    return ops<N>::template call<int64_t>("aten::_version", "", *this);
-  }
-  template <int N = 0>
-  bool is_conj() const {
-    return ops<N>::template call<bool>("aten::is_conj", "", *this);
-  }
-  template <int N = 0>
-  bool is_neg() const {
-    return ops<N>::template call<bool>("aten::is_neg", "", *this);
-  }
-  template <int N = 0>
-  bool is_inference() const {
-    return ops<N>::template call<bool>("aten::is_inference", "", *this);
-  }
-  template <int N = 0>
-  bool is_signed() const {
-    return ops<N>::template call<bool>("aten::is_signed", "", *this);
-  }
-
-  void* data_ptr() const {
-    void* p;
-    facade::check(aoti_torch_get_data_ptr(handle(), &p), "data_ptr()");
-    return p;
-  }
-  void* mutable_data_ptr() const {
-    void* p;
-    facade::check(torch_get_mutable_data_ptr(handle(), &p), "mutable_data_ptr()");
-    return p;
-  }
-  const void* const_data_ptr() const {
-    const void* p;
-    facade::check(torch_get_const_data_ptr(handle(), &p), "const_data_ptr()");
-    return p;
-  }
-  template <class T>
-  T* data_ptr() const {
-    check_element<T>();
-    return static_cast<T*>(data_ptr());
-  }
-  template <class T>
-  T* mutable_data_ptr() const {
-    check_element<T>();
-    return static_cast<T*>(mutable_data_ptr());
-  }
-  template <class T>
-  const std::remove_const_t<T>* const_data_ptr() const {
-    check_element<T>();
-    return static_cast<const std::remove_const_t<T>*>(const_data_ptr());
-  }
-  template <class T>
-  T* data() const {
-    return data_ptr<T>();
-  }
-  template <class T, size_t N>
-  TensorAccessor<T, N> accessor() const& {
-    static_assert(N > 0, "accessor is used for indexing tensor, for scalars use *data_ptr<T>()");
-    check_dims(N);
-    return TensorAccessor<T, N>(element_data<T>(), sizes().data(), strides().data());
-  }
-  template <class T, size_t N>
-  TensorAccessor<T, N> accessor() && = delete;
-  template <class T, size_t N, template <class> class P = DefaultPtrTraits, class I = int64_t>
-  GenericPackedTensorAccessor<T, N, P, I> generic_packed_accessor() const& {
-    static_assert(N > 0, "accessor is used for indexing tensor, for scalars use *data_ptr<T>()");
-    check_dims(N);
-    return GenericPackedTensorAccessor<T, N, P, I>(
-        static_cast<typename P<T>::PtrType>(element_data<T>()), sizes().data(), strides().data());
-  }
-  template <class T, size_t N, template <class> class P = DefaultPtrTraits, class I = int64_t>
-  GenericPackedTensorAccessor<T, N> generic_packed_accessor() && = delete;
-  template <class T, size_t N, template <class> class P = DefaultPtrTraits, class I = int64_t>
-  GenericPackedTensorAccessor<T, N, P, I> packed_accessor() const& {
-    return generic_packed_accessor<T, N, P, I>();
-  }
-  template <class T, size_t N, template <class> class P = DefaultPtrTraits>
-  PackedTensorAccessor32<T, N, P> packed_accessor32() const& {
-    if (numel() > static_cast<int64_t>(std::numeric_limits<int32_t>::max())) {
-      facade::fail("numel needs to be smaller than int32_t max; otherwise, please use packed_accessor64");
+    bool defined() const { return static_cast<bool>(handle_); }
+    void reset() { handle_.reset(); }
+    int64_t dim() const {
+        int64_t n;
+        facade::check(aoti_torch_get_dim(handle(), &n), "dim()");
+        return n;
     }
-    return generic_packed_accessor<T, N, P, int32_t>();
-  }
-  template <class T, size_t N, template <class> class P = DefaultPtrTraits>
-  PackedTensorAccessor32<T, N, P> packed_accessor32() && = delete;
-  template <class T, size_t N, template <class> class P = DefaultPtrTraits>
-  PackedTensorAccessor64<T, N, P> packed_accessor64() const& {
-    return generic_packed_accessor<T, N, P, int64_t>();
-  }
-  template <class T, size_t N, template <class> class P = DefaultPtrTraits>
-  PackedTensorAccessor64<T, N, P> packed_accessor64() && = delete;
-
-  Scalar item() const;
-  template <class T>
-  T item() const {
-    return item().to<T>();
-  }
-  template <int N = 0>
-  Tensor contiguous(MemoryFormat format = MemoryFormat::Contiguous) const {
-    if (is_contiguous(format)) {
-      return *this;
+    int64_t ndimension() const { return dim(); }
+    int64_t numel() const {
+        int64_t n;
+        facade::check(aoti_torch_get_numel(handle(), &n), "numel()");
+        return n;
     }
-    return ops<N>::template call<Tensor>("aten::contiguous", "", *this, format);
-  }
-  template <int N = 0>
-  Tensor detach() const {
-    return ops<N>::template call<Tensor>("aten::detach", "", *this);
-  }
-  template <int N = 0>
-  Tensor& copy_(const Tensor& source, bool non_blocking = false) const {
-    ops<N>::in_place("aten::copy_", "", *this, source, non_blocking);
-    return const_cast<Tensor&>(*this);
-  }
-  template <int N = 0>
-  Tensor to(
-      TensorOptions options = {},
-      bool non_blocking = false,
-      bool copy = false,
-      std::optional<MemoryFormat> format = std::nullopt) const {
-    return ops<N>::template call<Tensor>(
-        "aten::to", "dtype_layout", *this, options.scalar_type_opt(), options.layout_opt(), options.device_opt(),
-        options.pinned_memory_opt(), non_blocking, copy, facade::memory_format(options, format));
-  }
-  template <int N = 0>
-  Tensor to(
-      std::optional<ScalarType> dtype,
-      std::optional<Layout> layout,
-      std::optional<Device> device,
-      std::optional<bool> pin_memory,
-      bool non_blocking,
-      bool copy,
-      std::optional<MemoryFormat> format) const {
-    return ops<N>::template call<Tensor>(
-        "aten::to", "dtype_layout", *this, dtype, layout, device, pin_memory, non_blocking, copy, format);
-  }
-  template <int N = 0>
-  Tensor to(
-      Device device,
-      ScalarType dtype,
-      bool non_blocking = false,
-      bool copy = false,
-      std::optional<MemoryFormat> format = std::nullopt) const {
-    return ops<N>::template call<Tensor>("aten::to", "device", *this, device, dtype, non_blocking, copy, format);
-  }
-  template <int N = 0>
-  Tensor to(
-      ScalarType dtype,
-      bool non_blocking = false,
-      bool copy = false,
-      std::optional<MemoryFormat> format = std::nullopt) const {
-    return ops<N>::template call<Tensor>("aten::to", "dtype", *this, dtype, non_blocking, copy, format);
-  }
-  template <int N = 0>
-  Tensor to(
-      TypeMeta dtype,
-      bool non_blocking = false,
-      bool copy = false,
-      std::optional<MemoryFormat> format = std::nullopt) const {
-    return to(ScalarType(dtype), non_blocking, copy, format);
-  }
-  template <int N = 0>
-  Tensor to(
-      const Tensor& other,
-      bool non_blocking = false,
-      bool copy = false,
-      std::optional<MemoryFormat> format = std::nullopt) const {
-    return ops<N>::template call<Tensor>("aten::to", "other", *this, other, non_blocking, copy, format);
-  }
-  Tensor toType(ScalarType t) const { return to(TensorOptions(t)); }
-  Tensor toBackend(DeviceType) const = delete;
-  Tensor cpu() const { return to(TensorOptions(DeviceType::CPU)); }
-  Tensor cuda() const { return to(TensorOptions(DeviceType::CUDA)); }
-  Tensor meta() const { return to(TensorOptions(DeviceType::Meta)); }
-
-  Tensor index(ArrayRef<indexing::TensorIndex> indices) const;
-  Tensor index(std::initializer_list<indexing::TensorIndex> indices) const;
-  Tensor& index_put_(ArrayRef<indexing::TensorIndex> indices, const Tensor& values);
-  Tensor& index_put_(ArrayRef<indexing::TensorIndex> indices, const Scalar& value);
-  Tensor& index_put_(std::initializer_list<indexing::TensorIndex> indices, const Tensor& values);
-  Tensor& index_put_(std::initializer_list<indexing::TensorIndex> indices, const Scalar& value);
-  template <int N = 0>
-  Tensor index(const c10::List<std::optional<Tensor>>& indices) const {
-    return ops<N>::template call<Tensor>("aten::index", "Tensor", *this, indices);
-  }
-  template <int N = 0>
-  Tensor& index_put_(
-      const c10::List<std::optional<Tensor>>& indices,
-      const Tensor& values,
-      bool accumulate = false) const {
-    ops<N>::in_place("aten::index_put_", "", *this, indices, values, accumulate);
-    return const_cast<Tensor&>(*this);
-  }
-  Tensor operator[](const Scalar& i) const {
-    if (!i.isIntegral(false)) {
-      facade::fail("Can only index tensors with integral scalars");
+    IntArrayRef sizes() const {
+        int64_t* p;
+        facade::check(aoti_torch_get_sizes(handle(), &p), "sizes()");
+        return {p, static_cast<size_t>(dim())};
     }
-    return (*this)[i.toLong()];
-  }
-  Tensor operator[](const Tensor& i) const;
-  Tensor operator[](int64_t i) const;
-  Tensor operator-() const { return neg(); }
-  Tensor operator~() const { return bitwise_not(); }
-  template <int N = 0>
-  Tensor& operator+=(const Tensor& other) {
-    return add_(other);
-  }
-  template <int N = 0>
-  Tensor& operator+=(const Scalar& other) {
-    return add_(other);
-  }
-  template <int N = 0>
-  Tensor& operator-=(const Tensor& other) {
-    return sub_(other);
-  }
-  template <int N = 0>
-  Tensor& operator-=(const Scalar& other) {
-    return sub_(other);
-  }
-  template <int N = 0>
-  Tensor& operator*=(const Tensor& other) {
-    return mul_(other);
-  }
-  template <int N = 0>
-  Tensor& operator*=(const Scalar& other) {
-    return mul_(other);
-  }
-  template <int N = 0>
-  Tensor& operator/=(const Tensor& other) {
-    return div_(other);
-  }
-  template <int N = 0>
-  Tensor& operator/=(const Scalar& other) {
-    return div_(other);
-  }
-  template <int N = 0>
-  Tensor& operator&=(const Tensor& other) {
-    return bitwise_and_(other);
-  }
-  template <int N = 0>
-  Tensor& operator|=(const Tensor& other) {
-    return bitwise_or_(other);
-  }
-  template <int N = 0>
-  Tensor& operator^=(const Tensor& other) {
-    return bitwise_xor_(other);
-  }
+    IntArrayRef strides() const {
+        int64_t* p;
+        facade::check(aoti_torch_get_strides(handle(), &p), "strides()");
+        return {p, static_cast<size_t>(dim())};
+    }
+    int64_t size(int64_t i) const {
+        auto s = sizes();
+        return s[facade::wrapped_dim(i, s.size(), false)];
+    }
+    int64_t stride(int64_t i) const {
+        auto s = strides();
+        return s[facade::wrapped_dim(i, s.size(), false)];
+    }
+    int64_t storage_offset() const {
+        int64_t n;
+        facade::check(aoti_torch_get_storage_offset(handle(), &n), "storage_offset()");
+        return n;
+    }
+    ScalarType scalar_type() const {
+        int32_t t;
+        facade::check(aoti_torch_get_dtype(handle(), &t), "scalar_type()");
+        return static_cast<ScalarType>(t);
+    }
+    TypeMeta dtype() const { return scalar_type(); }
+    size_t itemsize() const { return elementSize(scalar_type()); }
+    int64_t element_size() const { return static_cast<int64_t>(itemsize()); }
+    size_t nbytes() const { return static_cast<size_t>(numel()) * itemsize(); }
+    Device device() const {
+        int32_t type, index;
+        facade::check(aoti_torch_get_device_type(handle(), &type), "device()");
+        facade::check(aoti_torch_get_device_index(handle(), &index), "device()");
+        return {static_cast<DeviceType>(type), static_cast<DeviceIndex>(type == 0 ? -1 : index)};
+    }
+    DeviceIndex get_device() const {
+        int32_t index;
+        facade::check(aoti_torch_get_device_index(handle(), &index), "get_device()");
+        return static_cast<DeviceIndex>(index);
+    }
+    Layout layout() const {
+        int32_t l;
+        facade::check(aoti_torch_get_layout(handle(), &l), "layout()");
+        return static_cast<Layout>(l);
+    }
+    bool is_cpu() const { return device().is_cpu(); }
+    bool is_cuda() const { return device().is_cuda(); }
+    bool is_xpu() const { return device().is_xpu(); }
+    bool is_mps() const { return device().is_mps(); }
+    bool is_hip() const { return device().is_hip(); }
+    bool is_hpu() const { return device().is_hpu(); }
+    bool is_xla() const { return device().is_xla(); }
+    bool is_meta() const { return device().is_meta(); }
+    bool is_privateuseone() const { return device().is_privateuseone(); }
+    bool is_sparse() const { return layout() == Layout::Sparse; }
+    bool is_sparse_csr() const { return layout() == Layout::SparseCsr; }
+    bool is_mkldnn() const { return layout() == Layout::Mkldnn; }
+    bool is_floating_point() const { return isFloatingType(scalar_type()); }
+    bool is_complex() const { return isComplexType(scalar_type()); }
+    bool is_contiguous() const {
+        bool r;
+        facade::check(aoti_torch_is_contiguous(handle(), &r), "is_contiguous()");
+        return r;
+    }
+    bool is_contiguous(MemoryFormat format) const {
+        return format == MemoryFormat::ChannelsLast     ? has_channels_last_strides(4)
+               : format == MemoryFormat::ChannelsLast3d ? has_channels_last_strides(5)
+                                                        : is_contiguous();
+    }
+    DeprecatedTypeProperties type() const { return {scalar_type(), device(), layout()}; }
+    TensorOptions options() const { return TensorOptions(dtype()).device(device()).layout(layout()); }
+
+    bool requires_grad() const;
+    Tensor& set_requires_grad(bool r) const {
+        facade::check(torch_set_requires_grad(handle(), r), "set_requires_grad()");
+        return const_cast<Tensor&>(*this);
+    }
+    Tensor& requires_grad_(bool r = true) const { return set_requires_grad(r); }
+    template <int N = 0>
+    bool is_leaf() const {
+        return ops<N>::template call<bool>("aten::is_leaf", "", *this);
+    }
+    template <int N = 0>
+    int64_t _version() const {
+        return ops<N>::template call<int64_t>("aten::_version", "", *this);
+    }
+    template <int N = 0>
+    bool is_conj() const {
+        return ops<N>::template call<bool>("aten::is_conj", "", *this);
+    }
+    template <int N = 0>
+    bool is_neg() const {
+        return ops<N>::template call<bool>("aten::is_neg", "", *this);
+    }
+    template <int N = 0>
+    bool is_inference() const {
+        return ops<N>::template call<bool>("aten::is_inference", "", *this);
+    }
+    template <int N = 0>
+    bool is_signed() const {
+        return ops<N>::template call<bool>("aten::is_signed", "", *this);
+    }
+
+    void* data_ptr() const {
+        void* p;
+        facade::check(aoti_torch_get_data_ptr(handle(), &p), "data_ptr()");
+        return p;
+    }
+    void* mutable_data_ptr() const {
+        void* p;
+        facade::check(torch_get_mutable_data_ptr(handle(), &p), "mutable_data_ptr()");
+        return p;
+    }
+    const void* const_data_ptr() const {
+        const void* p;
+        facade::check(torch_get_const_data_ptr(handle(), &p), "const_data_ptr()");
+        return p;
+    }
+    template <class T>
+    T* data_ptr() const {
+        check_element<T>();
+        return static_cast<T*>(data_ptr());
+    }
+    template <class T>
+    T* mutable_data_ptr() const {
+        check_element<T>();
+        return static_cast<T*>(mutable_data_ptr());
+    }
+    template <class T>
+    const std::remove_const_t<T>* const_data_ptr() const {
+        check_element<T>();
+        return static_cast<const std::remove_const_t<T>*>(const_data_ptr());
+    }
+    template <class T>
+    T* data() const {
+        return data_ptr<T>();
+    }
+    template <class T, size_t N>
+    TensorAccessor<T, N> accessor() const& {
+        static_assert(N > 0, "accessor is used for indexing tensor, for scalars use *data_ptr<T>()");
+        check_dims(N);
+        return TensorAccessor<T, N>(element_data<T>(), sizes().data(), strides().data());
+    }
+    template <class T, size_t N>
+    TensorAccessor<T, N> accessor() && = delete;
+    template <class T, size_t N, template <class> class P = DefaultPtrTraits, class I = int64_t>
+    GenericPackedTensorAccessor<T, N, P, I> generic_packed_accessor() const& {
+        static_assert(N > 0, "accessor is used for indexing tensor, for scalars use *data_ptr<T>()");
+        check_dims(N);
+        return GenericPackedTensorAccessor<T, N, P, I>(static_cast<typename P<T>::PtrType>(element_data<T>()),
+                                                       sizes().data(), strides().data());
+    }
+    template <class T, size_t N, template <class> class P = DefaultPtrTraits, class I = int64_t>
+    GenericPackedTensorAccessor<T, N> generic_packed_accessor() && = delete;
+    template <class T, size_t N, template <class> class P = DefaultPtrTraits, class I = int64_t>
+    GenericPackedTensorAccessor<T, N, P, I> packed_accessor() const& {
+        return generic_packed_accessor<T, N, P, I>();
+    }
+    template <class T, size_t N, template <class> class P = DefaultPtrTraits>
+    PackedTensorAccessor32<T, N, P> packed_accessor32() const& {
+        if (numel() > static_cast<int64_t>(std::numeric_limits<int32_t>::max())) {
+            facade::fail("numel needs to be smaller than int32_t max; otherwise, please use packed_accessor64");
+        }
+        return generic_packed_accessor<T, N, P, int32_t>();
+    }
+    template <class T, size_t N, template <class> class P = DefaultPtrTraits>
+    PackedTensorAccessor32<T, N, P> packed_accessor32() && = delete;
+    template <class T, size_t N, template <class> class P = DefaultPtrTraits>
+    PackedTensorAccessor64<T, N, P> packed_accessor64() const& {
+        return generic_packed_accessor<T, N, P, int64_t>();
+    }
+    template <class T, size_t N, template <class> class P = DefaultPtrTraits>
+    PackedTensorAccessor64<T, N, P> packed_accessor64() && = delete;
+
+    Scalar item() const;
+    template <class T>
+    T item() const {
+        return item().to<T>();
+    }
+    template <int N = 0>
+    Tensor contiguous(MemoryFormat format = MemoryFormat::Contiguous) const {
+        if (is_contiguous(format)) {
+            return *this;
+        }
+        return ops<N>::template call<Tensor>("aten::contiguous", "", *this, format);
+    }
+    template <int N = 0>
+    Tensor detach() const {
+        return ops<N>::template call<Tensor>("aten::detach", "", *this);
+    }
+    template <int N = 0>
+    Tensor& copy_(const Tensor& source, bool non_blocking = false) const {
+        ops<N>::in_place("aten::copy_", "", *this, source, non_blocking);
+        return const_cast<Tensor&>(*this);
+    }
+    template <int N = 0>
+    Tensor to(TensorOptions options = {}, bool non_blocking = false, bool copy = false,
+              std::optional<MemoryFormat> format = std::nullopt) const {
+        return ops<N>::template call<Tensor>("aten::to", "dtype_layout", *this, options.scalar_type_opt(),
+                                             options.layout_opt(), options.device_opt(), options.pinned_memory_opt(),
+                                             non_blocking, copy, facade::memory_format(options, format));
+    }
+    template <int N = 0>
+    Tensor to(std::optional<ScalarType> dtype, std::optional<Layout> layout, std::optional<Device> device,
+              std::optional<bool> pin_memory, bool non_blocking, bool copy, std::optional<MemoryFormat> format) const {
+        return ops<N>::template call<Tensor>("aten::to", "dtype_layout", *this, dtype, layout, device, pin_memory,
+                                             non_blocking, copy, format);
+    }
+    template <int N = 0>
+    Tensor to(Device device, ScalarType dtype, bool non_blocking = false, bool copy = false,
+              std::optional<MemoryFormat> format = std::nullopt) const {
+        return ops<N>::template call<Tensor>("aten::to", "device", *this, device, dtype, non_blocking, copy, format);
+    }
+    template <int N = 0>
+    Tensor to(ScalarType dtype, bool non_blocking = false, bool copy = false,
+              std::optional<MemoryFormat> format = std::nullopt) const {
+        return ops<N>::template call<Tensor>("aten::to", "dtype", *this, dtype, non_blocking, copy, format);
+    }
+    template <int N = 0>
+    Tensor to(TypeMeta dtype, bool non_blocking = false, bool copy = false,
+              std::optional<MemoryFormat> format = std::nullopt) const {
+        return to(ScalarType(dtype), non_blocking, copy, format);
+    }
+    template <int N = 0>
+    Tensor to(const Tensor& other, bool non_blocking = false, bool copy = false,
+              std::optional<MemoryFormat> format = std::nullopt) const {
+        return ops<N>::template call<Tensor>("aten::to", "other", *this, other, non_blocking, copy, format);
+    }
+    Tensor toType(ScalarType t) const { return to(TensorOptions(t)); }
+    Tensor toBackend(DeviceType) const = delete;
+    Tensor cpu() const { return to(TensorOptions(DeviceType::CPU)); }
+    Tensor cuda() const { return to(TensorOptions(DeviceType::CUDA)); }
+    Tensor meta() const { return to(TensorOptions(DeviceType::Meta)); }
+
+    Tensor index(ArrayRef<indexing::TensorIndex> indices) const;
+    Tensor index(std::initializer_list<indexing::TensorIndex> indices) const;
+    Tensor& index_put_(ArrayRef<indexing::TensorIndex> indices, const Tensor& values);
+    Tensor& index_put_(ArrayRef<indexing::TensorIndex> indices, const Scalar& value);
+    Tensor& index_put_(std::initializer_list<indexing::TensorIndex> indices, const Tensor& values);
+    Tensor& index_put_(std::initializer_list<indexing::TensorIndex> indices, const Scalar& value);
+    template <int N = 0>
+    Tensor index(const c10::List<std::optional<Tensor>>& indices) const {
+        return ops<N>::template call<Tensor>("aten::index", "Tensor", *this, indices);
+    }
+    template <int N = 0>
+    Tensor& index_put_(const c10::List<std::optional<Tensor>>& indices, const Tensor& values,
+                       bool accumulate = false) const {
+        ops<N>::in_place("aten::index_put_", "", *this, indices, values, accumulate);
+        return const_cast<Tensor&>(*this);
+    }
+    Tensor operator[](const Scalar& i) const {
+        if (!i.isIntegral(false)) {
+            facade::fail("Can only index tensors with integral scalars");
+        }
+        return (*this)[i.toLong()];
+    }
+    Tensor operator[](const Tensor& i) const;
+    Tensor operator[](int64_t i) const;
+    Tensor operator-() const { return neg(); }
+    Tensor operator~() const { return bitwise_not(); }
+    template <int N = 0>
+    Tensor& operator+=(const Tensor& other) {
+        return add_(other);
+    }
+    template <int N = 0>
+    Tensor& operator+=(const Scalar& other) {
+        return add_(other);
+    }
+    template <int N = 0>
+    Tensor& operator-=(const Tensor& other) {
+        return sub_(other);
+    }
+    template <int N = 0>
+    Tensor& operator-=(const Scalar& other) {
+        return sub_(other);
+    }
+    template <int N = 0>
+    Tensor& operator*=(const Tensor& other) {
+        return mul_(other);
+    }
+    template <int N = 0>
+    Tensor& operator*=(const Scalar& other) {
+        return mul_(other);
+    }
+    template <int N = 0>
+    Tensor& operator/=(const Tensor& other) {
+        return div_(other);
+    }
+    template <int N = 0>
+    Tensor& operator/=(const Scalar& other) {
+        return div_(other);
+    }
+    template <int N = 0>
+    Tensor& operator&=(const Tensor& other) {
+        return bitwise_and_(other);
+    }
+    template <int N = 0>
+    Tensor& operator|=(const Tensor& other) {
+        return bitwise_or_(other);
+    }
+    template <int N = 0>
+    Tensor& operator^=(const Tensor& other) {
+        return bitwise_xor_(other);
+    }
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wreturn-type"
 #include "generated/methods.inc"
 #pragma GCC diagnostic pop
 
- private:
-  Tensor& assign(const Tensor& other) && {
-    copy_(other);
-    return *this;
-  }
-  template <class T>
-  void check_element() const {
-    if constexpr (!std::is_void_v<T>) {
-      constexpr ScalarType expected = CppTypeToScalarType<std::remove_const_t<T>>::value;
-      if (scalar_type() != expected) {
-        facade::fail(facade::text(
-            "expected scalar type ", c10::toString(expected), " but found ", c10::toString(scalar_type())));
-      }
+private:
+    Tensor& assign(const Tensor& other) && {
+        copy_(other);
+        return *this;
     }
-  }
-  template <class T>
-  T* element_data() const {
-    if constexpr (std::is_const_v<T>) {
-      return const_data_ptr<T>();
-    } else {
-      return data_ptr<T>();
-    }
-  }
-  void check_dims(size_t n) const {
-    if (dim() != static_cast<int64_t>(n)) {
-      facade::fail(facade::text("TensorAccessor expected ", n, " dims but tensor has ", dim()));
-    }
-  }
-  bool has_channels_last_strides(int64_t n) const {
-    if (dim() != n) {
-      return false;
-    }
-    auto size = sizes(), step = strides();
-    int64_t expected = 1;
-    for (int64_t i = 0; i < n; ++i) {
-      int64_t d = i == 0 ? 1 : i == n - 1 ? 0 : n - i;  // channels first, then the last dimensions
-      if (size[d] != 1) {
-        if (step[d] != expected) {
-          return false;
+    template <class T>
+    void check_element() const {
+        if constexpr (!std::is_void_v<T>) {
+            constexpr ScalarType expected = CppTypeToScalarType<std::remove_const_t<T>>::value;
+            if (scalar_type() != expected) {
+                facade::fail(facade::text("expected scalar type ", c10::toString(expected), " but found ",
+                                          c10::toString(scalar_type())));
+            }
         }
-        expected *= size[d];
-      }
     }
-    return true;
-  }
-  std::shared_ptr<AtenTensorOpaque> handle_;
+    template <class T>
+    T* element_data() const {
+        if constexpr (std::is_const_v<T>) {
+            return const_data_ptr<T>();
+        } else {
+            return data_ptr<T>();
+        }
+    }
+    void check_dims(size_t n) const {
+        if (dim() != static_cast<int64_t>(n)) {
+            facade::fail(facade::text("TensorAccessor expected ", n, " dims but tensor has ", dim()));
+        }
+    }
+    bool has_channels_last_strides(int64_t n) const {
+        if (dim() != n) {
+            return false;
+        }
+        auto size = sizes(), step = strides();
+        int64_t expected = 1;
+        for (int64_t i = 0; i < n; ++i) {
+            int64_t d = i == 0 ? 1 : i == n - 1 ? 0 : n - i;  // channels first, then the last dimensions
+            if (size[d] != 1) {
+                if (step[d] != expected) {
+                    return false;
+                }
+                expected *= size[d];
+            }
+        }
+        return true;
+    }
+    std::shared_ptr<AtenTensorOpaque> handle_;
 };
 
 namespace facade {
 inline Tensor with_grad(const TensorOptions& options, Tensor made) {
-  if (options.requires_grad()) {
-    made.set_requires_grad(true);
-  }
-  return made;
+    if (options.requires_grad()) {
+        made.set_requires_grad(true);
+    }
+    return made;
 }
 }  // namespace facade
 }  // namespace opforge_facade

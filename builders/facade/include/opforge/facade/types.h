@@ -44,581 +44,566 @@ using std::optional;
 using std::string_view;
 template <class T>
 constexpr auto make_optional(T&& value) {
-  return std::make_optional(std::forward<T>(value));
+    return std::make_optional(std::forward<T>(value));
 }
 
 template <class T>
 class ArrayRef : public HeaderOnlyArrayRef<T> {
- public:
-  using HeaderOnlyArrayRef<T>::HeaderOnlyArrayRef;
-  constexpr ArrayRef() = default;
-  constexpr ArrayRef(const HeaderOnlyArrayRef<T>& other) : HeaderOnlyArrayRef<T>(other) {}
-  ArrayRef slice(size_t begin, size_t count) const {
-    if (begin + count > this->size()) {
-      facade::fail(facade::text(
-          "ArrayRef: invalid slice, N = ", begin, "; M = ", count, "; size = ", this->size()));
+public:
+    using HeaderOnlyArrayRef<T>::HeaderOnlyArrayRef;
+    constexpr ArrayRef() = default;
+    constexpr ArrayRef(const HeaderOnlyArrayRef<T>& other) : HeaderOnlyArrayRef<T>(other) {}
+    ArrayRef slice(size_t begin, size_t count) const {
+        if (begin + count > this->size()) {
+            facade::fail(
+                facade::text("ArrayRef: invalid slice, N = ", begin, "; M = ", count, "; size = ", this->size()));
+        }
+        return {this->data() + begin, count};
     }
-    return {this->data() + begin, count};
-  }
-  ArrayRef slice(size_t begin) const { return slice(begin, this->size() - begin); }
+    ArrayRef slice(size_t begin) const { return slice(begin, this->size() - begin); }
 };
 template <class T>
 std::ostream& operator<<(std::ostream& stream, ArrayRef<T> list) {
-  stream << '[';
-  for (size_t i = 0; i < list.size(); ++i) {
-    stream << (i ? ", " : "") << list[i];
-  }
-  return stream << ']';
+    stream << '[';
+    for (size_t i = 0; i < list.size(); ++i) {
+        stream << (i ? ", " : "") << list[i];
+    }
+    return stream << ']';
 }
 template <class T>
 bool operator==(ArrayRef<T> a, ArrayRef<T> b) {
-  return a.equals(b);
+    return a.equals(b);
 }
 template <class T>
 bool operator!=(ArrayRef<T> a, ArrayRef<T> b) {
-  return !a.equals(b);
+    return !a.equals(b);
 }
 template <class T>
 bool operator==(const std::vector<T>& a, ArrayRef<T> b) {
-  return ArrayRef<T>(a).equals(b);
+    return ArrayRef<T>(a).equals(b);
 }
 template <class T>
 bool operator==(ArrayRef<T> a, const std::vector<T>& b) {
-  return a.equals(ArrayRef<T>(b));
+    return a.equals(ArrayRef<T>(b));
 }
 using IntArrayRef = ArrayRef<int64_t>;
 
 // An optional list. A single number is a list of one, as for ArrayRef.
 template <class T>
 class OptionalArrayRef {
- public:
-  OptionalArrayRef() = default;
-  OptionalArrayRef(std::nullopt_t) {}
-  OptionalArrayRef(const T& one) : list_(ArrayRef<T>(one)) {}
-  OptionalArrayRef(std::initializer_list<T> list) : list_(ArrayRef<T>(list)) {}
-  OptionalArrayRef(std::optional<ArrayRef<T>> list) : list_(list) {}
-  template <
-      class U,
-      class = std::enable_if_t<
-          !std::is_same_v<std::decay_t<U>, OptionalArrayRef> && std::is_convertible_v<U&&, ArrayRef<T>> &&
-          !std::is_convertible_v<U&&, T>>>
-  OptionalArrayRef(U&& list) : list_(ArrayRef<T>(std::forward<U>(list))) {}
-  bool has_value() const { return list_.has_value(); }
-  explicit operator bool() const { return list_.has_value(); }
-  const ArrayRef<T>& value() const { return list_.value(); }
-  const ArrayRef<T>& operator*() const { return *list_; }
-  const ArrayRef<T>* operator->() const { return &*list_; }
+public:
+    OptionalArrayRef() = default;
+    OptionalArrayRef(std::nullopt_t) {}
+    OptionalArrayRef(const T& one) : list_(ArrayRef<T>(one)) {}
+    OptionalArrayRef(std::initializer_list<T> list) : list_(ArrayRef<T>(list)) {}
+    OptionalArrayRef(std::optional<ArrayRef<T>> list) : list_(list) {}
+    template <class U,
+              class = std::enable_if_t<!std::is_same_v<std::decay_t<U>, OptionalArrayRef> &&
+                                       std::is_convertible_v<U&&, ArrayRef<T>> && !std::is_convertible_v<U&&, T>>>
+    OptionalArrayRef(U&& list) : list_(ArrayRef<T>(std::forward<U>(list))) {}
+    bool has_value() const { return list_.has_value(); }
+    explicit operator bool() const { return list_.has_value(); }
+    const ArrayRef<T>& value() const { return list_.value(); }
+    const ArrayRef<T>& operator*() const { return *list_; }
+    const ArrayRef<T>* operator->() const { return &*list_; }
 
- private:
-  std::optional<ArrayRef<T>> list_;
+private:
+    std::optional<ArrayRef<T>> list_;
 };
 using OptionalIntArrayRef = OptionalArrayRef<int64_t>;
 
 template <class T>
 class SmallVectorBase : public std::vector<T> {
- public:
-  using std::vector<T>::vector;
+public:
+    using std::vector<T>::vector;
 };
 template <class T, unsigned = 6>
 class SmallVector : public SmallVectorBase<T> {
- public:
-  using SmallVectorBase<T>::SmallVectorBase;
+public:
+    using SmallVectorBase<T>::SmallVectorBase;
 };
 
 // torch's List is a handle: copies share their elements.
 template <class T>
 class List {
- public:
-  using value_type = T;
-  List() : list_(std::make_shared<std::vector<T>>()) {}
-  List(std::initializer_list<T> list) : list_(std::make_shared<std::vector<T>>(list)) {}
-  explicit List(ArrayRef<T> list) : list_(std::make_shared<std::vector<T>>(list.begin(), list.end())) {}
-  explicit List(std::vector<T> list) : list_(std::make_shared<std::vector<T>>(std::move(list))) {}
-  size_t size() const { return list_->size(); }
-  bool empty() const { return list_->empty(); }
-  T get(size_t i) const { return list_->at(i); }
-  void set(size_t i, T value) const { list_->at(i) = std::move(value); }
-  void push_back(T value) const { list_->push_back(std::move(value)); }
-  template <class... A>
-  void emplace_back(A&&... arguments) const {
-    list_->emplace_back(std::forward<A>(arguments)...);
-  }
-  void reserve(size_t n) const { list_->reserve(n); }
-  void clear() const { list_->clear(); }
-  typename std::vector<T>::reference operator[](size_t i) const { return list_->at(i); }
-  auto begin() const { return list_->begin(); }
-  auto end() const { return list_->end(); }
-  std::vector<T> vec() const { return *list_; }
+public:
+    using value_type = T;
+    List() : list_(std::make_shared<std::vector<T>>()) {}
+    List(std::initializer_list<T> list) : list_(std::make_shared<std::vector<T>>(list)) {}
+    explicit List(ArrayRef<T> list) : list_(std::make_shared<std::vector<T>>(list.begin(), list.end())) {}
+    explicit List(std::vector<T> list) : list_(std::make_shared<std::vector<T>>(std::move(list))) {}
+    size_t size() const { return list_->size(); }
+    bool empty() const { return list_->empty(); }
+    T get(size_t i) const { return list_->at(i); }
+    void set(size_t i, T value) const { list_->at(i) = std::move(value); }
+    void push_back(T value) const { list_->push_back(std::move(value)); }
+    template <class... A>
+    void emplace_back(A&&... arguments) const {
+        list_->emplace_back(std::forward<A>(arguments)...);
+    }
+    void reserve(size_t n) const { list_->reserve(n); }
+    void clear() const { list_->clear(); }
+    typename std::vector<T>::reference operator[](size_t i) const { return list_->at(i); }
+    auto begin() const { return list_->begin(); }
+    auto end() const { return list_->end(); }
+    std::vector<T> vec() const { return *list_; }
 
- private:
-  std::shared_ptr<std::vector<T>> list_;
+private:
+    std::shared_ptr<std::vector<T>> list_;
 };
 
 // ---- numbers of dtypes
 inline bool isFloatingType(ScalarType t) {
-  switch (t) {
-    case ScalarType::Half:
-    case ScalarType::Float:
-    case ScalarType::Double:
-    case ScalarType::BFloat16:
-    case ScalarType::Float8_e5m2:
-    case ScalarType::Float8_e4m3fn:
-    case ScalarType::Float8_e5m2fnuz:
-    case ScalarType::Float8_e4m3fnuz:
-      return true;
-    default:
-      return false;
-  }
+    switch (t) {
+        case ScalarType::Half:
+        case ScalarType::Float:
+        case ScalarType::Double:
+        case ScalarType::BFloat16:
+        case ScalarType::Float8_e5m2:
+        case ScalarType::Float8_e4m3fn:
+        case ScalarType::Float8_e5m2fnuz:
+        case ScalarType::Float8_e4m3fnuz:
+            return true;
+        default:
+            return false;
+    }
 }
 inline bool isReducedFloatingType(ScalarType t) {
-  return isFloatingType(t) && t != ScalarType::Float && t != ScalarType::Double;
+    return isFloatingType(t) && t != ScalarType::Float && t != ScalarType::Double;
 }
 inline bool isComplexType(ScalarType t) {
-  return t == ScalarType::ComplexHalf || t == ScalarType::ComplexFloat || t == ScalarType::ComplexDouble;
+    return t == ScalarType::ComplexHalf || t == ScalarType::ComplexFloat || t == ScalarType::ComplexDouble;
 }
 inline bool isIntegralType(ScalarType t, bool bool_counts) {
-  switch (t) {
-    case ScalarType::Byte:
-    case ScalarType::Char:
-    case ScalarType::Short:
-    case ScalarType::Int:
-    case ScalarType::Long:
-    case ScalarType::UInt16:
-    case ScalarType::UInt32:
-    case ScalarType::UInt64:
-      return true;
-    default:
-      return bool_counts && t == ScalarType::Bool;
-  }
+    switch (t) {
+        case ScalarType::Byte:
+        case ScalarType::Char:
+        case ScalarType::Short:
+        case ScalarType::Int:
+        case ScalarType::Long:
+        case ScalarType::UInt16:
+        case ScalarType::UInt32:
+        case ScalarType::UInt64:
+            return true;
+        default:
+            return bool_counts && t == ScalarType::Bool;
+    }
 }
-inline bool isIntegralType(ScalarType t) {
-  return isIntegralType(t, false);
-}
-inline size_t elementSize(ScalarType t) {
-  return aoti_torch_dtype_element_size(static_cast<int32_t>(t));
-}
+inline bool isIntegralType(ScalarType t) { return isIntegralType(t, false); }
+inline size_t elementSize(ScalarType t) { return aoti_torch_dtype_element_size(static_cast<int32_t>(t)); }
 inline ScalarType toRealValueType(ScalarType t) {
-  return t == ScalarType::ComplexHalf ? ScalarType::Half
-      : t == ScalarType::ComplexFloat ? ScalarType::Float
-      : t == ScalarType::ComplexDouble ? ScalarType::Double
-                                       : t;
+    return t == ScalarType::ComplexHalf     ? ScalarType::Half
+           : t == ScalarType::ComplexFloat  ? ScalarType::Float
+           : t == ScalarType::ComplexDouble ? ScalarType::Double
+                                            : t;
 }
 inline ScalarType toComplexType(ScalarType t) {
-  switch (t) {
-    case ScalarType::BFloat16:
-    case ScalarType::Float:
-    case ScalarType::ComplexFloat:
-      return ScalarType::ComplexFloat;
-    case ScalarType::Half:
-    case ScalarType::ComplexHalf:
-      return ScalarType::ComplexHalf;
-    case ScalarType::Double:
-    case ScalarType::ComplexDouble:
-      return ScalarType::ComplexDouble;
-    default:
-      facade::fail(facade::text("Unknown Complex ScalarType for ", toString(t)));
-  }
+    switch (t) {
+        case ScalarType::BFloat16:
+        case ScalarType::Float:
+        case ScalarType::ComplexFloat:
+            return ScalarType::ComplexFloat;
+        case ScalarType::Half:
+        case ScalarType::ComplexHalf:
+            return ScalarType::ComplexHalf;
+        case ScalarType::Double:
+        case ScalarType::ComplexDouble:
+            return ScalarType::ComplexDouble;
+        default:
+            facade::fail(facade::text("Unknown Complex ScalarType for ", toString(t)));
+    }
 }
 
 // What Tensor::dtype() gives: it compares with and turns into a ScalarType.
 class TypeMeta {
- public:
-  TypeMeta() = default;
-  TypeMeta(ScalarType t) : type_(t) {}
-  operator ScalarType() const { return type_; }
-  ScalarType toScalarType() const { return type_; }
-  size_t itemsize() const { return elementSize(type_); }
-  std::string_view name() const {
-    switch (type_) {
+public:
+    TypeMeta() = default;
+    TypeMeta(ScalarType t) : type_(t) {}
+    operator ScalarType() const { return type_; }
+    ScalarType toScalarType() const { return type_; }
+    size_t itemsize() const { return elementSize(type_); }
+    std::string_view name() const {
+        switch (type_) {
 #define OPFORGE_NAME(T, N) \
-  case ScalarType::N:      \
-    return #T;
-      AT_FORALL_SCALAR_TYPES_WITH_COMPLEX(OPFORGE_NAME)
+    case ScalarType::N:    \
+        return #T;
+            AT_FORALL_SCALAR_TYPES_WITH_COMPLEX(OPFORGE_NAME)
 #undef OPFORGE_NAME
-      default:
-        return toString(type_);
+            default:
+                return toString(type_);
+        }
     }
-  }
-  template <class T>
-  bool Match() const {
-    return type_ == CppTypeToScalarType<T>::value;
-  }
-  template <class T>
-  static TypeMeta Make() {
-    return CppTypeToScalarType<T>::value;
-  }
-  friend bool operator==(TypeMeta a, TypeMeta b) { return a.type_ == b.type_; }
-  friend bool operator!=(TypeMeta a, TypeMeta b) { return a.type_ != b.type_; }
-  friend bool operator==(TypeMeta a, ScalarType b) { return a.type_ == b; }
-  friend bool operator!=(TypeMeta a, ScalarType b) { return a.type_ != b; }
-  friend bool operator==(ScalarType a, TypeMeta b) { return a == b.type_; }
-  friend bool operator!=(ScalarType a, TypeMeta b) { return a != b.type_; }
-  friend std::ostream& operator<<(std::ostream& stream, TypeMeta t) { return stream << t.name(); }
+    template <class T>
+    bool Match() const {
+        return type_ == CppTypeToScalarType<T>::value;
+    }
+    template <class T>
+    static TypeMeta Make() {
+        return CppTypeToScalarType<T>::value;
+    }
+    friend bool operator==(TypeMeta a, TypeMeta b) { return a.type_ == b.type_; }
+    friend bool operator!=(TypeMeta a, TypeMeta b) { return a.type_ != b.type_; }
+    friend bool operator==(TypeMeta a, ScalarType b) { return a.type_ == b; }
+    friend bool operator!=(TypeMeta a, ScalarType b) { return a.type_ != b; }
+    friend bool operator==(ScalarType a, TypeMeta b) { return a == b.type_; }
+    friend bool operator!=(ScalarType a, TypeMeta b) { return a != b.type_; }
+    friend std::ostream& operator<<(std::ostream& stream, TypeMeta t) { return stream << t.name(); }
 
- private:
-  ScalarType type_ = ScalarType::Undefined;
+private:
+    ScalarType type_ = ScalarType::Undefined;
 };
-inline ScalarType typeMetaToScalarType(TypeMeta t) {
-  return t;
-}
-inline TypeMeta scalarTypeToTypeMeta(ScalarType t) {
-  return t;
-}
+inline ScalarType typeMetaToScalarType(TypeMeta t) { return t; }
+inline TypeMeta scalarTypeToTypeMeta(ScalarType t) { return t; }
 
 // ---- devices
 using DeviceIndex = int8_t;
 class Device {
- public:
-  using Type = DeviceType;
-  Device(DeviceType type, DeviceIndex index = -1) : type_(type), index_(index) { validate(); }
-  Device(const std::string& text) {
-    uint32_t type = 0;
-    int32_t index = -1;
-    facade::check(torch_parse_device_string(text.c_str(), &type, &index), "the name of a device");
-    type_ = static_cast<DeviceType>(type);
-    index_ = static_cast<DeviceIndex>(index);
-  }
-  Device(const char* text) : Device(std::string(text)) {}
-  DeviceType type() const noexcept { return type_; }
-  DeviceIndex index() const noexcept { return index_; }
-  bool has_index() const noexcept { return index_ != -1; }
-  void set_index(DeviceIndex index) {
-    index_ = index;
-    validate();
-  }
-  bool is_cpu() const noexcept { return type_ == DeviceType::CPU; }
-  bool is_cuda() const noexcept { return type_ == DeviceType::CUDA; }
-  bool is_xpu() const noexcept { return type_ == DeviceType::XPU; }
-  bool is_mps() const noexcept { return type_ == DeviceType::MPS; }
-  bool is_hip() const noexcept { return type_ == DeviceType::HIP; }
-  bool is_xla() const noexcept { return type_ == DeviceType::XLA; }
-  bool is_hpu() const noexcept { return type_ == DeviceType::HPU; }
-  bool is_meta() const noexcept { return type_ == DeviceType::Meta; }
-  bool is_privateuseone() const noexcept { return type_ == DeviceType::PrivateUse1; }
-  std::string str() const {
-    std::string text = name(type_);
-    return has_index() ? text + ":" + std::to_string(static_cast<int>(index_)) : text;
-  }
-  friend bool operator==(const Device& a, const Device& b) {
-    return a.type_ == b.type_ && a.index_ == b.index_;
-  }
-  friend bool operator!=(const Device& a, const Device& b) { return !(a == b); }
+public:
+    using Type = DeviceType;
+    Device(DeviceType type, DeviceIndex index = -1) : type_(type), index_(index) { validate(); }
+    Device(const std::string& text) {
+        uint32_t type = 0;
+        int32_t index = -1;
+        facade::check(torch_parse_device_string(text.c_str(), &type, &index), "the name of a device");
+        type_ = static_cast<DeviceType>(type);
+        index_ = static_cast<DeviceIndex>(index);
+    }
+    Device(const char* text) : Device(std::string(text)) {}
+    DeviceType type() const noexcept { return type_; }
+    DeviceIndex index() const noexcept { return index_; }
+    bool has_index() const noexcept { return index_ != -1; }
+    void set_index(DeviceIndex index) {
+        index_ = index;
+        validate();
+    }
+    bool is_cpu() const noexcept { return type_ == DeviceType::CPU; }
+    bool is_cuda() const noexcept { return type_ == DeviceType::CUDA; }
+    bool is_xpu() const noexcept { return type_ == DeviceType::XPU; }
+    bool is_mps() const noexcept { return type_ == DeviceType::MPS; }
+    bool is_hip() const noexcept { return type_ == DeviceType::HIP; }
+    bool is_xla() const noexcept { return type_ == DeviceType::XLA; }
+    bool is_hpu() const noexcept { return type_ == DeviceType::HPU; }
+    bool is_meta() const noexcept { return type_ == DeviceType::Meta; }
+    bool is_privateuseone() const noexcept { return type_ == DeviceType::PrivateUse1; }
+    std::string str() const {
+        std::string text = name(type_);
+        return has_index() ? text + ":" + std::to_string(static_cast<int>(index_)) : text;
+    }
+    friend bool operator==(const Device& a, const Device& b) { return a.type_ == b.type_ && a.index_ == b.index_; }
+    friend bool operator!=(const Device& a, const Device& b) { return !(a == b); }
 
-  static const char* name(DeviceType type) {
-    switch (type) {
-      case DeviceType::CPU:
-        return "cpu";
-      case DeviceType::CUDA:
-        return "cuda";
-      case DeviceType::XPU:
-        return "xpu";
-      case DeviceType::MPS:
-        return "mps";
-      case DeviceType::Meta:
-        return "meta";
-      case DeviceType::PrivateUse1:
-        return "privateuseone";
-      case DeviceType::HPU:
-        return "hpu";
-      case DeviceType::XLA:
-        return "xla";
-      default:
-        return "unknown";
+    static const char* name(DeviceType type) {
+        switch (type) {
+            case DeviceType::CPU:
+                return "cpu";
+            case DeviceType::CUDA:
+                return "cuda";
+            case DeviceType::XPU:
+                return "xpu";
+            case DeviceType::MPS:
+                return "mps";
+            case DeviceType::Meta:
+                return "meta";
+            case DeviceType::PrivateUse1:
+                return "privateuseone";
+            case DeviceType::HPU:
+                return "hpu";
+            case DeviceType::XLA:
+                return "xla";
+            default:
+                return "unknown";
+        }
     }
-  }
 
- private:
-  void validate() const {
-    if (index_ < -1) {
-      facade::fail(facade::text("Device index must be -1 or non-negative, got ", int{index_}));
+private:
+    void validate() const {
+        if (index_ < -1) {
+            facade::fail(facade::text("Device index must be -1 or non-negative, got ", int{index_}));
+        }
+        if (is_cpu() && index_ > 0) {
+            facade::fail(facade::text("CPU device index must be -1 or zero, got ", int{index_}));
+        }
     }
-    if (is_cpu() && index_ > 0) {
-      facade::fail(facade::text("CPU device index must be -1 or zero, got ", int{index_}));
-    }
-  }
-  DeviceType type_ = DeviceType::CPU;
-  DeviceIndex index_ = -1;
+    DeviceType type_ = DeviceType::CPU;
+    DeviceIndex index_ = -1;
 };
-inline std::ostream& operator<<(std::ostream& stream, const Device& device) {
-  return stream << device.str();
-}
+inline std::ostream& operator<<(std::ostream& stream, const Device& device) { return stream << device.str(); }
 inline std::string DeviceTypeName(DeviceType type, bool lower_case = false) {
-  std::string name = Device::name(type);
-  if (!lower_case) {
-    for (char& c : name) {
-      c = static_cast<char>(std::toupper(c));
+    std::string name = Device::name(type);
+    if (!lower_case) {
+        for (char& c : name) {
+            c = static_cast<char>(std::toupper(c));
+        }
     }
-  }
-  return name;
+    return name;
 }
 
 // A random number generator: torch 2.10's stable ABI passes none, so there is no way to make one.
 class Generator {
-  Generator() = default;
+    Generator() = default;
 };
 
 // ---- numbers whose type is known at run time
 class Scalar {
- public:
-  Scalar() : Scalar(int64_t{0}) {}
-  template <class T, class = std::enable_if_t<std::is_arithmetic_v<T>>>
-  Scalar(T value) {
-    if constexpr (std::is_same_v<T, bool>) {
-      kind_ = Kind::Bool;
-      integer_ = value;
-    } else if constexpr (std::is_integral_v<T>) {
-      kind_ = Kind::Integer;
-      if constexpr (std::is_unsigned_v<T> && sizeof(T) == 8) {
-        if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-          facade::fail("a Scalar over 2^63 - 1 is not supported by the facade");
+public:
+    Scalar() : Scalar(int64_t{0}) {}
+    template <class T, class = std::enable_if_t<std::is_arithmetic_v<T>>>
+    Scalar(T value) {
+        if constexpr (std::is_same_v<T, bool>) {
+            kind_ = Kind::Bool;
+            integer_ = value;
+        } else if constexpr (std::is_integral_v<T>) {
+            kind_ = Kind::Integer;
+            if constexpr (std::is_unsigned_v<T> && sizeof(T) == 8) {
+                if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+                    facade::fail("a Scalar over 2^63 - 1 is not supported by the facade");
+                }
+            }
+            integer_ = static_cast<int64_t>(value);
+        } else {
+            kind_ = Kind::Real;
+            real_ = value;
         }
-      }
-      integer_ = static_cast<int64_t>(value);
-    } else {
-      kind_ = Kind::Real;
-      real_ = value;
     }
-  }
-  Scalar(Half value) : Scalar(static_cast<double>(static_cast<float>(value))) {}
-  Scalar(BFloat16 value) : Scalar(static_cast<double>(static_cast<float>(value))) {}
-  template <class T>
-  Scalar(complex<T> value) : kind_(Kind::Complex), real_(value.real()), imaginary_(value.imag()) {}
+    Scalar(Half value) : Scalar(static_cast<double>(static_cast<float>(value))) {}
+    Scalar(BFloat16 value) : Scalar(static_cast<double>(static_cast<float>(value))) {}
+    template <class T>
+    Scalar(complex<T> value) : kind_(Kind::Complex), real_(value.real()), imaginary_(value.imag()) {}
 
-  bool isFloatingPoint() const { return kind_ == Kind::Real; }
-  bool isComplex() const { return kind_ == Kind::Complex; }
-  bool isBoolean() const { return kind_ == Kind::Bool; }
-  bool isIntegral(bool bool_counts) const {
-    return kind_ == Kind::Integer || (bool_counts && kind_ == Kind::Bool);
-  }
-  ScalarType type() const {
-    switch (kind_) {
-      case Kind::Bool:
-        return ScalarType::Bool;
-      case Kind::Integer:
-        return ScalarType::Long;
-      case Kind::Real:
-        return ScalarType::Double;
-      default:
-        return ScalarType::ComplexDouble;
+    bool isFloatingPoint() const { return kind_ == Kind::Real; }
+    bool isComplex() const { return kind_ == Kind::Complex; }
+    bool isBoolean() const { return kind_ == Kind::Bool; }
+    bool isIntegral(bool bool_counts) const { return kind_ == Kind::Integer || (bool_counts && kind_ == Kind::Bool); }
+    ScalarType type() const {
+        switch (kind_) {
+            case Kind::Bool:
+                return ScalarType::Bool;
+            case Kind::Integer:
+                return ScalarType::Long;
+            case Kind::Real:
+                return ScalarType::Double;
+            default:
+                return ScalarType::ComplexDouble;
+        }
     }
-  }
-  template <class T>
-  T to() const {
-    if constexpr (std::is_same_v<T, bool>) {
-      return kind_ == Kind::Real ? real_ != 0
-          : kind_ == Kind::Complex ? real_ != 0 || imaginary_ != 0
-                                   : integer_ != 0;
-    } else if constexpr (is_complex_number<T>) {
-      using V = typename T::value_type;
-      return isIntegral(true) ? T(convert<V>(integer_)) : T(convert<V>(real_), convert<V>(imaginary_));
-    } else {
-      if (kind_ == Kind::Complex && imaginary_ != 0) {
-        overflow<T>();
-      }
-      return isIntegral(true) ? convert<T>(integer_) : convert<T>(real_);
+    template <class T>
+    T to() const {
+        if constexpr (std::is_same_v<T, bool>) {
+            return kind_ == Kind::Real      ? real_ != 0
+                   : kind_ == Kind::Complex ? real_ != 0 || imaginary_ != 0
+                                            : integer_ != 0;
+        } else if constexpr (is_complex_number<T>) {
+            using V = typename T::value_type;
+            return isIntegral(true) ? T(convert<V>(integer_)) : T(convert<V>(real_), convert<V>(imaginary_));
+        } else {
+            if (kind_ == Kind::Complex && imaginary_ != 0) {
+                overflow<T>();
+            }
+            return isIntegral(true) ? convert<T>(integer_) : convert<T>(real_);
+        }
     }
-  }
 #define OPFORGE_TO(T, N) \
-  T to##N() const {      \
-    return to<T>();      \
-  }
-  OPFORGE_TO(uint8_t, Byte)
-  OPFORGE_TO(int8_t, Char)
-  OPFORGE_TO(int16_t, Short)
-  OPFORGE_TO(int, Int)
-  OPFORGE_TO(int64_t, Long)
-  OPFORGE_TO(float, Float)
-  OPFORGE_TO(double, Double)
-  OPFORGE_TO(bool, Bool)
-  OPFORGE_TO(Half, Half)
-  OPFORGE_TO(BFloat16, BFloat16)
-  OPFORGE_TO(complex<float>, ComplexFloat)
-  OPFORGE_TO(complex<double>, ComplexDouble)
+    T to##N() const { return to<T>(); }
+    OPFORGE_TO(uint8_t, Byte)
+    OPFORGE_TO(int8_t, Char)
+    OPFORGE_TO(int16_t, Short)
+    OPFORGE_TO(int, Int)
+    OPFORGE_TO(int64_t, Long)
+    OPFORGE_TO(float, Float)
+    OPFORGE_TO(double, Double)
+    OPFORGE_TO(bool, Bool)
+    OPFORGE_TO(Half, Half)
+    OPFORGE_TO(BFloat16, BFloat16)
+    OPFORGE_TO(complex<float>, ComplexFloat)
+    OPFORGE_TO(complex<double>, ComplexDouble)
 #undef OPFORGE_TO
-  bool equal(bool value) const { return isBoolean() && (integer_ != 0) == value; }
-  template <class T, class = std::enable_if_t<std::is_arithmetic_v<T> && !std::is_same_v<T, bool>>>
-  bool equal(T value) const {
-    switch (kind_) {
-      case Kind::Real:
-        return real_ == static_cast<double>(value);
-      case Kind::Complex:
-        return imaginary_ == 0 && real_ == static_cast<double>(value);
-      case Kind::Integer:
-        return std::is_integral_v<T> ? integer_ == static_cast<int64_t>(value)
-                                     : static_cast<double>(integer_) == static_cast<double>(value);
-      default:
-        return false;
+    bool equal(bool value) const { return isBoolean() && (integer_ != 0) == value; }
+    template <class T, class = std::enable_if_t<std::is_arithmetic_v<T> && !std::is_same_v<T, bool>>>
+    bool equal(T value) const {
+        switch (kind_) {
+            case Kind::Real:
+                return real_ == static_cast<double>(value);
+            case Kind::Complex:
+                return imaginary_ == 0 && real_ == static_cast<double>(value);
+            case Kind::Integer:
+                return std::is_integral_v<T> ? integer_ == static_cast<int64_t>(value)
+                                             : static_cast<double>(integer_) == static_cast<double>(value);
+            default:
+                return false;
+        }
     }
-  }
-  Scalar operator-() const {
-    Scalar r = *this;
-    r.integer_ = -integer_;
-    r.real_ = -real_;
-    r.imaginary_ = -imaginary_;
-    return r;
-  }
+    Scalar operator-() const {
+        Scalar r = *this;
+        r.integer_ = -integer_;
+        r.real_ = -real_;
+        r.imaginary_ = -imaginary_;
+        return r;
+    }
 
- private:
-  enum class Kind : uint8_t { Bool, Integer, Real, Complex };
-  template <class T>
-  static constexpr bool is_complex_number = std::is_same_v<T, complex<float>> ||
-      std::is_same_v<T, complex<double>> || std::is_same_v<T, complex<Half>>;
-  template <class T>
-  [[noreturn]] static void overflow() {
-    facade::fail(facade::text(
-        "value cannot be converted to type ", TypeMeta(CppTypeToScalarType<T>::value).name(), " without overflow"));
-  }
-  template <class T, class F>
-  static T convert(F value) {
-    if constexpr (std::is_floating_point_v<T>) {
-      return static_cast<T>(value);
-    } else if constexpr (std::is_integral_v<T>) {
-      if constexpr (std::is_floating_point_v<F>) {
-        // the limits of 64 bits are not doubles: the next larger power of two is
-        constexpr double above = static_cast<double>(std::numeric_limits<T>::max()) + 1.0;
-        if (!(value < above) || !(value > static_cast<double>(std::numeric_limits<T>::min()) - 1.0)) {
-          overflow<T>();
-        }
-      } else if constexpr (sizeof(T) < sizeof(F)) {
-        // torch lets a negative number wrap to an unsigned type, down to minus its largest
-        F low = static_cast<F>(std::numeric_limits<T>::min());
-        if constexpr (std::is_unsigned_v<T>) {
-          low = -static_cast<F>(std::numeric_limits<T>::max());
-        }
-        if (value > static_cast<F>(std::numeric_limits<T>::max()) || value < low) {
-          overflow<T>();
-        }
-      }
-      return static_cast<T>(value);
-    } else {
-      return static_cast<T>(static_cast<float>(value));
+private:
+    enum class Kind : uint8_t { Bool, Integer, Real, Complex };
+    template <class T>
+    static constexpr bool is_complex_number =
+        std::is_same_v<T, complex<float>> || std::is_same_v<T, complex<double>> || std::is_same_v<T, complex<Half>>;
+    template <class T>
+    [[noreturn]] static void overflow() {
+        facade::fail(facade::text("value cannot be converted to type ", TypeMeta(CppTypeToScalarType<T>::value).name(),
+                                  " without overflow"));
     }
-  }
-  Kind kind_ = Kind::Integer;
-  int64_t integer_ = 0;
-  double real_ = 0;
-  double imaginary_ = 0;
+    // torch's own rule: a number beyond the type's limits is an error. An infinity is none for a type that has
+    // one, and a negative integer wraps to an unsigned type down to minus its largest.
+    template <class T, class F>
+    static T convert(F value) {
+        if constexpr (std::is_floating_point_v<F>) {
+            constexpr double highest = largest<T>();
+            constexpr double lowest = std::is_integral_v<T> ? static_cast<double>(smallest<T>()) : -highest;
+            const bool allowed = !std::is_integral_v<T> && !std::isfinite(value);
+            if (!allowed && !(value >= lowest && value <= highest)) {
+                overflow<T>();
+            }
+        } else if constexpr (std::is_integral_v<T> && sizeof(T) < sizeof(F)) {
+            const F low =
+                std::is_unsigned_v<T> ? -static_cast<F>(std::numeric_limits<T>::max()) : static_cast<F>(smallest<T>());
+            if (value > static_cast<F>(std::numeric_limits<T>::max()) || value < low) {
+                overflow<T>();
+            }
+        } else if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) {
+            if (static_cast<double>(value) > largest<T>() || static_cast<double>(value) < -largest<T>()) {
+                overflow<T>();
+            }
+        }
+        if constexpr (std::is_arithmetic_v<T>) {
+            return static_cast<T>(value);
+        } else {
+            return static_cast<T>(static_cast<float>(value));
+        }
+    }
+    template <class T>
+    static constexpr double largest() {
+        if constexpr (std::is_same_v<T, Half>) {
+            return 65504.0;
+        } else if constexpr (std::is_same_v<T, BFloat16>) {
+            return 3.3895313892515355e38;
+        } else {
+            return static_cast<double>(std::numeric_limits<T>::max());
+        }
+    }
+    template <class T>
+    static constexpr auto smallest() {
+        if constexpr (std::is_integral_v<T>) {
+            return std::numeric_limits<T>::min();
+        } else {
+            return 0;
+        }
+    }
+    Kind kind_ = Kind::Integer;
+    int64_t integer_ = 0;
+    double real_ = 0;
+    double imaginary_ = 0;
 };
 inline std::ostream& operator<<(std::ostream& stream, const Scalar& s) {
-  if (s.isFloatingPoint()) {
-    return stream << s.toDouble();
-  }
-  if (s.isBoolean()) {
-    return stream << (s.toBool() ? "true" : "false");
-  }
-  return s.isComplex() ? stream << s.toComplexDouble() : stream << s.toLong();
+    if (s.isFloatingPoint()) {
+        return stream << s.toDouble();
+    }
+    if (s.isBoolean()) {
+        return stream << (s.toBool() ? "true" : "false");
+    }
+    return s.isComplex() ? stream << s.toComplexDouble() : stream << s.toLong();
 }
 
 // ---- what a factory is asked for
 class TensorOptions {
- public:
-  TensorOptions() = default;
-  TensorOptions(ScalarType t) : dtype_(t) {}
-  TensorOptions(TypeMeta t) : dtype_(t) {}
-  TensorOptions(Layout l) : layout_(l) {}
-  TensorOptions(MemoryFormat m) : memory_format_(m) {}
-  template <
-      class T,
-      class = std::enable_if_t<std::is_same_v<std::decay_t<T>, Device> || std::is_same_v<std::decay_t<T>, DeviceType>>>
-  TensorOptions(T&& d) : device_(Device(std::forward<T>(d))) {}
+public:
+    TensorOptions() = default;
+    TensorOptions(ScalarType t) : dtype_(t) {}
+    TensorOptions(TypeMeta t) : dtype_(t) {}
+    TensorOptions(Layout l) : layout_(l) {}
+    TensorOptions(MemoryFormat m) : memory_format_(m) {}
+    template <class T, class = std::enable_if_t<std::is_same_v<std::decay_t<T>, Device> ||
+                                                std::is_same_v<std::decay_t<T>, DeviceType>>>
+    TensorOptions(T&& d) : device_(Device(std::forward<T>(d))) {}
 
-  TensorOptions dtype(std::optional<ScalarType> t) const { return with(&TensorOptions::dtype_, t); }
-  TensorOptions dtype(ScalarType t) const { return with(&TensorOptions::dtype_, t); }
-  TensorOptions dtype(TypeMeta t) const { return dtype(ScalarType(t)); }
-  template <class T>
-  TensorOptions dtype() const {
-    return dtype(CppTypeToScalarType<T>::value);
-  }
-  TensorOptions device(std::optional<Device> d) const { return with(&TensorOptions::device_, d); }
-  TensorOptions device(Device d) const { return with(&TensorOptions::device_, d); }
-  TensorOptions device(DeviceType d, DeviceIndex index = -1) const { return device(Device(d, index)); }
-  TensorOptions device_index(DeviceIndex index) const { return device(Device(DeviceType::CUDA, index)); }
-  TensorOptions layout(std::optional<Layout> l) const { return with(&TensorOptions::layout_, l); }
-  TensorOptions requires_grad(std::optional<bool> r) const { return with(&TensorOptions::requires_grad_, r); }
-  TensorOptions pinned_memory(std::optional<bool> p) const { return with(&TensorOptions::pinned_, p); }
-  TensorOptions memory_format(std::optional<MemoryFormat> m) const {
-    return with(&TensorOptions::memory_format_, m);
-  }
-
-  Device device() const { return device_.value_or(Device(DeviceType::CPU)); }
-  TypeMeta dtype() const { return dtype_ ? *dtype_ : default_dtype(); }
-  Layout layout() const { return layout_.value_or(Layout::Strided); }
-  bool requires_grad() const { return requires_grad_.value_or(false); }
-  bool pinned_memory() const { return pinned_.value_or(false); }
-  bool is_sparse() const { return layout() == Layout::Sparse; }
-  bool has_device() const { return device_.has_value(); }
-  bool has_dtype() const { return dtype_.has_value(); }
-  bool has_layout() const { return layout_.has_value(); }
-  bool has_requires_grad() const { return requires_grad_.has_value(); }
-  bool has_pinned_memory() const { return pinned_.has_value(); }
-  bool has_memory_format() const { return memory_format_.has_value(); }
-  std::optional<Device> device_opt() const { return device_; }
-  std::optional<TypeMeta> dtype_opt() const {
-    return dtype_ ? std::optional<TypeMeta>(*dtype_) : std::nullopt;
-  }
-  std::optional<ScalarType> scalar_type_opt() const { return dtype_; }
-  std::optional<Layout> layout_opt() const { return layout_; }
-  std::optional<bool> requires_grad_opt() const { return requires_grad_; }
-  std::optional<bool> pinned_memory_opt() const { return pinned_; }
-  std::optional<MemoryFormat> memory_format_opt() const { return memory_format_; }
-  TensorOptions merge_in(const TensorOptions& other) const {
-    TensorOptions r = *this;
-    r.take(&TensorOptions::dtype_, other);
-    r.take(&TensorOptions::device_, other);
-    r.take(&TensorOptions::layout_, other);
-    r.take(&TensorOptions::requires_grad_, other);
-    r.take(&TensorOptions::pinned_, other);
-    r.take(&TensorOptions::memory_format_, other);
-    return r;
-  }
-
- private:
-  static ScalarType default_dtype();
-  template <class T>
-  TensorOptions with(std::optional<T> TensorOptions::*field, std::optional<T> value) const {
-    TensorOptions r = *this;
-    r.*field = value;
-    return r;
-  }
-  template <class T>
-  TensorOptions with(std::optional<T> TensorOptions::*field, T value) const {
-    return with(field, std::optional<T>(value));
-  }
-  template <class T>
-  void take(std::optional<T> TensorOptions::*field, const TensorOptions& other) {
-    if (other.*field) {
-      this->*field = other.*field;
+    TensorOptions dtype(std::optional<ScalarType> t) const { return with(&TensorOptions::dtype_, t); }
+    TensorOptions dtype(ScalarType t) const { return with(&TensorOptions::dtype_, t); }
+    TensorOptions dtype(TypeMeta t) const { return dtype(ScalarType(t)); }
+    template <class T>
+    TensorOptions dtype() const {
+        return dtype(CppTypeToScalarType<T>::value);
     }
-  }
-  std::optional<ScalarType> dtype_;
-  std::optional<Device> device_;
-  std::optional<Layout> layout_;
-  std::optional<bool> requires_grad_;
-  std::optional<bool> pinned_;
-  std::optional<MemoryFormat> memory_format_;
+    TensorOptions device(std::optional<Device> d) const { return with(&TensorOptions::device_, d); }
+    TensorOptions device(Device d) const { return with(&TensorOptions::device_, d); }
+    TensorOptions device(DeviceType d, DeviceIndex index = -1) const { return device(Device(d, index)); }
+    TensorOptions device_index(DeviceIndex index) const { return device(Device(DeviceType::CUDA, index)); }
+    TensorOptions layout(std::optional<Layout> l) const { return with(&TensorOptions::layout_, l); }
+    TensorOptions requires_grad(std::optional<bool> r) const { return with(&TensorOptions::requires_grad_, r); }
+    TensorOptions pinned_memory(std::optional<bool> p) const { return with(&TensorOptions::pinned_, p); }
+    TensorOptions memory_format(std::optional<MemoryFormat> m) const { return with(&TensorOptions::memory_format_, m); }
+
+    Device device() const { return device_.value_or(Device(DeviceType::CPU)); }
+    TypeMeta dtype() const { return dtype_ ? *dtype_ : default_dtype(); }
+    Layout layout() const { return layout_.value_or(Layout::Strided); }
+    bool requires_grad() const { return requires_grad_.value_or(false); }
+    bool pinned_memory() const { return pinned_.value_or(false); }
+    bool is_sparse() const { return layout() == Layout::Sparse; }
+    bool has_device() const { return device_.has_value(); }
+    bool has_dtype() const { return dtype_.has_value(); }
+    bool has_layout() const { return layout_.has_value(); }
+    bool has_requires_grad() const { return requires_grad_.has_value(); }
+    bool has_pinned_memory() const { return pinned_.has_value(); }
+    bool has_memory_format() const { return memory_format_.has_value(); }
+    std::optional<Device> device_opt() const { return device_; }
+    std::optional<TypeMeta> dtype_opt() const { return dtype_ ? std::optional<TypeMeta>(*dtype_) : std::nullopt; }
+    std::optional<ScalarType> scalar_type_opt() const { return dtype_; }
+    std::optional<Layout> layout_opt() const { return layout_; }
+    std::optional<bool> requires_grad_opt() const { return requires_grad_; }
+    std::optional<bool> pinned_memory_opt() const { return pinned_; }
+    std::optional<MemoryFormat> memory_format_opt() const { return memory_format_; }
+    TensorOptions merge_in(const TensorOptions& other) const {
+        TensorOptions r = *this;
+        r.take(&TensorOptions::dtype_, other);
+        r.take(&TensorOptions::device_, other);
+        r.take(&TensorOptions::layout_, other);
+        r.take(&TensorOptions::requires_grad_, other);
+        r.take(&TensorOptions::pinned_, other);
+        r.take(&TensorOptions::memory_format_, other);
+        return r;
+    }
+
+private:
+    static ScalarType default_dtype();
+    template <class T>
+    TensorOptions with(std::optional<T> TensorOptions::* field, std::optional<T> value) const {
+        TensorOptions r = *this;
+        r.*field = value;
+        return r;
+    }
+    template <class T>
+    TensorOptions with(std::optional<T> TensorOptions::* field, T value) const {
+        return with(field, std::optional<T>(value));
+    }
+    template <class T>
+    void take(std::optional<T> TensorOptions::* field, const TensorOptions& other) {
+        if (other.*field) {
+            this->*field = other.*field;
+        }
+    }
+    std::optional<ScalarType> dtype_;
+    std::optional<Device> device_;
+    std::optional<Layout> layout_;
+    std::optional<bool> requires_grad_;
+    std::optional<bool> pinned_;
+    std::optional<MemoryFormat> memory_format_;
 };
-inline TensorOptions dtype(ScalarType t) {
-  return TensorOptions(t);
-}
+inline TensorOptions dtype(ScalarType t) { return TensorOptions(t); }
 template <class T>
 TensorOptions dtype() {
-  return TensorOptions(CppTypeToScalarType<T>::value);
+    return TensorOptions(CppTypeToScalarType<T>::value);
 }
-inline TensorOptions device(Device d) {
-  return TensorOptions(d);
-}
-inline TensorOptions device_index(DeviceIndex index) {
-  return TensorOptions().device_index(index);
-}
-inline TensorOptions layout(Layout l) {
-  return TensorOptions(l);
-}
-inline TensorOptions requires_grad(bool r = true) {
-  return TensorOptions().requires_grad(r);
-}
-inline TensorOptions memory_format(MemoryFormat m) {
-  return TensorOptions(m);
-}
+inline TensorOptions device(Device d) { return TensorOptions(d); }
+inline TensorOptions device_index(DeviceIndex index) { return TensorOptions().device_index(index); }
+inline TensorOptions layout(Layout l) { return TensorOptions(l); }
+inline TensorOptions requires_grad(bool r = true) { return TensorOptions().requires_grad(r); }
+inline TensorOptions memory_format(MemoryFormat m) { return TensorOptions(m); }
 
 #define OPFORGE_CONSTANT(T, N) constexpr ScalarType k##N = ScalarType::N;
 AT_FORALL_SCALAR_TYPES_WITH_COMPLEX(OPFORGE_CONSTANT)
@@ -626,65 +611,61 @@ OPFORGE_CONSTANT(, UInt16)
 OPFORGE_CONSTANT(, UInt32)
 OPFORGE_CONSTANT(, UInt64)
 #undef OPFORGE_CONSTANT
-constexpr ScalarType kUInt8 = kByte, kInt8 = kChar, kInt16 = kShort, kInt32 = kInt, kInt64 = kLong,
-                     kFloat16 = kHalf, kFloat32 = kFloat, kFloat64 = kDouble,
-                     kComplexHalf32 = kComplexHalf;
+constexpr ScalarType kUInt8 = kByte, kInt8 = kChar, kInt16 = kShort, kInt32 = kInt, kInt64 = kLong, kFloat16 = kHalf,
+                     kFloat32 = kFloat, kFloat64 = kDouble, kComplexHalf32 = kComplexHalf;
 
 // The facade reads torch's numbers of dtypes, devices, layouts as its headers state them. A torch that
 // numbers them otherwise is refused when a library loads.
 namespace facade {
 inline void check_numbers() {
-  const std::pair<int32_t, ScalarType> dtypes[] = {
-      {aoti_torch_dtype_uint8(), ScalarType::Byte},
-      {aoti_torch_dtype_int8(), ScalarType::Char},
-      {aoti_torch_dtype_int16(), ScalarType::Short},
-      {aoti_torch_dtype_int32(), ScalarType::Int},
-      {aoti_torch_dtype_int64(), ScalarType::Long},
-      {aoti_torch_dtype_float16(), ScalarType::Half},
-      {aoti_torch_dtype_float32(), ScalarType::Float},
-      {aoti_torch_dtype_float64(), ScalarType::Double},
-      {aoti_torch_dtype_complex32(), ScalarType::ComplexHalf},
-      {aoti_torch_dtype_complex64(), ScalarType::ComplexFloat},
-      {aoti_torch_dtype_complex128(), ScalarType::ComplexDouble},
-      {aoti_torch_dtype_bool(), ScalarType::Bool},
-      {aoti_torch_dtype_bfloat16(), ScalarType::BFloat16},
-      {aoti_torch_dtype_float8_e5m2(), ScalarType::Float8_e5m2},
-      {aoti_torch_dtype_float8_e4m3fn(), ScalarType::Float8_e4m3fn},
-      {aoti_torch_dtype_uint16(), ScalarType::UInt16},
-      {aoti_torch_dtype_uint32(), ScalarType::UInt32},
-      {aoti_torch_dtype_uint64(), ScalarType::UInt64}};
-  for (const auto& [number, type] : dtypes) {
-    if (number != static_cast<int32_t>(type)) {
-      fail(text(
-          "this torch numbers the dtype ", toString(type), " ", number, ", and this library was built for ",
-          static_cast<int32_t>(type), ": build it again with this torch"));
+    const std::pair<int32_t, ScalarType> dtypes[] = {{aoti_torch_dtype_uint8(), ScalarType::Byte},
+                                                     {aoti_torch_dtype_int8(), ScalarType::Char},
+                                                     {aoti_torch_dtype_int16(), ScalarType::Short},
+                                                     {aoti_torch_dtype_int32(), ScalarType::Int},
+                                                     {aoti_torch_dtype_int64(), ScalarType::Long},
+                                                     {aoti_torch_dtype_float16(), ScalarType::Half},
+                                                     {aoti_torch_dtype_float32(), ScalarType::Float},
+                                                     {aoti_torch_dtype_float64(), ScalarType::Double},
+                                                     {aoti_torch_dtype_complex32(), ScalarType::ComplexHalf},
+                                                     {aoti_torch_dtype_complex64(), ScalarType::ComplexFloat},
+                                                     {aoti_torch_dtype_complex128(), ScalarType::ComplexDouble},
+                                                     {aoti_torch_dtype_bool(), ScalarType::Bool},
+                                                     {aoti_torch_dtype_bfloat16(), ScalarType::BFloat16},
+                                                     {aoti_torch_dtype_float8_e5m2(), ScalarType::Float8_e5m2},
+                                                     {aoti_torch_dtype_float8_e4m3fn(), ScalarType::Float8_e4m3fn},
+                                                     {aoti_torch_dtype_uint16(), ScalarType::UInt16},
+                                                     {aoti_torch_dtype_uint32(), ScalarType::UInt32},
+                                                     {aoti_torch_dtype_uint64(), ScalarType::UInt64}};
+    for (const auto& [number, type] : dtypes) {
+        if (number != static_cast<int32_t>(type)) {
+            fail(text("this torch numbers the dtype ", toString(type), " ", number, ", and this library was built for ",
+                      static_cast<int32_t>(type), ": build it again with this torch"));
+        }
     }
-  }
-  const std::pair<int32_t, int32_t> others[] = {
-      {aoti_torch_device_type_cpu(), static_cast<int32_t>(DeviceType::CPU)},
-      {aoti_torch_device_type_cuda(), static_cast<int32_t>(DeviceType::CUDA)},
-      {aoti_torch_device_type_meta(), static_cast<int32_t>(DeviceType::Meta)},
-      {aoti_torch_device_type_xpu(), static_cast<int32_t>(DeviceType::XPU)},
-      {aoti_torch_device_type_mps(), static_cast<int32_t>(DeviceType::MPS)},
-      {aoti_torch_device_type_privateuse1(), static_cast<int32_t>(DeviceType::PrivateUse1)},
-      {aoti_torch_layout_strided(), static_cast<int32_t>(Layout::Strided)},
-      {aoti_torch_layout_sparse_coo(), static_cast<int32_t>(Layout::Sparse)},
-      {aoti_torch_layout_sparse_csr(), static_cast<int32_t>(Layout::SparseCsr)},
-      {aoti_torch_layout_jagged(), static_cast<int32_t>(Layout::Jagged)},
-      {aoti_torch_memory_format_contiguous_format(), static_cast<int32_t>(MemoryFormat::Contiguous)},
-      {aoti_torch_memory_format_preserve_format(), static_cast<int32_t>(MemoryFormat::Preserve)},
-      {aoti_torch_memory_format_channels_last(), static_cast<int32_t>(MemoryFormat::ChannelsLast)},
-      {aoti_torch_memory_format_channels_last_3d(), static_cast<int32_t>(MemoryFormat::ChannelsLast3d)}};
-  for (const auto& [number, expected] : others) {
-    if (number != expected) {
-      fail(text(
-          "this torch numbers devices, layouts or memory formats otherwise (", number, " for ", expected,
-          "): build this library again with this torch"));
+    const std::pair<int32_t, int32_t> others[] = {
+        {aoti_torch_device_type_cpu(), static_cast<int32_t>(DeviceType::CPU)},
+        {aoti_torch_device_type_cuda(), static_cast<int32_t>(DeviceType::CUDA)},
+        {aoti_torch_device_type_meta(), static_cast<int32_t>(DeviceType::Meta)},
+        {aoti_torch_device_type_xpu(), static_cast<int32_t>(DeviceType::XPU)},
+        {aoti_torch_device_type_mps(), static_cast<int32_t>(DeviceType::MPS)},
+        {aoti_torch_device_type_privateuse1(), static_cast<int32_t>(DeviceType::PrivateUse1)},
+        {aoti_torch_layout_strided(), static_cast<int32_t>(Layout::Strided)},
+        {aoti_torch_layout_sparse_coo(), static_cast<int32_t>(Layout::Sparse)},
+        {aoti_torch_layout_sparse_csr(), static_cast<int32_t>(Layout::SparseCsr)},
+        {aoti_torch_layout_jagged(), static_cast<int32_t>(Layout::Jagged)},
+        {aoti_torch_memory_format_contiguous_format(), static_cast<int32_t>(MemoryFormat::Contiguous)},
+        {aoti_torch_memory_format_preserve_format(), static_cast<int32_t>(MemoryFormat::Preserve)},
+        {aoti_torch_memory_format_channels_last(), static_cast<int32_t>(MemoryFormat::ChannelsLast)},
+        {aoti_torch_memory_format_channels_last_3d(), static_cast<int32_t>(MemoryFormat::ChannelsLast3d)}};
+    for (const auto& [number, expected] : others) {
+        if (number != expected) {
+            fail(text("this torch numbers devices, layouts or memory formats otherwise (", number, " for ", expected,
+                      "): build this library again with this torch"));
+        }
     }
-  }
 }
 struct NumbersAreChecked {
-  NumbersAreChecked() { check_numbers(); }
+    NumbersAreChecked() { check_numbers(); }
 };
 inline const NumbersAreChecked numbers_are_checked;
 }  // namespace facade
