@@ -215,7 +215,7 @@ class Sequences(Changes):
 
     @rule(by=load_by, n=number)
     def use_a_folder_whose_v2_is_the_users(self, by, n):
-        """Nothing in it may change, and a load either says so or is answered by a layer."""
+        """Loads with a folder that is no store: nothing in it may change, and a load says so, or a layer answers it."""
         store, contents = self.world.store, {f"v2/{area}/notes{n}": area for area in ("staging", "plans", "logs")}
         for name, text in contents.items():
             self.world.write(f"{USERS}/{name}", text, at="long ago")

@@ -75,7 +75,7 @@ def builder_for(ext: Any, command: Any) -> ExtensionBuilder:
             *macros,
             *cxx_flags,
         ),
-        "extra_link_args": link.words,
+        "extra_link_args": tuple(_from_here(link.words)),
         "torch_libraries": link.torch_libraries,
         "__module__": __name__,
     }
