@@ -142,7 +142,7 @@ def nothing_of_the_machines(shared_store):
 
 @pytest.fixture(scope="session")
 def probed_compilers():
-    """What the machine's own compilers have reported about themselves in this process. It is filled by `own_store`.
+    """What the machine's own compilers have reported about themselves in this process. It is filled by `own_folders`.
 
     A test asks them again if their programs have changed, as the second build of a process does.
     """
@@ -150,10 +150,10 @@ def probed_compilers():
 
 
 @pytest.fixture(autouse=True)
-def own_store(request, monkeypatch, tmp_path_factory, probed_compilers):
-    """An empty store of this test's own; gives its path. What the process remembers of others is dropped.
+def own_folders(request, monkeypatch, tmp_path_factory, probed_compilers):
+    """The folders of a store, of settings and of state of this test's own. What the process remembers is dropped.
 
-    For a test that names no folder none is made: it has a path of its own, at which nothing is.
+    For a test that needs no folder by its fixtures none is made: the variables name a path at which nothing is.
     """
     if "tmp_path" in request.fixturenames:
         folder = request.getfixturevalue("tmp_path")
@@ -163,7 +163,7 @@ def own_store(request, monkeypatch, tmp_path_factory, probed_compilers):
         monkeypatch.setenv(name, f"{folder}/{part}")
     monkeypatch.delenv(LAYERS, raising=False)
     _forget(probed_compilers)
-    yield folder / "store"
+    yield
     from opforge.builders.toolchains.discovery import probe
 
     for name, (info, stamps) in probe._infos.items():
@@ -171,6 +171,12 @@ def own_store(request, monkeypatch, tmp_path_factory, probed_compilers):
             probed_compilers[name] = info, stamps
     _forget({})
     logging.getLogger("opforge").setLevel(logging.NOTSET)  # a command that was called with -v or -q has set it
+
+
+@pytest.fixture
+def own_store(tmp_path, own_folders):
+    """An empty store of this test's own, which is not there yet; gives its path."""
+    return tmp_path / "store"
 
 
 def _forget(probed_compilers):
