@@ -246,8 +246,8 @@ EDITS: dict[str, Edit] = {
     ),
     "a_part_of_a_program_is_not_compared": Edit(
         "src/opforge/programs/load.py",
-        "                if form.digest_of(source, copy) != digest:\n",
-        "                if form.digest_of(source, copy) != digest and False:\n",
+        '                if file.digest_of(name, copy) != stated["sha256"]:\n',
+        '                if file.digest_of(name, copy) != stated["sha256"] and False:\n',
         (PACKAGES,),
     ),
     # Lost data, and builds that get in each other's way.

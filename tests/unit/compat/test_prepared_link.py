@@ -78,7 +78,7 @@ def test_what_the_command_adds_is_linked(tmp_path, monkeypatch, asked, words):
 
 
 def linkers(compiler):
-    """The compiler's lists of words for linking: one in older releases of setuptools, two in newer ones."""
+    """Returns the compiler's lists of words for linking: one in older releases of setuptools, two in newer ones."""
     return {id(words): words for words in (compiler.linker_so, getattr(compiler, "linker_so_cxx", []))}.values()
 
 

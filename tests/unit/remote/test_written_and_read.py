@@ -23,7 +23,7 @@ few = settings(max_examples=150, deadline=None)
 
 
 def check(write, read):
-    """What the writer returns, its reader takes for what was written; otherwise the writer refuses it."""
+    """Fails unless the reader takes what the writer returns for what was written, or the writer refuses it."""
     try:
         data, value = write()
     except (ValueError, OpforgeError, OverflowError):  # with words, as each writer's own tests show
