@@ -51,6 +51,7 @@ class Loader:
             "machine": world.machine,
             "clock_ahead": world.clock_ahead,
             "holder": world.holder,
+            "functions": world.functions(),
             "containers": world.containers,
             "layer": layer and world.path(layer),
         }

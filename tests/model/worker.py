@@ -80,6 +80,7 @@ class Worker:
         for name, value in attributes.items():
             self.declare(name, value, request["holder"], request["containers"])
         self.kind.folder = request["folder"]
+        self.kind.signatures = {name: SIGNATURES[name] for name in request["functions"]}
         if request["action"] != "held":
             self.reset()
             self.builder = self.kind()

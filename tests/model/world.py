@@ -155,6 +155,11 @@ class World:
         with open(self.path(name)) as file:
             return file.read()
 
+    def functions(self) -> list[str]:
+        """Returns the names of the functions that the op's sources define."""
+        part = ["part"] if "part.cpp" in self.attributes["sources"] else []
+        return ["value", *(name for name in ("linked", "embedded") if name in self.features), *part]
+
     def asked_for(self, answer: dict) -> list[tuple[str, str]]:
         """Returns the names below the world's folder that an observed build read or looked for, as (kind, name).
 
