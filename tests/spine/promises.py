@@ -161,6 +161,11 @@ PROMISES = [
         ("`opforge cache explain`,", CACHED),
         ("`opforge inspect` |", BUILT_AHEAD),
         (
+            "`opforge repair-wheel` |",
+            "compile/shipping/test_repaired_wheels.py::test_an_op_of_a_repaired_wheel_is_loaded_with_the_library_that_was_copied",
+            "needs auditwheel",
+        ),
+        (
             "`opforge bench` |",
             "unit/bench/test_command.py::test_a_case_of_ones_own_is_measured_and_all_samples_are_written",
         ),
