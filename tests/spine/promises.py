@@ -20,7 +20,7 @@ class Promise(NamedTuple):
     test: str
     """A file below tests/, and a function or a method in it."""
     later: str = ""
-    """What the test needs that `make test` does not install. It is then a test of `make test-all`."""
+    """Why it is a test of `make test-all`: it needs what `make test` does not install, or takes seconds."""
 
 
 def _of(page: str, *rows: tuple[str, ...]) -> list[Promise]:
@@ -160,6 +160,11 @@ PROMISES = [
         ("`opforge fetch` |", "unit/remote/test_fetch_for_others.py::test_the_command_fetches_for_another_level"),
         ("`opforge cache explain`,", CACHED),
         ("`opforge inspect` |", BUILT_AHEAD),
+        (
+            "`opforge repair-wheel` |",
+            "compile/shipping/test_repaired_wheels.py::test_an_op_of_a_repaired_wheel_is_loaded_with_the_library_that_was_copied",
+            "needs auditwheel",
+        ),
         (
             "`opforge bench` |",
             "unit/bench/test_command.py::test_a_case_of_ones_own_is_measured_and_all_samples_are_written",
@@ -334,7 +339,7 @@ PROMISES = [
             "A signed library of another op, or for another machine",
             REMOTES + "test_a_signed_offer_of_another_op_is_not_taken_in_its_place",
         ),
-        ("What its signer has withdrawn from use is refused", WITHDRAWN),
+        ("What its signer has withdrawn from use is refused and", WITHDRAWN),
         (
             "For ops a list of withdrawals that is older than 30 days",
             FETCHED + "TestWithdrawing::test_a_list_that_is_too_old_stops_fetching",
@@ -405,6 +410,81 @@ PROMISES = [
         (
             "A cache that you have named, or a layer that is refused, stays an error.",
             FAULTS + "test_a_folder_that_others_may_write_is_refused_with_the_reason_and_left_alone",
+        ),
+        (
+            "Files and folders of the ops inside an installed package may be links",
+            "compile/shipping/test_shipped_ops.py::test_a_wheel_whose_files_or_folders_are_links_is_served",
+            "takes seconds: installs a wheel",
+        ),
+        ("Then the real file is judged with all folders above it.", TRUST + "test_a_link_is_judged_by_its_target"),
+        (
+            "What was fetched before follows one rule",
+            FETCHED + "TestTrustThatChanges::test_a_revoked_key_stops_what_was_fetched",
+        ),
+        (
+            "After each change of the trust file it is verified again",
+            FETCHED + "test_a_trust_file_is_compared_by_a_remembered_look_up",
+        ),
+        (
+            "If that file is damaged, what was accepted before is used",
+            FETCHED + "TestTrustThatChanges::test_what_was_fetched_before_still_loads_with_a_damaged_trust_file",
+        ),
+        (
+            "If others could have changed it, or it no longer accepts the key",
+            FETCHED + "TestTrustThatChanges::test_a_trust_file_that_is_gone_stops_what_was_fetched",
+        ),
+        ("What its signer has withdrawn from use is removed once", WITHDRAWN),
+        (
+            "Nothing that was fetched is signed or published by this machine.",
+            "unit/remote/commands/test_damaged_records.py::TestNothingIsSignedThatWasNotMadeHere::test_all_leaves_it_out",
+        ),
+        (
+            "A bundle of compiled graphs holds what was compiled here",
+            "compile/graphs/test_whose_graphs.py::TestFetched::test_after_a_revocation_nothing_of_it_runs",
+            "takes seconds: compiles graphs",
+        ),
+        (
+            "A program (`opforge.load_program`) is the one that its file is named after",
+            "compile/programs/test_programs.py::TestNames::test_a_file_of_another_name_is_refused_unless_that_is_expected",
+            "takes seconds: exports programs",
+        ),
+        (
+            "A link to a folder is the same store",
+            "unit/remote/trust/test_seen.py::TestState::test_another_spelling_of_a_store_is_the_same_store",
+        ),
+        (
+            "A list of withdrawals that is dated ahead is refused",
+            "unit/remote/test_clocks.py::test_a_list_with_a_wrong_date_is_not_published",
+        ),
+        (
+            "A remote is left alone only for what it answered itself.",
+            "unit/remote/test_blame.py::test_what_a_store_answers_is_its_own",
+        ),
+        (
+            "Your trust file, a missing key and a full disk are errors",
+            "unit/remote/test_blame.py::test_an_error_of_this_machine_is_no_remotes",
+        ),
+        (
+            "One lost or damaged blob or statement costs nothing but itself.",
+            "unit/remote/commands/test_damaged_records.py::"
+            "TestATuningResultThatIsDamaged::test_the_others_are_published_and_it_is_named",
+        ),
+        (
+            "`opforge mirror` copies what was signed by a key that is trusted",
+            "unit/remote/test_hostile_mirror.py::TestStatements::test_a_key_that_is_not_trusted_here",
+        ),
+        (
+            "It drops and replaces nothing that the target has",
+            "unit/remote/test_hostile_mirror.py::test_whatever_a_source_holds_the_target_keeps_what_it_has",
+        ),
+        (
+            "Of **your own key**: it signs what was made on this machine.",
+            "unit/remote/commands/test_damaged_records.py::"
+            "TestNothingIsSignedThatWasNotMadeHere::test_by_its_name_it_is_an_error",
+        ),
+        (
+            "What was fetched or came from an archive is refused",
+            "unit/remote/commands/test_damaged_records.py::TestNothingIsSignedThatWasNotMadeHere::test_what_an_archive_brought",
         ),
         ("`OPFORGE_PARANOID=1` hashes every file", BUILDS + "test_paranoid_hashes_each_file_that_an_op_was_built_from"),
         ("A wait says who holds the lock", FAULTS + "test_a_wait_says_who_holds_the_lock_and_ends_in_time"),
