@@ -52,7 +52,6 @@ def compile_flags(name: str, torch_headers: Path, python_include: Path) -> list[
         "-fPIC",
         "-fvisibility=hidden",
         "-fvisibility-inlines-hidden",
-        "-fno-gnu-unique",
         f"-DTORCH_TARGET_VERSION={TARGET}",
         f"-DTORCH_EXTENSION_NAME={name}",
         "-DTORCH_API_INCLUDE_EXTENSION_H",

@@ -70,6 +70,7 @@ RESULTS = {
 # Written by hand in tensor.h: they are answered without the dispatcher, or need more than a call.
 BY_HAND = {
     "method": [
+        "align_as",
         "to",
         "item",
         "contiguous",
@@ -180,7 +181,10 @@ def result(text: str) -> str | None:
     """Returns a result's type in the facade, None if the stable ABI does not carry it."""
     if text.startswith("::std::tuple<"):
         inner = [RESULTS.get(part) for part in split(text[len("::std::tuple<") : -1])]
-        return None if None in inner else f"std::tuple<{', '.join(part for part in inner if part)}>"
+        # torch takes results of different types in the wrong order from the stack of the stable ABI.
+        return (
+            None if None in inner or len(set(inner)) > 1 else f"std::tuple<{', '.join(part for part in inner if part)}>"
+        )
     return RESULTS.get(text)
 
 
@@ -230,7 +234,7 @@ def method_defaults(text: str) -> dict[tuple[str, tuple[str, ...]], tuple[Parame
 
 def emulated() -> frozenset[str]:
     """Returns the operators with a Scalar that scalars.h computes by others."""
-    return frozenset(re.findall(r"^  static [\w:<>&, ]+ (\w+)\(", (INCLUDE / "scalars.h").read_text(), re.M))
+    return frozenset(re.findall(r"^ *static [\w:<>&, ]+ (\w+)\(", (INCLUDE / "scalars.h").read_text(), re.M))
 
 
 def operators(include: Path) -> dict[str, tuple[str, str]]:

@@ -53,7 +53,7 @@ def command(
         links = target.parent / "torch-headers"
         links.mkdir(parents=True, exist_ok=True)
         flags.link_torch_headers(links, include)
-        given = [*flags.compile_flags(name, links, Path(python)), f"-L{stub(target.parent)}"]
+        given = ["-fno-gnu-unique", *flags.compile_flags(name, links, Path(python)), f"-L{stub(target.parent)}"]
         libraries = ["-Wl,--no-as-needed", "-ltorch_cpu"]
     else:
         library = include.parent / "lib"
