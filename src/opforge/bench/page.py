@@ -141,7 +141,7 @@ def _section(group: Sequence[Result], before: Sequence[Result], by_name: Mapping
             )
     verdicts = "".join(
         f'<li class="{CLASSES[verdict.is_met]}">{html.escape(texts.size(result.size, result.size_unit))}: '
-        f"{html.escape(verdict.text)}</li>"
+        f"{html.escape(f'{verdict.figure}: {verdict.outcome}')}</li>"
         for result in group
         for verdict in result.verdicts()
     )

@@ -38,10 +38,14 @@ class Verdict(NamedTuple):
     """Why it cannot be judged."""
 
     @property
-    def text(self) -> str:
-        """The goal in words: "1.2 of torch, goal 1: met"."""
-        outcome = {True: "met", False: "missed", None: f"not judged, {self.reason}"}[self.is_met]
-        return f"{texts.number(self.value)} {self.what}, goal {self.goal:g}: {outcome}"
+    def figure(self) -> str:
+        """The figure and the goal: "1.2 of torch, goal 1"."""
+        return f"{texts.number(self.value)} {self.what}, goal {self.goal:g}"
+
+    @property
+    def outcome(self) -> str:
+        """Whether it is met, in words."""
+        return {True: "met", False: "missed", None: f"not judged, {self.reason}"}[self.is_met]
 
 
 class Key(NamedTuple):

@@ -16,7 +16,7 @@ from opforge.errors import ExtraNotInstalledError
 from . import messages
 from .completion import names as completed_names
 from .guard import FAILED, INTERRUPTED, OK, Guarded
-from .output import counted, heading, show_table
+from .output import coloured, counted, heading, show_table
 
 if TYPE_CHECKING:
     from opforge.bench.compare import Comparison
@@ -29,6 +29,8 @@ EXIT_CODES = (
     "Exit codes: 0 success; 1 something failed, or a named op could not be measured; 2 wrong usage; 3 with --compare:"
     " something became worse; 130 interrupted."
 )
+COLORS = {True: "green", False: "red", None: "yellow"}
+"""Whether a goal is met -> the colour of that."""
 CLEAR_LINE = "\r\x1b[K"
 
 
@@ -231,9 +233,7 @@ def _show(group: Sequence[Result]) -> None:
         elif result.is_too_busy:
             click.echo(f"{size}: do not trust these figures: threads waited {result.busy:.0%} of the time")
         for judged in result.verdicts():
-            text = f"{size}: {judged.text}"
-            colors = {True: "green", False: "red", None: "yellow"}
-            click.echo(click.style(text, fg=colors[judged.is_met]))
+            click.echo(f"{size}: {judged.figure}: " + coloured(judged.outcome, COLORS[judged.is_met]))
 
 
 def _show_summary(run: Run) -> None:

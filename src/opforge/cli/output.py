@@ -146,6 +146,13 @@ def counted(number: int, singular: str, plural: str) -> str:
     return f"{number} {singular if number == 1 else plural}"
 
 
+def coloured(text: str, color: str) -> str:
+    """Returns a text in a colour, on a terminal that has some."""
+    from opforge.errors.build import has_colors
+
+    return click.style(text, fg=color) if has_colors(sys.stdout) else text
+
+
 def size_text(size: int) -> str:
     """Returns bytes in the largest unit in which they are at least 1: "512 B", "1.5 MiB"."""
     value, unit = float(size), 0
