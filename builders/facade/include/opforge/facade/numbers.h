@@ -203,33 +203,45 @@ inline Tensor compared(const char* name, const Tensor& self, const Scalar& s) {
     }
     return binary(name, "Tensor", self, s);
 }
-inline Tensor power(const Tensor& x, const Scalar& exponent) {
+// Returns x to a power, by the operators that torch's kernel uses for some exponents in the place of pow.
+inline Tensor power(const Tensor& self, const Scalar& exponent) {
     auto times = [](const Tensor& a, const Tensor& b) { return call<Tensor>("aten::mul", "Tensor", a, b); };
-    const Category c = category(x.scalar_type());
+    Category c = category(self.scalar_type());
     if (exponent.isIntegral(false) && c == Category::Integer && exponent.toLong() < 0) {
         fail("Integers to negative integer powers are not allowed.");
     }
+    Tensor x = self;
+    if (exponent.isFloatingPoint() && c < Category::Real) {
+        x = converted(self, default_dtype());
+        c = Category::Real;
+    }
+    const ScalarType type = x.scalar_type();
     const bool keeps_dtype = c >= Category::Real || (exponent.isIntegral(false) && c == Category::Integer);
     if (keeps_dtype && exponent.equal(2)) {
         return call<Tensor>("aten::square", "", x);
     }
-    // the exponents for which torch's kernel for real numbers does not call pow
-    if (c == Category::Real) {
+    const bool listed =
+        exponent.equal(3) || exponent.equal(0.5) || exponent.equal(-0.5) || exponent.equal(-1) || exponent.equal(-2);
+    if ((c == Category::Complex && listed) || (type == ScalarType::BFloat16 && exponent.equal(-0.5))) {
+        fail(text("pow of ", c10::toString(type), " by ", exponent,
+                  " is not on torch's stable ABI: pass the exponent as a tensor"));
+    }
+    if (c == Category::Complex && exponent.equal(1)) {
+        return call<Tensor>("aten::clone", "", x, std::optional<MemoryFormat>());
+    }
+    if (c == Category::Real && listed) {
+        // float16 is multiplied as float32, and rounded once
+        const Tensor wide = type == ScalarType::Half ? converted(x, ScalarType::Float) : x;
         if (exponent.equal(3)) {
-            return times(times(x, x), x);
-        }
-        if (exponent.equal(0.5)) {
-            return call<Tensor>("aten::sqrt", "", x);
-        }
-        if (exponent.equal(-0.5)) {
-            return call<Tensor>("aten::rsqrt", "", x);
-        }
-        if (exponent.equal(-1)) {
-            return call<Tensor>("aten::reciprocal", "", x);
+            return converted(times(times(wide, wide), wide), type);
         }
         if (exponent.equal(-2)) {
-            return call<Tensor>("aten::reciprocal", "", times(x, x));
+            return converted(call<Tensor>("aten::reciprocal", "", times(wide, wide)), type);
         }
+        return call<Tensor>(exponent.equal(0.5)    ? "aten::sqrt"
+                            : exponent.equal(-0.5) ? "aten::rsqrt"
+                                                   : "aten::reciprocal",
+                            "", x);
     }
     return binary("aten::pow", "Tensor_Tensor", x, exponent);
 }
