@@ -44,7 +44,9 @@ def test_triton_has_its_own_version_and_path_and_not_the_host_compilers(tmp_path
 
 
 def test_a_triton_that_is_not_installed_says_how_to_install_it_and_is_no_problem(monkeypatch, fake_host_compiler):
-    monkeypatch.setitem(sys.modules, "triton", None)
+    from opforge.builders.toolchains import triton
+
+    monkeypatch.setattr(triton, "package_folder", lambda name: None)
     row = triton_row()
     assert row["version"] == "not installed: pip install 'opforge[triton]'" and row["path"] == row["problem"] == ""
 
