@@ -161,6 +161,7 @@ inline Tensor sum_of(const Tensor& a, const Tensor& b, const Scalar& alpha) {
                                                           std::optional<Layout>(), std::optional<Device>(),
                                                           std::optional<bool>(), std::optional<MemoryFormat>()));
     }
+    check_fits(alpha, t);
     Tensor y = converted(b, t);
     if (alpha.toLong() == -1) {
         y = call<Tensor>("aten::neg", "", y);
@@ -198,7 +199,7 @@ inline void check_fits(const Scalar& s, ScalarType t) {
     }
 }
 inline Tensor compared(const char* name, const Tensor& self, const Scalar& s) {
-    if (category(self.scalar_type()) == Category::Integer && s.isIntegral(false)) {
+    if (self.scalar_type() == ScalarType::Byte && s.isIntegral(false)) {
         check_fits(s, self.scalar_type());
     }
     return binary(name, "Tensor", self, s);
@@ -222,9 +223,13 @@ inline Tensor power(const Tensor& self, const Scalar& exponent) {
     }
     const bool listed =
         exponent.equal(3) || exponent.equal(0.5) || exponent.equal(-0.5) || exponent.equal(-1) || exponent.equal(-2);
-    if ((c == Category::Complex && listed) || (type == ScalarType::BFloat16 && exponent.equal(-0.5))) {
+    if ((c == Category::Complex && listed) ||
+        (exponent.equal(-0.5) && (type == ScalarType::BFloat16 || type == ScalarType::Half))) {
         fail(text("pow of ", c10::toString(type), " by ", exponent,
                   " is not on torch's stable ABI: pass the exponent as a tensor"));
+    }
+    if (keeps_dtype && !exponent.isComplex()) {
+        check_fits(exponent, type);
     }
     if (c == Category::Complex && exponent.equal(1)) {
         return call<Tensor>("aten::clone", "", x, std::optional<MemoryFormat>());
@@ -248,8 +253,14 @@ inline Tensor power(const Tensor& self, const Scalar& exponent) {
 inline ScalarType dtype_of(const Scalar& s) {
     return s.isFloatingPoint() ? default_dtype() : s.isComplex() ? toComplexType(default_dtype()) : s.type();
 }
+// torch fills a single element of a reduced type without its check of the number.
+inline void check_fill(const Scalar& s, const Tensor& t) {
+    if (!(isReducedFloatingType(t.scalar_type()) && t.numel() == 1)) {
+        check_fits(s, t.scalar_type());
+    }
+}
 inline Tensor filled(const Tensor& t, const Scalar& s) {
-    check_fits(s, t.scalar_type());
+    check_fill(s, t);
     call_in_place("aten::fill_", "Tensor", t, number(s));
     return t;
 }

@@ -116,12 +116,12 @@ static Tensor clamp_max(const Tensor& a, const Scalar& s) {
 }
 static Tensor& clamp_max_(const Tensor& a, const Scalar& s) { return facade::written(a, clamp_max(a, s)); }
 static Tensor& fill__Scalar(const Tensor& a, const Scalar& s) {
-    facade::check_fits(s, a.scalar_type());
+    facade::check_fill(s, a);
     in_place("aten::fill_", "Tensor", a, facade::number(s));
     return const_cast<Tensor&>(a);
 }
 static Tensor fill_Scalar(const Tensor& a, const Scalar& s) {
-    facade::check_fits(s, a.scalar_type());
+    facade::check_fill(s, a);
     return call<Tensor>("aten::fill", "Tensor", a, facade::number(s));
 }
 static Tensor masked_fill_Scalar(const Tensor& a, const Tensor& mask, const Scalar& s) {
