@@ -141,6 +141,27 @@ inline void check_subtraction(bool self_is_bool, bool other_is_bool) {
             "If you are trying to invert a mask, use the `~` or `logical_not()` operator instead.");
     }
 }
+// Fails if the number does not fit into a dtype, as torch does before it uses the number in a kernel.
+inline void check_fits(const Scalar& s, ScalarType t) {
+    switch (t) {
+#define OPFORGE_FITS(T, N)            \
+    case ScalarType::N:               \
+        static_cast<void>(s.to<T>()); \
+        break;
+        OPFORGE_FITS(uint8_t, Byte)
+        OPFORGE_FITS(int8_t, Char)
+        OPFORGE_FITS(int16_t, Short)
+        OPFORGE_FITS(int, Int)
+        OPFORGE_FITS(int64_t, Long)
+        OPFORGE_FITS(Half, Half)
+        OPFORGE_FITS(BFloat16, BFloat16)
+        OPFORGE_FITS(float, Float)
+        OPFORGE_FITS(double, Double)
+#undef OPFORGE_FITS
+        default:
+            break;
+    }
+}
 // Returns a + alpha * b. Real and complex numbers: torch's one C function of this family, which computes
 // a - (-alpha) * b by the same kernel. Integers: a sum over both, which is exact.
 inline Tensor sum_of(const Tensor& a, const Tensor& b, const Scalar& alpha) {
@@ -176,27 +197,6 @@ inline Tensor difference(const Tensor& a, const Tensor& b, const Scalar& alpha) 
     check_subtraction(a.scalar_type() == ScalarType::Bool, b.scalar_type() == ScalarType::Bool);
     check_alpha(promoted(a, b), alpha);
     return sum_of(a, b, -alpha);
-}
-// Fails if the number does not fit into a dtype, as torch does before it uses the number in a kernel.
-inline void check_fits(const Scalar& s, ScalarType t) {
-    switch (t) {
-#define OPFORGE_FITS(T, N)            \
-    case ScalarType::N:               \
-        static_cast<void>(s.to<T>()); \
-        break;
-        OPFORGE_FITS(uint8_t, Byte)
-        OPFORGE_FITS(int8_t, Char)
-        OPFORGE_FITS(int16_t, Short)
-        OPFORGE_FITS(int, Int)
-        OPFORGE_FITS(int64_t, Long)
-        OPFORGE_FITS(Half, Half)
-        OPFORGE_FITS(BFloat16, BFloat16)
-        OPFORGE_FITS(float, Float)
-        OPFORGE_FITS(double, Double)
-#undef OPFORGE_FITS
-        default:
-            break;
-    }
 }
 inline Tensor compared(const char* name, const Tensor& self, const Scalar& s) {
     if (self.scalar_type() == ScalarType::Byte && s.isIntegral(false)) {
