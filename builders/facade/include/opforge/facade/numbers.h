@@ -198,12 +198,6 @@ inline Tensor difference(const Tensor& a, const Tensor& b, const Scalar& alpha) 
     check_alpha(promoted(a, b), alpha);
     return sum_of(a, b, -alpha);
 }
-inline Tensor compared(const char* name, const Tensor& self, const Scalar& s) {
-    if (self.scalar_type() == ScalarType::Byte && s.isIntegral(false)) {
-        check_fits(s, self.scalar_type());
-    }
-    return binary(name, "Tensor", self, s);
-}
 // Returns x to a power, by the operators that torch's kernel uses for some exponents in the place of pow.
 inline Tensor power(const Tensor& self, const Scalar& exponent) {
     auto times = [](const Tensor& a, const Tensor& b) { return call<Tensor>("aten::mul", "Tensor", a, b); };
@@ -223,7 +217,9 @@ inline Tensor power(const Tensor& self, const Scalar& exponent) {
     }
     const bool listed =
         exponent.equal(3) || exponent.equal(0.5) || exponent.equal(-0.5) || exponent.equal(-1) || exponent.equal(-2);
-    if ((c == Category::Complex && listed) ||
+    // torch's vectors of pow give other last bits with a number than with a tensor
+    const bool general = c == Category::Real && !listed && !exponent.equal(0) && !exponent.equal(1);
+    if (general || (c == Category::Complex && listed) ||
         (exponent.equal(-0.5) && (type == ScalarType::BFloat16 || type == ScalarType::Half))) {
         fail(text("pow of ", c10::toString(type), " by ", exponent,
                   " is not on torch's stable ABI: pass the exponent as a tensor"));

@@ -58,12 +58,12 @@ static Tensor fmod_Scalar(const Tensor& a, const Scalar& s) { return facade::bin
 static Tensor& fmod__Scalar(const Tensor& a, const Scalar& s) {
     return facade::binary_in_place("aten::fmod_", "Tensor", a, s);
 }
-static Tensor eq_Scalar(const Tensor& a, const Scalar& s) { return facade::compared("aten::eq", a, s); }
-static Tensor ne_Scalar(const Tensor& a, const Scalar& s) { return facade::compared("aten::ne", a, s); }
-static Tensor lt_Scalar(const Tensor& a, const Scalar& s) { return facade::compared("aten::lt", a, s); }
-static Tensor le_Scalar(const Tensor& a, const Scalar& s) { return facade::compared("aten::le", a, s); }
-static Tensor gt_Scalar(const Tensor& a, const Scalar& s) { return facade::compared("aten::gt", a, s); }
-static Tensor ge_Scalar(const Tensor& a, const Scalar& s) { return facade::compared("aten::ge", a, s); }
+static Tensor eq_Scalar(const Tensor& a, const Scalar& s) { return facade::binary("aten::eq", "Tensor", a, s); }
+static Tensor ne_Scalar(const Tensor& a, const Scalar& s) { return facade::binary("aten::ne", "Tensor", a, s); }
+static Tensor lt_Scalar(const Tensor& a, const Scalar& s) { return facade::binary("aten::lt", "Tensor", a, s); }
+static Tensor le_Scalar(const Tensor& a, const Scalar& s) { return facade::binary("aten::le", "Tensor", a, s); }
+static Tensor gt_Scalar(const Tensor& a, const Scalar& s) { return facade::binary("aten::gt", "Tensor", a, s); }
+static Tensor ge_Scalar(const Tensor& a, const Scalar& s) { return facade::binary("aten::ge", "Tensor", a, s); }
 static Tensor bitwise_and_Scalar(const Tensor& a, const Scalar& s) {
     return facade::binary("aten::bitwise_and", "Tensor", a, s);
 }
