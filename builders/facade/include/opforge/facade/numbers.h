@@ -202,7 +202,7 @@ inline Tensor difference(const Tensor& a, const Tensor& b, const Scalar& alpha) 
 inline Tensor power(const Tensor& self, const Scalar& exponent) {
     auto times = [](const Tensor& a, const Tensor& b) { return call<Tensor>("aten::mul", "Tensor", a, b); };
     Category c = category(self.scalar_type());
-    if (exponent.isIntegral(false) && c == Category::Integer && exponent.toLong() < 0) {
+    if (exponent.isIntegral(false) && c < Category::Real && exponent.toLong() < 0) {
         fail("Integers to negative integer powers are not allowed.");
     }
     Tensor x = self;
