@@ -479,7 +479,7 @@ def extended(library: Any, where: str) -> Any:
     """Returns a loaded library with the functions that `where` adds; see `python_functions`.
 
     What another builder adds to the same library, or a module that was loaded again, is in another object. A Python
-    module has them all, the newest of each name.
+    module has them all, the newest of each name. What `where` has added before stays: the program may hold it.
     """
     if not where:
         return library
@@ -488,11 +488,11 @@ def extended(library: Any, where: str) -> Any:
     if isinstance(library, LoadedOp):
         other = LoadedOp(library.__name__, library.__entry__, library.__find__, library.__names__)
         op = library.__extended__.setdefault(key, other)
-    added = vars(op).setdefault("__added__", set())
+    added = vars(op).setdefault("__added__", {})  # name -> the key of what added it
     for name, function in python_functions(where, op).items():
-        if name not in vars(op) or name in added:
+        if name not in vars(op) or added.get(name, key) != key:
             setattr(op, name, function)
-            added.add(name)
+            added[name] = key
     return op
 
 
