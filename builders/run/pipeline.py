@@ -49,7 +49,7 @@ from .executor import execute
 from .job import Job
 from .memory_needs import MemoryNeeds
 from .parallelism import chosen_jobs, compiler_jobs
-from .reads.surroundings import MAX_FILES, SUFFIXES
+from .reads.surroundings import files_near
 
 if TYPE_CHECKING:
     from opforge.builders.declaration.build_plan import BuildPlan
@@ -217,19 +217,15 @@ class _Run:
         """Returns a key of the state of the op's sources, and of what lies beside them and in its include folders.
 
         A failure is another process's too only if that has seen the same state: a header may have been corrected since
-        the build began that failed. Without a limit on the files the key is no other's: each process builds for itself.
+        the build began that failed. Of very many files only the nearest are looked at, the same by each process: if the
+        key were each process's own, all of them would repeat a build that fails, one after another.
         """
         plan, roots, disk = self._planned.plan, self._planned.roots, self._planned.store.disk
-        paths = [os.path.join(roots[source.root], source.path) for source in plan.sources]
+        sources = [os.path.join(roots[source.root], source.path) for source in plan.sources]
         own = [folder for folder in plan.include if folder.root not in TRUSTED_ROOTS]
-        folders = [*map(os.path.dirname, paths), *(os.path.join(roots[folder.root], folder.path) for folder in own)]
-        for top in dict.fromkeys(folders):
-            for folder, below, names in os.walk(top):
-                below[:] = sorted(name for name in below if name[0] != ".")
-                paths += [os.path.join(folder, name) for name in sorted(names) if name.endswith(SUFFIXES)]
-                if len(paths) > MAX_FILES:
-                    return os.urandom(16).hex()
-        return key_of([[os.path.basename(path), disk.stamp(path)] for path in dict.fromkeys(paths)])
+        folders = [*map(os.path.dirname, sources), *(os.path.join(roots[folder.root], folder.path) for folder in own)]
+        paths = dict.fromkeys([*sources, *files_near(folders)])
+        return key_of([[os.path.basename(path), disk.stamp(path)] for path in paths])
 
     def count(self) -> None:
         """Counts the build, or the wait for it, for `opforge cache stats`."""
