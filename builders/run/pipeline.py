@@ -40,12 +40,13 @@ from opforge.errors import (
     UnstableInputError,
 )
 from opforge.events import emit
+from opforge.memory import FlatStamps
 from opforge.warm.library import Entry
 from opforge.warm.lookup import count
 
 from . import timeline
 from .diagnostics import parse_diagnostics
-from .executor import execute
+from .executor import execute, read_before
 from .job import Job
 from .memory_needs import MemoryNeeds
 from .parallelism import chosen_jobs, compiler_jobs
@@ -196,6 +197,8 @@ class _Run:
         self._expected, self._line = expected, BuildLine(spec.name, expected)
         self._on_progress = on_progress
         self._requested, self._built = time.time(), 0.0
+        self._read = FlatStamps()
+        """The files that the build has read, if it failed."""
 
     def once(self) -> Match:
         """Returns the entry, built here or by another process. Raises what `build_once` raises."""
@@ -211,6 +214,7 @@ class _Run:
                 look_again=self._look_again,
                 state=self._state(),
                 timeout=settings.lock_timeout(),
+                read=lambda: self._read,
             )
 
     def _state(self) -> str:
@@ -218,7 +222,8 @@ class _Run:
 
         A failure is another process's too only if that has seen the same state: a header may have been corrected since
         the build began that failed. Of very many files only the nearest are looked at, the same by each process: if the
-        key were each process's own, all of them would repeat a build that fails, one after another.
+        key were each process's own, all of them would repeat a build that fails, one after another. What the failed
+        build has read elsewhere is compared by its failure: see `read_before`.
         """
         plan, roots, disk = self._planned.plan, self._planned.roots, self._planned.store.disk
         sources = [os.path.join(roots[source.root], source.path) for source in plan.sources]
@@ -254,7 +259,11 @@ class _Run:
         timeline.mark("wait for the lock", self._requested)
         began = time.perf_counter()
         spec, plan, store = self._planned.spec, self._planned.plan, self._planned.store
-        result = execute(self._job, folder, store.disk)
+        try:
+            result = execute(self._job, folder, store.disk)
+        except BuildError:
+            self._read = read_before(folder, self._planned.roots)
+            raise
         key = entry_name(result.inputs.result_key(plan.key), result.record["sha256"])
         emit("build", op=spec.name, seconds=time.perf_counter() - began, plan=plan.key, result=key)
         self._built, self.output = time.time(), result.build["output"]

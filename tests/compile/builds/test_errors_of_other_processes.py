@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import time
 
 import pytest
 from support import sample_ops, text_files
 
 from opforge.builders.run import pipeline
 from opforge.builders.run.reads import surroundings
+from opforge.cache.records import failures
+from opforge.errors import CompileError
 
 
 @pytest.fixture
@@ -62,3 +65,23 @@ def test_of_many_files_the_nearest_are_compared_by_each_process(tmp_path, state_
     assert state_of(cls) == first
     text_files.write(tmp_path, "op/value.h", "#define VALUE 22222\n")
     assert state_of(cls) != first
+
+
+@pytest.mark.parametrize("change", ["", "common/value.h", "flags/other.h"])
+def test_a_failure_is_not_anothers_once_a_header_far_from_the_sources_was_corrected(tmp_path, monkeypatch, change):
+    """Neither folder is below that of the sources, nor in `include_dirs`."""
+    for name in ("common/value.h", "flags/other.h"):
+        text_files.write(tmp_path, name, "\n")
+        os.utime(tmp_path / name, (1, 1))
+    time.sleep(0.02)  # they were written before the build
+    text = '#include "../common/value.h"\n#include <other.h>\nint broken = not_there;\n'
+    cls = sample_ops.plain_op(tmp_path / "op", source=text, extra_compile_args=[f"-I{tmp_path}/flags"])
+    kept, note = [], failures.note
+    monkeypatch.setattr(failures, "note", lambda *noted: kept.append(noted) or note(*noted))
+    with pytest.raises(CompileError):
+        cls().build()
+    ((layout, key, failure, read),) = kept
+    if change:
+        text_files.write(tmp_path, change, "static int not_there;\n")
+    assert (failures.after(layout, key, "", failure.state) is None) == bool(change)
+    assert not any("/staging/" in path for path in read.paths)
