@@ -27,11 +27,10 @@ FORMS = {
     "locks": rf"(?:{_KEY}|graphs-{_KEY}(?:-write)?|triton-{_TRITON})(?:\.owner)?",
     "logs": rf"{_KEY}\.log",
     "objects": _KEY,
-    "observer": rf"{_KEY}\.so|\.[a-z0-9_]{{8}}\.so",  # the second is tempfile's
     "peaks": _KEY,
     "pins": r"[\w.-]{1,200}",
     "plans": _KEY,
-    "quarantine": rf"(?:{_ENTRY}|{_BUNDLE})\.[0-9]+\.[0-9a-f]{{8}}",
+    "quarantine": r"[^/]+\.[0-9]+\.[0-9a-f]{8}",  # the name of anything that `staging.set_aside` moves
     "sources": _KEY,
     "staging": r"[\w-]{1,12}\.[^/]+\.[0-9]+-(?:[0-9]+|running)?\.[0-9a-f]{8}",
     "toolchains": rf"(?:{_KEY}|packages)\.json",

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from opforge import formats
 from opforge.errors import BuildError
 from opforge.machine_folder import write_file
+from opforge.memory import FlatStamps
 from opforge.warm.library import BUILD, RECORD
 
 from . import staging
@@ -60,6 +61,7 @@ def build_once(
     look_again: Callable[[], Match | None],
     state: str,
     timeout: float | None = None,
+    read: Callable[[], FlatStamps] = FlatStamps,
 ) -> Match:
     """Builds under the plan's lock, or waits for the process that does; returns the entry.
 
@@ -73,6 +75,8 @@ def build_once(
         look_again: Returns the entry if another process has published it meanwhile. Called before each build.
         state: A key of the state of the sources. A waiter raises a failure only if it is of the same state.
         timeout: Seconds to wait for another process; None waits as long as it lives.
+        read: Returns the files that the build which has just failed had read. A waiter raises its failure only if they
+            have not changed since.
 
     Raises:
         BuildError: The build failed.
@@ -93,7 +97,7 @@ def build_once(
                     raise SharedFailure(failure)
             # READY but nothing usable here: it was the result of other sources or root paths, so wait again.
             if result is not lock.LockResult.READY:
-                return _build(store, plan_key, description, root_paths, execute, state)
+                return _build(store, plan_key, description, root_paths, execute, state, read)
 
 
 def _has_news(store: Store, plan_key: str) -> Callable[[], bool]:
@@ -110,6 +114,7 @@ def _build(
     root_paths: Mapping[str, str],
     execute: Callable[[str], BuildResult],
     state: str,
+    read: Callable[[], FlatStamps],
 ) -> Match:
     staging.sweep(store.layout)
     folder = staging.new_folder(store.layout, plan_key)
@@ -119,7 +124,7 @@ def _build(
         return match
     except BuildError as error:
         attributes = {name: value for name, value in vars(error).items() if name != "__notes__"}
-        failures.note(store.layout, plan_key, failures.Failure(error.kind, attributes, state))
+        failures.note(store.layout, plan_key, failures.Failure(error.kind, attributes, state), read())
         raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -200,16 +200,16 @@ def _ask(what: Wanted, watched: FlatStamps) -> Outcome:
     if not machine_folder.can_remember():
         return Outcome(None, watched, again)  # each load would ask
     try:
-        root = writable_store(current_store()).layout.root
+        store = writable_store(current_store())
     except CacheDirError:
         return Outcome(None, watched, again)  # the load has said so
-    path = what.path(root, FETCHED)
+    path = what.path(store.layout.root, FETCHED)
     if not importlib.import_module(SOURCE).bring(path, what):
         machine_folder.remember(name, before, {"until": again}, time.time_ns())
         return Outcome(None, watched, again)
     fresh = FlatStamps(watched.paths, memory.stamps_of(watched.paths))
     try:
-        return Outcome(_fitting(records.read_stored(path, {os.geteuid()}), what), fresh)
+        return Outcome(_fitting(records.read_stored(path, store.owners), what), fresh)
     except FileNotFoundError:  # another process has removed it
         return Outcome(None, watched, NOT_ASKED)
 

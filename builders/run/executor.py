@@ -17,12 +17,14 @@ from opforge.cache.records.inputs import Inputs
 from opforge.cache.single_flight import BuildResult
 from opforge.errors import CompileError, UnstableInputError
 from opforge.machine_folder import write_file
+from opforge.memory import FlatStamps, stamps_of
 
 from . import compilers, diagnostics, library_record, ninja, object_reuse, precompiled_header
 from .dependencies import arguments, compiler_folders, reads_of_step, search_folders, source_folders
 from .job import Job
 from .provenance import Provenance, Read
 from .reads import questions
+from .reads.depfile import read_depfile
 from .reads.questions import Questions
 
 ATTEMPTS = 3
@@ -72,6 +74,27 @@ def execute(job: Job, folder: str, disk: Disk) -> BuildResult:
     own = run.inputs.shipped(TRUSTED_ROOTS, job.roots, disk)
     seconds = round(time.time() - began, 3)
     return BuildResult(finished, {**record, "seconds": seconds}, own, run.inputs, run.stamps, build)
+
+
+def read_before(folder: str, roots: Mapping[str, str]) -> FlatStamps:
+    """Returns the files that the compilers of a failed build have listed, with their stamps.
+
+    gcc and clang list them for a source with an error too, unless a header is missing. Headers of packages are left
+    out. A file that has changed since the run began has a stamp that no file has: nobody knows which text failed.
+    """
+    work = os.path.join(folder, "work")
+    packages = tuple(f"{roots[name]}/" for name in TRUSTED_ROOTS if roots.get(name, os.sep) != os.sep)
+    files = set[str]()
+    try:
+        began = os.stat(os.path.join(work, "started")).st_mtime_ns
+        for name in filter(lambda name: name.endswith(".d"), os.listdir(work)):
+            with suppress(OSError):  # it is cut short
+                files.update(os.path.join(work, listed) for listed in read_depfile(os.path.join(work, name), work))
+    except OSError:  # it failed before a compiler ran
+        return FlatStamps()
+    paths = sorted(file for file in files if not file.startswith((f"{work}/", *packages)))
+    stamps = FlatStamps(paths, stamps_of(paths)).pairs()
+    return FlatStamps.of((path, stamp if 0 < stamp[2] < began else (-2, -2, -2, -2)) for path, stamp in stamps)
 
 
 def _link_without_stubs(job: Job, work: str, link: Step) -> None:

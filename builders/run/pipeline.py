@@ -40,16 +40,17 @@ from opforge.errors import (
     UnstableInputError,
 )
 from opforge.events import emit
+from opforge.memory import FlatStamps
 from opforge.warm.library import Entry
 from opforge.warm.lookup import count
 
 from . import timeline
 from .diagnostics import parse_diagnostics
-from .executor import execute
+from .executor import execute, read_before
 from .job import Job
 from .memory_needs import MemoryNeeds
 from .parallelism import chosen_jobs, compiler_jobs
-from .reads.surroundings import MAX_FILES, SUFFIXES
+from .reads.surroundings import files_near
 
 if TYPE_CHECKING:
     from opforge.builders.declaration.build_plan import BuildPlan
@@ -196,6 +197,8 @@ class _Run:
         self._expected, self._line = expected, BuildLine(spec.name, expected)
         self._on_progress = on_progress
         self._requested, self._built = time.time(), 0.0
+        self._read = FlatStamps()
+        """The files that the build has read, if it failed."""
 
     def once(self) -> Match:
         """Returns the entry, built here or by another process. Raises what `build_once` raises."""
@@ -211,25 +214,23 @@ class _Run:
                 look_again=self._look_again,
                 state=self._state(),
                 timeout=settings.lock_timeout(),
+                read=lambda: self._read,
             )
 
     def _state(self) -> str:
         """Returns a key of the state of the op's sources, and of what lies beside them and in its include folders.
 
         A failure is another process's too only if that has seen the same state: a header may have been corrected since
-        the build began that failed. Without a limit on the files the key is no other's: each process builds for itself.
+        the build began that failed. Of very many files only the nearest are looked at, the same by each process: if the
+        key were each process's own, all of them would repeat a build that fails, one after another. What the failed
+        build has read elsewhere is compared by its failure: see `read_before`.
         """
         plan, roots, disk = self._planned.plan, self._planned.roots, self._planned.store.disk
-        paths = [os.path.join(roots[source.root], source.path) for source in plan.sources]
+        sources = [os.path.join(roots[source.root], source.path) for source in plan.sources]
         own = [folder for folder in plan.include if folder.root not in TRUSTED_ROOTS]
-        folders = [*map(os.path.dirname, paths), *(os.path.join(roots[folder.root], folder.path) for folder in own)]
-        for top in dict.fromkeys(folders):
-            for folder, below, names in os.walk(top):
-                below[:] = sorted(name for name in below if name[0] != ".")
-                paths += [os.path.join(folder, name) for name in sorted(names) if name.endswith(SUFFIXES)]
-                if len(paths) > MAX_FILES:
-                    return os.urandom(16).hex()
-        return key_of([[os.path.basename(path), disk.stamp(path)] for path in dict.fromkeys(paths)])
+        folders = [*map(os.path.dirname, sources), *(os.path.join(roots[folder.root], folder.path) for folder in own)]
+        paths = dict.fromkeys([*sources, *files_near(folders)])
+        return key_of([[os.path.basename(path), disk.stamp(path)] for path in paths])
 
     def count(self) -> None:
         """Counts the build, or the wait for it, for `opforge cache stats`."""
@@ -258,7 +259,11 @@ class _Run:
         timeline.mark("wait for the lock", self._requested)
         began = time.perf_counter()
         spec, plan, store = self._planned.spec, self._planned.plan, self._planned.store
-        result = execute(self._job, folder, store.disk)
+        try:
+            result = execute(self._job, folder, store.disk)
+        except BuildError:
+            self._read = read_before(folder, self._planned.roots)
+            raise
         key = entry_name(result.inputs.result_key(plan.key), result.record["sha256"])
         emit("build", op=spec.name, seconds=time.perf_counter() - began, plan=plan.key, result=key)
         self._built, self.output = time.time(), result.build["output"]

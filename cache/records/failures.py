@@ -11,10 +11,12 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from opforge import memory
 from opforge.cache import schema
 from opforge.cache.layout import Layout
 from opforge.cache.schema import FormatError
 from opforge.machine_folder import write_file
+from opforge.memory import FlatStamps
 
 from .schemas import FAILURE
 
@@ -34,9 +36,9 @@ def path(layout: Layout, plan_key: str) -> str:
     return layout.path("failures", plan_key + ".json")
 
 
-def note(layout: Layout, plan_key: str, failure: Failure) -> None:
-    """Writes the failure for the waiters."""
-    data = {"kind": failure.kind, "attributes": failure.attributes, "state": failure.state, "id": os.urandom(8).hex()}
+def note(layout: Layout, plan_key: str, failure: Failure, read: FlatStamps) -> None:
+    """Writes the failure for the waiters. `read` are the files that the build had read, as far as they are known."""
+    data = {**failure._asdict(), "id": os.urandom(8).hex(), "read": [*read.paths], "stamps": [*read.numbers]}
     try:
         write_file(path(layout, plan_key), json.dumps(data).encode())
     except OSError:
@@ -58,11 +60,18 @@ def _read(layout: Layout, plan_key: str) -> Any:
 
 
 def after(layout: Layout, plan_key: str, earlier_id: str, state: str) -> Failure | None:
-    """Returns the latest failure if it is of the same sources and its id is not `earlier_id`; otherwise None."""
+    """Returns the latest failure if it is of the same sources and its id is not `earlier_id`; otherwise None.
+
+    None also if a file that the failed build had read, wherever it is, has changed since.
+    """
     data = _read(layout, plan_key)
-    if data and data["id"] != earlier_id and data["state"] == state:
-        return Failure(data["kind"], data["attributes"], state)
-    return None
+    if not data or data["id"] == earlier_id or data["state"] != state:
+        return None
+    stamps = memory.stamps_of(data["read"])
+    # Sizes and times of modification: the same header of the system has another inode on another node.
+    if stamps[0::4] != data["stamps"][0::4] or stamps[1::4] != data["stamps"][1::4]:
+        return None
+    return Failure(data["kind"], data["attributes"], state)
 
 
 def forget(layout: Layout, plan_key: str) -> None:

@@ -84,7 +84,16 @@ FETCHED = record(
 """What is kept of the offer of an entry that came from elsewhere."""
 OBJECT_FILE = record({"key": KEY, "inputs": INPUTS})
 """What an object file was compiled from."""
-FAILURE = record({"kind": TEXT, "attributes": record({"message": TEXT}, is_open=True), "state": TEXT, "id": TEXT})
+FAILURE = record(
+    {
+        "kind": TEXT,
+        "attributes": record({"message": TEXT}, is_open=True),
+        "state": TEXT,
+        "id": TEXT,
+        "read": items(TEXT),
+        "stamps": items(whole(-(1 << 63), (1 << 64) - 1)),
+    }
+)
 """A build's error, for the processes that wait for it."""
 ROOT = record({"entries": TEXTS, "owner": TEXT})
 """A list of entries that are kept, whatever the limits."""

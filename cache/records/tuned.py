@@ -14,13 +14,12 @@ import stat
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from opforge import formats
+from opforge import formats, settings, trust
 from opforge.cache import schema
 from opforge.cache.keys import canonical
 from opforge.cache.layout import Layout
 from opforge.cache.schema import KEY, NUMBER, FormatError, items, record, table, text, version, whole
 from opforge.machine_folder import make_folder, write_file
-from opforge.trust import others_bits
 from opforge.warm import library
 
 from . import fetched
@@ -158,7 +157,7 @@ def read(path: str, owners: Collection[int], bits: int = 0) -> bytes:
             raise ValueError(f"it is not a regular file of at most {MAX_FILE_BYTES} bytes")
         if status.st_uid not in owners:
             raise ValueError(f"it belongs to user {status.st_uid}, who is not trusted here")
-        if status.st_mode & 0o022 and others_bits(status) & ~bits:
+        if status.st_mode & 0o022 and trust.others_bits(status) & ~bits:
             raise ValueError(f"it can be written by others (mode {stat.S_IMODE(status.st_mode):o})")
         if unsafe := library.folders_problem(folder, owners, bits):
             raise ValueError(unsafe)
@@ -166,8 +165,8 @@ def read(path: str, owners: Collection[int], bits: int = 0) -> bytes:
 
 
 def stored(root: str, owners: Collection[int] = ()) -> Iterator[Stored]:
-    """Yields every result in a store, in the order of their names. `owners` are by default this user and root."""
-    layout, owners = Layout(root), owners or {0, os.geteuid()}
+    """Yields every result in a store, in the order of their names; see `read_stored`."""
+    layout = Layout(root)
     try:
         folders = sorted(os.listdir(layout.path(FOLDER)))
     except OSError:
@@ -185,10 +184,13 @@ def stored(root: str, owners: Collection[int] = ()) -> Iterator[Stored]:
                     continue  # another process has removed it
 
 
-def read_stored(path: str, owners: Collection[int], bits: int = 0) -> Stored:
-    """Returns the result in a file, or why it cannot be used. Raises FileNotFoundError if there is none."""
+def read_stored(path: str, owners: Collection[int] = (), bits: int = 0) -> Stored:
+    """Returns the result in a file, or why it cannot be used. Raises FileNotFoundError if there is none.
+
+    `owners` are by default those whose files are used in the user's own store.
+    """
     try:
-        data = read(path, owners, bits)
+        data = read(path, owners or trust.trusted_ids(settings.trusted_owners()), bits)
         if path.endswith(FETCHED):
             offer = fetched.read(path).offer
             return Stored(path, checked(schema.parse(offer.encode(), schema.OBJECT, MAX_FILE_BYTES).get("facts")))

@@ -69,12 +69,15 @@ def export(
     path: str,
     left_out: list[LeftOut] | None = None,
     kernels: Iterable[str] = (),
+    owners: Collection[int] = (),
 ) -> list[Transfer]:
     """Writes the entries with these keys to a tar archive, complete or not at all. Raises OSError.
 
-    `kernels` are keys of Triton's. `left_out` gets what is not in it: what is gone or incomplete, and what was fetched.
-    An archive holds no signatures, so a key or a library that is revoked later would stay in use where it is imported.
+    `kernels` are keys of Triton's, whose files and folders may belong to `owners`, by default this user and root.
+    `left_out` gets what is not in it: what is gone or incomplete, and what was fetched. An archive holds no signatures,
+    so a key or a library that is revoked later would stay in use where it is imported.
     """
+    owners = owners or trusted_ids()
     transfers = []
     temporary = temp_path(path)
     try:
@@ -83,8 +86,9 @@ def export(
             wanted += [(triton.AREA, key) for key in sorted(set(kernels))]
             for area, key in wanted:
                 with ExitStack() as opened:
-                    open_it = _open_entry if area == "entries" else _open_kernel
-                    op, files = open_it(layout.path(area, key), opened)
+                    folder = layout.path(area, key)
+                    is_entry = area == "entries"
+                    op, files = _open_entry(folder, opened) if is_entry else _open_kernel(folder, owners, opened)
                     sizes = {name: os.fstat(file.fileno()).st_size for name, file in files.items()}
                     for name, file in files.items():
                         archive.addfile(member(f"{area}/{key}/{name}", sizes[name]), file)
@@ -131,10 +135,10 @@ def _open_entry(folder: str, opened: ExitStack) -> tuple[str, dict[str, IO[bytes
         return "", {}
 
 
-def _open_kernel(folder: str, opened: ExitStack) -> tuple[str, dict[str, IO[bytes]]]:
+def _open_kernel(folder: str, owners: Collection[int], opened: ExitStack) -> tuple[str, dict[str, IO[bytes]]]:
     """Opens the files of what Triton compiled; returns its name and the files, none if it is damaged or was fetched."""
     try:
-        kernel = triton.read(folder, trusted_ids())
+        kernel = triton.read(folder, owners)
         names = () if kernel.is_fetched else sorted([triton.RECORD, *kernel.record["files"]])
         return kernel.name, {name: opened.enter_context(open_regular(os.path.join(folder, name))) for name in names}
     except (OSError, ValueError):

@@ -191,7 +191,7 @@ def content() -> tuple[str, bytes | None]:
     """
     path = settings.trust_file()
     trusted = owners.trusted_ids(settings.trusted_owners())
-    problem = owners.folder_problem(os.path.dirname(path), trusted, is_above=True)
+    problem = owners.folder_problem(os.path.dirname(path), trusted, for_file_inside=True)
     if problem:
         raise TrustFileError(path, *problem)
     try:
@@ -202,7 +202,7 @@ def content() -> tuple[str, bytes | None]:
     except (OSError, ValueError) as error:
         raise TrustFileError(path, getattr(error, "strerror", None) or str(error), "Correct or remove it") from error
     real = os.path.dirname(os.path.realpath(path))
-    if os.path.islink(path) and (problem := owners.folder_problem(real, trusted, is_above=True)):
+    if os.path.islink(path) and (problem := owners.folder_problem(real, trusted, for_file_inside=True)):
         raise TrustFileError(path, *problem)
     if status.st_uid not in trusted:
         raise TrustFileError(path, *owners.owner_problem("it", status.st_uid, trusted))

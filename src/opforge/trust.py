@@ -104,7 +104,7 @@ def folder_problem(
     owners: Collection[int],
     above: Collection[int] | None = None,
     shared: Collection[str] | None = None,
-    is_above: bool = False,
+    for_file_inside: bool = False,
 ) -> tuple[str, str] | None:
     """Returns why a folder cannot be trusted and what to do about it, or None. A missing folder is no problem.
 
@@ -117,10 +117,10 @@ def folder_problem(
         path: The folder.
         owners: The user ids.
         above: Who may own the folders above it besides; None if all whom the user trusts are in `owners`.
-        shared: The folders that others may write all the same, because the user has named them; None if he cannot.
-        is_above: Whether what is judged is a file in the folder, which the caller compares.
+        shared: The folders that others may write all the same: the user has named them. None if none can be named.
+        for_file_inside: Whether a file in the folder is what is trusted: the caller judges the file itself.
     """
-    judge = _Judge(owners, above, shared, is_above)
+    judge = _Judge(owners, above, shared, for_file_inside)
     start = _held_start(path) if held else ""
     if start and not is_held(start):
         return f"the descriptor of {path} was closed", "Leave those files open that your code has not opened"
@@ -176,13 +176,17 @@ class _Judge:
     """Judges the components of one path. What it takes is described at `folder_problem`."""
 
     def __init__(
-        self, owners: Collection[int], above: Collection[int] | None, shared: Collection[str] | None, is_above: bool
+        self,
+        owners: Collection[int],
+        above: Collection[int] | None,
+        shared: Collection[str] | None,
+        for_file_inside: bool,
     ) -> None:
-        self._owners, self._above, self._shared, self._is_above = owners, above, shared, is_above
+        self._owners, self._above, self._shared, self._for_file_inside = owners, above, shared, for_file_inside
         self._open: dict[str, os.stat_result] = {}
         """The folders that others may write, and that the user could name."""
         self._used: dict[str, os.stat_result] = {}
-        """Those that he has named."""
+        """Those that the user has named."""
 
     def outcome(self) -> tuple[str, str] | None:
         """Returns what is wrong with folders that others may write, and what to do about all of them; or None."""
@@ -202,10 +206,10 @@ class _Judge:
         if not is_link and not stat.S_ISDIR(status.st_mode):
             return f"{path} is not a folder", "Choose another folder, or give that file another name"
         if status.st_uid not in self._owners and not (
-            (self._is_above or not is_last) and self._may_own_above(path, status.st_uid)
+            (self._for_file_inside or not is_last) and self._may_own_above(path, status.st_uid)
         ):
             what, is_own = f"the link {path}" if is_link else path, self._above is not None and is_last
-            return owner_problem(what, status.st_uid, self._above or self._owners, is_own and not self._is_above)
+            return owner_problem(what, status.st_uid, self._above or self._owners, is_own and not self._for_file_inside)
         if is_link or not others_bits(status) or (status.st_mode & stat.S_ISVTX and not is_last):
             return None
         if self._shared is not None:
@@ -257,7 +261,7 @@ def _who(status: os.stat_result) -> str:
 
 
 def _advice_to_close(path: str, status: os.stat_result) -> str:
-    """Returns the command by which this user closes a folder to others; empty if he cannot."""
+    """Returns the command by which this user closes a folder to others; empty if they cannot."""
     return f"Run: chmod go-w {path}" if os.geteuid() in (0, status.st_uid) else ""
 
 

@@ -35,6 +35,7 @@ from opforge.cache.records import failures, objects, size_log
 from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
 from opforge.cache.records.validity import Observation
 from opforge.cache.store import Fit, Rejected
+from opforge.memory import FlatStamps
 from opforge.warm.library import BUILD, RECORD
 
 AS_IT_IS, AS_JSON, AS_BYTES = range(3)
@@ -53,7 +54,9 @@ class RecordTarget:
         self.object = os.path.join(folder, "a.o")
         self._write(self.object, b"object")
         objects.keep(layout, "unit", self.object, self._inputs())
-        failures.note(layout, "plan", failures.Failure("compile", {"message": "text", "op": "relu"}, "state"))
+        failures.note(
+            layout, "plan", failures.Failure("compile", {"message": "text", "op": "relu"}, "state"), FlatStamps()
+        )
         with lock.acquire(layout.path("locks", "plan"), "relu", 1):
             lock.progress(layout.path("locks", "plan"), "3 of 5")
         listing.entries(layout)

@@ -13,8 +13,11 @@ from typing import NamedTuple
 from opforge.cache.filesystem.disk import Disk, Stamp
 
 MAX_FILES = 2000
-"""How many files and folders on other file systems are looked at before a run."""
-SUFFIXES = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl", ".c", ".cc", ".cpp", ".cxx", ".cu", ".hip")
+"""How many files and folders are looked at before a run, of those on other file systems and of those near sources."""
+SUFFIXES = (
+    *(".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl", ".def", ".ipp", ".tpp", ".tcc", ".icc"),
+    *(".c", ".cc", ".cpp", ".cxx", ".cu", ".hip"),
+)
 """The names of the files that are stamped. An op that reads another one there is compiled twice, to be sure of it."""
 
 
@@ -89,6 +92,25 @@ def look_around(disk: Disk, work: str, started: int, own: Iterable[str], others:
         if len(stamps) + len(folders) > MAX_FILES:
             break
     return Surroundings(disk, started, device, names, stamps)
+
+
+def files_near(folders: Iterable[str]) -> list[str]:
+    """Returns the files in some folders and below them that compilers may read, the nearest first.
+
+    It ends with the folder in which MAX_FILES files and folders have been looked at: the same one for each process.
+    """
+    queue, files, looked_at = [*dict.fromkeys(map(os.path.normpath, folders))], list[str](), 0
+    known = {*queue}
+    for folder in queue:  # which grows
+        children = _children(folder)
+        files += [path for path, is_folder in children if not is_folder and path.endswith(SUFFIXES)]
+        below = [path for path, is_folder in children if is_folder and path not in known]
+        queue += below
+        known.update(below)
+        looked_at += len(children)
+        if looked_at >= MAX_FILES:
+            break
+    return files
 
 
 def _children(folder: str) -> list[tuple[str, bool]]:

@@ -109,7 +109,9 @@ def find(store: Store, where: Topic, judge: Judge) -> list[Bundle]:
         except BundleError as error:
             problem = str(error)
         log.warning(NOT_USED, where.name, folder, problem)
-        _set_aside(store.layout, folder)
+        # It would be read, and refused, by each process.
+        if not staging.set_aside(store.layout, folder, problem):
+            log.debug("%s could not be set aside", folder)
     return bundles
 
 
@@ -120,16 +122,6 @@ def _signed_problem(folder: str, read: Bundle, judge: Judge) -> str:
     except FileNotFoundError:
         return ""  # made here
     return judge(signed, read)
-
-
-def _set_aside(layout: Layout, folder: str) -> None:
-    """Moves a bundle out of the way: it would be read, and refused, by each process."""
-    target = layout.path("quarantine", f"{os.path.basename(folder)}.{os.getpid()}.{os.urandom(4).hex()}")
-    try:
-        make_folder(os.path.dirname(target))
-        staging.move(folder, target)
-    except OSError as error:
-        log.debug("%s could not be set aside: %s", folder, error)
 
 
 def add(store: Store, where: Topic, made: str, digest: str) -> str:

@@ -80,7 +80,7 @@ def _content(path: str) -> bytes:
     named = environment.variable(OWNERS).split(",")
     owners = trust.trusted_ids([name.strip() for name in named if name.strip()])
     for folder in dict.fromkeys(map(os.path.dirname, (os.path.abspath(path), os.path.realpath(path)))):
-        if problem := trust.folder_problem(folder, owners, is_above=True):
+        if problem := trust.folder_problem(folder, owners, for_file_inside=True):
             raise errors.ConfigFileError(path, *problem)
     try:
         with open(path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:

@@ -122,7 +122,7 @@ def _known(path: str, what: str, dtype: str, size: int, configs: Sequence[Config
 
 def _rows(path: str) -> list[Mapping[str, Any]]:
     try:
-        stored = records.read_stored(path, {0, os.geteuid()})
+        stored = records.read_stored(path)
     except FileNotFoundError:
         return []
     return [] if stored.problem else list(stored.value["rows"])

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from opforge import formats, memory
+from opforge import formats, memory, settings
 from opforge.memory import FlatStamps
 from opforge.trust import folder_problem, others_bits
 
@@ -223,10 +223,10 @@ def may_be_linked(path: str) -> bool:
 def resolved(path: str, owners: Collection[int]) -> tuple[str, str]:
     """Returns the file that a path in an installed package leads to, and why it cannot be trusted; empty if it can.
 
-    All folders above that file are judged.
+    All folders above that file are judged; others may write those that OPFORGE_TRUSTED_FOLDERS names.
     """
     real = os.path.realpath(path)
-    problem = folder_problem(os.path.dirname(real), owners)
+    problem = folder_problem(os.path.dirname(real), owners, shared=settings.trusted_folders())
     return real, f"it is a link to {real}, and {problem[0]}" if problem else ""
 
 
@@ -438,8 +438,8 @@ def set_tuned(entry: Entry, rows: Sequence[Any], is_held: bool = False) -> str:
     """Sets the rows of a tuning result in an entry's library: without any, its defaults.
 
     A row is a dtype's number, the lowest and the highest size of calls, and values by name. Returns why nothing was
-    changed: a row has a name that the library lacks, or a number that it cannot hold. Raises OSError if it has no tunables. `is_held` is for whoever
-    tunes the op.
+    changed: a row has a name that the library lacks, or a number that it cannot hold. Raises OSError if it has no
+    tunables. `is_held` is for whoever tunes the op.
     """
     if tuned.get(entry.key, []) == rows or (entry.key in held and not is_held):
         return ""
@@ -479,7 +479,7 @@ def extended(library: Any, where: str) -> Any:
     """Returns a loaded library with the functions that `where` adds; see `python_functions`.
 
     What another builder adds to the same library, or a module that was loaded again, is in another object. A Python
-    module has them all, the newest of each name.
+    module has them all, the newest of each name. What `where` has added before stays: the program may hold it.
     """
     if not where:
         return library
@@ -488,11 +488,11 @@ def extended(library: Any, where: str) -> Any:
     if isinstance(library, LoadedOp):
         other = LoadedOp(library.__name__, library.__entry__, library.__find__, library.__names__)
         op = library.__extended__.setdefault(key, other)
-    added = vars(op).setdefault("__added__", set())
+    added = vars(op).setdefault("__added__", {})  # name -> the key of what added it
     for name, function in python_functions(where, op).items():
-        if name not in vars(op) or name in added:
+        if name not in vars(op) or added.get(name, key) != key:
             setattr(op, name, function)
-            added.add(name)
+            added[name] = key
     return op
 
 

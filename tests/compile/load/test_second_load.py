@@ -17,6 +17,7 @@ from opforge import memory
 from opforge.builders import base
 from opforge.builders.declaration import kernel_roots
 from opforge.memory import RACY_NS
+from opforge.warm import library
 
 TEXT = f"{sample_ops.EXPORT} int value() {{ return VALUE; }}\n"
 """A plain function that returns the macro VALUE, which no file defines."""
@@ -277,6 +278,23 @@ def test_a_look_up_that_leads_to_the_same_library_returns_the_same_object(tmp_pa
     look_ups.clear()
     assert builder.load() is op and op.more is more and more() == 2
     assert len(look_ups) == 1 and functions_module.ops == [op]
+
+
+def test_another_builder_of_the_class_replaces_no_python_function(tmp_path, functions_module):
+    functions = f"{functions_module.__name__}:doubled"
+    cls = op_of_text(tmp_path / "op", define_macros={"VALUE": "1"}, python_functions=functions)
+    op = cls().load()
+    more = op.more
+    assert cls().load() is op and op.more is more
+
+
+@pytest.mark.parametrize("is_again", [True, False], ids=["as it was", "loaded again"])
+def test_a_python_module_gets_the_functions_of_a_module_that_was_loaded_again_alone(functions_module, is_again):
+    module, where = types.ModuleType("extension"), f"{functions_module.__name__}:doubled"
+    more = library.extended(module, where).more
+    if not is_again:
+        functions_module.doubled = functions_module.tripled
+    assert (library.extended(module, where).more is more) == is_again
 
 
 def test_other_python_functions_of_the_same_library(tmp_path, functions_module):

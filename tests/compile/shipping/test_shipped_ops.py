@@ -114,6 +114,14 @@ def test_a_link_into_a_folder_that_others_may_write_is_not_followed_and_one_warn
     assert warning.endswith("Reinstall its package, with copies if its files are links (uv: --link-mode copy).")
 
 
+def test_a_link_into_a_folder_that_the_user_trusts_is_followed(package, tmp_path, monkeypatch):
+    """As on a volume of Kubernetes that its group may write."""
+    as_links(tmp_path / "site" / "mine", tmp_path / "archive", "files")
+    (tmp_path / "archive").chmod(0o777)
+    monkeypatch.setenv("OPFORGE_TRUSTED_FOLDERS", str(tmp_path / "archive"))
+    assert find(package().spec()).entry.origin == str(tmp_path / "site" / "mine" / "_opforge_ops")
+
+
 def test_a_wheel_whose_library_is_damaged_is_not_used_and_one_warning_says_so(package, caplog):
     library = find(package().spec()).entry.library
     os.chmod(library, 0o700)

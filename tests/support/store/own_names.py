@@ -12,7 +12,6 @@ EXAMPLES = {
     "locks": KEY,
     "logs": f"{KEY}.log",
     "objects": KEY,
-    "observer": f"{KEY}.so",
     "peaks": KEY,
     "pins": "a-project",
     "plans": KEY,

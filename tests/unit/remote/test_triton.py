@@ -11,6 +11,7 @@ import time
 import pytest
 from click.testing import CliRunner
 from support import triton_cache
+from support.owners import STRANGER, as_root
 from support.triton_cache import KEY, TIMED_KEY
 
 from opforge.cache import current
@@ -156,6 +157,13 @@ class TestArchives:
         assert run("cache", "import", one).splitlines()[-1] == "2 entries imported"
         assert run("cache", "import", one).splitlines()[-1] == "0 entries imported"
         assert records.read(records.folder_of(other.layout, KEY), other.owners).label == exported_label(machine)
+
+    @as_root
+    def test_it_may_lie_below_a_folder_of_an_owner_that_the_user_trusts(self, machine, tmp_path, monkeypatch):
+        os.chown(os.path.dirname(machine.layout.root), STRANGER, STRANGER)
+        monkeypatch.setenv("OPFORGE_TRUSTED_OWNERS", str(STRANGER))
+        current.reset()
+        assert run("cache", "export", tmp_path / "all.tar", "triton:*").splitlines()[-1] == "2 entries exported"
 
     def test_what_was_fetched_is_left_out(self, published, tmp_path):
         assert bring(published)

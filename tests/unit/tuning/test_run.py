@@ -11,6 +11,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 from support import tuned_ops
+from support.owners import STRANGER, as_root
 from support.text_files import write
 
 from opforge.builders.lookup import tuned
@@ -130,6 +131,17 @@ def timed_run(module, monkeypatch):
 def stored():
     (result,) = records.stored(own_store().layout.root)
     return result
+
+
+@as_root
+def test_a_result_of_an_owner_that_the_user_trusts_counts_and_is_listed(timed_run, monkeypatch):
+    """As a load takes it."""
+    timed_run()
+    os.chown(stored().path, STRANGER, STRANGER)
+    assert stored().problem == f"it belongs to user {STRANGER}, who is not trusted here"
+    monkeypatch.setenv("OPFORGE_TRUSTED_OWNERS", str(STRANGER))
+    assert not stored().problem
+    assert [done.is_new for done in timed_run()] == [False, False]
 
 
 def test_a_config_that_is_faster_is_written_and_used(timed_run, module):

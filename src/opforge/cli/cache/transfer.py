@@ -40,14 +40,14 @@ def export_command(file: str, names: Sequence[str], as_json: bool) -> None:
     from opforge.cache.current import own_store
     from opforge.cache.transfer import archive
 
-    layout = own_store().layout
+    store = own_store()
     compiled, others = tuned_names.split(names, triton_names.PREFIX)
-    entries = matching_entries(layout, others) if others or not names else []
+    entries = matching_entries(store.layout, others) if others or not names else []
     chosen = triton_names.stored(compiled if names else ["*"]) if compiled or not names else []
     kernels = {kernel.key: kernel.name for kernel in chosen}
     ops, left_out = {entry.key: entry.op for entry in entries}, list[archive.LeftOut]()
     try:
-        moved = archive.export(layout, ops, file, left_out, kernels)
+        moved = archive.export(store.layout, ops, file, left_out, kernels, store.owners)
     except OSError as error:
         raise click.UsageError(f"{file} cannot be written: {error.strerror or error}. Choose another path.") from error
     labels = ops | kernels

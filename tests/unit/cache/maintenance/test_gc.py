@@ -172,6 +172,21 @@ def test_old_contents_of_an_area_are_removed_and_new_ones_are_not(fake_store, ar
     assert not os.listdir(fake_store.layout.path(area))
 
 
+@pytest.mark.parametrize("choose", ["rm --all", "gc"])
+def test_whatever_is_set_aside_is_removed_later(fake_store, choose):
+    """An entry, a bundle of graphs, a kernel of Triton's, and a tuning result: each has another form of name."""
+    names = (own_names.ENTRY, own_names.EXAMPLES["graphs"], own_names.EXAMPLES["triton"], "cuda-sm_90 sm_100-8.json")
+    for name in names:
+        path = fake_store.layout.path("objects", name)
+        os.makedirs(path) if name != names[-1] else open(path, "w").close()
+        assert staging.set_aside(fake_store.layout, path, "it is damaged")
+    if choose == "gc":
+        assert collect(fake_store) == [] and len(collect(fake_store, now=later(8 * 86400))) == len(names)
+    else:
+        gc.remove(fake_store.layout, gc.everything(fake_store.layout))
+    assert os.listdir(fake_store.layout.path("quarantine")) == []
+
+
 def test_a_lock_that_is_held_stays(fake_store):
     path = fake_store.layout.path("locks", own_names.EXAMPLES["locks"])
     with lock.acquire(path, "relu", None):
