@@ -36,8 +36,11 @@ _is_to_be_kept: ContextVar[bool] = ContextVar("_is_to_be_kept", default=False)
 """Whether nothing is to be built that cannot be kept: see `only_if_kept`."""
 
 
-class NotKept(Exception):  # noqa: N818 - no error for a user: who enters `only_if_kept` has another way to build
-    """The default cache folder cannot be used; says why, and what to do."""
+class NotKept(Exception):
+    """The default cache folder cannot be used; says why, and what to do.
+
+    No error for a user: who enters `only_if_kept` has another way to build.
+    """
 
 
 def reset() -> None:

@@ -189,7 +189,9 @@ def missing_output(op: str, step: Step, name: str, log: str) -> CompileError:
         advice = "A C++ compiler knows a source by its suffix, such as .cpp, .cc, .cxx: rename it, or try another CXX"
         suffix = os.path.splitext(step.unit.path)[1]
         if suffix in UNLISTED:
-            advice = f"Of a {suffix} file, which is not preprocessed, no compiler lists what it reads: {UNLISTED[suffix]}"
+            advice = (
+                f"Of a {suffix} file, which is not preprocessed, no compiler lists what it reads: {UNLISTED[suffix]}"
+            )
     problem = f"it ended with status 0 and did not write {name}. {advice}"
     return CompileError.of(op, step.title, problem, "", step.argv, log, [_unlocated(problem)])
 
