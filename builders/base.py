@@ -132,12 +132,18 @@ def said_by(builder: OpBuilder) -> Any:
 
 def _working_folder(builder: OpBuilder) -> str:
     """Returns the working folder if anything of the builder is relative to it; otherwise empty."""
-    return lookup.working_folder() or ("" if lookup.file_of(type(builder))[:1] == "/" else os.getcwd())
+    return lookup.working_folder() or ("" if lookup.file_of(type(builder))[:1] == "/" else lookup.current_folder())
 
 
 def _links(builder: OpBuilder) -> list[tuple[str, str]]:
-    """Returns the folders of headers that are reached through links, with what they lead to."""
-    declared = [builder.include_dirs, *(group.get("include_dirs", ()) for group in builder.groups)]
+    """Returns the folders of headers that are reached through links, with what they lead to.
+
+    Nothing has been checked yet: what is declared wrongly names no folder, and the load says what is wrong.
+    """
+    declared: list[Any] = [builder.include_dirs]
+    if builder.groups:
+        groups: Any = builder.groups if isinstance(builder.groups, (list, tuple)) else ()
+        declared += [group.get("include_dirs", ()) for group in groups if isinstance(group, Mapping)]
     folders = [(path, os.path.realpath(path)) for each in declared for path in lookup.absolute(each)]
     return [pair for pair in folders if pair[0] != pair[1]]
 

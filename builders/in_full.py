@@ -53,10 +53,13 @@ NOT_OF_THE_BUILD = frozenset({"gate", "is_compatible", "fakes", "signatures"})
 def is_computed(builder: Any, base: type, is_fixed: Callable[..., bool]) -> bool:
     """Returns whether a builder's spec may change although its attributes compare as equal.
 
-    That is so if code of the author's shapes the build (a method of OpBuilder's, a property, DeepSpeed's methods), or
-    if a value is no plain one, by `is_fixed`: what is in it, or what it stands for, may change in place.
+    That is so if code of the author's shapes the build (a method of OpBuilder's, a property, DeepSpeed's methods), if
+    a value is no plain one, by `is_fixed` (what is in it, or what it stands for, may change in place), or if a table
+    FOR_ALL_BUILDERS applies.
     """
     kind = type(builder)
+    if lookup.tables_for_all(kind):
+        return True
     spaces = [vars(builder), *(vars(at) for at in kind.__mro__ if at not in (base, object)), lookup.set_on(base)]
     own = lookup.as_written
     for space in spaces:

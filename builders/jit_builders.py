@@ -151,7 +151,7 @@ def _flags(op: str, argument: str, value: Any) -> tuple[str, ...]:
     """Returns the flags of an argument. A relative path in them counts from the working folder, as one of a source."""
     try:
         return with_absolute_paths(words(op, argument, value), os.getcwd())
-    except FileNotFoundError:  # the working folder has been removed, and nothing is below it
+    except OSError:  # the working folder has been removed, and nothing is below it
         return words(op, argument, value)
 
 

@@ -8,46 +8,58 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from itertools import pairwise
 
 from .kernel_roots import KernelRoot, holding
 
-SEPARATE = frozenset({"-I", "-isystem", "-iquote", "-idirafter", "-include", "-imacros", "-L", "-T", "-Xlinker"})
-"""The flags that have a path in the next word."""
-JOINED = re.compile(
-    r"(?:^|(?<=,)|(?<==))"
-    r"(?:-I|-isystem|-iquote|-idirafter|-include|-imacros|-L,?|-T,?|@|"
-    r"--?(?:version-script|dynamic-list|script|just-symbols|Map)[=,])"
-    r"(?P<joined>/[^,]*)"
-    r"|(?<=,)(?<!rpath,)(?<!soname,)(?<!rpath-link,)(?<!-h,)(?<!-o,)(?P<linked>/[^,]*\.[ao])(?=,|$)"
-)
-"""A path in the same word as its flag, also behind -Wl, and -Xcompiler=.
-
-All of these are read, and none becomes a part of the library. A path in another flag may (-D, -rpath, the name of a
-shared library): it stays in the key.
-"""
 FOLDERS = ("-I", "-isystem", "-iquote", "-idirafter", "-L", "--library-path", "--include-directory")
 """The flags of folders that are searched. One that does not exist yet is searched once it does."""
-FILES = (
-    *("-include", "-imacros", "-T", "-B", "-fplugin", "-specs", "--specs", "--sysroot", "-isysroot", "--embed-dir"),
+READ = (
+    *("@", "-include", "-imacros", "-T"),
+    *(
+        f"{dash}{name}"
+        for name in (
+            *("version-script", "dynamic-list", "script", "default-script", "just-symbols", "retain-symbols-file"),
+            *("export-dynamic-symbol-list", "symbol-ordering-file", "section-ordering-file"),
+        )
+        for dash in ("-", "--")
+    ),
+)
+"""The flags of files that are read. Their paths become no part of the library, so a key has them by their roots."""
+KEPT = (
+    *("-B", "-fplugin", "-specs", "--specs", "--sysroot", "-isysroot", "--embed-dir"),
     *("-fprofile-use", "-fprofile-instr-use", "-fprofile-sample-use", "-fauto-profile"),
     *("-fsanitize-ignorelist", "-fsanitize-blacklist"),
-    *(f"{dash}{name}" for name in ("version-script", "dynamic-list", "script", "just-symbols") for dash in ("-", "--")),
 )
-"""Further flags that name what is read, in the same word or in the next one."""
+"""Further flags that name what is read. Their paths stay in the key."""
 WRITTEN = ("-Map", "--Map")
 """The flags of a file that the linker writes."""
+FLAGS = (*FOLDERS, *READ, *KEPT, *WRITTEN)
+"""The flags with a path in the same word or in the next one. A path in another flag (-D, -rpath) may become a part of
+the library, and stays as it is."""
 LINKED = re.compile(r"[^-@].*\.(?:a|o|lo|lds?|so(?:\.\d+)*)")
 """A word that may be a file to be linked."""
-NAMING = frozenset({"-D", "-U", "-u", "-x", "-o", "-h", "-z", "-e", "-soname", "-rpath", "-rpath-link", "-Xlinker"})
-NAMING_LONG = frozenset(
-    {f"-{word}" for word in ("-soname", "-rpath", "-rpath-link", "-undefined", "-entry", "-defsym")}
+NAMING = frozenset(
+    {
+        *("-D", "-U", "-u", "-o", "-h", "-z", "-e"),
+        *(
+            f"{dash}{name}"
+            for name in (
+                *("soname", "rpath", "rpath-link", "undefined", "entry", "defsym"),
+                *("exclude-libs", "filter", "auxiliary"),
+            )
+            for dash in ("-", "--")
+        ),
+    }
 )
 """What comes before a word that is a name, whatever lies beside it."""
-FOR_OTHERS = ("-Wl,", "-Wp,", "-Wa,")
-TEXT = ("-D", "-U")
+FOR_ANOTHER = re.compile(r"-W[lpa],|-X[\w-]+=|--(?:compiler|linker)-options=")
+"""What begins a list of words for another program."""
+NEXT_FOR_ANOTHER = re.compile(r"-X[\w-]+")
+"""A flag whose next word is for another program."""
+LINKER = "-Wl,"
+TO_LINKER = frozenset({LINKER, "-Xlinker", "-Xlinker=", "--linker-options="})
 OBJECTS = (".a", ".o")
 NAME = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")
 
@@ -57,32 +69,53 @@ def absolute(flags: Iterable[str], folder: str) -> tuple[str, ...]:
 
     A path that becomes a part of the library, such as that of -rpath, stays.
     """
-    result, before = list[str](), ""
+    return tuple(
+        start + ",".join(_absolute_word(before, word, folder) for before, word in words)
+        for start, words in _parsed(flags)
+    )
+
+
+def _parsed(flags: Iterable[str]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Yields what each flag begins with and its words, each with the word before it that the same program gets.
+
+    The words of one program may come in several flags: `-Wl,-T -Wl,a.ld`, `-Xlinker -T -Xlinker a.ld`. So may
+    `-Wl,-T a.ld`, because a compiler hands its input files to the linker in order.
+    """
+    last: dict[str, str] = {}
     for flag in flags:
-        start = next(filter(flag.startswith, FOR_OTHERS), "")
-        if start:
-            result.append(start + ",".join(absolute(flag[len(start) :].split(","), folder)))
-        elif flag.startswith("-Xcompiler="):
-            result.append("-Xcompiler=" + ",".join(absolute(flag[len("-Xcompiler=") :].split(","), folder)))
-        else:
-            result.append(_absolute_word(before, flag, folder))
-        before = flag
-    return tuple(result)
+        match = FOR_ANOTHER.match(flag)
+        start = match[0] if match else ""
+        driver = last.get("", "")
+        program = start or (driver if NEXT_FOR_ANOTHER.fullmatch(driver) else "")
+        program = LINKER if program in TO_LINKER else program.rstrip("=")
+        words = flag[len(start) :].split(",") if program else [flag]
+        yield start, [*zip((last.get(program, ""), *words), words, strict=False)]
+        last[program] = words[-1]
+        if program:
+            last[""] = words[-1] if program == LINKER else ""
+        elif flag[:1] != "-":
+            last[LINKER] = flag
+
+
+def _path_in(before: str, word: str) -> tuple[str, str]:
+    """Returns the flag of a word's path, and the path at the word's end; an empty path if there is none.
+
+    `before` is the word before it. The flag is empty for a file that is linked.
+    """
+    if before != "@" and before in FLAGS:
+        return before, word
+    if LINKED.fullmatch(word):
+        return "", "" if before in NAMING else word
+    flag = max(filter(word.startswith, FLAGS), key=len, default="")
+    path = word[len(flag) :] if flag else ""
+    if path.startswith("="):  # not the = of -I=/x, which stands for the sysroot
+        path = path[1:] if flag not in FOLDERS or flag.startswith("--") else ""
+    return flag, path
 
 
 def _absolute_word(before: str, word: str, folder: str) -> str:
     """Returns a word with an absolute path, if it has a relative one. `before` is the word before it."""
-    if before in (*FOLDERS, *FILES, *WRITTEN):
-        flag, path = before, word
-    elif LINKED.fullmatch(word) and before not in NAMING | NAMING_LONG:
-        flag, path = "", word
-    else:
-        flag = max((name for name in ("@", *FOLDERS, *FILES, *WRITTEN) if word.startswith(name)), key=len, default="")
-        path = word[len(flag) :]
-        if path.startswith("="):  # not the = of -I=/x, which stands for the sysroot
-            path = path[1:] if flag in (*FILES, *WRITTEN) or flag.startswith("--") else ""
-        if not flag:
-            return word
+    flag, path = _path_in(before, word)
     if not path or path.startswith(("/", "-", "$", "=")):
         return word
     whole = os.path.join(folder, path)
@@ -94,22 +127,20 @@ def _absolute_word(before: str, word: str, folder: str) -> str:
 def named(flags: Iterable[str], roots: Iterable[KernelRoot]) -> tuple[str, ...]:
     """Returns the flags with the names of roots instead of their paths."""
     roots = [root for root in roots if root.path != os.sep and not {"{", "}"} & set(root.name)]
-    result = []
-    for before, flag in pairwise(("", *flags)):
-        is_path = before in SEPARATE or (flag.endswith(OBJECTS) and before not in TEXT)
-        if flag.startswith("/") and is_path:
-            flag_here = _named_path(flag, roots)
-        elif "/" in flag and not flag.startswith(TEXT) and before not in TEXT:
-            pieces, at = [], 0
-            for match in JOINED.finditer(flag):
-                kind = match.lastgroup or ""
-                pieces += [_escaped(flag[at : match.start(kind)]), _named_path(match[kind], roots)]
-                at = match.end()
-            flag_here = "".join([*pieces, _escaped(flag[at:])])
-        else:
-            flag_here = _escaped(flag)
-        result.append(flag_here)
-    return tuple(result)
+    return tuple(
+        _escaped(start) + ",".join(_named_word(before, word, roots) for before, word in words)
+        for start, words in _parsed(flags)
+    )
+
+
+def _named_word(before: str, word: str, roots: list[KernelRoot]) -> str:
+    """Returns a word with the name of a root, if it has a path below one that becomes no part of the library."""
+    flag, path = _path_in(before, word)
+    is_named = flag not in KEPT if flag else path.endswith(OBJECTS)
+    if not path.startswith("/") or not is_named:
+        return _escaped(word)
+    path, comma, rest = path.partition(",")
+    return _escaped(word[: len(word) - len(path + comma + rest)]) + _named_path(path, roots) + _escaped(comma + rest)
 
 
 def located(flags: Iterable[str], root_paths: Mapping[str, str]) -> tuple[str, ...]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import BuilderError, SourceNotFoundError
+from opforge.warm import lookup
 
 if TYPE_CHECKING:
     from typing import ClassVar, Protocol
@@ -124,11 +124,7 @@ def has_headers(root: KernelRoot) -> bool:
 
 def folder_of(cls: type) -> str:
     """Returns the folder of the file that defines a class; the working folder for a class from a prompt or notebook."""
-    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
-    try:
-        return os.path.abspath(os.path.dirname(file)) if file else os.getcwd()
-    except FileNotFoundError:  # the working folder has been removed: so every file in it is missing
-        return os.sep
+    return os.path.normpath(os.path.join(lookup.current_folder(), os.path.dirname(lookup.file_of(cls))))
 
 
 def check(builder: str, roots: Iterable[KernelRoot]) -> None:

@@ -23,7 +23,7 @@ from opforge.settings import useless
 from opforge.warm import lookup as warm
 
 from . import memory
-from .fit import fit_of, fit_without_plan
+from .fit import fit_of, fit_of_prebuilt, fit_without_plan
 
 if TYPE_CHECKING:
     from opforge.builders.declaration.build_plan import BuildPlan
@@ -268,7 +268,7 @@ class Finder:
         fits = fit_of(lookup.spec, lookup.exact, this_machine(lookup.spec.target.device))
         for source in lookup.sources:
             is_own = source == lookup.store.own  # its entries have no plan here: other variables would be another plan
-            fit = fit_without_plan(lookup.spec, source.layout, fits) if is_own else fits
+            fit = fit_without_plan(lookup.spec, source.layout, fits) if is_own else fit_of_prebuilt(lookup.spec, fits)
             match, rejected = source.find(description, fit, lookup.root_paths, lookup.store.disk)
             self._seen += rejected
             if match:

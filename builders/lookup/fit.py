@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from opforge import settings
 from opforge.builders.declaration import abi
 from opforge.builders.declaration.machine import NATIVE_FLAGS, PROCESSOR, native_processor
+from opforge.builders.declaration.op_spec import root_paths
 from opforge.builders.declaration.targets import device_problems, level_problem, lower_targets, torch_library_problem
 from opforge.builders.toolchains import read_variables
 from opforge.cache.layout import Layout, entry_name
@@ -45,10 +47,20 @@ def fit_of(spec: OpSpec, exact: bool, machine: Machine) -> Callable[[Mapping[str
         where = _machine_of(spec, record, machine) if is_for_another else machine
         result = fit(record, where, spec, exact)
         problem = result.problem or missing_function(record, where) or flags_problem(spec.name, record)
-        problem = problem or headers_problem(record)
         built_on = record["requires"].get(PROCESSOR)
         if built_on and not (problem or is_for_another) and built_on != native_processor(NATIVE_FLAGS):
             problem = "it was built with -march=native, or a flag like it, on another processor"
+        return Fit(problem) if problem else result
+
+    return judge
+
+
+def fit_of_prebuilt(spec: OpSpec, fits: Callable[[Mapping[str, Any]], Fit]) -> Callable[[Mapping[str, Any]], Fit]:
+    """Returns the function that judges what was built elsewhere. `fits` is the judgement by its record alone."""
+
+    def judge(record: Mapping[str, Any]) -> Fit:
+        result = fits(record)
+        problem = result.problem or headers_problem(spec, record)
         return Fit(problem) if problem else result
 
     return judge
@@ -210,19 +222,41 @@ def missing_function(record: Mapping[str, Any], machine: Machine) -> str | None:
 
 
 HEADER_VARIABLES = ("CPATH", "CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH")
+OF_TOOLKITS = (
+    *("features.h", "sys/cdefs.h", "stddef.h", "cstddef", "Python.h"),
+    *("torch/library.h", "cuda_runtime.h", "hip/hip_runtime.h", "sycl/sycl.hpp"),
+)
+"""Headers by which a folder of the C library, a compiler, Python, torch or a device's toolkit is known. What an entry
+needs of those is in its record, and their headers differ between machines."""
+OF_LINKS = re.compile(r".*\.(?:a|o|so(?:\.\d+)*)")
+"""The names of what a linker reads."""
 
 
-def headers_problem(record: Mapping[str, Any]) -> str | None:
+def headers_problem(spec: OpSpec, record: Mapping[str, Any]) -> str | None:
     """Returns why the folders of headers that variables name refuse an entry, or None.
 
     A build here would find a header there that the entry's build has found elsewhere, or has not found.
     """
     for variable in HEADER_VARIABLES:
         for folder in filter(os.path.isabs, os.environ.get(variable, "").split(os.pathsep)):
-            for name in record["inputs"]["names"]:
-                if os.path.exists(os.path.join(folder, name)):
-                    return f"{variable} names {folder}, in which a build would find {name}: unset {variable}"
+            if name := _header_in(folder, spec, record["inputs"]):
+                return f"{variable} names {folder}, in which a build would find {name}: unset {variable}"
     return None
+
+
+def _header_in(folder: str, spec: OpSpec, inputs: Mapping[str, Any]) -> str | None:
+    """Returns the first header in a folder that the build with these inputs has not found there; None if none."""
+    # A name that ends with a slash stands for all that would be below it: which one a source asks for is not known.
+    names = [name for name in inputs["names"] if not name.endswith("/") and not OF_LINKS.fullmatch(name)]
+    names = [name for name in names if os.path.isfile(os.path.join(folder, name))]
+    if not names or any(os.path.isfile(os.path.join(folder, name)) for name in OF_TOOLKITS):
+        return None
+    roots = root_paths(spec)
+    read = [
+        os.path.join(roots[root], path) for root, path, *_ in (*inputs["files"], *inputs["present"]) if root in roots
+    ]
+    found = {os.path.realpath(path) for path in read}
+    return next((name for name in names if os.path.realpath(os.path.join(folder, name)) not in found), None)
 
 
 def flags_problem(op: str, record: Mapping[str, Any]) -> str | None:

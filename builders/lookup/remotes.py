@@ -18,7 +18,7 @@ from opforge.cache.current import writable_store
 from opforge.cache.store import Fit, Match, Rejected, Sought, Store
 from opforge.errors import CacheDirError, SettingError
 
-from .fit import fit_of
+from .fit import fit_of, fit_of_prebuilt
 
 if TYPE_CHECKING:
     from opforge.builders.declaration.op_spec import OpSpec
@@ -98,7 +98,7 @@ def sources() -> list[RemoteSource]:
 
 def request_for(spec: OpSpec, store: Store, exact: bool = False) -> Request:
     """Returns the request of a look-up. Raises SourceNotFoundError."""
-    judge = fit_of(spec, exact, this_machine(spec.target.device))
+    judge = fit_of_prebuilt(spec, fit_of(spec, exact, this_machine(spec.target.device)))
     return Request(spec.name, str(spec.target), description_key(spec), judge, root_paths(spec), store, exact)
 
 

@@ -280,7 +280,7 @@ def declaration(builder: Any, base: type) -> str:
     file = file_of(kind)
     try:
         folder = os.path.abspath(os.path.dirname(file)) if file else os.getcwd()
-    except FileNotFoundError:
+    except OSError:
         return ""
     text = repr((kind.__module__, kind.__name__, folder, folders, declared))
     flags = [text, *map(environment.variable, ("CXX", *settings.USER_FLAGS))]
@@ -350,10 +350,13 @@ KERNEL_ROOT = "opforge.builders.declaration.kernel_roots"
 
 
 def absolute(value: Any) -> list[str]:
-    """Returns the absolute paths in a list, or in lists by device."""
+    """Returns the absolute paths in a list, or in lists by device. What is no text and no path is left out."""
     if isinstance(value, (dict, MappingProxyType)):
         return [path for part in value.values() for path in absolute(part)]
-    return [path for path in value if path[:1] == "/"] if isinstance(value, (list, tuple)) else []
+    if not isinstance(value, (list, tuple)):
+        return []
+    paths = [os.fsdecode(path) for path in value if isinstance(path, (str, bytes, os.PathLike))]
+    return [path for path in paths if path[:1] == "/" and "\0" not in path]
 
 
 def own_store() -> tuple[str, tuple[str, ...], frozenset[int]] | None:
@@ -441,5 +444,13 @@ def working_folder() -> str:
         starts += ":" + compiler
     try:
         return "" if starts.count(":") == starts.count(":/") else os.getcwd()
-    except FileNotFoundError:
+    except OSError:
         return ""  # and nothing is found in it
+
+
+def current_folder() -> str:
+    """Returns the working folder; "/" if it has been removed: so every file in it is missing."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return os.sep

@@ -256,3 +256,23 @@ def test_a_header_in_a_folder_that_a_variable_names_rejects_an_entry_of_a_layer(
     assert f"{variable} names {headers}, in which a build would find limits.h: unset {variable}" in str(
         builder.trace[0]
     )
+
+
+@pytest.mark.parametrize("at", ["C library", "compiler's module", "toolkit", "libraries", "build's own"])
+def test_a_folder_of_headers_in_which_a_build_would_find_nothing_else_rejects_no_entry(
+    folder, tmp_path, add_to_layer, monkeypatch, at
+):
+    folder.mkdir()
+    (tmp_path / "headers" / "c++").mkdir(parents=True)
+    (tmp_path / "headers" / "bits").mkdir()
+    names = {"toolkit": ["limits.h", "cuda_runtime.h"], "libraries": ["libc.so", "libstdc++.so"]}
+    for name in names.get(at, []):
+        text_files.write(tmp_path / "headers", name, "")
+    text_files.write(folder, "inc/value.h", "#define VALUE 3\n")
+    includes = "#include <value.h>\n#include <limits.h>\n#include <sys/types.h>\n#include <vector>\n"
+    text_files.write(folder, "plain.cpp", f"{includes}{sample_ops.EXPORT} int value() {{ return VALUE; }}\n")
+    cls = sample_ops.builder_class(folder, "plain", abi="c", include_dirs=["inc"])
+    add_to_layer(cls, None)
+    headers = {"C library": "/usr/include", "build's own": folder / "inc"}.get(at, tmp_path / "headers")
+    monkeypatch.setenv("CPATH", str(headers))
+    assert cls().build().origin == str(tmp_path / "layer")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import shutil
 import sys
 import time
@@ -147,6 +148,24 @@ def test_paths_may_be_path_objects(tmp_path):
     include = os.path.join(tmp_path, "include")
     os.mkdir(include)
     assert opforge.load("plain", tmp_path / "op" / "plain.cpp", extra_include_paths=tmp_path / "include").value() == 1
+    for folders in ([tmp_path / "include"], {"cpu": (os.fsencode(include),)}):
+        builder = sample_ops.builder_class(tmp_path / "op", "plain", abi="c", include_dirs=folders)()
+        assert [builder.load().value(), builder.load().value()] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ({"include_dirs": [5]}, "include_dirs=[5]. Expected a list of strings"),
+        ({"include_dirs": 5}, "include_dirs=5. Expected a list of strings"),
+        ({"groups": ["a.cpp"]}, "groups=['a.cpp']. Expected a list of dicts"),
+        ({"groups": 5}, "groups=5. Expected a list of dicts"),
+        ({"groups": [{"sources": ["plain.cpp"], "include_dirs": 5}]}, "groups[0]['include_dirs']=5. Expected a list"),
+    ],
+)
+def test_what_is_no_list_of_folders_is_an_error_of_the_load(tmp_path, declared, message):
+    with pytest.raises(BuilderError, match=re.escape(message)):
+        sample_ops.builder_class(tmp_path, "plain", abi="c", **declared)().load()
 
 
 def test_a_link_in_place_of_a_folder_of_the_store_is_an_error(tmp_path, own_store):
@@ -210,7 +229,8 @@ def test_a_removed_working_folder_is_an_error_only_if_a_path_is_relative(tmp_pat
     typed = type("Typed", (opforge.OpBuilder,), {"__module__": "__main__", "name": "plain", "abi": "c"})
     typed.sources = [source]
     monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)  # as at an interactive prompt
-    assert typed().load().value() == 1
+    builder = typed()
+    assert [builder.load().value(), builder.load().value()] == [1, 1]
     for arguments in ({"sources": "plain.cpp"}, {"sources": source, "extra_include_paths": ["include"]}):
         with pytest.raises(SourceNotFoundError, match="Looked in:\\n  - the working folder, which has been removed"):
             opforge.load("plain", **arguments)

@@ -126,6 +126,19 @@ def test_an_attribute_that_only_the_builders_own_methods_read(tmp_path):
     assert builder.load().value() == 2
 
 
+def test_a_table_for_all_builders_that_is_changed_in_place(tmp_path, monkeypatch):
+    package = types.ModuleType("second_load_tables")
+    package.FOR_ALL_BUILDERS = {"define_macros": [("VALUE", "1")]}
+    monkeypatch.setitem(sys.modules, package.__name__, package)
+    cls = op_of_text(tmp_path / "op")
+    package.__file__, cls.__module__ = sys.modules[cls.__module__].__file__, package.__name__
+    builder = cls()
+    op = settled(builder)
+    assert op.value() == 1 and builder.load() is op
+    package.FOR_ALL_BUILDERS["define_macros"][0] = "VALUE", "2"
+    assert builder.load().value() == 2
+
+
 def test_an_attribute_that_cannot_be_compared_counts_as_changed(tmp_path, look_ups):
     class Odd:
         def __eq__(self, other):

@@ -98,6 +98,12 @@ def test_libraries_of_torch_are_named_apart_and_folders_that_do_not_exist_left_o
     assert not {"-ltorch", "-Ltorch/lib", "-Lnowhere", "-shared", "-o"} & {*link.words}
 
 
+@pytest.mark.parametrize("words", [["-L", "libs", "-lfoo"], ["-L=/lib", "-lfoo"]])
+def test_a_folder_of_libraries_that_only_the_linker_knows_is_kept(tmp_path, monkeypatch, words):
+    link = links_of(tmp_path, monkeypatch, extra_link_args=words)
+    assert [word for word in link.words if word in words] == words
+
+
 def test_ldflags_are_left_to_the_plan(tmp_path, monkeypatch):
     assert "-Wl,-O7" not in links_of(tmp_path, monkeypatch, ldflags="-Wl,-O7 -Wl,--as-needed").words
 

@@ -75,7 +75,7 @@ def builder_for(ext: Any, command: Any) -> ExtensionBuilder:
             *macros,
             *cxx_flags,
         ),
-        "extra_link_args": tuple(_from_here(link.words)),
+        "extra_link_args": link.words,
         "torch_libraries": link.torch_libraries,
         "__module__": __name__,
     }
@@ -108,26 +108,12 @@ def _cuda_attributes(
 
 
 def _own_flags(ext: Any, compiler: str) -> list[str]:
-    """Returns the extension's flags for a compiler, which are a dict by compiler or one list for all."""
+    """Returns the extension's flags for a compiler, which are a dict by compiler or one list for all.
+
+    A relative path in them counts from the builder's folder, which is the project's.
+    """
     flags = ext.extra_compile_args
-    return _from_here(flags.get(compiler, ()) if isinstance(flags, dict) else flags)
-
-
-FOLDER_FLAGS = ("-isystem", "-iquote", "-idirafter", "-I", "-L")
-FILE_FLAGS = ("-include", "-imacros", "@")
-"""The flags that name a folder, and those that name a file, in the same word or in the next one."""
-
-
-def _from_here(flags: Iterable[str]) -> list[str]:
-    """Returns flags with absolute paths: setuptools compiles in the project's folder, and opforge in one of its own."""
-    words, result = list(flags), list[str]()
-    for before, word in zip(("", *words), words, strict=False):
-        flag = next((name for name in (*FOLDER_FLAGS, *FILE_FLAGS) if word.startswith(name)), "")
-        path = word if before in (*FOLDER_FLAGS, *FILE_FLAGS) else word[len(flag) :] if flag else ""
-        is_there = os.path.isdir(path) if before in FOLDER_FLAGS or flag in FOLDER_FLAGS else os.path.isfile(path)
-        is_relative = path and not os.path.isabs(path) and is_there
-        result.append(word[: len(word) - len(path)] + os.path.abspath(path) if is_relative else word)
-    return result
+    return list(flags.get(compiler, ()) if isinstance(flags, dict) else flags)
 
 
 def _requests_debugging(flag: str) -> bool:

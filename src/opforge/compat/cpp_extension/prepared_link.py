@@ -114,5 +114,10 @@ def _without(words: Sequence[str], part: Sequence[str]) -> list[str]:
 
 
 def _is_useless(folder: str, torch_lib: str) -> bool:
-    """Returns whether a folder of libraries is torch's, whose libraries are named by stubs, or does not exist."""
+    """Returns whether a folder of libraries is torch's, whose libraries are named by stubs, or does not exist.
+
+    Of `-L dir` the first word names no folder, and `=` stands for the sysroot: only the linker knows those.
+    """
+    if not folder or folder.startswith("="):
+        return False
     return not os.path.isdir(folder) or os.path.realpath(folder) == os.path.realpath(torch_lib)

@@ -47,7 +47,8 @@ def test_a_path_below_a_root_is_named_by_the_root(flags, named):
         ["-DFOLDER=/p/inc", "-DFLAG=-I/p/inc"],
         ["-D", "FOLDER=/p/libx.a"],
         ["-Wl,-rpath,/p/lib", "-Wl,-rpath=/p/lib"],
-        ["/p/lib/libx.so", "-Wl,-soname,/p/libx.so"],
+        ["/p/lib/libx.so", "-Wl,-soname,/p/libx.so", "-Wl,-soname", "-Wl,/p/libx.a"],
+        ["-Wl,-rpath", "-Wl,/p/lib", "-Xlinker", "-rpath", "-Xlinker", "/p/lib"],
         ["-fprofile-generate=/p/profiles"],
     ],
 )
@@ -81,7 +82,14 @@ def project(tmp_path):
         ["-Xlinker", "--version-script=@exports.map"],
         ["-Wl,--whole-archive,@lib/libfoo.a,--no-whole-archive", "-Wl,-L,@lib", "-Wl,-T,@a.ld", "-T@a.ld"],
         ["-include", "@config.h", "-imacros", "@config.h", "-fprofile-use=@fp.profdata"],
-        ["-Wl,-Map=@out.map", "-Wl,-Map,@new/out.map"],
+        ["-iquote@inc", "-idirafter", "@inc", "-I@not_there_yet", "-Xclang", "-include", "-Xclang", "@config.h"],
+        ["-Wl,-Map=@out.map", "-Wl,-Map,@new/out.map", "-Wl,-Map", "-Wl,@out.map"],
+        ["-Wl,--version-script", "-Wl,@exports.map", "-Wl,-T", "@a.ld", "-Wl,@lib/libfoo.a"],
+        ["-Xlinker", "--version-script", "-Xlinker", "@exports.map", "-Xlinker", "-T", "-Xlinker", "@a.ld"],
+        ["-Wl,-x", "@lib/libfoo.a", "-Xlinker", "@lib/libfoo.a", "-Xlinker=-L,@lib", "--linker-options=-L,@lib"],
+        ["-Wl,--retain-symbols-file=@exports.map", "-Wl,--export-dynamic-symbol-list=@exports.map"],
+        ["-Wl,--symbol-ordering-file=@exports.map", "-Wl,--symbol-ordering-file", "-Wl,@exports.map"],
+        ["-Xcompiler", "-fPIC,-I@inc"],
         ["-Xcompiler=-I@inc"],
     ],
 )
@@ -95,6 +103,12 @@ def test_a_relative_path_counts_from_the_folder(project, flags):
     assert [flag for flag in named if "{own}" in flag] == [flag.replace("@", "{own}/") for flag in reads if "@" in flag]
 
 
+def test_a_linked_file_above_the_folder_is_found(project):
+    flags = ["-Xlinker", "lib/../x.o", "-Wl,lib/../x.o", "./x.o"]
+    located = ("-Xlinker", f"{project}/x.o", f"-Wl,{project}/x.o", f"{project}/x.o")
+    assert flag_paths.absolute(flags, str(project)) == located
+
+
 def test_a_file_of_flags_counts_from_the_folder(project):
     assert flag_paths.absolute(["@flags", "@missing"], str(project)) == (f"@{project}/flags", "@missing")
 
@@ -105,7 +119,10 @@ def test_a_file_of_flags_counts_from_the_folder(project):
         ["-Wl,-rpath,lib", "-Wl,-rpath=lib", "-Wl,-soname,lib/libfoo.so", "-Wl,-soname=lib/libfoo.so"],
         ["-D", "x.o", "-DX=lib", "-DX=@flags", "-lfoo", "-std=c++17", "-u", "x.o", "-march=native"],
         ["-I/usr/include", "-I=inc", "-L$ORIGIN/lib", "missing.a", "-Wl,-T,missing.ld", "-include", "missing.h"],
-        ["-Xlinker", "-soname", "-Xlinker", "lib/libfoo.so"],
+        ["-O2", "config.h", "-DX=inc"],
+        ["-Xlinker", "-soname", "-Xlinker", "lib/libfoo.so", "-Xlinker", "-rpath", "-Xlinker", "lib"],
+        ["-Wl,-soname", "-Wl,lib/libfoo.so", "-Wl,-soname", "lib/libfoo.so", "-Wl,-soname", "-Wl,lib/libfoo.a"],
+        ["-Wl,--exclude-libs,x.o", "-Wl,--exclude-libs", "-Wl,lib/libfoo.a", "-Wl,--exclude-libs=x.o"],
     ],
 )
 def test_other_words_are_kept_whatever_lies_beside_them(project, flags):

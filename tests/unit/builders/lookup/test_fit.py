@@ -193,7 +193,8 @@ def test_any_record_is_judged(plain_spec, record, target, has_device):
     """Others have written it: an offer, a layer. Its fields have the types that the schema declares, and no more."""
     target = Target.parse(target)
     here = MACHINE._replace(devices=("sm_80",), driver=(12, 4)) if has_device else MACHINE
-    judge = fit.fit_of(plain_spec._replace(target=target), False, here)
+    spec = plain_spec._replace(target=target)
+    judge = fit.fit_of_prebuilt(spec, fit.fit_of(spec, False, here))
     try:
         assert isinstance(judge(record).problem, (str, type(None)))
     except ValueError as error:  # a target or a number that cannot be read: callers reject it
