@@ -139,7 +139,7 @@ def torch_extension(toolkit):
 
 
 def test_the_command_builds_a_cuda_extension_whose_module_works(
-    torch_extension, project, torch_with_cuda, own_store, tmp_path, monkeypatch
+    torch_extension, project, torch_with_cuda, own_store, monkeypatch
 ):
     from opforge.builders.inspection.elf import read_library
 
@@ -149,17 +149,10 @@ def test_the_command_builds_a_cuda_extension_whose_module_works(
     command.run()
     path = os.path.abspath(command.get_ext_fullpath(ext.name))
     needs = read_library(path)["needs"]
-    assert set(CUDA_LIBRARIES) <= set(needs) and not [name for name in needs if "cudart" in name]
-    stand_ins = []
-    for name in CUDA_LIBRARIES if not torch.version.cuda else ():
-        # The module calls nothing in torch's CUDA libraries, so empty ones with their names are enough to load it.
-        stand_ins.append(str(tmp_path / name))
-        empty = ["-shared", "-x", "c", os.devnull, f"-Wl,-soname,{name}", "-o", stand_ins[-1]]
-        subprocess.run(["cc", *empty], check=True)
+    # The module calls nothing of torch's: it needs none of its libraries, and CUDA's runtime is a part of it.
+    assert [name for name in needs if name.startswith(("libtorch", "libc10")) or "cudart" in name] == []
     code = f"""
-import ctypes, torch
-for path in {stand_ins}:
-    ctypes.CDLL(path, ctypes.RTLD_GLOBAL)
+import torch
 import {ext.name}
 print({ext.name}.value())
 """
