@@ -346,7 +346,8 @@ def _class_parts(kind: type) -> Iterator[Part]:
     for name, value in sorted(vars(kind).items()):
         if name not in NOT_DONE:
             yield name
-            yield f"attribute {name}" if isinstance(value, NATIVE) else Of(value, f"{kind.__qualname__}.{name}")
+            is_own = isinstance(value, NATIVE) and getattr(value, "__objclass__", None) is kind
+            yield f"attribute {value.__name__}" if is_own else Of(value, f"{kind.__qualname__}.{name}")
 
 
 def _object_parts(value: Any, kind: type) -> Iterator[Part]:

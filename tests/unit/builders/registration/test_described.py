@@ -54,6 +54,13 @@ KINDS = {
     "a method of a base": ("class B:\n    def m(self): return @1@\nclass C(B): pass\nV = C()", "V.m()"),
     "a metaclass": ("class M(type):\n    def m(cls): return @1@\nclass V(metaclass=M): pass", "V.m()"),
     "a property": ("class C:\n    @property\n    def p(self): return @1@\nV = C()", "V.p"),
+    "a builtin in a class": ("class C:\n    pick = [0, 1, max, min][@1@]", "C.pick(1, 2)"),
+    "an operator in a class": (
+        "import operator\nclass C:\n    f = [0, 1, operator.add, operator.mul][@1@]",
+        "C.f(1, 2)",
+    ),
+    "a method of a builtin type in a class": ("class C:\n    f = [0, 1, str.upper, str.lower][@1@]", "C().f('a')"),
+    "a second name of a slot": ("class C:\n    __slots__ = ('a', 'b')\nC.s = [0, 1, C.a, C.b][@1@]", "C().s"),
     "a bound method": (
         "class C:\n    def __init__(self): self.a = @1@\n    def m(self): return self.a\nV = C().m",
         "V()",
