@@ -165,7 +165,7 @@ class Description:
             yield from _cell_parts(value)
         elif kind is contextvars.ContextVar:
             yield value.name
-            yield Of(value.get(None))
+            yield from _variable_parts(value)
         elif isinstance(value, weakref.ref):
             yield Of(value())
         elif isinstance(value, NEUTRAL):
@@ -283,6 +283,13 @@ def _cell_parts(cell: types.CellType) -> Iterator[Part]:
     try:
         yield Of(cell.cell_contents)
     except ValueError:  # the variable has no value yet
+        yield "empty"
+
+
+def _variable_parts(variable: contextvars.ContextVar[Any]) -> Iterator[Part]:
+    try:
+        yield Of(variable.get())
+    except LookupError:  # it has no value here, and no default
         yield "empty"
 
 

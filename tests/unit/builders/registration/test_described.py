@@ -71,6 +71,15 @@ KINDS = {
     "a function that says it is another's": ("@functools.wraps(len)\ndef V(x): return @1@", "V(())"),
     "a chain": ("def a(): return @1@\ndef b(): return a()\ndef V(): return b()", "V()"),
     "a weak reference": ("import weakref\nclass C: pass\nK = C()\nK.a = @1@\nV = weakref.ref(K)", "V().a"),
+    "a context variable": ("import contextvars\nV = contextvars.ContextVar('v')\nV.set(@1@)", "V.get()"),
+    "the default of a context variable": (
+        "import contextvars\nV = contextvars.ContextVar('v', default=@1@)",
+        "V.get()",
+    ),
+    "a context variable without a value": (
+        "import contextvars\nV = [contextvars.ContextVar('v'), @1@]",
+        "V[0].get(V[1])",
+    ),
     "an item of a set": ("V = frozenset({(1, (2, @1@))})", "V"),
 }
 """What a function may depend on: a module's text with a number, and the expression in which the function uses it."""
