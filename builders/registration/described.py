@@ -224,7 +224,7 @@ class Description:
             except ValueError:
                 yield f"empty {variable}"
         used |= {name: function.__globals__[name] for name in names & function.__globals__.keys()}
-        used |= {name: value for name, value in vars(function).items() if name != "__wrapped__"}
+        used |= {f"attribute {name}": value for name, value in vars(function).items() if name != "__wrapped__"}
         imported = dict(_imported(function))
         for variable, value in sorted({**used, **imported}.items()):
             yield variable

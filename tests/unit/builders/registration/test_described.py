@@ -21,6 +21,7 @@ KINDS = {
     "a default": ("def V(x=@1@): return x", "V()"),
     "a closure": ("def made(x):\n    def inner(): return x\n    return inner\nV = made(@1@)", "V()"),
     "an attribute of a function": ("def V(): return V.size\nV.size = @1@", "V()"),
+    "a global with the name of an attribute": ("size = @1@\ndef V(): return size + V.size\nV.size = 1", "V()"),
     "a list": ("V = [0, @1@]", "V[1]"),
     "a set": ("V = {'a', 'b', @1@}", "V"),
     "a dict": ("V = {'a': @1@}", "V['a']"),
