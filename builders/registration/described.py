@@ -63,6 +63,11 @@ NOT_DONE = frozenset(
 """Attributes of a class that do not say what it does. Torch makes `_backward_cls`, with a number of its own, of each
 autograd.Function."""
 OPEN, CLOSE = "(", ")"
+VARIABLES = frozenset((*dis.haslocal, *dis.hasfree)) | {
+    dis.opmap[name] for name in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS") if name in dis.opmap
+}
+"""Instructions that name a variable."""
+ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR")
 CHECKED = "_check_pystubs_once.<locals>.inner", "checked"
 """A variable of torch's wrapper of fake kernels: whether it has run."""
 
@@ -93,6 +98,12 @@ class Description:
         self._digest = hashlib.sha256()
         self._seen: dict[int, tuple[int, Any]] = {}  # with the object, so that no other one gets its id
         self._values, self._bytes = 0, 0
+        self._names: set[str] = set()
+        """All that the functions name, also as text."""
+        self._passed_on: dict[str, types.ModuleType] = {}
+        """Modules of which any of the functions may use something."""
+        self._stated: set[tuple[str, str]] = set()
+        """Those attributes of them that are described."""
 
     @property
     def digest(self) -> str:
@@ -102,7 +113,10 @@ class Description:
     def add(self, *values: Any, name: str = "") -> None:
         """Adds values, which are used at a place that messages call `name`. Raises UndescribedError."""
         # A list of iterators, and no recursion: functions that call each other may be a long chain.
-        stack: list[tuple[Iterator[Part], str]] = [(iter([Of(value, name) for value in values]), name)]
+        stack: list[tuple[Iterator[Part], str]] = [
+            (self._parts_of_passed_on(), name),
+            (iter([Of(value, name) for value in values]), name),
+        ]
         while stack:
             parts, place = stack[-1]
             try:
@@ -152,7 +166,7 @@ class Description:
         elif isinstance(value, type):
             yield from _class_parts(value)
         elif isinstance(value, types.ModuleType):
-            yield from _module_parts(value)
+            yield from self._module_parts(value)
         elif kind in (tuple, list):
             yield from map(Of, value)
         elif kind in (dict, types.MappingProxyType):
@@ -182,6 +196,8 @@ class Description:
         inner.add(value)
         self.ops |= inner.ops
         self._values = inner._values
+        self._names |= inner._names
+        self._passed_on |= inner._passed_on
         return inner.digest
 
     # -- what is torch's -----------------------------------------------------------------------------------------------
@@ -215,23 +231,27 @@ class Description:
         yield Of(function.__code__, function.__qualname__)
         yield Of(function.__defaults__)
         yield Of(function.__kwdefaults__)
-        names, used = _names(function.__code__), dict[str, Any]()
+        names, uses = _names(function.__code__), _uses(function.__code__)
+        self._names |= names | _texts(function.__code__)
+        used: list[tuple[str, str, Any]] = []
         for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             if (function.__qualname__, variable) == CHECKED:
                 continue
             try:
-                used[variable] = cell.cell_contents
+                used.append((f"closure {variable}", variable, cell.cell_contents))
             except ValueError:
                 yield f"empty {variable}"
-        used |= {name: function.__globals__[name] for name in names & function.__globals__.keys()}
-        used |= {f"attribute {name}": value for name, value in vars(function).items() if name != "__wrapped__"}
-        imported = dict(_imported(function))
-        for variable, value in sorted({**used, **imported}.items()):
-            yield variable
-            if isinstance(value, types.ModuleType):
+        known = function.__globals__
+        used += ((f"global {name}", name, known[name]) for name in names & known.keys())
+        used += ((f"attribute {name}", "", value) for name, value in vars(function).items() if name != "__wrapped__")
+        used += _imported(function)
+        for text, variable, value in sorted(used, key=lambda item: item[:2]):
+            yield text
+            if variable and isinstance(value, types.ModuleType):
                 yield from self._used_of(value, names, {value.__name__})
+                yield from map(Of, _passed_on(value, variable, uses))
             else:
-                yield Of(value, f"{variable} of {function.__qualname__}")
+                yield Of(value, f"{text.rpartition(' ')[2]} of {function.__qualname__}")
             self._note_ops(value, names)
 
     def _used_of(self, module: types.ModuleType, names: set[str], above: set[str]) -> Iterator[Part]:
@@ -248,6 +268,34 @@ class Description:
                 yield Of(value, f"{module.__name__}.{name}")
             elif value.__name__ not in above:
                 yield from self._used_of(value, names, {*above, value.__name__})
+
+    def _module_parts(self, module: types.ModuleType) -> Iterator[Part]:
+        """Yields what states a module of which nothing says what is used of it: its file.
+
+        What functions name of it is added at the end: its file may take that from another one.
+        """
+        version = _version_of(module.__name__)
+        yield f"{module.__name__} {version}"
+        self._passed_on[module.__name__] = module
+        is_folder = "__path__" in vars(module) and not vars(module).get("__file__")  # a package without a file
+        if version is None and not is_folder:
+            yield _library_text(module.__name__, any_file=True) or _unknown_module(module)
+
+    def _parts_of_passed_on(self) -> Iterator[Part]:
+        """Yields the attributes of modules without an owner that functions name, whichever does."""
+        while waiting := sorted(
+            (place, name)
+            for place, module in self._passed_on.items()
+            for name in {"", *(self._names & vars(module).keys())}
+            if (place, name) not in self._stated and not name.startswith("__")
+        ):
+            for place, name in waiting:
+                self._stated.add((place, name))
+                module = self._passed_on[place]
+                self._note_ops(module, self._names)
+                if name and _version_of(place) is None:
+                    yield f"{place}.{name}"
+                    yield Of(vars(module)[name], f"{place}.{name}")
 
     def _note_ops(self, value: Any, names: set[str]) -> None:
         """Notes the ops that a function with these names may reach by torch, torch.ops or a namespace of it."""
@@ -268,6 +316,52 @@ def _names(code: types.CodeType) -> set[str]:
     """Returns the globals and attributes that a code object names, with those of the functions in it."""
     inner = [_names(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
     return set(code.co_names).union(*inner)
+
+
+def _texts(code: types.CodeType) -> set[str]:
+    """Returns the texts in a code object that may be names of attributes."""
+    inner = [_texts(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    return {text for text in code.co_consts if isinstance(text, str) and text.isidentifier()}.union(*inner)
+
+
+def _instructions(code: types.CodeType) -> Iterator[dis.Instruction]:
+    return (each for each in dis.get_instructions(code) if each.opname != "EXTENDED_ARG")
+
+
+def _uses(code: types.CodeType) -> set[tuple[str, ...]]:
+    """Returns each variable that a code object reads, with the attributes that it takes of it, one of the other."""
+    uses, path = set[tuple[str, ...]](), ()
+    for instruction in _instructions(code):
+        if path and instruction.opname in ATTRIBUTES:
+            path = (*path, instruction.argval)
+            continue
+        *others, last = ((), *((name,) for name in _read(instruction, code)))
+        uses |= {path, *others}
+        path = last
+    return uses.union([path], *(_uses(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)))
+
+
+def _read(instruction: dis.Instruction, code: types.CodeType) -> tuple[str, ...]:
+    """Returns the variables that an instruction reads. To put one into the closure of a function is not to read it."""
+    if instruction.opcode not in VARIABLES or "LOAD_" not in instruction.opname:
+        return ()
+    argument = instruction.argval
+    names = argument if isinstance(argument, tuple) else (argument,)
+    stored = instruction.opname.startswith("STORE_")  # two instructions in one
+    cells = () if "DEREF" in instruction.opname else (*code.co_cellvars, *code.co_freevars)
+    return tuple(name for name in names[stored:] if name not in cells)
+
+
+def _passed_on(module: types.ModuleType, variable: str, uses: set[tuple[str, ...]]) -> list[types.ModuleType]:
+    """Returns the modules that a function takes from a variable other than to use an attribute, such as an argument."""
+    passed = dict[str, types.ModuleType]()
+    for path in uses:
+        found: Any = module if path[:1] == (variable,) else None
+        for name in path[1:]:
+            found = vars(found).get(name) if isinstance(found, types.ModuleType) else None
+        if isinstance(found, types.ModuleType):
+            passed[found.__name__] = found
+    return [passed[name] for name in sorted(passed)]
 
 
 def _code_parts(code: types.CodeType) -> Iterator[Part]:
@@ -293,33 +387,42 @@ def _variable_parts(variable: contextvars.ContextVar[Any]) -> Iterator[Part]:
         yield "empty"
 
 
-def _imported(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yields what a function imports when it runs, by a text that names it. Raises UndescribedError."""
+def _imported(function: types.FunctionType) -> Iterator[tuple[str, str, Any]]:
+    """Yields what a function imports when it runs: a text that names it, its variable, and it. Raises UndescribedError."""
     package = function.__globals__.get("__package__") or function.__globals__.get("__name__", "").rpartition(".")[0]
-    for name, level, listed in _imports(function.__code__):
+    for name, level, attribute, variable in _imports(function.__code__):
         try:
             full = importlib.util.resolve_name("." * level + name, package) if level else name
         except ImportError:
             full = name
         module = _import(full)
-        if not listed:
-            yield f"import {full}", module
+        if not attribute:
+            yield f"import {full}", variable, module
             top = full.partition(".")[0]
-            yield f"import {top}", _import(top)
-        for attribute in listed:
+            yield f"import {top}", variable, _import(top)
+        else:
             value = getattr(module, attribute, None) if module else None
             is_submodule = module is not None and not hasattr(module, attribute)
-            yield f"import {full} {attribute}", _import(f"{full}.{attribute}") if is_submodule else value
+            yield f"import {full} {attribute}", variable, _import(f"{full}.{attribute}") if is_submodule else value
 
 
-def _imports(code: types.CodeType) -> Iterator[tuple[str, int, tuple[str, ...]]]:
-    """Yields the module, the level and the names of each import statement in a code object."""
+def _imports(code: types.CodeType) -> Iterator[tuple[str, int, str, str]]:
+    """Yields for each variable that an import statement sets the module, its level, the attribute, and the variable."""
     before: list[Any] = [None, None]
-    for instruction in dis.get_instructions(code):
+    module, level, listed, attribute = None, 0, (), ""
+    for instruction in _instructions(code):
+        argument = instruction.argval
         if instruction.opname == "IMPORT_NAME":
-            level, listed = before
-            yield instruction.argval, level or 0, tuple(listed or ())
-        before = [before[1], instruction.argval]
+            module, (level, listed) = argument, before
+        elif instruction.opname == "IMPORT_FROM":
+            attribute = argument
+        elif module is not None and instruction.opname.startswith("STORE_"):
+            variable = argument[0] if isinstance(argument, tuple) else argument
+            yield module, level or 0, attribute if listed else "", variable
+            module = module if listed else None
+        elif listed and instruction.opname == "POP_TOP":
+            module = None
+        before = [before[1], argument]
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _imports(constant)
@@ -476,14 +579,6 @@ def _fixed_name(value: Any) -> str | None:
     for part in name.split("."):
         found = getattr(found, part, None)
     return f"{module}.{name} {version}" if found is value else None
-
-
-def _module_parts(module: types.ModuleType) -> Iterator[Part]:
-    """Yields what states a module of which nothing says what is used of it."""
-    version = _version_of(module.__name__)
-    yield f"{module.__name__} {version}"
-    if version is None:
-        yield _library_text(module.__name__, any_file=True) or _unknown_module(module)
 
 
 def _unknown_module(module: types.ModuleType) -> str:

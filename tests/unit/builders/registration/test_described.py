@@ -22,6 +22,10 @@ KINDS = {
     "a closure": ("def made(x):\n    def inner(): return x\n    return inner\nV = made(@1@)", "V()"),
     "an attribute of a function": ("def V(): return V.size\nV.size = @1@", "V()"),
     "a global with the name of an attribute": ("size = @1@\ndef V(): return size + V.size\nV.size = 1", "V()"),
+    "a variable of a closure with the name of a global": (
+        "size = 1\nclass C: size = 1\ndef made(size):\n    def inner(): return size + C.size\n    return inner\nV = made(@1@)",
+        "V()",
+    ),
     "a list": ("V = [0, @1@]", "V[1]"),
     "a set": ("V = {'a', 'b', @1@}", "V"),
     "a dict": ("V = {'a': @1@}", "V['a']"),
@@ -89,6 +93,25 @@ IMPORTS = {
     "a module that is imported inside": ("A = @1@", "import values_of\n    return values_of.A"),
     "a module of a package": ("A = @1@", "import package.values_of as v\n    return v.A"),
     "one by its place": ("A = @1@", "from .values_of import A\n    return A"),
+    "one that is passed on": ("A = @1@", "import values_of\n    return read(values_of)"),
+    "one of a package that is passed on": ("A = @1@", "import package.values_of as v\n    return read(v)"),
+    "one that is passed on with its package": ("A = @1@", "import package.values_of\n    return read2(package)"),
+    "one of a package without a file": ("A = @1@", "import spaced.values_of\n    return read2(spaced)"),
+    "one that has another name first": ("A = @1@", "import values_of\n    v = values_of\n    return read(v)"),
+    "one that an inner function passes on": (
+        "A = @1@",
+        "from package import values_of\n    return (lambda: read(values_of))()",
+    ),
+    "one by the text of its attribute": ("A = @1@", "import values_of\n    return getattr(values_of, 'A')"),
+    "one by a name that is computed": ("A = @1@", "import values_of\n    return getattr(values_of, 'AB'[:1])"),
+    "an attribute that a passed one has from another": (
+        "A = @1@",
+        "import values_of\n    import passes\n    return read(passes)",
+    ),
+    "one after many names": (
+        "A = @1@",
+        "; ".join(f"x.a{number}" for number in range(300)) + "\n    from values_of import A\n    return A",
+    ),
     "one in a branch": ("A = @1@", "if x:\n        from values_of import A\n        return A"),
 }
 
@@ -143,16 +166,43 @@ def test_what_a_function_imports_when_it_runs_is_seen(kind, tmp_path, monkeypatc
     for number in (2, 2, 3):
         (tmp_path / "package").mkdir(exist_ok=True)
         text_files.write(tmp_path / "package", "__init__.py", "")
-        for folder in (tmp_path, tmp_path / "package"):
+        (tmp_path / "spaced").mkdir(exist_ok=True)
+        for folder in (tmp_path, tmp_path / "package", tmp_path / "spaced"):
             text_files.write(folder, "values_of.py", text.replace("@1@", str(number)))
-        for name in ("values_of", "package", "package.values_of"):
+        text_files.write(tmp_path, "passes.py", "from values_of import A")
+        for name in ("values_of", "package", "package.values_of", "passes", "spaced", "spaced.values_of"):
             monkeypatch.delitem(sys.modules, name, raising=False)
         module = {"__name__": "package.shapes", "__package__": "package"}
-        exec(compile(f"def fake(x=1):\n    {body}\n", "<shapes>", "exec"), module)
+        readers = "def read(m): return m.A\ndef read2(m): return m.values_of.A\n"
+        exec(compile(f"{readers}def fake(x=1):\n    {body}\n", "<shapes>", "exec"), module)
         description = Description()
         description.add(module["fake"])
         digests.append(description.digest)
     assert digests[0] == digests[1] != digests[2]
+
+
+def test_a_module_that_is_used_by_its_attributes_is_no_more_than_these(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    bodies = ("return values_of.A + sum(values_of.A for _ in 'ab')", "v = lambda: values_of.A.real\n    return v()")
+    for body in bodies:
+        digests = set()
+        for text in ("A = 1", "A = 1; B = 2", "A = 2"):
+            text_files.write(tmp_path, "values_of.py", text)
+            monkeypatch.delitem(sys.modules, "values_of", raising=False)
+            digests.add(digest_of(f"import values_of\ndef fake():\n    {body}"))
+            digests.add(digest_of(f"import values_of\ndef fake():\n    {body}"))
+        assert len(digests) == 2
+
+
+def test_ops_of_a_namespace_that_is_passed_on_are_noted():
+    torch = pytest.importorskip("torch")
+    for argument, read in (("torch", "t.ops.aten.relu"), ("torch.ops", "t.aten.relu"), ("torch.ops.aten", "t.relu")):
+        module = {"__name__": "shapes", "torch": torch}
+        exec(f"def read(t): return {read}\ndef fake(): return read({argument})", module)
+        description = Description()
+        description.add(module["fake"])
+        assert "aten::relu" in description.ops, argument
 
 
 def test_a_module_that_cannot_be_found_is_the_same_everywhere_and_one_that_fails_is_said(tmp_path, monkeypatch):
