@@ -388,7 +388,10 @@ def _variable_parts(variable: contextvars.ContextVar[Any]) -> Iterator[Part]:
 
 
 def _imported(function: types.FunctionType) -> Iterator[tuple[str, str, Any]]:
-    """Yields what a function imports when it runs: a text that names it, its variable, and it. Raises UndescribedError."""
+    """Yields what a function imports when it runs: a text that names it, its variable, and it.
+
+    Raises UndescribedError.
+    """
     package = function.__globals__.get("__package__") or function.__globals__.get("__name__", "").rpartition(".")[0]
     for name, level, attribute, variable in _imports(function.__code__):
         try:
@@ -490,7 +493,9 @@ def _slots(kind: type) -> dict[str, Any]:
 
 def _has_more(kind: Any, slots: int) -> bool:
     """Returns whether instances have more than attributes: then a type in C has a state of its own."""
-    words = slots + (kind.__dictoffset__ > 0) + (kind.__weakrefoffset__ != 0)
+    words = (
+        slots + (kind.__dictoffset__ > 0) + (kind.__weakrefoffset__ > 0)
+    )  # one that Python manages is negative, and no word
     return bool(kind.__itemsize__) or kind.__basicsize__ > object.__basicsize__ + words * ctypes.sizeof(ctypes.c_void_p)
 
 

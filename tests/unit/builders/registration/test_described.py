@@ -23,7 +23,7 @@ KINDS = {
     "an attribute of a function": ("def V(): return V.size\nV.size = @1@", "V()"),
     "a global with the name of an attribute": ("size = @1@\ndef V(): return size + V.size\nV.size = 1", "V()"),
     "a variable of a closure with the name of a global": (
-        "size = 1\nclass C: size = 1\ndef made(size):\n    def inner(): return size + C.size\n    return inner\nV = made(@1@)",
+        "size = 1\nclass C: size = 1\ndef made(size):\n    return lambda: size + C.size\nV = made(@1@)",
         "V()",
     ),
     "a list": ("V = [0, @1@]", "V[1]"),
@@ -54,6 +54,7 @@ KINDS = {
     ),
     "a dataclass": ("import dataclasses\n@dataclasses.dataclass\nclass C:\n    a: int = @1@\nV = C()", "V.a"),
     "a list with attributes": ("class C(list): pass\nV = C()\nV.a = @1@", "V.a"),
+    "a float with attributes": ("class C(float): pass\nV = C(@1@)", "V * 1"),
     "an int with a method": ("class C(int):\n    def more(self): return self + @1@\nV = C(1)", "V.more()"),
     "a method": ("class C:\n    def m(self): return @1@\nV = C()", "V.m()"),
     "a method of a base": ("class B:\n    def m(self): return @1@\nclass C(B): pass\nV = C()", "V.m()"),
@@ -248,6 +249,20 @@ def test_what_has_no_description_is_an_error_that_says_where(text, reason):
     with pytest.raises(UndescribedError) as caught:
         digest_of(text)
     assert reason in str(caught.value) and ", in " in str(caught.value) and "fake" in str(caught.value)
+
+
+@pytest.mark.parametrize("managed", [-1, -32])
+def test_a_value_in_c_beside_attributes_that_python_manages_is_not_left_out(managed):
+    """As of `class C(float)`: its offsets of `__dict__` and `__weakref__` are negative from Python 3.12 on."""
+    pointer = object.__basicsize__ // 2
+    kind = types.SimpleNamespace(
+        __itemsize__=0,
+        __basicsize__=object.__basicsize__ + pointer,
+        __dictoffset__=-1,
+        __weakrefoffset__=managed,
+    )
+    assert described._has_more(kind, 0)
+    assert not described._has_more(types.SimpleNamespace(**{**vars(kind), "__weakrefoffset__": pointer * 2}), 0)
 
 
 def test_locks_and_logs_do_not_count_and_long_chains_end():
