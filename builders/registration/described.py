@@ -123,8 +123,9 @@ class Description:
                 part = next(parts, None)
                 if isinstance(part, str):
                     self._feed(part.encode("utf-8", "surrogatepass"))
-            except (UndescribedError, RecursionError) as error:
-                raise UndescribedError(f"{error}{f', in {place}' if place else ''}") from error
+            except Exception as error:  # of any type's code
+                text = str(error) if isinstance(error, (UndescribedError, RecursionError)) else _failed(error)
+                raise UndescribedError(f"{text}{f', in {place}' if place else ''}") from error
             if part is None:
                 stack.pop()
             elif isinstance(part, Of):
@@ -515,10 +516,14 @@ def _reduced_parts(value: Any, kind: type) -> Iterator[Part]:
         return
     for number, part in enumerate(reduced):
         yield f"{number}"
-        if number < 3 or part is None:
-            yield Of(part)
-        else:  # the items of a list or a dict
+        if number in (3, 4) and part is not None:  # the items of a list or a dict
             yield from map(Of, part)
+        else:
+            yield Of(part)
+
+
+def _failed(error: Exception) -> str:
+    return f"a value's own code failed when the value was described ({type(error).__name__}: {str(error)[:100]})"
 
 
 def _shown(value: Any) -> str:
@@ -565,8 +570,11 @@ def _tensor_text(torch: Any, tensor: Any, most: int) -> str:
 def _fixed_name(value: Any) -> str | None:
     """Returns the name, with a version, of what Python, torch or an installed package has under it; None if none has.
 
-    A function that only says that it is torch's, as one that `functools.wraps` has dressed up, is none.
+    A function that only says that it is torch's, as one that `functools.wraps` has dressed up, is none. An object of a
+    class of the program is not asked: a `__getattr__` of its own would answer.
     """
+    if not isinstance(value, (type, types.FunctionType, *NATIVE)) and _version_of(type(value).__module__) is None:
+        return None
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if isinstance(value, types.BuiltinFunctionType) and isinstance(value.__self__, types.ModuleType):
         module = value.__self__.__name__

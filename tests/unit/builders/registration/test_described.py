@@ -55,6 +55,17 @@ KINDS = {
     "a dataclass": ("import dataclasses\n@dataclasses.dataclass\nclass C:\n    a: int = @1@\nV = C()", "V.a"),
     "a list with attributes": ("class C(list): pass\nV = C()\nV.a = @1@", "V.a"),
     "a float with attributes": ("class C(float): pass\nV = C(@1@)", "V * 1"),
+    "a class that answers for any attribute": ("class C(dict): __getattr__ = dict.__getitem__\nV = C(a=@1@)", "V.a"),
+    "one that answers with a name": (
+        "class C:\n    def __getattr__(self, name): return {'__module__': 'math', '__qualname__': 'pi'}[name]\n"
+        "    def __eq__(self, _): return True\nV = C()\nV.a = @1@",
+        "V.a",
+    ),
+    "what sets its state by a function": (
+        "import copyreg\nclass C(list): pass\ndef restore(made, state): return @1@\n"
+        "copyreg.dispatch_table[C] = lambda value: (C, (), None, None, None, restore)\nV = C()",
+        "V",
+    ),
     "an int with a method": ("class C(int):\n    def more(self): return self + @1@\nV = C(1)", "V.more()"),
     "a method": ("class C:\n    def m(self): return @1@\nV = C()", "V.m()"),
     "a method of a base": ("class B:\n    def m(self): return @1@\nclass C(B): pass\nV = C()", "V.m()"),
@@ -240,6 +251,14 @@ def test_a_module_of_the_program_with_a_name_of_pythons_library_is_described(tmp
         (
             "class C(list):\n    def __reduce_ex__(self, _): return C, ()\nV = C()\ndef fake(): return V",
             "a value of shapes.C has a __reduce_ex__ of its own, which may leave something out",
+        ),
+        (
+            "class C(list):\n    def __getstate__(self): raise KeyError('a')\nV = C()\ndef fake(): return V",
+            "a value of shapes.C has no description ('a')",
+        ),
+        (
+            "class C:\n    @property\n    def __dict__(self): raise KeyError('a')\nV = C()\ndef fake(): return V",
+            "a value's own code failed when the value was described (KeyError: 'a')",
         ),
         ("V = [[] for _ in range(10 ** 6)]\ndef fake(): return V", "it depends on more than 200000 values"),
         ("V = bytes(10 ** 8)\ndef fake(): return V", "it depends on more than 64 MiB of values"),
