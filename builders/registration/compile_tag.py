@@ -249,26 +249,43 @@ class _Registry:
         for key, kernel in sorted(op.py_kernels.items(), key=lambda item: str(item[0])):
             if not RUN.fullmatch(str(key).rpartition(".")[2]):
                 yield f"kernel for {key}", kernel
+        for kind, rule in sorted(op.python_key_table.items(), key=lambda item: item[0].__qualname__):
+            yield f"rule for {kind.__qualname__}", rule
 
     def _rewritten(self, op: Any) -> Iterator[tuple[str, Any]]:
-        """Yields decompositions and lowerings of an op that are not torch's own."""
-        tables = dict[str, Any]()
-        decompositions, lowering = sys.modules.get("torch._decomp"), sys.modules.get("torch._inductor.lowering")
-        tables |= getattr(decompositions, "global_decomposition_table", {})
-        tables["inductor"] = getattr(sys.modules.get("torch._inductor.decomposition"), "decompositions", {})
-        tables["lowering"] = getattr(lowering, "lowerings", {})
-        for what, table in tables.items():
-            function = table.get(op)
-            if function is not None and not str(_innermost(function).__module__).startswith("torch."):
-                yield f"decomposition ({what})", function
+        """Yields what torch's tables of fakes, decompositions and lowerings have for an op that is not torch's own."""
+        decompositions = getattr(sys.modules.get("torch._decomp"), "global_decomposition_table", {})
+        tables = [(f"decomposition ({name})", table) for name, table in decompositions.items()]
+        for what, module, name in TABLES:
+            tables.append((what, getattr(sys.modules.get(module), name, {})))
+        of_torch = op.namespace in TORCHS
+        for what, table in tables:
+            value = table.get(op)
+            if value is not None and not ((of_torch or what in LATE) and _is_torchs(value)):
+                yield what, value
+        for check, rule in getattr(sys.modules.get("torch._subclasses.fake_impls"), "op_implementations_checks", ()):
+            if not _is_torchs(rule) and check(op):
+                yield "rule for fake tensors by a check", rule
 
 
-def _innermost(function: Any) -> Any:
-    """Returns the function in wrappers: torch adds some of its own for ops that it meets."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return inspect.unwrap(function)
+def _is_torchs(value: Any) -> bool:
+    """Returns whether a function is torch's own, in all that wraps it; any other value, whether its class is."""
+    while isinstance(value, functools.partial):
+        value = value.func
+    return str(inspect.unwrap(value).__module__).startswith("torch.")
 
+
+TABLES = (
+    ("rule for fake tensors", "torch._subclasses.fake_impls", "op_implementations_dict"),
+    ("decomposition (inductor)", "torch._inductor.decomposition", "decompositions"),
+    ("lowering", "torch._inductor.lowering", "lowerings"),
+    ("lowering of the user", "torch._inductor.lowering", "user_lowerings"),
+    ("layout constraint", "torch._inductor.lowering", "_maybe_layout_constraints"),
+    ("form that changes its argument", "torch._inductor.fx_passes.reinplace", "inplaceable_ops"),
+)
+"""Tables by op, in which a module of torch looks when it compiles: what messages call it, the module, its name."""
+LATE = ("lowering", "layout constraint")
+"""Tables to which torch adds functions of its own for each op that it meets."""
 
 CUSTOM = {
     "_abstract_fn": "fake kernel",

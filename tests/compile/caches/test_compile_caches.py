@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 from support import child_processes, sample_ops, text_files
 
@@ -296,6 +298,44 @@ def test_the_digest_of_a_partial_a_method_and_a_function_of_torch():
     assert len(digests) == 4
 
 
+def in_table(module, name):
+    """Returns a function that registers one for an op in a table of torch, and returns one that removes it."""
+
+    def register(op, function):
+        table = getattr(importlib.import_module(module), name)
+        table[op] = function
+        return lambda: table.pop(op)
+
+    return register
+
+
+def for_fake_tensors(op, function):
+    op.py_impl(torch._subclasses.FakeTensorMode)(function)
+    return op.python_key_table.clear
+
+
+def by_a_check(op, function):
+    from torch._subclasses import fake_impls
+
+    fake_impls.register_op_impl(lambda other: other is op)(function)
+    return fake_impls.op_implementations_checks.pop
+
+
+TABLES_OF_OPS = {
+    "py_impl": for_fake_tensors,
+    "fake_impls": in_table("torch._subclasses.fake_impls", "op_implementations_dict"),
+    "fake_impls, by a check": by_a_check,
+    "decompositions": in_table("torch._decomp", "decomposition_table"),
+    "decompositions before autograd": in_table("torch._decomp", "pre_autograd_decomposition_table"),
+    "decompositions of Inductor": in_table("torch._inductor.decomposition", "decompositions"),
+    "lowerings": in_table("torch._inductor.lowering", "lowerings"),
+    "lowerings of the user": in_table("torch._inductor.lowering", "user_lowerings"),
+    "layout constraints": in_table("torch._inductor.lowering", "_maybe_layout_constraints"),
+    "forms that change an argument": in_table("torch._inductor.fx_passes.reinplace", "inplaceable_ops"),
+}
+"""Ways to register a function for an op that torch.compile uses; each returns what removes it."""
+
+
 @pytest.mark.filterwarnings("ignore:Warning only once for all operators")
 class TestRegisteredByPython:
     """The tag of an op of opforge's, with what Python registers for it. Nothing is compiled."""
@@ -357,6 +397,38 @@ class TestRegisteredByPython:
             compile_tag.UndescribedError, match="its kernel for Autograd was registered by Python before"
         ):
             list(compile_tag._Registry({}).lines(f"{space.ns}::own"))
+
+    @pytest.mark.parametrize("table", TABLES_OF_OPS)
+    def test_what_a_table_of_torch_has_for_an_op_is_in_it(self, space, table):
+        op = getattr(torch.ops, space.ns).own.default
+        tags = [space.tag()]
+        for factor in (2, 2, 5):
+            remove = TABLES_OF_OPS[table](op, lambda *args, by=factor: by)
+            try:
+                tags.append(space.tag())
+            finally:
+                remove()
+        assert tags[0] == "" != tags[1] == tags[2] != tags[3]
+        assert space.tag() == ""
+
+    def test_a_function_of_torchs_that_is_registered_for_an_op_is_in_it(self, space):
+        op = getattr(torch.ops, space.ns).own.default
+        tags = set()
+        for function in (torch._refs.abs, torch._refs.neg):
+            remove = in_table("torch._decomp", "decomposition_table")(op, function)
+            tags.add(space.tag())
+            remove()
+        assert len(tags) == 2 and "" not in tags
+
+    def test_a_rule_for_an_op_of_torchs_own_is_in_the_digest_of_a_graph(self):
+        graph = torch.fx.Graph()
+        graph.call_function(torch.ops.aten.sgn.default, (graph.placeholder("x"),))
+        digests = [compile_tag.of_graph(torch.fx.GraphModule({}, graph))]
+        for factor in (2, 5):
+            remove = TABLES_OF_OPS["fake_impls, by a check"](torch.ops.aten.sgn.default, lambda *args, by=factor: by)
+            digests.append(compile_tag.of_graph(torch.fx.GraphModule({}, graph)))
+            remove()
+        assert len({*digests}) == 3
 
     def test_an_op_of_torchs_own_has_overloads_that_the_dispatcher_does_not_know(self):
         assert "left_t" in torch.ops.aten.mul.overloads()
