@@ -7,6 +7,8 @@ under a name is that name, with the version. A value of which nothing is known i
 
 from __future__ import annotations
 
+import _abc
+import builtins
 import contextvars
 import copyreg
 import ctypes
@@ -58,10 +60,15 @@ WRAPPED: Mapping[type, tuple[str, ...]] = {
 """What wraps functions, with the attributes that say which."""
 NOT_DONE = frozenset(
     "__doc__ __module__ __dict__ __weakref__ __firstlineno__ __annotations__ __annotate__ __annotate_func__"
-    " __annotations_cache__ __qualname__ __slotnames__ __static_attributes__ __classdictcell__ _abc_impl _backward_cls".split()
+    " __annotations_cache__ __qualname__ __slotnames__ __static_attributes__ __classdictcell__ _abc_impl"
+    " _backward_cls".split()
 )
 """Attributes of a class that do not say what it does. Torch makes `_backward_cls`, with a number of its own, of each
 autograd.Function."""
+COPIED = {*functools.WRAPPER_ASSIGNMENTS, "__wrapped__"}
+"""Attributes that a wrapper has from its function."""
+WRAPPER_ID = "_torchdynamo_wrapper_id"
+"""An attribute that torch gives to functions: a number of this process."""
 OPEN, CLOSE = "(", ")"
 VARIABLES = frozenset((*dis.haslocal, *dis.hasfree)) | {
     dis.opmap[name] for name in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS") if name in dis.opmap
@@ -174,8 +181,8 @@ class Description:
             yield from (Of(part) for item in value.items() for part in item)
         elif kind in (set, frozenset):
             yield from sorted(self._alone(item) for item in value)
-        elif kind in WRAPPED:
-            yield from (Of(getattr(value, name)) for name in WRAPPED[kind])
+        elif wrapped := [each for each in WRAPPED if issubclass(kind, each)]:
+            yield from _wrapper_parts(value, kind, wrapped[0])
         elif kind is types.CellType:
             yield from _cell_parts(value)
         elif kind is contextvars.ContextVar:
@@ -185,6 +192,7 @@ class Description:
             yield Of(value())
         elif isinstance(value, NEUTRAL):
             yield str(getattr(value, "name", ""))
+            yield Of(kind)
         elif isinstance(value, NATIVE):
             yield from _native_parts(value)
         else:
@@ -223,7 +231,7 @@ class Description:
         if isinstance(value, torch.library.Library):
             return [f"library {value.ns}"]
         if isinstance(value, torch.Tensor):
-            return [_tensor_text(torch, value, MAX_BYTES - self._bytes)]
+            return [_tensor_text(torch, value, MAX_BYTES - self._bytes), Of(vars(value))]
         return None
 
     # -- functions -----------------------------------------------------------------------------------------------------
@@ -244,7 +252,9 @@ class Description:
                 yield f"empty {variable}"
         known = function.__globals__
         used += ((f"global {name}", name, known[name]) for name in names & known.keys())
-        used += ((f"attribute {name}", "", value) for name, value in vars(function).items() if name != "__wrapped__")
+        read = {path[0] for path in uses if path} & names - known.keys()
+        used += ((f"builtin {name}", name, vars(builtins)[name]) for name in read & vars(builtins).keys())
+        used += ((f"attribute {name}", "", value) for name, value in vars(function).items() if name != WRAPPER_ID)
         used += _imported(function)
         for text, variable, value in sorted(used, key=lambda item: item[:2]):
             yield text
@@ -262,6 +272,7 @@ class Description:
             yield f"module {module.__name__} {version}"
             return
         yield f"module {module.__name__}"
+        yield from self._module_code(module)
         for name in sorted(names & vars(module).keys()):
             value = vars(module)[name]
             yield name
@@ -281,6 +292,16 @@ class Description:
         is_folder = "__path__" in vars(module) and not vars(module).get("__file__")  # a package without a file
         if version is None and not is_folder:
             yield _library_text(module.__name__, any_file=True) or _unknown_module(module)
+        if version is None:
+            yield from self._module_code(module)
+
+    def _module_code(self, module: types.ModuleType) -> Iterator[Part]:
+        """Yields what computes attributes of a module: its `__getattr__`, or a class of its own."""
+        if type(module) is not types.ModuleType:
+            self._passed_on[module.__name__] = module
+            yield Of(type(module))
+        if "__getattr__" in vars(module):
+            yield Of(vars(module)["__getattr__"], f"{module.__name__}.__getattr__")
 
     def _parts_of_passed_on(self) -> Iterator[Part]:
         """Yields the attributes of modules without an owner that functions name, whichever does."""
@@ -381,6 +402,16 @@ def _cell_parts(cell: types.CellType) -> Iterator[Part]:
         yield "empty"
 
 
+def _wrapper_parts(value: Any, kind: type, wrapped: type) -> Iterator[Part]:
+    """Yields what states a wrapper of a function: the function, and attributes that it has beside those of this one."""
+    yield from (Of(getattr(value, name)) for name in WRAPPED[wrapped])
+    if kind is not wrapped:
+        yield from _attribute_parts(value, kind, _slots(kind))
+    elif kind is not types.MethodType:  # this one answers with the attributes of its function
+        own = {name: part for name, part in getattr(value, "__dict__", {}).items() if name not in COPIED}
+        yield Of(own)
+
+
 def _variable_parts(variable: contextvars.ContextVar[Any]) -> Iterator[Part]:
     try:
         yield Of(variable.get())
@@ -457,6 +488,8 @@ def _class_parts(kind: type) -> Iterator[Part]:
     if type(kind) is not type:
         yield Of(type(kind))
     yield from (Of(base) for base in kind.__bases__ if base is not object)
+    if "_abc_impl" in vars(kind):  # what was registered as a subclass
+        yield Of({reference() for reference in _abc._get_dump(kind)[0]})
     for name, value in sorted(vars(kind).items()):
         if name not in NOT_DONE:
             yield name
@@ -466,9 +499,15 @@ def _class_parts(kind: type) -> Iterator[Part]:
 
 def _object_parts(value: Any, kind: type) -> Iterator[Part]:
     """Yields what states an instance: its class, its attributes, and what its type keeps in C."""
+    slots = _slots(kind)
+    yield from _attribute_parts(value, kind, slots)
+    if _has_more(kind, len(slots)) and not isinstance(value, threading.local):
+        yield from _reduced_parts(value, kind)
+
+
+def _attribute_parts(value: Any, kind: type, slots: Mapping[str, Any]) -> Iterator[Part]:
     yield Of(kind)
     own = dict(getattr(value, "__dict__", None) or {})
-    slots = _slots(kind)
     for name, slot in slots.items():
         try:
             own[name] = slot.__get__(value)
@@ -477,8 +516,6 @@ def _object_parts(value: Any, kind: type) -> Iterator[Part]:
     for name in sorted(own, key=str):
         yield str(name)
         yield Of(own[name], f"{kind.__qualname__}.{name}")
-    if _has_more(kind, len(slots)) and not isinstance(value, threading.local):
-        yield from _reduced_parts(value, kind)
 
 
 def _slots(kind: type) -> dict[str, Any]:
@@ -512,7 +549,7 @@ def _reduced_parts(value: Any, kind: type) -> Iterator[Part]:
     except Exception as error:  # of any type's code
         raise UndescribedError(f"{_shown(value)} has no description ({str(error)[:100]})") from error
     if isinstance(reduced, str):
-        yield f"{kind.__module__}.{reduced}"
+        yield _place_of(value, reduced)
         return
     for number, part in enumerate(reduced):
         yield f"{number}"
@@ -520,6 +557,16 @@ def _reduced_parts(value: Any, kind: type) -> Iterator[Part]:
             yield from map(Of, part)
         else:
             yield Of(part)
+
+
+def _place_of(value: Any, name: str) -> str:
+    """Returns a name, with a version, under which an installed package has an object. Raises UndescribedError."""
+    modules = [item for item in sys.modules.items() if isinstance(item[1], types.ModuleType)]
+    having = sorted(place for place, module in modules if vars(module).get(name) is value)
+    for place in (getattr(value, "__module__", None), type(value).__module__, *having):
+        if isinstance(place, str) and _version_of(place) is not None and _found(place, name) is value:
+            return f"{place}.{name} {_version_of(place)}"
+    raise UndescribedError(f"{_shown(value)} has no description (no installed package has {name})")
 
 
 def _failed(error: Exception) -> str:
@@ -552,6 +599,7 @@ def _tensor_text(torch: Any, tensor: Any, most: int) -> str:
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout != torch.strided:
         raise UndescribedError(f"{_shown(tensor)} has no description")
     facts = (tensor.dtype, tensor.device.type, tuple(tensor.shape), tensor.stride(), tensor.requires_grad)
+    facts += (tensor.is_conj(), tensor.is_neg())
     if tensor.device.type == "meta" or not tensor.numel():
         return repr(facts)
     if tensor.numel() * tensor.element_size() > most:
@@ -559,7 +607,7 @@ def _tensor_text(torch: Any, tensor: Any, most: int) -> str:
     from torch.utils._python_dispatch import _disable_current_modes
 
     with _disable_current_modes(), torch.no_grad():
-        here = tensor.detach().to("cpu").contiguous()
+        here = tensor.detach().resolve_conj().resolve_neg().to("cpu").contiguous()
         data = ctypes.string_at(here.data_ptr(), here.numel() * here.element_size())
     return f"{facts} {hashlib.sha256(data).hexdigest()}"
 
@@ -588,10 +636,14 @@ def _fixed_name(value: Any) -> str | None:
         if owner is not None and not isinstance(owner, (type, types.ModuleType)):
             return None  # bound to an object
         return f"{module}.{name} {version}"
+    return f"{module}.{name} {version}" if _found(module, name) is value else None
+
+
+def _found(module: str, name: str) -> Any:
     found: Any = sys.modules.get(module)
     for part in name.split("."):
         found = getattr(found, part, None)
-    return f"{module}.{name} {version}" if found is value else None
+    return found
 
 
 def _unknown_module(module: types.ModuleType) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import sys
 import types
@@ -97,6 +98,64 @@ KINDS = {
         "import contextvars\nV = [contextvars.ContextVar('v'), @1@]",
         "V[0].get(V[1])",
     ),
+    "an attribute of a partial": ("V = functools.partial(max, 1)\nV.a = @1@", "V.a"),
+    "a partial of a method": (
+        "class C:\n    def m(self, x): return self.a + x\nK = C()\nK.a = @1@\nV = functools.partial(K.m, 1)",
+        "V()",
+    ),
+    "an attribute of a cached function": ("@functools.lru_cache\ndef V(): return 1\nV.a = @1@", "V.a"),
+    "the size of a cache": ("@functools.lru_cache(@1@)\ndef V(): return 1", "V.cache_parameters()"),
+    "the function that a wrapper hides": ("def f(): return @1@\n@functools.wraps(f)\ndef V(): pass", "V.__wrapped__()"),
+    "a property of a class of its own": (
+        "class P(property):\n    def __get__(self, *_): return @1@\nclass C:\n    p = P(lambda self: 1)\nV = C()",
+        "V.p",
+    ),
+    "a static method of a class of its own": (
+        "class S(staticmethod): pass\nclass C:\n    m = S(lambda: @1@)\nV = C()",
+        "V.m()",
+    ),
+    "what was registered in an abstract class": (
+        "import abc\nclass V(abc.ABC): pass\nV.register([0, 1, int, str][@1@])",
+        "isinstance(1, V)",
+    ),
+    "a method of a logger's class": (
+        "import logging\nclass C(logging.Logger):\n    def size(self): return @1@\nV = C('a')",
+        "V.size()",
+    ),
+    "a builtin of the program": ("import builtins\nbuiltins.SIZE_OF_ALL = @1@", "SIZE_OF_ALL"),
+    "a module's own __getattr__": ("V = types.ModuleType('of_v')\nV.__getattr__ = lambda name: @1@", "V.size"),
+    "a module of a class of its own": (
+        "class M(types.ModuleType):\n    size = property(lambda self: self.a)\nV = M('of_v')\nV.a = @1@",
+        "V.size",
+    ),
+    "an attribute of a tensor": ("import torch\nV = torch.ones(2)\nV.a = @1@", "V.a"),
+    "a tensor that is conjugated by a flag": (
+        "import torch\nK = torch.ones(2) * 1j\nV = [0, 1, K, K.conj()][@1@]",
+        "V",
+    ),
+    "a tensor that is negative by a flag": (
+        "import torch\nK = torch.ones(2) * 1j\nV = [0, 1, K.imag, K.conj().imag][@1@]",
+        "V",
+    ),
+    "a size of torch": ("import torch\nV = torch.Size([@1@])", "V[0]"),
+    "a type of typing": ("import typing\nV = [0, 1, typing.List[int], typing.Optional[int]][@1@]", "V"),
+    "an array of objects": ("import numpy\nV = numpy.array([lambda: @1@], dtype=object)", "V[0]()"),
+    "a function of numpy": ("import numpy\nV = [0, 1, numpy.add, numpy.multiply][@1@]", "V(1, 2)"),
+    "a function in a container": ("import collections\nV = collections.defaultdict(lambda: @1@)", "V['a']"),
+    "a weak method": (
+        "import weakref\nclass C:\n    def m(self): return @1@\nK = C()\nV = weakref.WeakMethod(K.m)",
+        "V()()",
+    ),
+    "a descriptor": (
+        "class D:\n    def __init__(self, a): self.a = a\n    def __get__(self, *_): return self.a\n"
+        "class C:\n    p = D(@1@)\nV = C()",
+        "V.p",
+    ),
+    "a slot that a derived class has again": (
+        "class B:\n    __slots__ = ('a',)\nclass C(B):\n    __slots__ = ('a',)\nV = C()\nB.a.__set__(V, @1@)",
+        "B.a.__get__(V)",
+    ),
+    "a function that torch must not trace": ("import torch\n@torch.compiler.disable\ndef V(): return @1@", "V()"),
     "an item of a set": ("V = frozenset({(1, (2, @1@))})", "V"),
 }
 """What a function may depend on: a module's text with a number, and the expression in which the function uses it."""
@@ -143,6 +202,7 @@ def digest_of(text):
         return description.digest
     finally:
         del sys.modules["shapes"]
+        vars(builtins).pop("SIZE_OF_ALL", None)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -259,6 +319,10 @@ def test_a_module_of_the_program_with_a_name_of_pythons_library_is_described(tmp
         (
             "class C:\n    @property\n    def __dict__(self): raise KeyError('a')\nV = C()\ndef fake(): return V",
             "a value's own code failed when the value was described (KeyError: 'a')",
+        ),
+        (
+            "import numpy\nV = numpy.frompyfunc(lambda x: x, 1, 1)\ndef fake(): return V(1)",
+            "a value of numpy.ufunc has no description (no installed package has <lambda> (vectorized))",
         ),
         ("V = [[] for _ in range(10 ** 6)]\ndef fake(): return V", "it depends on more than 200000 values"),
         ("V = bytes(10 ** 8)\ndef fake(): return V", "it depends on more than 64 MiB of values"),
