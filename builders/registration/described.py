@@ -7,7 +7,7 @@ under a name is that name, with the version. A value of which nothing is known i
 
 from __future__ import annotations
 
-import _abc
+import abc
 import builtins
 import contextvars
 import copyreg
@@ -352,7 +352,8 @@ def _instructions(code: types.CodeType) -> Iterator[dis.Instruction]:
 
 def _uses(code: types.CodeType) -> set[tuple[str, ...]]:
     """Returns each variable that a code object reads, with the attributes that it takes of it, one of the other."""
-    uses, path = set[tuple[str, ...]](), ()
+    uses = set[tuple[str, ...]]()
+    path: tuple[str, ...] = ()
     for instruction in _instructions(code):
         if path and instruction.opname in ATTRIBUTES:
             path = (*path, instruction.argval)
@@ -444,7 +445,9 @@ def _imported(function: types.FunctionType) -> Iterator[tuple[str, str, Any]]:
 def _imports(code: types.CodeType) -> Iterator[tuple[str, int, str, str]]:
     """Yields for each variable that an import statement sets the module, its level, the attribute, and the variable."""
     before: list[Any] = [None, None]
-    module, level, listed, attribute = None, 0, (), ""
+    module: str | None = None
+    listed: tuple[str, ...] | None = None
+    level, attribute = 0, ""
     for instruction in _instructions(code):
         argument = instruction.argval
         if instruction.opname == "IMPORT_NAME":
@@ -489,7 +492,7 @@ def _class_parts(kind: type) -> Iterator[Part]:
         yield Of(type(kind))
     yield from (Of(base) for base in kind.__bases__ if base is not object)
     if "_abc_impl" in vars(kind):  # what was registered as a subclass
-        yield Of({reference() for reference in _abc._get_dump(kind)[0]})
+        yield Of({reference() for reference in vars(abc)["_get_dump"](kind)[0]})
     for name, value in sorted(vars(kind).items()):
         if name not in NOT_DONE:
             yield name
@@ -599,9 +602,9 @@ def _tensor_text(torch: Any, tensor: Any, most: int) -> str:
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout != torch.strided:
         raise UndescribedError(f"{_shown(tensor)} has no description")
     facts = (tensor.dtype, tensor.device.type, tuple(tensor.shape), tensor.stride(), tensor.requires_grad)
-    facts += (tensor.is_conj(), tensor.is_neg())
+    flags = (tensor.is_conj(), tensor.is_neg())
     if tensor.device.type == "meta" or not tensor.numel():
-        return repr(facts)
+        return repr((facts, flags))
     if tensor.numel() * tensor.element_size() > most:
         raise UndescribedError(f"a tensor of {tensor.numel()} numbers is too large to be described")
     from torch.utils._python_dispatch import _disable_current_modes
@@ -609,7 +612,7 @@ def _tensor_text(torch: Any, tensor: Any, most: int) -> str:
     with _disable_current_modes(), torch.no_grad():
         here = tensor.detach().resolve_conj().resolve_neg().to("cpu").contiguous()
         data = ctypes.string_at(here.data_ptr(), here.numel() * here.element_size())
-    return f"{facts} {hashlib.sha256(data).hexdigest()}"
+    return f"{facts} {flags} {hashlib.sha256(data).hexdigest()}"
 
 
 # -- what is stated by a name ------------------------------------------------------------------------------------------

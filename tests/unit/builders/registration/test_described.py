@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import importlib.util
 import json
 import sys
 import types
@@ -128,16 +129,6 @@ KINDS = {
         "class M(types.ModuleType):\n    size = property(lambda self: self.a)\nV = M('of_v')\nV.a = @1@",
         "V.size",
     ),
-    "an attribute of a tensor": ("import torch\nV = torch.ones(2)\nV.a = @1@", "V.a"),
-    "a tensor that is conjugated by a flag": (
-        "import torch\nK = torch.ones(2) * 1j\nV = [0, 1, K, K.conj()][@1@]",
-        "V",
-    ),
-    "a tensor that is negative by a flag": (
-        "import torch\nK = torch.ones(2) * 1j\nV = [0, 1, K.imag, K.conj().imag][@1@]",
-        "V",
-    ),
-    "a size of torch": ("import torch\nV = torch.Size([@1@])", "V[0]"),
     "a type of typing": ("import typing\nV = [0, 1, typing.List[int], typing.Optional[int]][@1@]", "V"),
     "an array of objects": ("import numpy\nV = numpy.array([lambda: @1@], dtype=object)", "V[0]()"),
     "a function of numpy": ("import numpy\nV = [0, 1, numpy.add, numpy.multiply][@1@]", "V(1, 2)"),
@@ -155,10 +146,23 @@ KINDS = {
         "class B:\n    __slots__ = ('a',)\nclass C(B):\n    __slots__ = ('a',)\nV = C()\nB.a.__set__(V, @1@)",
         "B.a.__get__(V)",
     ),
-    "a function that torch must not trace": ("import torch\n@torch.compiler.disable\ndef V(): return @1@", "V()"),
     "an item of a set": ("V = frozenset({(1, (2, @1@))})", "V"),
 }
 """What a function may depend on: a module's text with a number, and the expression in which the function uses it."""
+OF_TORCH = {
+    "an attribute of a tensor": ("import torch\nV = torch.ones(2)\nV.a = @1@", "V.a"),
+    "a tensor that is conjugated by a flag": (
+        "import torch\nK = torch.ones(2) * 1j\nV = [0, 1, K, K.conj()][@1@]",
+        "V",
+    ),
+    "a tensor that is negative by a flag": (
+        "import torch\nK = torch.ones(2) * 1j\nV = [0, 1, K.imag, K.conj().imag][@1@]",
+        "V",
+    ),
+    "a size of torch": ("import torch\nV = torch.Size([@1@])", "V[0]"),
+    "a function that torch must not trace": ("import torch\n@torch.compiler.disable\ndef V(): return @1@", "V()"),
+}
+KINDS |= OF_TORCH if importlib.util.find_spec("torch") else {}
 IMPORTS = {
     "a function that is imported inside": ("def f(): return @1@", "from values_of import f\n    return f()"),
     "a module that is imported inside": ("A = @1@", "import values_of\n    return values_of.A"),
