@@ -29,9 +29,29 @@ DEVICES = "CPU|CUDA|HIP|XLA|MPS|IPU|XPU|HPU|VE|Lazy|MTIA|MAIA|PrivateUse[123]"
 RUN = re.compile(rf"(Sparse|SparseCsr|Quantized|NestedTensor)?({DEVICES})|BackendSelect")
 """Dispatch keys whose kernels run when a graph runs: it only calls them."""
 TORCHS = frozenset(
-    """aten prims prim inductor quantized quantized_decomposed rngprims higher_order c10d _c10d_functional
-    _c10d_functional_autograd _dtensor symm_mem fsdp onednn mkldnn mkl sparse debugprims static_runtime profiler
-    """.split()
+    [
+        "aten",
+        "prims",
+        "prim",
+        "inductor",
+        "quantized",
+        "quantized_decomposed",
+        "rngprims",
+        "higher_order",
+        "c10d",
+        "_c10d_functional",
+        "_c10d_functional_autograd",
+        "_dtensor",
+        "symm_mem",
+        "fsdp",
+        "onednn",
+        "mkldnn",
+        "mkl",
+        "sparse",
+        "debugprims",
+        "static_runtime",
+        "profiler",
+    ]
 )
 """Namespaces of torch's own: what it has registered there before anybody looked is of its version."""
 OWN_TAG = re.compile(r"\|opforge:[0-9a-f]{32}")

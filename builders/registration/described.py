@@ -59,9 +59,23 @@ WRAPPED: Mapping[type, tuple[str, ...]] = {
 }
 """What wraps functions, with the attributes that say which."""
 NOT_DONE = frozenset(
-    "__doc__ __module__ __dict__ __weakref__ __firstlineno__ __annotations__ __annotate__ __annotate_func__"
-    " __annotations_cache__ __qualname__ __slotnames__ __static_attributes__ __classdictcell__ _abc_impl"
-    " _backward_cls".split()
+    [
+        "__doc__",
+        "__module__",
+        "__dict__",
+        "__weakref__",
+        "__firstlineno__",
+        "__annotations__",
+        "__annotate__",
+        "__annotate_func__",
+        "__annotations_cache__",
+        "__qualname__",
+        "__slotnames__",
+        "__static_attributes__",
+        "__classdictcell__",
+        "_abc_impl",
+        "_backward_cls",
+    ]
 )
 """Attributes of a class that do not say what it does. Torch makes `_backward_cls`, with a number of its own, of each
 autograd.Function."""
