@@ -483,8 +483,13 @@ PROMISES = [
             "TestNothingIsSignedThatWasNotMadeHere::test_by_its_name_it_is_an_error",
         ),
         (
-            "What was fetched or came from an archive is refused",
+            "What was fetched, or came from an archive or a layer",
             "unit/remote/commands/test_damaged_records.py::TestNothingIsSignedThatWasNotMadeHere::test_what_an_archive_brought",
+        ),
+        (
+            "A program is refused of which a part came from elsewhere",
+            "compile/programs/test_programs.py::TestRefused::test_of_what_another_program_brought_ones_own_alone_is_signed",
+            "takes seconds: exports programs",
         ),
         ("`OPFORGE_PARANOID=1` hashes every file", BUILDS + "test_paranoid_hashes_each_file_that_an_op_was_built_from"),
         ("A wait says who holds the lock", FAULTS + "test_a_wait_says_who_holds_the_lock_and_ends_in_time"),
