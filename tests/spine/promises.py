@@ -426,7 +426,7 @@ PROMISES = [
             FETCHED + "test_a_trust_file_is_compared_by_a_remembered_look_up",
         ),
         (
-            "If that file is damaged, what was accepted before is used",
+            "If that file is damaged, what was accepted when it was verified last",
             FETCHED + "TestTrustThatChanges::test_what_was_fetched_before_still_loads_with_a_damaged_trust_file",
         ),
         (
