@@ -164,6 +164,26 @@ class TestRefused:
         expected = "of compiled graphs was withdrawn by the key ci and is not used: it is wrong"
         assert any(expected in text for text in warnings_of_the_cache()) != is_used
 
+    def test_one_that_is_withdrawn_from_use_while_the_list_of_another_key_is_damaged(
+        self, nodes, tmp_path, where, warnings_of_the_cache, monkeypatch
+    ):
+        public, lab = keys.create("lab"), keys.signer("lab")
+        trusted = tuple(trust.TrustedKey(one, ("compiled:pa*",)) for one in (nodes.public, public))
+        trust.write(trust.read()._replace(keys=trusted))
+        withdrawals.publish(nodes.store, keys.signer("ci"), "ci")
+        put(nodes, tmp_path, where, signer="lab")
+        assert self.entered() == 1
+        (item,) = maintenance.items(nodes.store)
+        said = withdrawals.Withdrawal(withdrawals.LOADING, "it is wrong")
+        withdrawals.publish(nodes.store, lab, "lab", {f"compiled:pair@{item.label}": said})
+        (nodes.folder / "remote" / withdrawals.name_of("ci")).write_bytes(b"{}")
+        monkeypatch.setattr(answers, "WITHDRAWN_SECONDS", -1.0)
+        assert self.entered() == 0 and not bundles(self.own)
+        texts = warnings_of_the_cache()
+        assert f"what {nodes.url} may have withdrawn is not known: reading v1/withdrawals/ci.json" in texts[0]
+        assert any("was withdrawn by the key lab and is not used: it is wrong" in text for text in texts)
+        assert answers.failure(remotes.parse(nodes.url)) == ""
+
     def test_one_that_was_fetched_is_used_while_its_remote_fails(
         self, nodes, tmp_path, where, warnings_of_the_cache, monkeypatch
     ):
