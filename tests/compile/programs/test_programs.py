@@ -276,9 +276,7 @@ class TestRefused:
         with pytest.raises(ProgramError) as caught:
             opforge.save_program(path, program)
         place = "https://ops.example.org" if is_noted else "a remote or a layer"
-        expected = (
-            f"{path}: its op {record['op']!r} came from {place}, and was not made here. Build it here"
-        )
+        expected = f"{path}: its op {record['op']!r} came from {place}, and was not made here. Build it here"
         assert str(caught.value).startswith(expected) and "or pass signed=False" in str(caught.value)
         assert not os.path.exists(path)
         opforge.save_program(path, program, signed=False)
@@ -447,6 +445,11 @@ class TestForms:
         with zipfile.ZipFile(self.path, "w") as archive:
             archive.writestr(name, b"1")
         assert "a package" not in self.refused(self.path.read_bytes())
+
+    def test_one_that_needs_a_version_of_zip_that_is_not_known(self, plain):
+        at = plain.index(b"PK\x01\x02")
+        plain[at + 6] = 99
+        assert self.refused(plain) == "zip file version 9.9"
 
     def test_a_file_that_is_cut_off(self, plain):
         assert self.refused(plain[:100]) == "File is not a zip file"
