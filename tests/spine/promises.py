@@ -444,6 +444,11 @@ PROMISES = [
             "takes seconds: compiles graphs",
         ),
         (
+            "Scopes of several names that are open at the same time",
+            "compile/graphs/test_whose_graphs.py::TestFetched::test_it_serves_another_name_while_its_own_scope_is_open_alone",
+            "takes seconds: compiles graphs",
+        ),
+        (
             "A program (`opforge.load_program`) is the one that its file is named after",
             "compile/programs/test_programs.py::TestNames::test_a_file_of_another_name_is_refused_unless_that_is_expected",
             "takes seconds: exports programs",
