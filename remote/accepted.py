@@ -56,6 +56,10 @@ class NotChosenError(ValueError):
     """Who signed a statement has withdrawn it, so that it is not chosen any more."""
 
 
+class DamagedListError(StoreError):
+    """A list of withdrawals is damaged. The lists of other keys are not concerned, nor is the store."""
+
+
 class Offer(Protocol):
     """What a statement offers."""
 
@@ -217,7 +221,7 @@ class Lists:
         try:
             return None if content is None else withdrawals.verified(content, signer)
         except ValueError as error:
-            raise StoreError(str(self._remote), f"reading {name}", str(error), DAMAGED) from error
+            raise DamagedListError(str(self._remote), f"reading {name}", str(error), DAMAGED) from error
 
 
 def required_root(store: ObjectStore, remote: Remote, trusted: trust.Trust) -> roots.Root | None:

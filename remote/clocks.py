@@ -12,7 +12,8 @@ from opforge.errors import PublishError, StoreError
 
 from .stores.protocol import ObjectStore
 
-PROBE = "v1/claims/clock-"
+MARK = "clock-"
+PROBE = f"v1/claims/{MARK}"
 """How the names of the files begin by which a store is asked for its time. `gc` removes one that is left."""
 WRONG_SECONDS = 3600.0
 """How much this machine's clock and a store's may differ for what is signed with a date."""

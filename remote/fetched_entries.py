@@ -11,7 +11,6 @@ from opforge.cache.layout import Layout
 from opforge.cache.records import fetched
 from opforge.cache.store import Rejected
 from opforge.errors import ExtraNotInstalledError, SignatureError
-from opforge.machine_folder import write_file
 
 from . import kept, kinds, op_statements
 from .op_statements import OpOffer
@@ -46,8 +45,7 @@ def verify_again(request: Request) -> tuple[bool, tuple[Rejected, ...]]:
             if not is_read:
                 by, is_read = kept.trusted(request.op), True
             parse = partial(_parse, request, name)
-            _offer, signer = kept.accepted(by, name, kept.item_of(note), note.signer, parse)
-            write_file(path, note._replace(signer=signer, trust=stamp).to_bytes())
+            kept.verify(path, note, by, stamp, name, parse)
             is_accepted = True
         except SignatureError as error:
             rejected.append(Rejected(layout.entry(name), error.reason))

@@ -11,10 +11,17 @@ from opforge import settings
 from opforge.cache.layout import Layout
 from opforge.cache.records import fetched
 from opforge.cache.records.fetched import Fetched
-from opforge.errors import ExtraNotInstalledError, RemoteError, SignatureError, StoreError, TrustFileError
+from opforge.errors import (
+    ExtraNotInstalledError,
+    RemoteError,
+    SignatureError,
+    StoreBehindError,
+    StoreError,
+    TrustFileError,
+)
 
 from . import answers, kept, topics
-from .accepted import MAX_SECONDS, Lists, counted
+from .accepted import MAX_SECONDS, DamagedListError, Lists, counted
 from .remotes import Remote, configured
 from .signatures import trust
 from .statements import Signed
@@ -105,7 +112,7 @@ def drop_withdrawn(what: str, subject: str, layout: Layout) -> None:
 
     Reads the lists of withdrawals of these keys in all remotes: one that was read within an hour is not read again. Who
     has all that it needs asks no remote for it, and would not learn of a withdrawal. If a remote fails, what it was
-    known to have withdrawn counts.
+    known to have withdrawn counts. A list that is damaged, or older than was seen, hides no other key's.
     """
     try:
         trusted = trust.read()
@@ -123,9 +130,16 @@ def drop_withdrawn(what: str, subject: str, layout: Layout) -> None:
         try:
             lists = Lists(open_store(remote.url, settings.offline()), remote, trusted, False)
             for each in signers:
-                if listed := lists.of(each):
-                    kept.drop_withdrawn(layout, listed)
+                try:
+                    if listed := lists.of(each):
+                        kept.drop_withdrawn(layout, listed)
+                except (DamagedListError, StoreBehindError) as error:  # of this key's list alone
+                    _warn_unknown(what, remote, error)
         except (RemoteError, ExtraNotInstalledError, OSError) as error:
             answers.note_failure(remote, error)
-            reason = str(error).removeprefix(f"{remote}: ")
-            log.warning("%s: what %s may have withdrawn is not known: %s", what, remote, reason)
+            _warn_unknown(what, remote, error)
+
+
+def _warn_unknown(what: str, remote: Remote, error: Exception) -> None:
+    reason = str(error).removeprefix(f"{remote}: ")
+    log.warning("%s: what %s may have withdrawn is not known: %s", what, remote, reason)

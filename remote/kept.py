@@ -1,9 +1,10 @@
 """What was fetched and is kept on this machine: may it still be used? One rule, whatever the kind.
 
 - After a change of the trust file what was fetched is verified again, before it is used.
-- If the trust file is damaged, what was accepted before is used, and nothing else: it is verified once it is corrected.
+- If the trust file is damaged, what was accepted when it was verified last is used, and nothing else: it is verified
+  once that file is corrected.
 - If the trust file no longer accepts it, or others could have changed that file, it is not used, and stays where it is:
-  a key may be missing for a minute, and is asked again after the next change.
+  a key may be missing for a minute, and is asked again after the next change. That it was refused is kept with it.
 - What its signer has withdrawn from use is removed, as soon as that list is read.
 - What is not what was signed is removed.
 """
@@ -12,11 +13,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 from opforge.cache.layout import Layout
 from opforge.cache.records import fetched
 from opforge.cache.records.fetched import Fetched
-from opforge.errors import TrustFileError
+from opforge.errors import SignatureError, TrustFileError
 from opforge.machine_folder import write_file
 
 from . import kinds, statements
@@ -29,6 +31,7 @@ from .statements import Signed
 from .withdrawals import LOADING, Withdrawals
 
 log = logging.getLogger("opforge")
+REFUSED = "the trust file did not accept it when it was verified last, and is damaged now"
 
 
 def note_of(remote: Remote, item: Signed, signer: str, stamp: tuple[int, ...]) -> Fetched:
@@ -54,32 +57,46 @@ def trusted(what: str) -> Trust | None:
         return None
 
 
-def accepted(
-    by: Trust | None, what: str, item: Signed, signer: str, parse: Callable[[bytes], AnyOffer]
-) -> tuple[AnyOffer, str]:
-    """Returns what a kept statement offers, and the name of the key that is accepted for it now.
+def verify(
+    path: str, note: Fetched, by: Trust | None, stamp: tuple[int, ...], what: str, parse: Callable[[bytes], AnyOffer]
+) -> AnyOffer:
+    """Verifies the statement that is kept in a file, and notes there whether it is accepted; returns what it offers.
 
-    `by` is what `trusted` has returned, `signer` the key that was accepted before: it stays, if it may. Raises
-    SignatureError, and what `parse` raises.
+    `by` is what `trusted` has returned, `stamp` the trust file's from before. The key that was accepted before stays,
+    if it may. Raises OSError, ValueError if it is damaged, SignatureError if it must not be used now, and what `parse`
+    raises.
     """
+    item, signer = item_of(note), note.signer
     if by is None:
-        return parse(item.data), signer
-    signers = by.signers(what, item.data, item.signatures)
-    offer = parse(item.data)
-    names = [each.key.name for each in trust.allowed(signers, offer.subject, what)]
-    return offer, signer if signer in names else names[0]
+        if note.is_refused:
+            raise SignatureError(what, REFUSED, "Correct the trust file")
+        offer = parse(item.data)
+    else:
+        try:
+            signers = by.signers(what, item.data, item.signatures)
+            offer = parse(item.data)
+            names = [each.key.name for each in trust.allowed(signers, offer.subject, what)]
+        except SignatureError:
+            with suppress(OSError):  # it is refused now, whether that can be kept or not
+                _keep(path, note, note.refused())
+            raise
+        signer = signer if signer in names else names[0]
+    _keep(path, note, note._replace(signer=signer, trust=stamp))
+    return offer
+
+
+def _keep(path: str, note: Fetched, new: Fetched) -> None:
+    if new != note:
+        write_file(path, new.to_bytes())
 
 
 def verify_note(path: str, what: str, parse: Callable[[bytes], AnyOffer]) -> AnyOffer:
-    """Verifies the statement that is kept in a file, and notes that; returns what it offers.
+    """Verifies the statement that is kept in a file with the trust file as it is now, as `verify` does.
 
-    Raises OSError, ValueError if it is damaged, SignatureError or TrustFileError if it must not be used now, and what
-    `parse` raises.
+    Raises TrustFileError too, if others could have changed that file.
     """
     note, stamp = fetched.read(path), fetched.trust_stamp()  # before it is read: it may change meanwhile
-    offer, signer = accepted(trusted(what), what, item_of(note), note.signer, parse)
-    write_file(path, note._replace(signer=signer, trust=stamp).to_bytes())
-    return offer
+    return verify(path, note, trusted(what), stamp, what, parse)
 
 
 def drop_withdrawn(layout: Layout, listed: Withdrawals) -> None:

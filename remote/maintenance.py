@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from opforge.errors import RemoteError, SignatureError, StoreError, WithdrawnError
 from opforge.errors.base import printable
 
-from . import blobs, kinds, removals, statements, topics, tuf, withdrawals
+from . import blobs, clocks, kinds, removals, statements, topics, tuf, withdrawals
 from .accepted import Lists
 from .remotes import Remote
 from .signatures import trust
@@ -30,7 +30,7 @@ UNUSED_SECONDS = 24 * 3600.0
 _DIGEST = "[0-9a-f]{64}"
 _OWN_NAME = re.compile(
     rf"{BLOBS}sha256/[0-9a-f]{{2}}/{_DIGEST}|{statements.FOLDER}sha256/[0-9a-f]{{2}}/{_DIGEST}"
-    rf"|{CLAIMS}[0-9a-f]{{32}}\.json"
+    rf"|{CLAIMS}(?:{clocks.MARK}[0-9a-f]{{16}}|[0-9a-f]{{32}})\.json"
     rf"|{tuf.FOLDER}/(?:[0-9]+\.)?[\w-]+\.json|{tuf.TARGETS}/.+/{_DIGEST}\.[^/]+"
 )
 """The names of what is collected."""

@@ -2,7 +2,8 @@
 
 What is copied was signed by a key that is trusted here for its name, as for a load: whoever controls the source could
 otherwise fill the target. Nothing of the target is dropped or replaced: of one statement the signatures of both are
-kept, and a list of withdrawals gives way only to a newer one by the same key that says all of it.
+kept, and a list of withdrawals gives way only to a newer one by the same key that says all of it. A signature is copied
+after its key's list: where that cannot be, the target would offer what the key has withdrawn.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class Copying:
             return Copied(topic.kind, topic.topic, 0, 0, (topic.problem,))
         theirs = _labels(self._target, topic) if topic.listing else {}
         uploads = Uploads(self._target)
-        size, problems, ready, signers = 0, list[str](), list[Placed](), dict[TrustedKey, None]()
+        size, problems, ready, failed = 0, list[str](), list[Placed](), dict[TrustedKey, str]()
         for placed in maintenance.of_topic(self._source, topic):
             try:
                 if placed.problem:
@@ -115,17 +116,18 @@ class Copying:
                 if theirs.get(canonical, placed.signed.digest) != placed.signed.digest:
                     other = f"{self._target.url} has other files of this version"
                     raise ValueError(f"{topic.topic} {placed.label}: {other}")
+                placed = self._with_lists(placed, keys, failed)
+                if keys and not placed.signed.signatures:
+                    continue  # `failed` says why
                 size += self._send(uploads, placed, f"{topic.topic} {placed.label}".strip())
                 ready.append(placed)
-                signers |= dict.fromkeys(keys)
             except SignatureError as error:
                 problems.append(f"{placed.label}: {error.reason}" if placed.label else error.reason)
             except (ValueError, StoreError) as error:
                 problems.append(str(error))
+        problems += failed.values()
         if not ready and not problems:
             return None
-        problems += copy_withdrawals(self._source, self._target, [key for key in signers if key not in self._done])
-        self._done |= signers.keys()
         count = 0
         try:
             if topic.listing is None:
@@ -136,6 +138,27 @@ class Copying:
             problems.append(str(error))
         uploads.keep()
         return Copied(topic.kind, topic.topic, count, size, (counted(problems),) if problems else ())
+
+    def _with_lists(self, placed: Placed, keys: Iterable[TrustedKey], failed: dict[TrustedKey, str]) -> Placed:
+        """Copies the lists of withdrawals of the keys that signed a statement; returns it with the signatures of those.
+
+        Without its list a signature is not copied: the target would offer what is withdrawn. `failed` gets the keys
+        whose lists could not be copied, and why. They are tried again with the next topic.
+        """
+        for key in keys:
+            if key in self._done or key in failed:
+                continue
+            try:
+                _copy_list(self._source, self._target, key)
+                self._done.add(key)
+            except (ValueError, StoreError, PublishError) as error:
+                failed[key] = str(error)
+        signed, without = placed.signed, [key.key for key in keys if key in failed]
+        if not without:
+            return placed
+        lost = {one for one in signed.signatures for key in without if signing.is_signed(signed.data, one, key)}
+        kept = tuple(one for one in signed.signatures if one not in lost)
+        return placed._replace(signed=signed._replace(signatures=kept))
 
     def _send(self, uploads: Uploads, placed: Placed, what: str) -> int:
         """Copies the blobs of a statement, then its file; returns the bytes of the blobs. BlobError, StoreError."""
@@ -292,22 +315,12 @@ def _merge_labels(target: ObjectStore, topic: Topic, ready: list[Placed], theirs
     return len({_canonical(topic, placed.label) for placed in ready} - theirs.keys())
 
 
-def copy_withdrawals(source: ObjectStore, target: ObjectStore, keys: Iterable[TrustedKey]) -> list[str]:
-    """Copies the lists of withdrawals of some keys; returns what went wrong. Raises StoreError, PublishError.
-
-    A source that cannot list is asked for each: what is withdrawn must not be copied without that.
-    """
-    problems = []
-    for key in keys:
-        try:
-            _copy_list(source, target, key)
-        except ValueError as error:
-            problems.append(str(error))
-    return problems
-
-
 def _copy_list(source: ObjectStore, target: ObjectStore, key: TrustedKey) -> None:
-    """Copies a list, unless the target has it or a newer one. Raises ValueError if it must not take its place."""
+    """Copies the list of withdrawals of a key, unless the target has it or a newer one.
+
+    A source that cannot list is asked too. Raises ValueError if it must not take that one's place, StoreError,
+    PublishError.
+    """
     name = withdrawals.name_of(key.key.name)
     ours = source.get(name, withdrawals.MAX_BYTES)
     if ours is None:

@@ -78,7 +78,7 @@ def came_from(folder: str) -> str:
         return "an archive"
     if os.path.exists(os.path.join(folder, BUILD)):
         return ""
-    return note.remote if note else "a remote"
+    return note.remote if note else "a remote or a layer"
 
 
 def refuse_foreign(what: str, remote: Remote, origin: str) -> None:

@@ -71,11 +71,14 @@ class Outcome(NamedTuple):
 
 _resolved: dict[tuple[str, ...], Outcome] = {}
 """Entry key and the folders that were searched -> the last outcome here, while its files are the same."""
+_refused: set[tuple[str, str]] = set()
+"""What was warned of: a path, and why it is not used. That it is refused is written there, so it is looked at again."""
 
 
 def reset() -> None:
     """Forgets what this process has found."""
     _resolved.clear()
+    _refused.clear()
 
 
 def cores() -> int:
@@ -184,7 +187,9 @@ def _fetched(path: str, what: Wanted, owners: Collection[int]) -> Stored | None:
     # If the trust file has changed since, it decides again. Without a signer the remote was an unsigned one.
     is_old = bool(note.signer) and list(note.trust) != memory.stamps_of([settings.trust_file()])
     if is_old and (reason := importlib.import_module(SOURCE).verify_again(path, what)):
-        log.warning("%s: the tuning result that was fetched before is not used any more: %s", what.op, reason)
+        if (path, reason) not in _refused:
+            log.warning("%s: the tuning result that was fetched before is not used any more: %s", what.op, reason)
+        _refused.add((path, reason))
         return None
     return found
 

@@ -32,12 +32,21 @@ class Fetched(NamedTuple):
     signer: str
     """The name of the key that was accepted; empty for an unsigned remote."""
     trust: tuple[int, ...] = ()
-    """The stamp of the trust file at that time."""
+    """The stamp of the trust file at that time; empty once it was refused."""
 
     @property
     def origin(self) -> str:
         """What the entry has as its origin."""
         return self.remote if self.signer or not self.offer else self.remote + UNSIGNED
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether no key was accepted for it when it was verified last."""
+        return bool(self.signer) and not self.trust
+
+    def refused(self) -> Fetched:
+        """Returns the same as it is kept once no key is accepted for it."""
+        return self._replace(trust=())
 
     def to_bytes(self) -> bytes:
         """Returns the file's content."""

@@ -426,7 +426,7 @@ PROMISES = [
             FETCHED + "test_a_trust_file_is_compared_by_a_remembered_look_up",
         ),
         (
-            "If that file is damaged, what was accepted before is used",
+            "If that file is damaged, what was accepted when it was verified last",
             FETCHED + "TestTrustThatChanges::test_what_was_fetched_before_still_loads_with_a_damaged_trust_file",
         ),
         (
@@ -441,6 +441,11 @@ PROMISES = [
         (
             "A bundle of compiled graphs holds what was compiled here",
             "compile/graphs/test_whose_graphs.py::TestFetched::test_after_a_revocation_nothing_of_it_runs",
+            "takes seconds: compiles graphs",
+        ),
+        (
+            "Scopes of several names that are open at the same time",
+            "compile/graphs/test_whose_graphs.py::TestFetched::test_it_serves_another_name_while_its_own_scope_is_open_alone",
             "takes seconds: compiles graphs",
         ),
         (
@@ -483,8 +488,13 @@ PROMISES = [
             "TestNothingIsSignedThatWasNotMadeHere::test_by_its_name_it_is_an_error",
         ),
         (
-            "What was fetched or came from an archive is refused",
+            "What was fetched, or came from an archive or a layer",
             "unit/remote/commands/test_damaged_records.py::TestNothingIsSignedThatWasNotMadeHere::test_what_an_archive_brought",
+        ),
+        (
+            "A program is refused of which a part came from elsewhere",
+            "compile/programs/test_programs.py::TestRefused::test_of_what_another_program_brought_ones_own_alone_is_signed",
+            "takes seconds: exports programs",
         ),
         ("`OPFORGE_PARANOID=1` hashes every file", BUILDS + "test_paranoid_hashes_each_file_that_an_op_was_built_from"),
         ("A wait says who holds the lock", FAULTS + "test_a_wait_says_who_holds_the_lock_and_ends_in_time"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,7 @@ from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import Guarded, json_option
 from opforge.cli.output import age_text, emit_json, emit_json_list, is_terminal, show_table, size_text
 
-from . import compiled as compiled_names
-from . import triton as triton_names
-from . import tuned as tuned_names
+from . import kinds
 from .kernels import benchmarks
 from .remote.stores import opened, split
 
@@ -57,11 +55,11 @@ def command(words: tuple[str, ...], kind: str | None, as_json: bool) -> None:
     wants_packages = kind in (None, "package") and (not given or bool(names["package"]))
     entries = _entries(names["op"]) if wants_ops else []
     releases = _installed(names["package"]) if wants_packages else []
-    parts = {name: of_kind(name, module.stored) for name, module in OTHERS.items()}
+    parts = {name: of_kind(name, module.stored) for name, module in kinds.MODULES.items()}
     if as_json:
         from .kernels.install import to_json
 
-        listed = {name: [OTHERS[name].to_json(one) for one in held] for name, held in parts.items() if held}
+        listed = {name: [kinds.MODULES[name].to_json(one) for one in held] for name, held in parts.items() if held}
         packages = [to_json(release) for release in releases]
         return emit_json({"ops": [entry.to_json() for entry in entries], "packages": packages, **listed})
     if not entries and not releases and not any(parts.values()) and is_terminal():
@@ -78,13 +76,9 @@ def command(words: tuple[str, ...], kind: str | None, as_json: bool) -> None:
     for name, held in parts.items():
         if held or kind == name:
             click.echo() if not is_first else None
-            OTHERS[name].show(held)
+            kinds.MODULES[name].show(held)
             is_first = False
     return None
-
-
-OTHERS: Mapping[str, Any] = {"tuned": tuned_names, "triton": triton_names, "compiled": compiled_names}
-"""The kinds whose names have the kind before them, as `tuned:OP`, with their modules."""
 
 
 def _by_kind(
@@ -94,13 +88,10 @@ def _by_kind(
 
     With a kind a name needs nothing before it. Otherwise a package is a name with a slash.
     """
-    names: dict[str, list[str]] = {"op": [], "package": [], **{name: [] for name in OTHERS}}
-    for name in given:
-        prefix, colon, rest = name.partition(":")
-        if colon and prefix in OTHERS:
-            names[prefix].append(rest)
-        else:
-            names[kind or ("package" if "/" in name else "op")].append(name)
+    named, others = kinds.by_kind(given)
+    names: dict[str, list[str]] = {"op": [], "package": [], **named}
+    for name in others:
+        names[kind or ("package" if "/" in name else "op")].append(name)
 
     def listed(name: str, stored: Callable[[Sequence[str] | None], list[Any]]) -> list[Any]:
         if names[name]:

@@ -14,6 +14,7 @@ from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, error_text, json_option
 from opforge.cli.output import counted, emit_json, is_terminal, size_text
 
+from . import kinds
 from . import triton as triton_names
 from . import tuned as tuned_names
 from .kernels.benchmarks import of_file
@@ -79,12 +80,11 @@ def command(
         raise click.UsageError("--all publishes every op of the cache: leave out names.")
     from opforge.remote.signatures import keys
 
-    tuned, others = tuned_names.split(names)
-    compiled, others = tuned_names.split(others, triton_names.PREFIX)
+    named, others = kinds.by_kind(names, ["tuned", "triton"])
     folders = [name for name in others if _is_folder(name)] if names or takes_all else ["."]
     ops = [name for name in others if name not in folders]
-    results = tuned_names.stored(tuned) if tuned else []
-    kernels = triton_names.stored(compiled) if compiled else []
+    results = tuned_names.stored(named["tuned"]) if named["tuned"] else []
+    kernels = triton_names.stored(named["triton"]) if named["triton"] else []
     remote, store = opened(url)
     signer = None if remote.is_unsigned else keys.signer(key)
     if bench_paths and len(folders) != 1:
@@ -98,8 +98,8 @@ def command(
     if as_json:
         problems = [{"entry": entry, "reason": reason} for entry, reason in failed]
         records: list[dict[str, Any]] = [{**done._asdict(), "version": str(done.version)} for done in packages]
-        parts = {"tuned": [one._asdict() for one in sent]} if tuned else {}
-        parts |= {"triton": [one._asdict() for one in sent_kernels]} if compiled else {}
+        parts = {"tuned": [one._asdict() for one in sent]} if named["tuned"] else {}
+        parts |= {"triton": [one._asdict() for one in sent_kernels]} if named["triton"] else {}
         emit_json({"packages": records, **parts, "ops": [entry._asdict() for entry in pushed], "failed": problems})
     else:
         for name, reason in failed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -16,8 +17,7 @@ from opforge.cli.messages import show_error
 from opforge.cli.output import counted, emit_json, size_text
 from opforge.cli.units import age, size
 
-from . import triton as triton_names
-from . import tuned as tuned_names
+from . import kinds
 from .kernels.options import into_options, root_of
 from .remote.stores import is_url, opened
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from opforge.cache.maintenance.gc import Eviction
     from opforge.cache.records.triton import Kernel
     from opforge.cache.records.tuned import Stored
+    from opforge.graphs.store import Listed
     from opforge.packages.installed.layout import Root
     from opforge.packages.installed.releases import Installed
 
@@ -33,7 +34,10 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would b
 
 @click.command("rm", cls=Guarded)
 @click.argument(
-    "names", nargs=-1, metavar="[OP|KEY|ORG/NAME|tuned:OP|triton:NAME]...", shell_complete=completed_names.stored
+    "names",
+    nargs=-1,
+    metavar="[OP|KEY|ORG/NAME|tuned:OP|triton:NAME|compiled:NAME]...",
+    shell_complete=completed_names.stored,
 )
 @click.option("--all", "takes_all", is_flag=True, help="Remove every entry of the cache but pinned ones. Asks first.")
 @click.option("--pinned", is_flag=True, help="With --all: pinned entries too.")
@@ -51,7 +55,7 @@ def rm_command(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Remove built ops from the cache, installed packages, tuning results, and kernels that Triton itself compiled.
+    """Remove built ops from the cache, installed packages, tuning results, Triton's kernels, and compiled graphs.
 
     It acts on this machine alone. Ops and keys are removed pinned or not, without asking; the next load builds them
     again. Of a package all versions are removed, or those of a version or a range. In a store nothing is removed by
@@ -61,6 +65,7 @@ def rm_command(
     Examples:
       opforge rm CPUAdam 3f9c2a
       opforge rm acme/relu@2.3 --user
+      opforge rm triton:matmul compiled:model
       opforge rm --all --yes
     """
     if bool(names) == takes_all or (pinned and not takes_all):
@@ -68,14 +73,14 @@ def rm_command(
     if urls := [name for name in names if "://" in name]:
         problem = "rm acts on this machine alone"
         raise click.UsageError(f"{urls[0]}: {problem}. In a store: opforge withdraw URL NAME, then opforge gc URL.")
-    tuned, others = tuned_names.split(names)
-    compiled, others = tuned_names.split(others, triton_names.PREFIX)
+    named, others = kinds.by_kind(names)
     packages = [name for name in others if _is_package(name)]
     entries = [name for name in others if name not in packages]
-    results = tuned_names.stored(tuned) if tuned else []
-    kernels = triton_names.stored(compiled) if compiled else []
+    results, kernels, bundles = (
+        kinds.MODULES[kind].stored(named[kind]) if named[kind] else [] for kind in ("tuned", "triton", "compiled")
+    )
     evictions, kept = _evictions(entries, takes_all, pinned) if entries or not names else ([], 0)
-    evictions += _kernel_evictions(kernels)
+    evictions += _kernel_evictions(kernels) + _bundle_evictions(bundles)
     if evictions and not names and not dry_run:
         _confirm(evictions, yes, as_json)
     removed = _remove(evictions, dry_run)
@@ -89,7 +94,7 @@ def rm_command(
         summary |= {"tuned": [result.path for result in results]} if results else {}
         emit_json(summary | {"packages": [to_json(release) for release in releases], "problems": problems})
     else:
-        if entries or kernels or not names:
+        if entries or kernels or bundles or not names:
             _print(removed, dry_run, kept)
         verb = "would remove" if dry_run else "removed"
         for result in results:
@@ -132,6 +137,14 @@ def _kernel_evictions(kernels: Sequence[Kernel]) -> list[Eviction]:
     return [gc.Eviction(area, kernel.folder, triton.size(kernel), "named", kernel.name) for kernel in kernels]
 
 
+def _bundle_evictions(bundles: Sequence[Listed]) -> list[Eviction]:
+    from opforge.cache.maintenance import gc
+    from opforge.graphs import bundle
+
+    kind = gc.KINDS[bundle.AREA]
+    return [gc.Eviction(kind, one.folder, one.size, "named", one.facts.get("name", "")) for one in bundles]
+
+
 def _confirm(evictions: Sequence[Eviction], yes: bool, as_json: bool) -> None:
     if yes:
         return
@@ -157,16 +170,21 @@ def _summary(removed: Sequence[Eviction], dry_run: bool) -> dict[str, Any]:
 
 def _print(removed: Sequence[Eviction], dry_run: bool, kept: int) -> None:
     verb = "would remove" if dry_run else "removed"
-    kinds: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for item in removed:
-        kinds[item.kind] = kinds.get(item.kind, 0) + 1
+        numbers[item.kind] = numbers.get(item.kind, 0) + 1
         if item.kind == "entry":
             click.echo(f"{verb} {item.op}, {size_text(item.size)}: {item.path} ({item.reason})")
-    entries = counted(kinds.pop("entry", 0), "entry", "entries")
-    others = "".join(f", {counted(number, kind, kind + 's')}" for kind, number in kinds.items())
+    entries = counted(numbers.pop("entry", 0), "entry", "entries")
+    others = "".join(f", {counted(number, kind, _plural(kind))}" for kind, number in numbers.items())
     click.echo(f"{verb} {entries}{others}, {size_text(sum(item.size for item in removed))} in all")
     if kept:
         click.echo(f"kept {counted(kept, 'pinned entry', 'pinned entries')}: to remove them, name them or use --pinned")
+
+
+def _plural(kind: str) -> str:
+    """Returns what several of a kind are called: "bundles of compiled graphs"."""
+    return re.sub(r"(?= of | to |$)", "s", kind, count=1)
 
 
 def _remove_results(results: Sequence[Stored]) -> list[str]:

@@ -19,12 +19,6 @@ if TYPE_CHECKING:
 PREFIX = "tuned:"
 
 
-def split(names: Sequence[str], prefix: str = PREFIX) -> tuple[list[str], list[str]]:
-    """Returns the ops whose tuning results are named, or what has another prefix, and the other names."""
-    results = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
-    return results, [name for name in names if not name.startswith(prefix)]
-
-
 def stored(ops: Sequence[str] | None = None) -> list[Stored]:
     """Returns the tuning results in the cache, or those of these ops; "*" is all of them.
 

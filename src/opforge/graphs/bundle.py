@@ -1,7 +1,7 @@
 """Bundles: a folder with torch's artifacts and inductor's C++ libraries, and beside it what it is for.
 
     v2/graphs/TOPIC.DIGITS/bundle.json         the topic, what is in it, the digest of its tree
-    v2/graphs/TOPIC.DIGITS/signed              of a fetched one alone: its statement, with the signatures
+    v2/graphs/TOPIC.DIGITS/signed              of a fetched one alone: its statement, as in `cache/records/fetched.py`
     v2/graphs/TOPIC.DIGITS/tree/artifacts      what `torch.compiler.load_cache_artifacts` reads
     v2/graphs/TOPIC.DIGITS/tree/libraries/KEY.so
 
@@ -30,7 +30,6 @@ AREA = "graphs"
 RECORD, SIGNED, TREE, ARTIFACTS, LIBRARIES = "bundle.json", "signed", "tree", "artifacts", "libraries"
 MAX_BYTES = 1 << 30
 """A larger bundle is not read: its files are hashed at each use."""
-MAX_SIGNED_BYTES = 1 << 20
 MAX_KEYS, MAX_OPS, MAX_FEATURES = 4096, 1000, 1000
 DIGITS = 16
 KEY_DIGITS, PART_DIGITS = 12, 24

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from opforge import settings
+from opforge.cache.records import fetched
 from opforge.cache.store import Store
 from opforge.errors import (
     ExtraNotInstalledError,
@@ -26,7 +27,7 @@ from opforge.errors import (
 )
 from opforge.events import emit
 from opforge.machine_folder import write_file
-from opforge.remote import answers, blobs, kept, statements, topics
+from opforge.remote import answers, blobs, kept, topics
 from opforge.remote.accepted import MAX_SECONDS, Lists, NotChosenError, counted, judge
 from opforge.remote.claims import Claim, name_of
 from opforge.remote.publish import Blob, add_statement
@@ -55,12 +56,15 @@ class _Candidate(NamedTuple):
     offer: Offer
     item: Signed
     signer: str
+    stamp: tuple[int, ...]
+    """The trust file's, from before it was read."""
 
 
-def kept_problem(content: bytes, read: Bundle, where: Topic) -> str:
-    """Returns why a fetched bundle must not be used now; empty if it may. `content` is its statement's file.
+def kept_problem(path: str, read: Bundle, where: Topic) -> str:
+    """Returns why a fetched bundle must not be used now; empty if it may. `path` is what is kept of its statement.
 
-    The rule is that of `remote/kept.py`. Raises BundleError if it is damaged: nothing makes it usable again.
+    The rule is that of `remote/kept.py`. Raises OSError if it cannot be read, BundleError if it is damaged: nothing
+    makes it usable again.
     """
 
     def parse(data: bytes) -> Offer:
@@ -70,14 +74,22 @@ def kept_problem(content: bytes, read: Bundle, where: Topic) -> str:
         return offer
 
     try:
-        what = f"{where.name}: a bundle"
-        kept.accepted(kept.trusted(what), what, statements.split_file(content), "", parse)
-    except SignatureError as error:
-        return error.reason
-    except UnreadableStatement as error:
-        raise BundleError(str(error)) from error
+        note, stamp = fetched.read(path), fetched.trust_stamp()  # before it is read: it may change meanwhile
+        by = kept.trusted(where.name)
     except (RemoteError, ExtraNotInstalledError) as error:
         return str(error)
+    except ValueError as error:
+        raise BundleError(f"its {SIGNED} cannot be used: {error}") from error
+    try:
+        kept.verify(path, note, by, stamp, f"{where.name}: a bundle", parse)
+    except OSError as error:  # it is verified, and will be again: a store may be one to read alone
+        log.debug("%s cannot be written: %s", path, error)
+    except SignatureError as error:
+        return error.reason
+    except (RemoteError, ExtraNotInstalledError) as error:
+        return str(error)
+    except ValueError as error:
+        raise BundleError(str(error)) from error
     return ""
 
 
@@ -170,12 +182,12 @@ class Remotes:
         items = topics.read_items(objects, topics.name_of(KIND, str(self._topic)), str(remote))
         if not items:
             return []
-        trusted = trust.read()
+        stamp, trusted = fetched.trust_stamp(), trust.read()
         lists, candidates = Lists(objects, remote, trusted, False), list[_Candidate]()
         refused, unfit, text = list[SignatureError](), list[str](), "%s: compiled graphs of %s are not used: %s"
         for item in items:
             try:
-                candidates.append(self._judged(item, trusted, lists))
+                candidates.append(self._judged(item, trusted, lists, stamp))
             except SignatureError as error:
                 refused.append(error)
             except (UnreadableStatement, NotChosenError) as error:
@@ -189,7 +201,7 @@ class Remotes:
             kept.drop_withdrawn(self._store.layout, listed)
         return sorted(candidates, key=lambda candidate: -candidate.offer.facts["made"])
 
-    def _judged(self, item: Signed, trusted: trust.Trust, lists: Lists) -> _Candidate:
+    def _judged(self, item: Signed, trusted: trust.Trust, lists: Lists, stamp: tuple[int, ...]) -> _Candidate:
         """Returns a bundle that may be used. Raises SignatureError, UnreadableStatement, NotChosenError, StoreError."""
 
         def parse(data: bytes) -> Offer:
@@ -200,7 +212,7 @@ class Remotes:
 
         what = f"{self._topic.name}: a bundle"
         offer, signer = judge(item, what, parse, trusted, lists, CompiledKind.needs_withdrawals)
-        return _Candidate(offer, item, signer)
+        return _Candidate(offer, item, signer, stamp)
 
     def _take(self, objects: ObjectStore, remote: Remote, candidate: _Candidate) -> None:
         """Fetches a bundle into the store. Raises ValueError for other files than its statement's, RemoteError."""
@@ -212,7 +224,8 @@ class Remotes:
             blobs.fetch(objects, offer.tree, staged, os.path.join("bundle", TREE))
             bundle.check_tree(os.path.join(finished, TREE), offer.tree.digest)
             bundle.write_record(finished, offer.tree.digest, offer.facts)
-            write_file(os.path.join(finished, SIGNED), candidate.item.file())
+            note = kept.note_of(remote, candidate.item, candidate.signer, candidate.stamp)
+            write_file(os.path.join(finished, SIGNED), note.to_bytes())
             folder = store.add(self._store, self._topic, finished, offer.tree.digest)
         finally:
             shutil.rmtree(staged, ignore_errors=True)

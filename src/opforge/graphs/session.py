@@ -94,10 +94,10 @@ class Session:
             found = [each for each in found if os.path.isdir(each.folder)]
         return found
 
-    def _judge(self, signed: bytes, read: Bundle) -> str:
+    def _judge(self, note: str, read: Bundle) -> str:
         from . import remote  # not needed for what was made here
 
-        return remote.kept_problem(signed, read, self.topic)
+        return remote.kept_problem(note, read, self.topic)
 
     def _wait(self, among: Store) -> list[Bundle]:
         """Returns graphs that other processes or machines have compiled meanwhile; none if this one is to compile."""

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from opforge.cache.layout import Layout
-from opforge.remote import statements
+from opforge.remote import kinds, statements
 from opforge.remote.blobs import Tree
 from opforge.remote.kinds import Kept, Kind, Shown, Stored
 from opforge.remote.statements import Statement, UnreadableStatement
@@ -116,15 +116,7 @@ class CompiledKind(Kind):
                 value = bundle.read_record(folder)
             except (OSError, BundleError):
                 continue  # its use says what is wrong
-            if os.path.lexists(os.path.join(folder, SIGNED)):
+            if bundle.is_fetched(folder):
                 title = f"{value['facts']['name']}@{value['tree'][:DIGITS]}"
-                signers, remove = partial(_signers, folder), partial(store.remove, folder)
-                yield Kept(f"{KIND}:{title}", f"bundle {title} of compiled graphs", signers, remove)
-
-
-def _signers(folder: str) -> set[str] | None:
-    try:
-        with open(os.path.join(folder, SIGNED), "rb") as file:
-            return statements.split_file(file.read(bundle.MAX_SIGNED_BYTES)).signers
-    except (OSError, ValueError):
-        return None
+                note, remove = os.path.join(folder, SIGNED), partial(store.remove, folder)
+                yield kinds.of_note(f"{KIND}:{title}", f"bundle {title} of compiled graphs", note, remove)

@@ -25,10 +25,10 @@ MAX_BUNDLES = 4
 """How many bundles of a topic are kept: of several models, shapes and versions under one name."""
 RENEW_SECONDS = 3600.0
 NOT_USED = "%s: the compiled graphs in %s are not used: %s. What is needed is compiled."
-Judge = Callable[[bytes, Bundle], str]
-"""Returns why a fetched bundle is not used now: its statement with the signatures, and what is written down of it.
+Judge = Callable[[str, Bundle], str]
+"""Returns why a fetched bundle is not used now: the path of what is kept of its statement, and what its record says.
 
-Raises BundleError if it is damaged.
+Raises OSError, and BundleError if it is damaged.
 """
 
 
@@ -90,7 +90,7 @@ def find(store: Store, where: Topic, judge: Judge) -> list[Bundle]:
     for folder in folders(store.layout, where):
         try:
             read = bundle.read(folder, where, store.owners)
-            problem = _signed_problem(folder, read, judge)
+            problem = judge(os.path.join(folder, SIGNED), read) if read.is_fetched else ""
             if not problem:
                 renew(folder, RENEW_SECONDS)
                 bundles.append(read)
@@ -113,15 +113,6 @@ def find(store: Store, where: Topic, judge: Judge) -> list[Bundle]:
         if not staging.set_aside(store.layout, folder, problem):
             log.debug("%s could not be set aside", folder)
     return bundles
-
-
-def _signed_problem(folder: str, read: Bundle, judge: Judge) -> str:
-    try:
-        with open(os.path.join(folder, SIGNED), "rb") as file:
-            signed = file.read(bundle.MAX_SIGNED_BYTES)
-    except FileNotFoundError:
-        return ""  # made here
-    return judge(signed, read)
 
 
 def add(store: Store, where: Topic, made: str, digest: str) -> str:

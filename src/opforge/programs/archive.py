@@ -44,7 +44,7 @@ class Archive:
                 comment, end = listed.comment, listed.start_dir
             self.root = _root(infos, comment)
             self.members = self._members(infos, end)
-        except zipfile.BadZipFile as error:
+        except (zipfile.BadZipFile, NotImplementedError) as error:  # the second: it names a version that needs more
             self.close()
             raise ValueError(str(error)) from error
         except BaseException:

@@ -21,9 +21,10 @@ from opforge.remote.statements import UnreadableStatement
 from opforge.warm import library
 from opforge.warm.library import RECORD, Entry
 
-from . import archive, form
+from . import archive, form, origins
 from .archive import Archive
-from .form import AOTI, EXTRA, FOLDER, KIND
+from .form import AOTI, EXPORTED, EXTRA, FOLDER, KIND
+from .origins import Origin
 
 AGAIN = "Get it again, or have it saved again with opforge.save_program"
 ELSEWHERE = "Compile it on a machine such as this one: AOTInductor makes code for one torch and one processor"
@@ -55,36 +56,42 @@ def load_program(path: str, *, name: str = "", unsigned: bool = False) -> Any:
     """
     try:
         with tempfile.TemporaryDirectory(prefix="opforge-") as folder, Archive(path) as file:
-            facts = _verified(path, file, name or archive.name_of(path), unsigned)
+            facts, origin = _verified(path, file, name or archive.name_of(path), unsigned)
             if problem := form.members_problem(file, facts):
                 raise ProgramError(path, problem, AGAIN)
             _check_machine(path, facts)
             clean = os.path.join(folder, "program.pt2")
             _copy(path, file, facts["files"], clean)
-            _load_ops(path, file, facts["ops"])
-            return _opened(path, clean, facts["form"])
+            _load_ops(path, file, facts["ops"], origin)
+            program = _opened(path, clean, facts["form"])
+            if facts["form"] == EXPORTED:
+                origins.note_program(program, origin)
+            return program
     except ProgramError:
         raise
     except (OSError, ValueError, UnreadableStatement) as error:
         raise ProgramError(path, str(error), AGAIN) from error
 
 
-def _verified(path: str, file: Archive, name: str, unsigned: bool) -> Mapping[str, Any]:
-    """Returns what the signed statement says. Raises SignatureError, UnreadableStatement, ProgramError."""
+def _verified(path: str, file: Archive, name: str, unsigned: bool) -> tuple[Mapping[str, Any], Origin]:
+    """Returns what the signed statement says, and who signed it.
+
+    Raises SignatureError, UnreadableStatement, ProgramError.
+    """
     signed = form.signed_in(file)
     if signed is None:
         raise ProgramError(path, "it has no statement of its digests", SAVED)
     if unsigned:
-        return form.facts_of(statements.parse_as(signed.data, KIND))
+        return form.facts_of(statements.parse_as(signed.data, KIND)), Origin(path, ())
     if not signed.signatures:
         raise SignatureError(path, "it has no signature", UNSIGNED)
     signers = trust.read().signers(path, signed.data, signed.signatures)
     stated = statements.parse_as(signed.data, KIND)
-    trust.allowed(signers, f"{KIND}:{stated.topic}", path)
+    signers = trust.allowed(signers, f"{KIND}:{stated.topic}", path)
     if stated.topic != name:
         reason = f"it was signed as the program {stated.topic!r}, and {name!r} is expected"
         raise SignatureError(path, reason, OTHER_NAME.format(stated.topic))
-    return form.facts_of(stated)
+    return form.facts_of(stated), Origin(path, tuple(each.key for each in signers))
 
 
 def _copy(path: str, file: Archive, files: Mapping[str, Any], clean: str) -> None:
@@ -111,7 +118,7 @@ def _check_machine(path: str, facts: Mapping[str, Any]) -> None:
         raise ProgramError(path, problem, ELSEWHERE)
 
 
-def _load_ops(path: str, file: Archive, ops: Mapping[str, Any]) -> None:
+def _load_ops(path: str, file: Archive, ops: Mapping[str, Any], origin: Origin) -> None:
     """Loads the ops of a file that are not loaded. Raises ProgramError, and what loading an op raises."""
     here = machine.this_machine()
     for key, stated in ops.items():
@@ -129,6 +136,7 @@ def _load_ops(path: str, file: Archive, ops: Mapping[str, Any]) -> None:
                 with open(os.path.join(entry.folder, name), "xb") as written:
                     written.write(data)
             loader.load_entry(record["op"], entry, {}, {})
+            origins.note_entry(key, origin)
         if [*library.defined.get(key, ())] != stated["names"]:
             other = f"{what} is not torch.ops.{stated['names'][0].replace('::', '.')}: another version has that name"
             raise ProgramError(path, other, OTHER_VERSION)

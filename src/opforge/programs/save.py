@@ -22,11 +22,15 @@ from opforge.remote.statements import Statement
 from opforge.warm import library
 from opforge.warm.library import RECORD, Entry
 
-from . import archive, form
+from . import archive, form, origins
 from .archive import Archive
 from .form import AOTI, EXPORTED, EXTRA, FOLDER, KIND, STATEMENT
 
 LOAD_IT = "Load it with opforge before the program is saved"
+BUILT_HERE = (
+    "Build it here, with an empty OPFORGE_CACHE_DIR and without OPFORGE_REMOTES and layers, and save it in a process"
+    " that has loaded no program, or pass signed=False"
+)
 NEW_PROCESS = "Export and save it in a process that has loaded this version of the op alone"
 
 
@@ -43,10 +47,12 @@ def save_program(
         ops: The ops, as `opforge.load` returns them. By default those that the program's graph calls and that opforge
             has loaded; none for a package of AOTInductor.
         name: What the statement calls it: a key must be trusted for `program:NAME`. By default the name of the file.
-        signed: Whether it is signed. Without, `load_program` needs `unsigned=True`.
+        signed: Whether it is signed, which says that all of it was made here. Without, `load_program` needs
+            `unsigned=True`.
 
     Raises:
-        ProgramError: An op was not loaded by opforge, or was edited in this process, or the file cannot be written.
+        ProgramError: An op was not loaded by opforge, or was edited in this process, or it or the program came from
+            elsewhere and would be signed, or the file cannot be written.
         KeyFileError: Nothing says which key signs.
     """
     import torch
@@ -56,6 +62,8 @@ def save_program(
         raise ProgramError(path, f"its name {name!r} cannot be one", f"Use {topic.EXPECTED}")
     entries = _entries(path, program) if ops is None else [_entry(path, op) for op in ops]
     signers = [keys.signer()] if signed else []
+    if signers and (problem := origins.problem(program, entries, signers[0])):
+        raise ProgramError(path, problem, BUILT_HERE)
     temporary = temp_path(path)
     try:
         if isinstance(program, (str, os.PathLike)):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import pickle
 
 import pytest
@@ -11,8 +13,8 @@ from support.remote.nodes import Nodes
 import opforge
 from opforge import inductor
 from opforge.graphs import bundle, remote, statements
-from opforge.remote import answers, maintenance, mirror, remotes, topics, withdrawals
-from opforge.remote.signatures import keys
+from opforge.remote import answers, kept, maintenance, mirror, remotes, topics, withdrawals
+from opforge.remote.signatures import keys, trust
 from opforge.remote.stores import open_store
 
 torch = pytest.importorskip("torch")
@@ -162,6 +164,26 @@ class TestRefused:
         expected = "of compiled graphs was withdrawn by the key ci and is not used: it is wrong"
         assert any(expected in text for text in warnings_of_the_cache()) != is_used
 
+    def test_one_that_is_withdrawn_from_use_while_the_list_of_another_key_is_damaged(
+        self, nodes, tmp_path, where, warnings_of_the_cache, monkeypatch
+    ):
+        public, lab = keys.create("lab"), keys.signer("lab")
+        trusted = tuple(trust.TrustedKey(one, ("compiled:pa*",)) for one in (nodes.public, public))
+        trust.write(trust.read()._replace(keys=trusted))
+        withdrawals.publish(nodes.store, keys.signer("ci"), "ci")
+        put(nodes, tmp_path, where, signer="lab")
+        assert self.entered() == 1
+        (item,) = maintenance.items(nodes.store)
+        said = withdrawals.Withdrawal(withdrawals.LOADING, "it is wrong")
+        withdrawals.publish(nodes.store, lab, "lab", {f"compiled:pair@{item.label}": said})
+        (nodes.folder / "remote" / withdrawals.name_of("ci")).write_bytes(b"{}")
+        monkeypatch.setattr(answers, "WITHDRAWN_SECONDS", -1.0)
+        assert self.entered() == 0 and not bundles(self.own)
+        texts = warnings_of_the_cache()
+        assert f"what {nodes.url} may have withdrawn is not known: reading v1/withdrawals/ci.json" in texts[0]
+        assert any("was withdrawn by the key lab and is not used: it is wrong" in text for text in texts)
+        assert answers.failure(remotes.parse(nodes.url)) == ""
+
     def test_one_that_was_fetched_is_used_while_its_remote_fails(
         self, nodes, tmp_path, where, warnings_of_the_cache, monkeypatch
     ):
@@ -178,6 +200,47 @@ class TestRefused:
         nodes.trust(nodes.public, scopes=("compiled:pa*",), revoked="2020-01-01")
         assert self.entered() == 0
         assert "are not used: the key ci was revoked on 2020-01-01." in warnings_of_the_cache()[0]
+        nodes.trust_file().write_text("{")
+        assert self.entered() == 0
+        assert any(f"are not used: {kept.REFUSED}." in text for text in warnings_of_the_cache())
+        nodes.trust_file().unlink()
+        nodes.trust(nodes.public, scopes=("compiled:pa*",))
+        assert self.entered() == 1
+
+    def test_one_that_was_fetched_is_used_from_a_store_that_cannot_be_written(
+        self, nodes, tmp_path, where, warnings_of_the_cache, monkeypatch
+    ):
+        put(nodes, tmp_path, where)
+        assert self.entered() == 1
+        nodes.trust(nodes.public, keys.create("lab"), scopes=("compiled:pa*",))
+
+        def fails(path, *_content):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+        monkeypatch.setattr(kept, "write_file", fails)
+        assert self.entered() == 1 and not warnings_of_the_cache()
+
+    def test_one_of_which_a_key_that_was_not_asked_for_withdraws_its_signature(
+        self, nodes, tmp_path, where, warnings_of_the_cache, monkeypatch
+    ):
+        """The signature of `ci` was accepted, and counts: it would be removed, and fetched at each start."""
+        public, lab = keys.create("lab"), keys.signer("lab")
+        nodes.trust(nodes.public, scopes=("compiled:pa*",))
+        put(nodes, tmp_path, where)
+        name = topics.name_of("compiled", str(where))
+        (item,) = topics.read_items(nodes.store, name, nodes.url)
+        nodes.store.delete(name)
+        both = item._replace(signatures=(*item.signatures, lab(item.data)))
+        nodes.store.put_if_absent(name, topics.frame([both]))
+        assert self.entered() == 1
+        (folder,) = (self.own / "v2" / "graphs").iterdir()
+        before = folder.stat().st_ino
+        (listed,) = maintenance.items(nodes.store)
+        said = withdrawals.Withdrawal(withdrawals.LOADING, "it is wrong")
+        withdrawals.publish(nodes.store, lab, "lab", {f"compiled:pair@{listed.label}": said})
+        trusted = tuple(trust.TrustedKey(one, ("compiled:pa*",)) for one in (nodes.public, public))
+        trust.write(trust.read()._replace(keys=trusted))
+        assert self.entered() == 1 and folder.stat().st_ino == before and not warnings_of_the_cache()
 
     def test_one_that_was_fetched_and_changed(self, nodes, tmp_path, where, warnings_of_the_cache):
         put(nodes, tmp_path, where)

@@ -13,7 +13,7 @@ import opforge
 from opforge import inductor
 from opforge.cache.current import writable_store
 from opforge.errors import PublishError
-from opforge.graphs import bundle, recording, remote, store
+from opforge.graphs import bundle, recording, remote, store, topic
 from opforge.remote import maintenance, remotes
 from opforge.remote.signatures import keys
 
@@ -89,6 +89,17 @@ class TestFetched:
         folder = str(second / "v2" / "graphs" / fetched(second)[0])
         with pytest.raises(PublishError, match="another has signed it: publish what was compiled here"):
             remote.push(self.nodes.store, remotes.parse(self.nodes.url), folder, _topic(), keys.signer("mine"))
+
+    def test_it_serves_another_name_while_its_own_scope_is_open_alone(self, second, machines, new_process):
+        new_process()
+        own = machines.enter("third", second)
+        with opforge.compiled("pair"), opforge.compiled("other") as other:
+            torch.compile(flat)(torch.ones(6))
+        assert other.compiled == () and {name.partition(".")[0] for name in bundles(own)} == {topic.of("pair").key}
+        new_process()
+        machines.enter("third")
+        run(name="pair")
+        assert names(run(flat, name="other")) == ["flat"]
 
     def test_after_a_revocation_nothing_of_it_runs(self, second, machines, new_process, monkeypatch):
         self.nodes.trust(self.nodes.public, scopes=("compiled:pair",), revoked="2020-01-01")

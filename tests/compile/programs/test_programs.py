@@ -13,9 +13,10 @@ from support import child_processes, sample_ops
 
 import opforge
 from opforge.builders.declaration import machine
+from opforge.cache.records.fetched import Fetched
 from opforge.errors import ProgramError, SignatureError
 from opforge.graphs import topic
-from opforge.programs import form, load, save
+from opforge.programs import form, load, origins, save
 from opforge.programs.archive import Archive
 from opforge.remote.signatures import keys, trust
 from opforge.warm import library
@@ -259,6 +260,50 @@ class TestRefused:
         assert expected in str(caught.value) and "Export and save it in a process that has loaded" in str(caught.value)
         assert not list(tmp_path.glob("*.pt2*"))
 
+    @pytest.mark.parametrize("is_noted", [True, False])
+    def test_an_op_that_was_fetched_is_not_signed(self, exported, tmp_path, key, monkeypatch, is_noted):
+        op, program = exported
+        area, record = tmp_path / "store" / "v2", op.__entry__.record
+        folder = area / "entries" / op.__entry__.key
+        shutil.copytree(op.__entry__.folder, folder)
+        (folder / library.BUILD).unlink()
+        if is_noted:
+            note = area / "fetched" / record["description"] / folder.name
+            note.parent.mkdir(parents=True)
+            note.write_bytes(Fetched("https://ops.example.org", "{}", (), "lab").to_bytes())
+        monkeypatch.setattr(op, "__entry__", op.__entry__._replace(folder=str(folder)))
+        path = str(tmp_path / "block.pt2")
+        with pytest.raises(ProgramError) as caught:
+            opforge.save_program(path, program)
+        place = "https://ops.example.org" if is_noted else "a remote or a layer"
+        expected = f"{path}: its op {record['op']!r} came from {place}, and was not made here. Build it here"
+        assert str(caught.value).startswith(expected) and "or pass signed=False" in str(caught.value)
+        assert not os.path.exists(path)
+        opforge.save_program(path, program, signed=False)
+
+    @pytest.mark.parametrize("signer", ["ci", "lab", None])
+    def test_of_what_another_program_brought_ones_own_alone_is_signed(
+        self, exported, tmp_path, key, monkeypatch, signer
+    ):
+        op, program = exported
+        lab = keys.create("lab")
+        trust.write(trust.read()._replace(keys=tuple(trust.TrustedKey(one, ("program:*",)) for one in (key, lab))))
+        brought, path = str(tmp_path / "brought.pt2"), str(tmp_path / "block.pt2")
+        with monkeypatch.context() as patch:
+            patch.setattr(keys, "signer", lambda signer_of=keys.signer: signer_of(signer or "ci"))
+            opforge.save_program(brought, program, signed=bool(signer))
+        loaded = opforge.load_program(brought, unsigned=not signer)
+        monkeypatch.setattr(keys, "signer", lambda signer_of=keys.signer: signer_of("ci"))
+        monkeypatch.setattr(origins, "_entries", {op.__entry__.key: origins._programs[loaded]})  # as in a new process
+        problems = [f"its op {op.__name__!r}", "the program"]
+        for problem, saved in zip(problems, (program, loaded), strict=True):
+            if signer == "ci":
+                opforge.save_program(path, saved)
+                continue
+            with pytest.raises(ProgramError, match=f"{problem} came from {brought}, which this key has not signed"):
+                opforge.save_program(path, saved)
+            opforge.save_program(path, saved, signed=False)
+
     def test_a_name_that_is_none(self, exported, tmp_path, key):
         with pytest.raises(ProgramError, match=r"its name 'a/b' cannot be one\. Use up to 100 letters"):
             opforge.save_program(str(tmp_path / "block.pt2"), exported[1], name="a/b")
@@ -400,6 +445,11 @@ class TestForms:
         with zipfile.ZipFile(self.path, "w") as archive:
             archive.writestr(name, b"1")
         assert "a package" not in self.refused(self.path.read_bytes())
+
+    def test_one_that_needs_a_version_of_zip_that_is_not_known(self, plain):
+        at = plain.index(b"PK\x01\x02")
+        plain[at + 6] = 99
+        assert self.refused(plain) == "zip file version 9.9"
 
     def test_a_file_that_is_cut_off(self, plain):
         assert self.refused(plain[:100]) == "File is not a zip file"

@@ -8,7 +8,8 @@ import pytest
 from click.testing import CliRunner
 from support import compiled_graphs
 
-from opforge.cli import ls
+from opforge.cache import current
+from opforge.cli import ls, removing
 from opforge.graphs import bundle, topic
 
 
@@ -20,14 +21,14 @@ def listed(*words):
 def graphs(monkeypatch, tmp_path):
     """A store with the bundle of graphs `pair`, and one that is damaged."""
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "store"))
+    current.reset()
     where = topic.Topic("pair", "2.13.0", "", "cp311", "x86-64-v3", "cpu", "")
-    area = tmp_path / "store" / "v2" / "graphs"
+    area = compiled_graphs.area_of(tmp_path / "store")
     made = tmp_path / "made"
     made.mkdir()
     digest = bundle.write(str(made), b"artifacts", {}, compiled_graphs.facts(where))
-    area.mkdir(parents=True, mode=0o700)
     made.rename(area / bundle.name_of(where, digest))
-    (area / f"{where.key}.0000").mkdir()
+    (area / f"{where.key}.{'0' * bundle.DIGITS}").mkdir()
     return area
 
 
@@ -66,3 +67,14 @@ def test_a_kind_without_anything_is_an_empty_table_of_that_kind(monkeypatch, tmp
         assert result.output.startswith(heading) and "empty" not in result.output
     monkeypatch.setattr(ls, "is_terminal", lambda: True)
     assert listed("--kind", "compiled").output == "there is nothing of the kind compiled on this machine\n"
+
+
+@pytest.mark.parametrize(("name", "left"), [("compiled:pair", 1), ("compiled:*", 0)])
+def test_what_is_listed_of_compiled_graphs_is_removed_by_its_name(graphs, name, left):
+    number = "1 bundle of compiled graphs" if left else "2 bundles of compiled graphs"
+    for words, verb in ((["--dry-run"], "would remove"), ([], "removed")):
+        result = CliRunner().invoke(removing.rm_command, [name, *words])
+        assert f"{verb} 0 entries, {number}, " in result.output, (result.output, result.exception)
+    assert len([*graphs.iterdir()]) == left
+    result = CliRunner().invoke(removing.rm_command, ["compiled:pair"])
+    assert result.exit_code == 2 and "there is no compiled:pair here. There are graphs of: none." in result.output

@@ -8,8 +8,8 @@ import pytest
 from support.remote.nodes import reasons
 from support.remote.withdrawing import entries_of, withdraw
 
-from opforge.errors import PublishError
-from opforge.remote import answers, clocks, withdrawals
+from opforge.errors import PublishError, StoreError
+from opforge.remote import answers, clocks, maintenance, withdrawals
 from opforge.remote.signatures import keys
 from opforge.remote.withdrawals import Unverified
 
@@ -36,6 +36,19 @@ def test_a_list_with_a_wrong_date_is_not_published(nodes, entry, clock, seconds,
         withdraw(nodes.store, OTHER)
     assert nodes.store.get(withdrawals.name_of("ci"), 1 << 20) == before
     assert not list(nodes.store.list("v1/claims/"))
+
+
+def test_a_file_that_asked_for_the_time_and_may_not_be_deleted_is_collected_after_a_day(nodes, entry, monkeypatch):
+    def refuses(self, name):
+        raise StoreError(nodes.url, f"delete {name}", "it is forbidden", "Ask its owner")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(nodes.store), "delete", refuses)
+        assert clocks.of_store(nodes.store)
+    (left,) = nodes.store.list("v1/claims/")
+    assert not list(maintenance.collect(nodes.store, time.time()))
+    (removed,) = maintenance.collect(nodes.store, time.time() + 2 * DAYS)
+    assert removed.name == left.name and not list(nodes.store.list("v1/claims/"))
 
 
 def test_an_hour_is_not_wrong(nodes, entry, clock):

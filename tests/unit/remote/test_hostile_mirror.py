@@ -179,6 +179,35 @@ class TestListsOfWithdrawals:
         assert "the list of withdrawals of ci is not signed by that key" in done.problems[0]
         assert entries_of(Unverified(target).of("ci")) == [OTHER]
 
+    @pytest.fixture
+    def damaged(self, nodes, target, entry, lab):
+        """The list of `ci` in the source is damaged. Returns its path, and what it was before."""
+        path = nodes.folder / "remote" / "v1" / "withdrawals" / "ci.json"
+        good = path.read_bytes()
+        path.write_bytes(b"{}")
+        return path, good
+
+    def test_what_is_signed_by_a_key_is_not_copied_without_its_list(self, nodes, target, entry, damaged):
+        (done,) = copied(nodes, target)
+        assert (done.statements, done.size, len(done.problems)) == (0, 0, 1) and not list(target.list(""))
+        damaged[0].write_bytes(damaged[1])
+        assert [(again.statements, again.problems) for again in copied(nodes, target)] == [(1, ())]
+
+    def test_of_two_signatures_that_of_the_other_key_is_copied(self, nodes, target, entry, lab, damaged):
+        (item,) = items(nodes.store, entry)
+        put(nodes.store, entry, [item._replace(signatures=(*item.signatures, lab(item.data)))])
+        (done,) = copied(nodes, target)
+        assert done.statements == 1 and len(done.problems) == 1
+        assert [one.name for one in items(target, entry)[0].signatures] == ["lab"]
+
+    def test_a_list_that_failed_once_is_copied_with_the_next_topic(self, nodes, target, entry, damaged):
+        copying = mirror.Copying(nodes.store, target, mirror.ignore, False)
+        (topic,) = topics.in_store(nodes.store, "op")
+        assert copying.topic(topic, lambda _kind, _name: True).statements == 0
+        damaged[0].write_bytes(damaged[1])
+        assert copying.topic(topic, lambda _kind, _name: True).statements == 1
+        assert target.get(withdrawals.name_of("ci"), withdrawals.MAX_BYTES).data == damaged[1]
+
     def test_a_newer_one_that_knows_less_takes_the_place_of_none(self, nodes, target, entry, mirrored):
         """The signer has withdrawn something in the target alone."""
         withdraw(target, entry.key)

@@ -22,6 +22,7 @@ from opforge.cli import group
 from opforge.errors import ArchiveError, PublishError
 from opforge.remote import (
     answers,
+    kept,
     maintenance,
     mirror,
     publish_triton,
@@ -238,6 +239,8 @@ class TestFetching:
         nodes.trust(nodes.public, scopes=("op:*",))
         problem = triton_source.verify_again(only(published.layout.root))
         assert problem == "no key that signed it may sign triton:copy: ci may sign op:*"
+        nodes.trust_file().write_text("{")
+        assert triton_source.verify_again(only(published.layout.root)) == kept.REFUSED
 
     def test_a_record_that_says_other_than_what_was_signed(self, published):
         assert bring(published)

@@ -21,7 +21,7 @@ from opforge.cli.publish import command as publish
 from opforge.cli.remote.fetch import command as fetch
 from opforge.cli.remote.withdraw import command as withdraw
 from opforge.cli.removing import gc_command, rm_command
-from opforge.remote import answers, maintenance, mirror, publish_tuned, remotes, tuned_source, tuned_statements
+from opforge.remote import answers, kept, maintenance, mirror, publish_tuned, remotes, tuned_source, tuned_statements
 from opforge.remote.kinds import of
 from opforge.remote.signatures import keys
 from opforge.remote.stores import open_store
@@ -157,11 +157,13 @@ class TestWhatIsRefused:
         stop_loading(nodes, published)
         assert "is not used: the key ci has withdrawn it: wrong" in refused()
 
-    def test_a_key_that_is_revoked_after_it_was_fetched(self, published, op_class, refused, nodes):
+    def test_a_key_that_is_revoked_after_it_was_fetched(self, published, op_class, refused, nodes, caplog):
         assert block(op_class) == 512
         nodes.trust(nodes.public, scopes=("op:*",))
         nodes.store.delete(tuned_statements.topic_of(self.kernel(nodes)))
         assert "that was fetched before is not used any more: no key that signed it may sign" in refused()
+        nodes.trust_file().write_text("{")
+        assert block(op_class) != 512 and kept.REFUSED in caplog.text
 
     @staticmethod
     def kernel(nodes):

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from opforge.cli import messages
+from opforge.cli import kinds, messages
 from opforge.cli import triton as triton_names
-from opforge.cli import tuned as tuned_names
 from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, json_option
 from opforge.cli.output import OutputFile, counted, emit_json, size_text
@@ -41,9 +40,9 @@ def export_command(file: str, names: Sequence[str], as_json: bool) -> None:
     from opforge.cache.transfer import archive
 
     store = own_store()
-    compiled, others = tuned_names.split(names, triton_names.PREFIX)
+    named, others = kinds.by_kind(names, ["triton"])
     entries = matching_entries(store.layout, others) if others or not names else []
-    chosen = triton_names.stored(compiled if names else ["*"]) if compiled or not names else []
+    chosen = triton_names.stored(named["triton"] if names else ["*"]) if named["triton"] or not names else []
     kernels = {kernel.key: kernel.name for kernel in chosen}
     ops, left_out = {entry.key: entry.op for entry in entries}, list[archive.LeftOut]()
     try:

@@ -14,7 +14,7 @@ from support.remote.withdrawing import entries_of, withdraw
 from opforge.cache import current
 from opforge.cache.maintenance import listing
 from opforge.errors import PublishError
-from opforge.remote import fetch, statements, topics, withdrawals
+from opforge.remote import fetch, kept, statements, topics, withdrawals
 from opforge.remote.signatures import keys, signing
 from opforge.remote.tuf import roots
 
@@ -280,6 +280,20 @@ class TestTrustThatChanges:
         nodes.trust_file().write_text(nodes.trust_file().read_text().replace('"untill"', '"until"'))
         nodes.trust(nodes.public, revoked="2026-01-01")
         assert nodes.fetch(builder)[0] is None
+
+    def test_what_was_refused_is_not_used_with_a_damaged_trust_file(self, nodes, builder, entry, monkeypatch, caplog):
+        assert nodes.fetch(builder)[0]
+        monkeypatch.delenv("OPFORGE_REMOTES")
+        nodes.trust(nodes.public, revoked="2026-01-01")
+        assert nodes.fetch(builder)[0] is None
+        self.damage(nodes)
+        for _load in range(2):
+            match, rejected = nodes.fetch(builder)
+            assert match is None and kept.REFUSED in reasons(rejected)
+        nodes.trust_file().write_text(nodes.trust_file().read_text().replace('"untill"', '"until"'))
+        assert nodes.fetch(builder)[0] is None
+        nodes.trust(nodes.public)
+        assert nodes.fetch(builder)[0].origin == nodes.url
 
     def test_a_trust_file_that_is_gone_stops_what_was_fetched(self, nodes, builder, entry, monkeypatch):
         assert nodes.fetch(builder)[0]
