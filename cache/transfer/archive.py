@@ -236,7 +236,8 @@ def _publish(layout: Layout, key: str, folder: str, sizes: Mapping[str, int], ow
     try:
         record = checked_record(finished, owners, key)
         entry, is_new = admit(layout, finished, owners)
-        point_to_fetched(layout, entry, record["description"], IMPORTED)
+        if is_new:  # what was built here stays this machine's own
+            point_to_fetched(layout, entry, record["description"], IMPORTED)
     except ValueError as error:
         raise ValueError(f"entry {key} is damaged: {error}") from error
     return Transfer(key, record["op"], sum(sizes.values()), is_new)

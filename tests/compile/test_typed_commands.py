@@ -29,6 +29,8 @@ PAGES = sorted(
 )
 """The tutorials are in test_tutorials.py, which types them from top to bottom."""
 NOT_TYPED = {
+    "repair-wheel WHEEL": "a wheel of one's own: tests/compile/shipping/test_repaired_wheels.py",
+    "rm compiled:NAME": "graphs of one's own: tests/unit/cli/test_ls_kinds.py",
     "make ": "it is what runs these tests",
     "pip ": "it downloads, or installs into the environment of these tests",
     "apt ": "it installs a package of the system",

@@ -46,6 +46,8 @@ STABLE_TORCH_LIBRARY_IMPL(@NAME@, CUDA, m) { m.impl("scale_", TORCH_BOX(&scale_)
 OPENCL = '__kernel void twice(__global float* x) {\n  x[get_global_id(0)] *= 2; // "quoted" \\\n}\n'
 READS_OPENCL = """\
 extern "C" const char opforge_cl_twice[];
+extern "C" int clGetPlatformIDs(unsigned int, void*, unsigned int*);
+extern "C" __attribute__((visibility("default"))) int status() { return clGetPlatformIDs(0, nullptr, nullptr); }
 extern "C" __attribute__((visibility("default"))) const char* source() { return opforge_cl_twice; }
 """
 
@@ -117,7 +119,7 @@ def test_opencl_sources_are_in_the_library_unchanged(tmp_path):
     op = sample_ops.unique_name("twice")
     cls = sample_ops.builder_class(tmp_path, op, abi="c", sources=["twice.cl", "binding.cpp"], devices=["opencl"])
     entry = cls().build()
-    assert entry.record["needs"][0] == "libOpenCL.so.1"
+    assert "libOpenCL.so.1" in entry.record["needs"]
     with open(entry.library, "rb") as file:
         assert OPENCL.encode() in file.read()
     text_files.write(tmp_path, "twice.cl", OPENCL + "// more\n")

@@ -12,7 +12,7 @@ from support.store.fake_store import ME
 from opforge import machine_folder, memory
 from opforge.cache import current
 from opforge.cache.filesystem import lock
-from opforge.cache.layout import Layout
+from opforge.cache.layout import TAG, TAG_NAME, Layout
 from opforge.cache.maintenance import limits
 from opforge.cache.records import size_log
 from opforge.cache.transfer import archive, layer
@@ -130,6 +130,7 @@ def test_no_look_up_is_remembered_through_a_link(tmp_path, monkeypatch, depth):
 @pytest.mark.timeout(30)
 def test_a_pipe_in_place_of_a_file_that_is_appended_to_or_touched_blocks_nothing(tmp_path):
     layout = Layout(str(tmp_path))
+    (tmp_path / TAG_NAME).write_text(TAG)
     make_folder(layout.path())
     for name in ("bytes", "swept"):
         os.mkfifo(layout.path(name))

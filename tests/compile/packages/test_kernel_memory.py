@@ -258,7 +258,7 @@ def searched(monkeypatch, call):
     loading.reset()
     with monkeypatch.context() as patch:
         real = search.local
-        patch.setattr(search, "local", lambda *arguments: done.append(1) or real(*arguments))
+        patch.setattr(search, "local", lambda *arguments, **named: done.append(1) or real(*arguments, **named))
         return call().VALUE, bool(done)
 
 

@@ -159,7 +159,7 @@ def test_nothing_is_left_beside_the_objects(root, store):
 
 def test_what_killed_writers_left_is_removed_after_a_day(root, store):
     store.put_if_absent("v1/x", b"1")
-    old, new = (root / tree.INCOMING / name for name in ("1.old", "1.new"))
+    old, new = (root / tree.INCOMING / name for name in (f"1.{0:016x}", f"1.{1:016x}"))
     for path in (old, new):
         path.write_bytes(b"part")
     past = time.time() - tree.ABANDONED_SECONDS - 60

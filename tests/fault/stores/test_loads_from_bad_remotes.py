@@ -64,9 +64,13 @@ ANSWERS = {
     ),
     "a file": (lambda *_request: response("302 Found", Location="file:///etc/passwd"), "redirects to 'file://'"),
     "garbage": (
-        lambda *_request: response(body=b"<html>sign in</html>"),
-        "it is not a file of statements: it begins with '<html>sign in</html>', expected '{\"format\":1,\"items\":['."
+        lambda *_request: response(body=b"<text>sign in</text>"),
+        "it is not a file of statements: it begins with '<text>sign in</text>', expected '{\"format\":1,\"items\":['."
         " Remove that file, and publish again.",
+    ),
+    "a login page": (
+        lambda *_request: response(body=b"<html>sign in</html>"),
+        "the answer is a web page (HTML), and not the store's file.",
     ),
 }
 """What a server answers, and what the warning says."""
@@ -188,4 +192,4 @@ def test_a_wrong_clock_stops_the_fetch_and_says_so(nodes, builder, days, monkeyp
     monkeypatch.setattr(time, "time", lambda: now() + days * 86400)
     match, rejected = nodes.fetch(builder)
     assert match is None
-    assert ("more than 30 days ago" if days > 0 else "this machine's clock is behind that") in reasons(rejected)
+    assert ("more than 30 days ago" if days > 0 else "so the clock here is behind: set it") in reasons(rejected)
