@@ -51,8 +51,11 @@ def held(root: Root, alone: bool = False) -> Iterator[bool]:
         os.close(handle)
 
 
-def remove_folder(folder: str) -> None:
-    """Removes a folder of ours, also a read-only one; of a link, the link. What is another user's stays."""
+def remove_folder(folder: str, last: str = "") -> None:
+    """Removes a folder of ours, also a read-only one; of a link, the link. What is another user's stays.
+
+    `last` is the file in it by which it is known to be ours: what a killed process has left is still known then.
+    """
     if os.path.islink(folder):
         os.unlink(folder)
         return
@@ -60,4 +63,8 @@ def remove_folder(folder: str) -> None:
     for parent, _folders, _files in os.walk(folder):
         with suppress(OSError):
             os.chmod(parent, 0o700)
+    for entry in [*os.scandir(folder)] if last and os.path.isdir(folder) else ():
+        if entry.name != last:
+            with suppress(OSError):
+                shutil.rmtree(entry.path) if entry.is_dir(follow_symlinks=False) else os.unlink(entry.path)
     shutil.rmtree(folder, ignore_errors=True)

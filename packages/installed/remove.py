@@ -67,7 +67,7 @@ def _sweep(root: Root) -> list[str]:
         paths = _library_paths(root, digest)
         if paths not in kept:  # two releases may hold the same library
             _withdraw(paths)
-        remove_folder(root.tree(digest))
+        remove_folder(root.tree(digest), last=metadata.FILE)
     return unused
 
 

@@ -128,3 +128,21 @@ def test_installations_and_removals_that_are_killed_disturb_no_other(registry):
     remove.remove(registry.root, "acme/plain", version.ANY)
     walked = os.walk(registry.root.join())
     assert not [name for parent, _folders, names in walked for name in names if "locks" not in parent]
+
+
+def test_what_a_killed_removal_has_left_is_removed_by_the_next_one(registry, monkeypatch):
+    from opforge.packages.installed import folders, remove
+
+    registry.install()
+
+    def rmtree(path, **options):
+        raise KeyboardInterrupt  # in place of SIGKILL: the files beside the metadata are gone by then
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folders.shutil, "rmtree", rmtree)
+        with pytest.raises(KeyboardInterrupt):
+            remove.remove(registry.root, "acme/plain", version.ANY)
+    (left,) = os.listdir(registry.root.join("trees"))
+    assert "metadata.json" in os.listdir(registry.root.tree(left))
+    remove.sweep(registry.root)
+    assert os.listdir(registry.root.join("trees")) == []
