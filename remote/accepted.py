@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from opforge.errors import SignatureError, StoreBehindError, StoreError, WithdrawnError
+from opforge.errors import DamagedListError, SignatureError, StoreBehindError, WithdrawnError
 
 from . import answers, clocks, withdrawals
 from .remotes import Remote
@@ -54,10 +54,6 @@ class Accepted(NamedTuple):
 
 class NotChosenError(ValueError):
     """Who signed a statement has withdrawn it, so that it is not chosen any more."""
-
-
-class DamagedListError(StoreError):
-    """A list of withdrawals is damaged. The lists of other keys are not concerned, nor is the store."""
 
 
 class Offer(Protocol):

@@ -12,6 +12,7 @@ from opforge.cache.layout import Layout
 from opforge.cache.records import fetched
 from opforge.cache.records.fetched import Fetched
 from opforge.errors import (
+    DamagedListError,
     ExtraNotInstalledError,
     RemoteError,
     SignatureError,
@@ -21,7 +22,7 @@ from opforge.errors import (
 )
 
 from . import answers, kept, topics
-from .accepted import MAX_SECONDS, DamagedListError, Lists, counted
+from .accepted import MAX_SECONDS, Lists, counted
 from .remotes import Remote, configured
 from .signatures import trust
 from .statements import Signed

@@ -126,6 +126,12 @@ EXAMPLES = {
         errors.StoreError("https://host/ops", "get v1/a.json", "the server answered 403 Forbidden", "Check the token"),
         "https://host/ops: get v1/a.json failed: the server answered 403 Forbidden. Check the token.",
     ),
+    errors.DamagedListError: (
+        errors.DamagedListError(
+            "file:///shared/ops", "reading v1/withdrawals/ci.json", "it is no JSON", "Ask its owner"
+        ),
+        "file:///shared/ops: reading ci.json failed: it is no JSON. Ask its owner.",
+    ),
     errors.StoreBehindError: (
         errors.StoreBehindError("file:///shared/ops", "its list is of state 3, older than 4", "Ask its owner"),
         "file:///shared/ops is rejected: its list is of state 3, older than 4. Ask its owner",

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from .launch import CoresError, HostfileError, LauncherNotFoundError, LaunchError
     from .packages import DeepSpeedError, ExtraNotInstalledError, HubLoaderError, ProgramError
     from .remote import (
+        DamagedListError,
         FarmError,
         KeyFileError,
         PublishError,
@@ -132,6 +133,7 @@ _FILES = {
     "SettingError": "base",
     "SignatureError": "remote",
     "SourceNotFoundError": "base",
+    "DamagedListError": "remote",
     "StoreBehindError": "remote",
     "StoreError": "remote",
     "ToolchainError": "base",
@@ -158,6 +160,7 @@ __all__ = [
     "CompiledScopeError",
     "ConfigFileError",
     "CoresError",
+    "DamagedListError",
     "DeepSpeedError",
     "ExtraNotInstalledError",
     "FarmError",

@@ -21,6 +21,10 @@ class StoreError(RemoteError):
         self.url, self.operation, self.reason, self.hint = url, operation, reason, hint
 
 
+class DamagedListError(StoreError):
+    """A list of withdrawals is damaged. The lists of other keys are not concerned, nor is the store."""
+
+
 class SignatureError(RemoteError):
     """Something from a remote has no signature that is accepted for it; it is not used."""
 
