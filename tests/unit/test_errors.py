@@ -130,7 +130,7 @@ EXAMPLES = {
         errors.DamagedListError(
             "file:///shared/ops", "reading v1/withdrawals/ci.json", "it is no JSON", "Ask its owner"
         ),
-        "file:///shared/ops: reading ci.json failed: it is no JSON. Ask its owner.",
+        "file:///shared/ops: reading v1/withdrawals/ci.json failed: it is no JSON. Ask its owner.",
     ),
     errors.StoreBehindError: (
         errors.StoreBehindError("file:///shared/ops", "its list is of state 3, older than 4", "Ask its owner"),
