@@ -36,6 +36,10 @@ _is_to_be_kept: ContextVar[bool] = ContextVar("_is_to_be_kept", default=False)
 """Whether nothing is to be built that cannot be kept: see `only_if_kept`."""
 
 
+HOLDS = 10
+"""How many private folders are made if others rename each before it is held."""
+
+
 class NotKept(Exception):
     """The default cache folder cannot be used; says why, and what to do.
 
@@ -254,12 +258,19 @@ def private_fallback(refused: CacheDirError) -> str:
 
     path, owner, prefix = "", os.getpid(), f"opforge-{os.geteuid()}-"
     try:
-        try:
-            root = path = tempfile.mkdtemp(prefix=prefix)
-        except FileNotFoundError:  # no folder for temporary files can be written, and the default cache's may be
-            root = path = tempfile.mkdtemp(prefix=prefix, dir=Disk().nearest(refused.path))
-        if find_problem(path, trust.trusted_ids()):
-            root = hold(path)
+        for left in reversed(range(HOLDS)):
+            try:
+                root = path = tempfile.mkdtemp(prefix=prefix)
+            except FileNotFoundError:  # no folder for temporary files can be written; the default cache's may be
+                root = path = tempfile.mkdtemp(prefix=prefix, dir=Disk().nearest(refused.path))
+            if not find_problem(path, trust.trusted_ids()):
+                break
+            try:
+                root = hold(path)
+                break
+            except OSError:  # others have renamed it before it was opened: another one is made
+                if not left:
+                    raise
     except OSError as error:
         what = f"the private folder {path} cannot be used" if path else "no temporary folder can be made"
         problem = f"{refused.problem}; {what} ({error.strerror})"

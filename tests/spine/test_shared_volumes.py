@@ -136,10 +136,8 @@ def test_renaming_the_private_folder_while_a_build_runs_changes_nothing(folder):
         script = f'for i in 1 2 3; do {sys.executable} -c "$CODE"; done; ls /mnt | grep -c old'
         env = {"CODE": LOAD, "HOME": "/mnt", "TMPDIR": "/mnt"}
         done = containers.run(["sh", "-c", script], folder, setup=setup, env=env)
-    # A folder that is renamed before it is held is refused: then that process builds nothing.
-    loaded, refused = (done.stdout.count(text) for text in ("LOADED 42 built /proc/self/fd/", "REFUSED CacheDirError"))
-    assert loaded and loaded + refused == 3 and "LOADED 666" not in done.stdout, done.stdout + done.stderr
-    assert int(done.stdout.splitlines()[-1]) >= 1, "the other user did rename them"
+    assert done.stdout.count("LOADED 42 built /proc/self/fd/") == 3, done.stdout + done.stderr
+    assert int(done.stdout.splitlines()[-1]) >= 3, "the other user did rename them"
 
 
 SWAPPED = """

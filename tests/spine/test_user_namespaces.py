@@ -80,16 +80,16 @@ def test_a_namespace_that_maps_nobody_builds_in_a_private_folder_and_says_why(fo
 
 def test_what_is_not_mapped_is_trusted_above_a_cache_alone(folder):
     """The id is every unmapped user's: nobody knows who made the cache itself, or what is in a folder as /tmp is."""
-    for name, owner, mode in (("root", 0, 0o755), ("root/own", containers.USER, 0o700), ("sticky", 0, 0o1777)):
+    for name, owner, mode in (("system", 0, 0o755), ("system/own", containers.USER, 0o700), ("sticky", 0, 0o1777)):
         make(folder, name, owner, mode)
     make(folder, "sticky/stranger", 4242, 0o755)
     make(folder, "sticky/stranger/own", containers.USER, 0o700)
-    os.symlink("own", f"{folder}/root/link")
+    os.symlink("own", f"{folder}/system/link")
     sandbox = ["unshare", "-Ur"]
-    for path in ("/mnt/root/own", "/mnt/root/own/new"):
+    for path in ("/mnt/system/own", "/mnt/system/own/new"):
         assert judge(path, folder, sandbox) == "None"
-    assert f"/mnt/root {UNMAPPED}" in judge("/mnt/root", folder, sandbox)
-    assert f"the link /mnt/root/link {UNMAPPED}" in judge("/mnt/root/link", folder, sandbox)
+    assert f"/mnt/system {UNMAPPED}" in judge("/mnt/system", folder, sandbox)
+    assert f"the link /mnt/system/link {UNMAPPED}" in judge("/mnt/system/link", folder, sandbox)
     for path in ("/mnt/sticky/stranger", "/mnt/sticky/stranger/own"):
         assert f"/mnt/sticky/stranger {UNMAPPED}" in judge(path, folder, sandbox)
     os.chmod(f"{folder}/sticky", 0o777)
