@@ -29,6 +29,7 @@ BUT = {
     "unit/packages/registry/test_tuf.py": "needs tuf",
     "unit/packages/registry/test_tuf_keys.py": "needs tuf",
     "unit/packages/registry/test_tuf_mirror.py": "needs tuf",
+    "unit/packages/test_environment_oracle.py": "needs torch-abi-audit",
     "unit/packages/test_hub_signatures.py": "needs sigstore",
     "unit/project/test_formats.py": "needs jsonschema",
     "unit/project/test_site.py": "needs Sphinx",

@@ -28,10 +28,13 @@ MAX_FUNCTIONS = 10
 
 
 @click.command("inspect", cls=Guarded)
-@click.argument("what", metavar="ENTRY|OP|PATH", shell_complete=completed_names.inspected)
+@click.argument("what", metavar="ENTRY|OP|PATH", required=False, shell_complete=completed_names.inspected)
+@click.option("--env", "is_environment", is_flag=True, help="Inspect the extensions of an installed environment.")
 @target_option
 @json_option
-def command(what: str, targets: Sequence[Target], levels: Sequence[str], as_json: bool) -> None:
+def command(
+    what: str | None, is_environment: bool, targets: Sequence[Target], levels: Sequence[str], as_json: bool
+) -> None:
     """Show what a built op contains and what loading it needs.
 
     For device code: the architectures, and for each kernel its registers, shared memory and spills. For host code:
@@ -41,13 +44,23 @@ def command(what: str, targets: Sequence[Target], levels: Sequence[str], as_json
     build-ops, and must have been built. PATH is a library, a cubin, an HSACO, a fatbin, a clang bundle, a PTX file, a
     folder of such files, or a layer: all of its entries are shown.
 
+    With --env, PATH is the folder of an environment, or left out for the one that opforge runs in. Each installed
+    extension of torch is shown with the oldest torch, Python and glibc that it loads under. The exit code is 1 if one
+    is bound to one torch or one Python, or does not load here.
+
     \b
     Examples:
       opforge inspect CPUAdam
       opforge inspect FusedAdam --target cuda:sm_80+sm_90+ptx
       opforge inspect 3f9c2a
       opforge inspect prebuilt/
+      opforge inspect --env
     """
+    if is_environment:
+        _inspect_environment(what or "", as_json)
+        return
+    if not what:
+        raise click.UsageError("Missing argument 'ENTRY|OP|PATH'.")
     files: list[dict[str, Any]] = []
     problems: list[str] = []
     for path, build in _resolve(what, all_targets(targets, levels)):
@@ -67,6 +80,35 @@ def command(what: str, targets: Sequence[Target], levels: Sequence[str], as_json
         for problem in problems:
             messages.show_error(problem)
     if problems:
+        click.get_current_context().exit(FAILED)
+
+
+def _inspect_environment(where: str, as_json: bool) -> None:
+    """Shows what the extensions of an environment load under, and exits with 1 if one is no binary for all."""
+    from opforge.packages.audit import environment
+
+    found = environment.extensions(where)
+    if as_json:
+        emit_json({"extensions": [{**one._asdict(), "problems": one.problems} for one in found]})
+    elif not found:
+        click.echo("No installed distribution has an extension of torch.")
+    else:
+        rows = [
+            (
+                f"{one.distribution} {one.version}",
+                os.path.basename(one.path),
+                f"{one.torch}+" if one.torch else "one",
+                one.bound_to_python or (one.python if one.python == "any" else f"{one.python}+"),
+                f"{one.glibc}+" if one.glibc else "any",
+                " ".join(one.archs) or "-",
+            )
+            for one in found
+        ]
+        show_table(("DISTRIBUTION", "LIBRARY", "TORCH", "PYTHON", "GLIBC", "DEVICE CODE"), rows)
+        for one in found:
+            for problem in one.problems:
+                click.echo(f"{one.distribution}: {os.path.basename(one.path)} {problem}")
+    if any(one.problems for one in found):
         click.get_current_context().exit(FAILED)
 
 

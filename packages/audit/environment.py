@@ -1,0 +1,191 @@
+"""Reads which torch, Python, glibc and devices each extension of torch in an installed environment loads under."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from mmap import ACCESS_READ, mmap
+from typing import NamedTuple
+
+from opforge.builders.inspection import elf, shims, symbol_scope
+from opforge.builders.inspection.elf_file import ElfFile
+from opforge.builders.inspection.reader import FileFormatError, Reader
+from opforge.errors import InspectionError
+
+from . import measure, python_abi
+from .library import TORCH_CXX
+
+LIBRARY = re.compile(r".+\.so(?:\.\d+)*")
+"""The names of shared libraries."""
+OF_TORCH = ("libtorch", "libc10")
+"""How the names of torch's own libraries begin."""
+TAG = re.compile(r"\.(?:cpython-|pypy)(\d)(\d+)(t?)[.-]|\.pypy(\d)(\d+)-")
+"""The Python that the name of an extension module is for."""
+FIRST_STABLE = "2.9"
+"""The first torch with the stable ABI: its header gives a version to each function that came later."""
+OLDEST_LIMITED = 2
+"""The minor version of the first Python 3 with a limited API."""
+NO_EXTENSIONS = ("torch",)
+"""Distributions that are torch itself."""
+SITES = re.compile(r"(?:lib|lib64)/python3\.\d+t?/(?:site|dist)-packages")
+
+
+class Extension(NamedTuple):
+    """One library of an installed distribution that uses torch."""
+
+    distribution: str
+    version: str
+    path: str
+    """Below the folder that the distribution is installed in."""
+    torch: str
+    """The oldest torch that it loads under; empty if it is bound to the release that it was built for."""
+    unstable: tuple[str, ...]
+    """The functions of torch outside of the stable ABI that bind it, readable names."""
+    python: str
+    """The oldest Python that it loads under; "any" if it uses none of its functions; empty if it is bound to one."""
+    bound_to_python: str
+    """The Python that it is bound to, as 3.11; "one" if its name does not say which; empty if there is none."""
+    glibc: str
+    """The oldest glibc that it loads under; empty if it needs none."""
+    archs: tuple[str, ...]
+    """The architectures of the device code in it."""
+    missing: tuple[str, ...]
+    """The symbols that neither torch nor another library of this environment has: it does not load here."""
+    unreadable: str
+    """Why the library cannot be read; empty if it can."""
+
+    @property
+    def problems(self) -> list[str]:
+        """Why it is not one binary for every torch and every Python; a line each."""
+        if self.unreadable:
+            return [f"cannot be read: {self.unreadable}"]
+        lines = []
+        if self.missing:
+            lines.append(f"does not load with the torch of this environment, which lacks {_listed(self.missing)}")
+        if not self.torch:
+            lines.append(f"is bound to one release of torch, by {_listed(self.unstable)}")
+        if self.bound_to_python:
+            lines.append(f"is bound to {_python_text(self.bound_to_python)}")
+        return lines
+
+
+def extensions(where: str = "") -> list[Extension]:
+    """Returns what uses torch in an environment, by distribution and path.
+
+    Args:
+        where: An environment's folder, or a folder that distributions are installed in; empty for the environment of
+            this process.
+
+    Raises InspectionError if no distribution is installed there, OSError.
+    """
+    found: list[Extension] = []
+    sites = _sites(where) if where else None
+    installed = list(metadata.distributions(path=sites) if sites is not None else metadata.distributions())
+    if where and not installed:
+        advice = "Name an environment's folder, or its site-packages"
+        raise InspectionError(where, "no distribution is installed there", advice)
+    torch = next((str(one.locate_file("torch/lib")) for one in installed if _name(one) == "torch"), "")
+    seen: set[str] = set()
+    for one in installed:
+        if _name(one) in NO_EXTENSIONS or _name(one) in seen:  # the first on the path is the one that is imported
+            continue
+        seen.add(_name(one))
+        found += [extension for path in _libraries(one) if (extension := _read(one, path, torch))]
+    return sorted(found)
+
+
+def _sites(where: str) -> list[str]:
+    """Returns the folders of an environment that distributions are installed in. Raises OSError."""
+    below = [os.path.join(parent, name) for parent, name in _python_folders(where)]
+    return below or [where]
+
+
+def _python_folders(where: str) -> Iterator[tuple[str, str]]:
+    for library in ("lib", "lib64"):
+        parent = os.path.join(where, library)
+        if not os.path.isdir(parent) or os.path.islink(parent):
+            continue
+        for python in sorted(os.listdir(parent)):
+            for site in ("site-packages", "dist-packages"):
+                if SITES.fullmatch(f"{library}/{python}/{site}") and os.path.isdir(os.path.join(parent, python, site)):
+                    yield os.path.join(parent, python), site
+
+
+def _name(one: metadata.Distribution) -> str:
+    return re.sub(r"[-_.]+", "-", str(one.metadata["Name"] or "")).lower()
+
+
+def _libraries(one: metadata.Distribution) -> list[str]:
+    """Returns the paths of a distribution's shared libraries, relative to where it is installed."""
+    return sorted(str(file) for file in one.files or () if LIBRARY.fullmatch(file.name))
+
+
+def _read(one: metadata.Distribution, path: str, torch: str) -> Extension | None:
+    """Returns what a library needs; None if it does not use torch, or is not there."""
+    file = str(one.locate_file(path))
+    blank = Extension(_name(one), one.version, path, "", (), "", "", "", (), (), "")
+    try:
+        library = _opened(file)
+        symbols = elf.undefined(library.symbols(".dynsym"))
+        unstable = [name for name in symbols if TORCH_CXX.match(name)]
+        calls = [name for name in symbols if name.startswith(shims.PREFIXES)]
+        is_linked = any(name.startswith(OF_TORCH) for name in library.needed())
+        if not unstable and not is_linked and not any(name.startswith("aoti_torch_") for name in calls):
+            return None
+        measured = measure.of_library(file)
+        missing = symbol_scope.missing_symbols(library, [os.path.dirname(file)], torch) if torch else []
+    except FileNotFoundError:
+        return None
+    except (OSError, FileFormatError, ValueError) as error:
+        return blank._replace(unreadable=str(error)) if _claims_torch(one) else None
+    oldest, bound = _python(os.path.basename(path), symbols)
+    return blank._replace(
+        torch="" if unstable else shims.torch_floor(calls)["floor"] or FIRST_STABLE,
+        unstable=tuple(sorted(unstable)),
+        python=oldest,
+        bound_to_python=bound,
+        glibc=measured["floors"]["glibc"],
+        archs=tuple(measured["archs"]),
+        missing=tuple(missing),
+    )
+
+
+def _claims_torch(one: metadata.Distribution) -> bool:
+    """Returns whether a distribution says that it needs torch."""
+    return any(re.match(r"torch\b(?!-)", requirement) for requirement in one.requires or ())
+
+
+def _opened(path: str) -> ElfFile:
+    with open(path, "rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            raise FileFormatError(f"{path} is empty")
+        return ElfFile(Reader(mmap(file.fileno(), 0, access=ACCESS_READ), path))
+
+
+def _python(name: str, symbols: Sequence[str]) -> tuple[str, str]:
+    """Returns the oldest Python of a library, and the one that it is bound to: one of them is empty."""
+    tag = TAG.search(name)
+    if tag and tag[1]:
+        return "", f"{tag[1]}.{tag[2]}{tag[3]}"
+    used = {symbol for symbol in symbols if symbol.startswith(python_abi.PREFIXES)}
+    if not used:
+        return "any", ""
+    for minor in range(OLDEST_LIMITED, sys.version_info.minor + 1):
+        if used <= python_abi.limited_api(3, minor):
+            return f"3.{minor}", ""
+    return "", "one"
+
+
+def _python_text(version: str) -> str:
+    return "one Python" if version == "one" else f"Python {version}"
+
+
+def _listed(symbols: Sequence[str]) -> str:
+    from opforge.symbols import demangled
+
+    shown = list(demangled(symbols[:1]).values())
+    more = f" and {len(symbols) - 1} more" if len(symbols) > 1 else ""
+    return shown[0] + more

@@ -1,0 +1,100 @@
+"""`opforge inspect --env`: what each installed extension of torch loads under."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from support.sample_extensions import ABSENT, LIBTORCH, SAMPLES, STABLE, install
+
+from opforge.cli import inspect
+from opforge.errors import InspectionError
+from opforge.packages.audit import environment
+
+
+def by_library(site: Path) -> dict[str, environment.Extension]:
+    """Returns the extensions of an environment by the names of their libraries."""
+    return {Path(one.path).name: one for one in environment.extensions(str(site))}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with one extension of each kind."""
+    site = tmp_path_factory.mktemp("env") / "lib" / "python3.11" / "site-packages"
+    for name, libraries in SAMPLES.items():
+        install(site, name, libraries)
+    return site
+
+
+def test_a_library_on_the_stable_abi_has_the_oldest_torch_whose_functions_it_calls(site: Path) -> None:
+    found = by_library(site)
+    assert (found["stable.so"].torch, found["newer.so"].torch) == ("2.9", "2.12")
+    assert found["stable.so"].unstable == () == found["newer.so"].unstable
+
+
+def test_a_library_with_torchs_cxx_functions_is_bound_to_one_release(site: Path) -> None:
+    found = by_library(site)["bound.so"]
+    assert (found.torch, found.unstable) == ("", ("_ZN3c1010TensorImplC1Ev",))
+    assert found.problems == ["is bound to one release of torch, by c10::TensorImpl::TensorImpl()"]
+
+
+def test_the_oldest_python_follows_from_the_functions_and_one_python_from_the_name(site: Path) -> None:
+    found = by_library(site)
+    assert (found["stable.so"].python, found["stable.so"].bound_to_python) == ("any", "")
+    assert (found["limited.abi3.so"].python, found["limited.abi3.so"].bound_to_python) == ("3.2", "")
+    tagged = found["tagged.cpython-311-x86_64-linux-gnu.so"]
+    assert (tagged.python, tagged.bound_to_python) == ("", "3.11")
+    assert tagged.problems == ["is bound to Python 3.11"]
+    assert found["free.so"].problems == ["is bound to one Python"]
+
+
+def test_what_does_not_use_torch_is_left_out(site: Path) -> None:
+    assert "other.so" not in by_library(site)
+
+
+def test_an_environment_is_named_by_its_own_folder_too(site: Path) -> None:
+    assert environment.extensions(str(site.parents[2])) == environment.extensions(str(site))
+
+
+def test_a_damaged_library_of_a_distribution_that_needs_torch_is_shown(tmp_path: Path) -> None:
+    install(tmp_path, "damaged", {})
+    (tmp_path / "damaged-1.0.dist-info" / "RECORD").write_text("damaged/a.so,,\ndamaged/gone.so,,\n")
+    (tmp_path / "damaged" / "a.so").write_bytes(b"\x7fELF nothing")
+    (problem,) = by_library(tmp_path)["a.so"].problems
+    assert problem.startswith("cannot be read: ") and "a.so is" in problem
+
+
+def test_a_library_that_the_torch_there_does_not_satisfy_is_said(tmp_path: Path) -> None:
+    install(tmp_path, "absent", {"absent.so": ABSENT})
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "lib").symlink_to(LIBTORCH)
+    (tmp_path / "torch-2.0.dist-info").mkdir()
+    (tmp_path / "torch-2.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.0\n")
+    (problem,) = by_library(tmp_path)["absent.so"].problems
+    lacks = "which lacks aoti_torch_of_another_release"
+    assert problem == f"does not load with the torch of this environment, {lacks}"
+
+
+def test_a_folder_without_distributions_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InspectionError) as caught:
+        environment.extensions(str(tmp_path))
+    assert str(caught.value) == (
+        f"{tmp_path} cannot be inspected: no distribution is installed there. "
+        "Name an environment's folder, or its site-packages."
+    )
+
+
+def test_the_command_shows_a_line_for_each_and_exits_with_1_if_one_is_bound(site: Path, tmp_path: Path) -> None:
+    result = CliRunner().invoke(inspect.command, ["--env", str(site)])
+    assert result.exit_code == 1
+    assert "bound.so is bound to one release of torch" in result.output
+    shown = json.loads(CliRunner().invoke(inspect.command, ["--env", str(site), "--json"]).output)
+    assert len(shown["extensions"]) == 6
+    install(tmp_path, "good", {"stable.so": STABLE})
+    result = CliRunner().invoke(inspect.command, ["--env", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+
+
+def test_without_env_and_without_a_name_the_command_asks_for_one() -> None:
+    result = CliRunner().invoke(inspect.command, [])
+    assert result.exit_code == 2 and "Missing argument 'ENTRY|OP|PATH'" in result.output
