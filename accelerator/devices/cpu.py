@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from threading import local
 from typing import TYPE_CHECKING
 
@@ -213,6 +214,24 @@ class CPUAccelerator(OneGenerator, Accelerator):
             return bool(self._torch.ops.mkldnn._is_mkldnn_fp16_supported())
         except (AttributeError, RuntimeError):  # torch built without oneDNN
             return False
+
+    def tensor_dtypes(self, device_index: Device = None) -> frozenset[torch.dtype]:
+        """Returns the dtypes of the tensors that torch holds and converts on the host: those that it converts to."""
+        return self._converted
+
+    @cached_property
+    def _converted(self) -> frozenset[torch.dtype]:
+        module = self._torch
+        one, found = module.ones(1), set()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch calls complex32 experimental
+            for dtype in {value for value in vars(module).values() if isinstance(value, module.dtype)}:
+                try:
+                    one.to(dtype)
+                except (NotImplementedError, RuntimeError, TypeError):  # quantized, or of less than a byte
+                    continue
+                found.add(dtype)
+        return frozenset(found)
 
     def _tensor_maker(self, dtype: str) -> Callable[..., torch.Tensor]:
         tensor_class: Callable[..., torch.Tensor] = getattr(self._torch, _TENSOR_CLASSES[dtype])

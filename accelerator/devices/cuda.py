@@ -100,6 +100,13 @@ class CUDAAccelerator(HostRegistration, Vendor):
         capability = self._compute_capability()
         return capability is None or capability >= ((6, 0) if settings.allow_deprecated_fp16() else (7, 0))
 
+    def is_fp8_supported(self) -> bool:
+        """Returns whether the current device multiplies matrices in float8: from 8.9 on, with ROCm from gfx942 on."""
+        capability = self._compute_capability()
+        if capability is not None:
+            return capability >= (8, 9)
+        return self.device_arch().startswith(rocm.FP8_ARCHS)
+
     def is_triton_supported(self) -> bool:
         """Returns whether Triton is installed and compiles for the current device: from 8.0 on, and with ROCm."""
         capability = self._compute_capability()

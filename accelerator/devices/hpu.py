@@ -78,10 +78,12 @@ class HPUAccelerator(Vendor):
         return self._captures > 0 if self._captures_graphs() else super().is_current_stream_capturing()
 
     @contextmanager
-    def capture_to_graph(self, graph: Any, pool: Any = None, stream: Any = None) -> Iterator[Any]:
+    def capture_to_graph(
+        self, graph: Any, pool: Any = None, stream: Any = None, capture_error_mode: str | None = None
+    ) -> Iterator[Any]:
         """Returns a context manager that captures the work of its body into the graph.
 
-        The bridge captures graphs only in lazy mode, and ignores `pool`.
+        The bridge captures graphs only in lazy mode, and ignores `pool` and `capture_error_mode`.
         """
         if not self._captures_graphs():
             with super().capture_to_graph(graph):

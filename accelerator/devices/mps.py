@@ -82,6 +82,10 @@ class MPSAccelerator(OneGenerator, Vendor):
         stream = current_stream()
         return self.default_stream() if stream is DEFAULT_STREAM else stream
 
+    def set_stream(self, stream: Any) -> None:
+        """Makes the stream the calling thread's current one: work goes to the one queue, whichever it is."""
+        super().set_stream(DEFAULT_STREAM if stream is self._queue[2] else stream)
+
     def default_stream(self, device_index: Device = None) -> Any:
         """Returns the stream that is current outside of scopes."""
         self.index_of(device_index)

@@ -84,10 +84,12 @@ def _memory(tensor: torch.Tensor) -> int:
 
 
 @contextmanager
-def graph(graph: RecordedGraph, pool: object = None, stream: object = None) -> Iterator[RecordedGraph]:
+def graph(
+    graph: RecordedGraph, pool: object = None, stream: object = None, capture_error_mode: str = ""
+) -> Iterator[RecordedGraph]:
     """Runs the block, and stores its operations in the graph; a block that raises leaves the graph empty.
 
-    `pool` and `stream` are ignored.
+    The other arguments are ignored.
     Raises RuntimeError if the graph is not empty.
     """
     if graph._steps is not None:

@@ -1,6 +1,7 @@
 """Streams and events for synchronous devices: there is nothing to wait for, and events measure time.
 
-`Stream`, `Event`, `stream`, `current_stream` and `default_stream` are named as in torch's modules for devices.
+The names are those of torch's modules for devices: `Stream`, `Event`, `stream`, `set_stream`, `current_stream` and
+`default_stream`.
 """
 
 from __future__ import annotations
@@ -118,6 +119,11 @@ Stream, Event, stream = HostStream, HostEvent, stream_scope
 def current_stream(device: object = None) -> HostStream:
     """Returns the calling thread's current stream, whatever the device."""
     return _thread.stream
+
+
+def set_stream(stream: HostStream) -> None:
+    """Makes the stream the calling thread's current one."""
+    _thread.stream = stream
 
 
 def default_stream(device: object = None) -> HostStream:

@@ -107,6 +107,17 @@ class Devices:
             raise self._not_a_device(device_index)
         return number
 
+    def _torch_accelerator(self) -> Any:
+        """Returns `torch.accelerator` if the device is the one that it is for, else None."""
+        accelerator = getattr(self._torch, "accelerator", None)
+        current = accelerator and accelerator.current_accelerator()
+        return accelerator if current is not None and current.type == self.torch_device else None
+
+    def _torch_accelerator_function(self, name: str) -> Callable[..., Any] | None:
+        """Returns a function or class of `torch.accelerator` that serves the device; None if there is none."""
+        function: Callable[..., Any] | None = getattr(self._torch_accelerator(), name, None)
+        return function
+
     def index_of(self, device_index: Device) -> int | None:
         """Returns the number of an existing device, for methods that take one. None stands for the current device.
 
@@ -255,6 +266,15 @@ class RandomNumbers(Devices):
         state: torch.Tensor = module.get_rng_state() if index is None else module.get_rng_state(index)
         return state
 
+    def get_rng_state_all(self) -> list[torch.Tensor]:
+        """Returns the state of each device's generator, as `get_rng_state` does."""
+        return [self.get_rng_state(index) for index in range(self.device_count())]
+
+    def set_rng_state_all(self, new_states: Iterable[torch.Tensor]) -> None:
+        """Sets the state of each device's generator, to what `get_rng_state_all` returned."""
+        for index, state in enumerate(new_states):
+            self.set_rng_state(state, index)
+
     def manual_seed(self, seed: int) -> torch.Generator | None:
         """Seeds the current device's generator, and returns what torch's own function for the device returns."""
         generator: torch.Generator | None = self._device_module().manual_seed(seed)
@@ -336,6 +356,19 @@ class Streams(Devices):
         context: AbstractContextManager[Any] = self._streams.stream(stream)
         return context
 
+    def set_stream(self, stream: Any) -> None:
+        """Makes the stream the current one, and its device the current device, until another is set or a scope ends.
+
+        None changes nothing.
+        """
+        function = getattr(self._streams, "set_stream", None) or self._torch_accelerator_function("set_stream")
+        if stream is None:
+            return
+        if function is None:
+            self.stream(stream).__enter__()  # a scope that nobody leaves
+        else:
+            function(stream)
+
     def current_stream(self, device_index: Device = None) -> Any:
         """Returns the stream that new work is queued on."""
         index = None if device_index is None else self.index_of(device_index)
@@ -378,12 +411,13 @@ class Graphs(Devices):
 
     @cached_property
     def _graphs(self) -> Any:
-        """Torch's module for the device if it captures graphs, else the emulation, which has the same names."""
+        """Torch's module for the device, `torch.accelerator`, or the emulation: the first that captures graphs."""
         if self._captures_graphs():
             return self._device_module()
-        from opforge.accelerator.fallback import graph
+        from opforge.accelerator.fallback import graph, torch_graph
 
-        return graph
+        graph_class = self._torch_accelerator_function("Graph")
+        return graph if graph_class is None else torch_graph.of(graph_class) or graph
 
     @cached_property
     def _graph_class(self) -> type[Any]:
@@ -398,14 +432,29 @@ class Graphs(Devices):
         """Returns an empty graph, to be filled by `capture_to_graph`."""
         return self._graph_class()
 
-    def capture_to_graph(self, graph: Any, pool: Any = None, stream: Any = None) -> AbstractContextManager[Any]:
+    def capture_to_graph(
+        self, graph: Any, pool: Any = None, stream: Any = None, capture_error_mode: str | None = None
+    ) -> AbstractContextManager[Any]:
         """Returns a context manager that captures the work of its body into the graph.
 
         A device captures the body without running it. The emulation for a device without graphs also runs it, so that
-        its results exist immediately, and ignores `pool` and `stream`.
+        its results exist immediately, and ignores the other arguments.
+
+        Args:
+            graph: What `create_graph` returned.
+            pool: The memory that it shares with other graphs, from `graph_pool_handle`; None for its own.
+            stream: The stream that is captured; None for one of torch's choice.
+            capture_error_mode: Which calls are errors while a capture runs, where torch lets callers choose: "global",
+                "thread_local" or "relaxed". None is torch's default.
         """
-        context: AbstractContextManager[Any] = self._graphs.graph(graph, pool=pool, stream=stream)
+        mode = {} if capture_error_mode is None else {"capture_error_mode": capture_error_mode}
+        context: AbstractContextManager[Any] = self._graphs.graph(graph, pool=pool, stream=stream, **mode)
         return context
+
+    def graph_pool_handle(self) -> Any:
+        """Returns a new name of memory that graphs share, for `capture_to_graph`. None if graphs share none."""
+        function = getattr(self._graphs, "graph_pool_handle", None)
+        return None if function is None else function()
 
     def replay_graph(self, graph: Any) -> None:
         """Runs the captured work again on the same tensors: it reads the inputs anew and overwrites the outputs.
@@ -433,6 +482,12 @@ class Memory(Devices):
     def empty_cache(self) -> None:
         """Releases memory that torch holds but does not use."""
         function = self._device_function("empty_cache")
+        if function is not None:
+            function()
+
+    def empty_host_cache(self) -> None:
+        """Releases page-locked memory of the host that torch holds but does not use, if torch has a function for it."""
+        function = self._torch_accelerator_function("empty_host_cache")
         if function is not None:
             function()
 
@@ -475,6 +530,10 @@ class Memory(Devices):
     def reset_peak_memory_stats(self, device_index: Device = None) -> None:
         """Resets every peak to its current value."""
         self._reset(device_index, "reset_peak_memory_stats")
+
+    def reset_accumulated_memory_stats(self, device_index: Device = None) -> None:
+        """Resets the counters of `memory_stats` that add up what was allocated and freed."""
+        self._reset(device_index, "reset_accumulated_memory_stats")
 
     def memory_reserved(self, device_index: Device = None) -> int:
         """Returns the device's bytes that torch holds now, used or not."""
@@ -601,6 +660,22 @@ class DataTypes(Devices):
     def is_fp64_supported(self) -> bool:
         """Returns whether the device computes in float64."""
         return True
+
+    def is_fp8_supported(self) -> bool:
+        """Returns whether the device multiplies matrices in float8 (`torch.float8_e4m3fn`, or ROCm's form of it)."""
+        return False
+
+    def tensor_dtypes(self, device_index: Device = None) -> frozenset[torch.dtype]:
+        """Returns the dtypes of the tensors that the device holds and converts; operators may know fewer.
+
+        Where `torch.accelerator` is for this device, they are those that it reports.
+        """
+        index, function = self.index_of(device_index), self._torch_accelerator_function("get_device_capability")
+        if function is not None:
+            return frozenset(function(index)["supported_dtypes"])
+        module = self._torch
+        whole = {module.uint8, module.int8, module.int16, module.int32, module.int64, module.bool}
+        return frozenset({*self.supported_dtypes(), *whole})
 
     def supported_dtypes(self) -> list[torch.dtype]:
         """Returns the floating-point dtypes that the device computes in, float32 first."""

@@ -10,6 +10,8 @@ from opforge.accelerator.host.files import read_number
 _DRIVER = "dev/kfd"
 _WSL_DRIVER = "dev/dxg"
 _NODES = "sys/class/kfd/kfd/topology/nodes/*/gpu_id"
+FP8_ARCHS = ("gfx94", "gfx95", "gfx120")
+"""Beginnings of the architectures with matrix instructions for float8: CDNA 3 and 4, RDNA 4."""
 
 
 def device_problem(root: str = "/") -> str | None:

@@ -24,7 +24,8 @@ FloatTensor HalfTensor IntTensor LongTensor pin_memory is_pinned unpin_memory pi
 register_host_memory unregister_host_memory pin_memory_alignment on_accelerator op_builder_dir create_op_builder
 get_op_builder load_op op_builders op_builder_problems build_extension export_envs visible_devices_envs
 set_visible_devices_envs get_compile_backend set_compile_backend target capabilities unavailable_reason
-amp index_of multiprocessor_count raw_stream_function
+amp index_of multiprocessor_count raw_stream_function set_stream empty_host_cache reset_accumulated_memory_stats
+get_rng_state_all set_rng_state_all graph_pool_handle is_fp8_supported tensor_dtypes
 """.split()  # noqa: SIM905  # ninety names are easier to read as words than as a column of strings
 RANKS = {"cpu", "null", "hpu"}
 """Accelerators on which a number stands for a process: any number is one."""

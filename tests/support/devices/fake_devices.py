@@ -56,6 +56,7 @@ class FakeDevice:
             "Stream": streams.HostStream,
             "Event": streams.HostEvent,
             "stream": streams.stream_scope,
+            "set_stream": streams.set_stream,
             "current_stream": lambda device=None: streams.current_stream(),
             "default_stream": lambda device=None: streams.DEFAULT_STREAM,
             "empty_cache": lambda: self.calls.append("empty_cache"),
@@ -67,12 +68,14 @@ class FakeDevice:
                 "allocated_bytes.all.current": ALLOCATED,
                 "allocated_bytes.all.peak": PEAK,
             },
+            "reset_accumulated_memory_stats": lambda device=None: self.calls.append("reset_accumulated_memory_stats"),
             "reset_peak_memory_stats": lambda device=None: self.calls.append("reset_peak_memory_stats"),
             "mem_get_info": lambda device=None: (FREE, TOTAL),
             "is_bf16_supported": lambda: True,
             "_lazy_call": lambda callable, **kwargs: callable() and None,
             f"{self.name.upper()}Graph": graph_class,
             "graph": self.capture_scope,
+            "graph_pool_handle": lambda: (0, 1),
             "is_current_stream_capturing": lambda: self.capturing,
         }
 
@@ -96,8 +99,10 @@ class FakeDevice:
         self.current = previous
 
     @contextlib.contextmanager
-    def capture_scope(self, graph: Any, pool: Any = None, stream: Any = None) -> Any:
-        """Makes `capturing` true inside the block."""
+    def capture_scope(self, graph: Any, pool: Any = None, stream: Any = None, capture_error_mode: str = "") -> Any:
+        """Makes `capturing` true inside the block, and notes a mode that is not the default."""
+        if capture_error_mode:
+            self.calls.append(f"capture {pool} {capture_error_mode}")
         self.capturing = True
         yield
         self.capturing = False
@@ -204,7 +209,7 @@ def sdaa(device: FakeDevice) -> dict[str, Any]:
 
 
 def hpu(device: FakeDevice) -> dict[str, Any]:
-    absent = {"_lazy_call", "empty_cache", "default_generators", "is_current_stream_capturing"}
+    absent = {"_lazy_call", "empty_cache", "default_generators", "is_current_stream_capturing", "graph_pool_handle"}
 
     @contextlib.contextmanager
     def graph(hpu_graph: Any, stream: Any = None, dry_run: bool = False) -> Any:

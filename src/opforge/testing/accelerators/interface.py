@@ -37,9 +37,11 @@ ARGUMENTS: dict[str, Any] = {
     "set_device": (0,),
     "index_of": (0,),
     "set_rng_state": lambda accelerator: (accelerator.get_rng_state(),),
+    "set_rng_state_all": lambda accelerator: (accelerator.get_rng_state_all(),),
     "manual_seed": (1,),
     "manual_seed_all": (1,),
     "stream": (None,),
+    "set_stream": (None,),
     "range_push": ("here",),
     "lazy_call": (lambda: 7,),
     "capture_to_graph": lambda accelerator: (accelerator.create_graph(),),
@@ -136,6 +138,34 @@ class InterfaceTests(AcceleratorTests):
             assert (dtype in dtypes) == answer, (
                 f"{predicate}() is {answer} and supported_dtypes() {dtypes}: callers ask for one or the other"
             )
+
+    def test_the_states_of_all_generators_can_be_saved_and_restored(self) -> None:
+        accelerator = self.accelerator
+        accelerator.manual_seed_all(7)
+        states, count = accelerator.get_rng_state_all(), accelerator.device_count()
+        assert len(states) == count, f"get_rng_state_all() has {len(states)} states, expected one for each of {count}"
+        accelerator.manual_seed_all(8)
+        accelerator.set_rng_state_all(states)
+        for index, state in enumerate(states):
+            restored = accelerator.get_rng_state(index)
+            assert torch.equal(restored, state), f"set_rng_state_all() left another state of device {index}"
+
+    def test_tensors_can_have_the_dtypes_that_are_computed_in(self) -> None:
+        held, computed = self.accelerator.tensor_dtypes(), self.accelerator.supported_dtypes()
+        missing = [dtype for dtype in (*computed, torch.int64, torch.bool) if dtype not in held]
+        assert not missing, f"tensor_dtypes() lacks {missing}, which supported_dtypes() has or torch needs"
+
+    def test_it_agrees_with_torch_accelerator_where_that_is_for_the_same_device(self) -> None:
+        accelerator, theirs = self.accelerator, torch.accelerator
+        current = theirs.current_accelerator(check_available=True)
+        if current is None or current.type != accelerator.torch_device:
+            return  # torch.accelerator is for no device, or for another one
+        assert accelerator.device_count() == theirs.device_count(), "device_count() differs from torch.accelerator's"
+        assert accelerator.current_device() == theirs.current_device_index(), "the current device differs"
+        assert accelerator.current_stream() == theirs.current_stream(), "the current stream differs"
+        if hasattr(theirs, "get_device_capability"):
+            dtypes = theirs.get_device_capability()["supported_dtypes"]
+            assert accelerator.tensor_dtypes() == dtypes, "tensor_dtypes() differs from torch.accelerator's"
 
     def test_tensor_makers_make_their_dtype_on_the_device(self) -> None:
         for name, dtype in MAKERS.items():

@@ -34,6 +34,16 @@ class StreamTests(AcceleratorTests):
             inside = accelerator.current_stream()
             assert inside == stream, f"in `with s` the current stream is {inside!r}, expected {stream!r}"
 
+    def test_a_stream_can_be_made_the_current_one(self) -> None:
+        accelerator = self.accelerator
+        before, stream = accelerator.current_stream(), accelerator.Stream()
+        accelerator.set_stream(stream)
+        inside = accelerator.current_stream()
+        accelerator.set_stream(before)
+        assert inside == stream, f"after set_stream(s) the current stream is {inside!r}, expected {stream!r}"
+        after = accelerator.current_stream()
+        assert after == before, f"after set_stream() of the earlier stream the current one is {after!r}"
+
     def test_events_are_recorded_reached_and_timed(self) -> None:
         accelerator = self.accelerator
         start, end = accelerator.Event(enable_timing=True), accelerator.Event(enable_timing=True)
@@ -60,7 +70,7 @@ class StreamTests(AcceleratorTests):
         inputs = torch.ones(3, device=self.tensor_device)
         answer = accelerator.is_current_stream_capturing()
         assert answer is False, f"outside of a capture, is_current_stream_capturing() is {answer!r}, expected False"
-        with accelerator.capture_to_graph(graph, pool=None, stream=None):
+        with accelerator.capture_to_graph(graph, pool=accelerator.graph_pool_handle(), stream=None):
             doubled = inputs * 2
             answer = accelerator.is_current_stream_capturing()
             assert answer is True, (

@@ -186,3 +186,10 @@ def test_each_device_has_its_own_architecture(cuda_machine, monkeypatch):
     assert [accelerator.device_arch(index) for index in (0, 1, "cuda:1")] == ["sm_90", "sm_80", "sm_80"]
     accelerator.set_device(1)
     assert accelerator.device_arch() == "sm_80"
+
+
+@pytest.mark.parametrize(("capability", "is_supported"), [((8, 0), False), ((8, 9), True), ((9, 0), True)])
+def test_products_in_float8_need_compute_capability_8_9(cuda_machine, capability, is_supported):
+    accelerator, device = cuda_machine
+    device.capability = capability
+    assert accelerator.is_fp8_supported() is is_supported

@@ -59,3 +59,9 @@ def test_a_machine_without_a_usable_device_is_the_reason(rocm_accelerator, monke
     assert accelerator.unavailable_reason() == "no driver: there is no /dev/kfd"
     (tmp_path / "dev/dxg").write_text("")
     assert accelerator.is_available()
+
+
+@pytest.mark.parametrize(("arch", "is_supported"), [("gfx90a", False), ("gfx942", True), ("gfx950", True)])
+def test_products_in_float8_need_cdna_3(rocm_accelerator, cuda_machine, arch, is_supported):
+    cuda_machine[1].properties.gcnArchName = f"{arch}:sramecc+:xnack-"
+    assert rocm_accelerator.is_fp8_supported() is is_supported
