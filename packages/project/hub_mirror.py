@@ -5,13 +5,11 @@ The hub is asked once. Whoever installs or locks the package then asks the store
 
 from __future__ import annotations
 
-import importlib
 import os
-import sys
 import tempfile
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from opforge.errors import ExtraNotInstalledError, KernelFormatError, KernelNotFoundError, PublishError
+from opforge.errors import KernelFormatError, KernelNotFoundError, PublishError
 from opforge.packages.form import metadata, names, origin
 from opforge.packages.form.metadata import Dependency
 from opforge.packages.form.version import Version
@@ -23,7 +21,7 @@ from opforge.remote.signatures.keys import Signer
 from opforge.remote.stores.protocol import ObjectStore
 from opforge.remote.transfer import Report, ignore
 
-from . import hub_cache, hub_signatures
+from . import hub_cache, hub_library, hub_signatures
 from .hub_locks import REPOSITORY
 
 PATTERNS = ["build/*", hub_cache.STATUS]
@@ -91,13 +89,7 @@ def _needed(dependency: Dependency) -> str:
 
 def _fetched(asked: Asked, scratch: str) -> tuple[Asked, str, str]:
     """Returns the state that is meant after redirects, its commit, and the folder that it was downloaded into."""
-    try:
-        hub: Any = importlib.import_module("huggingface_hub")
-        errors: Any = importlib.import_module("huggingface_hub.errors")
-    except ImportError:
-        raise ExtraNotInstalledError("opforge mirror hf:", "huggingface_hub", "hub") from None
-    if not sys.stderr.isatty():
-        hub.utils.disable_progress_bars()
+    hub = hub_library.imported("opforge mirror hf:")
     path, api = [asked], hub.HfApi(endpoint=hub.constants.ENDPOINT)
     while True:
         folder = os.path.join(scratch, str(len(path)))
@@ -105,7 +97,7 @@ def _fetched(asked: Asked, scratch: str) -> tuple[Asked, str, str]:
         try:
             commit = api.repo_info(asked.repository, repo_type="kernel", revision=asked.revision).sha
             api.snapshot_download(asked.repository, revision=commit, **options)
-        except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError) as error:
+        except (hub.errors.HfHubHTTPError, hub.errors.LocalEntryNotFoundError) as error:
             what = f"{asked.repository} {asked.revision}"
             advice = "Check the name, the version, and HF_TOKEN if it is private"
             raise KernelNotFoundError(what, [f"the hub: {str(error).splitlines()[0]}"], advice) from error

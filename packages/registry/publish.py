@@ -104,16 +104,23 @@ def publish(
     KernelFormatError, StoreError, OSError.
     """
     packed = packed_variants(folder)
-    name, number = _identity(packed, folder, store.url)
+    facts = facts_of(packed, folder, store.url, allow_dirty)._replace(benchmarks=tuple(benchmarks))
+    return put(store, packed, facts, signer, report)
+
+
+def facts_of(packed: Sequence[Packed], folder: str, where: str, allow_dirty: bool = False) -> Release:
+    """Returns the release that variants are, without variants of its own; `where` is what it is published to.
+
+    Raises PublishError if their names or versions differ, or their sources differed from their commit.
+    """
+    name, number = _identity(packed, folder, where)
     first = packed[0].metadata
     dirty = any(part.metadata.kernel and part.metadata.kernel.dirty for part in packed)
     if dirty and not allow_dirty:
         reason = "its sources differed from their commit when it was packed"
-        hint = "Commit them and pack again, or add --allow-dirty"
-        raise PublishError(f"{name} {number}", store.url, reason, hint)
+        raise PublishError(f"{name} {number}", where, reason, "Commit them and pack again, or add --allow-dirty")
     commit = first.kernel.commit if first.kernel else ""
-    facts = Release(name, number, (), first.license, first.source, first.upstream, commit, dirty, benchmarks)
-    return put(store, packed, facts, signer, report)
+    return Release(name, number, (), first.license, first.source, first.upstream, commit, dirty)
 
 
 def put(
@@ -196,7 +203,7 @@ def _packed(part: Packed, file: IO[bytes], url: str) -> Tree:
     return tree
 
 
-def _identity(packed: list[Packed], folder: str, url: str) -> tuple[str, Version]:
+def _identity(packed: Sequence[Packed], folder: str, url: str) -> tuple[str, Version]:
     identities = {(str(part.metadata.opforge.get("name", "")), part.metadata.release) for part in packed}
     if len(identities) != 1:
         listed = ", ".join(sorted(f"{name} {number}" for name, number in identities))

@@ -26,6 +26,7 @@ BUT = {
     "unit/compat/test_hub_layers.py": "needs kernels",
     "unit/compat/test_hub_transformers.py": "needs transformers and kernels",
     "unit/packages/project/test_hub_mirror.py": "needs huggingface_hub",
+    "unit/packages/project/test_hub_publish.py": "needs huggingface_hub",
     "unit/packages/registry/test_tuf.py": "needs tuf",
     "unit/packages/registry/test_tuf_keys.py": "needs tuf",
     "unit/packages/registry/test_tuf_mirror.py": "needs tuf",

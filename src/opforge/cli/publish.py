@@ -13,6 +13,7 @@ from opforge.cli import messages
 from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, error_text, json_option
 from opforge.cli.output import counted, emit_json, is_terminal, size_text
+from opforge.packages.form import origin
 
 from . import kinds
 from . import triton as triton_names
@@ -67,6 +68,9 @@ def command(
     interrupted leaves nothing visible. The same package again changes nothing; a version that has other files is
     refused. Ops that were built with your own CXXFLAGS, CPPFLAGS or LDFLAGS need ?flags=1 in the URL.
 
+    hf:ORG/NAME in place of the URL is a repository of the Hugging Face hub, for packages alone: their variants become
+    one commit on the branch of their version, v3 of version 3, or on that after an @.
+
     \b
     Examples:
       opforge publish s3://kernels/ops
@@ -75,7 +79,12 @@ def command(
       opforge publish file:///shared/ops CPUAdam tuned:CPUAdam
       opforge publish file:///shared/ops 'triton:*'
       opforge publish https://cache.example/ops --all
+      opforge publish hf:acme/relu ./kernels/relu
     """
+    if url.startswith(origin.HUB):
+        if takes_all or key or bench_paths or [name for name in names if not _is_folder(name)]:
+            raise click.UsageError("hf: takes the folder of a package: leave out ops, --all, --key and --bench.")
+        return _to_hub(url, names, allow_dirty, as_json)
     if takes_all and names:
         raise click.UsageError("--all publishes every op of the cache: leave out names.")
     from opforge.remote.signatures import keys
@@ -111,6 +120,21 @@ def command(
         advice = "their publishers sign them, and opforge mirror copies them"
         messages.show("note", f"{len(foreign)} that were not made here are left out ({some}): {advice}")
     sys.exit(FAILED if failed else OK)
+
+
+def _to_hub(url: str, folders: Sequence[str], allow_dirty: bool, as_json: bool) -> None:
+    """Publishes a package to the Hugging Face hub."""
+    from opforge.packages.project import hub_publish
+
+    if len(folders) > 1:
+        raise click.UsageError("hf: is the repository of one package: name one folder.")
+    repository, branch = hub_publish.parse(url)
+    done = hub_publish.to_hub(repository, branch, folders[0] if folders else ".", allow_dirty)
+    if as_json:
+        return emit_json(done._asdict())
+    state = "published" if done.is_new else "is there already, unchanged:"
+    click.echo(f"{state} {done.repository} {done.version}, branch {done.branch}, commit {done.commit[:12]}")
+    return click.echo(f"{counted(len(done.labels), 'variant', 'variants')}: {', '.join(done.labels)}")
 
 
 def _results(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
@@ -9,6 +10,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 API = re.compile(r"/api/kernels/([^/]+/[^/]+)/(revision|tree)/([^/?]+)")
+CHANGE = re.compile(r"/api/kernels/([^/]+/[^/]+)/(branch|preupload|commit)/([^/?]+)")
 FILE = re.compile(r"/kernels/([^/]+/[^/]+)/resolve/([^/]+)/([^?]+)")
 
 
@@ -19,6 +21,11 @@ class Hub:
         self.branches: dict[tuple[str, str], str] = {}
         self.files: dict[str, dict[str, bytes]] = {}
         self.requests: list[str] = []
+        self.authorizations: list[str] = []
+        """The header of each request that changes something."""
+        self.repositories: set[str] = set()
+        self.refuses = False
+        """Whether nobody may write."""
         hub = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -32,6 +39,23 @@ class Hub:
 
             def do_HEAD(self) -> None:
                 self.answer(*hub.answer(self.path), body=False)
+
+            def do_POST(self) -> None:
+                hub.authorizations.append(self.headers.get("Authorization", ""))
+                length = int(self.headers.get("Content-Length") or 0)
+                data = self.rfile.read(length) if length else self.chunks()
+                self.answer(*hub.change(self.path, data))
+
+            def chunks(self) -> bytes:
+                """Reads a body without a length: a size in hexadecimal before each part."""
+                data = b""
+                while self.headers.get("Transfer-Encoding") == "chunked":
+                    size = int(self.rfile.readline().split(b";")[0], 16)
+                    data += self.rfile.read(size)
+                    self.rfile.readline()
+                    if not size:
+                        break
+                return data
 
             def answer(self, status: int, data: bytes, headers: dict[str, str], body: bool = True) -> None:
                 self.send_response(status)
@@ -75,3 +99,43 @@ class Hub:
             return 404, b"", {"X-Error-Code": "EntryNotFound"}
         etag = hashlib.sha1(data, usedforsecurity=False).hexdigest()
         return 200, data, {"X-Repo-Commit": asked[2], "ETag": f'"{etag}"', "X-Linked-Size": str(len(data))}
+
+    def change(self, path: str, data: bytes) -> tuple[int, bytes, dict[str, str]]:
+        """Makes a repository or a branch, or adds a commit, as the hub does: files are sent as base64."""
+        if self.refuses:
+            return 403, b"{}", {"X-Error-Message": "You may not write here"}
+        if path == "/api/repos/create":
+            asked = json.loads(data)
+            name = f"{asked['organization']}/{asked['name']}"
+            is_known = name in self.repositories
+            self.repositories.add(name)
+            self.branches.setdefault((name, "main"), self.push(name, "main", {}))
+            return (409 if is_known else 200), json.dumps({"url": f"{self.url}/kernels/{name}"}).encode(), {}
+        change = CHANGE.match(path)
+        assert change, path
+        repository, kind, branch = change.groups()
+        if kind == "branch":
+            if (repository, branch) in self.branches:
+                return 409, b"{}", {}
+            self.branches[repository, branch] = self.branches[repository, "main"]
+            return 200, b"{}", {}
+        files = dict(self.files[self.branches[repository, branch]])
+        if kind == "preupload":
+            answers = [
+                {"path": path, "uploadMode": "regular", "shouldIgnore": False, "oid": _oid(files.get(path))}
+                for path in (file["path"] for file in json.loads(data)["files"])
+            ]
+            return 200, json.dumps({"files": answers}).encode(), {}
+        for line in map(json.loads, data.splitlines()):
+            if line["key"] == "file":
+                files[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
+            elif line["key"] == "deletedFile":
+                del files[line["value"]["path"]]
+        commit = self.push(repository, branch, files)
+        value = {"commitUrl": f"{self.url}/kernels/{repository}/commit/{commit}", "commitOid": commit}
+        return 200, json.dumps(value).encode(), {}
+
+
+def _oid(data: bytes | None) -> str | None:
+    """Returns git's name of a file, by which a client knows that it need not send it."""
+    return None if data is None else hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()

@@ -22,7 +22,7 @@ from opforge.errors import (
 )
 from opforge.packages.load import get_kernel as loading
 from opforge.packages.pack.run import Options, pack
-from opforge.packages.project import hub_mirror, lock_file, locking
+from opforge.packages.project import hub_library, hub_mirror, lock_file, locking
 from opforge.packages.project.install import install_locked
 from opforge.packages.registry import dependencies, selection
 from opforge.packages.sources import reading
@@ -174,7 +174,7 @@ def test_without_huggingface_hub_the_extra_is_named(registry, monkeypatch):
     def fail(name):
         raise ImportError(name)
 
-    monkeypatch.setattr(hub_mirror.importlib, "import_module", fail)
+    monkeypatch.setattr(hub_library.importlib, "import_module", fail)
     with pytest.raises(ExtraNotInstalledError, match=r"pip install 'opforge\[hub\]'"):
         mirrored(registry)
 
