@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from opforge.remote.tuf import roots
 from support import tiers
 from support.kernels.projects import python_project
 from support.remote.withdrawing import withdraw_release
@@ -32,7 +33,6 @@ from opforge.packages.sources import reading
 from opforge.remote import topics
 from opforge.remote.signatures import keys, trust
 from opforge.remote.stores import open_store
-from opforge.remote.tuf import roots
 
 metadata = pytest.importorskip("opforge.remote.tuf.metadata", reason="needs pip install 'opforge[tuf]'")
 LONG = tiers.is_long()
