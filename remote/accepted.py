@@ -1,28 +1,26 @@
-"""Which signatures of a statement count: those of keys whose lists of withdrawals do not take it back."""
+"""Which signatures of a statement count: those of keys whose lists keep it, and name it if it is a release."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from opforge.errors import DamagedListError, SignatureError, StoreBehindError, WithdrawnError
 
 from . import answers, clocks, withdrawals
 from .remotes import Remote
 from .signatures import seen, trust
+from .signatures.signing import Named
 from .statements import Signed
 from .stores.protocol import ObjectStore
 from .topics import DAMAGED
-from .tuf import roots
 from .withdrawals import CHOOSING, LOADING, NOTHING, WHAT, Withdrawal, Withdrawals
-
-if TYPE_CHECKING:
-    from .tuf.client import Reader
 
 GONE = "Use another version, or ask the holder of the key"
 HINT = "The holder of the key renews the list with: opforge withdraw URL"
+UNNAMED = "The holder of the key publishes it again, which adds it to the list: opforge publish"
 
 
 MAX_SECONDS = 60.0
@@ -99,15 +97,13 @@ def judge(
 
 
 class Lists:
-    """The lists of withdrawals of one store, each read once. Where this user trusts a root, TUF vouches for them."""
+    """The lists of the keys in one store, each read once. One that is damaged, or behind, stops no other key."""
 
     def __init__(self, store: ObjectStore, remote: Remote, trusted: trust.Trust, is_fresh: bool) -> None:
         """Begins without a list; `is_fresh` uses none that was read before."""
         self._store, self._remote, self._trust, self._is_fresh = store, remote, trusted, is_fresh
-        self._lists: dict[str, Withdrawals | None] = {}
-        self._behind: dict[str, StoreBehindError] = {}
-        self._reader: Reader | None = None
-        self._place = ""
+        self._lists: dict[Named, Withdrawals | None] = {}
+        self._refused: dict[Named, StoreBehindError | DamagedListError] = {}
         self.new: list[Withdrawals] = []
         """Those that were read from the store, and not remembered."""
 
@@ -116,23 +112,28 @@ class Lists:
         """Returns the lists that were read."""
         return [listed for listed in self._lists.values() if listed]
 
-    def accepted(self, what: str, name: str, signers: Sequence[trust.TrustedKey], is_required: bool) -> Accepted:
+    def accepted(
+        self, what: str, name: str, signers: Sequence[trust.TrustedKey], is_required: bool, digest: str = ""
+    ) -> Accepted:
         """Returns a signer that still stands by a statement, at best one that has not withdrawn it at all.
 
-        `name` is what withdrawals call it; `is_required` says whether a recent list is. Raises SignatureError if
-        nobody stands by it, WithdrawnError if somebody did, StoreBehindError if an older list than was seen is the
-        reason, StoreError.
+        `name` is what withdrawals call it; `is_required` says whether a list is. With `digest` only a signer counts
+        whose list names a statement of this digest by that name. Raises SignatureError if nobody stands by it,
+        WithdrawnError if somebody did, StoreBehindError if an older list than was seen is the reason, StoreError.
         """
-        chosen, reasons, behind, is_withdrawn = list[Accepted](), list[str](), list[StoreBehindError](), False
+        chosen, reasons, is_withdrawn = list[Accepted](), list[str](), False
+        refused = list[StoreBehindError | DamagedListError]()
         for signer in signers:
             try:
                 listed = self.of(signer)
-            except StoreBehindError as error:
-                behind.append(error)
+            except (StoreBehindError, DamagedListError) as error:  # of this key alone
+                refused.append(error)
                 continue
-            problem = self._problem(signer, listed) if is_required else ""
+            problem = self._problem(signer, listed, is_required or bool(digest))
             said = listed.of(name) if listed else Withdrawal(NOTHING)
             is_withdrawn |= said.stops == LOADING
+            if listed and digest and listed.released_as(name) != digest:
+                problem = f"the list of the key {signer.key.name} does not name it"
             if problem or said.stops == LOADING:
                 because = f": {said.reason}" if said.reason else ""
                 reasons.append(problem or f"the key {signer.key.name} has withdrawn it{because}")
@@ -140,14 +141,35 @@ class Lists:
                 chosen.append(Accepted(signer.key.name, said))
         if chosen:
             return min(chosen, key=lambda accepted: accepted.withdrawal.stops == CHOOSING)
-        if behind and not reasons:
-            raise StoreBehindError(what, "; ".join(error.reason for error in behind), HINT)
-        text = "; ".join([*reasons, *(error.reason for error in behind)])
-        raise WithdrawnError(what, text, GONE) if is_withdrawn else SignatureError(what, text, HINT)
+        text = "; ".join([*reasons, *(error.reason for error in refused)])
+        if refused and not reasons and all(isinstance(error, StoreBehindError) for error in refused):
+            raise StoreBehindError(what, text, HINT)
+        if is_withdrawn:
+            raise WithdrawnError(what, text, GONE)
+        raise SignatureError(what, text, DAMAGED if refused and not reasons else UNNAMED if digest else HINT)
 
-    def _problem(self, signer: trust.TrustedKey, listed: Withdrawals | None) -> str:
+    def released(self, subject: str) -> tuple[dict[str, list[str]], list[str]]:
+        """Returns what the keys that may sign a subject, as package:ORG/NAME, name of it: digests, by label.
+
+        Returns also why lists are not used, which stops no other key. Raises StoreBehindError if the store has an
+        older list of one of them than was seen, StoreError.
+        """
+        digests, problems, now = dict[str, list[str]](), list[str](), time.time()
+        for key in self._trust.keys:
+            if key.problem(now) or not key.may_sign(subject):
+                continue
+            try:
+                listed = self.of(key)
+            except DamagedListError as error:
+                problems.append(error.reason)
+                continue
+            for label, digest in listed.released.get(subject, {}).items() if listed else ():
+                digests.setdefault(label, []).append(digest)
+        return digests, problems
+
+    def _problem(self, signer: trust.TrustedKey, listed: Withdrawals | None, is_required: bool) -> str:
         if listed is None:
-            return f"there is no list of withdrawals of the key {signer.key.name}"
+            return f"there is no list of withdrawals of the key {signer.key.name}" if is_required else ""
         now = time.time()
         problem = listed.age_problem(self._trust.withdrawal_days, now)
         if problem and listed.date > now:
@@ -155,87 +177,66 @@ class Lists:
         return problem
 
     def of(self, signer: trust.TrustedKey) -> Withdrawals | None:
-        """Returns the list of a key; None if there is none. Raises StoreBehindError, SignatureError, StoreError."""
-        name = signer.key.name
-        if name in self._behind:
-            raise self._behind[name]
-        if name not in self._lists:
+        """Returns the list of a key; None if there is none. Raises StoreBehindError, DamagedListError, StoreError."""
+        key = signer.key
+        if key in self._refused:
+            raise self._refused[key]
+        if key not in self._lists:
             try:
-                self._lists[name] = self._asked(signer)
-            except StoreBehindError as error:
-                self._behind[name] = error
+                self._lists[key] = self._asked(signer)
+            except (StoreBehindError, DamagedListError) as error:
+                self._refused[key] = error
                 raise
-        return self._lists[name]
+        return self._lists[key]
 
     def _asked(self, signer: trust.TrustedKey) -> Withdrawals | None:
         remembered = answers.withdrawn(self._remote, signer)
         is_used = remembered is not None and remembered.is_recent and not self._is_fresh
-        if remembered and is_used and not self._problem_of(signer, remembered.listed, remembered.store):
+        if remembered and is_used and not self._seen_problem(signer, remembered.listed):
             return remembered.listed
-        self._open()
         listed = self._fetched(signer)
-        problem = self._problem_of(signer, listed, self._place)
-        before = remembered.listed.order if remembered and remembered.listed else 0
-        if not problem and before > (listed.order if listed else 0):  # where no state can be kept
-            problem = _older(listed, before)
+        problem = self._seen_problem(signer, listed)
+        if not problem and remembered and remembered.listed:  # where no state can be kept
+            problem = _lost_since(remembered.listed, listed)
         if problem:
             raise StoreBehindError(str(self._remote), f"{WHAT} of {signer.key.name} is not used: {problem}", HINT)
-        answers.note_withdrawn(self._remote, signer, answers.Noted(listed, self._place))
+        answers.note_withdrawn(self._remote, signer, listed)
         if listed is not None:
             self.new.append(listed)
         return listed
 
-    def _problem_of(self, signer: trust.TrustedKey, listed: Withdrawals | None, place: str) -> str:
-        """Returns why a list, or that there is none, must not be used: a newer one was seen. Keeps what is new."""
-        if listed is not None:
-            problem = seen.problem(place, signer.key, listed.seen, self._trust.requires_state, _shown)
-        else:
-            problem = seen.problem_of_none(place, signer.key, self._trust.requires_state, _shown)
-        if problem or place == self._store.url:
-            return problem
-        # Before its root was trusted the store was known by its URL.
-        known = seen.newest(self._store.url, signer.key).number
-        return _older(listed, known) if known > (listed.seen.number if listed else 0) else ""
+    def _seen_problem(self, signer: trust.TrustedKey, listed: Withdrawals | None) -> str:
+        """Returns why a list, or that there is none, must not be used: a newer one was seen. Keeps what is new.
 
-    def _open(self) -> None:
-        """Learns what the store is known by, and how its lists are read."""
-        if not self._place:
-            root = required_root(self._store, self._remote, self._trust)
-            self._place = roots.identity(self._store, root)
-            if root is not None:
-                from .tuf import client
-
-                self._reader = client.reader(self._store, root)
+        A copy of a store has the same list: what was seen of it counts by whichever URL it was read.
+        """
+        must_know, url = self._trust.requires_state, self._store.url
+        if listed is None:
+            return seen.problem_of_none(url, signer.key, must_know, _shown)
+        problems = (
+            seen.problem(place, signer.key, listed.seen, must_know, _shown) for place in (f"list:{listed.id}", url)
+        )
+        return next(filter(None, problems), "")
 
     def _fetched(self, signer: trust.TrustedKey) -> Withdrawals | None:
         name = withdrawals.name_of(signer.key.name)
-        if self._reader is not None:
-            content = self._reader.content(withdrawals.path_of(signer.key.name))
-        else:
-            stored = self._store.get(name, withdrawals.MAX_BYTES)
-            content = stored.data if stored else None
+        stored = self._store.get(name, withdrawals.MAX_BYTES)
         try:
-            return None if content is None else withdrawals.verified(content, signer)
+            return None if stored is None else withdrawals.verified(stored.data, signer)
         except ValueError as error:
             raise DamagedListError(str(self._remote), f"reading {name}", str(error), DAMAGED) from error
 
 
-def required_root(store: ObjectStore, remote: Remote, trusted: trust.Trust) -> roots.Root | None:
-    """Returns the root that this user trusts of a store; None without one.
-
-    Raises SignatureError if the trust file requires one of it; TrustFileError, StoreError.
-    """
-    root = roots.of_store(store)
-    if root is None and trusted.requires_root(store.url):
-        hint = "Get its root metadata from its owner, and run: opforge tuf trust URL FILE"
-        raise SignatureError(str(remote), f"{trusted.path} requires a root of it, and you trust none", hint)
-    return root
+def _lost_since(known: Withdrawals, listed: Withdrawals | None) -> str:
+    """Returns why a list must not take the place of one that was read before, or an empty text."""
+    if listed is None or listed.order < known.order:
+        there = _shown(listed.order) if listed else "gone"
+        return f"it is {there}, and {_shown(known.order)} was seen before"
+    if listed.id != known.id and listed.lacks(known):  # of another store, where its key publishes too
+        return "it is not the list that was seen before, and lacks what that says"
+    return ""
 
 
 def _shown(number: int) -> str:
     """Returns how messages name a list of withdrawals."""
     return f"the one of {time.strftime(withdrawals.DATE, time.gmtime(number))}"
-
-
-def _older(listed: Withdrawals | None, known: int) -> str:
-    return f"it is {_shown(listed.seen.number) if listed else 'gone'}, and {_shown(known)} was seen before"

@@ -31,7 +31,7 @@ WITHDRAWN_SECONDS = 3600.0
 """How long a list of withdrawals is used before it is read again."""
 ANSWER = schema.record({"at": schema.NUMBER, "reason": schema.TEXT})
 """What is remembered of a miss, and of a failure."""
-LIST = schema.record({"at": schema.NUMBER, "list": schema.TEXT, "store": schema.TEXT})
+LIST = schema.record({"at": schema.NUMBER, "list": schema.TEXT})
 
 
 def _name(kind: str, *parts: object) -> str:
@@ -112,16 +112,14 @@ class Noted(NamedTuple):
 
     listed: Withdrawals | None
     """None if there was none."""
-    store: str
-    """What the store is known by."""
     is_recent: bool = True
     """Whether it was read at most WITHDRAWN_SECONDS ago."""
 
 
-def note_withdrawn(remote: Remote, trusted: TrustedKey, noted: Noted) -> None:
+def note_withdrawn(remote: Remote, trusted: TrustedKey, listed: Withdrawals | None) -> None:
     """Remembers a key's list of withdrawals."""
-    data = withdrawals.to_bytes(noted.listed).decode() if noted.listed else ""
-    _remember(_name("withdrawn", remote, trusted.key), FlatStamps(), list=data, store=noted.store)
+    data = withdrawals.to_bytes(listed).decode() if listed else ""
+    _remember(_name("withdrawn", remote, trusted.key), FlatStamps(), list=data)
 
 
 def withdrawn(remote: Remote, trusted: TrustedKey) -> Noted | None:
@@ -133,4 +131,4 @@ def withdrawn(remote: Remote, trusted: TrustedKey) -> Noted | None:
         listed = withdrawals.parse(value["list"].encode()) if value["list"] else None
     except ValueError:
         return None
-    return Noted(listed, value["store"], time.time() - value["at"] <= WITHDRAWN_SECONDS)
+    return Noted(listed, time.time() - value["at"] <= WITHDRAWN_SECONDS)

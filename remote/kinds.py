@@ -58,7 +58,9 @@ class Kind(ABC):
     is_inline: bool
     """Whether its statements stand in the topic's file. Otherwise that names them by digest and label."""
     needs_withdrawals: bool
-    """Whether a recent list of withdrawals of a signer is required. Otherwise one that is there counts."""
+    """Whether a list of withdrawals of a signer is required. Otherwise one that is there counts."""
+    is_released: bool = False
+    """Whether a statement counts only if the list of its signer names it."""
 
     @abstractmethod
     def subject(self, statement: Statement) -> str:

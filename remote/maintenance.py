@@ -12,14 +12,13 @@ from typing import Any, NamedTuple
 from opforge.errors import RemoteError, SignatureError, StoreError, WithdrawnError
 from opforge.errors.base import printable
 
-from . import blobs, clocks, kinds, removals, statements, topics, tuf, withdrawals
+from . import blobs, clocks, kinds, removals, statements, topics, withdrawals
 from .accepted import Lists
 from .remotes import Remote
 from .signatures import trust
 from .statements import Signed, UnreadableStatement
 from .stores.protocol import Listed, ObjectStore
-from .topics import Listing, Topic
-from .tuf import files as tuf_files
+from .topics import Topic
 from .withdrawals import CHOOSING, NOTHING, Unverified, Withdrawal
 
 BLOBS, CLAIMS = "v1/blobs/", "v1/claims/"
@@ -31,7 +30,6 @@ _DIGEST = "[0-9a-f]{64}"
 _OWN_NAME = re.compile(
     rf"{BLOBS}sha256/[0-9a-f]{{2}}/{_DIGEST}|{statements.FOLDER}sha256/[0-9a-f]{{2}}/{_DIGEST}"
     rf"|{CLAIMS}(?:{clocks.MARK}[0-9a-f]{{16}}|[0-9a-f]{{32}})\.json"
-    rf"|{tuf.FOLDER}/(?:[0-9]+\.)?[\w-]+\.json|{tuf.TARGETS}/.+/{_DIGEST}\.[^/]+"
 )
 """The names of what is collected."""
 DAMAGED = "Correct or remove {} first"
@@ -161,7 +159,8 @@ def _problem(
             signers = trust.allowed(signers, f"{topic.kind}:{kind.subject(stated)}", "it")
             title = f"{topic.kind}:{kind.title(kind.shown(stated))}"
             with suppress(WithdrawnError):
-                lists.accepted("it", title, signers, kind.needs_withdrawals)
+                digest = signed.digest if kind.is_released else ""
+                lists.accepted("it", title, signers, kind.needs_withdrawals, digest)
         with ExitStack() as stack:
             folders = {}
             for tree in stated.trees:
@@ -187,7 +186,7 @@ class _Needs(NamedTuple):
     """What the topics of a store need, and the topics themselves that are collected."""
 
     names: set[str]
-    """Of blobs, statements and TUF's metadata."""
+    """Of blobs and statements."""
     unused: list[Listed]
 
 
@@ -213,17 +212,12 @@ def _needs(store: ObjectStore, now: float, unused_for: float | None = None) -> _
             needs.unused.append(old[name])
         else:
             needs.names.update(names)
-    signed = tuf_files.needed(store, now - UNUSED_SECONDS)
-    needs.names.update(signed)
-    for name in filter(tuf_files.is_topic, signed):  # what was signed may name what the topic beside it names no more
-        stored = store.get(name, topics.MAX_LISTING_BYTES)
-        try:
-            needs.names.update(_listed(topics.any_listing(stored.data)) if stored else ())
-        except ValueError as error:
-            raise _stopped(store, name, str(error), DAMAGED.format(name)) from error
+    unnamed = [*store.list(statements.FOLDER, needs.names)]
+    if unnamed:
+        needs.names.update(_released(store))
     named = sorted(name for name in needs.names if name.startswith(statements.FOLDER))
     # Their topics may follow.
-    young = [file.name for file in store.list(statements.FOLDER, needs.names) if not _is_old(file, now)]
+    young = [file.name for file in unnamed if file.name not in needs.names and not _is_old(file, now)]
     for name, data in store.read_each([*named, *young], MAX_STATEMENT_BYTES):
         try:
             needs.names.update(statements.blobs_in_file(data, name.rpartition("/")[2]))
@@ -232,20 +226,28 @@ def _needs(store: ObjectStore, now: float, unused_for: float | None = None) -> _
     return needs
 
 
-def _listed(listing: Listing) -> set[str]:
-    """Returns the names of the statements' files that a topic names."""
-    return {statements.name_of(entry.digest) for entry in listing.statements.values()}
+def _released(store: ObjectStore) -> Iterator[str]:
+    """Yields the names of the statements' files that the lists of keys name: an index may have lost them.
+
+    Whether the lists are signed is not looked at. Raises StoreError, also for one that is damaged.
+    """
+    lists = [file.name for file in store.list(withdrawals.FOLDER)]
+    for name, data in store.read_each(lists, withdrawals.MAX_BYTES):
+        try:
+            released = withdrawals.parse(withdrawals.signed(data).data).released
+        except ValueError as error:
+            raise _stopped(store, name, str(error), DAMAGED.format(name)) from error
+        for labels in released.values():
+            yield from map(statements.name_of, labels.values())
 
 
 def unused(store: ObjectStore, now: float, unused_for: float | None = None) -> Iterator[Unused]:
-    """Yields what is collected: statements and blobs that nothing names, TUF metadata that was replaced, old claims.
+    """Yields what is collected: statements and blobs that nothing names, and old claims.
 
     With `unused_for`, also topics that hold their statements and to which nothing was added for so long. `now` and
     `unused_for` are seconds; `now` is by the store's clock. Statements of kinds that are unknown here are kept, with
     their trees. Raises StoreError, and stops at a topic or a statement that cannot be read: it may name any blob.
     """
-    # First: what is published meanwhile names older ones.
-    superseded = [file for file in _own(store, f"{tuf.FOLDER}/") if not tuf_files.is_root(file.name)]
     needs = _needs(store, now, unused_for)
     for file in needs.unused:
         yield Unused(file.name, file.size, f"nothing was published for it for {(now - file.modified) / 86400:.0f} d")
@@ -254,9 +256,6 @@ def unused(store: ObjectStore, now: float, unused_for: float | None = None) -> I
         for file in _own(store, folder, needs.names):
             if _is_old(file, now):
                 yield Unused(file.name, file.size, f"no {by} names it")
-    for file in superseded:
-        if file.name not in needs.names and _is_old(file, now):
-            yield Unused(file.name, file.size, "newer TUF metadata has replaced it")
     for claim in _own(store, CLAIMS):
         if _is_old(claim, now):
             yield Unused(claim.name, claim.size, "its owner is gone")

@@ -169,7 +169,7 @@ class Copying:
             size += tree.blob.size if uploads.send(tree.blob.name, send) else 0
         if placed.label:
             name = statements.name_of(placed.signed.digest)
-            uploads.send(name, functools.partial(_add_signatures, self._target, name, placed.signed))
+            uploads.send(name, functools.partial(add_signatures, self._target, name, placed.signed))
         return size
 
 
@@ -227,7 +227,7 @@ def _copy_blob(source: ObjectStore, target: ObjectStore, blob: blobs.Blob, repor
         return target.put_if_absent(blob.name, file)
 
 
-def _add_signatures(target: ObjectStore, name: str, signed: Signed) -> bool:
+def add_signatures(target: ObjectStore, name: str, signed: Signed) -> bool:
     """Puts a statement's own file into a store, or adds its signatures to the one there; returns whether it was new.
 
     Raises StoreError, PublishError, ValueError for more signatures than are read.

@@ -1,12 +1,16 @@
-"""Lists of withdrawals: each key has one in a store, signed by that key, of what it takes back, of every kind.
+"""Each key's list in a store, signed by that key: the releases that it stands for, and what it takes back of any kind.
 
     v1/withdrawals/NAME.json     NAME is the key's: the list, a line feed, and a list of signatures
 
-    {"date":DATE,"format":1,"key":"ci","kind":"withdrawals","withdrawn":{
-      "package:acme/relu@2.3":{"date":DATE,"reason":"wrong for empty tensors","stops":"choosing"}}}
+    {"date":DATE,"format":2,"id":"5f0c...","key":"ci","kind":"withdrawals",
+     "released":{"package:acme/relu":{"2.3":DIGEST}},
+     "withdrawn":{"package:acme/relu@2.3":{"date":DATE,"reason":"wrong for empty tensors","stops":"choosing"}}}
 
 `number` is there too if the date alone does not say which of two lists is newer: after one that was made by a clock
-that was ahead, the next has a date of today and a higher number.
+that was ahead, the next has a date of today and a higher number. `id` is a digest of the URL to which the key has
+published it: a copy of the store has the same one, and another store, to which the key publishes too, has not.
+
+What a list names is the one thing that says which releases there are: the index beside it is unsigned, and a cache.
 
 Withdrawing has two strengths. What is not *chosen* any more stays in use where it is; what is not *loaded* any more is
 refused everywhere. What is taken back stays in the list, so that an older list never passes for the newest. Another key
@@ -27,7 +31,7 @@ from opforge import environment, formats
 from opforge.cache import schema
 from opforge.cache.filesystem.files import read_file
 from opforge.cache.keys import bytes_digest, canonical, key_of
-from opforge.cache.schema import TEXT, choice, record, table, text, whole
+from opforge.cache.schema import SHA256, TEXT, choice, record, table, text, whole
 from opforge.errors import PublishError, StoreError
 from opforge.errors.base import printable
 from opforge.machine_folder import make_folder, write_file
@@ -37,9 +41,8 @@ from .signatures.seen import Seen
 from .signatures.signing import is_signed
 from .signatures.trust import TrustedKey
 from .statements import Signed
-from .stores.protocol import ObjectStore
-from .stores.urls import resolved
-from .tuf import roots
+from .stores.protocol import ObjectStore, Stored
+from .stores.urls import resolved, spelled
 
 if TYPE_CHECKING:
     from .signatures.keys import Signer
@@ -68,7 +71,9 @@ SCHEMA = record(
         "kind": choice("withdrawals"),
         "format": schema.version(formats.WITHDRAWALS),
         "key": TEXT,
+        "id": text("[0-9a-f]{16}", "16 hex digits"),
         "date": TEXT,
+        "released": table(table(SHA256, text(most=MAX_NAME)), text(most=MAX_NAME)),
         "withdrawn": table(
             record({"stops": choice(*STRENGTHS), "reason": text(most=MAX_REASON), "date": TEXT}), text(most=MAX_NAME)
         ),
@@ -76,6 +81,10 @@ SCHEMA = record(
     optional={"number": whole(1)},
 )
 log = logging.getLogger("opforge")
+
+
+Released = Mapping[str, Mapping[str, str]]
+"""The digests of statements, by KIND:TOPIC, as package:acme/relu, and by their labels in canonical form."""
 
 
 class Withdrawal(NamedTuple):
@@ -100,6 +109,9 @@ class Withdrawals(NamedTuple):
     """Of the signed bytes; empty for a list that was not read."""
     number: int = 0
     """It rises with each change; 0 if the date does."""
+    id: str = "0" * 16
+    """A digest of the URL to which it was published; zeros for one that is not there yet."""
+    released: Released = MappingProxyType({})
 
     @property
     def order(self) -> int:
@@ -115,36 +127,47 @@ class Withdrawals(NamedTuple):
         """Returns what was said of a statement."""
         return self.withdrawn.get(name, Withdrawal(NOTHING))
 
+    def released_as(self, name: str) -> str:
+        """Returns the digest of a release, as package:acme/relu@2.3; empty if it is not named."""
+        subject, _at, label = name.rpartition("@")
+        return self.released.get(subject, {}).get(label, "")
+
+    def names(self, released: Released) -> bool:
+        """Returns whether it names all of these."""
+        mine = self.released
+        return all({*labels.items()} <= {*mine.get(subject, {}).items()} for subject, labels in released.items())
+
     def lacks(self, other: Withdrawals) -> bool:
         """Returns whether it does not know all that another list of the key says."""
         mine = self.withdrawn
-        return any(name not in mine or mine[name].date < said.date for name, said in other.withdrawn.items())
+        is_behind = any(name not in mine or mine[name].date < said.date for name, said in other.withdrawn.items())
+        return is_behind or not self.names(other.released)
 
     def merged(self, other: Withdrawals) -> Withdrawals:
         """Returns the list with all that either says, the later of two."""
         both = {**self.withdrawn}
         both |= {name: said for name, said in other.withdrawn.items() if self.of(name).date <= said.date}
         newer = max(self, other, key=lambda listed: listed.order)
-        return newer._replace(withdrawn=both, digest="")
+        return newer._replace(withdrawn=both, released=_joined(other.released, self.released), digest="")
 
     def age_problem(self, days: float, now: float) -> str:
-        """Returns why the list cannot be relied on now, or an empty text."""
+        """Returns why the list cannot be relied on now, or an empty text. Without `days` it may be of any age."""
         day = _day(self.date)
-        if now - self.date > days * 24 * 3600:
+        if days and now - self.date > days * 24 * 3600:
             return f"{WHAT} of {self.key} was made {day}, more than {days:g} days ago"
         if self.date - now > FUTURE_SECONDS:
             return f"{WHAT} of {self.key} was made {day}, and this machine's clock says {_day(now)}"
         return ""
 
 
+def _joined(one: Released, other: Released) -> Released:
+    """Returns the releases of both. Where they name a label differently that of the other counts."""
+    return {subject: {**one.get(subject, {}), **other.get(subject, {})} for subject in {**one, **other}}
+
+
 def name_of(key: str) -> str:
     """Returns the name of a key's list in a store."""
     return f"{FOLDER}{key}.json"
-
-
-def path_of(key: str) -> str:
-    """Returns the path of a key's list among the targets of TUF."""
-    return f"withdrawals/{key}.json"
 
 
 def _day(date: float) -> str:
@@ -158,7 +181,8 @@ def to_bytes(listed: Withdrawals) -> bytes:
     withdrawn = {name: {**said._asdict(), "date": _day(said.date)} for name, said in listed.withdrawn.items()}
     value = {"kind": "withdrawals", "format": formats.WITHDRAWALS, "key": listed.key, "date": _day(listed.date)}
     number = {"number": listed.number} if listed.number else {}
-    data = canonical({**value, **number, "withdrawn": withdrawn})
+    released = {subject: dict(labels) for subject, labels in listed.released.items()}
+    data = canonical({**value, **number, "id": listed.id, "released": released, "withdrawn": withdrawn})
     if len(data) > MAX_BYTES // 2:
         raise ValueError(f"{WHAT} would have {len(data)} bytes, more than {MAX_BYTES // 2}")
     parse(data)
@@ -176,7 +200,8 @@ def parse(data: bytes) -> Withdrawals:
     try:
         value = schema.parse(data, SCHEMA, MAX_BYTES)
         withdrawn = {name: _said(said) for name, said in value["withdrawn"].items()}
-        return Withdrawals(value["key"], _date(value["date"]), withdrawn, bytes_digest(data), value.get("number", 0))
+        date, number = _date(value["date"]), value.get("number", 0)
+        return Withdrawals(value["key"], date, withdrawn, bytes_digest(data), number, value["id"], value["released"])
     except ValueError as error:
         raise ValueError(f"{WHAT} is damaged: {error}") from error
 
@@ -236,49 +261,72 @@ def publish(
     said: Mapping[str, Withdrawal] = MappingProxyType({}),
     renew_after: float = RENEW_SECONDS,
     restore: bool = False,
+    released: Released = MappingProxyType({}),
 ) -> Withdrawals:
-    """Adds to a key's list in a store and gives it today's date; returns it. Where a root is trusted TUF signs it too.
+    """Adds to a key's list in a store and gives it today's date; returns it.
 
     A list that says all of it and is newer than `renew_after` seconds is left as it is. The store may hand out an
     older list than this user's key has signed: it is refused, as today's date would make it pass for the newest; with
     `restore`, and in a store that is empty, what the newer one says is put back.
 
-    Raises PublishError, StoreError, SignatureError, ValueError if the list there is damaged.
+    Raises PublishError, also for a release that the list names by another digest, and for a list that is damaged;
+    StoreError, SignatureError.
     """
-    from .tuf import changes  # not for those who read lists
-
-    root = roots.of_store(store)
-    place = roots.identity(store, root)
-    newest = _known(key, place)
     for _attempt in topics.attempts():
-        stored = store.get(name_of(key), MAX_BYTES)
-        before = _own(store, signer, stored.data) if stored else Withdrawals(key, 0.0)
-        if before.order < newest.order or before.lacks(newest):
-            if not restore and not (stored is None and _is_empty(store)):
-                raise _older(store, before, newest)
-            if not restore and newest.withdrawn:
-                count = len(newest.withdrawn)
-                log.warning(PUT_BACK, store.url, key, count, "" if count == 1 else "s")
-        _note(before, place)
-        is_known = all(before.of(name)[:2] == one[:2] for name, one in said.items()) and not before.lacks(newest)
+        stored, before, newest = _read(store, signer, key, restore)
+        _note(before, store.url)
+        is_known = all(before.of(name)[:2] == one[:2] for name, one in said.items()) and before.names(released)
+        is_known = is_known and not before.lacks(newest)
         if is_known and -AHEAD_SECONDS < time.time() - before.date < renew_after:
             return before
-        made = _made(before.merged(newest), said)
+        made = _made(before.merged(newest), said, released)._replace(id=_place(store))
+        if not made.names(released):
+            raise _renamed(store, made, released)
         clocks.require_right(store, made.date)
-        if changes.is_covered(store, root):  # first: the list beside it says that all is done
-            made = _record(store, root, made, said, signer)
         content = file_of(made, signer)
         if (
             store.put_if_unchanged(name_of(key), content, stored.version)
             if stored
             else store.put_if_absent(name_of(key), content)
         ):
-            _note(made, place)
+            _note(made, store.url)
             return made
     raise PublishError(WHAT, store.url, "others kept changing it", "Try again")
 
 
-def _made(before: Withdrawals, said: Mapping[str, Withdrawal]) -> Withdrawals:
+def own(store: ObjectStore, signer: Signer, key: str) -> Withdrawals:
+    """Returns what a key's list in a store says, and what is known of it, before something is published.
+
+    Raises PublishError for a list that is damaged or older than what this user's key has signed; StoreError.
+    """
+    _stored, before, newest = _read(store, signer, key, restore=False)
+    return before.merged(newest)
+
+
+def _read(
+    store: ObjectStore, signer: Signer, key: str, restore: bool
+) -> tuple[Stored | None, Withdrawals, Withdrawals]:
+    """Returns the file of a key's list, what it says, and the newest that this user knows of it."""
+    newest, stored = _known(key, store.url), store.get(name_of(key), MAX_BYTES)
+    before = _own(store, signer, stored.data) if stored else Withdrawals(key, 0.0)
+    if not restore and (before.order < newest.order or before.lacks(newest)):
+        if stored is not None or not _is_empty(store):
+            raise _older(store, before, newest)
+        if newest.withdrawn:
+            count = len(newest.withdrawn)
+            log.warning(PUT_BACK, store.url, key, count, "" if count == 1 else "s")
+    return stored, before, newest
+
+
+def _renamed(store: ObjectStore, listed: Withdrawals, released: Released) -> PublishError:
+    """Returns the error for a release that a list names already, with other files."""
+    names = {f"{subject}@{label}": digest for subject, labels in released.items() for label, digest in labels.items()}
+    name = next(name for name, digest in names.items() if listed.released_as(name) != digest)
+    reason = f"the list of the key {listed.key} names it with other files"
+    return PublishError(name.partition(":")[2], store.url, reason, "A version never changes: raise it")
+
+
+def _made(before: Withdrawals, said: Mapping[str, Withdrawal], released: Released) -> Withdrawals:
     """Returns a list of today that says more, and is newer: readers tell that by its order."""
     date, number = float(int(time.time())), 0
     if before.order >= date + QUICK_SECONDS:  # it was made by a clock that was ahead: the way back
@@ -290,7 +338,13 @@ def _made(before: Withdrawals, said: Mapping[str, Withdrawal]) -> Withdrawals:
         for name, one in said.items()
         if before.of(name)[:2] != one[:2]
     }
-    return before._replace(date=date, number=number, withdrawn={**before.withdrawn, **new}, digest="")
+    return before._replace(
+        date=date,
+        number=number,
+        withdrawn={**before.withdrawn, **new},
+        released=_joined(released, before.released),
+        digest="",
+    )
 
 
 def file_of(listed: Withdrawals, signer: Signer) -> bytes:
@@ -299,21 +353,8 @@ def file_of(listed: Withdrawals, signer: Signer) -> bytes:
     return Signed(data, (signer(data),)).file()
 
 
-def _record(
-    store: ObjectStore, root: roots.Root | None, made: Withdrawals, said: Mapping[str, Withdrawal], signer: Signer
-) -> Withdrawals:
-    """Makes TUF's keys sign a list; returns it, with what the one that they have signed says."""
-    from .tuf import changes  # not for those who read lists
-
-    written = [made]
-
-    def change(there: bytes | None) -> bytes:
-        before = Withdrawals(made.key, 0.0) if there is None else _own(store, signer, there)
-        written[:] = [_made(before, said).merged(made)]
-        return file_of(written[0], signer)
-
-    changes.record(store, root, path_of(made.key), signer, change)
-    return written[0]
+def _place(store: ObjectStore) -> str:
+    return key_of([spelled(resolved(store.url))])[:16]
 
 
 def _is_empty(store: ObjectStore) -> bool:
@@ -334,11 +375,15 @@ def _older(store: ObjectStore, before: Withdrawals, newest: Withdrawals) -> Publ
 def _own(store: ObjectStore, signer: Signer, content: bytes) -> Withdrawals:
     """Returns the list in a file, if it is signed by the signer's key: its signatures are deterministic.
 
-    Raises PublishError: to sign what another has put there could take back what was withdrawn. ValueError.
+    Raises PublishError if it is damaged, or another's: to sign that could take back what was withdrawn.
     """
-    item = signed(content)
-    if len(item.signatures) == 1 and signer(item.data) == item.signatures[0]:
-        return parse(item.data)
+    try:
+        item = signed(content)
+        if len(item.signatures) == 1 and signer(item.data) == item.signatures[0]:
+            return parse(item.data)
+    except ValueError as error:
+        hint = f"Remove {name_of(signer(b'').name)}, and publish again"
+        raise PublishError(WHAT, store.url, str(error).removeprefix(f"{WHAT} is "), hint) from error
     hint = "Another key has its name, or the store was tampered with: remove the list, and withdraw again"
     raise PublishError(WHAT, store.url, "the one there is not signed by this key", hint)
 

@@ -17,7 +17,6 @@ from opforge.packages.form.version import Range, Version
 
 from .layout import Root
 
-SIGNED, UNSIGNED = "signed", "unsigned"
 VARIANT = schema.record(
     {
         "candidate": candidate.SCHEMA,
@@ -40,7 +39,6 @@ SCHEMA = schema.record(
         "source": TEXT,
         "withdrawn": TEXT,
         "stops": TEXT,
-        "index": schema.choice(SIGNED, UNSIGNED, ""),
         "variants": schema.items(VARIANT),
     }
 )
@@ -76,8 +74,6 @@ class Installed(NamedTuple):
     withdrawn: str = ""
     """Why its signer has withdrawn it, as far as was known when remotes were asked last."""
     variants: tuple[InstalledVariant, ...] = ()
-    index_kind: str = ""
-    """Whether the index that named it was SIGNED or UNSIGNED; empty if none was read, as for a lock file."""
     stops: str = ""
     """What withdrawing it stops: "choosing", or "loading" too; empty if it was not withdrawn."""
 
@@ -90,8 +86,7 @@ class Installed(NamedTuple):
     @property
     def assurance(self) -> str:
         """Returns who has signed it, in words."""
-        signed = f"signed by {self.signer}" if self.signer else "unsigned"
-        return f"{signed}, the index unsigned" if self.index_kind == UNSIGNED else signed
+        return f"signed by {self.signer}" if self.signer else "unsigned"
 
 
 def versions(root: Root, name: str) -> list[Version]:
@@ -121,7 +116,7 @@ def read(root: Root, name: str, number: Version) -> Installed | None:
     if written != number:
         return None
     texts = {field: value[field] for field in ("digest", "signer", "source", "withdrawn", "stops")}
-    return Installed(name, written, root, variants=variants, index_kind=value["index"], **texts)
+    return Installed(name, written, root, variants=variants, **texts)
 
 
 def _variant(root: Root, part: Mapping[str, Any]) -> InstalledVariant:
@@ -149,7 +144,6 @@ def to_json(release: Installed) -> dict[str, Any]:
         "signer": release.signer,
         "source": release.source,
         "withdrawn": release.withdrawn,
-        "index": release.index_kind,
         "stops": release.stops,
         "variants": [
             {

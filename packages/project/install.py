@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from opforge.errors import KernelIncompatibleError, KernelLockError, KernelNotFoundError, OpforgeError
+from opforge.errors import (
+    KernelIncompatibleError,
+    KernelLockError,
+    KernelNotFoundError,
+    OpforgeError,
+    SignatureError,
+)
 from opforge.packages.choose import environment
 from opforge.packages.installed.layout import Root
 from opforge.packages.installed.releases import Installed
@@ -77,11 +83,13 @@ def _choice(kernel: LockedKernel, among: Sequence[Source], all_platforms: bool) 
         if signed is None:
             continue
         # The digest in the lock vouches for the bytes; the signature is what this machine trusts.
-        signer = selection.accepted_signer(
-            source.remote, source.recent_lists, signed, kernel.name, kernel.version, where
-        )
+        judged = (signed, kernel.name, kernel.version, where)
+        try:
+            signer = selection.accepted_signer(source.remote, source.recent_lists, *judged)
+        except SignatureError:  # a list of within the hour does not name what was published since
+            signer = selection.accepted_signer(source.remote, source.lists, *judged)
         parsed = release.parse(signed.data, where, kernel.name, kernel.version)
-        verified = Verified(parsed, signed, signer.key, source, kernel.state, signer.withdrawn)
+        verified = Verified(parsed, signed, signer.key, source, signer.withdrawn)
         chosen, problems = selection.variants_for(parsed.variants, environment.here, all_platforms)
         if not chosen:
             raise KernelIncompatibleError(f"{kernel.name} {kernel.version}", problems)

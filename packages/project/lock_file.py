@@ -22,7 +22,7 @@ EXPECTED = "a file that `opforge lock` has written; to write it anew, remove it 
 SOURCE = schema.text("[^?#]*", "a URL without a query: options count from your own settings alone")
 KERNEL = schema.record(
     {"name": TEXT, "version": TEXT, "digest": SHA256},
-    optional={"source": SOURCE, "state": schema.whole(), "requires": TEXTS},
+    optional={"source": SOURCE, "requires": TEXTS},
 )
 SCHEMA = schema.record(
     {"format": schema.version(formats.LOCK)},
@@ -38,8 +38,6 @@ class LockedKernel(NamedTuple):
     version: Version
     digest: str
     source: str
-    state: int
-    """Of the index that named it: an older index is refused."""
     requires: tuple[str, ...]
     """Why it is there: the project's own range, or the packages that need it."""
 
@@ -82,7 +80,6 @@ def _kernel(value: Mapping[str, Any], path: str) -> LockedKernel:
         version.parse(value["version"], f"{path}: {name}"),
         value["digest"],
         value.get("source", ""),
-        value.get("state", 0),
         tuple(value.get("requires", ())),
     )
 
@@ -103,9 +100,8 @@ def text(lock: LockFile) -> str:
     kernels = tomlkit.aot()
     for kernel in sorted(lock.kernels, key=lambda kernel: kernel.name):
         table = tomlkit.table()
-        for field in ("name", "version", "digest", "source", "state"):
-            value = getattr(kernel, field)
-            table.add(field, value if isinstance(value, int) else str(value))
+        for field in ("name", "version", "digest", "source"):
+            table.add(field, str(getattr(kernel, field)))
         table.add("requires", list(kernel.requires))
         kernels.append(table)
     document.add("kernel", kernels)

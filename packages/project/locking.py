@@ -44,10 +44,9 @@ def make(
     kept: dict[str, LockedKernel] = {}
     if before is not None and upgrade != ():
         kept = {kernel.name: kernel for kernel in before.kernels if upgrade is None or kernel.name not in upgrade}
-    known_states = {kernel.name: kernel.state for kernel in before.kernels} if before else {}
     wanted_ranges = [(name, _kept(kept.get(name), numbers)) for name, numbers in needed.kernels]
     versions = {name: kernel.version for name, kernel in kept.items()}
-    choices = dependencies.resolve(wanted_ranges, among, all_platforms=True, at_least=known_states, kept=versions)
+    choices = dependencies.resolve(wanted_ranges, among, all_platforms=True, kept=versions)
     say([choice.verified for choice in choices])
     lock = LockFile(_ranges(needed), tuple(_locked(choice, needed, choices) for choice in choices))
     warnings = [
@@ -85,7 +84,6 @@ def _locked(choice: Choice, needed: Required, choices: Sequence[Choice]) -> Lock
         verified.release.version,
         verified.signed.digest,
         str(verified.source.remote),
-        verified.sequence,
         tuple(sorted(reasons)),
     )
 

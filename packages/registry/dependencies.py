@@ -113,7 +113,6 @@ def resolve(
     among: Sequence[Source],
     here: Callable[[set[str]], Environment] = environment.here,
     all_platforms: bool = False,
-    at_least: Mapping[str, int] | None = None,
     kept: Mapping[str, Version] | None = None,
 ) -> list[Choice]:
     """Returns a release of each package, and of each that these need, sorted by name.
@@ -122,10 +121,10 @@ def resolve(
 
     Raises KernelDependencyError if no releases agree, or if they need each other in a circle; what `choose` raises.
     """
-    chosen = [selection.choose(name, numbers, among, here, all_platforms, at_least) for name, numbers in requirements]
+    chosen = [selection.choose(name, numbers, among, here, all_platforms) for name, numbers in requirements]
     offers = {offer.name: offer for offer in map(ReleaseOffer, chosen)}
     if any(offer.needs for offer in offers.values()) or len(offers) < len(chosen):
-        offers = _backtrack(requirements, among, here, all_platforms, at_least, kept or {})
+        offers = _backtrack(requirements, among, here, all_platforms, kept or {})
     _refuse_circles(offers)
     return [offers[name].choice for name in sorted(offers)]
 
@@ -135,7 +134,6 @@ def _backtrack(
     among: Sequence[Source],
     here: Callable[[set[str]], Environment],
     all_platforms: bool,
-    at_least: Mapping[str, int] | None,
     kept: Mapping[str, Version],
 ) -> dict[str, ReleaseOffer]:
     resolvelib = _resolvelib()
@@ -148,7 +146,7 @@ def _backtrack(
             ranges = [version.exactly(kept[name])] if name in kept and kept[name] in numbers else []
             by_version: dict[Version, ReleaseOffer] = {}  # the first is tried first
             for part in (*ranges, numbers):
-                for choice in selection.fitting(name, part, among, here, all_platforms, at_least):
+                for choice in selection.fitting(name, part, among, here, all_platforms):
                     if isinstance(choice, selection.PassedOver):
                         reasons.append(choice.reason)
                     else:

@@ -1,4 +1,4 @@
-"""The index of a package: its topic, with versions for labels. Resolving reads this one file."""
+"""The index of a package: its topic, with versions for labels. It says what a store has, and no client relies on it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from opforge.packages.form import names, version
 from opforge.packages.form.version import Range, Version
 from opforge.remote import topics
 from opforge.remote.stores.protocol import ObjectStore
-from opforge.remote.topics import Listed, Listing, ListingEdit
+from opforge.remote.topics import Listed, Listing
 
 from .release import KIND
 
@@ -48,16 +48,6 @@ def of_listing(listing: Listing, where: str) -> Index:
     return Index(names.check(listing.topic, where), listing.sequence, releases)
 
 
-def of_edit(edit: Edit, where: str) -> ListingEdit:
-    """Returns a change of an index as one of its topic."""
-
-    def change(listing: Listing) -> Listing | None:
-        edited = edit(of_listing(listing, where))
-        return None if edited is None else edited.listing()
-
-    return change
-
-
 def parse(data: bytes, name: str, where: str) -> Index:
     """Returns the index in a file, which must be of this name. Raises KernelFormatError."""
     try:
@@ -80,8 +70,13 @@ def change(store: ObjectStore, name: str, edit: Edit) -> Index | None:
     KernelFormatError, and what `edit` raises.
     """
     where = f"{store.url}/{topics.name_of(KIND, name)}"
+
+    def changed(listing: Listing) -> Listing | None:
+        edited = edit(of_listing(listing, where))
+        return None if edited is None else edited.listing()
+
     try:
-        written = topics.edit_listing(store, KIND, name, of_edit(edit, where))
+        written = topics.edit_listing(store, KIND, name, changed)
     except ValueError as error:
         if isinstance(error, KernelFormatError):
             raise

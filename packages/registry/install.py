@@ -114,7 +114,6 @@ def _install(root: Root, choice: Choice, report: Report) -> Installed:
             withdrawn=verified.withdrawn,
             stops=CHOOSING if verified.withdrawn else "",
             variants=tuple(variants[digest] for digest in sorted(variants)),
-            index_kind=verified.index_kind,
         )
         add.add_release(installed)
         return installed

@@ -1,4 +1,4 @@
-"""Publishes a release: its blobs, the signed release, then the index. One that is killed leaves nothing visible."""
+"""Publishes a release: blobs, the signed release, the index, and the signer's list: before that nobody takes it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import base64
 import functools
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import IO, Any, NamedTuple
 
@@ -15,17 +15,18 @@ from opforge.cache.filesystem.files import read_file
 from opforge.cache.schema import TEXT, record, table
 from opforge.errors import KernelFormatError, PublishError
 from opforge.packages.choose import candidate
+from opforge.packages.choose.candidate import VariantCandidate
 from opforge.packages.form import digests, metadata, names
 from opforge.packages.form.metadata import Metadata
 from opforge.packages.form.version import Version
-from opforge.remote import blobs, statements
+from opforge.remote import blobs, mirror, statements, withdrawals
 from opforge.remote.blobs import Tree
 from opforge.remote.removals import Uploads
 from opforge.remote.signatures.keys import Signer
+from opforge.remote.statements import Signed
 from opforge.remote.stores.protocol import ObjectStore
 from opforge.remote.topics import Listed
 from opforge.remote.transfer import Report, Reported, ignore
-from opforge.remote.tuf.changes import recorder
 
 from . import index, release
 from .index import Edit, Index
@@ -127,18 +128,24 @@ def put(
     store: ObjectStore, packed: list[Packed], facts: Release, signer: Signer | None, report: Report = ignore
 ) -> Published:
     """Publishes variants as the release that `facts` has, without variants of its own. Raises what `publish` raises."""
-    name, number, what = facts.name, facts.version, f"{facts.name} {facts.version}"
-    record = _recorder(store, name, signer)
-    current = index.read(store, name)
-    listed = current.releases.get(number) if current else None
+    subject, label, key, own = f"{release.KIND}:{facts.name}", facts.version.canonical, "", ""
+    if signer:
+        key = signer(b"").name
+        own = withdrawals.own(store, signer, key).released_as(f"{subject}@{label}")  # an older list ends it here
+    current = index.read(store, facts.name)
+    listed = current.releases.get(facts.version) if current else None
+    digest = listed.digest if listed else own
     # A release that the store has lost is put back, as its blobs are: `gc` may have removed it just now, before the one
     # who has named it again puts it back.
-    if current and listed and store.exists(statements.name_of(listed.digest)):
-        done = _same(store, current, packed, what, number)
-        record(_listing(store, number, done.digest, what))
-        return done
-    with ExitStack() as stack:
-        return _publish(store, packed, facts, signer, record, report, stack)
+    if digest and store.exists(statements.name_of(digest)):
+        done = _same(store, digest, packed, facts, signer)
+        index.change(store, facts.name, _listing(store, facts.version, digest, f"{facts.name} {facts.version}"))
+    else:
+        with ExitStack() as stack:
+            done = _publish(store, packed, facts, signer, own, report, stack)
+    if signer:
+        withdrawals.publish(store, signer, key, restore=True, released={subject: {label: done.digest}})
+    return done
 
 
 def _publish(
@@ -146,11 +153,14 @@ def _publish(
     packed: list[Packed],
     facts: Release,
     signer: Signer | None,
-    record: Callable[[Edit], bool],
+    own: str,
     report: Report,
     stack: ExitStack,
 ) -> Published:
-    """Publishes a release that the store has not. `stack` holds the blobs: one may have to be sent again."""
+    """Publishes a release that the store has not. `stack` holds the blobs: one may have to be sent again.
+
+    `own` is the digest by which the signer's list names it; empty if it does not.
+    """
     name, number = facts.name, facts.version
     what, uploads = f"{name} {number}", Uploads(store)
     checks, variants = _checks(packed[0].folder), []
@@ -158,11 +168,12 @@ def _publish(
         file = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
         tree = _packed(part, file, store.url)
         uploads.send(tree.blob.name, functools.partial(_send, store, tree, file, report, part.label))
-        choice = candidate.of_metadata(part.label, part.metadata, part.folder, part.folder)
-        variants.append(Variant(choice, tree, checks.get((part.label, part.digest), UNRECORDED)))
+        variants.append(Variant(_candidate(part), tree, checks.get((part.label, part.digest), UNRECORDED)))
     new = facts._replace(variants=tuple(variants))
     signed = statements.signed(new.statement(), [signer] if signer else [])
     release.parse(signed.data, what, name, number)  # what nobody could read must not be published
+    if own not in ("", signed.digest):
+        raise _lost(store, what, "the list of its key names this version")
     own_file = statements.name_of(signed.digest)
     uploads.send(own_file, lambda: store.put_if_absent(own_file, signed.file()))
     edit = _listing(store, number, signed.digest, what)
@@ -172,18 +183,9 @@ def _publish(
         current = index.read(store, name)
         if current is None or number not in current.releases:
             raise
-        done = _same(store, current, packed, what, number)
-        record(_listing(store, number, done.digest, what))
-        return done
+        return _same(store, current.releases[number].digest, packed, facts, signer)
     uploads.keep()
-    record(edit)
     return Published(name, number, signed.digest, sum(part.blob.size for part in variants), is_new)
-
-
-def _recorder(store: ObjectStore, name: str, signer: Signer | None) -> Callable[[Edit], bool]:
-    """Returns what makes a change of an index in the one that TUF's keys sign, too; it returns whether it changed."""
-    record = recorder(store, release.KIND, name, signer)
-    return lambda edit: record(index.of_edit(edit, f"{store.url}: {name}"))
 
 
 def _send(store: ObjectStore, tree: Tree, file: IO[bytes], report: Report, label: str) -> bool:
@@ -222,20 +224,51 @@ def _identity(packed: Sequence[Packed], folder: str, url: str) -> tuple[str, Ver
     return name, number
 
 
-def _same(store: ObjectStore, current: Index, packed: list[Packed], what: str, number: Version) -> Published:
-    """Returns the release that is there already. Raises PublishError if it has other files: a version is for ever."""
-    digest = current.releases[number].digest
+def _same(store: ObjectStore, digest: str, packed: list[Packed], facts: Release, signer: Signer | None) -> Published:
+    """Returns the release that is there already, after signing it too. Raises PublishError if it has other files."""
+    number, what = facts.version, f"{facts.name} {facts.version}"
     where = f"{store.url}/{statements.name_of(digest)}"
     stored = store.get(statements.name_of(digest), release.MAX_BYTES)
     if stored is None:
-        hint = "Restore it from a mirror, or publish the package under another version"
-        raise PublishError(what, store.url, "its index names this version, and its release is missing", hint)
-    there = release.parse(release.split(stored.data, digest, where).data, where, current.name, number)
+        raise _lost(store, what, "its index names this version")
+    signed = release.split(stored.data, digest, where)
+    there = release.parse(signed.data, where, facts.name, number)
     if release.tree_of(there.variants) == {part.label: part.digest for part in packed}:
         _restore(store, there, packed)
-        return Published(current.name, number, digest, sum(part.blob.size for part in there.variants), False)
+        if signer:
+            _sign(store, signed, there, packed, facts, signer)
+        return Published(facts.name, number, digest, sum(part.blob.size for part in there.variants), False)
     hint = f"A version never changes: raise it, to {Version(number.interface, number.rebuild + 1)} for one"
     raise PublishError(what, store.url, "this version was published with other files", hint)
+
+
+def _lost(store: ObjectStore, what: str, named: str) -> PublishError:
+    hint = "Restore it from a mirror, or publish the package under another version"
+    return PublishError(what, store.url, f"{named}, and its release is missing", hint)
+
+
+def _sign(
+    store: ObjectStore, signed: Signed, there: Release, packed: list[Packed], facts: Release, signer: Signer
+) -> None:
+    """Adds a signature to a release that another key has signed: so a new key takes the place of an old one.
+
+    Raises PublishError if it says something else than this key would say, but for what was tried and measured.
+    """
+    named = signer(signed.data)
+    if named in signed.signatures:
+        return
+    by_label = {part.label: part for part in there.variants}
+    variants = tuple(by_label[part.label]._replace(candidate=_candidate(part)) for part in packed)
+    if facts._replace(variants=variants, benchmarks=there.benchmarks).statement().data() != signed.data:
+        others = ", ".join(sorted(signed.signers))
+        reason = f"it was published with other facts, signed by {others or 'nobody'}: its license, source or commit"
+        hint = "Pack it from the same commit, or publish it under another version"
+        raise PublishError(f"{there.name} {there.version}", store.url, reason, hint)
+    mirror.add_signatures(store, statements.name_of(signed.digest), Signed(signed.data, (named,)))
+
+
+def _candidate(part: Packed) -> VariantCandidate:
+    return candidate.of_metadata(part.label, part.metadata, part.folder, part.folder)
 
 
 def _restore(store: ObjectStore, there: Release, packed: list[Packed]) -> None:

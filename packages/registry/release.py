@@ -171,9 +171,9 @@ def tree_of(parts: Sequence[Variant]) -> dict[str, str]:
 
 
 class PackageKind(Kind):
-    """Releases of packages: their newest matters, so a topic names them, and TUF can cover it."""
+    """Releases of packages: their newest matters, so the list of their signer names them, and a topic does."""
 
-    name, is_inline, needs_withdrawals = KIND, False, False
+    name, is_inline, needs_withdrawals, is_released = KIND, False, False, True
 
     def subject(self, statement: Statement) -> str:
         """Returns the name of the package."""

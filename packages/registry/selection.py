@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from opforge import settings
 from opforge.errors import (
@@ -17,24 +17,22 @@ from opforge.packages.choose import candidate, environment, order
 from opforge.packages.choose.environment import Environment
 from opforge.packages.form import version
 from opforge.packages.form.version import Range, Version
-from opforge.packages.installed.releases import SIGNED, UNSIGNED
 from opforge.remote import remotes, statements
-from opforge.remote.accepted import Accepted, Lists, required_root
+from opforge.remote.accepted import Accepted, Lists
 from opforge.remote.remotes import Remote
 from opforge.remote.signatures import trust
 from opforge.remote.statements import Signed
 from opforge.remote.stores import open_store
 from opforge.remote.stores.protocol import ObjectStore
+from opforge.remote.withdrawals import NOTHING
 
 from . import fetched, index, release
-from .index import Index
 from .release import Release, Variant
-
-if TYPE_CHECKING:
-    from opforge.remote.tuf.client import Reader
 
 MAX_TRIED = 50
 """How many releases are looked at for one whose variants fit, the newest first: 50,000 releases are not fetched."""
+MAX_ASKED = 5
+"""How many releases are asked for that a signer's list names and the index of the remote does not."""
 
 
 class Source(NamedTuple):
@@ -43,18 +41,53 @@ class Source(NamedTuple):
     remote: Remote
     store: ObjectStore
     lists: Lists
-    """What the store's signers have withdrawn."""
+    """The lists of the store's signers."""
     recent_lists: Lists
-    """The same, as it was read within the last hour: for what a lock file vouches for."""
-    tuf: Reader | None = None
-    """What reads its indexes if this user trusts TUF root metadata of it."""
+    """The same, as they were read within the last hour: for what a lock file vouches for."""
 
-    def read_index(self, name: str) -> Index | None:
-        """Returns the index of a name; None if there is none. Raises StoreError, SignatureError, KernelFormatError."""
-        if self.tuf is None:
-            return index.read(self.store, name)
-        listing = self.tuf.listing(release.KIND, name)
-        return None if listing is None else index.of_listing(listing, f"{self.store.url}: {name}")
+    def offered(self, name: str) -> Offered | None:
+        """Returns the releases of a name; None if the remote has none. Raises StoreError, StoreBehindError, ValueError.
+
+        A signer's list says which there are, and the index which of these the remote has: that is unsigned, and may be
+        old. With unsigned=1 the index says both.
+        """
+        listed = index.read(self.store, name)
+        if listed is None:
+            return None
+        there = {number: entry.digest for number, entry in listed.releases.items()}
+        if self.remote.is_unsigned:
+            return Offered(name, there, {number: [digest] for number, digest in there.items()})
+        named, problems = self.lists.released(f"{release.KIND}:{name}")
+        where = f"{self.remote}: the list of {name}"
+        digests = {version.parse(label, where): digests for label, digests in named.items()}
+        return Offered(name, there, digests, tuple(problems))
+
+    def withdrawn(self, name: str, number: Version) -> bool:
+        """Returns whether a list that was read takes a release back."""
+        title = f"{release.KIND}:{name}@{number.canonical}"
+        return any(listed.of(title).stops != NOTHING for listed in self.lists.read)
+
+
+class Offered(NamedTuple):
+    """The releases of a name in a remote."""
+
+    name: str
+    there: Mapping[Version, str]
+    """The digests in the index."""
+    named: Mapping[Version, Sequence[str]]
+    """The digests in the lists of the keys that may sign the name."""
+    problems: tuple[str, ...] = ()
+    """Why the lists of other keys are not used."""
+
+    def within(self, numbers: Range) -> list[Version]:
+        """Returns the versions in a range, the newest first."""
+        # First those of the index: it has them as their packages write them.
+        return sorted((number for number in {**self.there, **self.named} if number in numbers), reverse=True)
+
+    def digest(self, number: Version) -> tuple[str, bool]:
+        """Returns the digest of a release, empty if no list names it, and whether the index has it."""
+        digests, there = self.named.get(number, ()), self.there.get(number, "")
+        return (there, True) if there in digests else (digests[0] if digests else "", False)
 
 
 class Verified(NamedTuple):
@@ -65,21 +98,20 @@ class Verified(NamedTuple):
     signer: str
     """The name of the key; empty for an unsigned remote."""
     source: Source
-    sequence: int
-    """Of the index that named it."""
     withdrawn: str = ""
     """Why it is not chosen any more; empty if it may be."""
-    index_kind: str = ""
-    """Whether that index was SIGNED or UNSIGNED; empty if none was read."""
+    missing: tuple[Version, ...] = ()
+    """Newer releases that its signers' lists name, and the remote has not."""
 
     @property
-    def unsigned(self) -> list[tuple[str, str]]:
-        """Returns what nobody has signed, each with the kind of message that says it."""
-        what, where = f"{self.release.name} {self.release.version}", self.source.remote
+    def notes(self) -> list[tuple[str, str]]:
+        """Returns what has no signature or is missing, each with the kind of message that says it."""
+        name, where = self.release.name, self.source.remote
+        what = f"{name} {self.release.version}"
         lines = [] if self.signer else [("warning", f"{what} is unsigned: {where} has the option unsigned=1")]
-        if self.index_kind == UNSIGNED:
-            text = f"the index of {self.release.name} is not signed: it may hide newer releases"
-            lines.append(("note", f"{where}: {text} (see opforge tuf trust)"))
+        if self.missing:
+            newer = ", ".join(map(str, self.missing))
+            lines.append(("note", f"{where} lacks {name} {newer}, newer than {what}: it holds a part, or is behind"))
         return lines
 
 
@@ -97,36 +129,31 @@ def sources(urls: Sequence[str] = (), offline: bool = False) -> list[Source]:
 
 
 def _source(remote: Remote, store: ObjectStore, trusted: trust.Trust) -> Source:
-    lists = [Lists(store, remote, trusted, is_fresh) for is_fresh in (True, False)]
-    root = required_root(store, remote, trusted)
-    if root is None:
-        return Source(remote, store, lists[0], lists[1])
-    from opforge.remote.tuf import client
-
-    return Source(remote, store, lists[0], lists[1], client.reader(store, root))
+    fresh, recent = (Lists(store, remote, trusted, is_fresh) for is_fresh in (True, False))
+    return Source(remote, store, fresh, recent)
 
 
-def fetch_release(source: Source, listed: Index, number: Version) -> Verified:
-    """Returns a release of an index after verifying its signature.
+def fetch_release(source: Source, name: str, number: Version, digest: str, is_there: bool = True) -> Verified | None:
+    """Returns a release by its digest after verifying its signature; None if the remote has none.
 
-    Raises StoreError, SignatureError, also for one that its signer has withdrawn from use, ValueError.
+    Raises KernelInstallError if it lacks one that `is_there`, by its own index; StoreError, SignatureError, also for
+    one that its signer has withdrawn from use, ValueError.
     """
-    entry = listed.releases[number]
-    name = statements.name_of(entry.digest)
-    where = f"{source.remote}/{name}"
-    signed = fetched.signed(source.store, entry.digest, where)
+    file = statements.name_of(digest)
+    where = f"{source.remote}/{file}"
+    signed = fetched.signed(source.store, digest, where, from_kept=is_there)
     if signed is None:
+        if not is_there:
+            return None
         advice = "The remote is incomplete: report it to its owner"
-        problem = f"{source.remote} names its release and has no {name}"
-        raise KernelInstallError(f"{listed.name} {number}", problem, advice)
-    accepted = accepted_signer(source.remote, source.lists, signed, listed.name, number, where)
-    parsed = release.parse(signed.data, where, listed.name, number)
-    kind = SIGNED if source.tuf else UNSIGNED
-    return Verified(parsed, signed, accepted.key, source, listed.sequence, accepted.withdrawn, kind)
+        raise KernelInstallError(f"{name} {number}", f"{source.remote} names its release and has no {file}", advice)
+    accepted = accepted_signer(source.remote, source.lists, signed, name, number, where)
+    parsed = release.parse(signed.data, where, name, number)
+    return Verified(parsed, signed, accepted.key, source, accepted.withdrawn)
 
 
 def accepted_signer(remote: Remote, lists: Lists, signed: Signed, name: str, number: Version, where: str) -> Accepted:
-    """Returns the key that signed a release, may sign this name, and has not withdrawn it from use.
+    """Returns the key that signed a release, may sign this name, names it in its list, and has not withdrawn it.
 
     The name of the key is empty for an unsigned remote. Raises SignatureError, StoreError.
     """
@@ -134,8 +161,8 @@ def accepted_signer(remote: Remote, lists: Lists, signed: Signed, name: str, num
         return Accepted("")
     signers = trust.read().signers(where, signed.data, signed.signatures)
     signers = trust.allowed(signers, f"{release.KIND}:{name}", where)
-    withdrawn = f"{release.KIND}:{name}@{number.canonical}"
-    return lists.accepted(f"{name} {number}", withdrawn, signers, release.PackageKind.needs_withdrawals)
+    title = f"{release.KIND}:{name}@{number.canonical}"
+    return lists.accepted(f"{name} {number}", title, signers, release.PackageKind.needs_withdrawals, signed.digest)
 
 
 class PassedOver(NamedTuple):
@@ -159,15 +186,14 @@ def choose(
     among: Sequence[Source],
     here: Callable[[set[str]], Environment] = environment.here,
     all_platforms: bool = False,
-    at_least: Mapping[str, int] | None = None,
 ) -> Choice:
     """Returns the newest release of a package that fits, and its best variant, or all of them.
 
-    `at_least` are the sequences of indexes that are known: an older index is passed over. Raises KernelNotFoundError,
-    KernelIncompatibleError, KernelInstallError, StoreError, SignatureError, KernelFormatError.
+    Raises KernelNotFoundError, KernelIncompatibleError, KernelInstallError, StoreError, SignatureError,
+    KernelFormatError.
     """
     passed = list[PassedOver]()
-    for choice in fitting(name, numbers, among, here, all_platforms, at_least):
+    for choice in fitting(name, numbers, among, here, all_platforms):
         if isinstance(choice, Choice):
             return choice
         passed.append(choice)
@@ -187,10 +213,9 @@ def fitting(
     among: Sequence[Source],
     here: Callable[[set[str]], Environment],
     all_platforms: bool,
-    at_least: Mapping[str, int] | None,
 ) -> Iterator[Choice | PassedOver]:
     """Yields the releases of a package that fit, the newest first, and between them what is not used."""
-    for verified in releases(name, numbers, among, at_least):
+    for verified in releases(name, numbers, among):
         if isinstance(verified, PassedOver):
             yield verified
             continue
@@ -201,12 +226,7 @@ def fitting(
             yield PassedOver(f"{name} {verified.release.version}, {problem}", is_judged=True)
 
 
-def releases(
-    name: str,
-    numbers: Range,
-    among: Sequence[Source],
-    at_least: Mapping[str, int] | None,
-) -> Iterator[Verified | PassedOver]:
+def releases(name: str, numbers: Range, among: Sequence[Source]) -> Iterator[Verified | PassedOver]:
     """Yields the releases of a package in a range, the newest first; the first remote that has the name is asked alone.
 
     A second remote must not be able to offer a newer release of a name that is the first one's. One that is behind what
@@ -217,12 +237,11 @@ def releases(
     for source in among:
         is_decided = False
         try:
-            listed = source.read_index(name)
-            if listed is None:
+            there = source.offered(name)
+            if there is None:
                 yield PassedOver(f"{source.remote}: it has no package {name}")
                 continue
-            refuse_older(listed, source, (at_least or {}).get(name, 0))
-            for verified in _of_index(source, listed, numbers):
+            for verified in _of_remote(source, there, numbers):
                 is_decided = is_decided or isinstance(verified, Verified)
                 yield verified
             return
@@ -235,34 +254,50 @@ def releases(
         raise behind[0]
 
 
-def _of_index(source: Source, listed: Index, numbers: Range) -> Iterator[Verified | PassedOver]:
-    """Yields the releases of an index in a range that may be chosen, the newest first.
+def _of_remote(source: Source, there: Offered, numbers: Range) -> Iterator[Verified | PassedOver]:
+    """Yields the releases in a range that may be chosen, the newest first, and what is not used.
 
-    An exact version may be, also if it was withdrawn from being chosen: who names it gets it, with a warning.
+    An exact version may be, also if it was withdrawn from being chosen: who names it gets it, with a warning. What a
+    list names and the remote lacks is no error: it may be a mirror of a part.
     """
-    tried = 0
-    for number in listed.within(numbers):
+    tried, asked, missing, unnamed = 0, 0, list[Version](), list[Version]()
+    for problem in there.problems:
+        yield PassedOver(f"{source.remote}: {problem}")
+    for number in there.within(numbers):
+        digest, is_there = there.digest(number)
+        if not digest:
+            unnamed.append(number)
+            continue
+        asked += not is_there
         try:
-            verified = fetch_release(source, listed, number)
+            is_asked = is_there or asked <= MAX_ASKED
+            verified = fetch_release(source, there.name, number, digest, is_there) if is_asked else None
         except WithdrawnError as error:
             if _is_exact(numbers):
                 raise
-            yield PassedOver(f"{source.remote}: {listed.name} {number} is not used: {error.reason}")
+            yield PassedOver(f"{source.remote}: {there.name} {number} is not used: {error.reason}")
+            continue
+        if verified is None:
+            missing += [] if source.withdrawn(there.name, number) else [number]
+            yield PassedOver(f"{source.remote}: its index lacks {there.name} {number}, which a signer's list names")
             continue
         if verified.withdrawn and not _is_exact(numbers):
-            yield PassedOver(f"{source.remote}: {listed.name} {number} was withdrawn: {verified.withdrawn}")
+            yield PassedOver(f"{source.remote}: {there.name} {number} was withdrawn: {verified.withdrawn}")
             continue
-        yield verified
+        yield verified._replace(missing=tuple(missing))
         tried += 1
         if tried == MAX_TRIED:
-            text = f"of {listed.name} {numbers} the {MAX_TRIED} newest releases were looked at"
+            text = f"of {there.name} {numbers} the {MAX_TRIED} newest releases were looked at"
             yield PassedOver(f"{source.remote}: {text}: name an older version, if one may fit")
             return
-    if not tried:
-        newest = [str(number) for number in sorted(listed.releases, reverse=True)[:5]]
-        sought = f"release in {numbers}" if numbers.text else "release that may be chosen"
-        text = f"{listed.name} has no {sought}; its newest are: {', '.join(newest) or 'none'}"
-        yield PassedOver(f"{source.remote}: {text}")
+    if tried:
+        return
+    if unnamed:  # its signature says why: by a key that is not trusted, or of one that has not listed it
+        fetch_release(source, there.name, unnamed[0], there.there[unnamed[0]])
+    newest = [str(number) for number in there.within(version.ANY)[:5]]
+    sought = f"release in {numbers}" if numbers.text else "release that may be chosen"
+    text = f"{there.name} has no {sought}; its newest are: {', '.join(newest) or 'none'}"
+    yield PassedOver(f"{source.remote}: {text}")
 
 
 def variants_for(
@@ -286,14 +321,6 @@ def for_this_machine(choice: Choice) -> Choice:
     if not chosen:
         raise KernelIncompatibleError(f"{release.name} {release.version}", problems)
     return choice._replace(variants=chosen)
-
-
-def refuse_older(listed: Index, source: Source, known_sequence: int) -> None:
-    """Raises StoreBehindError for an index that is older than the one that the lock file was made with."""
-    if listed.sequence < known_sequence:
-        problem = f"its index is of state {listed.sequence}, older than the lock's {known_sequence}"
-        advice = "Somebody holds back what is newer, or the remote was restored from a backup: ask its owner"
-        raise StoreBehindError(f"{listed.name} of {source.remote}", problem, advice)
 
 
 def _is_exact(numbers: Range) -> bool:

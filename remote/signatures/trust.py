@@ -1,6 +1,6 @@
 """Whose signatures are accepted, for what, until when: the trust file, for everything that travels.
 
-    {"format": 1, "withdrawal_days": 30, "require_root": ["https://kernels.example/*"], "keys": [
+    {"format": 1, "withdrawal_days": 30, "keys": [
       {"key": "ci:BASE64", "for": ["op:*", "package:acme/*"], "until": "2027-06-30", "revoked": ""}]}
 
 `sigstore` has the workflows whose signatures of the hub's packages count: see packages/project/hub_signatures.py.
@@ -31,20 +31,16 @@ from opforge.cache.filesystem.files import read_file
 from opforge.errors import SignatureError, TrustFileError
 from opforge.machine_folder import can_write, make_folder, write_file
 from opforge.remote.kind_table import KINDS
-from opforge.remote.stores.urls import resolved, spelled
 
 from . import policy_json, signing
 from .policy_json import Field, Node
 
-WITHDRAWAL_DAYS = 30.0
-"""How old a list of withdrawals may be, unless the trust file says otherwise."""
 MAX_BYTES = 1 << 20
 DATE = "%Y-%m-%d"
 SCOPES = (
     "op:NAME, compiled:NAME, program:NAME, tuned:NAME, triton:NAME or package:ORG/NAME with globs, such as op:*,"
     " 'op:my_*' or 'package:acme/*'"
 )
-STORES = "a URL of a store, with globs"
 
 
 def scope(text: str) -> str:
@@ -111,21 +107,15 @@ class Trust(NamedTuple):
 
     path: str
     keys: tuple[TrustedKey, ...] = ()
-    withdrawal_days: float = WITHDRAWAL_DAYS
+    withdrawal_days: float = 0.0
+    """How old a list of a key may be; 0 for any age."""
     requires_state: bool = False
     """Whether nothing is accepted where what was seen of its signer cannot be kept."""
-    stores_with_roots: tuple[str, ...] = ()
-    """Globs over URLs of stores of which nothing is accepted unless this user trusts a root of it."""
     workflows: tuple[Workflow, ...] = ()
 
     def workflows_of(self, name: str) -> list[Workflow]:
         """Returns the rules for a package of the hub by its name, which begins with its kind: package:org/name."""
         return [rule for rule in self.workflows if any(_matches(name, glob) for glob in rule.scopes)]
-
-    def requires_root(self, url: str) -> bool:
-        """Returns whether a root of a store must be trusted: by its URL, or by the folder that a link leads to."""
-        spellings = {spelled(url), spelled(resolved(url))} if self.stores_with_roots else ()
-        return any(fnmatch.fnmatchcase(text, glob) for text in spellings for glob in self.stores_with_roots)
 
     def signers(
         self, what: str, data: bytes, signatures: Sequence[signing.Named], now: float = 0.0
@@ -226,7 +216,6 @@ def parse(path: str, data: bytes | None) -> Trust:
         fields["keys"],
         fields["withdrawal_days"],
         fields["require_state"],
-        fields["require_root"],
         fields["sigstore"],
     )
 
@@ -272,10 +261,6 @@ def _texts(node: Node, name: str, parse: Callable[[str], str], expected: str) ->
         except (TypeError, ValueError) as error:
             raise item.error(f"'{name}[{number}]' is {item.shown}: expected {expected}") from error
     return tuple(texts)
-
-
-def _stores(node: Node) -> tuple[str, ...]:
-    return _texts(node, "require_root", str, STORES)
 
 
 def _scopes(node: Node) -> tuple[str, ...]:
@@ -331,9 +316,8 @@ def _day(node: Node) -> str:
 DAY = "a day such as 2027-06-30, or an empty text"
 FILE: Mapping[str, Field] = {
     "format": Field(str(formats.TRUST), _format),
-    "withdrawal_days": Field("a number of days, more than 0", _days, WITHDRAWAL_DAYS),
+    "withdrawal_days": Field("a number of days, more than 0", _days, 0.0),
     "require_state": Field("true or false", policy_json.flag, False),
-    "require_root": Field("a list of URLs of stores, with globs", _stores, ()),
     "sigstore": Field("a list of rules", _workflows, ()),
     "keys": Field("a list of keys", _keys),
 }
@@ -393,9 +377,9 @@ def write(trust: Trust) -> None:
         {"key": str(entry.key), "for": list(entry.scopes), "until": entry.until, "revoked": entry.revoked}
         for entry in trust.keys
     ]
-    value: dict[str, object] = {"format": formats.TRUST, "withdrawal_days": trust.withdrawal_days}
+    value: dict[str, object] = {"format": formats.TRUST}
+    value |= {"withdrawal_days": trust.withdrawal_days} if trust.withdrawal_days else {}
     value |= {"require_state": True} if trust.requires_state else {}
-    value |= {"require_root": list(trust.stores_with_roots)} if trust.stores_with_roots else {}
     if trust.workflows:
         rules = (
             {"for": rule.scopes, **{name: part for name, part in rule._asdict().items() if part}}

@@ -12,15 +12,15 @@ STATEMENT = 1
 """What a publisher says of trees: `remote/statements.py`."""
 TOPIC = 1
 """The file of a topic, in both of its forms: `remote/topics.py`."""
-WITHDRAWALS = 1
-"""A key's list of what it has withdrawn: `remote/withdrawals.py`."""
+WITHDRAWALS = 2
+"""A key's list of its releases, and of what it has withdrawn: `remote/withdrawals.py`."""
 RECORD = 1
 """The record of an entry: `cache/records/entry.py`."""
 VARIANT = 1
 """What is under `x-opforge` in a variant's metadata: `packages/form/metadata.py`."""
 TUNED = 1
 """A tuning result: `cache/records/tuned.py`."""
-LOCK = 1
+LOCK = 2
 """`opforge.lock`: `packages/project/lock_file.py`."""
 MACHINE = 1
 """The report of a machine, by which another one chooses variants: `packages/choose/environment.py`."""
@@ -43,7 +43,7 @@ SEEN = 1
 """What was seen of signers: `remote/signatures/seen.py`."""
 FETCHED = 1
 """What is kept of the statement of a fetched entry: `cache/records/fetched.py`."""
-INSTALLED = 1
+INSTALLED = 2
 """An installed release: `packages/installed/releases.py`."""
 
 # Parts of keys: another number, and everything is built again.

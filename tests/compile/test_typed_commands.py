@@ -59,7 +59,6 @@ NOT_TYPED = {
     "opforge publish file:///shared/kernels": "needs a package; tests/unit/packages has some",
     "opforge lock": "needs a remote with packages; tests/unit/packages/project has them",
     "opforge mirror ": "needs two remotes; tests/unit/remote has them",
-    "opforge tuf": "needs a registry of packages; tests/unit/packages/registry/test_tuf.py has some",
     "--kind compiled": "needs a store with compiled graphs; tests/compile/graphs has some",
     "triton:": "needs a kernel of Triton's; tests/unit/remote/test_triton.py has some",
     "tuned:": "needs a tuning result; tests/unit/remote/test_tuned.py has some",

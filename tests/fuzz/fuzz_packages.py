@@ -165,7 +165,6 @@ class PackageTarget:
             Version(2, 3),
             "a" * 64,
             "https://kernels.example",
-            3,
             ("project >=2",),
         )
         here = releases.Installed(

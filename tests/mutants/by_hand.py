@@ -198,9 +198,21 @@ EDITS: dict[str, Edit] = {
     ),
     "an_old_list_of_withdrawals_is_used": Edit(
         "remote/withdrawals.py",
-        "        if now - self.date > days * 24 * 3600:\n",
+        "        if days and now - self.date > days * 24 * 3600:\n",
         "        if False:\n",
         ("tests/unit/remote/trust",),
+    ),
+    "a_release_that_no_list_names_is_taken": Edit(
+        "remote/accepted.py",
+        "            if listed and digest and listed.released_as(name) != digest:\n",
+        "            if False:\n",
+        ("tests/unit/packages/registry/test_freshness.py",),
+    ),
+    "a_copy_of_a_store_is_another_store": Edit(
+        "remote/accepted.py",
+        'for place in (f"list:{listed.id}", url)',
+        "for place in (url,)",
+        ("tests/unit/packages/registry/test_freshness.py",),
     ),
     "unsigned_offers_are_taken_from_any_host": Edit(
         "remote/remotes.py",

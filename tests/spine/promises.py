@@ -32,6 +32,7 @@ REMOTES, PACKAGES, OPS = "spine/test_remotes.py::", "spine/test_packages.py::", 
 COMMANDS, SHIPPING, ARCHIVES = "spine/test_commands.py::", "spine/test_shipping.py::", "spine/test_archives.py::"
 NAMESPACES, VOLUMES = "spine/test_user_namespaces.py::", "spine/test_shared_volumes.py::"
 TRUST, FETCHED = "unit/test_trust.py::", "unit/remote/trust/test_fetch_trust.py::"
+FRESH = "unit/packages/registry/test_freshness.py::"
 EDITED = BUILDS + "test_the_op_of_the_readme_is_edited_and_loaded_beside_the_old_one"
 LOADED = BUILDS + "test_load_takes_what_is_loaded_then_a_layers_then_the_caches_and_builds_otherwise"
 LAYERED = BUILDS + "test_a_layer_works_without_the_compiler_and_compares_the_ops_own_files"
@@ -193,11 +194,6 @@ PROMISES = [
         ),
         ("`opforge key list`,", REMOTES + "test_a_key_that_may_not_sign_the_op_or_was_revoked_is_refused"),
         (
-            "`opforge tuf init`,",
-            "unit/packages/registry/test_tuf.py::test_a_registry_that_is_rolled_back_is_refused",
-            "needs tuf",
-        ),
-        (
             "Each has `--help` with examples, and stable exit codes.",
             "unit/cli/test_commands.py::test_the_help_of_every_command_has_an_example_that_begins_with_its_name",
         ),
@@ -341,26 +337,32 @@ PROMISES = [
         ),
         ("What its signer has withdrawn from use is refused and", WITHDRAWN),
         (
-            "For ops a list of withdrawals that is older than 30 days",
-            FETCHED + "TestWithdrawing::test_a_list_that_is_too_old_stops_fetching",
+            "A list of withdrawals that is older than this user has seen in that store",
+            FETCHED + "TestWithdrawing::test_an_older_list_does_not_take_back_what_was_withdrawn",
         ),
         (
-            "One that is older than this user has seen in that store",
-            FETCHED + "TestWithdrawing::test_an_older_list_does_not_take_back_what_was_withdrawn",
+            "One that is older than the trust file allows",
+            FETCHED + "TestWithdrawing::test_a_list_that_is_too_old_stops_fetching_if_the_trust_file_says_so",
         ),
         (
             "What was seen is no cache: it is in",
             "unit/remote/trust/test_seen.py::TestNothingMakesALoadForget::test_caches_that_are_removed",
         ),
         (
-            "A store of which you trust a root is known by the root's keys.",
-            "unit/packages/registry/test_tuf.py::test_metadata_that_another_key_signed_is_refused",
-            "needs tuf",
+            "A package is installed only if the newest list of its signer",
+            FRESH + "TestTheIndexIsACache::test_a_release_that_no_list_names_is_not_there",
         ),
         (
-            "No link and no other URL of it is read without them",
-            "unit/packages/registry/test_tuf.py::TestAPolicyThatRequiresARoot::test_it_refuses_a_store_without_one",
-            "needs tuf",
+            "No index of a store, old or forged, hides",
+            FRESH + "TestTheIndexIsACache::test_an_old_index_hides_nothing_whatever_its_number",
+        ),
+        (
+            "If the store lacks a newer one that a list names, a note",
+            FRESH + "TestTheIndexIsACache::test_a_release_that_is_held_back_with_its_index_is_missed",
+        ),
+        (
+            "A list of one key that is damaged or held back stops nothing",
+            FRESH + "TestSeveralKeys::test_a_damaged_list_of_one_key_stops_no_other",
         ),
         (
             "Answers, offers, their number, and what a blob unpacks to are bounded.",
@@ -609,6 +611,9 @@ NOT_PROMISED = {
             "They do not show",
             "It is not promised",
             "Whoever holds a key",
+            "A machine that has seen no list",
+            "**One key signs alone.**",
+            "Each machine revokes it",
             "**Protection",
             "A store that several",
             "A source can include",

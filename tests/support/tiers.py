@@ -27,15 +27,12 @@ BUT = {
     "unit/compat/test_hub_transformers.py": "needs transformers and kernels",
     "unit/packages/project/test_hub_mirror.py": "needs huggingface_hub",
     "unit/packages/project/test_hub_publish.py": "needs huggingface_hub",
-    "unit/packages/registry/test_tuf.py": "needs tuf",
-    "unit/packages/registry/test_tuf_keys.py": "needs tuf",
-    "unit/packages/registry/test_tuf_mirror.py": "needs tuf",
     "unit/packages/test_environment_oracle.py": "needs torch-abi-audit",
     "unit/packages/test_hub_signatures.py": "needs sigstore",
     "unit/project/test_formats.py": "needs jsonschema",
     "unit/project/test_site.py": "needs Sphinx",
     "unit/remote/farm": "needs distributed; starts the workers of a farm",
-    "unit/remote/test_histories.py": "needs tuf; builds for seconds",
+    "unit/remote/test_histories.py": "builds for seconds",
 }
 """Files and folders below those of `FIRST` which `make test` leaves out, and why."""
 _chosen: str | None = None

@@ -44,7 +44,6 @@ COMMANDS = {
         "Show what is on this machine, and whether each op is ready, cached, buildable or unusable.",
     ),
     "rm": ("opforge.cli.removing:rm_command", "Remove built ops and installed packages from this machine."),
-    "tuf": ("opforge.cli.kernels.tuf:group", "Protect a registry against indexes that are held back or rolled back."),
     "tune": ("opforge.cli.tune:command", "Time what an op lets choose, and keep what is faster on this machine."),
     "verify": ("opforge.cli.verify:command", "Check built ops and packages, here or in a store."),
     "withdraw": ("opforge.cli.remote.withdraw:command", "Take back ops and packages that your key has signed."),
@@ -67,7 +66,7 @@ SECTIONS = {
     ),
     "Kernel packages": ("pack", "install", "lock"),
     "Here, and in a store by its URL": ("ls", "verify", "gc"),
-    "Stores": ("publish", "withdraw", "mirror", "key", "tuf"),
+    "Stores": ("publish", "withdraw", "mirror", "key"),
 }
 """Title of a section of the help -> its commands, in the order in which most users meet them."""
 MOVED = {

@@ -111,7 +111,6 @@ def _verify_packages(names: Sequence[str], deep: bool) -> list[dict[str, Any]]:
             "version": str(release.version),
             "folder": release.root.path,
             "signer": release.signer,
-            "index": release.index_kind,
             "assurance": release.assurance,
             "problems": verification.problems(release, deep),
         }

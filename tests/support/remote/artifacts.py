@@ -255,7 +255,7 @@ class Package(Artifact):
 
     def ask(self) -> None:
         sources = selection.sources([self.nodes.url])
-        for _one in selection.releases("acme/plain", version.ANY, sources, None):
+        for _one in selection.releases("acme/plain", version.ANY, sources):
             pass
         install.note_withdrawals(self.root, sources)
 

@@ -1,4 +1,4 @@
-"""Withdraws ops and packages, as the holder of a key does."""
+"""Withdraws ops and packages, and names releases, as the holder of a key does."""
 
 from __future__ import annotations
 
@@ -19,6 +19,17 @@ def withdraw_release(store: Any, release: str, reason: str = "wrong", stops: str
     """Withdraws a release, such as acme/relu@2.3."""
     said = {f"package:{release}": Withdrawal(stops, reason)}
     withdrawals.publish(store, keys.signer(key), key, said, renew_after=0.0)
+
+
+def name_release(store: Any, release: str, digest: str, key: str = "ci") -> None:
+    """Names a statement as a release, such as acme/relu@2.3, in a key's list: also where that named another one."""
+    name, _at, label = release.partition("@")
+    before = withdrawals.Unverified(store).of(key)
+    labels = {**before.released.get(f"package:{name}", {}), label: digest}
+    released = {**before.released, f"package:{name}": labels}
+    file = withdrawals.file_of(before._replace(date=before.date + 1, released=released), keys.signer(key))
+    stored = store.get(withdrawals.name_of(key), withdrawals.MAX_BYTES)
+    assert store.put_if_unchanged(withdrawals.name_of(key), file, stored.version)
 
 
 def take_back(store: Any, release: str) -> None:

@@ -114,9 +114,8 @@ def test_a_dumb_terminal_gets_no_escapes(monkeypatch, terminal, shown):
     [
         ("cache", "export", "PATH"),
         ("compile-commands", "-o", "PATH"),
-        ("tuf", "init", "file:///nowhere", "--root-key", "a", "--key", "b", "--out", "PATH"),
     ],
-    ids=["export", "compile-commands", "tuf"],
+    ids=["export", "compile-commands"],
 )
 @pytest.mark.parametrize("kind", ["pipe", "stream"])
 def test_a_device_or_a_pipe_is_not_replaced_by_a_file(tmp_path, words, kind):

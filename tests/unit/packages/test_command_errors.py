@@ -217,12 +217,6 @@ def test_a_folder_of_a_packages_name_is_not_taken_for_the_package(user, registry
     assert code == 0 and "installed acme/plain 1 (torch-universal)" in output
 
 
-def test_what_is_no_root_metadata_is_not_trusted(user, registry):
-    path = write(registry.scratch, "root.json", "nonsense")
-    code, output = user("tuf", "trust", registry.url, str(path))
-    assert code == 1 and "the file is not root metadata" in output and "Expecting" not in output
-
-
 def test_a_package_that_may_not_be_removed_is_an_error_that_says_who_may(user, registry, monkeypatch):
     registry.publish()
     assert user("install", "acme/plain", "--into", "new")[0] == 0

@@ -1,4 +1,4 @@
-"""What nobody has signed is said: a package by unsigned=1, a package from a folder, an index without TUF metadata."""
+"""What nobody has signed is said: a package by unsigned=1, and a package from a folder."""
 
 from __future__ import annotations
 
@@ -28,31 +28,25 @@ def user(registry, monkeypatch):
     return run
 
 
-INDEX = "note: {0}: the index of acme/plain is not signed: it may hide newer releases (see opforge tuf trust)\n"
-
-
-def test_an_index_that_is_not_signed(user, registry):
+def test_what_its_signers_list_names_is_signed(user, registry):
     registry.publish()
-    expected = INDEX.format(registry.url)
-    assert user("lock")[1] == expected
-    assert user("install", "acme/plain", "--into", registry.root.path)[1] == expected
-    assert "signed by ci, the index unsigned" in user("ls")[0]
-    assert user("verify")[0].endswith(": intact, signed by ci, the index unsigned\n")
-    (kernel,) = json.loads(user("ls", "--json")[0])["packages"]
-    assert (kernel["signer"], kernel["index"]) == ("ci", "unsigned")
+    assert user("lock")[1] == ""
+    assert user("install", "acme/plain", "--into", registry.root.path)[1] == ""
+    assert "signed by ci" in user("ls")[0]
+    assert user("verify")[0].endswith(": intact, signed by ci\n")
     (kernel,) = json.loads(user("verify", "--json")[0])["packages"]
-    assert (kernel["signer"], kernel["index"]) == ("ci", "unsigned")
+    assert kernel["signer"] == "ci"
 
 
 def test_a_package_that_nobody_has_signed(user, registry):
     publish.publish(registry.store, registry.packed(), None)
     url = f"{registry.url}?unsigned=1"
     expected = f"warning: acme/plain 1 is unsigned: {registry.url} has the option unsigned=1\n"
-    assert user("lock", url=url)[1] == expected + INDEX.format(registry.url)
+    assert user("lock", url=url)[1] == expected
     done = user("install", "acme/plain", "--into", registry.root.path, url=url)
-    assert done[1] == expected + INDEX.format(registry.url)
-    assert "\tunsigned, the index unsigned" in user("ls")[0]
-    assert user("verify", "--deep")[0].endswith(": intact, unsigned, the index unsigned\n")
+    assert done[1] == expected
+    assert "\tunsigned" in user("ls")[0]
+    assert user("verify", "--deep")[0].endswith(": intact, unsigned\n")
     user("rm", "acme/plain", "--into", registry.root.path)
     assert user("install", "--frozen", "--into", registry.root.path, url=url)[1] == expected
     assert user("verify")[0].endswith(": intact, unsigned\n")
@@ -62,16 +56,3 @@ def test_a_folder_is_signed_by_nobody(user, registry):
     folder = registry.packed()
     assert user("install", folder, "--into", registry.root.path)[1] == ""
     assert user("verify")[0].endswith(": intact, unsigned\n")
-
-
-@pytest.mark.test_all("needs tuf")
-def test_what_tuf_vouches_for_has_a_signed_index(user, registry, tmp_path):
-    pytest.importorskip("tuf", reason="pip install tuf")
-    registry.publish()
-    root = str(tmp_path / "root.json")
-    user("tuf", "init", registry.url, "--root-key", "ci", "--key", "ci", "--out", root)
-    registry.publish(number="1.1", text="VALUE = 2\n")
-    user("tuf", "trust", registry.url, root)
-    assert user("install", "acme/plain", "--into", registry.root.path)[1] == ""
-    assert user("verify")[0].endswith(": intact, signed by ci\n")
-    assert user("lock")[1] == ""

@@ -70,7 +70,7 @@ def undocumented_methods(module):
     return names
 
 
-@pytest.mark.test_all("imports each module, also those that need tuf")
+@pytest.mark.test_all("imports each module")
 def test_every_public_method_or_a_method_that_it_overrides_has_a_docstring():
     paths = (module.name for module in pkgutil.walk_packages(opforge.__path__, "opforge."))
     # Kernels are compiled by Triton. __main__ would run the command line.

@@ -1,8 +1,8 @@
 """Two publishers, two clients, and a mirror that holds back, mixes and replays, compared with a model.
 
-The model says what each client may accept: with a trusted root the newest of a state that is not older than the last
-one that it accepted; without a root anything that a publisher whom it trusts has signed. An honest copy of the newest
-state is always accepted. HISTORIES (5) sets how many histories are tried, with and without a root.
+The model says what each client may accept: what a list of its signer names, which it trusts, and does not withdraw; and
+no list is older than one of that signer that the client has accepted before. An honest copy of the newest state is
+always accepted, and gives the newest. HISTORIES (5) sets how many histories are tried.
 """
 
 from __future__ import annotations
@@ -32,15 +32,13 @@ from opforge.packages.sources import reading
 from opforge.remote import topics
 from opforge.remote.signatures import keys, trust
 from opforge.remote.stores import open_store
-from opforge.remote.tuf import roots
 
-metadata = pytest.importorskip("opforge.remote.tuf.metadata", reason="needs pip install 'opforge[tuf]'")
 LONG = tiers.is_long()
 HISTORIES = int(os.environ.get("HISTORIES", "200" if LONG else "5"))
 # 200 histories take minutes on a machine that does other work.
 pytestmark = pytest.mark.timeout(3600 if LONG else 300)
 WHO = st.sampled_from([("one",), ("two",), ("one", "two")])
-VERSIONS, NAME, GROUPS = 6, "acme/plain", ("topics", "statements", "tuf", "withdrawals")
+VERSIONS, NAME, GROUPS = 6, "acme/plain", ("topics", "statements", "withdrawals")
 INDEX = topics.name_of("package", NAME)
 
 
@@ -65,7 +63,6 @@ class State(NamedTuple):
     """The store after a change by a publisher."""
 
     folder: Path
-    sequence: int
     withdrawn: dict
     """By version: whether it was."""
 
@@ -78,8 +75,6 @@ class State(NamedTuple):
 class Histories(RuleBasedStateMachine):
     """What may happen."""
 
-    has_root = False
-
     def __init__(self):
         super().__init__()
         self.patch = pytest.MonkeyPatch()
@@ -89,20 +84,12 @@ class Histories(RuleBasedStateMachine):
         self.origin, self.url = open_store(f"file://{self.scratch}/origin"), f"file://{self.scratch}/mirror"
         self.enter("publisher")
         self.public = {name: keys.create(name) for name in ("a", "b")}
-        self.root = None
-        if self.has_root:
-            self.patch.setattr(metadata, "BITS", 1)
-            pairs = [(self.public[name], keys.signer(name)) for name in ("a", "b")]
-            self.root = metadata.begin(self.origin, [(keys.create("root"), keys.signer("root"))], 1, pairs)
-            roots.trust(self.origin.url, self.root)
         self.signers, self.withdrawn, self.states = {}, {}, []
         self.seen, self.trusted = {}, {}
         for client in ("one", "two"):
             self.enter(client)
-            self.seen[client] = 0
+            self.seen[client] = {"a": 0, "b": 0}
             self.trust(client, {"a", "b"})
-            if self.root:
-                roots.trust(self.url, self.root)
         self.publish("a")
 
     def teardown(self):
@@ -123,8 +110,7 @@ class Histories(RuleBasedStateMachine):
         """Keeps the store as it is after a change."""
         folder = self.scratch / f"state-{len(self.states)}"
         shutil.copytree(self.origin_path, folder)
-        sequence = json.loads((folder / INDEX).read_bytes())["sequence"]
-        self.states.append(State(folder, sequence, {**self.withdrawn}))
+        self.states.append(State(folder, {**self.withdrawn}))
         self.is_honest = False  # what the mirror has is not the newest any more
 
     @property
@@ -183,7 +169,7 @@ class Histories(RuleBasedStateMachine):
         path = self.mirror_path / INDEX
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(index.Index(NAME, sequence, releases).listing().data())
-        self.is_honest = self.is_honest and self.has_root  # what nobody has signed counts for nothing there
+        self.is_honest = False
         self.look(who)
 
     @rule(client=st.sampled_from(["one", "two"]), names=st.sampled_from(["ab", "a", "b", ""]))
@@ -198,6 +184,19 @@ class Histories(RuleBasedStateMachine):
             self.enter(client)
             self.check(client)
 
+    def list_of(self, signer):
+        """Returns the newest state whose list of a signer is the one that the mirror has; None if it has none."""
+        path = Path("v1") / "withdrawals" / f"{signer}.json"
+        if not (self.mirror_path / path).exists():
+            return None
+        data = (self.mirror_path / path).read_bytes()
+        same = [
+            at
+            for at, state in enumerate(self.states)
+            if (state.folder / path).exists() and (state.folder / path).read_bytes() == data
+        ]
+        return same[-1]
+
     def check(self, client):
         """Compares what a client accepts with the model."""
         newest = self.states[-1]
@@ -209,18 +208,32 @@ class Histories(RuleBasedStateMachine):
             assert not must, f"an honest copy of the newest state was refused: {error}"
             return
         number = verified.release.version.interface
-        assert self.signers.get(number) in self.trusted[client], "its signer is not trusted"
-        assert verified.signer == self.signers[number]
-        if self.has_root:
-            wanted = (verified.sequence, number)
-            fitting = [at for at, state in enumerate(self.states) if (state.sequence, state.newest) == wanted]
-            assert fitting, "it is not the newest of a state"
-            assert fitting[-1] >= self.seen[client], "it is older than what was accepted before"
-            self.seen[client] = max(fitting[0], self.seen[client])
+        signer = self.signers.get(number)
+        assert signer in self.trusted[client], "its signer is not trusted"
+        assert verified.signer == signer
+        at = self.list_of(signer)
+        assert at is not None and number in self.states[at].withdrawn, "the list does not name it"
+        assert not self.states[at].withdrawn[number], "the list withdraws it"
+        if self.is_honest and {*self.signers.values()} <= self.trusted[client]:
+            assert number == newest.newest, "it is not the newest"
+        for name in self.trusted[client]:  # the lists of all keys that may sign it were read
+            at = self.list_of(name)
+            assert (at is not None or not self.seen[client][name]) and (at or 0) >= self.seen[client][name], (
+                "older list"
+            )
+            self.seen[client][name] = max(self.first_of(name, at), self.seen[client][name])
 
-
-class HistoriesWithRoot(Histories):
-    has_root = True
+    def first_of(self, signer, at):
+        """Returns the first state that has the list of a signer that a state has."""
+        if at is None:
+            return 0
+        path = Path("v1") / "withdrawals" / f"{signer}.json"
+        data = (self.states[at].folder / path).read_bytes()
+        return next(
+            number
+            for number, state in enumerate(self.states)
+            if (state.folder / path).exists() and (state.folder / path).read_bytes() == data
+        )
 
 
 LIMITS = settings(
@@ -232,5 +245,3 @@ LIMITS = settings(
 )
 TestHistories = Histories.TestCase
 TestHistories.settings = LIMITS
-TestHistoriesWithRoot = HistoriesWithRoot.TestCase
-TestHistoriesWithRoot.settings = LIMITS

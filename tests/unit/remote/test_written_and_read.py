@@ -75,10 +75,10 @@ def test_tuning_results(tmp_path_factory, op, size, value, cores, name):
 
 
 @few
-@given(scope=TEXT, until=TEXT, days=st.floats(), url=TEXT)
-def test_the_trust_file(tmp_path_factory, scope, until, days, url):
+@given(scope=TEXT, until=TEXT, days=st.floats())
+def test_the_trust_file(tmp_path_factory, scope, until, days):
     path = str(tmp_path_factory.mktemp("config") / "trust.json")
-    content = trust.Trust(path, (trust.TrustedKey(KEY, (scope,), until),), days, True, (url,))
+    content = trust.Trust(path, (trust.TrustedKey(KEY, (scope,), until),), days, True)
 
     def write():
         trust.write(content)

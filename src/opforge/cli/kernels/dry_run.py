@@ -81,7 +81,7 @@ def _candidates(
     name, numbers = selection.parse_requirement(kernel)
     missing = list[str]()
     newest: Verified | None = None
-    for verified in selection.releases(name, numbers, selection.sources(urls, offline), None):
+    for verified in selection.releases(name, numbers, selection.sources(urls, offline)):
         if isinstance(verified, selection.PassedOver):
             missing.append(verified.reason)
             continue

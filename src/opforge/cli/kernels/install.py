@@ -155,7 +155,6 @@ def to_json(release: Installed) -> dict[str, Any]:
         "source": release.source,
         "withdrawn": release.withdrawn,
         "stops": release.stops,
-        "index": release.index_kind,
         "variants": [
             {"label": part.candidate.label, "digest": part.digest, "folder": part.folder, "size": part.size}
             for part in release.variants

@@ -52,7 +52,6 @@ def command(source: str, target: str, names: Sequence[str], key: str, unverified
         raise click.UsageError("--key signs a kernel of the hub: what a remote holds keeps its signatures.")
     from opforge.packages.form.names import check
     from opforge.remote import mirror
-    from opforge.remote.tuf import copies
 
     packages = [check(name, "NAME") for name in names if "/" in name]
     ops = {normalized(name) for name in names if "/" not in name}
@@ -64,13 +63,11 @@ def command(source: str, target: str, names: Sequence[str], key: str, unverified
             offered.add(name)
         return not names or (kind == "op" and normalized(name) in ops)
 
-    copies.require_same(there, here)
     with Transfers(as_json) as transfers:
         kind, copied = "op" if ops else "", list[mirror.Copied]()
         if ops or not names:
             copied += mirror.copy(there, here, accepts, transfers, kind, is_unsigned)
         copied += mirror.copy_named(there, here, "package", packages, transfers, is_unsigned)
-    copies.copy(there, here)
     problems = [f"{topic.kind} {topic.topic}: {problem}" for topic in copied for problem in topic.problems]
     forms = {normalized(op) for op in offered}
     problems += [

@@ -9,6 +9,7 @@ import stat
 
 import pytest
 from support.kernels.registries import QUICK
+from support.remote.withdrawing import name_release
 from support.text_files import write
 
 from opforge.errors import KernelInstallError, KernelNotFoundError
@@ -16,7 +17,7 @@ from opforge.packages.form import version
 from opforge.packages.form.version import Version
 from opforge.packages.installed import add, releases, remove
 from opforge.packages.pack.run import pack
-from opforge.packages.registry import install, publish, selection, verification
+from opforge.packages.registry import index, install, publish, selection, verification
 from opforge.packages.sources import reading
 from opforge.remote import statements
 from opforge.remote.signatures import keys
@@ -45,8 +46,8 @@ def with_lie(registry):
     shutil.rmtree(os.path.join(folder, "build"))
     pack(reading.read(folder), folder, QUICK)
     publish.publish(registry.store, folder, keys.signer("ci"))
-    listed = registry.sources()[0].read_index("acme/plain")
-    there = selection.fetch_release(registry.sources()[0], listed, Version(1)).release
+    listed = index.read(registry.store, "acme/plain")
+    there = selection.choose("acme/plain", version.ANY, registry.sources(), all_platforms=True).verified.release
     first, second = there.variants
     signed = (
         there._replace(variants=(first, second._replace(tree=second.tree._replace(digest="0" * 64)))).statement().data()
@@ -57,6 +58,7 @@ def with_lie(registry):
     registry.replace(
         "v1/topics/package/acme/plain.json", listed._replace(releases={Version(1): entry}).listing().data()
     )
+    name_release(registry.store, "acme/plain@1", changed.digest)
 
 
 class TestModes:

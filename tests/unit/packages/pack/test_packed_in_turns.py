@@ -8,7 +8,7 @@ import shutil
 from support.kernels.projects import python_project
 from support.kernels.registries import QUICK
 
-from opforge.packages.form.version import Version
+from opforge.packages.form import version
 from opforge.packages.pack.run import pack
 from opforge.packages.registry import publish, selection
 from opforge.packages.sources import reading
@@ -28,8 +28,7 @@ def test_the_outcome_of_the_checks_of_each_is_published(registry, tmp_path):
     packed(folder, "cpu")
     packed(folder, "cuda")
     publish.publish(registry.store, str(folder), keys.signer())
-    (source,) = registry.sources()
-    there = selection.fetch_release(source, source.read_index("acme/plain"), Version(1)).release
+    there = selection.choose("acme/plain", version.ANY, registry.sources(), all_platforms=True).verified.release
     assert {part.label: part.checks["import"] for part in there.variants} == {
         "torch-cpu": "not run: not requested",
         "torch-cuda": "not run: not requested",

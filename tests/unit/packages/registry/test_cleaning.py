@@ -14,7 +14,6 @@ from opforge.packages.registry import publish
 from opforge.remote import maintenance, mirror, removals, statements
 from opforge.remote.signatures import keys
 from opforge.remote.stores import open_store
-from opforge.remote.tuf import files as tuf_files
 
 
 @pytest.fixture
@@ -73,48 +72,17 @@ def test_in_any_order_of_their_requests_a_release_and_its_copy_have_their_blobs(
             assert not [item.problem for item in maintenance.items(store) if item.problem], seed
 
 
-@pytest.mark.test_all("needs tuf")
-def test_superseded_tuf_metadata_is_collected(tuf):
-    for number in ("1", "2", "3"):
-        tuf.publish(number=number, text=f"VALUE = {number}\n")
-    before, later = {*tuf.files()}, time.time() + 90_000
-    assert not list(maintenance.unused(tuf.store, time.time()))
-    removed = {item.name for item in maintenance.collect(tuf.store, later)}
-    assert {name.split("/")[1] for name in removed} == {"tuf"} and len(removed) > 5
-    assert {*tuf.files()} == before - removed
-    assert str(tuf.install().version) == "3"
-    tuf.publish(number="4", text="VALUE = 4\n")
-    assert str(tuf.install().version) == "4"
+def test_what_a_list_names_is_kept_whatever_the_index_beside_it_says(registry):
+    registry.publish(number="1")
+    registry.store.delete("v1/topics/package/acme/plain.json")
+    assert not [*maintenance.collect(registry.store, time.time() + 90_000)]
+    registry.publish(number="1")
+    assert str(registry.install().version) == "1"
 
 
-@pytest.mark.test_all("needs tuf")
-def test_metadata_stays_for_a_day_after_it_was_superseded_however_old_it_is(tuf):
-    """A client that has read the timestamp a moment before still asks for what that leads to."""
-    tuf.publish(number="1")
-    read = tuf_files.needed(tuf.store)
-    for name in filter(lambda name: name.startswith("v1/tuf/"), tuf.files()):
-        os.utime(tuf.path / name, (time.time() - 10 * 86400,) * 2)
-    tuf.publish(number="2", text="VALUE = 2\n")
-    assert list(maintenance.collect(tuf.store, time.time())) and read <= {*tuf.files()}
-    removed = {item.name for item in maintenance.collect(tuf.store, time.time() + 90_000)}
-    assert read & removed and str(tuf.install().version) == "2"
-
-
-@pytest.mark.test_all("needs tuf")
-def test_what_is_signed_is_kept_whatever_the_topic_beside_it_says(tuf):
-    tuf.publish(number="1")
-    tuf.store.delete("v1/topics/package/acme/plain.json")
-    removed = [item.name for item in maintenance.collect(tuf.store, time.time() + 90_000)]
-    assert not [name for name in removed if not name.startswith("v1/tuf/")]
-    assert str(tuf.install().version) == "1"
-
-
-@pytest.mark.test_all("needs tuf")
-def test_damaged_tuf_metadata_stops_the_cleaning(tuf):
-    tuf.publish(number="1")
-    (snapshot, *_others) = [name for name in sorted(tuf.files(), reverse=True) if name.endswith("snapshot.json")]
-    tuf.replace(snapshot, b"{}")
-    with pytest.raises(
-        StoreError, match=r"snapshot.json is damaged: 'signed' is missing.*Restore it from a mirror first"
-    ):
-        list(maintenance.unused(tuf.store, time.time() + 90_000))
+def test_a_damaged_list_stops_the_cleaning(registry):
+    registry.publish(number="1")
+    registry.replace("v1/withdrawals/ci.json", b"{}")
+    registry.store.delete("v1/topics/package/acme/plain.json")
+    with pytest.raises(StoreError, match=r"ci\.json: .* Correct or remove v1/withdrawals/ci\.json first"):
+        list(maintenance.unused(registry.store, time.time() + 90_000))

@@ -54,7 +54,7 @@ class TestDependencies:
         for number in range(1, 4):
             registry.publish("acme/base", str(number), text=f"V = {number}\n")
         among = registry.sources()
-        seen = [*selection.fitting("acme/base", version.ANY, among, environment.here, False, None)]
+        seen = [*selection.fitting("acme/base", version.ANY, among, environment.here, False)]
         assert seen[-1].reason.endswith(
             "of acme/base any the 2 newest releases were looked at: name an older version, if one may fit"
         )

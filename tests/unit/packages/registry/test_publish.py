@@ -198,7 +198,7 @@ class TestWithdrawing:
         with pytest.raises(StoreBehindError, match=r"the list of withdrawals of ci is not used: it is .*seen before"):
             registry.install()
         among = selection.sources([registry.url, mirror.url])
-        found = [*selection.fitting("acme/plain", version.ANY, among, environment.here, False, None)]
+        found = [*selection.fitting("acme/plain", version.ANY, among, environment.here, False)]
         over = found[0]
         chosen = next(choice for choice in found if isinstance(choice, selection.Choice))
         assert (chosen.verified.release.version, chosen.verified.source.store.url) == (Version(1), mirror.url)

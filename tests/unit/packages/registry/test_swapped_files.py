@@ -126,7 +126,7 @@ def test_resolving_and_publishing_ask_for_as_much_in_a_registry_of_any_size(regi
         own = getattr(kind, method)
 
         def call(self, *arguments):
-            calls.append(method)
+            calls.append(f"list {arguments[0]}" if method == "list" else method)
             return own(self, *arguments)
 
         return call
@@ -147,10 +147,12 @@ def test_resolving_and_publishing_ask_for_as_much_in_a_registry_of_any_size(regi
             counts.append((published, [*calls]))
             calls.clear()
     assert counts[0][1] == counts[1][1] == ["get", "get", "get"], (
-        "the index, the release, and what its signer has withdrawn"
+        "the index, what its signer's list says, and the release"
     )
     # The first time there is no index, so it is put as a new file.
-    assert len(counts[0][0]) == len(counts[1][0]) and "list" not in counts[1][0]
+    assert len(counts[0][0]) == len(counts[1][0])
+    lists = [call.partition("clock-")[0] for call in counts[1][0] if call.startswith("list ")]
+    assert lists == ["list v1/claims/"], "for the store's clock"
 
 
 def test_a_variant_that_is_named_is_the_one_that_is_installed_on_demand(registry, monkeypatch):

@@ -15,8 +15,7 @@ from opforge.cache import current
 from opforge.cache.maintenance import listing
 from opforge.errors import PublishError
 from opforge.remote import fetch, kept, statements, topics, withdrawals
-from opforge.remote.signatures import keys, signing
-from opforge.remote.tuf import roots
+from opforge.remote.signatures import keys, signing, trust
 
 
 class TestSignatures:
@@ -105,11 +104,15 @@ class TestWithdrawing:
         assert listed.of(f"op:{entry.key}").stops == withdrawals.NOTHING
         assert nodes.fetch(builder)[0].key == entry.key
 
-    def test_a_list_that_is_too_old_stops_fetching(self, nodes, builder, entry, monkeypatch):
+    def test_a_list_that_is_too_old_stops_fetching_if_the_trust_file_says_so(self, nodes, builder, entry, monkeypatch):
         later = withdrawals.time.time() + 31 * 86400
         with monkeypatch.context() as patch:
             patch.setattr(withdrawals.time, "time", lambda: later)
-            match, rejected = nodes.fetch(builder)
+            assert nodes.fetch(builder)[0]
+        trust.write(trust.read()._replace(withdrawal_days=30.0))
+        with monkeypatch.context() as patch:
+            patch.setattr(withdrawals.time, "time", lambda: later)
+            match, rejected = nodes.fetch(builder, "other")
         assert match is None
         assert "more than 30 days ago" in reasons(rejected)
 
@@ -120,20 +123,6 @@ class TestWithdrawing:
             match, rejected = nodes.fetch(builder)
         assert match is None
         assert "so the clock here is behind: set it" in reasons(rejected)
-
-    @pytest.mark.test_all("needs tuf")
-    def test_where_a_root_is_trusted_tuf_vouches_for_the_list(self, nodes, builder, entry):
-        metadata = pytest.importorskip("opforge.remote.tuf.metadata", reason="needs pip install 'opforge[tuf]'")
-        pairs = [(nodes.public, keys.signer("ci"))]
-        roots.trust(nodes.url, metadata.begin(nodes.store, pairs, 1, pairs))
-        match, rejected = nodes.fetch(builder)
-        assert match is None and "there is no list of withdrawals of the key ci" in reasons(rejected)
-        path = nodes.folder / "remote" / "v1" / "withdrawals" / "ci.json"
-        older = path.read_bytes()
-        withdraw(nodes.store, entry.key)
-        path.write_bytes(older)  # beside it, where everybody can write who can write there
-        match, rejected = nodes.fetch(builder, "other")
-        assert match is None and "the key ci has withdrawn it" in reasons(rejected)
 
     def test_without_a_list_nothing_is_fetched(self, nodes, builder, entry):
         os.unlink(nodes.folder / "remote" / "v1" / "withdrawals" / "ci.json")
@@ -254,7 +243,7 @@ class TestTrustThatChanges:
         """Misspells a field; returns what the error says of it."""
         path = nodes.trust_file()
         path.write_text(path.read_text().replace('"until"', '"untill"'))
-        return f"The trust file {path} cannot be used: line 11: 'untill' is not a field of a key: did you mean 'until'?"
+        return f"The trust file {path} cannot be used: line 10: 'untill' is not a field of a key: did you mean 'until'?"
 
     def test_a_damaged_trust_file_stops_all_remotes_with_one_error(self, nodes, builder, entry, monkeypatch, caplog):
         problem = self.damage(nodes)

@@ -14,6 +14,7 @@ from support.remote.nodes import reasons
 from support.remote.withdrawing import withdraw
 
 from opforge import environment, machine_folder, memory
+from opforge.cache.filesystem.files import read_file
 from opforge.remote import answers, withdrawals
 from opforge.remote.signatures import seen, signing, trust
 from opforge.remote.signatures.seen import Seen
@@ -67,7 +68,8 @@ class TestNothingMakesALoadForget:
 
     def test_a_damaged_state_and_a_list_that_is_gone(self, nodes, builder, older_list, caplog):
         """What was withdrawn can be hidden then: that is said, and refused if the trust file requires it."""
-        (path,) = [os.path.join(seen.folder(), name) for name in os.listdir(seen.folder()) if name.endswith(".json")]
+        paths = [os.path.join(seen.folder(), name) for name in os.listdir(seen.folder()) if name.endswith(".json")]
+        (path,) = [path for path in paths if json.loads(read_file(path, 9999))["store"] == nodes.url]
         with open(path, "w") as file:
             file.write("{}")
         (signer,) = trust.read().keys

@@ -182,10 +182,6 @@ HEAD = '{"format": 1,\n "keys": [\n'
         (HEAD + '{"key": "%s", "for": ["op:*",\n"note:x"]}]}', "line 4: 'for[1]' is \"note:x\": expected op:NAME"),
         (HEAD + '{"key": "%s", "for": [5]}]}', "line 3: 'for[0]' is 5: expected op:NAME"),
         (
-            '{"format": 1, "keys": [],\n"require_root": ["file:///x",\n5]}',
-            "line 3: 'require_root[1]' is 5: expected a URL of a store, with globs",
-        ),
-        (
             HEAD + '{"key": "%s", "for": ["op:*"],\n"until": "soon"}]}',
             "line 4: 'until' is \"soon\" (time data 'soon' does not match format '%Y-%m-%d'): expected a day such as",
         ),

@@ -1,0 +1,299 @@
+"""What a signer's list names is what there is: an index that is held back or forged hides and adds nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+from support.remote.withdrawing import withdraw_release
+
+from opforge.errors import KernelNotFoundError, PublishError, SignatureError, StoreBehindError
+from opforge.packages.form import version
+from opforge.packages.form.version import Version
+from opforge.packages.registry import index, publish, selection
+from opforge.remote import mirror, statements, topics, withdrawals
+from opforge.remote.signatures import keys, trust
+from opforge.remote.stores import open_store
+
+INDEX, LIST = topics.name_of("package", "acme/plain"), withdrawals.name_of("ci")
+
+
+def listed(registry, key="ci"):
+    """Returns what the list of a key names of the package."""
+    return withdrawals.Unverified(registry.store).of(key).released.get("package:acme/plain", {})
+
+
+def chosen(url, numbers=version.ANY):
+    return selection.choose("acme/plain", numbers, selection.sources([url])).verified
+
+
+def publish_as(registry, key, **more):
+    return publish.publish(registry.store, registry.packed(**more), keys.signer(key))
+
+
+def trust_keys(*publics, **fields):
+    entries = tuple(trust.TrustedKey(public, ("package:acme/*",)) for public in publics)
+    trust.write(trust.read()._replace(keys=entries, **fields))
+
+
+class TestTheIndexIsACache:
+    @pytest.mark.parametrize("number", [None, 99])
+    def test_an_old_index_hides_nothing_whatever_its_number(self, registry, number):
+        registry.publish(number="1")
+        old = json.loads(registry.content(INDEX))
+        registry.publish(number="2", text="VALUE = 2\n")
+        registry.replace(INDEX, json.dumps({**old, "sequence": number or old["sequence"]}).encode())
+        assert str(registry.install().version) == "2"
+
+    def test_a_release_that_is_held_back_with_its_index_is_missed(self, registry):
+        registry.publish(number="1")
+        old = registry.content(INDEX)
+        done = registry.publish(number="2", text="VALUE = 2\n")
+        registry.replace(INDEX, old)
+        registry.store.delete(statements.name_of(done.digest))
+        verified = chosen(registry.url)
+        assert (str(verified.release.version), verified.missing) == ("1", (Version(2),))
+        text = f"{registry.url} lacks acme/plain 2, newer than acme/plain 1: it holds a part, or is behind"
+        assert verified.notes == [("note", text)]
+
+    def test_what_is_withdrawn_is_not_missed(self, registry):
+        registry.publish(number="1")
+        old = registry.content(INDEX)
+        done = registry.publish(number="2", text="VALUE = 2\n")
+        withdraw_release(registry.store, "acme/plain@2")
+        registry.replace(INDEX, old)
+        registry.store.delete(statements.name_of(done.digest))
+        assert chosen(registry.url).notes == []
+
+    def test_a_release_that_no_list_names_is_not_there(self, registry):
+        """A publisher was killed before the last step, or somebody put it into the index."""
+        registry.publish(number="1")
+        before = registry.content(LIST)
+        registry.publish(number="2", text="VALUE = 2\n")
+        registry.replace(LIST, before)
+        assert str(registry.install().version) == "1"
+        with pytest.raises(SignatureError) as error:
+            chosen(registry.url, version.parse_range("2"))
+        assert str(error.value) == (
+            "acme/plain 2 is rejected: the list of the key ci does not name it. "
+            "The holder of the key publishes it again, which adds it to the list: opforge publish."
+        )
+
+    def test_only_so_many_are_asked_for_that_the_index_lacks(self, registry, monkeypatch):
+        monkeypatch.setattr(selection, "MAX_ASKED", 1)
+        registry.publish(number="1")
+        old = registry.content(INDEX)
+        for number in ("2", "3"):
+            done = registry.publish(number=number, text=f"VALUE = {number}\n")
+        registry.store.delete(statements.name_of(done.digest))
+        registry.replace(INDEX, old)
+        assert (str(chosen(registry.url).release.version), chosen(registry.url).missing) == (
+            "1",
+            (Version(3), Version(2)),
+        )
+
+
+class TestPublishing:
+    @pytest.mark.parametrize("step", ["topics", "withdrawals"])
+    def test_one_that_is_killed_is_seen_by_nobody_and_completed_later(self, registry, monkeypatch, step):
+        registry.publish(number="1")
+        folder, kind = registry.packed(number="2", text="VALUE = 2\n"), type(registry.store)
+        put = kind.put_if_unchanged
+
+        def dying(store, name, data, state):
+            if name.split("/")[1] == step:
+                raise KeyboardInterrupt
+            return put(store, name, data, state)
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(kind, "put_if_unchanged", dying)
+            publish.publish(registry.store, folder, keys.signer("ci"))
+        assert str(registry.install().version) == "1"
+        publish.publish(registry.store, folder, keys.signer("ci"))
+        assert str(registry.install().version) == "2"
+
+    def test_release_index_and_list_are_written_in_this_order(self, registry, monkeypatch):
+        registry.publish(number="1")
+        kind, written = type(registry.store), []
+        for method in ("put_if_absent", "put_if_unchanged"):
+            own = getattr(kind, method)
+
+            def noted(store, name, *arguments, own=own):
+                written.append(name.split("/")[1])  # "claims" are for the store's clock
+                return own(store, name, *arguments)
+
+            monkeypatch.setattr(kind, method, noted)
+        registry.publish(number="2", text="VALUE = 2\n")
+        assert [name for name in written if name != "claims"] == ["blobs", "statements", "topics", "withdrawals"]
+
+    def test_an_index_that_was_lost_does_not_free_a_version(self, registry):
+        folder = registry.packed(number="1.0")
+        publish.publish(registry.store, folder, keys.signer("ci"))
+        registry.store.delete(INDEX)
+        with pytest.raises(PublishError, match="this version was published with other files"):
+            registry.publish(number="1", text="VALUE = 2\n")
+        assert not publish.publish(registry.store, folder, keys.signer("ci")).is_new
+        assert registry.install().version == Version(1)
+
+    def test_two_publishers_by_one_key_lose_no_release(self, registry, monkeypatch):
+        registry.publish(number="1")
+        first = registry.content(LIST)
+        registry.publish(number="2", text="VALUE = 2\n")
+        with pytest.raises(PublishError, match=r"and you know one of .* opforge withdraw URL"):
+            registry.replace(LIST, first)
+            registry.publish(number="3", text="VALUE = 3\n")
+        withdrawals.publish(registry.store, keys.signer("ci"), "ci", restore=True)
+        registry.publish(number="3", text="VALUE = 3\n")
+        assert [*listed(registry)] == ["1", "2", "3"]
+
+
+class TestAKeyThatIsReplaced:
+    def test_the_new_key_signs_what_the_old_one_has_published(self, registry):
+        folder = registry.packed()
+        first = publish.publish(registry.store, folder, keys.signer("ci"))
+        registry.publish(number="2", text="VALUE = 2\n")
+        new = keys.create("ci2")
+        again = publish.publish(registry.store, folder, keys.signer("ci2"))
+        assert (again.digest, again.is_new) == (first.digest, False)
+        assert listed(registry, "ci2") == {"1": first.digest}
+        trust_keys(registry.key, new)
+        assert str(chosen(registry.url).release.version) == "2"
+        trust_keys(new)
+        verified = chosen(registry.url)
+        assert (str(verified.release.version), verified.signer) == ("1", "ci2")
+
+    def test_it_does_not_sign_what_another_key_says_of_the_same_files(self, registry):
+        folder = registry.packed()
+        publish.publish(registry.store, folder, keys.signer("ci"))
+        keys.create("ci2")
+        packed = publish.packed_variants(folder)
+        facts = publish.Release("acme/plain", Version(1), (), "other license")
+        with pytest.raises(PublishError, match=r"published with other facts, signed by ci: its license, source or com"):
+            publish.put(registry.store, packed, facts, keys.signer("ci2"))
+        assert listed(registry, "ci2") == {}
+
+
+class TestListsOfOtherStoresAndTimes:
+    def test_a_list_that_is_held_back_is_noticed(self, registry):
+        registry.publish(number="1")
+        old = {name: registry.content(name) for name in (LIST, INDEX)}
+        registry.publish(number="2", text="VALUE = 2\n")
+        registry.install()
+        for name, content in old.items():
+            registry.replace(name, content)
+        with pytest.raises(StoreBehindError, match=r"of ci is not used: it is the one of .* was seen before"):
+            registry.install()
+
+    def test_a_copy_of_the_store_that_is_behind_is_noticed(self, registry, tmp_path):
+        registry.publish(number="1")
+        url = f"file://{shutil.copytree(registry.path, tmp_path / 'copy')}"
+        assert str(chosen(url).release.version) == "1"
+        registry.publish(number="2", text="VALUE = 2\n")
+        registry.install()
+        with pytest.raises(StoreBehindError, match="was seen before"):
+            chosen(url)
+        assert str(registry.install().version) == "2"
+
+    def test_the_keys_list_of_another_store_does_not_take_the_place_of_this_ones(self, registry, tmp_path):
+        """Whoever controls the store finds a newer list of the key elsewhere: it withdraws nothing of what is here."""
+        registry.publish(number="1")
+        registry.publish(number="2", text="VALUE = 2\n")
+        withdraw_release(registry.store, "acme/plain@2")
+        assert str(registry.install().version) == "1"
+        (tmp_path / "other").mkdir()
+        other = open_store(f"file://{tmp_path}/other")
+        for name in ("2", "3"):
+            folder = registry.packed(number=name, text=f"VALUE = {name}\n")
+            publish.publish(other, folder, keys.signer("ci"))
+        later = withdrawals.Unverified(other).of("ci")
+        data = withdrawals.file_of(later._replace(date=later.date + 10), keys.signer("ci"))
+        registry.replace(LIST, data)
+        with pytest.raises(StoreBehindError, match="it is not the list that was seen before, and lacks what that says"):
+            registry.install()
+
+    def test_the_age_of_a_list_counts_if_the_trust_file_says_so(self, registry, monkeypatch):
+        registry.publish()
+        later = withdrawals.time.time() + 400 * 86400
+        monkeypatch.setattr(withdrawals.time, "time", lambda: later)
+        assert registry.install()
+        trust_keys(registry.key, withdrawal_days=30.0)
+        with pytest.raises(SignatureError, match=r"of ci was made .*, more than 30 days ago"):
+            chosen(registry.url)
+
+
+class TestAMirrorOfAPart:
+    @pytest.fixture
+    def part(self, registry, tmp_path):
+        """A mirror of two packages, made when each had one release; the registry has further ones."""
+        (tmp_path / "mirror").mkdir()
+        store = open_store(f"file://{tmp_path}/mirror")
+        registry.publish(number="1")
+        registry.publish("acme/other")
+        list(mirror.copy_named(registry.store, store, "package", ["acme/plain"]))
+        registry.publish(number="2", text="VALUE = 2\n")
+        list(mirror.copy_named(registry.store, store, "package", ["acme/other"]))
+        return store
+
+    def test_it_serves_what_it_has_and_says_what_it_lacks(self, part):
+        verified = chosen(part.url)
+        assert (str(verified.release.version), verified.missing) == ("1", (Version(2),))
+        assert str(chosen(part.url, version.parse_range("1")).release.version) == "1"
+
+    def test_a_version_that_it_lacks_is_not_found(self, part):
+        with pytest.raises(KernelNotFoundError, match="its index lacks acme/plain 2, which a signer's list names"):
+            chosen(part.url, version.parse_range("2"))
+
+    def test_a_package_that_it_lacks_is_taken_from_the_next(self, registry, part):
+        registry.publish("acme/third")
+        among = selection.sources([part.url, registry.url])
+        verified = selection.choose("acme/third", version.ANY, among).verified
+        assert verified.source.store.url == registry.url
+
+
+class TestSeveralKeys:
+    @pytest.fixture
+    def lab(self, registry):
+        public = keys.create("lab")
+        trust_keys(registry.key, public)
+        return public
+
+    def test_each_names_its_own_releases(self, registry, lab):
+        registry.publish(number="1")
+        publish_as(registry, "lab", number="2", text="VALUE = 2\n")
+        assert (chosen(registry.url).signer, [*listed(registry)], [*listed(registry, "lab")]) == ("lab", ["1"], ["2"])
+        trust_keys(registry.key)
+        assert str(chosen(registry.url).release.version) == "1"
+
+    def test_a_key_names_nothing_that_another_has_signed(self, registry, lab):
+        done = registry.publish(number="1")
+        released = {"package:acme/plain": {"1": done.digest}}
+        withdrawals.publish(registry.store, keys.signer("lab"), "lab", released=released)
+        trust_keys(lab)
+        with pytest.raises(SignatureError, match="the key ci is not in the trust file"):
+            chosen(registry.url)
+
+    def test_a_damaged_list_of_one_key_stops_no_other(self, registry, lab):
+        publish_as(registry, "lab", number="1")
+        registry.publish(number="2", text="VALUE = 2\n")
+        registry.replace(LIST, b"{}")
+        assert (chosen(registry.url).signer, str(chosen(registry.url).release.version)) == ("lab", "1")
+        with pytest.raises(SignatureError, match=r"list of withdrawals is damaged: .* Remove that file, and publish"):
+            chosen(registry.url, version.parse_range("2"))
+
+
+def test_a_list_of_an_older_opforge_is_one_clear_error(registry, monkeypatch, tmp_path):
+    registry.publish()
+    data = withdrawals.signed(registry.content(LIST)).data
+    value = {name: part for name, part in json.loads(data).items() if name not in ("id", "released")}
+    old = json.dumps({**value, "format": 1}, sort_keys=True, separators=(",", ":")).encode()
+    registry.replace(LIST, statements.Signed(old, (keys.signer("ci")(old),)).file())
+    problem = "damaged: 'format' is 1, and this opforge reads 2"
+    with pytest.raises(SignatureError, match=f"the list of withdrawals is {problem}. Remove that file, and publish "):
+        registry.install()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another state"))
+    with pytest.raises(PublishError, match=f"{problem}. Remove v1/withdrawals/ci.json, and publish again"):
+        registry.publish(number="2", text="VALUE = 2\n")
+    registry.store.delete(LIST)
+    registry.publish(number="2", text="VALUE = 2\n")
+    assert index.read(registry.store, "acme/plain").within(version.ANY) == [Version(2), Version(1)]
