@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ALL = STABLE, PLAIN, TORCH
-TORCH_RANGE = "torch versions"
-"""The name, among what a binary requires, of the versions of torch that the op's author says it works with."""
 LOADED_INTERFACES = range(1, INTERFACE + 1)
 """The numbers of the libraries that this opforge loads."""
 STABLE_BLOCKS, TORCH_BLOCKS = LOADS = ("OPFORGE_LOADS_STABLE_BLOCKS", ""), ("OPFORGE_LOADS_TORCH_BLOCKS", "")

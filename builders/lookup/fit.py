@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from opforge import settings
-from opforge.builders.declaration import abi
+from opforge.builders.declaration import abi, attributes
 from opforge.builders.declaration.machine import NATIVE_FLAGS, PROCESSOR, native_processor
 from opforge.builders.declaration.op_spec import root_paths
 from opforge.builders.declaration.targets import device_problems, level_problem, lower_targets, torch_library_problem
@@ -168,11 +168,8 @@ def host_problem(record: Mapping[str, Any], machine: Machine) -> str | None:
         return f"it needs glibc {floors['GLIBC']}, and this system has {machine.glibc}"
     if machine.libstdcxx and version_of(floors.get("GLIBCXX", "0")) > version_of(machine.libstdcxx):
         return f"it needs GLIBCXX_{floors['GLIBCXX']}, and this libstdc++ has up to {machine.libstdcxx}"
-    if abi.TORCH_RANGE in record["requires"]:
-        from opforge.builders.declaration import torch_range
-
-        if problem := torch_range.problem(record["requires"][abi.TORCH_RANGE], machine.torch):
-            return problem
+    if problem := attributes.unmet(record["requires"], machine):
+        return problem
     return _torch_problem(record, machine) if record["abi"] in (abi.STABLE, abi.TORCH) else None
 
 
