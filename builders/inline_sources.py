@@ -68,12 +68,12 @@ def _completed(name: str, texts: Texts, abi: Any) -> tuple[str, dict[str, str]]:
     text, cuda, sycl = join(texts["cpp_sources"]), join(texts["cuda_sources"]), join(texts["sycl_sources"])
     bound, is_bare = documented(texts["functions"]), texts["no_implicit_headers"]
     abi = abi or detect_inline_abi(text + cuda + sycl)
-    if abi == abis.TORCH:
+    if abi in abis.WITH_MODULES:
         text = with_bindings(text, bound, texts["with_pytorch_error_handling"], is_bare)
     elif bound:
-        advice = "Omit it: only pybind, which abi='torch' uses, binds functions by name"
+        advice = "Omit it: only pybind, which abi='torch' and 'torch-facade' use, binds functions by name"
         raise BuilderError(name, f"functions={texts['functions']!r} with abi={abi!r}", advice)
-    if abi == abis.TORCH and not is_bare:
+    if abi in abis.WITH_MODULES and not is_bare:
         cuda = CUDA_HEADERS + cuda if cuda else ""
         sycl = SYCL_HEADERS + sycl if sycl else ""
     files = {"main.cpp": text, "cuda.cu": cuda, "sycl.sycl": sycl}

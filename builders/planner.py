@@ -152,7 +152,7 @@ def _torch_problem(spec: OpSpec) -> str | None:
     """Returns why the op cannot be built with what is installed, or None."""
     if problem := attributes.unmet(dict(attributes.requirements(spec))):
         return problem
-    if spec.abi != abi.STABLE:
+    if spec.abi not in abi.ON_STABLE:
         return None
     folder = machine.torch_folder()
     if folder is None:

@@ -152,10 +152,14 @@ def resolve(declared: Any, target: Target) -> OpSpec:
     if not sources:
         advice = "Name at least one file in `sources`"
         raise BuilderError(builder, "it names no sources" + (f" for {device}" if len(devices) > 1 else ""), advice)
+    if abi == abis.FACADE and device != "cpu":
+        advice = 'Its headers have nothing of a device yet: declare abi="torch", or "torch-stable" for rewritten sources'
+        raise BuilderError(builder, f"abi={abi!r} for {device}", advice)
     if type(declared.abi) is str:  # otherwise they may be for another device
         _check_functions(builder, abi, get("fakes"), get("signatures"))
     own = kernel_roots.KernelRoot(kernel_roots.OWN, get("folder") or kernel_roots.folder_of(kind), "")
-    roots = (own, *get("kernel_roots"), kernel_roots.OPFORGE, kernel_roots.OPFORGE_ABI)
+    of_abi = (kernel_roots.FACADE,) if abi == abis.FACADE else ()  # before opforge's: some names are in both
+    roots = (own, *get("kernel_roots"), *of_abi, kernel_roots.OPFORGE, kernel_roots.OPFORGE_ABI)
     cxx_flags, device_flags = scope.compile_args("extra_compile_args", get("extra_compile_args"))
     spec = OpSpec(
         name=name,
@@ -259,7 +263,7 @@ def _check_name(builder: str, name: object, abi: str) -> None:
     if not isinstance(name, str) or not name.isidentifier() or len(name.encode()) > LONGEST_NAME:
         expected = f"an identifier of at most {LONGEST_NAME} bytes"
         raise BuilderError(builder, f"name={name!r}", f"Expected {expected}, such as 'fused_adam'")
-    if abi == abis.TORCH and not name.isascii():
+    if abi in abis.WITH_MODULES and not name.isascii():
         raise BuilderError(builder, f"name={name!r}", "Expected ASCII letters: it is also a Python module's name")
 
 

@@ -135,7 +135,7 @@ def load(
     if entry.origin.endswith(UNSIGNED):
         return None
     loaded: Any = library.load(record["op"], entry, builder.signatures, value["roots"])
-    if loaded is None and record["abi"] == library.TORCH and load_torchs:
+    if loaded is None and record["abi"] in library.WITH_MODULES and load_torchs:
         loaded = load_torchs(builder, entry, value["roots"])
     if loaded is None or ("tuned" in value and not _is_tuned(entry, value["tuned"])):
         return None
