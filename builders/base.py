@@ -217,7 +217,8 @@ class OpBuilder:
     sources: ClassVar[Words] = ()
     """Files to compile, below this class's folder or a kernel root. It may be a dict by device, as others may."""
     abi: ClassVar[str | Mapping[str, str]] = library.STABLE
-    """"torch-stable": one for every torch from `torch_target` on; "c": plain functions; "torch": ATen and pybind."""
+    """"torch-stable": one for every torch from `torch_target` on; "c": plain functions; "torch": ATen and pybind;
+    "torch-facade": the same sources as for "torch", and one library for every torch and Python."""
     version: ClassVar[str] = "1"
     """Part of the key: another version is another op. A change of a source needs no new version."""
     devices: ClassVar[Sequence[str]] = ("cpu",)

@@ -22,7 +22,7 @@ from opforge.warm.library import Entry
 from opforge.warm.lookup import DEEPSPEED_METHODS, FLAG_ENDINGS
 
 from . import loader
-from .declaration import op_spec, targets
+from .declaration import attributes, op_spec, targets
 from .declaration.machine import this_machine
 from .declaration.op_spec import OpSpec
 from .lookup import compatibility, finder
@@ -162,7 +162,7 @@ def _stored(builder: Any, look_up: finder.Finder, force: bool) -> Entry | None:
 
 def gate_problems(builder: Any, spec: OpSpec) -> list[str]:
     """Returns why the op cannot run here, whatever is stored: the target's reasons, or those of the builder's gate."""
-    problems = targets.load_problems(spec.target, spec.devices, spec.abi, spec.requires_torch)
+    problems = targets.load_problems(spec.target, spec.devices, spec.abi, dict(attributes.requirements(spec)))
     if not problems and builder._overrides("gate"):
         problems += builder.gate(compatibility.capabilities_for(spec.target, spec.name))
     return problems

@@ -13,14 +13,15 @@ from opforge.errors import BuilderError, SettingError
 from opforge.machine_folder import make_folder, temp_path, write_file
 
 from .declaration import abi as abis
-from .jit_builders import USES_STABLE, from_files, own_cache, uses_torch
+from .jit_builders import NOT_OF_LOAD_INLINE, USES_STABLE, check_keywords, from_files, own_cache, uses_torch
 from .resources import raise_if_exhausted
 
 if TYPE_CHECKING:
     from typing import TypedDict
 
     from .base import OpBuilder
-    from .jit_builders import Attributes, Build, TorchFlags
+    from .declaration.attributes import TextKeywords
+    from .jit_builders import TorchArguments
 
     class Texts(TypedDict):
         """The sources of `load_inline`, and how they are completed."""
@@ -41,10 +42,13 @@ SYCL_HEADERS = "#include <torch/types.h>\n#include <sycl/sycl.hpp>\n"
 """What torch's load_inline puts before the sources for a device."""
 
 
-def from_texts(name: str, texts: Texts, flags: TorchFlags, given: Attributes, build: Build) -> OpBuilder:
-    """Returns the builder for `load_inline`'s arguments. Writes the sources."""
-    abi, written = _completed(name, texts, given["abi"])
-    own = own_cache(name, build["build_directory"])
+def from_texts(
+    name: str, texts: Texts, torchs: TorchArguments, declared: TextKeywords, build_directory: str | None
+) -> OpBuilder:
+    """Returns the builder for `load_inline`'s arguments. Writes the sources. Raises TypeError as `from_files` does."""
+    check_keywords("load_inline", declared, NOT_OF_LOAD_INLINE)
+    abi, written = _completed(name, texts, declared.get("abi"))
+    own = own_cache(name, build_directory)
     folder = writable_store(open_store(own) if own else None, is_for_sources=True).layout.path(
         "sources", key_of([name, *sorted(written.items())])
     )
@@ -56,7 +60,7 @@ def from_texts(name: str, texts: Texts, flags: TorchFlags, given: Attributes, bu
         raise_if_exhausted(name, error)
         raise
     files = [os.path.join(folder, file) for file in written]
-    return from_files(name, files, flags, {**given, "abi": abi}, build)
+    return from_files(name, files, torchs, {**declared, "abi": abi, "groups": ()}, build_directory)
 
 
 def _completed(name: str, texts: Texts, abi: Any) -> tuple[str, dict[str, str]]:
@@ -64,12 +68,12 @@ def _completed(name: str, texts: Texts, abi: Any) -> tuple[str, dict[str, str]]:
     text, cuda, sycl = join(texts["cpp_sources"]), join(texts["cuda_sources"]), join(texts["sycl_sources"])
     bound, is_bare = documented(texts["functions"]), texts["no_implicit_headers"]
     abi = abi or detect_inline_abi(text + cuda + sycl)
-    if abi == abis.TORCH:
+    if abi in abis.WITH_MODULES:
         text = with_bindings(text, bound, texts["with_pytorch_error_handling"], is_bare)
     elif bound:
-        advice = "Omit it: only pybind, which abi='torch' uses, binds functions by name"
+        advice = "Omit it: only pybind, which abi='torch' and 'torch-facade' use, binds functions by name"
         raise BuilderError(name, f"functions={texts['functions']!r} with abi={abi!r}", advice)
-    if abi == abis.TORCH and not is_bare:
+    if abi in abis.WITH_MODULES and not is_bare:
         cuda = CUDA_HEADERS + cuda if cuda else ""
         sycl = SYCL_HEADERS + sycl if sycl else ""
     files = {"main.cpp": text, "cuda.cu": cuda, "sycl.sycl": sycl}

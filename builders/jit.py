@@ -7,18 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, cast
 
-from opforge.warm.library import OLDEST_TORCH
-
 from .base import OpBuilder, copied, is_fixed
 
 if TYPE_CHECKING:
-    from typing import TypeVar
+    from dataclasses import dataclass
+    from typing import TypeVar, Unpack
 
-    from opforge.accelerator.target import Target
-
-    from .declaration.by_device import Macros, Words
+    from .declaration import attributes
+    from .declaration.attributes import FileKeywords, TextKeywords
     from .inline_sources import Texts
-    from .jit_builders import Attributes, Build, TorchFlags
 
     Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -53,6 +50,20 @@ class _Call:
         return builder
 
 
+class _Documented:
+    """A public function with the signature that `help` shows: every keyword by itself. It is made when it is asked for."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.__wrapped__ = function
+
+    @property
+    def __signature__(self) -> Any:
+        from . import jit_builders
+        from .declaration import attributes
+
+        return attributes.signature(self.__wrapped__, jit_builders.DEFAULTS)
+
+
 def _public(function: Function) -> Function:
     """Makes the errors of a public function end at its caller's line, also that of an unknown argument."""
 
@@ -63,7 +74,7 @@ def _public(function: Function) -> Function:
         except TypeError as error:
             from opforge import tracebacks  # not on the path of a hit
 
-            tracebacks.explain_call(error, function)
+            tracebacks.explain_call(error, call, named)
             raise
         except BaseException as error:
             from opforge import tracebacks
@@ -71,6 +82,7 @@ def _public(function: Function) -> Function:
             tracebacks.shorten(error)
             raise
 
+    call.__wrapped__ = _Documented(function)  # type: ignore[assignment]
     return cast("Function", call)
 
 
@@ -90,22 +102,7 @@ def load(
     is_python_module: bool = True,
     is_standalone: bool = False,
     keep_intermediates: bool = True,
-    *,
-    abi: str | Mapping[str, str] | None = None,
-    torch_target: str = OLDEST_TORCH,
-    requires_torch: str = "",
-    target: Target | str | None = None,
-    architectures: Words = (),
-    groups: Sequence[Mapping[str, Any]] = (),
-    fakes: Mapping[str, Callable[..., Any]] | None = None,
-    signatures: Mapping[str, tuple[Any, Sequence[Any]]] | None = None,
-    include_dirs: Sequence[str | os.PathLike[str]] | Mapping[str, Any] = (),
-    define_macros: Macros = (),
-    extra_compile_args: Words = (),
-    extra_link_args: Words = (),
-    libraries: Words = (),
-    debug: bool = False,
-    sanitize: str = "",
+    **declared: Unpack[FileKeywords],
 ) -> Any:
     """Compiles sources into an op and loads it, from the cache if no file that it was built from has changed.
 
@@ -124,40 +121,21 @@ def load(
     Returns the Python module for pybind sources, otherwise an object with the op's functions. Called again in one
     process, it looks at the sources again and loads a changed one beside the first. Raises what `OpBuilder.load` does.
     """
+    if TYPE_CHECKING:  # jedi completes the names that the keywords are passed on to
+        dataclass(attributes.Common)(**declared)  # type: ignore[misc]
+        dataclass(attributes.Files)(**declared)  # type: ignore[misc]
     if is_standalone:
         from opforge import errors
 
         raise errors.BuilderError(name, "is_standalone=True", "opforge builds libraries to load, not programs to run")
-    flags: TorchFlags = {
-        "extra_cflags": extra_cflags,
-        "extra_cuda_cflags": extra_cuda_cflags,
-        "extra_sycl_cflags": extra_sycl_cflags,
-        "extra_ldflags": extra_ldflags,
-        "extra_include_paths": extra_include_paths,
-        "with_cuda": with_cuda,
-        "with_sycl": with_sycl,
-    }
-    given: Attributes = {
-        "abi": abi,
-        "torch_target": torch_target,
-        "requires_torch": requires_torch,
-        "architectures": architectures,
-        "groups": groups,
-        "fakes": fakes,
-        "signatures": signatures,
-        "include_dirs": include_dirs,
-        "define_macros": define_macros,
-        "extra_compile_args": extra_compile_args,
-        "extra_link_args": extra_link_args,
-        "libraries": libraries,
-    }
-    build: Build = {"target": target, "debug": debug, "sanitize": sanitize, "build_directory": build_directory}
-    call = _Call("load", name, (sources, flags, given, build))
+    flags = extra_cflags, extra_cuda_cflags, extra_sycl_cflags, extra_ldflags
+    torchs = *flags, extra_include_paths, with_cuda, with_sycl
+    call = _Call("load", name, (sources, torchs, declared, build_directory))
     if (module := call.kept()) is not None:
         return module
     from . import jit_builders
 
-    return call.keep(jit_builders.from_files(name, sources, flags, given, build)).load(verbose)
+    return call.keep(jit_builders.from_files(name, sources, torchs, declared, build_directory)).load(verbose)
 
 
 @_public
@@ -181,21 +159,7 @@ def load_inline(
     keep_intermediates: bool = True,
     use_pch: bool = False,
     no_implicit_headers: bool = False,
-    *,
-    abi: str | None = None,
-    torch_target: str = OLDEST_TORCH,
-    requires_torch: str = "",
-    target: Target | str | None = None,
-    architectures: Words = (),
-    fakes: Mapping[str, Callable[..., Any]] | None = None,
-    signatures: Mapping[str, tuple[Any, Sequence[Any]]] | None = None,
-    include_dirs: Sequence[str | os.PathLike[str]] = (),
-    define_macros: Sequence[tuple[str, str | None]] | Mapping[str, str] = (),
-    extra_compile_args: Sequence[str] | Mapping[str, Sequence[str]] = (),
-    extra_link_args: Sequence[str] = (),
-    libraries: Sequence[str] = (),
-    debug: bool = False,
-    sanitize: str = "",
+    **declared: Unpack[TextKeywords],
 ) -> Any:
     """Does what `load` does for sources that are text, with the arguments of torch's `load_inline`.
 
@@ -204,6 +168,9 @@ def load_inline(
     the device's own headers. `use_pch` changes nothing. Raises SettingError, a ValueError as torch's, for `functions`
     of another type.
     """
+    if TYPE_CHECKING:  # jedi completes the names that the keywords are passed on to
+        dataclass(attributes.Common)(**declared)  # type: ignore[misc]
+        dataclass(attributes.Texts)(**declared)  # type: ignore[misc]
     texts: Texts = {
         "cpp_sources": cpp_sources,
         "cuda_sources": cuda_sources,
@@ -212,36 +179,14 @@ def load_inline(
         "with_pytorch_error_handling": with_pytorch_error_handling,
         "no_implicit_headers": no_implicit_headers,
     }
-    flags: TorchFlags = {
-        "extra_cflags": extra_cflags,
-        "extra_cuda_cflags": extra_cuda_cflags,
-        "extra_sycl_cflags": extra_sycl_cflags,
-        "extra_ldflags": extra_ldflags,
-        "extra_include_paths": extra_include_paths,
-        "with_cuda": with_cuda,
-        "with_sycl": with_sycl,
-    }
-    given: Attributes = {
-        "abi": abi,
-        "torch_target": torch_target,
-        "requires_torch": requires_torch,
-        "architectures": architectures,
-        "groups": (),
-        "fakes": fakes,
-        "signatures": signatures,
-        "include_dirs": include_dirs,
-        "define_macros": define_macros,
-        "extra_compile_args": extra_compile_args,
-        "extra_link_args": extra_link_args,
-        "libraries": libraries,
-    }
-    build: Build = {"target": target, "debug": debug, "sanitize": sanitize, "build_directory": build_directory}
-    call = _Call("load_inline", name, (texts, flags, given, build))
+    flags = extra_cflags, extra_cuda_cflags, extra_sycl_cflags, extra_ldflags
+    torchs = *flags, extra_include_paths, with_cuda, with_sycl
+    call = _Call("load_inline", name, (texts, torchs, declared, build_directory))
     if (module := call.kept()) is not None:
         return module
     from . import inline_sources
 
-    return call.keep(inline_sources.from_texts(name, texts, flags, given, build)).load(verbose)
+    return call.keep(inline_sources.from_texts(name, texts, torchs, declared, build_directory)).load(verbose)
 
 
 def _working_folder() -> str:

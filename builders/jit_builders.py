@@ -18,50 +18,33 @@ from .base import OpBuilder
 from .declaration.by_device import ALL, DeviceScope, similar, with_absolute_paths, words
 
 if TYPE_CHECKING:
-    from typing import TypedDict
-
     from opforge.accelerator.target import Target
 
-    from .declaration.by_device import Macros, Words
+    from .declaration.attributes import FileKeywords
 
     Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+    Flags = Sequence[str] | None
+    TorchArguments = tuple[Flags, Flags, Flags, Flags, Paths | None, bool | None, bool | None]
+    """torch's extra_cflags, extra_cuda_cflags, extra_sycl_cflags, extra_ldflags, extra_include_paths, with_cuda and
+    with_sycl. A class for them would cost each process that calls `load`."""
 
-    class TorchFlags(TypedDict):
-        """The flags of torch.utils.cpp_extension.load, by its own names."""
-
-        extra_cflags: Sequence[str] | None
-        extra_cuda_cflags: Sequence[str] | None
-        extra_sycl_cflags: Sequence[str] | None
-        extra_ldflags: Sequence[str] | None
-        extra_include_paths: Paths | None
-        with_cuda: bool | None
-        with_sycl: bool | None
-
-    class Attributes(TypedDict):
-        """The attributes of `OpBuilder` that a call declares, but for its name and its sources."""
-
-        abi: str | Mapping[str, str] | None
-        torch_target: str
-        requires_torch: str
-        architectures: Words
-        groups: Sequence[Mapping[str, Any]]
-        fakes: Mapping[str, Callable[..., Any]] | None
-        signatures: Mapping[str, tuple[Any, Sequence[Any]]] | None
-        include_dirs: Sequence[str | os.PathLike[str]] | Mapping[str, Any]
-        define_macros: Macros
-        extra_compile_args: Words
-        extra_link_args: Words
-        libraries: Words
-
-    class Build(TypedDict):
-        """What a call says of the build rather than of the op."""
-
-        target: Target | str | None
-        debug: bool
-        sanitize: str
-        build_directory: str | None
-
-
+NOT_OF_LOAD = frozenset(
+    {"name", "sources", "devices", "folder", "version", "kernel_roots", "toolchain", "python_functions", "trace"}
+    | {"tunable", "tuning"}
+)
+"""What a call reads off the sources, what belongs to a package of ops or to `opforge tune`, and what a load leaves."""
+NOT_OF_LOAD_INLINE = frozenset({*NOT_OF_LOAD, "groups"})
+"""Groups have files of their own."""
+DEFAULTS: dict[str, Any] = {
+    "abi": None,  # it is detected
+    **{
+        name: getattr(OpBuilder, name)
+        for name in OpBuilder.__annotations__
+        if name not in NOT_OF_LOAD and name[0] != "_" and name != "abi"
+    },
+    **{"fakes": None, "signatures": None, "target": None, "debug": False, "sanitize": ""},
+}
+"""Every keyword besides torch's, with its default: the attributes of `OpBuilder`, and what a builder is made with."""
 _builders: dict[tuple[Any, ...], OpBuilder] = {}
 
 TORCH_HEADERS = tuple(
@@ -75,14 +58,28 @@ SUFFIX_DEVICES = {".cu": "cuda", ".hip": "hip", ".sycl": "xpu", ".cl": "opencl"}
 """The device of a source, if its name says it. A `.cu` is HIP's too if the installed torch is built for HIP."""
 
 
+def check_keywords(function: str, declared: Mapping[str, Any], others: frozenset[str] = NOT_OF_LOAD) -> None:
+    """Raises TypeError for an argument that a function does not have."""
+    for name in declared:
+        if name not in DEFAULTS or name in others:
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
+
+
 def from_files(
-    name: str, sources: Paths | Mapping[str, Any], flags: TorchFlags, given: Attributes, build: Build
+    name: str,
+    sources: Paths | Mapping[str, Any],
+    torchs: TorchArguments,
+    declared: FileKeywords,
+    build_directory: str | None,
 ) -> OpBuilder:
-    """Returns the builder for `load`'s arguments."""
+    """Returns the builder for `load`'s arguments. Raises TypeError for one that it does not have."""
+    check_keywords("load", declared)
+    given: dict[str, Any] = {**DEFAULTS, **declared}
+    made_with = {option: given.pop(option) for option in ("target", "debug", "sanitize")}
     located = each(sources, lambda part: _absolute(name, _paths(name, "sources", part)))
     groups = [_located_group(name, group) for group in listed_groups(name, given["groups"])]
     paths = [path for part in (located, *(group["sources"] for group in groups)) for path in files_of(part)]
-    devices, target = _devices(name, located, paths, flags, build["target"])
+    devices, made_with["target"] = _devices(name, located, paths, torchs, made_with["target"])
     for path in paths:
         if not os.path.isfile(path):
             raise errors.SourceNotFoundError(name, path, [os.path.dirname(path)])
@@ -99,26 +96,27 @@ def from_files(
         "fakes": dict(given["fakes"] or {}),
         "signatures": dict(given["signatures"] or {}),
         "libraries": each(given["libraries"], lambda part: words(name, "libraries", part)),
-        **_with_torchs(name, flags, given),
+        **_with_torchs(name, torchs, given),
     }
-    return _builder(attributes, {**build, "target": target})
+    return _builder(attributes, made_with, own_cache(name, build_directory) or "")
 
 
 def _devices(
-    op: str, sources: Any, paths: Sequence[str], flags: TorchFlags, target: Target | str | None
+    op: str, sources: Any, paths: Sequence[str], torchs: TorchArguments, target: Target | str | None
 ) -> tuple[tuple[str, ...], Target | str | None]:
     """Returns the devices that sources are for, and the target, which torch's arguments may choose."""
-    with_cuda = flags["with_cuda"] or bool(flags["extra_cuda_cflags"])
-    with_sycl = flags["with_sycl"] or bool(flags["extra_sycl_cflags"])
+    _cflags, cuda_cflags, sycl_cflags, _ldflags, _include_paths, with_cuda, with_sycl = torchs
+    with_cuda, with_sycl = with_cuda or bool(cuda_cflags), with_sycl or bool(sycl_cflags)
     if isinstance(sources, Mapping):
         return known_devices(op, sources), target or ("cuda" if with_cuda else "xpu" if with_sycl else None)
     return (detect_device(op, paths, with_cuda, with_sycl),), target
 
 
-def _with_torchs(op: str, flags: TorchFlags, given: Attributes) -> dict[str, Any]:
-    """Returns the attributes that torch's flags are part of, with `OpBuilder`'s own after them."""
+def _with_torchs(op: str, torchs: TorchArguments, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the attributes that torch's arguments are part of, with `OpBuilder`'s own after them."""
+    cflags, cuda_cflags, sycl_cflags, ldflags, include_paths, *_rest = torchs
     macros = given["define_macros"]
-    include = _absolute(op, _paths(op, "extra_include_paths", flags["extra_include_paths"] or ()))
+    include = _absolute(op, _paths(op, "extra_include_paths", include_paths or ()))
     own_include = each(given["include_dirs"], lambda part: _absolute(op, words(op, "include_dirs", part)))
     own_link = each(given["extra_link_args"], lambda part: _flags(op, "extra_link_args", part))
     return {
@@ -127,11 +125,11 @@ def _with_torchs(op: str, flags: TorchFlags, given: Attributes) -> dict[str, Any
         "extra_compile_args": _compile_args(
             op,
             given["extra_compile_args"],
-            cxx=_flags(op, "extra_cflags", flags["extra_cflags"] or ()),
-            nvcc=_flags(op, "extra_cuda_cflags", flags["extra_cuda_cflags"] or ()),
-            sycl=_flags(op, "extra_sycl_cflags", flags["extra_sycl_cflags"] or ()),
+            cxx=_flags(op, "extra_cflags", cflags or ()),
+            nvcc=_flags(op, "extra_cuda_cflags", cuda_cflags or ()),
+            sycl=_flags(op, "extra_sycl_cflags", sycl_cflags or ()),
         ),
-        "extra_link_args": after(_flags(op, "extra_ldflags", flags["extra_ldflags"] or ()), own_link),
+        "extra_link_args": after(_flags(op, "extra_ldflags", ldflags or ()), own_link),
     }
 
 
@@ -181,9 +179,8 @@ def _absolute(op: str, paths: Sequence[str]) -> tuple[str, ...]:
         raise errors.SourceNotFoundError(op, missing, ["the working folder, which has been removed"]) from None
 
 
-def _builder(attributes: dict[str, Any], build: Build) -> OpBuilder:
+def _builder(attributes: dict[str, Any], made_with: Mapping[str, Any], directory: str) -> OpBuilder:
     """Returns the same builder for the same arguments, so that a second call returns the loaded module."""
-    directory = own_cache(attributes["name"], build["build_directory"])
     plain = {name: value for name, value in attributes.items() if name not in ("fakes", "signatures")}
     try:
         types = tuple((function, result, *kinds) for function, (result, kinds) in attributes["signatures"].items())
@@ -194,14 +191,12 @@ def _builder(attributes: dict[str, Any], build: Build) -> OpBuilder:
         *((name, frozen(value)) for name, value in plain.items()),
         tuple(attributes["fakes"].items()),
         types,
-        build["target"],
-        build["debug"],
-        build["sanitize"],
+        *made_with.values(),
         directory,
     )
     if key not in _builders:
-        kind = type("UserBuilder", (OpBuilder,), {**attributes, "_directory": directory or "", "__module__": __name__})
-        _builders[key] = kind(build["target"], debug=build["debug"], sanitize=build["sanitize"])
+        kind = type("UserBuilder", (OpBuilder,), {**attributes, "_directory": directory, "__module__": __name__})
+        _builders[key] = kind(**made_with)
     return _builders[key]
 
 

@@ -10,7 +10,7 @@ from opforge.cache.records.inputs import RootedPath
 from opforge.errors import OpIncompatibleError
 from opforge.versions import version_of
 
-from .declaration import abi, flag_paths, kernel_roots, machine
+from .declaration import abi, attributes, flag_paths, kernel_roots, machine
 from .declaration.build_plan import BuildPlan, PlannedGroup
 from .declaration.include_folders import group_folders, include_folders
 from .declaration.op_spec import root_paths
@@ -129,11 +129,10 @@ def _defines(spec: OpSpec, part: abi.AbiPart, device: DevicePart) -> tuple[tuple
 
 
 def _own_requirements(spec: OpSpec, flags: Sequence[str], toolchain: Toolchain) -> tuple[tuple[str, str], ...]:
-    """Returns what a library of this op requires besides its ABI: versions of torch, and one processor."""
-    torch_range = ((abi.TORCH_RANGE, spec.requires_torch),) if spec.requires_torch else ()
+    """Returns what a library of this op requires besides its ABI: what its attributes say, and one processor."""
     of_devices = (*spec.device_flags, *(flag for group in spec.groups for flag in group.device_flags))
     native = machine.native_processor((*flags, *of_devices, *getattr(toolchain, "argv", ())))
-    return (*torch_range, *(((machine.PROCESSOR, native),) if native else ()))
+    return (*attributes.requirements(spec), *(((machine.PROCESSOR, native),) if native else ()))
 
 
 def _without_lists(flags: Sequence[str]) -> tuple[str, ...]:
@@ -150,13 +149,10 @@ def _without_lists(flags: Sequence[str]) -> tuple[str, ...]:
 
 
 def _torch_problem(spec: OpSpec) -> str | None:
-    """Returns why the installed torch cannot build the op, or None."""
-    if spec.requires_torch:
-        from .declaration import torch_range
-
-        if problem := torch_range.installed_problem(spec.requires_torch):
-            return problem
-    if spec.abi != abi.STABLE:
+    """Returns why the op cannot be built with what is installed, or None."""
+    if problem := attributes.unmet(dict(attributes.requirements(spec))):
+        return problem
+    if spec.abi not in abi.ON_STABLE:
         return None
     folder = machine.torch_folder()
     if folder is None:

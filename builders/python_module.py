@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.machinery
 import importlib.util
 import os
+import sysconfig
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -27,6 +29,9 @@ def load(op: str, path: str) -> ModuleType | None:
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None
     try:
+        if sysconfig.get_config_var("Py_GIL_DISABLED") and (module := made_by_library(path)):
+            module.__file__, module.__spec__ = path, spec
+            return module
         module = importlib.util.module_from_spec(spec)
         module.__name__ = op  # before the bindings run: classes get it as their __module__
         loader.exec_module(module)
@@ -36,6 +41,21 @@ def load(op: str, path: str) -> ModuleType | None:
         if error.__cause__ is not None:
             raise
         return None  # a PyInit of one line that only satisfies a linker: return nullptr
+    return module
+
+
+def made_by_library(path: str) -> ModuleType | None:
+    """Returns the module that a library on the facade makes without Python's import; None for any other library.
+
+    An object's head is not the same in a Python without a global lock, so `import` cannot take what it would make.
+    Raises ImportError, and what the source's own code raises.
+    """
+    try:
+        make = ctypes.PyDLL(path).opforge_facade_module
+    except (OSError, AttributeError):
+        return None
+    make.restype = ctypes.py_object
+    module: ModuleType = make()
     return module
 
 

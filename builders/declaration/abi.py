@@ -1,4 +1,4 @@
-"""The three ABIs: what each adds to a build, and what it ties the binary to."""
+"""The ABIs: what each adds to a build, and what it ties the binary to."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import BuilderError, OpIncompatibleError
 from opforge.versions import version_of
+from opforge.warm.library import FACADE as FACADE
 from opforge.warm.library import OLDEST_TORCH as OLDEST_TORCH
 from opforge.warm.library import PLAIN as PLAIN
 from opforge.warm.library import REGISTER as REGISTER
 from opforge.warm.library import STABLE as STABLE
 from opforge.warm.library import TORCH as TORCH
+from opforge.warm.library import WITH_MODULES as WITH_MODULES
 from opforge.warm.lookup import INTERFACE as INTERFACE
 from opforge.warm.machine import python_tag
 
@@ -20,14 +22,22 @@ from .machine import torch_folder, torch_version
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ALL = STABLE, PLAIN, TORCH
-TORCH_RANGE = "torch versions"
-"""The name, among what a binary requires, of the versions of torch that the op's author says it works with."""
+ALL = STABLE, PLAIN, TORCH, FACADE
+ON_STABLE = STABLE, FACADE
+"""Those whose libraries use torch's stable ABI alone: one serves every torch from `torch_target` on."""
 LOADED_INTERFACES = range(1, INTERFACE + 1)
 """The numbers of the libraries that this opforge loads."""
-STABLE_BLOCKS, TORCH_BLOCKS = LOADS = ("OPFORGE_LOADS_STABLE_BLOCKS", ""), ("OPFORGE_LOADS_TORCH_BLOCKS", "")
+STABLE_BLOCKS, TORCH_BLOCKS = OF_TORCH = ("OPFORGE_LOADS_STABLE_BLOCKS", ""), ("OPFORGE_LOADS_TORCH_BLOCKS", "")
 """The definitions by which torch's registration macros wait for the loader: see torch/library.h and
 torch/csrc/stable/library.h among our headers."""
+FACADE_BLOCKS = ("OPFORGE_LOADS_FACADE_BLOCKS", "")
+"""The same for the facade's macros: see builders/facade/include/opforge/facade/library.h."""
+LOADS = *OF_TORCH, FACADE_BLOCKS
+TORCH_HEADERS = "torch-headers"
+"""The folder, in that of a build on the facade, of links to the headers of torch that the facade is written on."""
+OF_FACADE = ("-isystem", TORCH_HEADERS)
+PYTHON_API = "0x030b0000"
+"""A source on the facade that includes Python.h itself gets Python's stable API alone, that of 3.11."""
 
 
 class AbiPart(NamedTuple):
@@ -68,8 +78,8 @@ def version_constant(op: str, version: str) -> str:
 def check(abi: str, op: str, torch_target: str) -> None:
     """Raises BuilderError for an unknown ABI, or a torch that it cannot be built for."""
     if abi not in ALL:
-        raise BuilderError(op, f"abi={abi!r}", f"Expected one of {STABLE!r}, {PLAIN!r}, {TORCH!r}")
-    if abi == STABLE:
+        raise BuilderError(op, f"abi={abi!r}", f"Expected one of {', '.join(map(repr, ALL))}")
+    if abi in ON_STABLE:
         version_constant(op, torch_target)
 
 
@@ -99,9 +109,25 @@ def part(abi: str, op: str, module: str, torch_target: str) -> AbiPart:
             stubs=("libtorch_cpu.so",),
             requires=(),
         )
+    if abi == FACADE:
+        return AbiPart(
+            standard="c++17",
+            defines=(
+                ("TORCH_TARGET_VERSION", version_constant(op, OLDEST_TORCH)),
+                ("TORCH_EXTENSION_NAME", module),
+                ("TORCH_API_INCLUDE_EXTENSION_H", ""),
+                ("OPFORGE_FACADE", "1"),
+                ("Py_LIMITED_API", PYTHON_API),
+                FACADE_BLOCKS,
+            ),
+            system_include=(RootedPath("python", ""),),
+            stubs=("libtorch_cpu.so",),
+            requires=(),
+            compile_flags=(*AbiPart._field_defaults["compile_flags"], "-fvisibility-inlines-hidden", *OF_FACADE),
+        )
     return AbiPart(
         standard="c++20",
-        defines=(("TORCH_API_INCLUDE_EXTENSION_H", ""), ("TORCH_EXTENSION_NAME", module), *LOADS),
+        defines=(("TORCH_API_INCLUDE_EXTENSION_H", ""), ("TORCH_EXTENSION_NAME", module), *OF_TORCH),
         system_include=(
             RootedPath("torch", "include"),
             RootedPath("torch", "include/torch/csrc/api/include"),

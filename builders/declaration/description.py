@@ -81,7 +81,7 @@ def _groups(spec: OpSpec) -> list[dict[str, object]]:
 _VALUES: dict[str, Callable[[OpSpec], object]] = {
     # One library may hold code for many architectures: its record says for which.
     "target": lambda spec: spec.target.device,
-    "torch_target": lambda spec: spec.torch_target if spec.abi == abi.STABLE else "",
+    "torch_target": lambda spec: spec.torch_target if spec.abi in abi.ON_STABLE else "",
     "sources": _sources,
     "include_dirs": lambda spec: _include_dirs(spec) if spec.include_dirs else [],
     "cxx_flags": lambda spec: _named(spec.cxx_flags, spec),

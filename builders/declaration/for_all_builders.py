@@ -20,9 +20,10 @@ from opforge.errors import BuilderError
 from opforge.warm.lookup import FOR_ALL
 
 from . import kernel_roots
+from .attributes import PACKAGE, declared_in
 from .by_device import DeviceScope
 
-NAMES = ("define_macros", "extra_compile_args", "extra_link_args", "include_dirs", "kernel_roots", "libraries")
+NAMES = tuple(sorted(declared_in(PACKAGE)))
 """The attributes of a builder that the table may have."""
 
 

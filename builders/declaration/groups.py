@@ -14,9 +14,10 @@ from opforge.accelerator.target import Target
 from opforge.errors import BuilderError, SettingError
 
 from . import by_device
+from .attributes import GROUP, declared_in
 from .by_device import DeviceScope, words
 
-KEYS = ("sources", "devices", "architectures", "include_dirs", "define_macros", "extra_compile_args")
+KEYS = declared_in(GROUP)
 """What a group may say. All have the meaning of the builder's attribute of that name."""
 HUB_WORDS = {
     "src": '"sources": [...]',

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 RootedClass = TypeVar("RootedClass", bound="type[Rooted]")
 
-TRUSTED_ROOTS = ("torch", "python", "system", "cuda", "rocm", "oneapi", "zig", "sysroot")
+TRUSTED_ROOTS = ("torch", "python", "system", "cuda", "rocm", "oneapi", "zig", "sysroot", "opforge_facade")
 """The roots whose files may differ between where a prebuilt op was built and here: its record covers them."""
 OWN = "own"
 """The root of a builder's own folder. Its name, not its path, is part of a key."""
@@ -115,6 +115,10 @@ _ABOVE_BUILDERS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpa
 OPFORGE = KernelRoot("opforge", os.path.join(_ABOVE_BUILDERS, "ops", "csrc"))
 OPFORGE_ABI = KernelRoot("opforge_abi", os.path.join(OPFORGE.path, "abi"))
 """The headers that the loader relies on. They are in no key and no entry's inputs: `abi.INTERFACE` stands for them."""
+
+FACADE = KernelRoot("opforge_facade", os.path.join(_ABOVE_BUILDERS, "builders", "facade"))
+"""The headers with the names of torch's over its stable ABI. They are inputs of a build here, and in no record: what
+was built with those of another opforge needs none of them."""
 
 
 def has_headers(root: KernelRoot) -> bool:

@@ -16,6 +16,7 @@ from opforge.warm.lookup import DEEPSPEED_METHODS, FLAG_ENDINGS, tables_for_all
 
 from . import abi as abis
 from . import kernel_roots, machine
+from .attributes import ATTRIBUTES, READ, Enters
 from .by_device import DeviceScope, with_absolute_paths
 from .kernel_roots import KernelRoot
 
@@ -102,38 +103,14 @@ class OpSpec(NamedTuple):
         return self.roots[1:-2]
 
 
-class Enters:
-    """Whether a field is in the keys; `why` is the reason where it is not."""
-
-    __slots__ = ("description", "plan", "why")
-
-    def __init__(self, description: bool, plan: bool, why: str = "") -> None:
-        self.description, self.plan, self.why = description, plan, why
-
-
-IDENTITY = {
-    "name": Enters(True, True),
+_OTHERS = {
     "builder": Enters(False, False, "it is for messages"),
     "package": Enters(False, False, "it says where to look for prebuilt entries, not for which"),
-    "version": Enters(True, True),
-    "abi": Enters(True, True),
     "target": Enters(
         True,
         True,
         "the description holds the device alone: which level or architecture fits is decided"
         " by the records of the entries",
-    ),
-    "devices": Enters(False, False, "it says which targets are possible; the target is one of them"),
-    "torch_target": Enters(True, True, "for the stable ABI alone"),
-    "sources": Enters(True, True, "by root and path; the description also holds their contents"),
-    "include_dirs": Enters(True, True, "by root and path; what they hold is compared after the key has matched"),
-    "defines": Enters(True, True),
-    "cxx_flags": Enters(True, True),
-    "device_flags": Enters(True, True),
-    "link_flags": Enters(True, True),
-    "libraries": Enters(True, True),
-    "roots": Enters(
-        True, True, "by name and order, and which of them have headers. The plan also holds where each source lies"
     ),
     "debug": Enters(True, True),
     "sanitize": Enters(True, True),
@@ -141,19 +118,12 @@ IDENTITY = {
         False, False, "the plan holds the compiler that it selects; a prebuilt entry's record says what it needs"
     ),
     "sysroot": Enters(False, False, "as for `portable`"),
-    "toolchain": Enters(False, False, "as for `portable`"),
     "kernels": Enters(True, True),
     "extension_libraries": Enters(True, True),
-    "groups": Enters(True, True),
-    "own_arch": Enters(False, True, "as for the architectures of `target`"),
-    "requires_torch": Enters(True, True),
-    "tunable": Enters(
-        False,
-        False,
-        "the loaded library gets the values; which names it has is in its sources. The configs of Triton kernels are"
-        " compiled, and in `kernels`",
-    ),
 }
+"""The keys of the fields that are no attributes of a builder."""
+_FIELDS = _OTHERS | {field: row.enters for row in ATTRIBUTES.values() if row.enters for field in row.fields}
+IDENTITY = {field: _FIELDS[field] for field in OpSpec._fields}
 """Field of OpSpec -> the keys that it is in. A test changes each field and compares the keys with this table."""
 
 OF_INSTANCES = frozenset({"debug", "sanitize", "portable", "trace"})
@@ -182,47 +152,33 @@ def resolve(declared: Any, target: Target) -> OpSpec:
     if not sources:
         advice = "Name at least one file in `sources`"
         raise BuilderError(builder, "it names no sources" + (f" for {device}" if len(devices) > 1 else ""), advice)
+    if abi == abis.FACADE and device != "cpu":
+        advice = 'Its headers have nothing of a device yet: declare abi="torch", or "torch-stable" for rewritten sources'
+        raise BuilderError(builder, f"abi={abi!r} for {device}", advice)
     if type(declared.abi) is str:  # otherwise they may be for another device
         _check_functions(builder, abi, get("fakes"), get("signatures"))
     own = kernel_roots.KernelRoot(kernel_roots.OWN, get("folder") or kernel_roots.folder_of(kind), "")
-    roots = (own, *get("kernel_roots"), kernel_roots.OPFORGE, kernel_roots.OPFORGE_ABI)
+    of_abi = (kernel_roots.FACADE,) if abi == abis.FACADE else ()  # before opforge's: some names are in both
+    roots = (own, *get("kernel_roots"), *of_abi, kernel_roots.OPFORGE, kernel_roots.OPFORGE_ABI)
     cxx_flags, device_flags = scope.compile_args("extra_compile_args", get("extra_compile_args"))
-    requires_torch = declared.requires_torch
-    if requires_torch != "":
-        from .torch_range import checked
-
-        requires_torch = checked(builder, requires_torch)
-    tunable: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    if declared.tunable:
-        from .tunable import checked as checked_tunable
-
-        tunable = checked_tunable(builder, declared.tunable)
     spec = OpSpec(
         name=name,
         builder=builder,
         package=kind.__module__.partition(".")[0],
-        version=get("version"),
         abi=abi,
         target=target,
         devices=devices,
-        torch_target=get("torch_target"),
         sources=sources,
-        include_dirs=scope.listed("include_dirs", get("include_dirs")),
-        defines=scope.macros(get("define_macros")),
         cxx_flags=cxx_flags,
         device_flags=device_flags,
-        link_flags=scope.listed("extra_link_args", get("extra_link_args")),
-        libraries=scope.listed("libraries", get("libraries")),
         roots=roots,
         debug=declared.debug,
         sanitize=declared.sanitize,
         portable=declared.portable,
         sysroot=settings.sysroot() if declared.portable else "",
-        toolchain=scope.scalar("toolchain", get("toolchain")),
         groups=groups,
         own_arch=own_arch,
-        requires_torch=requires_torch,
-        tunable=tunable,
+        **{field: read(scope, name, get(name)) for name, field, read in READ},
     )
     tables = tables_for_all(kind)
     if tables:
@@ -307,7 +263,7 @@ def _check_name(builder: str, name: object, abi: str) -> None:
     if not isinstance(name, str) or not name.isidentifier() or len(name.encode()) > LONGEST_NAME:
         expected = f"an identifier of at most {LONGEST_NAME} bytes"
         raise BuilderError(builder, f"name={name!r}", f"Expected {expected}, such as 'fused_adam'")
-    if abi == abis.TORCH and not name.isascii():
+    if abi in abis.WITH_MODULES and not name.isascii():
         raise BuilderError(builder, f"name={name!r}", "Expected ASCII letters: it is also a Python module's name")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from opforge.accelerator.target import Target
@@ -117,18 +117,21 @@ def level_problem(arch: Sequence[str], level: str, processor: str = "") -> str |
     return None
 
 
-def load_problems(target: Target, devices: Sequence[str], abi: str, requires_torch: str = "") -> list[str]:
+def load_problems(
+    target: Target, devices: Sequence[str], abi: str, required: Mapping[str, str] | None = None
+) -> list[str]:
     """Returns why code for this target does not run, or cannot be loaded, on this machine.
 
-    Without a device of its kind the code cannot run, but a torch that knows the device loads it: that is no problem.
+    `required` is what the op's attributes require. Without a device of its kind the code cannot run, but a torch that
+    knows the device loads it: that is no problem.
     """
     device, problems = target.device, list[str]()
     if device not in devices:
         return [f"it is an op for {', '.join(devices)}, not for {device}"]
-    if requires_torch:
-        from .torch_range import installed_problem
+    if required:
+        from .attributes import unmet
 
-        problems += filter(None, [installed_problem(requires_torch)])
+        problems += filter(None, [unmet(required)])
     if device == "cpu":
         return [*problems, *filter(None, [level_problem(target.arch, machine.cpu_level())])]
     return [*problems, *device_problems(target, abi, machine.this_machine(device))]

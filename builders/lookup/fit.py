@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from opforge import settings
-from opforge.builders.declaration import abi
+from opforge.builders.declaration import abi, attributes
 from opforge.builders.declaration.machine import NATIVE_FLAGS, PROCESSOR, native_processor
 from opforge.builders.declaration.op_spec import root_paths
 from opforge.builders.declaration.targets import device_problems, level_problem, lower_targets, torch_library_problem
@@ -168,12 +168,9 @@ def host_problem(record: Mapping[str, Any], machine: Machine) -> str | None:
         return f"it needs glibc {floors['GLIBC']}, and this system has {machine.glibc}"
     if machine.libstdcxx and version_of(floors.get("GLIBCXX", "0")) > version_of(machine.libstdcxx):
         return f"it needs GLIBCXX_{floors['GLIBCXX']}, and this libstdc++ has up to {machine.libstdcxx}"
-    if abi.TORCH_RANGE in record["requires"]:
-        from opforge.builders.declaration import torch_range
-
-        if problem := torch_range.problem(record["requires"][abi.TORCH_RANGE], machine.torch):
-            return problem
-    return _torch_problem(record, machine) if record["abi"] in (abi.STABLE, abi.TORCH) else None
+    if problem := attributes.unmet(record["requires"], machine):
+        return problem
+    return _torch_problem(record, machine) if record["abi"] != abi.PLAIN else None
 
 
 def _torch_problem(record: Mapping[str, Any], machine: Machine) -> str | None:
@@ -184,7 +181,7 @@ def _torch_problem(record: Mapping[str, Any], machine: Machine) -> str | None:
         return "it needs torch, and the installed torch does not state its version"
     if not record["target"].startswith("cpu") and (problem := torch_library_problem(record["needs"], machine)):
         return problem
-    if record["abi"] == abi.STABLE:
+    if record["abi"] in abi.ON_STABLE:
         if version_of(here)[:2] < version_of(record["torch_target"]):
             return f"it needs torch {record['torch_target']} or newer, and torch {here} is installed"
         return None
@@ -208,7 +205,7 @@ def missing_function(record: Mapping[str, Any], machine: Machine) -> str | None:
     A newer torch has every function that an older one has. Looking them up takes longer than loading the op.
     """
     built_with = version_of(str(record.get("built_with_torch") or "9999"))
-    if record["abi"] != abi.STABLE or "torch" not in sys.modules or version_of(machine.torch or "") >= built_with:
+    if record["abi"] not in abi.ON_STABLE or "torch" not in sys.modules or version_of(machine.torch or "") >= built_with:
         return None
     import ctypes
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 
+from opforge.builders.declaration.abi import FACADE, TORCH_HEADERS
 from opforge.builders.declaration.build_plan import BuildPlan, Step
 from opforge.builders.declaration.flag_paths import words_in
 from opforge.builders.inspection import archives
@@ -83,6 +84,8 @@ def reads_of_step(
         paths = {path for path in resolved if path is not None}
     elif step.depfile:
         listed = (os.path.join(work, name) for name in read_depfile(os.path.join(work, step.depfile), work))
+        links = f"{work}/{TORCH_HEADERS}/"
+        listed = (_behind_links(job, path, links) if path.startswith(links) else path for path in listed)
         paths = {path for path in listed if not path.startswith(work + os.sep)}  # not the build's stubs and objects
     elif step.unit:  # the compiler lists no headers: only the sources are known
         paths = set(step.inputs)
@@ -112,6 +115,11 @@ def reads_of_step(
     return [provenance.locate(path) for path in paths]
 
 
+def _behind_links(job: Job, path: str, links: str) -> str:
+    """Returns the header of torch's that was read through a link of a build on the facade."""
+    return os.path.join(job.roots["torch"], "include", path[len(links) :])
+
+
 def _is_compilers_output(path: str) -> bool:
     """Returns whether a file that an assembler read was the compiler's own, which is gone again.
 
@@ -125,6 +133,8 @@ def search_folders(job: Job) -> list[str]:
     plan, variants = job.located_plan, job.located_plan.variants()
     folders = [*(folder for variant in variants for folder in variant.include), *plan.system_include]
     include = [os.path.join(job.roots[folder.root], folder.path) for folder in dict.fromkeys(folders)]
+    if plan.abi == FACADE:  # it is searched through the links to parts of it
+        include.append(os.path.join(job.roots["torch"], "include"))
     flags = [folder for variant in variants for folder in folders_in_flags(_shared_out(_flags(variant))[0])]
     values = [dict(plan.environment).get(name, "").split(os.pathsep) for name in FOLDER_VARIABLES]
     named = [folder for value in values for folder in value if os.path.isabs(folder)]

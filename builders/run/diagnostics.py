@@ -166,6 +166,15 @@ def wrong_module_name(op: str, module: str) -> CompileError:
     )
 
 
+def nothing_for_python(op: str) -> CompileError:
+    """Returns the error for a library on the facade that has neither a module nor an op."""
+    return CompileError(
+        f"{op}: no source has a PYBIND11_MODULE or registers an op."
+        " Write PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) or a TORCH_LIBRARY block that names the functions.",
+        op,
+    )
+
+
 def no_exports(op: str) -> CompileError:
     """Returns the error for a library of plain functions that exports none."""
     return CompileError(

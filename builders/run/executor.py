@@ -7,10 +7,13 @@ import shutil
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
+from opforge.builders.declaration.abi import FACADE, TORCH_HEADERS
 from opforge.builders.declaration.build_plan import Step
 from opforge.builders.declaration.kernel_roots import OPFORGE_ABI, TRUSTED_ROOTS
+from opforge.builders.facade import flags as facade
 from opforge.cache.filesystem.disk import Disk, Stamp
 from opforge.cache.filesystem.packages import KEPT_IN, PackageFiles
 from opforge.cache.records.inputs import Inputs
@@ -50,6 +53,8 @@ def execute(job: Job, folder: str, disk: Disk) -> BuildResult:
     """
     work = os.path.join(folder, "work")
     os.mkdir(work, 0o700)
+    if job.plan.abi == FACADE:
+        facade.link_torch_headers(Path(work, TORCH_HEADERS), Path(job.roots["torch"], "include"))
     began = time.time()
     library = f"{job.plan.op}.so"
     steps = job.toolchain.steps(job.located_plan, job.roots, library)

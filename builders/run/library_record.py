@@ -8,7 +8,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from opforge import settings
-from opforge.builders.declaration.abi import INTERFACE, PLAIN, REGISTER, STABLE, TORCH
+from opforge.builders.declaration.abi import FACADE, INTERFACE, PLAIN, REGISTER, STABLE, WITH_MODULES
 from opforge.builders.declaration.machine import torch_folder, torch_version
 from opforge.builders.inspection import elf, symbol_scope
 
@@ -39,8 +39,10 @@ def read(job: Job, library: str, key: str) -> dict[str, Any]:
     modules = [name.removeprefix("PyInit_") for name in exports if name.startswith("PyInit_")]
     if plan.abi == STABLE and REGISTER not in exports:
         raise diagnostics.no_registration(plan.op)
-    if plan.abi == TORCH and modules and plan.op not in modules and REGISTER not in exports:
+    if plan.abi in WITH_MODULES and modules and plan.op not in modules and REGISTER not in exports:
         raise diagnostics.wrong_module_name(plan.op, modules[0])
+    if plan.abi == FACADE and not modules and REGISTER not in exports and not job.is_extension:
+        raise diagnostics.nothing_for_python(plan.op)
     if plan.abi == PLAIN and not exports:
         raise diagnostics.no_exports(plan.op)
     _check_symbols(job, file)
@@ -58,7 +60,7 @@ def read(job: Job, library: str, key: str) -> dict[str, Any]:
         "built_with_torch": _torch_version(plan.abi),
         "portable": job.portable,
         "user_flags": settings.user_flags(),
-        "python_module": plan.abi == TORCH and plan.op in modules,
+        "python_module": plan.abi in WITH_MODULES and plan.op in modules,
         **symbols,
         **({"peaks": peaks} if peaks else {}),
     }

@@ -22,9 +22,9 @@ from opforge.cache.records.inputs import RootedPath
 from opforge.cache.records.schemas import PEAKS
 from opforge.machine_folder import make_folder, write_file
 
-COMPILER_BYTES = {abi.PLAIN: 256 << 20, abi.STABLE: 512 << 20, abi.TORCH: 2 << 30}
+COMPILER_BYTES = {abi.PLAIN: 256 << 20, abi.STABLE: 512 << 20, abi.FACADE: 512 << 20, abi.TORCH: 2 << 30}
 """Memory that one compiler usually needs, in bytes by ABI."""
-UNMEASURED_BYTES = {abi.PLAIN: 1 << 30, abi.STABLE: 2 << 30, abi.TORCH: 4 << 30}
+UNMEASURED_BYTES = {abi.PLAIN: 1 << 30, abi.STABLE: 2 << 30, abi.FACADE: 2 << 30, abi.TORCH: 4 << 30}
 """Memory that no compiler of a host's source has exceeded, of those that were measured; until it is measured."""
 DEVICE_BYTES = 4 << 30
 """The same for a device's own source, such as a .cu."""

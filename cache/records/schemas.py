@@ -41,7 +41,7 @@ INPUTS = record(
 RECORD_FIELDS: dict[str, Schema] = {
     "format": version(formats.RECORD),
     "op": text(r"[^\W\d]\w*", "a name"),
-    "abi": choice("torch-stable", "torch", "c"),
+    "abi": choice("torch-stable", "torch", "torch-facade", "c"),
     "target": text(r"[a-z0-9_]+(:.+)?", "a device, or a device and its architectures"),
     "file": text(r"[^/\0]+\.so", "the name of a library"),
     "size": whole(1),

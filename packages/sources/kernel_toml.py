@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from opforge import working_folder
+from opforge.builders.declaration.attributes import TOML, declared_in
 from opforge.errors import BuilderError
 from opforge.packages.form import names, toml_file, version
 from opforge.packages.form.json_text import Fields
@@ -38,18 +39,7 @@ FIELDS = (
     "version",
     "with-source",
 )
-OP_FIELDS = {
-    "name": "name",
-    "sources": "sources",
-    "abi": "abi",
-    "devices": "devices",
-    "include-dirs": "include_dirs",
-    "define-macros": "define_macros",
-    "extra-compile-args": "extra_compile_args",
-    "extra-link-args": "extra_link_args",
-    "libraries": "libraries",
-    "torch-target": "torch_target",
-}
+OP_FIELDS = {name.replace("_", "-"): name for name in declared_in(TOML)}
 """Field of [op] -> attribute of OpBuilder."""
 
 

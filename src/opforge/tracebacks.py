@@ -15,7 +15,7 @@ prints an error, and notebooks and IPython do not.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from types import TracebackType
 from typing import Any
 
@@ -72,17 +72,20 @@ def _is_internal(trace: TracebackType) -> bool:
     return package == "opforge" or (package in sys.stdlib_module_names and package != "__main__")
 
 
-def explain_call(error: TypeError, function: Callable[..., Any]) -> None:
-    """Names the argument that was probably meant. Changes nothing if the error has come from within `function`."""
-    trace = error.__traceback__
-    if trace is None or trace.tb_next is not None:
-        return  # a line of the function has run
-    import inspect
-    import re
+def explain_call(error: TypeError, function: Callable[..., Any], named: Collection[str]) -> None:
+    """Names the argument that was probably meant. Changes nothing if the error has come from within `function`.
 
-    unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
-    if unknown and "Did you mean" not in str(error):
-        error.args = (f"{error}{_nearest(unknown[1], inspect.signature(function).parameters)}",)
+    `named` are the keywords of the call. Those that `function` does not have may have been found out within.
+    """
+    import inspect
+
+    parameters, trace = inspect.signature(function).parameters, error.__traceback__
+    unknown = next((name for name in named if name not in parameters), "")
+    text = f"{function.__name__}() got an unexpected keyword argument {unknown!r}"
+    if (trace is None or trace.tb_next is not None) and str(error) != text:
+        return  # a line of the function has run
+    if unknown:  # what is missing then is what was meant, and Python may name only that
+        error.args = (f"{text}{_nearest(unknown, parameters)}",)
     shorten(error, always=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pydoc
+import re
 
 import jedi
 import pytest
@@ -11,23 +12,47 @@ from mypy import api
 
 import opforge
 from opforge import OpBuilder
+from opforge.builders.declaration import attributes
+from opforge.compat import attributes as words
 
+KINDS = {"load": "FileKeywords", "load_inline": "TextKeywords"}
 FUNCTIONS = pytest.mark.parametrize("name", ["load", "load_inline"])
-OTHERS = {"devices", "folder", "kernel_roots", "name", "python_functions", "sources", "toolchain", "trace", "version"}
-OTHERS |= {"tunable", "tuning"}
-"""What `load` reads off the sources, what belongs to a package of ops or to `opforge tune`, and what a load leaves."""
-DECLARED = {name for name in vars(OpBuilder) if name in OpBuilder.__annotations__ and name[0] != "_"} - OTHERS
+BUILDERS = {name for name in vars(OpBuilder) if name in OpBuilder.__annotations__ and name[0] != "_"} - {"trace"}
+DECLARED = {*attributes.declared_in(attributes.LOAD)}
 
 
 def keywords(name):
     return set(inspect.signature(getattr(opforge, name)).parameters)
 
 
+def test_the_table_has_every_attribute_of_a_builder():
+    assert attributes.ATTRIBUTES.keys() == BUILDERS
+
+
 @FUNCTIONS
-def test_a_function_takes_every_attribute_of_a_builder_by_keyword(name):
+def test_a_function_takes_the_attributes_that_the_table_says_by_keyword(name):
     assert {"abi", "extra_compile_args", "requires_torch"} <= DECLARED
-    groups = {"groups"} if name == "load_inline" else set()  # they have files of their own
-    assert DECLARED - groups <= keywords(name)
+    made_with = {"target", "debug", "sanitize"}
+    taken = {*attributes.KEYWORDS[f"Unpack[{KINDS[name]}]"].__annotations__}
+    assert taken - made_with == {*attributes.declared_in(name)} and made_with <= taken
+    assert taken <= keywords(name)
+
+
+@FUNCTIONS
+@pytest.mark.parametrize("other", sorted(BUILDERS - DECLARED - {"name", "sources"}))
+def test_a_function_refuses_the_other_attributes(name, other):
+    with pytest.raises(TypeError, match=f"^{name}\\(\\) got an unexpected keyword argument '{other}'"):
+        getattr(opforge, name)("x", "int x;", **{other: "x"})
+
+
+def test_a_wrong_keyword_is_told_the_nearest():
+    with pytest.raises(TypeError, match=r"argument 'requires_torhc'[.] Did you mean 'requires_torch'[?]$"):
+        opforge.load("x", ["x.cpp"], requires_torhc="")
+
+
+def test_lines_for_words_of_others_name_attributes():
+    lines = [*words.OTHER_WORDS.values(), *(f"{name} =" for of in words.METHODS.values() for name in of([]))]
+    assert {line.partition(" ")[0] for line in lines} <= BUILDERS
 
 
 @FUNCTIONS
@@ -71,6 +96,6 @@ def test_a_type_checker_knows_every_keyword_and_its_type(tmp_path, python):
     printed, problems, status = api.run([*options, f"{tmp_path}/calls.py"])
     load, inline, wrong, *_rest = printed.splitlines()
     assert (status, problems) == (1, "")
-    assert {keyword for keyword in keywords("load") if f"{keyword}:" not in load} == set()
-    assert {keyword for keyword in keywords("load_inline") if f"{keyword}:" not in inline} == set()
+    assert {keyword for keyword in keywords("load") if not re.search(rf"\b{keyword}('\?)?:", load)} == set()
+    assert {keyword for keyword in keywords("load_inline") if not re.search(rf"\b{keyword}('\?)?:", inline)} == set()
     assert 'Argument "extra_cflags" to "load" has incompatible type "int"; expected "Sequence[str] | None"' in wrong

@@ -21,6 +21,8 @@ def use() -> None:
     opforge.load("typed", ["typed.cpp"], requires_torch=">=2.11", extra_compile_args=["-O3"], debug=True)
     opforge.load("typed", ["typed.cpp"], requires_torhc=">=2.11")  # type: ignore[call-arg]
     opforge.load("typed", ["typed.cpp"], extra_cflags=3)  # type: ignore[arg-type]
+    opforge.load("typed", ["typed.cpp"], requires_torch=3)  # type: ignore[arg-type]
+    opforge.load_inline("typed", "int x;", groups=[])  # type: ignore[call-arg]
     opforge.load_inline("typed", "int x;", functions={"f": "its text"}, torch_target="2.11")
     opforge.load_inline("typed", 3)  # type: ignore[arg-type]
     opforge.get_kernel("acme/relu", version=3.0)  # type: ignore[arg-type]

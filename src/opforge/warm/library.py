@@ -22,8 +22,10 @@ from opforge.trust import folder_problem, others_bits
 if TYPE_CHECKING:
     from types import ModuleType
 
-STABLE, PLAIN, TORCH = "torch-stable", "c", "torch"
-"""The three ABIs: see builders/declaration/abi.py."""
+STABLE, PLAIN, TORCH, FACADE = "torch-stable", "c", "torch", "torch-facade"
+"""The ABIs: see builders/declaration/abi.py."""
+WITH_MODULES = (TORCH, FACADE)
+"""Those whose libraries may have a Python module, or blocks of TORCH_LIBRARY."""
 OLDEST_TORCH = "2.10"
 """The oldest torch in which ops of the stable ABI are registered."""
 REGISTER = "opforge_register"

@@ -135,7 +135,7 @@ def load(
     if entry.origin.endswith(UNSIGNED):
         return None
     loaded: Any = library.load(record["op"], entry, builder.signatures, value["roots"])
-    if loaded is None and record["abi"] == library.TORCH and load_torchs:
+    if loaded is None and record["abi"] in library.WITH_MODULES and load_torchs:
         loaded = load_torchs(builder, entry, value["roots"])
     if loaded is None or ("tuned" in value and not _is_tuned(entry, value["tuned"])):
         return None
@@ -269,7 +269,9 @@ def declaration(builder: Any, base: type) -> str:
                 return ""
         elif name == "signatures":
             declared.append((name, bool(value)))  # they decide how functions are called, and not what is built
-        elif type(own.get(name)) in (*METHODS, property) or (name in LONG and value) or not _is_plain(value):
+        elif value and name not in IN_TEXT and (name in own or name == "portable"):  # noqa: SIM114 (another reason)
+            return ""
+        elif type(own.get(name)) in (*METHODS, property) or not _is_plain(value):
             return ""
         else:
             declared.append((name, value))
@@ -330,8 +332,14 @@ def tables_for_all(kind: type) -> dict[str, Any]:
     return tables
 
 
-LONG = frozenset({"architectures", "fakes", "groups", "portable", "requires_torch", "toolchain"})
-"""The attributes with which an op takes the long way, unless they are empty."""
+IN_TEXT = frozenset(
+    {
+        *("abi", "define_macros", "devices", "extra_compile_args", "extra_link_args", "folder", "include_dirs"),
+        *("kernel_roots", "libraries", "name", "python_functions", "signatures", "sources", "torch_target", "tunable"),
+        *("tuning", "version"),
+    }
+)
+"""The attributes of which the text says all. With any other one an op takes the long way, unless it is empty."""
 
 
 def _is_plain(value: Any) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 from support import sample_ops, text_files
 from support.compilers.fake_toolchain import FakeToolchain
 
 from opforge.accelerator.target import Target
-from opforge.builders.declaration import machine
+from opforge.builders.declaration import attributes, by_device, machine
 from opforge.builders.declaration.description import describe, description_key
 from opforge.builders.declaration.groups import SourceGroup
 from opforge.builders.declaration.kernel_roots import KernelRoot
@@ -31,7 +33,7 @@ def other_values(spec, folder):
     """Returns other values for each field, each of which is another op."""
     own, root, *opforge = spec.roots
     other = KernelRoot("other", str(folder / "other"))
-    return {
+    values = {
         "name": ["gelu"],
         "builder": ["Other"],
         "package": ["other"],
@@ -68,8 +70,12 @@ def other_values(spec, folder):
         ],
         "own_arch": [("x86-64",), ("x86-64", "x86-64-v2")],
         "tunable": [(("block", (1, 2)),), (("block", (1, 2)), ("threads", (1,)))],
-        "requires_torch": [">=2.10", "<2.99", ">=2.10,<2.99"],
     }
+    scope = by_device.DeviceScope("Tested", "cpu", ("cpu",))
+    for name, field, read in attributes.READ:  # of each one that is not above, the example of the documentation
+        if field not in values:
+            values[field] = [read(scope, name, ast.literal_eval(attributes.ATTRIBUTES[name].example))]
+    return values
 
 
 LEVELS_ARE_IN_THE_PLAN_ALONE = Target("cpu", ("x86-64",))
@@ -101,7 +107,7 @@ def test_a_field_changes_the_keys_that_it_is_in_and_no_other(spec, field, tmp_pa
 def test_a_change_of_the_code_alone_leaves_the_keys_of_an_op_as_they_are(tmp_path):
     text = {"extra_compile_args": {"cxx": ["-O2"], "cuda": ["-lineinfo"]}, "define_macros": [("A", "1")]}
     text |= {"devices": ["cuda"], "libraries": ["m"]}
-    for number, (target, attributes, keys) in enumerate(
+    for number, (target, declared, keys) in enumerate(
         (
             (
                 "cpu:x86-64-v3",
@@ -111,7 +117,7 @@ def test_a_change_of_the_code_alone_leaves_the_keys_of_an_op_as_they_are(tmp_pat
             ("cuda:sm_90", text, ("f4b96d2d0f754d3895ff7ca869ccb957", "c25ea4d3dcde412f0835a730cd9957f2")),
         )
     ):
-        op = sample_ops.plain_op(tmp_path / str(number), **attributes)(target).spec()
+        op = sample_ops.plain_op(tmp_path / str(number), **declared)(target).spec()
         assert (description_key(op), make_plan(op, FakeToolchain()).key) == keys
 
 

@@ -61,6 +61,16 @@ class TestKernelToml:
         spec = described.builder(Target.parse("cpu"), False).spec()
         assert (spec.name, spec.abi, spec.sources) == ("relu", "torch-stable", ("relu.cpp",))
 
+    def test_its_op_has_the_attributes_of_a_builder(self, tmp_path):
+        write(
+            tmp_path,
+            "kernel.toml",
+            KERNEL + 'requires-torch = ">=2.10"\ndevices = ["cuda"]\narchitectures = ["9.0a"]\n',
+        )
+        write(tmp_path, "relu.cpp", "")
+        spec = reading.read(str(tmp_path)).builder(Target.parse("cuda"), False).spec()
+        assert (spec.requires_torch, str(spec.target)) == (">=2.10", "cuda:sm_90a")
+
     def test_the_name_and_the_version_can_be_replaced(self, tmp_path):
         write(tmp_path, "kernel.toml", KERNEL)
         described = reading.read(str(tmp_path / "kernel.toml"), "other/relu", "4")

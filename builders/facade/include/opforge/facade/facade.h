@@ -55,6 +55,10 @@
 #include <torch/headeronly/util/HeaderOnlyArrayRef.h>
 #include <torch/headeronly/util/complex.h>
 
+#ifdef OPFORGE_LOADS_FACADE_BLOCKS
+#include <opforge/registration.h>
+#endif
+
 #pragma GCC visibility push(hidden)
 #include "dispatch.h"
 #include "factories.h"

@@ -371,9 +371,52 @@ private:
     TorchLibraryHandle library_ = nullptr;
     std::string ns_, key_;
     std::unique_ptr<Library> composite_;
+
+public:
+    // Removes what was registered. A library that is kept lives as long as the process.
+    void undo() {
+        if (composite_) {
+            composite_->undo();
+        }
+        if (library_) {
+            aoti_torch_delete_library_object(library_);
+            library_ = nullptr;
+        }
+    }
 };
 
 namespace facade {
+#ifdef OPFORGE_LOADS_FACADE_BLOCKS
+// A block waits for opforge's loader: a second version of the library gets other namespaces, and a conflict is an error
+// that leaves nothing behind. torch would register it in a static constructor, where an exception ends the process.
+class Registered final : public opforge::Registration {
+public:
+    Registered(Library::Kind kind, const char* ns, const char* key, const char* file, uint32_t line)
+        : library(kind, ns, key, file, line) {}
+    ~Registered() override { library.undo(); }
+
+    Library library;
+};
+class LibraryInit final : public opforge::Block {
+public:
+    LibraryInit(Library::Kind kind, std::function<void(Library&)> fill, const char* ns, const char* key,
+                const char* file, uint32_t line)
+        : Block(ns, kind != Library::IMPL), kind_(kind), fill_(std::move(fill)), key_(key), file_(file), line_(line) {}
+
+    opforge::Registration* open(const char* in) const override { return new Registered(kind_, in, key_, file_, line_); }
+    void fill(opforge::Registration& registration) const override {
+        fill_(static_cast<Registered&>(registration).library);
+    }
+    void describe(std::string& lines) const override { lines.append(ns).append("\n"); }
+
+private:
+    Library::Kind kind_;
+    std::function<void(Library&)> fill_;
+    const char* key_;
+    const char* file_;
+    uint32_t line_;
+};
+#else
 // Lives as long as the process: a library is never unloaded.
 struct LibraryInit {
     LibraryInit(Library::Kind kind, void (*fill)(Library&), const char* ns, const char* key, const char* file,
@@ -391,6 +434,7 @@ struct LibraryInit {
         }
     }
 };
+#endif
 }  // namespace facade
 
 class RegisterOperators {
@@ -418,8 +462,16 @@ private:
         if (colons == std::string::npos) {
             c10::facade::fail(c10::facade::text("the op '", text, "' has no namespace: it is written ns::name"));
         }
+        const std::string rest = text.substr(colons + 2);
+#ifdef OPFORGE_LOADS_FACADE_BLOCKS
+        const auto* ns = new std::string(text, 0, colons);  // as long as the process
+        new facade::LibraryInit(
+            Library::FRAGMENT, [rest, f = std::decay_t<F>(std::forward<F>(f))](Library& m) { m.def(rest, f); },
+            ns->c_str(), nullptr, __FILE__, __LINE__);
+#else
         auto* library = new Library(Library::FRAGMENT, text.substr(0, colons), nullptr, __FILE__, __LINE__);
-        library->def(text.substr(colons + 2), std::decay_t<F>(std::forward<F>(f)));
+        library->def(rest, std::decay_t<F>(std::forward<F>(f)));
+#endif
     }
 };
 namespace jit {
