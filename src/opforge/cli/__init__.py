@@ -47,6 +47,7 @@ COMMANDS = {
     "tuf": ("opforge.cli.kernels.tuf:group", "Protect a registry against indexes that are held back or rolled back."),
     "tune": ("opforge.cli.tune:command", "Time what an op lets choose, and keep what is faster on this machine."),
     "verify": ("opforge.cli.verify:command", "Check built ops and packages, here or in a store."),
+    "why-not": ("opforge.cli.why_not:command", "Show what keeps a torch extension from one binary for every torch."),
     "withdraw": ("opforge.cli.remote.withdraw:command", "Take back ops and packages that your key has signed."),
 }
 """Name to "module:command" and the command's line in the help. `--help` imports none of the modules."""
@@ -64,6 +65,7 @@ SECTIONS = {
         "compile-commands",
         "launch",
         "port",
+        "why-not",
     ),
     "Kernel packages": ("pack", "install", "lock"),
     "Here, and in a store by its URL": ("ls", "verify", "gc"),
