@@ -41,7 +41,7 @@ def read(job: Job, library: str, key: str) -> dict[str, Any]:
         raise diagnostics.no_registration(plan.op)
     if plan.abi == TORCH and modules and plan.op not in modules and REGISTER not in exports:
         raise diagnostics.wrong_module_name(plan.op, modules[0])
-    if plan.abi == PLAIN and not exports:
+    if plan.abi == PLAIN and not exports and not job.is_extension:  # an extension may register ops alone
         raise diagnostics.no_exports(plan.op)
     _check_symbols(job, file)
     peaks = job.needs.stated() if job.needs else {}
