@@ -4,11 +4,13 @@ The facade's headers refuse a source at its first line that they do not have. Th
 construct, and whether it can never be supported, needs a newer torch, or is not supported yet.
 """
 
+import bisect
 import dataclasses
 import enum
 import functools
+import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from .flags import INCLUDE, OF_TORCH
@@ -18,7 +20,7 @@ class Kind(enum.Enum):
     """Whether a construct can be supported."""
 
     NEVER = "never"
-    NEWER = "needs a newer torch"
+    NEWER = "needs torch 2.13"
     LATER = "not yet"
 
 
@@ -53,9 +55,10 @@ NO_GRAPH = "the stable ABI has no nodes of autograd's graph: a torch::autograd::
 NO_FRONTEND = "this part of torch's C++ API is outside of the stable ABI: call operators instead"
 CUDA = "the facade has no headers for CUDA yet"
 PYTHON_TYPES = "the facade converts numbers, strings, tensors and std containers of them: take one of those"
+NO_SCALAR = "torch's stable ABI passes no Scalar: use tensors, or another operator"
 RULES = (
     Rule(
-        r"\bTORCH_VERSION_(?:MAJOR|MINOR|PATCH)\b",
+        r"\b(?:TORCH_VERSION(?:_\w+)?|TORCH_ABI_VERSION|AT_CUDA_VERSION)\b",
         Kind.NEVER,
         "one torch's branch would be compiled into the binary for all",
     ),
@@ -116,7 +119,9 @@ RULES = (
     ),
     Rule(r"\bpy::module_?::import\b|\.attr\s*\([^)]*\)\s*\(", Kind.LATER, PYTHON_TYPES),
 )
-SOURCE_ENDINGS = (".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".hxx", ".cu", ".cuh")
+UNIT_ENDINGS = (".cc", ".cpp", ".cxx", ".c++", ".C", ".cu")
+NOT_SOURCES = ("build", "dist", "node_modules", "__pycache__")
+"""Folders of a project that hold no source of it. So do those whose names begin with a dot."""
 OF_TORCH_BY_NAME = re.compile(r"^(?:ATen|c10|torch|caffe2|pybind11|THC|TH)/")
 INCLUDED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
 TOKENS = re.compile(
@@ -165,27 +170,146 @@ def _header_obstacle(name: str) -> tuple[Kind, str]:
     return Kind.LATER, "the facade does not have this header: leave it out if nothing of it is used"
 
 
-def _in_text(path: Path, text: str) -> Iterator[Obstacle]:
-    plain = without_comments(text)
-    for number, line in enumerate(plain.splitlines(), 1):
-        include = INCLUDED.match(line)
-        if include:
-            name = include[2]
-            if OF_TORCH_BY_NAME.match(name) and not covered(name):
-                yield Obstacle(path, number, f"#include <{name}>", *_header_obstacle(name))
+OF_WINDOWS = r"_WIN32|_WIN64|WIN32|_MSC_VER"
+OF_CUDA = (
+    r"\w*(?:WITH|USE|HAVE|ENABLE)_(?:CUDA|HIP|ROCM|GPU)\w*"
+    r"|__CUDACC__|__HIPCC__|__HIP_PLATFORM_\w+__|__NVCC__|__CUDA_ARCH__"
+)
+CONDITION = re.compile(r"^[ \t]*#[ \t]*(if|ifdef|ifndef|elif|else|endif)\b(.*)$")
+
+
+def without_regions(plain: str, macros: str) -> str:
+    """Returns C++ without what is compiled only if one of these macros is defined. Lines stay where they are.
+
+    Args:
+        plain: C++ without comments.
+        macros: A regular expression of their names.
+    """
+    defined = re.compile(rf"\s*(?:defined\s*\(?\s*)?(?:{macros})\s*\)?(?:\s*&&.*)?\s*$")
+    undefined = re.compile(rf"\s*!\s*(?:defined\s*\(?\s*)?(?:{macros})\s*\)?\s*$")
+    kept, states = list[str](), list[bool | None]()  # of each #if: whether its region is theirs; None: of no such macro
+    for line in plain.split("\n"):
+        match = CONDITION.match(line)
+        word = match[1] if match else ""
+        if match and word in ("if", "ifdef", "ifndef"):
+            of_macro = bool(defined.match(match[2]))
+            without = bool(undefined.match(match[2])) if word == "if" else of_macro and word == "ifndef"
+            states.append(False if without else (True if of_macro else None))
+        elif word == "endif" and states:
+            states.pop()
+        elif word in ("elif", "else") and states and states[-1] is not None:
+            states[-1] = not states[-1]
+        kept.append("" if any(states) else line)
+    return "\n".join(kept)
+
+
+def _in_text(path: Path, plain: str) -> Iterator[Obstacle]:
+    starts = [0, *(match.end() for match in re.finditer("\n", plain))]
+
+    def line_of(match: re.Match[str]) -> int:
+        return bisect.bisect_right(starts, match.start())
+
+    for match in INCLUDED.finditer(plain):
+        if OF_TORCH_BY_NAME.match(match[2]) and not covered(match[2]):
+            yield Obstacle(path, line_of(match), f"#include <{match[2]}>", *_header_obstacle(match[2]))
+    code = INCLUDED.sub(lambda match: " " * len(match[0]), plain)  # of the same length: `starts` counts in it
+    for rule in RULES:
+        for match in re.finditer(rule.pattern, code):
+            yield Obstacle(path, line_of(match), match[0].strip(" .("), rule.kind, rule.reason)
+    for match in re.finditer(r"(?:\b(?:at|torch)::|\.|->)\s*(\w+)\s*\(", code):
+        if match[1] in refused_operators():
+            yield Obstacle(path, line_of(match), match[1], Kind.LATER, NO_SCALAR)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sources:
+    """The sources of a project that use torch."""
+
+    units: tuple[Path, ...]
+    """The files that a compiler is started for."""
+    files: Mapping[Path, str]
+    """Those and the project's own files that they include, with their text without comments."""
+    include_folders: tuple[Path, ...]
+    """Where the project's own headers are found."""
+
+
+def find_sources(
+    paths: Iterable[Path], include_folders: Sequence[Path] = (), root: Path | None = None, without_cuda: bool = False
+) -> Sources:
+    """Returns the sources that use torch, and the files of their project that they include.
+
+    Args:
+        paths: The sources.
+        include_folders: Where their own headers are found, beside the folder of the file that includes them.
+        root: The project's folder. A header that is found in no other way is searched there by its name.
+        without_cuda: Leave out sources in CUDA, and what is compiled only with CUDA.
+
+    Raises:
+        OSError: A source cannot be read.
+    """
+    paths = [path for path in map(Path, paths) if not (without_cuda and path.suffix == ".cu")]
+    headers = _headers(root) if root else {}
+    folders = dict.fromkeys(include_folders)
+    texts, included, uses_torch = dict[Path, str](), dict[Path, list[Path]](), set[Path]()
+    pending = list(paths)
+    while pending:
+        path = pending.pop(0)
+        if path in texts:
             continue
-        for rule in RULES:
-            for match in re.finditer(rule.pattern, line):
-                yield Obstacle(path, number, match[0].strip(" .("), rule.kind, rule.reason)
-        for match in re.finditer(r"(?:\b(?:at|torch)::|\.|->)\s*(\w+)\s*\(", line):
-            if match[1] in refused_operators():
-                yield Obstacle(
-                    path,
-                    number,
-                    match[1],
-                    Kind.LATER,
-                    "torch's stable ABI passes no Scalar: use tensors, or another operator",
-                )
+        plain = without_regions(without_comments(path.read_text(encoding="utf-8", errors="replace")), OF_WINDOWS)
+        texts[path] = plain = without_regions(plain, OF_CUDA) if without_cuda else plain
+        included[path] = []
+        for match in INCLUDED.finditer(plain):
+            if OF_TORCH_BY_NAME.match(match[2]):
+                uses_torch.add(path)
+                continue
+            beside = [path.parent] if match[1] == '"' else []
+            found = next((file for folder in (*beside, *folders) if (file := folder / match[2]).is_file()), None)
+            if found is None:
+                ending = "/" + match[2].lstrip("./")
+                own = [file for file in headers.get(Path(match[2]).name, ()) if file.as_posix().endswith(ending)]
+                found = own[0] if own else None
+                if found is not None and not match[2].startswith("."):
+                    folders[Path(found.as_posix().removesuffix(ending))] = None
+            if found is not None:
+                included[path].append(_plain_path(found))
+                pending.append(_plain_path(found))
+    units, files = list[Path](), dict[Path, str]()
+    for unit in dict.fromkeys(paths):
+        closure, pending = dict[Path, None](), [unit]
+        while pending:
+            path = pending.pop()
+            if path not in closure:
+                closure[path] = None
+                pending += included[path]
+        if root is None or not uses_torch.isdisjoint(closure):
+            units.append(unit)
+            files |= {path: texts[path] for path in closure}
+    return Sources(tuple(units), files, tuple(folders))
+
+
+def project_units(root: Path) -> list[Path]:
+    """Returns the C++ and CUDA sources below a folder."""
+    return [path for path in _files(root) if path.suffix in UNIT_ENDINGS]
+
+
+def _files(root: Path) -> Iterator[Path]:
+    for parent, names, files in os.walk(root):
+        names[:] = sorted(name for name in names if not name.startswith(".") and name not in NOT_SOURCES)
+        yield from (Path(parent, name) for name in sorted(files))
+
+
+def _headers(root: Path) -> dict[str, list[Path]]:
+    found: dict[str, list[Path]] = {}
+    for path in _files(root):
+        if path.suffix not in (".py", ".md", ".txt", ".so"):
+            found.setdefault(path.name, []).append(path)
+    return found
+
+
+def _plain_path(path: Path) -> Path:
+    """Returns the path without `..` in it, so that a file that is included in two ways is read once."""
+    return Path(os.path.normpath(path))
 
 
 def scan(paths: Iterable[Path], include_folders: Sequence[Path] = ()) -> list[Obstacle]:
@@ -198,29 +322,28 @@ def scan(paths: Iterable[Path], include_folders: Sequence[Path] = ()) -> list[Ob
     Raises:
         OSError: A source cannot be read.
     """
+    return obstacles_of(find_sources(paths, include_folders))
+
+
+def obstacles_of(sources: Sources) -> list[Obstacle]:
+    """Returns every obstacle that the text of these sources shows, by file and line."""
     found: dict[Obstacle, None] = {}
-    pending, seen = [Path(path) for path in paths], set()
-    while pending:
-        path = pending.pop(0)
-        if path.resolve() in seen:
-            continue
-        seen.add(path.resolve())
-        text = path.read_text(encoding="utf-8", errors="replace")
+    for path, plain in sources.files.items():
         if path.suffix in (".cu", ".cuh"):
             found[Obstacle(path, 1, path.name, Kind.LATER, CUDA)] = None
-        found.update(dict.fromkeys(_in_text(path, text)))
-        for match in INCLUDED.finditer(text):
-            if not OF_TORCH_BY_NAME.match(match[2]):
-                folders = [*([path.parent] if match[1] == '"' else []), *include_folders]
-                pending += [folder / match[2] for folder in folders if (folder / match[2]).is_file()][:1]
+        found.update(dict.fromkeys(_in_text(path, plain)))
     return sorted(found)
+
+
+NOTHING = "nothing found that keeps these sources from one binary for every torch and Python"
 
 
 def report(obstacles: Sequence[Obstacle]) -> str:
     """Returns the text for people: a line for each obstacle, and how many there are of each kind."""
     if not obstacles:
-        return "nothing found that keeps these sources from one binary for every torch and Python"
+        return NOTHING
     counts = ", ".join(
         f"{count} {kind.value}" for kind in Kind if (count := sum(entry.kind is kind for entry in obstacles))
     )
-    return "\n".join([*map(str, obstacles), f"{len(obstacles)} lines: {counts}"])
+    lines = "1 line" if len(obstacles) == 1 else f"{len(obstacles)} lines"
+    return "\n".join([*map(str, obstacles), f"{lines}: {counts}"])

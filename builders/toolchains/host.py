@@ -67,7 +67,7 @@ class HostToolchain(Toolchain):
 
     def __init__(self, layout: Layout, disk: Disk, variable: str = "") -> None:
         self._layout, self._disk = layout, disk
-        self.argv = _find(variable if os.environ.get(variable) else "CXX")
+        self.argv = find_compiler(variable if os.environ.get(variable) else "CXX")
 
     @cached_property
     def _info(self) -> probe.CompilerInfo:
@@ -272,7 +272,11 @@ def machine_of(arch: Sequence[str], default: str) -> str:
     return MACHINES.get(level.rpartition("-v")[0] or level, default)
 
 
-def _find(variable: str) -> tuple[str, ...]:
+def find_compiler(variable: str = "CXX") -> tuple[str, ...]:
+    """Returns the C++ compiler's program with the flags that the variable names after it.
+
+    Raises ToolchainNotFoundError, SettingError.
+    """
     chosen = env_words(variable)
     if chosen:
         path = which(chosen[0])

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from facade import differential, module_record, projects
+from facade import differential, module_record, projects, wheels
 
 
 def main() -> int:
@@ -19,6 +19,10 @@ def main() -> int:
         "--other", metavar="PYTHON", help="an interpreter with another torch: the same libraries run there"
     )
     others.add_argument("--only-facade", action="store_true", help="do not build on torch's headers")
+    built = commands.add_parser("wheels", help="one wheel of each project from its own setup.py, beside torch alone")
+    built.add_argument("names", nargs="*", help=f"some of: {', '.join(wheels.USES)}")
+    built.add_argument("--folder", type=Path, default=Path(".cache/facade"), help="where sources and builds are kept")
+    built.add_argument("--other", metavar="PYTHON", help="an interpreter with another torch: the same wheels run there")
     operators = commands.add_parser("differential", help="every operator against torch's own headers")
     operators.add_argument(
         "--folder", type=Path, default=Path(".cache/facade"), help="where sources and builds are kept"
@@ -35,6 +39,8 @@ def main() -> int:
     if options.command == "differential-child":
         differential.child(*options.arguments)
         return 0
+    if options.command == "wheels":
+        return min(wheels.run(options.names, options.folder.absolute(), options.other), 1)
     if options.command == "record":
         return module_record.record(options.folder.absolute())
     if options.command == "record-child":

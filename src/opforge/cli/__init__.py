@@ -46,6 +46,7 @@ COMMANDS = {
     "rm": ("opforge.cli.removing:rm_command", "Remove built ops and installed packages from this machine."),
     "tune": ("opforge.cli.tune:command", "Time what an op lets choose, and keep what is faster on this machine."),
     "verify": ("opforge.cli.verify:command", "Check built ops and packages, here or in a store."),
+    "why-not": ("opforge.cli.why_not:command", "Show what keeps a torch extension from one binary for every torch."),
     "withdraw": ("opforge.cli.remote.withdraw:command", "Take back ops and packages that your key has signed."),
 }
 """Name to "module:command" and the command's line in the help. `--help` imports none of the modules."""
@@ -63,6 +64,7 @@ SECTIONS = {
         "compile-commands",
         "launch",
         "port",
+        "why-not",
     ),
     "Kernel packages": ("pack", "install", "lock"),
     "Here, and in a store by its URL": ("ls", "verify", "gc"),

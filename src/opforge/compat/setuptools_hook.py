@@ -8,14 +8,18 @@ from typing import Any
 
 from opforge import settings
 
+FACADE = "torch-facade"
+"""The value of OPFORGE_CPP_EXTENSION that builds on the facade."""
+
 
 def finalize(distribution: Any) -> None:
-    """Makes a project's BuildExtension use opforge under OPFORGE_CPP_EXTENSION=1, in whatever process it is built.
+    """Makes a project's BuildExtension use opforge if OPFORGE_CPP_EXTENSION asks for it, in whatever process it is built.
 
     A project whose command builds extensions in its own way keeps that command, and a warning is logged.
     """
     torch_extension = sys.modules.get("torch.utils.cpp_extension")
-    if torch_extension is None or not settings.cpp_extension():
+    chosen = settings.cpp_extension() if torch_extension is not None else ""
+    if torch_extension is None or not chosen:
         return
     command: Any = distribution.cmdclass.get("build_ext")
     is_torchs = isinstance(command, type) and issubclass(command, torch_extension.BuildExtension)
@@ -28,3 +32,7 @@ def finalize(distribution: Any) -> None:
         logging.getLogger("opforge").warning("%s builds its extensions in its own way", command.__qualname__)
         return
     distribution.cmdclass["build_ext"] = wrapped
+    if chosen == FACADE:
+        from .cpp_extension.facade_commands import commands_on_facade
+
+        distribution.cmdclass |= commands_on_facade(distribution)

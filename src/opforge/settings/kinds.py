@@ -127,6 +127,14 @@ def _builders(text: str) -> tuple[str, ...] | None:
     return names
 
 
+def _extensions(text: str) -> str:
+    """Returns what setup scripts are built on: "torch", "torch-facade", or nothing for torch's own command."""
+    word = text.strip().lower()
+    if word == "torch-facade":
+        return word
+    return "torch" if is_true(text) else ""
+
+
 def _checkouts(text: str) -> dict[str, str]:
     folders = {}
     for part in filter(None, text.split(os.pathsep)):
@@ -278,4 +286,5 @@ CHECKOUTS = Kind(
     'a table of absolute paths by package, such as {"acme/relu" = "/src/relu"}',
 )
 BUILDERS = Kind(_builders, "1, 0, or builders such as CPUAdamBuilder,CPULionBuilder", _of_text, "a text")
+EXTENSIONS = Kind(_extensions, "1, 0 or torch-facade", _of_text, "a text", "0")
 PREBUILT = Kind(_one_of("prefer", "require", "ignore"), "prefer, require or ignore", _of_text, "a text", "prefer")

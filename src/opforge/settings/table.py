@@ -182,8 +182,9 @@ build_targets = Setting("build_targets", kinds.WORDS, "for which targets it carr
 build_portable = Setting("build_portable", kinds.FLAG, "they run on older systems too", in_files=False)
 cpp_extension = Setting(
     "cpp_extension",
-    kinds.FLAG,
-    "setup scripts with torch's `BuildExtension` build through opforge, under pip too; see [compat.md](compat.md)",
+    kinds.EXTENSIONS,
+    "1: setup scripts with torch's `BuildExtension` build through opforge, under pip too; see [compat.md](compat.md)."
+    " `torch-facade`: they build one wheel for every torch and Python; see [facade.md](facade.md)",
     in_files=False,
 )
 deepspeed = Setting(

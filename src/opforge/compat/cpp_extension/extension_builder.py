@@ -6,6 +6,7 @@ import importlib
 import os
 import sysconfig
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from opforge.accelerator.host.cpuinfo import read_cpuinfo
@@ -13,6 +14,7 @@ from opforge.accelerator.target import Target
 from opforge.builders.base import OpBuilder
 from opforge.builders.declaration import abi as abis
 from opforge.builders.declaration import machine
+from opforge.builders.facade.flags import compile_flags, link_torch_headers
 
 from . import nvcc_flags, prepared_link
 
@@ -55,6 +57,55 @@ def builder_for(ext: Any, command: Any) -> ExtensionBuilder:
 
     Raises BuilderError for what no builder can express.
     """
+    attributes, macros, own_nvcc_flags, debug = _attributes(ext, command)
+    target: Target | str = _baseline_target()
+    if any(source.endswith(nvcc_flags.SUFFIX) for source in ext.sources):
+        device_flags, codes = nvcc_flags.without_architectures(ext.name, own_nvcc_flags)
+        target = Target("cuda", codes)
+        attributes |= _cuda_attributes(attributes, macros, device_flags)
+    builder: ExtensionBuilder = type("SetupExtensionBuilder", (ExtensionBuilder,), attributes)(target, debug=debug)
+    return builder
+
+
+class FacadeBuilder(ExtensionBuilder):
+    """The builder of an extension on the facade. Its library names no library of torch's but that of its C interface.
+
+    What the facade adds to a build is here: to opforge it is a plain library.
+    """
+
+    abi = abis.PLAIN
+    torch_libraries = ("libtorch_cpu.so",)
+
+
+def facade_problem(ext: Any) -> str | None:
+    """Returns why the facade cannot build an extension that links with torch; None if it can."""
+    if any(source.endswith(nvcc_flags.SUFFIX) for source in ext.sources):
+        return "the facade has no headers for CUDA yet"
+    return extension_problem(ext)
+
+
+def facade_builder_for(ext: Any, command: Any) -> FacadeBuilder:
+    """Returns a builder that compiles `ext` on the facade, and links it as the running `build_ext` command would.
+
+    Raises BuilderError for what no builder can express.
+    """
+    attributes, _macros, _nvcc_flags, debug = _attributes(ext, command)
+    torch = os.path.join(machine.torch_folder() or "", "include")
+    headers = Path(
+        command.distribution.get_command_obj("build").build_base or "build", "opforge-torch-headers"
+    ).absolute()
+    headers.mkdir(parents=True, exist_ok=True)
+    link_torch_headers(headers, Path(torch))
+    given = compile_flags(attributes["name"], headers, Path(sysconfig.get_path("include")))
+    own = [flag for flag in attributes["extra_compile_args"] if not flag.startswith(("-std=", "-fvisibility="))]
+    attributes["torch_libraries"] = FacadeBuilder.torch_libraries
+    attributes["extra_compile_args"] = ("-fno-gnu-unique", *own, *given)
+    builder: FacadeBuilder = type("SetupFacadeBuilder", (FacadeBuilder,), attributes)(_baseline_target(), debug=debug)
+    return builder
+
+
+def _attributes(ext: Any, command: Any) -> tuple[dict[str, Any], list[str], list[str], bool]:
+    """Returns a builder's attributes, and of the extension its macros, its flags for nvcc, and whether it is debugged."""
     torch = machine.torch_folder() or ""
     link = prepared_link.of(ext, command, os.path.join(torch, "lib"))
     cxx_flags, own_nvcc_flags = _own_flags(ext, "cxx"), _own_flags(ext, "nvcc")
@@ -63,7 +114,6 @@ def builder_for(ext: Any, command: Any) -> ExtensionBuilder:
         None, [*ext.define_macros, *undefined], list(ext.include_dirs)
     )
     macros = _macro_flags(defined)
-    target: Target | str = _baseline_target()
     attributes: dict[str, Any] = {
         "name": ext.name.rpartition(".")[2],
         "folder": os.path.realpath(os.getcwd()),
@@ -79,13 +129,8 @@ def builder_for(ext: Any, command: Any) -> ExtensionBuilder:
         "torch_libraries": link.torch_libraries,
         "__module__": __name__,
     }
-    if any(source.endswith(nvcc_flags.SUFFIX) for source in ext.sources):
-        device_flags, codes = nvcc_flags.without_architectures(ext.name, own_nvcc_flags)
-        target = Target("cuda", codes)
-        attributes |= _cuda_attributes(attributes, macros, device_flags)
     debug = bool(command.debug) or any(map(_requests_debugging, [*cxx_flags, *own_nvcc_flags]))
-    builder: ExtensionBuilder = type("SetupExtensionBuilder", (ExtensionBuilder,), attributes)(target, debug=debug)
-    return builder
+    return attributes, macros, own_nvcc_flags, debug
 
 
 def _cuda_attributes(

@@ -42,13 +42,13 @@ def command_on_opforge(command: Any) -> Any:
             return
         path = self.get_ext_fullpath(ext.name)
         log.info("%s: %s, %s", ext.name, entry.origin, entry.library)
-        _copy(entry.library, path)
+        copy_library(entry.library, path)
 
     members = {"build_extension": build_extension, "on_opforge": True, "__doc__": command.__doc__}
     return type("BuildExtension", (command,), members)
 
 
-def _copy(library: str, path: str) -> None:
+def copy_library(library: str, path: str) -> None:
     """Copies a library by one rename, so that a process which has loaded the old file keeps it."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     temporary = f"{path}.{os.getpid()}"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from opforge.builders.facade.obstacles import Kind, covered, report, scan, without_comments
+from opforge.builders.facade.obstacles import OF_CUDA, Kind, covered, report, scan, without_comments, without_regions
 
 
 def _scan(tmp_path: Path, text: str, name: str = "op.cpp") -> list[tuple[int, str, Kind]]:
@@ -96,3 +96,21 @@ def test_the_report_has_a_line_for_each_and_how_many_there_are(tmp_path: Path) -
 )
 def test_a_header_is_covered_or_not(name: str, expected: bool) -> None:
     assert covered(name) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("#ifdef WITH_CUDA\na\n#else\nb\n#endif\nc", "bc"),
+        ("#ifndef WITH_CUDA\na\n#else\nb\n#endif\nc", "ac"),
+        ("#if defined(MMCV_WITH_CUDA) && X\na\n#elif Y\nb\n#endif\nc", "bc"),
+        ("#if !defined(__CUDACC__)\na\n#endif\nc", "ac"),
+        ("#if X\n#ifdef USE_ROCM\na\n#endif\nb\n#else\nd\n#endif\nc", "bdc"),
+        ("#if X\na\n#else\nb\n#endif\nc", "abc"),
+        ("#endif\nc", "c"),
+    ],
+)
+def test_a_region_of_cuda_is_left_out_and_lines_keep_their_numbers(text: str, kept: str) -> None:
+    lines = without_regions(text, OF_CUDA).split("\n")
+    assert len(lines) == text.count("\n") + 1
+    assert "".join(line for line in lines if line and line[0] != "#") == kept

@@ -1,0 +1,122 @@
+"""What a compiler's front end refuses in a source on the facade: each line, and not the first alone.
+
+The scan of `obstacles.py` knows constructs by their text. What it does not know, the compiler does: a name or an
+overload that the facade lacks. Headers of torch that are not covered are empty here, so that the compiler goes on.
+"""
+
+import os
+import re
+import subprocess
+import sysconfig
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from .flags import INCLUDE, compile_flags, link_torch_headers
+from .obstacles import INCLUDED, NO_SCALAR, OF_TORCH_BY_NAME, Kind, Obstacle, Sources, covered
+
+MESSAGE = re.compile(
+    r"^(?P<path>[^\s:][^:\n]*):(?P<line>\d+)(?::\d+)?:\s+(?P<kind>fatal error|error|required from)(?P<text>.*)$"
+)
+OF_TORCH = re.compile(
+    r"\b(?:at|torch|c10|py|pybind11|opforge_facade|caffe2)::"
+    r"|['‘](?:at|torch|c10|py|pybind11)['’]"
+    r"|['‘](?:AT|TORCH|C10|CAFFE2|PYBIND11|THC?)_\w+['’]"
+    r"|stable ABI"
+)
+MISSING = re.compile(r"(?P<name>[^\s:'’]+): No such file or directory|'(?P<other>[^']+)' file not found")
+NAMED = re.compile(
+    r"no member named ['‘](\w+)['’]|^['‘](\w+)['’] (?:is not a member|was not declared|does not name)|^use of undeclared \w+ '(\w+)'"
+)
+REFUSED = re.compile(r"(\w+) is not on torch's stable ABI")
+TIMEOUT = 600
+"""Seconds for one source. A facade source takes one to ten."""
+
+
+def refusals(
+    compiler: Sequence[str], sources: Sources, torch_include: Path, work: Path
+) -> tuple[list[Obstacle], list[str]]:
+    """Compiles the C++ sources without making code, and returns what is refused.
+
+    Args:
+        compiler: The C++ compiler's program and flags.
+        sources: The sources. Those in CUDA are left out.
+        torch_include: torch's include folder.
+        work: An empty folder for what the compiler needs.
+
+    Returns:
+        A line for each thing of torch's that the facade does not have, and a text for each source that could not be
+        judged, because a header of another project was not found.
+
+    Raises:
+        FileNotFoundError: torch's headers are not there.
+    """
+    headers, empty = work / "torch", work / "empty"
+    link_torch_headers(headers, torch_include)
+    for plain in sources.files.values():
+        for match in INCLUDED.finditer(plain):
+            if OF_TORCH_BY_NAME.match(match[2]) and not covered(match[2]) and ".." not in match[2]:
+                (empty / match[2]).parent.mkdir(parents=True, exist_ok=True)
+                (empty / match[2]).touch()
+    folders = [part for folder in (*sources.include_folders, empty) for part in ("-I", str(folder))]
+    flags = [*compile_flags("extension", headers, Path(sysconfig.get_path("include"))), *folders]
+    found, not_judged = dict[Obstacle, None](), list[str]()
+    for unit in sources.units:
+        if unit.suffix == ".cu":
+            continue
+        output = _output([*compiler, "-w", "-fsyntax-only", *flags, str(unit)])
+        missing = [match for match in map(MISSING.search, output.splitlines()) if match]
+        for match in missing:
+            not_judged.append(f"{unit}: {match['name'] or match['other']} is not found")
+        if not missing:
+            found.update(dict.fromkeys(_in_output(output, sources.files)))
+    return sorted(found), list(dict.fromkeys(not_judged))
+
+
+def _output(command: Sequence[str]) -> str:
+    ended = subprocess.run(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env=os.environ | {"LC_ALL": "C"},
+        timeout=TIMEOUT,
+        check=False,
+    )
+    return ended.stderr if ended.returncode else ""
+
+
+def _in_output(output: str, files: Iterable[Path]) -> Iterator[Obstacle]:
+    """Yields what a compiler's output says of the project's own lines.
+
+    An error in the facade is that of the last line which needed it. Errors of the project's own names follow from
+    those of torch's names, and count only if there is none of these.
+    """
+    own = {os.path.normpath(path): path for path in files}
+    errors = list[tuple[Path, int, str]]()
+    needed_by: tuple[Path, int] | None = None
+    for line in output.splitlines():
+        match = MESSAGE.match(line)
+        if not match:
+            continue
+        path, number = own.get(os.path.normpath(match["path"])), int(match["line"])
+        if match["kind"] == "required from":
+            needed_by = (path, number) if path else needed_by
+            continue
+        text = match["text"].lstrip(": ")
+        if path:
+            errors.append((path, number, text))
+        elif needed_by and os.path.normpath(match["path"]).startswith(str(INCLUDE)):
+            errors.append((*needed_by, text.removeprefix("static assertion failed: ")))
+        needed_by = None
+    of_torch = [error for error in errors if OF_TORCH.search(error[2])]
+    for path, number, text in of_torch or errors[:1]:
+        yield _obstacle(path, number, text.replace("opforge_facade::", ""))
+
+
+def _obstacle(path: Path, line: int, text: str) -> Obstacle:
+    if refused := REFUSED.match(text):
+        return Obstacle(path, line, refused[1], Kind.LATER, NO_SCALAR if "Scalar" in text else text)
+    name = NAMED.search(text) or re.search(r"['‘]([^'’]+)['’]", text)
+    construct = next((group for group in name.groups() if group), "") if name else text.split(" ", 1)[0]
+    return Obstacle(path, line, construct, Kind.LATER, f"the facade does not have this: {text}")

@@ -1,0 +1,267 @@
+"""`opforge why-not`: the lines that keep sources with torch's C++ API from one binary for every torch and Python."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from opforge.errors import InspectionError
+
+from . import messages
+from .guard import FAILED, OK, Guarded, json_option
+from .output import counted, emit_json
+
+if TYPE_CHECKING:
+    from opforge.builders.facade.obstacles import Obstacle, Sources
+
+ARCHIVES = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
+MOST_BYTES = 2 << 30
+"""Limit of what is unpacked from an archive."""
+EXIT_CODES = (
+    "Exit codes: 0 success, nothing keeps the sources from one binary; 1 something does, or a source could not be"
+    " judged; 2 wrong usage; 130 interrupted."
+)
+
+
+class Report(NamedTuple):
+    """What is found in the sources of one argument."""
+
+    sources: Sources
+    obstacles: list[Obstacle]
+    not_judged: list[str]
+    """Why a source could not be judged, one text each."""
+    of_cuda: int
+    """How many of the obstacles are CUDA's: --cpu leaves them out."""
+    to_write: str
+    """The line to write if nothing keeps the sources."""
+
+
+@click.command("why-not", cls=Guarded, epilog=EXIT_CODES)
+@click.argument("what", nargs=-1, required=True, metavar="PATH|PACKAGE...")
+@click.option("--cpu", is_flag=True, help="Leave out sources in CUDA, and what is compiled only with CUDA.")
+@click.option(
+    "-I", "--include", "folders", multiple=True, type=click.Path(exists=True, file_okay=False), metavar="FOLDER",
+    help="A folder of further headers, such as another project's. Repeatable.",
+)  # fmt: skip
+@click.option("--no-compile", is_flag=True, help="Only read the sources: known constructs alone are found.")
+@json_option
+def command(what: Sequence[str], cpu: bool, folders: Sequence[str], no_compile: bool, as_json: bool) -> None:
+    """Show what keeps C++ that includes torch/extension.h from one binary for every torch and Python.
+
+    Every line is listed, with its construct and whether it can never work, needs a newer torch, or does not work yet.
+    If there is none, the line to write is printed. Sources are read, then their C++ is compiled without making code.
+    Nothing of a project is executed.
+
+    PATH is a C++ or CUDA file, a folder with a project, its setup.py, or the archive of a source distribution. PACKAGE
+    is an installed one that has its sources.
+
+    \b
+    Examples:
+      opforge why-not csrc/op.cpp
+      opforge why-not --cpu torch_scatter-2.1.2.tar.gz
+    """
+    with tempfile.TemporaryDirectory(prefix="opforge-why-not-") as work:
+        compiler = () if no_compile else _compiler()
+        reports = _reports(what, cpu, [Path(folder) for folder in folders], compiler, Path(work))
+    if as_json:
+        emit_json(_document(reports))
+    else:
+        _print(reports, cpu)
+    click.get_current_context().exit(FAILED if any(found.obstacles or found.not_judged for found in reports) else OK)
+
+
+def _compiler() -> Sequence[str]:
+    """Returns the C++ compiler, or nothing, with a note, where sources can only be read."""
+    from opforge.builders.declaration.machine import torch_folder
+    from opforge.builders.toolchains.host import find_compiler
+    from opforge.errors import ToolchainNotFoundError
+
+    problem = "torch is not installed" if torch_folder() is None else ""
+    try:
+        compiler = find_compiler()
+    except ToolchainNotFoundError as error:
+        compiler, problem = (), str(error).partition("\n")[0]
+    if problem:
+        messages.show("note", f"the sources are only read, and not compiled: {problem}")
+        return ()
+    return compiler
+
+
+def _reports(
+    what: Iterable[str], cpu: bool, folders: Sequence[Path], compiler: Sequence[str], work: Path
+) -> list[Report]:
+    """Returns the reports: one for all files that are named, and one for each project."""
+    files = [Path(name) for name in what if os.path.isfile(name) and not _is_project_file(name)]
+    reports = [_report(files, None, cpu, folders, compiler, work, _of_load(files))] if files else []
+    for name in what:
+        if Path(name) not in files:
+            root, shown = _project(name, work)
+            found = _report([], root, cpu, folders, compiler, work, _of_project(root, shown))
+            reports.append(_shown(found, root, shown))
+    return reports
+
+
+def _report(
+    units: Sequence[Path],
+    root: Path | None,
+    cpu: bool,
+    folders: Sequence[Path],
+    compiler: Sequence[str],
+    work: Path,
+    to_write: str,
+) -> Report:
+    from opforge.builders.declaration.machine import torch_folder
+    from opforge.builders.facade.front_end import refusals
+    from opforge.builders.facade.obstacles import find_sources, obstacles_of, project_units
+
+    every = units or project_units(root or Path())
+    sources = find_sources(every, folders, root, cpu)
+    if root and not sources.files and not cpu:
+        raise InspectionError(str(root), "it has no C++ or CUDA source that includes torch", "Name its source folder")
+    obstacles, not_judged = obstacles_of(sources), list[str]()
+    if compiler:
+        known = {(found.path, found.line) for found in obstacles}
+        scratch = Path(tempfile.mkdtemp(dir=work))
+        refused, not_judged = refusals(compiler, sources, Path(torch_folder() or "") / "include", scratch)
+        obstacles = sorted([*obstacles, *(found for found in refused if (found.path, found.line) not in known)])
+    of_cuda = 0
+    if not cpu and obstacles:
+        without = obstacles_of(find_sources(every, folders, root, without_cuda=True))
+        scanned = len(obstacles_of(sources))
+        of_cuda = scanned - len(without)
+    return Report(sources, obstacles, not_judged, of_cuda, to_write)
+
+
+def _is_project_file(name: str) -> bool:
+    return os.path.basename(name) in ("setup.py", "pyproject.toml", "kernel.toml") or name.endswith(ARCHIVES)
+
+
+def _project(name: str, work: Path) -> tuple[Path, str]:
+    """Returns the folder of a project's sources, and how its name is shown. Raises InspectionError."""
+    if os.path.isdir(name):
+        return Path(name), name
+    if os.path.isfile(name):
+        return (_unpacked(name, work), name) if name.endswith(ARCHIVES) else (Path(name).parent, os.path.dirname(name))
+    if os.sep in name or name.endswith(ARCHIVES):
+        raise InspectionError(name, "there is no such file or folder", "Correct the path")
+    return _of_distribution(name), name
+
+
+def _unpacked(name: str, work: Path) -> Path:
+    """Unpacks an archive, and returns the folder with its content. Raises InspectionError."""
+    folder = Path(tempfile.mkdtemp(dir=work))
+    try:
+        if name.endswith(".zip"):
+            with zipfile.ZipFile(name) as archive:
+                _check_size(name, sum(member.file_size for member in archive.infolist()))
+                archive.extractall(folder)
+        else:
+            with tarfile.open(name) as packed:
+                _check_size(name, sum(member.size for member in packed.getmembers()))
+                packed.extractall(folder, filter="data")
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error) as error:
+        raise InspectionError(name, f"it cannot be unpacked: {error}", "Get the archive again") from error
+    inside = list(folder.iterdir())
+    return inside[0] if len(inside) == 1 and inside[0].is_dir() else folder
+
+
+def _check_size(name: str, size: int) -> None:
+    if size > MOST_BYTES:
+        problem = f"it would be {size} bytes when it is unpacked, more than {MOST_BYTES}"
+        raise InspectionError(name, problem, "Unpack it, and name the folder")
+
+
+def _of_distribution(name: str) -> Path:
+    """Returns the folder of an installed distribution's sources. Raises InspectionError."""
+    import json
+    from importlib import metadata
+    from urllib.parse import unquote, urlparse
+
+    from opforge.builders.facade.obstacles import UNIT_ENDINGS
+
+    try:
+        found = metadata.distribution(name)
+    except (metadata.PackageNotFoundError, ValueError):
+        advice = "Name a file, a folder, an archive, or an installed package"
+        raise InspectionError(name, "there is no such file, folder or installed package", advice) from None
+    where = urlparse(json.loads(found.read_text("direct_url.json") or "{}").get("url", ""))
+    if where.scheme == "file" and os.path.isdir(unquote(where.path)):
+        return Path(unquote(where.path))
+    sources = [path for path in found.files or () if path.suffix in UNIT_ENDINGS]
+    if not sources:
+        advice = f"Name its source distribution: pip download --no-deps --no-binary :all: {name}"
+        raise InspectionError(name, f"{name} {found.version} was installed without its C++ sources", advice)
+    return Path(os.path.commonpath([os.path.dirname(str(path.locate())) for path in sources]))
+
+
+def _shown(found: Report, root: Path, shown: str) -> Report:
+    """Returns the report with the paths of an unpacked archive or a package as its own ones."""
+    if os.path.isdir(shown):
+        return found
+
+    def path(own: Path) -> Path:
+        return Path(root.name, os.path.relpath(own, root))
+
+    import dataclasses
+
+    obstacles = [dataclasses.replace(entry, path=path(entry.path)) for entry in found.obstacles]
+    units = tuple(path(unit) for unit in found.sources.units)
+    not_judged = [text.replace(f"{root}{os.sep}", f"{root.name}{os.sep}") for text in found.not_judged]
+    sources = dataclasses.replace(found.sources, units=units)
+    return found._replace(sources=sources, obstacles=obstacles, not_judged=not_judged)
+
+
+def _of_load(files: Sequence[Path]) -> str:
+    names = ", ".join(f'"{file}"' for file in files if file.suffix not in (".h", ".hpp", ".cuh"))
+    return f'opforge.load("{files[0].stem}", [{names}], abi="torch-facade")' if files else ""
+
+
+def _of_project(root: Path, shown: str) -> str:
+    if (root / "kernel.toml").is_file():
+        return f'abi = "torch-facade"  # in {os.path.join(shown, "kernel.toml")}'
+    return f"OPFORGE_CPP_EXTENSION=torch-facade pip wheel --no-build-isolation --no-deps {shown or '.'}"
+
+
+def _document(reports: Sequence[Report]) -> dict[str, object]:
+    return {
+        "sources": [str(unit) for found in reports for unit in found.sources.units],
+        "obstacles": [
+            {
+                "path": str(entry.path),
+                "line": entry.line,
+                "construct": entry.construct,
+                "kind": entry.kind.value,
+                "reason": entry.reason,
+            }
+            for found in reports
+            for entry in found.obstacles
+        ],
+        "not_judged": [text for found in reports for text in found.not_judged],
+        "write": [found.to_write for found in reports if not found.obstacles and not found.not_judged],
+    }
+
+
+def _print(reports: Sequence[Report], cpu: bool) -> None:
+    from opforge.builders.facade.obstacles import report
+
+    for number, found in enumerate(reports):
+        if number:
+            click.echo()
+        for text in found.not_judged:
+            messages.show("warning", f"{text}: its folder is named by -I FOLDER")
+        if found.obstacles or not found.not_judged:
+            click.echo(report(found.obstacles))
+        if found.of_cuda and not cpu:
+            click.echo(f"{counted(found.of_cuda, 'line is', 'lines are')} CUDA's: --cpu leaves them out")
+        if not found.obstacles and not found.not_judged:
+            click.echo(
+                f"{counted(len(found.sources.units), 'source', 'sources')}. To build them so:\n  {found.to_write}"
+            )

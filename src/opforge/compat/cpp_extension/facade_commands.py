@@ -1,0 +1,123 @@
+"""A setup script's commands on the facade: one wheel for every torch and Python, which needs no opforge.
+
+Each extension that links with torch is compiled on the facade's headers, through opforge's store. None is built on
+torch's headers instead: a wheel's tag, what it needs and how its functions are called do not depend on one compile.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any, ClassVar
+
+from opforge.builders.wheel_tag import wheel_tag
+from opforge.cache.current import only_if_kept
+from opforge.errors import BuildError, CompileError, LockTimeoutError, OpforgeError
+from opforge.warm.library import OLDEST_TORCH
+
+from .extension_builder import facade_builder_for, facade_problem
+from .setup_command import copy_library
+
+log = logging.getLogger("opforge")
+REQUIRED = f"torch>={OLDEST_TORCH}"
+"""What a wheel's metadata requires: a facade library runs with this torch and all that are newer."""
+
+
+def commands_on_facade(distribution: Any) -> dict[str, Any]:
+    """Returns the commands of a project whose extensions are built on the facade."""
+    return {
+        name: wrap(distribution.get_command_class(name))
+        for name, wrap in (("build_ext", _build_ext), ("bdist_wheel", _bdist_wheel), ("egg_info", _egg_info))
+    }
+
+
+def _build_ext(base: Any) -> Any:
+    """Returns a subclass of a project's `build_ext` that compiles what links with torch on the facade."""
+
+    class BuildExtension(base):  # type: ignore[misc]  # a class that is known at run time alone
+        __doc__ = base.__doc__
+        on_opforge = on_facade = True
+        records: ClassVar[dict[str, Any]] = {}
+        """The name of each extension that was built on the facade, and the record of its library."""
+
+        def build_extension(self, ext: Any) -> None:
+            """Builds one extension, and copies it to the place that the command expects. Raises CompileError."""
+            from setuptools import errors
+
+            if not _of_torch(ext):
+                log.warning("%s does not link with torch: it is built by setuptools, for this Python alone", ext.name)
+                super(base, self).build_extension(ext)
+                return
+            if problem := facade_problem(ext):
+                raise errors.CompileError(f"{ext.name} cannot be built on the facade: {problem}")
+            try:
+                with only_if_kept():
+                    entry = facade_builder_for(ext, self).build()
+            except (BuildError, LockTimeoutError, OpforgeError) as error:
+                raise errors.CompileError(f"{error}{_advice(ext, error)}") from error
+            self.records[ext.name] = entry.record
+            path = self.get_ext_fullpath(ext.name)
+            log.info("%s: %s, %s", ext.name, entry.origin, entry.library)
+            copy_library(entry.library, path)
+
+        def get_ext_filename(self, fullname: str) -> str:
+            """Returns a file name that every Python looks for, unless the project asks for a plain one."""
+            name: str = super().get_ext_filename(fullname)
+            ext = self.ext_map.get(fullname)
+            if ext is None or not _of_torch(ext) or self.no_python_abi_suffix:
+                return name
+            folder, _, file = name.rpartition(os.sep)
+            return os.path.join(folder, f"{file.partition('.')[0]}.abi3.so")
+
+    return BuildExtension
+
+
+def _bdist_wheel(base: Any) -> Any:
+    """Returns a subclass of a project's `bdist_wheel` whose tag is that of its libraries."""
+
+    class WheelOnFacade(base):  # type: ignore[misc]
+        __doc__ = base.__doc__
+
+        def get_tag(self) -> tuple[str, str, str]:
+            """Returns the tag: for any Python if every extension was built on the facade."""
+            default: tuple[str, str, str] = super().get_tag()
+            command = self.distribution.get_command_obj("build_ext")
+            extensions = self.distribution.ext_modules or ()
+            if not extensions or any(ext.name not in command.records for ext in extensions if not ext.optional):
+                return default
+            if any(not _of_torch(ext) for ext in extensions):
+                return default
+            tag = wheel_tag(list(command.records.values()))
+            if tag.reason:
+                log.warning("the wheel is for systems like this one only: %s", tag.reason)
+            return tag.python, tag.abi, default[2] if self.plat_name_supplied else tag.platform
+
+    return WheelOnFacade
+
+
+def _egg_info(base: Any) -> Any:
+    """Returns a subclass of `egg_info`, which every build's metadata comes from: it adds the oldest torch."""
+
+    class InfoOnFacade(base):  # type: ignore[misc]
+        __doc__ = base.__doc__
+
+        def run(self) -> None:
+            """Adds the requirement of torch, and writes the metadata."""
+            required = list(self.distribution.install_requires or ())
+            if REQUIRED not in required:
+                self.distribution.install_requires = [*required, REQUIRED]
+                self.distribution.metadata.install_requires = self.distribution.install_requires
+            super().run()
+
+    return InfoOnFacade
+
+
+def _of_torch(ext: Any) -> bool:
+    return "torch" in ext.libraries
+
+
+def _advice(ext: Any, error: Exception) -> str:
+    """Returns what to do about an error of the compiler: the lines are listed by another command."""
+    if not isinstance(error, CompileError):
+        return ""
+    return f"\nhint: `opforge why-not {' '.join(ext.sources)}` lists every line that keeps it from the facade"

@@ -1,0 +1,156 @@
+"""An unmodified project whose setup.py builds one wheel for every torch and Python, which needs no opforge."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from facade.wheels import link_distributions
+from support import child_processes
+from support.compat import installed_metadata
+from support.paths import CHECKOUT
+
+from opforge.compat.cpp_extension.extension_builder import facade_problem
+
+SETUP = """\
+from setuptools import Extension, setup
+from torch.utils.cpp_extension import BuildExtension, CppExtension
+
+setup(
+    name="twicely",
+    version="1",
+    packages=["twicely"],
+    install_requires=["click"],
+    ext_modules=[CppExtension("twicely._C", ["csrc/module.cpp"], extra_compile_args=["-O0"], include_dirs=["csrc"])],
+    cmdclass={"build_ext": BuildExtension},
+)
+"""
+MODULE = """\
+#include <torch/extension.h>
+#include "factor.h"
+
+torch::Tensor twice(const torch::Tensor& x) { return x * FACTOR; }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice, "Returns twice x.", py::arg("x")); }
+TORCH_LIBRARY(twicely, m) { m.def("twice", &twice); }
+"""
+USE = """
+import importlib.util, torch
+from twicely import _C
+x = torch.ones(2, requires_grad=True)
+_C.twice(x=x).sum().backward()
+found = importlib.util.find_spec("opforge")
+print(x.grad.tolist(), torch.ops.twicely.twice(x).tolist(), _C.__file__.endswith("_C.abi3.so"), found)
+"""
+
+
+def _project(folder: Path) -> Path:
+    for name, text in {
+        "setup.py": SETUP,
+        "twicely/__init__.py": "",
+        "csrc/module.cpp": MODULE,
+        "csrc/factor.h": "#define FACTOR 2\n",
+    }.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def _wheel(tree: Path, work: Path, store: Path) -> tuple[Path | None, str, list[tuple[str, str]]]:
+    """Runs `pip wheel` in a project. Returns the wheel, the output, and the store's hits and builds."""
+    out, log = work / f"wheels-{tree.name}", work / f"events-{tree.name}"
+    site = str(work / "metadata" / "site")
+    if not os.path.exists(site):
+        installed_metadata.with_entry_points(work / "metadata")
+    env = child_processes.environment(
+        OPFORGE_CPP_EXTENSION="torch-facade",
+        OPFORGE_CACHE_DIR=str(store),
+        OPFORGE_LOG=str(log),
+        PYTHONPATH=os.pathsep.join([site, os.path.join(CHECKOUT, "src")]),
+        PIP_DISABLE_PIP_VERSION_CHECK="1",
+    )
+    argv = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "-w", str(out), "."]
+    process = subprocess.run(argv, cwd=tree, env=env, capture_output=True, text=True, timeout=250)
+    events = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    found = [(event["event"], event["op"]) for event in events if event["event"] in ("hit", "build")]
+    return next(iter(out.glob("*.whl")), None), process.stdout + process.stderr, found
+
+
+@pytest.mark.test_all
+def test_one_variable_makes_a_wheel_for_every_torch_and_python(tmp_path: Path) -> None:
+    first = _project(tmp_path / "first")
+    wheel, output, events = _wheel(first, tmp_path, tmp_path / "store")
+    assert wheel, output
+    assert events == [("build", "_C")]
+    assert wheel.name.startswith("twicely-1-py3-none-") and wheel.name.endswith(f"_{os.uname().machine}.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        text = archive.read("twicely-1.dist-info/METADATA").decode()
+        assert "Requires-Dist: click\n" in text and "Requires-Dist: torch>=2.10\n" in text
+        assert "Root-Is-Purelib: false" in archive.read("twicely-1.dist-info/WHEEL").decode()
+        assert "twicely/_C.abi3.so" in archive.namelist()
+
+    # it runs in an environment that has torch and no opforge
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
+    python = str(tmp_path / "venv" / "bin" / "python")
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", str(wheel)]
+    subprocess.run(pip, check=True, env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"})
+    (site,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
+    link_distributions(["torch"], site)
+    ended = subprocess.run([python, "-I", "-c", USE], capture_output=True, text=True, env={"PATH": "/nowhere"})
+    assert ended.stdout == "[2.0, 2.0] [2.0, 2.0] True None\n", ended.stderr
+
+    # another checkout is a hit, and the library is the same
+    second = tmp_path / "second"
+    shutil.copytree(first, second, ignore=shutil.ignore_patterns("build", "*.egg-info"))
+    again, output, events = _wheel(second, tmp_path, tmp_path / "store")
+    assert again and events == [("hit", "_C")], output
+    with zipfile.ZipFile(wheel) as one, zipfile.ZipFile(again) as other:
+        assert one.read("twicely/_C.abi3.so") == other.read("twicely/_C.abi3.so")
+
+    # a source that the facade refuses is an error with the line and what lists all of them; torch does not build it
+    (second / "csrc" / "module.cpp").write_text(MODULE.replace("x * FACTOR", "x.index_add_(0, x, x)"))
+    shutil.rmtree(tmp_path / "wheels-second")
+    again, output, events = _wheel(second, tmp_path, tmp_path / "store")
+    assert again is None and events == []
+    assert "index_add_ is not on torch's stable ABI" in output
+    assert "hint: `opforge why-not csrc/module.cpp` lists every line that keeps it from the facade" in output
+
+
+def test_cuda_is_refused_with_its_reason() -> None:
+    from torch.utils.cpp_extension import CppExtension
+
+    extension = CppExtension("mine._C", ["csrc/op.cpp", "csrc/kernel.cu"])
+    assert facade_problem(extension) == "the facade has no headers for CUDA yet"
+
+
+def test_the_hook_adds_the_facades_commands_if_the_variable_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from setuptools import Distribution, Extension
+    from torch.utils.cpp_extension import BuildExtension, CppExtension
+
+    from opforge.compat.setuptools_hook import finalize
+
+    monkeypatch.setenv("OPFORGE_CPP_EXTENSION", "torch-facade")
+    extensions = [CppExtension("mine._C", ["a.cpp"]), Extension("mine._plain", ["b.c"])]
+    distribution = Distribution({"name": "mine", "ext_modules": extensions})
+    distribution.cmdclass["build_ext"] = BuildExtension
+    finalize(distribution)
+    finalize(distribution)  # setuptools may call it again
+    command = distribution.get_command_obj("build_ext")
+    command.ensure_finalized()
+    assert command.get_ext_filename("mine._C") == os.path.join("mine", "_C.abi3.so")
+    assert "cpython" in command.get_ext_filename("mine._plain")
+    wheel = distribution.get_command_obj("bdist_wheel")
+    wheel.ensure_finalized()
+    assert wheel.get_tag()[0].startswith("cp")  # nothing was built on the facade
+
+
+def test_a_value_that_is_none_of_the_three_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    from opforge import settings
+    from opforge.errors import SettingError
+
+    monkeypatch.setenv("OPFORGE_CPP_EXTENSION", "facade")
+    with pytest.raises(SettingError, match="expected 1, 0 or torch-facade"):
+        settings.cpp_extension()

@@ -1,0 +1,40 @@
+"""What the compiler's front end refuses in a source on the facade: all lines, and who needs them."""
+
+import tempfile
+from pathlib import Path
+
+import torch
+
+from opforge.builders.facade.front_end import refusals
+from opforge.builders.facade.obstacles import Kind, find_sources
+
+TORCH = Path(torch.__file__).parent / "include"
+
+
+def _refused(folder: Path, text: str) -> tuple[list[tuple[int, str]], list[str]]:
+    path = folder / "op.cpp"
+    path.write_text(text)
+    with tempfile.TemporaryDirectory() as work:
+        found, not_judged = refusals(["g++"], find_sources([path]), TORCH, Path(work))
+    assert all(entry.path == path and entry.kind is Kind.LATER for entry in found)
+    return [(entry.line, entry.construct) for entry in found], not_judged
+
+
+def test_every_line_that_names_what_the_facade_lacks_is_found(tmp_path: Path) -> None:
+    text = """#include <torch/extension.h>
+#include <ATen/native/Pool.h>
+auto f(at::Tensor x) { auto q = x.nosuch(); return q.foo(); }
+auto g(at::Tensor x) { return x.index_add_(0, x, x); }
+auto k(at::Tensor x) { auto g = at::frobnicate(x); AT_FROB(x); return g; }
+auto z(at::Tensor x) { return x.sum() * undeclared; }
+"""
+    assert _refused(tmp_path, text) == ([(3, "nosuch"), (4, "index_add_"), (5, "AT_FROB"), (5, "frobnicate")], [])
+
+
+def test_a_mistake_that_is_not_of_torchs_names_is_found_too(tmp_path: Path) -> None:
+    assert _refused(tmp_path, "#include <torch/extension.h>\nint f() { return nothing; }\n") == ([(2, "nothing")], [])
+
+
+def test_a_header_of_another_project_leaves_the_source_without_a_judgement(tmp_path: Path) -> None:
+    found, not_judged = _refused(tmp_path, "#include <torch/extension.h>\n#include <other/project.h>\n")
+    assert found == [] and not_judged == [f"{tmp_path}/op.cpp: other/project.h is not found"]

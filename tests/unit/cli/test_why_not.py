@@ -1,0 +1,143 @@
+"""`opforge why-not`: every line that keeps sources from one binary, the exit code, and the line to write."""
+
+import io
+import json
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from opforge.cli import group, why_not
+
+GOOD = """
+#include <torch/extension.h>
+#ifdef WITH_CUDA
+#include <ATen/cuda/CUDAContext.h>
+#endif
+torch::Tensor twice(torch::Tensor x) { return x * 2; }
+"""
+BAD = """#include <torch/extension.h>
+#include "own/helper.h"
+at::AutoDispatchBelowADInplaceOrView guard;
+auto g = at::check_generator<G>(gen);
+auto s = x.storage();
+"""
+
+
+def why(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(group, ["why-not", "--no-compile", *map(str, arguments)])
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    root = tmp_path / "project"
+    for name, text in {
+        "setup.py": "raise SystemExit('a project is never executed')",
+        "csrc/good.cpp": GOOD,
+        "csrc/plain.cpp": "#include <vector>\n",
+        "csrc/cuda/op.cu": "#include <torch/extension.h>\n",
+        "build/copy.cpp": BAD,
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+def test_every_line_is_listed_with_its_construct_and_class(tmp_path: Path) -> None:
+    (tmp_path / "bad.cpp").write_text(BAD)
+    done = why(tmp_path / "bad.cpp")
+    lines = done.output.splitlines()
+    assert done.exit_code == 1
+    assert [line.removeprefix(f"{tmp_path}/bad.cpp:").split(": ")[:3] for line in lines[:-1]] == [
+        ["3", "AutoDispatchBelowADInplaceOrView", "never"],
+        ["4", "check_generator", "needs torch 2.13"],
+        ["5", "storage", "never"],
+    ]
+    assert lines[-1] == "3 lines: 2 never, 1 needs torch 2.13"
+
+
+def test_a_file_that_nothing_keeps_gets_the_line_to_write(tmp_path: Path) -> None:
+    path = tmp_path / "good.cpp"
+    path.write_text(GOOD)
+    done = why("--cpu", path)
+    assert done.exit_code == 0
+    assert done.output == (
+        "nothing found that keeps these sources from one binary for every torch and Python\n"
+        f'1 source. To build them so:\n  opforge.load("good", ["{path}"], abi="torch-facade")\n'
+    )
+
+
+def test_a_project_is_read_without_being_executed_and_cudas_lines_can_be_left_out(project: Path) -> None:
+    done = why(project / "setup.py")
+    assert done.exit_code == 1
+    assert "op.cu:1: op.cu: not yet: the facade has no headers for CUDA yet" in done.output
+    assert "good.cpp:4: #include <ATen/cuda/CUDAContext.h>: not yet" in done.output
+    assert "2 lines are CUDA's: --cpu leaves them out" in done.output and "copy.cpp" not in done.output
+    done = why("--cpu", project)
+    assert done.exit_code == 0
+    assert f"OPFORGE_CPP_EXTENSION=torch-facade pip wheel --no-build-isolation --no-deps {project}\n" in done.output
+
+
+def test_a_project_with_a_kernel_toml_gets_its_line(project: Path) -> None:
+    (project / "kernel.toml").write_text("")
+    assert f'abi = "torch-facade"  # in {project}/kernel.toml\n' in why("--cpu", project).output
+
+
+def test_a_header_is_found_in_the_project_without_its_include_folder(project: Path) -> None:
+    (project / "include" / "own").mkdir(parents=True)
+    (project / "include" / "own" / "helper.h").write_text("\nvoid f(c10::intrusive_ptr<A> a);\n")
+    (project / "csrc" / "bad.cpp").write_text(BAD)
+    assert f"{project}/include/own/helper.h:2: intrusive_ptr: never: " in why("--cpu", project).output
+
+
+def test_an_archive_is_unpacked_and_its_paths_are_its_own(project: Path, tmp_path: Path) -> None:
+    (project / "csrc" / "bad.cpp").write_text(BAD)
+    archive = tmp_path / "op-1.0.tar.gz"
+    with tarfile.open(archive, "w:gz") as packed:
+        packed.add(project, "op-1.0")
+    document = json.loads(why("--json", "--cpu", archive).output)
+    assert document["sources"] == ["op-1.0/csrc/bad.cpp", "op-1.0/csrc/good.cpp"]
+    assert [(entry["path"], entry["line"], entry["kind"]) for entry in document["obstacles"]] == [
+        ("op-1.0/csrc/bad.cpp", 3, "never"),
+        ("op-1.0/csrc/bad.cpp", 4, "needs torch 2.13"),
+        ("op-1.0/csrc/bad.cpp", 5, "never"),
+    ]
+    assert document["write"] == [] and document["not_judged"] == []
+
+
+def test_an_archive_that_leaves_its_folder_is_refused(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "op.tar.gz", "w:gz") as packed:
+        packed.addfile(tarfile.TarInfo("../../outside.cpp"), io.BytesIO())
+    done = why(tmp_path / "op.tar.gz")
+    assert done.exit_code == 1 and "op.tar.gz cannot be inspected: it cannot be unpacked: " in done.output
+    (tmp_path / "op.tar.gz").write_bytes(b"no archive")
+    assert "it cannot be unpacked: " in why(tmp_path / "op.tar.gz").output
+
+
+def test_an_archive_that_would_fill_the_disk_is_refused(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tarfile.open(tmp_path / "op.tar.gz", "w:gz") as packed:
+        packed.add(project, "op-1.0")
+    monkeypatch.setattr(why_not, "MOST_BYTES", 10)
+    output = why(tmp_path / "op.tar.gz").output
+    assert "bytes when it is unpacked, more than 10" in output and "hint: Unpack it, and name the folder" in output
+
+
+def test_a_package_without_sources_is_named_with_what_to_do() -> None:
+    done = why("click")
+    assert done.exit_code == 1 and "was installed without its C++ sources" in done.output
+    assert "hint: Name its source distribution: pip download --no-deps --no-binary :all: click" in done.output
+
+
+@pytest.mark.parametrize("name", ["no-such-package", os.path.join("no", "such.cpp"), "none-1.0.tar.gz"])
+def test_what_is_not_there_is_an_error(name: str) -> None:
+    done = why(name)
+    assert done.exit_code == 1 and f"error: {name} cannot be inspected: there is no such file" in done.output
+
+
+def test_a_folder_without_sources_is_an_error(tmp_path: Path) -> None:
+    done = why(tmp_path)
+    assert done.exit_code == 1 and "it has no C++ or CUDA source that includes torch" in done.output
