@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from opforge.builders.triton.attention import RaggedOpsBuilder, kernel_name, tile_of
+from opforge.builders.triton.attention import RaggedOpsBuilder, kernel_name
 from opforge.builders.triton_op.launching import Kernels
 
 from . import attention, registry
@@ -53,13 +53,13 @@ def flash_attn_by_atoms(
     dtype, size = _check(out, q, k, v, attention_atoms)
     heads = k.shape[2]
     group = q.shape[1] // (heads * k.shape[3])
-    tile = tile_of("pages", "paged", size).own
     numbers = [heads, group, k.shape[1], k.shape[3], int(is_causal), softmax_scale]
     numbers += [q.stride(0), out.stride(0), k.stride(0), k.stride(1)]
-    grid = (attention_atoms.shape[0] * heads, -(-min(q.shape[0], MOST_QUERIES) * group // tile), 1)
+    programs, rows = attention_atoms.shape[0] * heads, min(q.shape[0], MOST_QUERIES) * group
     kernels = registry.kernels_of(OP, "RaggedOpsBuilder")
-    if 0 not in grid:
-        name = kernel_name("paged", "pages", dtype, size, tile)
+    if programs and rows:
+        name = kernel_name("paged", "pages", dtype, size, 0)
+        grid = lambda constants: (programs, -(-rows // constants["ROWS"]), 1)  # noqa: E731
         kernels.launch(name, grid, q, k, v, out, attention_atoms, *numbers)
 
 
