@@ -159,11 +159,3 @@ class SparseAttnBuilder(TritonOpBuilder):
     name = "triton_sparse_attn"
     python_functions = "opforge.ops.triton.attention:bind_sparse"
     kernels = list(block_kernels())
-
-
-class RaggedOpsBuilder(TritonOpBuilder):
-    """flash_attn_by_atoms on a GPU. The other functions for ragged batches are those of the host."""
-
-    name = "triton_ragged_ops"
-    python_functions = "opforge.ops.triton.paged_attention:bind"
-    kernels = list(paged_kernels())

@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
-from opforge.builders.triton.attention import RaggedOpsBuilder, kernel_name
-from opforge.builders.triton_op.launching import Kernels
+from opforge.builders.triton.attention import kernel_name
+from opforge.builders.triton.ragged import RaggedOpsBuilder
 
 from . import attention, registry
 
 OP = RaggedOpsBuilder.name
-HOST_FUNCTIONS = (
-    "build_atoms",
-    "gather_for_logits",
-    "kv_rotary_embeddings",
-    "kv_trained_rotary_embeddings",
-    "linear_kv_copy",
-    "moe_gather",
-    "moe_scatter",
-    "ragged_embed",
-    "top_k_gating",
-)
-"""The functions of the host's op, which are called with tensors of the host."""
 MOST_QUERIES = 128
 """So many queries of an atom are processed at once, if it has more; the others follow."""
 
@@ -97,19 +83,3 @@ def _check(out: Tensor, q: Tensor, k: Tensor, v: Tensor, atoms: Tensor) -> tuple
     if attention.strides(k)[:2] != attention.strides(v)[:2]:
         raise ValueError(f"{OP}: v has strides {v.stride()}, expected k's, {k.stride()}")
     return dtype, kernel_size
-
-
-def bind(kernels: Kernels) -> dict[str, Any]:
-    """Makes the op's functions launch these kernels from now on, and returns the functions by name."""
-    registry.bind(kernels)
-    return {"flash_attn_by_atoms": flash_attn_by_atoms, **{name: _on_host(name) for name in HOST_FUNCTIONS}}
-
-
-def _on_host(name: str) -> Any:
-    def call(*arguments: Any) -> Any:
-        from opforge.ops.host_op import host_op
-
-        return getattr(host_op("RaggedOpsBuilder"), name)(*arguments)
-
-    call.__name__ = call.__qualname__ = name
-    return call

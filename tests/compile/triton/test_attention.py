@@ -10,6 +10,7 @@ from support.gpu.triton_cases import INTERPRETED, as_doubles
 from support.ragged.batches import RaggedBatch
 
 from opforge.builders.triton import attention as builders
+from opforge.builders.triton.ragged import RaggedOpsBuilder
 from opforge.ops import attention as core
 from opforge.ops import evoformer_attention, host_op, reference
 from opforge.ops.sparse_attention import sparse_attention
@@ -34,7 +35,7 @@ class Sparse(builders.SparseAttnBuilder):
     kernels = list(builders.block_kernels(("fp32", "fp16")))
 
 
-class Ragged(builders.RaggedOpsBuilder):
+class Ragged(RaggedOpsBuilder):
     """The op with kernels for float32 too."""
 
     kernels = list(builders.paged_kernels(("fp32", "fp16")))

@@ -17,6 +17,7 @@ from support.ptx import ptx_device, ptx_machine
 from support.ragged.batches import RaggedBatch
 
 from opforge.builders.triton import attention as builders
+from opforge.builders.triton.ragged import RaggedOpsBuilder
 from opforge.ops import attention as core
 from opforge.ops import evoformer_attention, host_op, reference
 from opforge.ops.cases.traffic import attention
@@ -140,7 +141,7 @@ def check_blocks_256() -> None:
 def paged(size: int, heads: int, group: int, kernel: int) -> None:
     from opforge.ops.triton import paged_attention
 
-    ptx_device.load(builders.RaggedOpsBuilder, [f"pages_bf16_{kernel}_"], "cuda:sm_80")
+    ptx_device.load(RaggedOpsBuilder, [f"pages_bf16_{kernel}_"], "cuda:sm_80")
     batch = RaggedBatch([(1, 0), (5, 30), (1, 63)], block=8, seed=1)
     q, cache = fresh(batch.tokens, heads * group * size).detach(), fresh(batch.pages, 8, 2, heads, size).detach()
     rows, start = [], 0
