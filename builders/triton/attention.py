@@ -32,10 +32,11 @@ USUAL = Tile(64, 32, 4, 3)
 TILES = {
     ("dense", "backward_keys", 64): Tile(64, 16, 8, 2),
     ("dense", "backward_keys", 128): Tile(64, 32, 8, 3),
-    ("dense", "forward", 256): Tile(64, 32, 8, 3),
-    ("dense", "backward_queries", 256): Tile(64, 32, 8, 3),
+    ("dense", "backward_bias", 128): Tile(64, 32, 8, 2),
+    ("dense", "forward", 256): Tile(64, 32, 8, 2),
+    ("dense", "backward_queries", 256): Tile(32, 32, 4, 2),
     ("dense", "backward_keys", 256): Tile(32, 16, 8, 2),
-    ("dense", "backward_bias", 256): Tile(64, 16, 8, 2),
+    ("dense", "backward_bias", 256): Tile(64, 16, 8, 1),
     ("blocks", "forward", 64): Tile(64, 32, 8, 3),
     ("blocks", "backward_queries", 64): Tile(64, 32, 8, 3),
     ("blocks", "backward_keys", 64): Tile(64, 32, 8, 2),
@@ -48,7 +49,8 @@ TILES = {
     ("pages", "paged", 256): Tile(64, 32, 8, 3),
 }
 """(form, function, head size) -> the largest tile, if it is not USUAL, with which no register is spilled on sm_80 and
-sm_90, and whose shared memory both have."""
+sm_90, and whose shared memory fits 99 KiB on every GPU from sm_80 on and 64 KiB on those of AMD. On sm_90 and sm_100,
+which have 227 KiB, Triton stages more."""
 SMALL_BLOCK = 16
 """The tile of blocks of 16 and 32 queries and keys."""
 SMALL_WARPS = {("forward", 128): 4, ("backward_queries", 256): 4, ("backward_keys", 256): 4}

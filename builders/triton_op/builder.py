@@ -57,10 +57,10 @@ class TritonOpBuilder(OpBuilder):
         builder = type(self).__name__
         if not self.kernels:
             raise BuilderError(builder, "it declares no kernels", "Declare at least one in `kernels`")
+        kernels = with_variants(self.kernels)
         check_kernels(builder, self.kernels)
-        spec = super().spec()
-        kernels = with_variants(self.kernels, spec.target.device)
         check_kernels(builder, kernels)
+        spec = super().spec()
         own, *others, opforge = spec.roots
         target = spec.target
         if target.device == "cuda":
@@ -74,16 +74,13 @@ class TritonOpBuilder(OpBuilder):
             return
         from .jit import JitKernels
 
-        spec = self.spec()
-        here = [kernel.on_device(spec.target.device) for kernel in self.kernels]
-        kernels = JitKernels(self.name, here, spec.roots)
+        kernels = JitKernels(self.name, self.kernels, self.spec().roots)
         loaded.library = self._op(kernels, "jit", None)
 
     def _bind(self, library: Any) -> TritonOp:
         if isinstance(library, TritonOp):
             return library
-        device = library.__entry__.record["target"].partition(":")[0]
-        kernels = PrebuiltKernels(self.name, library, with_variants(self.kernels, device))
+        kernels = PrebuiltKernels(self.name, library, with_variants(self.kernels))
         if any(kernel.configs for kernel in self.kernels):
             from . import tuned  # for ops alone that have something to tune
 

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from opforge.errors import BuilderError
 
 ALIGNMENT = 16
-DEVICES = ("cuda", "hip")
 SCALARS = {"i1": "?7x", "i32": "i4x", "i64": "q", "fp32": "f4x", "fp64": "d"}
 """Scalar type -> the `struct` format that packs it into a slot of eight bytes."""
 POINTEES = ("i1", "i8", "u8", "i16", "i32", "i64", "fp16", "bf16", "fp32", "fp64", "fp8e4nv", "fp8e5")
@@ -38,31 +37,23 @@ class Kernel(NamedTuple):
     configs: collections.abc.Sequence[collections.abc.Mapping[str, int]] = ()
     """What `opforge tune` tries besides: other values of `constants`, `warps` and `stages`. Each is compiled too. A
     launch whose grid depends on them passes a function from the constants to the grid."""
-    on: collections.abc.Mapping[str, collections.abc.Mapping[str, int]] = {}
-    """Device (cuda, hip) -> other values of `constants`, `warps` and `stages` there: a block of a GPU of AMD has less
-    shared memory. A launch whose grid depends on them passes a function, as for `configs`."""
 
     def text(self) -> str:
         """Returns everything but the source that determines the kernel's code, as canonical JSON. Part of the key."""
         fields = {**self._asdict(), "arguments": list(self.arguments.items()), "constants": dict(self.constants)}
-        del fields["configs"], fields["on"]  # the one are kernels of their own, the others are applied by on_device
+        del fields["configs"]  # they are kernels of their own
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
     def variant(self, config: collections.abc.Mapping[str, int]) -> Kernel:
         """Returns the kernel of one of its configs."""
         label = ",".join(f"{name}={value}" for name, value in sorted(config.items()))
-        return self._with(config)._replace(name=f"{self.name}[{label}]", configs=())
-
-    def on_device(self, device: str) -> Kernel:
-        """Returns the kernel as it is compiled for a device."""
-        return self._with(self.on.get(device, {}))._replace(on={})
-
-    def _with(self, config: collections.abc.Mapping[str, int]) -> Kernel:
         others = {name: value for name, value in config.items() if name not in ("warps", "stages")}
         return self._replace(
+            name=f"{self.name}[{label}]",
             constants={**self.constants, **others},
             warps=config.get("warps", self.warps),
             stages=config.get("stages", self.stages),
+            configs=(),
         )
 
     def packing(self) -> str:
@@ -93,21 +84,16 @@ def check_kernels(builder: str, kernels: Iterable[Kernel]) -> None:
 
 
 def _check_configs(builder: str, kernel: Kernel) -> None:
-    for device in kernel.on:
-        if device not in DEVICES:
-            text = f"{kernel.name}: on has {device!r}"
-            raise BuilderError(builder, text, f"Expected one of {', '.join(DEVICES)}")
-    for where, config in [("configs", config) for config in kernel.configs] + [("on", c) for c in kernel.on.values()]:
+    for config in kernel.configs:
         unknown = [name for name in config if name not in (*kernel.constants, "warps", "stages")]
         if unknown or not config or not all(type(value) is int and value >= 0 for value in config.values()):
             known = ", ".join([*kernel.constants, "warps", "stages"])
-            raise BuilderError(builder, f"{kernel.name}: {where} has {dict(config)!r}", f"Expected numbers for {known}")
+            raise BuilderError(builder, f"{kernel.name}: configs has {dict(config)!r}", f"Expected numbers for {known}")
 
 
-def with_variants(kernels: Iterable[Kernel], device: str = "cuda") -> list[Kernel]:
-    """Returns the kernels that are compiled for a device: each, and those of its configs."""
-    here = [kernel.on_device(device) for kernel in kernels]
-    return [part for kernel in here for part in (kernel, *map(kernel.variant, kernel.configs))]
+def with_variants(kernels: Iterable[Kernel]) -> list[Kernel]:
+    """Returns the kernels that are compiled: each, and those of its configs."""
+    return [part for kernel in kernels for part in (kernel, *map(kernel.variant, kernel.configs))]
 
 
 def kernel_texts(kernels: Iterable[Kernel]) -> dict[str, str]:
