@@ -207,5 +207,6 @@ def attention(
         scores = scores.masked_fill(later, -math.inf)
     sums = scores.logsumexp(-1) if scores.shape[-1] else scores.new_full(scores.shape[:-1], -math.inf)
     sees_none = (sums == -math.inf).unsqueeze(-1)
-    weights = (scores - sums.unsqueeze(-1).masked_fill(sees_none, 0.0)).exp().masked_fill(sees_none, 0.0)
+    # Not by the sums: beside the lowest number of a mask they cannot hold the logarithm of how many keys there are.
+    weights = scores.masked_fill(sees_none, 0.0).softmax(-1).masked_fill(sees_none, 0.0)
     return torch.einsum("oihqk,oikhd->oiqhd", weights, v), sums

@@ -23,6 +23,17 @@ WARP = {"cuda": 32}
 BYTES = {"i1": 1, "i32": 4, "i64": 8, "fp32": 4, "fp64": 8}
 """Of an argument as the code takes it."""
 WAVE_OF_64 = ("gfx8", "gfx9")
+SHARED = {
+    **dict.fromkeys(("75",), 64),
+    **dict.fromkeys(("80", "87"), 163),
+    **dict.fromkeys(("86", "89", "120", "121"), 99),
+    **dict.fromkeys(("90", "100", "101", "103", "110"), 227),
+    "gfx950": 160,
+    "gfx": 64,
+}
+"""Compute capability, or begin of the name of a GPU of AMD -> KiB of shared memory that a block may have.
+
+CUDA C++ Programming Guide, table of technical specifications; AMD's instruction set documents, "LDS"."""
 
 
 def main(argument: str) -> int:
@@ -54,6 +65,11 @@ def main(argument: str) -> int:
         except Exception as error:
             sys.stderr.write(_error_text(error, path, line, f"{kernel['name']} for {arch}"))
             return 1
+        if too_much := shared_problem(image["shared"], arch):
+            if not kernel["name"].endswith("]"):  # a config is something to try, and not needed
+                advice = "declare smaller tiles or fewer stages"
+                print(f"{path}:{line}: warning: {kernel['name']} is left out for {arch}: {too_much}; {advice}")
+            continue
         table += _entry(task["output"], index, kernel, image)
     with open(task["output"], "w", encoding="utf-8") as file:
         file.write("\n".join(table) + "\n")
@@ -131,6 +147,14 @@ def _compile(function: Any, kernel: dict[str, Any], device: str, arch: str) -> d
         "hidden": hidden,
         "aligned": sum(1 << index for index, kind in enumerate(arguments.values()) if kind.endswith(":16")),
     }
+
+
+def shared_problem(size: int, arch: str) -> str:
+    """Returns why a block cannot have so many bytes of shared memory on an architecture; "" if it can."""
+    number = re.match(r"(?:sm|compute)_(\d+)", arch)
+    names = [number[1]] if number else [arch.partition(":")[0], arch[:3]]
+    limit = next((SHARED[name] for name in names if name in SHARED), 0)
+    return f"it needs {size} bytes of shared memory a block, and {arch} has {limit << 10}" if 0 < limit << 10 < size else ""
 
 
 def unsupported_feature(metadata: Any) -> str:

@@ -16,7 +16,7 @@ __all__ = ["TRITON_BUILDERS", "Kernel", "TritonOpBuilder", "configs_of"]
 TRITON_BUILDERS: dict[str, str] = {
     "EvoformerAttnBuilder": "opforge.builders.triton.attention:EvoformerAttnBuilder",
     "InferenceCoreBuilder": "opforge.builders.triton.transformer:InferenceCoreBuilder",
-    "RaggedOpsBuilder": "opforge.builders.triton.attention:RaggedOpsBuilder",
+    "RaggedOpsBuilder": "opforge.builders.triton.ragged:RaggedOpsBuilder",
     "RandomLTDBuilder": "opforge.builders.triton.transformer:RandomLTDBuilder",
     "SparseAttnBuilder": "opforge.builders.triton.attention:SparseAttnBuilder",
     "SpatialInferenceBuilder": "opforge.builders.triton.transformer:SpatialInferenceBuilder",

@@ -11,8 +11,9 @@ from opforge.builders.triton_op.kernel import Kernel
 SOURCE = "kernels/attention.py"
 DTYPES = ("fp16", "bf16")
 MOST_SIZE = 256
-BIASES = {"dense": 2, "blocks": 3}
-"""Form -> the biases that its kernels take."""
+BIASES = {"dense": (0, 1, 2), "blocks": (0, 1, 3)}
+"""Form -> the numbers of biases that its kernels take. A call with another number takes the next, with zeros."""
+MOST_BIASES = 3
 FUNCTIONS = ("forward", "backward_queries", "backward_keys", "backward_bias")
 
 
@@ -31,10 +32,11 @@ USUAL = Tile(64, 32, 4, 3)
 TILES = {
     ("dense", "backward_keys", 64): Tile(64, 16, 8, 2),
     ("dense", "backward_keys", 128): Tile(64, 32, 8, 3),
-    ("dense", "forward", 256): Tile(64, 32, 8, 3),
-    ("dense", "backward_queries", 256): Tile(64, 32, 8, 3),
+    ("dense", "backward_bias", 128): Tile(64, 32, 8, 2),
+    ("dense", "forward", 256): Tile(64, 32, 8, 2),
+    ("dense", "backward_queries", 256): Tile(32, 32, 4, 2),
     ("dense", "backward_keys", 256): Tile(32, 16, 8, 2),
-    ("dense", "backward_bias", 256): Tile(64, 16, 8, 2),
+    ("dense", "backward_bias", 256): Tile(64, 16, 8, 1),
     ("blocks", "forward", 64): Tile(64, 32, 8, 3),
     ("blocks", "backward_queries", 64): Tile(64, 32, 8, 3),
     ("blocks", "backward_keys", 64): Tile(64, 32, 8, 2),
@@ -47,7 +49,8 @@ TILES = {
     ("pages", "paged", 256): Tile(64, 32, 8, 3),
 }
 """(form, function, head size) -> the largest tile, if it is not USUAL, with which no register is spilled on sm_80 and
-sm_90, and whose shared memory both have."""
+sm_90, and whose shared memory fits 99 KiB on every GPU from sm_80 on and 64 KiB on those of AMD. On sm_90 and sm_100,
+which have 227 KiB, Triton stages more."""
 SMALL_BLOCK = 16
 """The tile of blocks of 16 and 32 queries and keys."""
 SMALL_WARPS = {("forward", 128): 4, ("backward_queries", 256): 4, ("backward_keys", 256): 4}
@@ -61,17 +64,18 @@ def tile_of(form: str, function: str, size: int, block: int = 0) -> Tile:
     return TILES.get((form, function, size), USUAL)
 
 
-def kernel_name(function: str, form: str, dtype: str, size: int, tile: int) -> str:
-    """Returns the name of the kernel of a function for heads of up to `size` and tiles of so many queries or keys."""
-    return f"{function}_{form}_{dtype}_{size}_{tile}"
+def kernel_name(function: str, form: str, dtype: str, size: int, biases: int, block: int = 0) -> str:
+    """Returns the name of the kernel of a function for heads of up to `size`, so many biases, and blocks of `block`."""
+    tile = f"_{USUAL.own if block >= USUAL.own else SMALL_BLOCK}" if block else ""
+    return f"{function}_{form}_{dtype}_{size}{tile}_{biases}"
 
 
-def _numbers(third: bool) -> dict[str, str]:
+def _numbers(biases: int) -> dict[str, str]:
     integers = ("outer", "heads", "inner", "queries", "keys")
     arguments = dict.fromkeys(integers, "i32") | {"size": "i32:16"}
-    arguments |= {**dict.fromkeys(("block", "present", "causal"), "i32"), "scale": "fp32"}
+    arguments |= {**dict.fromkeys(("block", "causal"), "i32"), "scale": "fp32"}
     rows, scores = ("outer", "inner", "row", "head"), ("outer", "inner", "head", "query")
-    parts = {"q": rows, "k": rows, "b0": scores, "b1": scores} | ({"b2": scores} if third else {})
+    parts = {"q": rows, "k": rows} | {f"b{number}": scores for number in range(biases)}
     for tensor, dims in parts.items():
         arguments |= {f"{tensor}_{dim}": "i64:16" for dim in dims}
     return arguments
@@ -87,25 +91,26 @@ def _tensors(function: str, dtype: str) -> dict[str, str]:
     return inputs | ({"dk": rows, "dv": rows} if function == "backward_keys" else {"total": sums})
 
 
-def attention_kernel(function: str, form: str, dtype: str, size: int, tile: Tile) -> Kernel:
+def attention_kernel(function: str, form: str, dtype: str, size: int, biases: int, block: int = 0) -> Kernel:
     """Returns the kernel of a function of the core: `form` is dense or blocks."""
-    third, blocks = BIASES[form] > 2, form == "blocks"
-    arguments = _tensors(function, dtype) | dict.fromkeys(("bias0", "bias1", "bias2")[: BIASES[form]], f"*{dtype}:16")
-    constants: dict[str, int | None] = {"THIRD": third, "SIZE": size}
+    tile = tile_of(form, function, size, block)
+    arguments = _tensors(function, dtype) | {f"bias{number}": f"*{dtype}:16" for number in range(biases)}
+    constants: dict[str, int | None] = {"BIASES": biases, "SIZE": size}
     own, others = ("KEYS", "ROWS") if function == "backward_keys" else ("ROWS", "KEYS")
     constants |= {own: tile.own, others: tile.others}
-    if not third:
-        constants |= dict.fromkeys(("bias2", "b2_outer", "b2_inner", "b2_head", "b2_query"))
+    for number in range(biases, MOST_BIASES):
+        constants |= {f"bias{number}": None}
+        constants |= dict.fromkeys(f"b{number}_{dim}" for dim in ("outer", "inner", "head", "query"))
     if function == "backward_bias":
         arguments |= dict.fromkeys(("total_outer", "total_inner", "total_heads", "total_queries"), "i32")
     else:
-        constants["BLOCKS"] = blocks
-        if blocks:
+        constants["BLOCKS"] = form == "blocks"
+        if form == "blocks":
             arguments |= {"lists": "*i32", "members": "*i32"}
         else:
             constants |= {"lists": None, "members": None}
-    name = kernel_name(function, form, dtype, size, tile.own)
-    return Kernel(name, SOURCE, function, arguments | _numbers(third), constants, tile.warps, tile.stages)
+    name = kernel_name(function, form, dtype, size, biases, block)
+    return Kernel(name, SOURCE, function, arguments | _numbers(biases), constants, tile.warps, tile.stages)
 
 
 def dense_kernels(dtypes: Sequence[str] = DTYPES) -> Iterator[Kernel]:
@@ -113,7 +118,9 @@ def dense_kernels(dtypes: Sequence[str] = DTYPES) -> Iterator[Kernel]:
     for dtype in dtypes:
         for size in SIZES["dense"]:
             for function in FUNCTIONS:
-                yield attention_kernel(function, "dense", dtype, size, tile_of("dense", function, size))
+                for biases in BIASES["dense"]:
+                    if biases or function != "backward_bias":
+                        yield attention_kernel(function, "dense", dtype, size, biases)
 
 
 def block_kernels(dtypes: Sequence[str] = DTYPES) -> Iterator[Kernel]:
@@ -122,7 +129,8 @@ def block_kernels(dtypes: Sequence[str] = DTYPES) -> Iterator[Kernel]:
         for size in SIZES["blocks"]:
             for function in FUNCTIONS[:3]:
                 for block in (USUAL.own, SMALL_BLOCK):
-                    yield attention_kernel(function, "blocks", dtype, size, tile_of("blocks", function, size, block))
+                    for biases in BIASES["blocks"]:
+                        yield attention_kernel(function, "blocks", dtype, size, biases, block)
 
 
 def paged_kernels(dtypes: Sequence[str] = DTYPES) -> Iterator[Kernel]:
@@ -135,7 +143,7 @@ def paged_kernels(dtypes: Sequence[str] = DTYPES) -> Iterator[Kernel]:
             arguments |= {"causal": "i32", "scale": "fp32"}
             arguments |= dict.fromkeys(("q_row", "out_row", "page", "token"), "i64:16")
             constants = {"ROWS": tile.own, "KEYS": tile.others, "SIZE": size}
-            name = kernel_name("paged", "pages", dtype, size, tile.own)
+            name = kernel_name("paged", "pages", dtype, size, 0)
             yield Kernel(name, SOURCE, "paged", arguments, constants, tile.warps, tile.stages)
 
 
@@ -153,11 +161,3 @@ class SparseAttnBuilder(TritonOpBuilder):
     name = "triton_sparse_attn"
     python_functions = "opforge.ops.triton.attention:bind_sparse"
     kernels = list(block_kernels())
-
-
-class RaggedOpsBuilder(TritonOpBuilder):
-    """flash_attn_by_atoms on a GPU. The other functions for ragged batches are those of the host."""
-
-    name = "triton_ragged_ops"
-    python_functions = "opforge.ops.triton.paged_attention:bind"
-    kernels = list(paged_kernels())

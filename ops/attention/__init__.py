@@ -108,11 +108,10 @@ def _forward(
 
 
 def _fake(q: Tensor, *_others: Any) -> tuple[Tensor, Tensor]:
-    if not on_host(q):
-        sums = [*q.shape[:2], q.shape[3], q.shape[2]] if q.dim() == 5 else [0]
-        return q.new_empty(q.shape), q.new_empty(sums, dtype=torch.float32)
     # Twice the queries: behind the logarithms is what float32 cannot hold of them.
     sums = [*q.shape[:2], q.shape[3], 2 * q.shape[2]] if q.dim() == 5 else [0]
+    if not on_host(q):
+        return q.new_empty(q.shape), q.new_empty(sums, dtype=torch.float32)
     # q's order of dimensions: a transposed q has a result that is transposed back for nothing.
     return torch.empty_like(q), q.new_empty(sums, dtype=torch.float32)
 

@@ -1,7 +1,7 @@
 """The attention core on a GPU: what `opforge.ops.attention` runs for tensors there, and DeepSpeed's functions.
 
 Head sizes and rows of biases are padded to multiples of 16, unless they are such multiples already. Nothing else is
-copied, if rows of `q`, `k` and `v` begin at multiples of 16 numbers.
+copied, if rows of `q`, `k`, `v` and the biases begin at multiples of 16 numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from opforge.builders.triton import attention as builders
-from opforge.builders.triton_op.launching import Kernels
+from opforge.builders.triton_op.launching import Grid, Kernels
 
 from . import registry
 
@@ -50,6 +50,9 @@ class Call:
         if strides(self.k) != strides(self.v):
             self.k, self.v = self.k.contiguous(), self.v.contiguous()
         self.biases = [self._bias(number, bias) for number, bias in enumerate(options.biases)]
+        count = next(count for count in builders.BIASES[self.form] if count >= len(self.biases))
+        while len(self.biases) < count:
+            self.biases.append(q.new_zeros((1, 1, 1, 1, -(-self.keys // MULTIPLE) * MULTIPLE)))
 
     @property
     def length(self) -> int:
@@ -60,10 +63,6 @@ class Call:
     def matrices(self) -> int:
         """The number of matrices of scores."""
         return int(self.shape[0] * self.shape[1] * self.shape[3])
-
-    def tile(self, function: str) -> builders.Tile:
-        """Returns the tile of the kernel of a function."""
-        return builders.tile_of(self.form, function, self.kernel_size, self.options.block)
 
     def laid_out(self, tensor: Tensor) -> Tensor:
         """Returns a tensor of heads with the padded size, whose rows begin at multiples of 16 numbers."""
@@ -76,32 +75,46 @@ class Call:
         tensor = self.laid_out(tensor).contiguous()
         return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
 
+    def result(self, like: Tensor, given: Tensor | None = None) -> Tensor:
+        """Returns memory for a result of the shape of `like`, with the padded size: `given` if a kernel can write it."""
+        if given is not None and _is_packed(given) and given.shape[-1] == self.size and given.dtype == like.dtype:
+            return given
+        return torch.empty((*like.shape[:-1], self.size), dtype=like.dtype, device=like.device)
+
+    def unpadded(self, result: Tensor) -> Tensor:
+        """Returns a result with the size of the call's heads, without gaps."""
+        return result[..., : self.shape[-1]].contiguous()
+
     def _bias(self, number: int, bias: Tensor) -> Tensor:
         if self.options.multiplied >> number & 1:
             bias = torch.where(bias == 0, float("-inf"), 0.0).to(bias.dtype)
-        padded = pad(bias, (0, -bias.shape[-1] % MULTIPLE)).contiguous()
-        return padded if padded.data_ptr() % 16 == 0 else padded.clone()
+        missing = -bias.shape[-1] % MULTIPLE
+        if missing:
+            return pad(bias, (0, missing))
+        return bias if _is_aligned(bias) else bias.clone(memory_format=torch.contiguous_format)
 
     def launch(
         self,
         function: str,
-        programs: int,
+        grid: Grid,
         *tensors: Tensor,
         lists: Sequence[Tensor] = (),
         sizes: Sequence[int] = (),
     ) -> None:
         """Launches a kernel of the core. `tensors` are those before the biases, `sizes` the integers after them."""
-        count = builders.BIASES[self.form]
-        absent = [self.q] * (count - len(self.biases))  # is not read
         numbers: list[float] = [*sizes, self.shape[0], self.shape[3], self.shape[1], self.length, self.keys, self.size]
-        present, causal = (1 << len(self.biases)) - 1, int(self.options.causal)
-        numbers += [self.options.block or 1, present, causal, self.options.scale, *strides(self.q), *strides(self.k)]
-        for bias in (*self.biases, *[None] * len(absent)):
-            outer, inner, head, query = strides(bias) if bias is not None else (0, 0, 0, 0)
-            numbers += [outer, inner, head, query]
-        name = builders.kernel_name(function, self.form, self.dtype, self.kernel_size, self.tile(function).own)
+        numbers += [self.options.block or 1, int(self.options.causal), self.options.scale]
+        for tensor in (self.q, self.k, *self.biases):
+            numbers += strides(tensor)
+        name = builders.kernel_name(
+            function, self.form, self.dtype, self.kernel_size, len(self.biases), self.options.block
+        )
         kernels = registry.kernels_of(self.op, BUILDERS[self.op])
-        kernels.launch(name, (programs, 1, 1), *tensors, *self.biases, *absent, *lists, *numbers)
+        kernels.launch(name, grid, *tensors, *self.biases, *lists, *numbers)
+
+    def programs(self, count: int, own: str) -> Grid:
+        """Returns the grid of a kernel of which each program has a tile of `count` queries or keys of a matrix."""
+        return lambda constants: (-(-count // constants[own]) * self.matrices, 1, 1)
 
     def lists(self) -> list[Tensor]:
         """Returns the lists of the blocks of keys that queries see; nothing without lists."""
@@ -126,6 +139,10 @@ class Call:
 def strides(tensor: Tensor) -> list[int]:
     """Returns the strides of all dimensions but the last; 0 for those of one element."""
     return [stride if size > 1 else 0 for size, stride in zip(tensor.shape[:-1], tensor.stride()[:-1], strict=True)]
+
+
+def _is_packed(tensor: Tensor) -> bool:
+    return tensor.is_contiguous() and tensor.data_ptr() % 16 == 0
 
 
 def _is_aligned(tensor: Tensor) -> bool:
@@ -160,7 +177,7 @@ def check_shapes(op: str, q: Tensor, k: Tensor, v: Tensor, options: Options) -> 
         if tensor.shape != (outer, inner, keys, heads, size):
             expected = f"[{outer}, {inner}, {keys if name == 'v' else 'keys'}, {heads}, {size}]"
             raise ValueError(f"{op}: {name} has shape {tuple(tensor.shape)}, expected {expected}")
-    most = builders.BIASES["dense" if options.offsets is None else "blocks"]
+    most = builders.BIASES["dense" if options.offsets is None else "blocks"][-1]
     if len(options.biases) > most:
         raise ValueError(f"{op}: there are {len(options.biases)} biases, expected at most {most}: add some of them up")
     for number, bias in enumerate(options.biases):
@@ -203,16 +220,21 @@ def _check_lists(op: str, length: int, keys: int, heads: int, device: torch.devi
             raise TypeError(f"{op}: {name} is on {tensor.device}, expected {device}, where q is: move it with .to()")
 
 
-def forward(q: Tensor, k: Tensor, v: Tensor, options: Options) -> tuple[Tensor, Tensor]:
-    """Returns the result, without gaps, and the logarithms of the sums, float32 [outer, inner, heads, length]."""
+def forward(
+    q: Tensor, k: Tensor, v: Tensor, options: Options, given: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Returns the result, without gaps, and the logarithms of the sums, float32 [outer, inner, heads, 2 * length].
+
+    Behind the logarithms is what float32 cannot hold of them. The result is in `given` if a kernel can write it.
+    """
     call = Call(q, k, v, options)
     outer, inner, length, heads, _ = q.shape
-    out = q.new_empty((outer, inner, length, heads, call.size))
-    log_sums = q.new_empty((outer, inner, heads, length), dtype=torch.float32)
+    out = call.result(q, given)
+    log_sums = q.new_empty((outer, inner, heads, 2 * length), dtype=torch.float32)
     if log_sums.numel():
-        programs = -(-length // call.tile("forward").own) * call.matrices
-        call.launch("forward", programs, call.q, call.k, call.v, out, log_sums, lists=call.lists())
-    return out[..., : q.shape[-1]].contiguous(), log_sums
+        grid = call.programs(length, "ROWS")
+        call.launch("forward", grid, call.q, call.k, call.v, out, log_sums, lists=call.lists())
+    return call.unpadded(out), log_sums
 
 
 def backward(
@@ -224,41 +246,54 @@ def backward(
     log_sums: Tensor,
     needs: Sequence[bool],
     options: Options,
+    given: Sequence[Tensor | None] = (),
 ) -> list[Tensor]:
-    """Returns the gradients of q, k and v, and of each bias in float32: without elements if it is not needed."""
+    """Returns the gradients of q, k and v, and of each bias in float32: without elements if it is not needed.
+
+    A gradient is in its tensor of `given`, if there are some and a kernel can write it.
+    """
     call = Call(q, k, v, options)
     if any(needs) and options.offsets is not None:
         raise ValueError(
             f"{call.op}: biases[{list(needs).index(True)}] requires a gradient, which lists of blocks do not give on a "
             "GPU: detach it, or use attention without lists"
         )
-    empty = [
-        torch.empty((*shape[:-1], call.size), dtype=q.dtype, device=q.device) for shape in (q.shape, *[k.shape] * 2)
-    ]
-    dq, dk, dv = empty
+    given = given or [None] * (3 + len(needs))
+    results = [call.result(like, tensor) for like, tensor in zip((q, k, v), given, strict=False)]
     totals = [
-        torch.zeros(bias.shape if needed else (0,), dtype=torch.float32, device=q.device)
-        for bias, needed in zip(options.biases, needs, strict=True)
+        _total(bias, tensor) if needed else torch.empty(0, dtype=torch.float32, device=q.device)
+        for bias, needed, tensor in zip(options.biases, needs, given[3:], strict=True)
     ]
     if not call.matrices * call.length or not call.keys:
-        return [gradient[..., : q.shape[-1]].zero_() for gradient in empty] + totals
+        return [call.unpadded(gradient.zero_()) for gradient in results] + [total.zero_() for total in totals]
     dout, out, log_sums = call.packed(dout), call.packed(out), log_sums.contiguous()
-    deltas = torch.empty_like(log_sums)
-    tiles = -(-call.length // call.tile("backward_queries").own)
-    key_tiles = -(-call.keys // call.tile("backward_keys").own)
-    tensors = (call.q, call.k, call.v)
+    deltas = torch.empty(log_sums.numel() // 2, dtype=torch.float32, device=q.device)
+    tensors, (dq, dk, dv) = (call.q, call.k, call.v), results
     reading = (*tensors, out, dout, log_sums, deltas)
-    call.launch("backward_queries", tiles * call.matrices, *reading, dq, lists=call.lists())
-    inputs = (*tensors, dout, log_sums, deltas)
-    call.launch("backward_keys", key_tiles * call.matrices, *inputs, dk, dv, lists=call.transposed_lists())
+    call.launch("backward_queries", call.programs(call.length, "ROWS"), *reading, dq, lists=call.lists())
+    inputs, key_grid = (*tensors, dout, log_sums, deltas), call.programs(call.keys, "KEYS")
+    call.launch("backward_keys", key_grid, *inputs, dk, dv, lists=call.transposed_lists())
     for total in totals:
         if total.numel():
-            outers, inners, heads, queries = sizes = total.shape[:4]
-            tile = call.tile("backward_bias")
-            own_tiles = 1 if queries == 1 else -(-call.length // tile.own)
-            programs = outers * inners * heads * own_tiles * -(-call.keys // tile.others)
-            call.launch("backward_bias", programs, *inputs, total, sizes=sizes)
-    return [gradient[..., : q.shape[-1]].contiguous() for gradient in empty] + totals
+            sizes = total.shape[:4]
+            call.launch("backward_bias", _bias_grid(total, call.length), *inputs, total, sizes=sizes)
+    return [call.unpadded(gradient) for gradient in results] + totals
+
+
+def _total(bias: Tensor, given: Tensor | None) -> Tensor:
+    """Returns memory for the gradient of a bias: `given` if a kernel can write it."""
+    if given is not None and given.dtype == torch.float32 and given.is_contiguous():
+        return given
+    return torch.empty(bias.shape, dtype=torch.float32, device=bias.device)
+
+
+def _bias_grid(total: Tensor, length: int) -> Grid:
+    outers, inners, heads, queries, keys = total.shape
+    return lambda constants: (
+        outers * inners * heads * (1 if queries == 1 else -(-length // constants["ROWS"])) * -(-keys // constants["KEYS"]),
+        1,
+        1,
+    )
 
 
 class Evoformer:
@@ -280,9 +315,11 @@ class Evoformer:
         check_shapes(EVOFORMER, q, k, v, options)
         _check_results(q, {"out": (out, q.shape)})
         _check_sums("log_sums", log_sums, q)
-        result, sums = forward(q, k, v, options)
-        out.copy_(result)
-        log_sums[..., : q.shape[2]].copy_(sums.flatten(0, 1))
+        result, sums = forward(q, k, v, options, out)
+        _give(out, result)
+        places = log_sums.shape[-1]
+        kept = sums.shape[-1] if places >= sums.shape[-1] else q.shape[2]
+        log_sums.view(*sums.shape[:3], places)[..., :kept].copy_(sums[..., :kept])
 
     @staticmethod
     def evoformer_attention_backward_(
@@ -309,11 +346,20 @@ class Evoformer:
         _check_sums("log_sums", log_sums, q)
         _check_gradients(dbiases, biases, q)
         outer, inner, length, heads, _ = q.shape
-        sums = log_sums[..., :length].reshape(outer, inner, heads, length)
+        sums = log_sums.reshape(outer, inner, heads, log_sums.shape[-1])[..., : 2 * length]
+        if sums.shape[-1] < 2 * length:  # DeepSpeed's tensor has no place for what float32 cannot hold
+            sums = pad(sums[..., :length], (0, length))
         needs = [gradient.numel() > 0 for gradient in dbiases]
-        gradients = backward(dout, q, k, v, out, sums, needs, options)
-        for to, gradient in zip((dq, dk, dv, *dbiases), gradients, strict=True):
-            to.copy_(gradient)
+        given = (dq, dk, dv, *dbiases)
+        gradients = backward(dout, q, k, v, out, sums, needs, options, given)
+        for to, gradient in zip(given, gradients, strict=True):
+            _give(to, gradient)
+
+
+def _give(to: Tensor, result: Tensor) -> None:
+    """Copies a result to where it is wanted, unless a kernel has written it there."""
+    if to.data_ptr() != result.data_ptr():
+        to.copy_(result)
 
 
 def _check_results(q: Tensor, tensors: Mapping[str, tuple[Tensor, torch.Size]]) -> None:

@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
-from opforge.builders.triton.attention import RaggedOpsBuilder, kernel_name, tile_of
-from opforge.builders.triton_op.launching import Kernels
+from opforge.builders.triton.attention import kernel_name
+from opforge.builders.triton.ragged import RaggedOpsBuilder
 
 from . import attention, registry
 
 OP = RaggedOpsBuilder.name
-HOST_FUNCTIONS = (
-    "build_atoms",
-    "gather_for_logits",
-    "kv_rotary_embeddings",
-    "kv_trained_rotary_embeddings",
-    "linear_kv_copy",
-    "moe_gather",
-    "moe_scatter",
-    "ragged_embed",
-    "top_k_gating",
-)
-"""The functions of the host's op, which are called with tensors of the host."""
 MOST_QUERIES = 128
 """So many queries of an atom are processed at once, if it has more; the others follow."""
 
@@ -53,13 +39,13 @@ def flash_attn_by_atoms(
     dtype, size = _check(out, q, k, v, attention_atoms)
     heads = k.shape[2]
     group = q.shape[1] // (heads * k.shape[3])
-    tile = tile_of("pages", "paged", size).own
     numbers = [heads, group, k.shape[1], k.shape[3], int(is_causal), softmax_scale]
     numbers += [q.stride(0), out.stride(0), k.stride(0), k.stride(1)]
-    grid = (attention_atoms.shape[0] * heads, -(-min(q.shape[0], MOST_QUERIES) * group // tile), 1)
+    programs, rows = attention_atoms.shape[0] * heads, min(q.shape[0], MOST_QUERIES) * group
     kernels = registry.kernels_of(OP, "RaggedOpsBuilder")
-    if 0 not in grid:
-        name = kernel_name("paged", "pages", dtype, size, tile)
+    if programs and rows:
+        name = kernel_name("paged", "pages", dtype, size, 0)
+        grid = lambda constants: (programs, -(-rows // constants["ROWS"]), 1)  # noqa: E731
         kernels.launch(name, grid, q, k, v, out, attention_atoms, *numbers)
 
 
@@ -97,19 +83,3 @@ def _check(out: Tensor, q: Tensor, k: Tensor, v: Tensor, atoms: Tensor) -> tuple
     if attention.strides(k)[:2] != attention.strides(v)[:2]:
         raise ValueError(f"{OP}: v has strides {v.stride()}, expected k's, {k.stride()}")
     return dtype, kernel_size
-
-
-def bind(kernels: Kernels) -> dict[str, Any]:
-    """Makes the op's functions launch these kernels from now on, and returns the functions by name."""
-    registry.bind(kernels)
-    return {"flash_attn_by_atoms": flash_attn_by_atoms, **{name: _on_host(name) for name in HOST_FUNCTIONS}}
-
-
-def _on_host(name: str) -> Any:
-    def call(*arguments: Any) -> Any:
-        from opforge.ops.host_op import host_op
-
-        return getattr(host_op("RaggedOpsBuilder"), name)(*arguments)
-
-    call.__name__ = call.__qualname__ = name
-    return call

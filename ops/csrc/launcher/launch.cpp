@@ -100,7 +100,9 @@ const char* choose(const char* kernel, int device, Ready** out) {
         candidates[count++] = *image;
         append(built, sizeof built, (*image)->arch);
     }
-    if (!count) return refuse("the library holds no kernel '%s'", kernel);
+    if (!count) {
+        return refuse("the library holds no kernel '%s': if it is declared, a warning of the build says why", kernel);
+    }
     Driver& driver = driver_of(candidates[0]);
     Limits limits = {};
     if (const char* problem = driver.open()) return problem;

@@ -86,7 +86,7 @@ def norm(
         if CENTRED:
             mean = tl.sum(value, 0) / columns
         distance = tl.where(lane < columns, value - mean, 0.0)
-        scale = 1.0 / tl.sqrt(tl.sum(distance * distance, 0) / columns + eps)
+        scale = 1.0 / tl.sqrt_rn(tl.sum(distance * distance, 0) / columns + eps)
         _write(out, total, gamma, beta, value, mean, scale, lane, lane < columns, TOTAL, CENTRED)
     else:
         pivot = 0.0  # near the row's mean, so that squares about it lose little
@@ -103,8 +103,8 @@ def norm(
         if CENTRED:
             difference = tl.sum(sums, 0) / columns
             mean = pivot + difference
-            square -= difference * difference
-        scale = 1.0 / tl.sqrt(square + eps)
+            square = tl.where(square == float("inf"), square, square - difference * difference)  # not inf - inf
+        scale = 1.0 / tl.sqrt_rn(square + eps)
         for start in range(0, columns, BLOCK):
             at = start + lane
             value = _summed(x, residual, at, at < columns, RESIDUAL)

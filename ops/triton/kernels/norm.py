@@ -2,7 +2,7 @@
 
 A row that fits a block is read once (ONCE). A longer row is read twice, the second time usually from the cache. Each
 program sums the gradients of weight and bias over all its rows in registers, and writes one row of partial sums. There
-are no atomics, so the same inputs give the same bits.
+are no atomics, so the same inputs give the same bits. The approximate root takes denormals for 0: it is exact here.
 """
 
 import triton
@@ -32,7 +32,8 @@ def _moments(x, columns, CENTRED: tl.constexpr, BLOCK: tl.constexpr):
     total = tl.sum(squares, 0)
     if CENTRED:
         difference = tl.sum(sums, 0) / columns
-        return pivot + difference, total - difference * difference * columns
+        spread = total - difference * difference * columns
+        return pivot + difference, tl.where(total == float("inf"), total, spread)  # inf - inf would be NaN
     else:
         return 0.0, total
 
@@ -77,13 +78,13 @@ def forward(
             squares = tl.sum(centred * centred, 0)
         else:
             squares = tl.sum(value * value, 0)
-        rstd = 1.0 / tl.sqrt(squares / columns + eps)
+        rstd = 1.0 / tl.sqrt_rn(squares / columns + eps)
         tl.store(
             y + at, _scaled(value, mean, rstd, weight + at, bias + at if CENTRED else bias, here, CENTRED), mask=here
         )
     else:
         mean, squares = _moments(x, columns, CENTRED, BLOCK)
-        rstd = 1.0 / tl.sqrt(squares / columns + eps)
+        rstd = 1.0 / tl.sqrt_rn(squares / columns + eps)
         last = (columns - 1) // BLOCK * BLOCK
         for before in range(0, columns, BLOCK):  # backwards: the data read last is most likely in the cache
             at = last - before + tl.arange(0, BLOCK)

@@ -1,7 +1,7 @@
 """Random layerwise token dropping: tokens and masks are moved as bits, so any dtype is an integer here.
 
 A number that is out of range reads nothing: its token or element has all bits set, which is NaN in floats. It writes
-nothing.
+nothing. Numbers are sorted: of equal ones the last writes.
 """
 
 import triton
@@ -17,13 +17,14 @@ def move_tokens(
     row = tl.program_id(0)
     batch, place = (row // retained).to(tl.int64), (row % retained).to(tl.int64)
     token = tl.load(numbers + row)
+    following = tl.load(numbers + row + 1, mask=place + 1 < retained, other=-1)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     here = at < columns
     exists = (token >= 0) & (token < tokens)
     of_whole = whole + batch * whole_batch + token.to(tl.int64) * whole_token + at
     of_part = part + batch * part_batch + place * part_token + at
     if SCATTER:
-        tl.store(of_whole, tl.load(of_part, mask=here, other=0), mask=here & exists)
+        tl.store(of_whole, tl.load(of_part, mask=here, other=0), mask=here & exists & (token != following))
     else:
         tl.store(of_part, tl.load(of_whole, mask=here & exists, other=-1), mask=here)
 

@@ -7,6 +7,7 @@ the same tensors copies nothing to the device.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -62,32 +63,72 @@ def tables(op: str, lists: Mapping[str, Sequence[Tensor]]) -> list[Table]:
         TypeError: there are no kernels for a dtype.
         RuntimeError: the table is not cached, and a graph is being captured.
     """
+    present = [tensors for tensors in lists.values() if tensors]
+    addresses = [[tensor.data_ptr() for tensor in tensors] for tensors in present]
+    sizes = _sizes_of_like_tensors(lists, present)
+    if sizes is not None:  # the usual case: each list has one dtype
+        dtypes = _dtypes([tensors[0] for tensors in present], len(lists))
+        aligned = not any(address % 16 for column in addresses for address in column)
+        indices = list(range(len(sizes))) if 0 not in sizes else [index for index, size in enumerate(sizes) if size]
+        if not indices:
+            return []
+        return [_table(dtypes if aligned and dtypes in SIGNATURES else ANY, list(lists.values()), indices, addresses)]
     _check(op, lists)
     indices_by_kernel: dict[Dtypes, list[int]] = {}
-    for index, tensors in enumerate(zip(*(tensors for tensors in lists.values() if tensors), strict=True)):
+    for index, tensors in enumerate(zip(*present, strict=True)):
         if tensors[0].numel():
-            names = [registry.dtype_name(op, tensor) for tensor in tensors]
-            states, copies = names[2 : len(lists) - 1], names[len(lists) - 1 :]
-            dtypes = Dtypes(names[0], names[1], states[0], copies[0] if copies else "none")
+            dtypes = _dtypes(tensors, len(lists))
             aligned = not any(tensor.data_ptr() % 16 for tensor in tensors)
-            if len(set(states)) > 1 or not aligned or dtypes not in SIGNATURES:
+            if not aligned or dtypes not in SIGNATURES:
                 dtypes = ANY
             indices_by_kernel.setdefault(dtypes, []).append(index)
-    return [_table(dtypes, list(lists.values()), indices) for dtypes, indices in indices_by_kernel.items()]
+    return [_table(dtypes, list(lists.values()), indices, addresses) for dtypes, indices in indices_by_kernel.items()]
 
 
-def _table(dtypes: Dtypes, lists: Sequence[Sequence[Tensor]], indices: list[int]) -> Table:
+def _dtypes(tensors: Sequence[Tensor], lists: int) -> Dtypes:
+    """Returns the dtypes of one tensor of each list, of so many: ANY if the states differ."""
+    names = [registry.DTYPE_NAMES[tensor.dtype] for tensor in tensors]
+    states, copies = names[2 : lists - 1], names[lists - 1 :]
+    return Dtypes(names[0], names[1], states[0], copies[0] if copies else "none") if len(set(states)) == 1 else ANY
+
+
+def _sizes_of_like_tensors(lists: Mapping[str, Sequence[Tensor]], present: list[Sequence[Tensor]]) -> list[int] | None:
+    """Returns the numbers of values if the lists are as they should be, and each has one dtype; None otherwise.
+
+    It compares lists as a whole: `_check`, which finds out what is wrong, takes four times as long.
+    """
+    first = present[0] if present else ()
+    required = len(lists) - 1 if not lists.get("copies", True) else len(lists)
+    if len(present) != required or any(len(tensors) != len(first) for tensors in present):
+        return None
+    shapes, strides = [tensor.shape for tensor in first], [tensor.stride() for tensor in first]
+    for tensors in present:
+        if tensors is not first and (
+            [tensor.shape for tensor in tensors] != shapes or [tensor.stride() for tensor in tensors] != strides
+        ):
+            return None
+        dtypes, devices_here = {tensor.dtype for tensor in tensors}, {tensor.device for tensor in tensors}
+        if len(dtypes) != 1 or not dtypes <= registry.DTYPE_NAMES.keys() or devices_here != {first[0].device}:
+            return None
+    return [tensor.numel() for tensor in first] if all(tensor.is_contiguous() for tensor in first) else None
+
+
+def _table(
+    dtypes: Dtypes, lists: Sequence[Sequence[Tensor]], indices: list[int], addresses: list[list[int]]
+) -> Table:
     """Returns the table of the tensors with these indices, from the cache if it is there."""
     first = lists[0][indices[0]]
-    pointers = [tuple(tensors[index].data_ptr() for index in indices) for tensors in lists if tensors]
+    if len(indices) < len(lists[0]):
+        addresses = [[column[index] for index in indices] for column in addresses]
     codes = [_dtype_codes(lists, index) for index in indices] if dtypes == ANY else [0]
     sizes = [lists[0][index].numel() for index in indices]
-    key = (str(first.device), dtypes, tuple(indices), tuple(sizes), tuple(codes), len(lists), *pointers)
+    key = (str(first.device), dtypes, tuple(indices), tuple(sizes), tuple(codes), len(lists), *map(tuple, addresses))
     table = _tables.pop(key, None)
     capturing = devices.is_capturing(first.device)
     if table is None:
         devices.check_copies(first.device, "the addresses of these tensors")
-        table = _new_table(dtypes, lists, indices, codes)
+        columns = iter(addresses)
+        table = _new_table(dtypes, [(next(columns), part) if part else None for part in lists], indices, sizes, codes)
         while len(_tables) >= CACHED_TABLES:
             del _tables[next(iter(_tables))]
     if capturing:
@@ -107,24 +148,38 @@ def _dtype_codes(lists: Sequence[Sequence[Tensor]], index: int) -> int:
     return sum(code << 2 * column for column, code in enumerate(codes))
 
 
-def _new_table(dtypes: Dtypes, lists: Sequence[Sequence[Tensor]], indices: list[int], codes: list[int]) -> Table:
-    rows_by_tensor, spans, row = [], [], 0
-    device = lists[0][indices[0]].device
-    chunk = chunk_size(sum(lists[0][index].numel() for index in indices), devices.multiprocessor_count(device))
-    for number, index in enumerate(indices):
-        size = lists[0][index].numel()
-        starts = torch.arange(0, size, chunk, dtype=torch.int64)
-        addresses = [
-            tensors[index].data_ptr() + starts * tensors[index].element_size() if tensors else torch.zeros_like(starts)
-            for tensors in lists
-        ]
-        dtype_codes = torch.full_like(starts, codes[number % len(codes)])
-        counts, tensor_index = (size - starts).clamp_max(chunk), torch.full_like(starts, index)
-        rows_by_tensor.append(torch.stack([*addresses, dtype_codes, counts, tensor_index], 1))
-        spans.append((row, row + len(starts), index))
-        row += len(starts)
-    rows, ends = torch.cat(rows_by_tensor), torch.tensor(spans, dtype=torch.int64)
-    return Table(dtypes, _copied(rows, device), _copied(ends, device), devices.raw_stream(device))
+def _new_table(
+    dtypes: Dtypes,
+    lists: Sequence[tuple[list[int], Sequence[Tensor]] | None],
+    indices: list[int],
+    sizes: list[int],
+    codes: list[int],
+) -> Table:
+    """Returns a table of tensors at these addresses, by list, and of these sizes. All rows are computed at once."""
+    assert lists[0] is not None
+    device = lists[0][1][indices[0]].device
+    chunk = chunk_size(sum(sizes), devices.multiprocessor_count(device))
+    counts = [-(-size // chunk) for size in sizes]
+    ends = list(itertools.accumulate(counts))
+    per_tensor = torch.tensor([indices, sizes, [end - count for end, count in zip(ends, counts, strict=True)], ends])
+    row = torch.arange(ends[-1])
+    owner = torch.repeat_interleave(torch.tensor(counts))
+    number, size, begin = (values[owner] for values in per_tensor[:3])
+    starts = (row - begin) * chunk
+    columns = [torch.zeros_like(row) if part is None else _addresses(*part, indices, owner, starts) for part in lists]
+    kinds = torch.tensor(codes)[owner] if len(codes) > 1 else torch.full_like(row, codes[0])
+    rows = torch.stack([*columns, kinds, (size - starts).clamp_max(chunk), number], 1)
+    spans = per_tensor[[2, 3, 0]].t().contiguous()
+    return Table(dtypes, _copied(rows, device), _copied(spans, device), devices.raw_stream(device))
+
+
+def _addresses(
+    column: list[int], tensors: Sequence[Tensor], indices: list[int], owner: Tensor, starts: Tensor
+) -> Tensor:
+    """Returns the addresses of chunks that begin at these values of their tensors."""
+    widths = {tensors[index].element_size() for index in indices}
+    width = torch.tensor([tensors[index].element_size() for index in indices])[owner] if len(widths) > 1 else widths.pop()
+    return torch.tensor(column)[owner] + starts * width
 
 
 def chunk_size(values: int, multiprocessors: int) -> int:

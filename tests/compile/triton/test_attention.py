@@ -10,6 +10,7 @@ from support.gpu.triton_cases import INTERPRETED, as_doubles
 from support.ragged.batches import RaggedBatch
 
 from opforge.builders.triton import attention as builders
+from opforge.builders.triton.ragged import RaggedOpsBuilder
 from opforge.ops import attention as core
 from opforge.ops import evoformer_attention, host_op, reference
 from opforge.ops.sparse_attention import sparse_attention
@@ -34,7 +35,7 @@ class Sparse(builders.SparseAttnBuilder):
     kernels = list(builders.block_kernels(("fp32", "fp16")))
 
 
-class Ragged(builders.RaggedOpsBuilder):
+class Ragged(RaggedOpsBuilder):
     """The op with kernels for float32 too."""
 
     kernels = list(builders.paged_kernels(("fp32", "fp16")))
@@ -146,6 +147,46 @@ def test_masked_keys_nan_and_infinity():
     out = evoformer(q, k, v, keys, rows)
     assert out[0, 0, 2, 0].isnan().all() and not out[0, 0, 3:].isnan().any()
     assert not out[0, 1, :, 0].isinf().any() and (out[0, 1, 6:, 1, 3] == INF).all()
+
+
+def test_a_row_that_hides_all_keys_by_the_lowest_number_has_the_mean_of_the_values():
+    tensors = [fresh(1, 1, 70, 1, 16) for _ in range(3)]
+    mask, some = torch.zeros(1, 1, 1, 70, 70), torch.zeros(1, 1, 1, 1, 70)
+    mask[..., :3, :] = some[..., 5:20] = torch.finfo(torch.float32).min
+    out = evoformer(*tensors, mask)
+    torch.testing.assert_close(out[0, 0, 0, 0], tensors[2][0, 0, :, 0].mean(0))
+    both_ways(lambda *t: evoformer(*t, mask), lambda *t: exact(*t, mask), tensors)
+    both_ways(lambda *t: evoformer(*t, some), lambda *t: exact(*t, some), tensors)
+    q, layout = fresh(1, 1, 64, 16), torch.ones(1, 4, 4, dtype=torch.int64)
+    hidden = torch.full((1, 64), torch.finfo(torch.float32).min)
+    both_ways(
+        lambda q: sparse_attention(q, q, q, layout, 16, key_padding_mask=hidden),
+        lambda q: block_sparse(q, q, q, hidden.double()[:, None, None, None], layout=layout, block=16),
+        [q],
+    )
+
+
+def test_shares_of_keys_add_up_to_one_at_large_scores():
+    q, k, v = (fresh(1, 1, 40, 1, 16) for _ in range(3))
+    with torch.no_grad():
+        q *= 1e4
+    dout = torch.rand(q.shape)
+    (dv,) = torch.autograd.grad(evoformer(q, k, v), v, dout)
+    torch.testing.assert_close(dv.sum(2), dout.sum(2), rtol=2e-6, atol=0)
+
+
+def test_biases_of_whole_rows_are_not_copied_and_results_are_written_in_place():
+    q, bias = torch.randn(1, 1, 32, 2, 16), torch.randn(1, 1, 2, 32, 48)[..., :32]
+    options = attention.Options([bias], None, None, 0, 0, 0.25, False)
+    (taken,) = attention.Call(q, q, q, options).biases
+    assert taken.data_ptr() == bias.data_ptr()
+    out = torch.empty_like(q)
+    assert attention.forward(q, q, q, options, out)[0].data_ptr() == out.data_ptr()
+    given = [torch.empty_like(q) for _ in range(3)] + [torch.empty(bias.shape)]
+    sums = attention.forward(q, q, q, options)[1]
+    results = attention.backward(q, q, q, q, out, sums, [True], options, given)
+    assert [tensor.data_ptr() for tensor in results] == [tensor.data_ptr() for tensor in given]
+    torch.testing.assert_close(out.double(), exact(*(q.double(),) * 3, bias.double()), rtol=5e-6, atol=5e-6)
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,44 @@ pytestmark = [pytest.mark.compile, triton_parts.needs_triton]
 LONG = tiers.is_long()
 SHARED = {"sm_80": 163 << 10, "sm_90": 227 << 10}
 """The shared memory of a block, by the data sheets."""
+CUDA, HIP = ("sm_86", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120"), ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")
+FITS = """
+import importlib.util, json, os, re, sys
+from opforge.builders.toolchains.triton import WORKER, compiled_archs
+from opforge.builders.triton import attention, ragged
+import opforge.ops.triton
+
+spec = importlib.util.spec_from_file_location("triton_worker", WORKER)
+worker = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(worker)
+from triton.backends.nvidia.compiler import CUDABackend
+
+CUDABackend.make_cubin = lambda self, ptx, *rest: ptx.encode()  # the assembler decides nothing of it
+folder, modules, problems, count = os.path.dirname(opforge.ops.triton.__file__), {}, [], 0
+largest = {}
+for kernel in [*attention.dense_kernels(), *attention.block_kernels(), *attention.paged_kernels()]:
+    if re.search(sys.argv[1], kernel.name):
+        largest[kernel.name.rpartition("_")[0]] = kernel  # with the most biases
+for kernel in largest.values():
+    path = os.path.join(folder, kernel.source)
+    module = modules.get(path) or modules.setdefault(path, worker._import(path))
+    declared = json.loads(kernel.text())
+    for arch in sys.argv[2:]:
+        device = "hip" if arch.startswith("gfx") else "cuda"
+        (arch,) = compiled_archs([arch]) if device == "cuda" else [arch]
+        shared = worker._compile(worker._function(module, declared), declared, device, arch)["shared"]
+        assert worker.shared_problem(1 << 30, arch), f"the limit of {arch} is not known"
+        count += 1
+        if problem := worker.shared_problem(shared, arch):
+            problems.append(f"{kernel.name}: {problem}")
+print(json.dumps([count, problems]))
+"""
 COMPILE = """
 import importlib.util, json, os, re, subprocess, sys
 from opforge.builders.inspection import cubin
 from opforge.builders.inspection.reader import Reader
 from opforge.builders.toolchains.triton import WORKER
-from opforge.builders.triton import attention, transformer
+from opforge.builders.triton import attention, ragged, transformer
 import opforge.ops.triton
 
 spec = importlib.util.spec_from_file_location("triton_worker", WORKER)
@@ -64,10 +96,10 @@ for builder in (getattr(globals()[name], builder) for name, builder in map(str.s
             }
 print(json.dumps(figures))
 """
-SOME = r"backward_keys_dense_bf16_256|paged_pages_bf16_128"
+SOME = r"backward_keys_dense_bf16_256_2|paged_pages_bf16_128"
 
 
-ATTENTION = ["attention EvoformerAttnBuilder", "attention SparseAttnBuilder", "attention RaggedOpsBuilder"]
+ATTENTION = ["attention EvoformerAttnBuilder", "attention SparseAttnBuilder", "ragged RaggedOpsBuilder"]
 NORMS = r"^(post_layer_norm_bf16_(8192|long)|gated_activation_biased_fp32_any)$"
 
 
@@ -89,11 +121,22 @@ def check(name, figure):
 
 def test_no_kernel_of_attention_spills_or_exceeds_shared_memory(tmp_path):
     """A few of the largest kernels; in the third tier all of them."""
-    figures = figures_of(tmp_path, "" if LONG else SOME, ATTENTION)
-    assert len(figures) == (2 * (32 + 36 + 8) if LONG else 4)
+    figures = figures_of(tmp_path, "_(dense|blocks|pages)_" if LONG else SOME, ATTENTION)
+    assert len(figures) == (2 * (88 + 108 + 8) if LONG else 4)
     for name, figure in figures.items():
         check(name, figure)
         assert figure["copies"] and figure["waits"] and figure["products"], (name, figure)
+
+
+def test_attention_fits_the_shared_memory_of_every_architecture(tmp_path):
+    """The two kernels that need most; in the third tier all of them, with the most biases that they take."""
+    some = r"(backward_bias_dense_bf16_128|forward_dense_bf16_256)_2", ("sm_89", "gfx942")
+    names, archs = ("_bf16_", (*CUDA, *HIP)) if LONG else some
+    arguments = f"import sys; sys.argv[1:] = [{names!r}, *{archs!r}]\n"
+    environment = {"TRITON_CACHE_DIR": str(tmp_path / "triton")}
+    output = child_processes.run_python(arguments + FITS, timeout=900, cwd=str(tmp_path), env=environment)
+    count, problems = json.loads(output)
+    assert problems == [] and count == ((16 + 18 + 4) * 11 if LONG else 4)
 
 
 def test_no_kernel_of_inference_spills(tmp_path):

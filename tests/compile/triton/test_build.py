@@ -15,6 +15,7 @@ from opforge.builders.declaration.description import description_key
 from opforge.builders.inspection.examine import examine
 from opforge.builders.planner import make_plan
 from opforge.builders.toolchains import find_toolchain
+from opforge.builders.triton import Kernel
 from opforge.errors import BuilderError, CompileError, OpIncompatibleError
 
 pytestmark = [pytest.mark.compile, triton_parts.needs_triton]
@@ -175,3 +176,34 @@ def test_the_default_target_is_that_of_the_accelerators_gpus(tmp_path, monkeypat
         assert str(builder().target) == "cuda:sm_86"
     with use_accelerator("cpu"):
         assert str(builder("cuda:sm_80").target) == "cuda:sm_80"
+
+
+PRODUCT = """\
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def product(x, y, SIZE: tl.constexpr):
+    row, column = tl.arange(0, 64), tl.arange(0, SIZE)
+    left = tl.load(x + row[:, None] * SIZE + column[None, :])
+    right = tl.load(y + column[:, None] * 64 + row[None, :])
+    tl.store(x + row[:, None] * 64 + row[None, :], tl.dot(left, right).to(tl.float16))
+"""
+
+
+def test_a_kernel_that_needs_more_shared_memory_than_an_architecture_has_is_left_out_with_a_warning(
+    tmp_path, warnings_of_the_cache
+):
+    builder = triton_parts.scale_op(tmp_path / "op")
+    text_files.write(tmp_path / "op", "product.py", PRODUCT)
+    pointers = {"x": "*fp16:16", "y": "*fp16:16"}
+    large = Kernel("product", "product.py", "product", pointers, {"SIZE": 512}, configs=[{"SIZE": 1024}])
+    builder.kernels = [builder.kernels[0], large]
+    entry = builder("cuda:sm_89").build()
+    (message,) = warnings_of_the_cache()
+    assert "product is left out for sm_89: it needs " in message
+    assert "bytes of shared memory a block, and sm_89 has 101376; declare smaller tiles or fewer stages" in message
+    (file,) = [file for file in os.listdir(entry.folder) if file.endswith(".so")]
+    images = examine(os.path.join(entry.folder, file))["kernels"]
+    assert [image["name"] for image in images] == ["scale"]

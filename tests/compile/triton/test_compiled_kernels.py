@@ -9,14 +9,14 @@ from support import child_processes, tiers
 from support.gpu import triton_parts
 
 pytestmark = [pytest.mark.compile, triton_parts.needs_triton]
-CHECKS = ("softmax", "adam", "quantizer_of_special_values", "that_faults_are_detected")
-LONG_CHECKS = ("swiglu", "quantizer", "layer_norm", "rms_norm", "gelu", "lion", "lamb")
+CHECKS = ("softmax", "adam", "quantizer_of_special_values", "special_rows", "that_faults_are_detected")
+LONG_CHECKS = ("swiglu", "quantizer", "layer_norm", "rms_norm", "gelu", "lion", "lamb", "special_long_rows", "special_gradients")
 """Kernels of the same forms. All ten take a minute: `make test-long`."""
 LONG = tiers.is_long()
 NAMES = (*CHECKS, *LONG_CHECKS) if LONG else CHECKS
 
 
-ATTENTION = ("dense_32", "traffic", "unfinished_copies_are_detected")
+ATTENTION = ("dense_32", "lowest_masks", "traffic", "unfinished_copies_are_detected")
 LONG_ATTENTION = (
     "blocks_of_16",
     "pages_32",

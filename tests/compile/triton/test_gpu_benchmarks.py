@@ -11,6 +11,7 @@ from support.gpu.triton_cases import INTERPRETED, builder_of
 from support.paths import CHECKOUT
 
 from opforge.builders.triton import attention as builders
+from opforge.builders.triton.ragged import RaggedOpsBuilder
 from opforge.ops import attention as core
 from opforge.ops import host_op
 from opforge.ops.triton import attention as device
@@ -26,7 +27,7 @@ def benchmarks(interpreted, monkeypatch):
 
     for module in (core, host_op):
         monkeypatch.setattr(module, "on_host", lambda tensor: False)
-    for builder in (builders.EvoformerAttnBuilder, builders.SparseAttnBuilder, builders.RaggedOpsBuilder):
+    for builder in (builders.EvoformerAttnBuilder, builders.SparseAttnBuilder, RaggedOpsBuilder):
         builder("cuda:sm_90").load()
     assert device.DTYPES
     small = {

@@ -166,6 +166,92 @@ def check_quantizer_of_special_values() -> None:
             assert scales[0].isnan() and scales[3:].isfinite().all()
 
 
+SPECIAL = [float("nan"), float("inf"), float("-inf"), -0.0, 1e-39, 3e38]
+"""The last two are a denormal, and a number whose square overflows."""
+ALLOWED = 3e-2
+
+
+def special_rows(name: str, reference: Any, columns: int, others: int, *numbers: Any) -> None:
+    """Checks a function and its gradients of rows with a special value each, beside float32: equal, or both NaN.
+
+    Where float32 overflows in between, ours may have the limit instead of NaN. No row changes another.
+    """
+    rows = len(SPECIAL) + 1
+    inputs = [fresh(rows, columns), *(fresh(columns) for _ in range(others))]
+    if name == "swiglu":
+        inputs[1:] = [fresh(rows, columns)]
+    with torch.no_grad():
+        inputs[0][: rows - 1, columns // 3] = torch.tensor(SPECIAL).to(BF16)
+    y, dy = getattr(ops, name)(*inputs, *numbers), fresh(rows, columns).detach()
+    device.check()
+    doubles = [tensor.detach().float().requires_grad_() for tensor in inputs]
+    expected = reference(*doubles, *numbers)
+    gradients = torch.autograd.grad(y, inputs, dy)
+    device.check()
+    exact = torch.autograd.grad(expected, doubles, dy.float())
+    for result, limit in zip((y, *gradients), (expected, *exact), strict=True):
+        limit = limit.to(BF16)
+        agrees = torch.isclose(result, limit, rtol=ALLOWED, atol=ALLOWED, equal_nan=True)
+        if result.dim() > 1:
+            agrees[rows - 2] |= limit[rows - 2].isnan() & result[rows - 2].isfinite()
+        assert agrees.all(), (name, columns, agrees.logical_not().nonzero()[:4], result[~agrees][:4], limit[~agrees][:4])
+    zeros = [tensor[3][tensor[3] == 0] for tensor in (y.detach(), expected.detach())]
+    assert name == "softmax" or torch.equal(*(tensor.float().signbit() for tensor in zeros)), "the sign of a zero"
+
+
+def check_special_rows() -> None:
+    """Rows that are read once, for all functions of rows."""
+    special_functions(96, "_bf16_1024", "bf16_bf16_1024", "bf16_")
+
+
+def check_special_long_rows() -> None:
+    """Rows that are read twice, and those at odd addresses."""
+    for columns, form in ((17008, "long"), (77, "any")):
+        special_functions(columns, f"bf16_{form}", f"bf16_bf16_{form}", "bf16_")
+
+
+def special_functions(columns: int, rows: str, norms: str, flat: str) -> None:
+    load("Softmax", rows)
+    special_rows("softmax", references.softmax, columns, 0)
+    load("LayerNorm", norms)
+    special_rows("layer_norm", references.layer_norm, columns, 2, 1e-3)
+    load("RMSNorm", norms)
+    special_rows("rms_norm", references.rms_norm, columns, 1, 1e-3)
+    tiny = (torch.randn(2, columns) * 1e-20).to(BF16)
+    exact = tiny.double() / tiny.double().square().mean(1, keepdim=True).sqrt()
+    close(ops.rms_norm(tiny, torch.ones(columns, dtype=BF16), 0.0), exact, BF16)
+    device.check()
+    load("Gelu", flat)
+    for form in ("none", "tanh"):
+        special_rows("gelu", references.gelu, columns, 0, form)
+    load("Swiglu", flat)
+    special_rows("swiglu", references.swiglu, columns, 0)
+
+
+def check_special_gradients() -> None:
+    """Checks the optimizers: what is NaN, infinite or a denormal changes only itself."""
+    chunks.SMALLEST_CHUNK = 2048
+    for name in ("Adam", "Lion", "Lamb"):
+        load(name, "fp32_fp32_fp32", "fp32_fp32_none", "trust")
+        count = 2 + (name != "Lion")
+        for column in range(count + 1):
+            if name == "Lamb" and column == 0:
+                continue  # a parameter of NaN makes the norm NaN, and so the whole tensor
+            lists = [[torch.rand(99)] for _ in range(count + 1)]
+            values = torch.tensor(SPECIAL)
+            # As torch's lerp: an average of inf becomes NaN.
+            lists[column][0][: len(SPECIAL)] = values.nan_to_num(posinf=1.0, neginf=1.0) if column == 2 else values
+            numbers = {**NUMBERS[name], **MODES[name]} | ({"ratios": torch.ones(1)} if name == "Lamb" else {})
+            floats = [[tensor.clone() for tensor in tensors] for tensors in lists]
+            getattr(ops, f"fused_{name.lower()}_")(torch.zeros(1, dtype=torch.int32), *lists, [], **numbers)
+            device.check()
+            expected = getattr(references, name.lower())(*(tensors[0] for tensors in floats), **NUMBERS[name])
+            for (tensor,), exact in zip((lists[0], *lists[2:]), expected, strict=False):  # LAMB's has the ratio too
+                own = tensor if name != "Lamb" else tensor[len(SPECIAL) :]
+                exact = exact if name != "Lamb" else exact[len(SPECIAL) :]
+                torch.testing.assert_close(own, exact.float(), rtol=1e-5, atol=1e-6, equal_nan=True)
+
+
 GROUPS = [(2, 32, 0), (16, 40, 0), (100, 5, 0), (128, 33, 0), (128, 3, 1), (1024, 5, 0), (8192, 2, 0), (16384, 3, 0)]
 GROUPS += [(8000, 6, 1), (20000, 2, 0), (24576, 6, 0), (70000, 2, 1), (131072, 2, 0)]
 
