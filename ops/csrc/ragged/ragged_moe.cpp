@@ -37,7 +37,7 @@ public:
         }
         const float most = x[experts[0]];
         float sum = 0.0f;
-        for (int64_t i = 0; i < groups_ * kGroup; ++i) left[i] = exp_of(x[i] - most);
+        for (int64_t i = 0; i < groups_ * kGroup; i += kWidth) store(left + i, exp_of(load(x + i) - Vec(most)));
         for (int64_t i = 0; i < count_; ++i) sum += left[i];
         for (int64_t k = 0; k < top; ++k) scores[k] = left[experts[k]] / sum;
     }
@@ -51,7 +51,7 @@ private:
     // Finds the largest number of a group; -inf if there is none. Copies what is left of it.
     void find_peak(const float* from, int64_t group) {
         Vec most(-kInfinity);
-        for (int64_t i = group * kGroup; i < (group + 1) * kGroup; i += Vec::kWidth) {
+        for (int64_t i = group * kGroup; i < (group + 1) * kGroup; i += kWidth) {
             const Vec x = load(from + i);
             store(left_.data() + i, x);
             most = larger(x, most);
