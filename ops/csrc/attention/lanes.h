@@ -49,6 +49,60 @@ void interleave(FloatLanes a, FloatLanes b, FloatLanes& low, FloatLanes& high, s
 #endif
 }
 
+// Replaces two vectors of sums by one: lanes with the bit kStep are those of `b`, of which each adds one kStep below.
+template <int kStep, size_t... kLane>
+FloatLanes fold(FloatLanes a, FloatLanes b, std::index_sequence<kLane...>) {
+#if defined(__clang__)
+    const FloatLanes low = __builtin_shufflevector(
+        a, b, (static_cast<int>(kLane) - (kLane & kStep ? kStep : 0) + (kLane & kStep ? kWidth : 0))...);
+    const FloatLanes high = __builtin_shufflevector(
+        a, b, (static_cast<int>(kLane) + (kLane & kStep ? 0 : kStep) + (kLane & kStep ? kWidth : 0))...);
+#else
+    using Order = int32_t __attribute__((vector_size(sizeof(float) * Vec::kWidth)));
+    const FloatLanes low = __builtin_shuffle(
+        a, b, Order{static_cast<int32_t>(kLane - (kLane & kStep ? kStep : 0) + (kLane & kStep ? kWidth : 0))...});
+    const FloatLanes high = __builtin_shuffle(
+        a, b, Order{static_cast<int32_t>(kLane + (kLane & kStep ? 0 : kStep) + (kLane & kStep ? kWidth : 0))...});
+#endif
+    return low + high;
+}
+
+// Returns the sums of kWidth vectors over their lanes: lane i is that of sums[i]. It has no loop, so that all vectors
+// stay in registers.
+template <int kCount = kWidth>
+FloatLanes lane_sums(const Vec* sums) {
+    if constexpr (kCount == 1) {
+        return reinterpret_cast<FloatLanes>(sums->v);
+    } else {
+        return fold<kCount / 2>(lane_sums<kCount / 2>(sums), lane_sums<kCount / 2>(sums + kCount / 2),
+                                std::make_index_sequence<kWidth>{});
+    }
+}
+
+template <int kStep, size_t... kLane>
+FloatLanes neighbours(FloatLanes x, std::index_sequence<kLane...>) {
+#if defined(__clang__)
+    return __builtin_shufflevector(x, x, static_cast<int>(kLane ^ kStep)...);
+#else
+    using Order = int32_t __attribute__((vector_size(sizeof(float) * Vec::kWidth)));
+    return __builtin_shuffle(x, Order{static_cast<int32_t>(kLane ^ kStep)...});
+#endif
+}
+
+// Returns the largest of a vector's lanes, of which none is NaN.
+template <int kStep = kWidth / 2>
+float largest_lane(Vec x) {
+    if constexpr (kStep == 0) {
+        float lanes[kWidth];
+        store(lanes, x);
+        return lanes[0];
+    } else {
+        const FloatLanes other =
+            neighbours<kStep>(reinterpret_cast<FloatLanes>(x.v), std::make_index_sequence<kWidth>{});
+        return largest_lane<kStep / 2>(larger(x, Vec(reinterpret_cast<decltype(Vec::v)>(other))));
+    }
+}
+
 // Transposes a square of kWidth x kWidth numbers.
 inline void transpose(Vec* rows) {
     FloatLanes lanes[kWidth], next[kWidth];

@@ -1,3 +1,5 @@
+#include <vector>
+
 #include "query_tile.h"
 
 namespace opforge::cpu {
@@ -79,89 +81,303 @@ void attend(const PagedAttention& call, const Atom& atom, int64_t head, int64_t 
 
 // So few rows, such as one of a sequence that is decoded, would leave most lanes of a tile empty. Their elements lie
 // along the lanes instead.
-constexpr int64_t kFewRows = kWidth / 4;
+constexpr int64_t kFewRows = kWidth / 2;
+// Bytes of the keys and values of some tokens and heads, which are read while those before are computed with: both fit
+// the second-level cache.
+constexpr int64_t kSomeBytes = 256 << 10;
 
 struct Row {
-    float *query, *sums;
-    float highest, weight;
+    float *query, *sums, *weights;  // `weights` is a vector, whose lanes' sum is that of the powers
+    float highest;
 };
 
-float lanes_sum(Vec x) {
-    float lanes[kWidth], sum = 0.0f;
-    store(lanes, x);
-    for (int64_t i = 0; i < kWidth; ++i) sum += lanes[i];
-    return sum;
+// Keys or values of a few tokens, with the heads from `first` of each.
+template <typename T>
+struct FewTokens {
+    static constexpr int64_t kCount = 4 * kWidth;
+    const T* rows[kCount];
+
+    // Those from token `key`. The last token, end - 1, is also in place of those behind it.
+    FewTokens(const PagedAttention& call, const TokenRows& tokens, const Atom& atom, int64_t key, int64_t end,
+              int64_t first) {
+        for (int64_t i = 0; i < kCount; ++i) {
+            const int64_t at = std::min(key + i, end - 1);
+            rows[i] = static_cast<const T*>(tokens.data) + atom.pages[at / call.length] * tokens.page +
+                      at % call.length * tokens.token + first * call.size;
+        }
+    }
+    const T* operator[](int64_t token) const { return rows[token]; }
+};
+
+// Reads the elements of tokens into the caches, one line after the other, some at a time between computations: a head's
+// elements lie so far apart that the processor would not read them ahead.
+class Ahead {
+public:
+    Ahead(int64_t tokens, int64_t bytes) : tokens_(tokens), bytes_(bytes) {}
+
+    template <typename T>
+    void begin(const FewTokens<T>& keys, const FewTokens<T>& values) {
+        for (int64_t i = 0; i < tokens_; ++i) rows_[2 * i] = keys[i], rows_[2 * i + 1] = values[i];
+        row_ = at_ = 0;
+    }
+    void read(int64_t lines) {
+        constexpr int64_t kAhead = 2048;
+        for (; lines > 0 && row_ < 2 * tokens_; --lines) {
+            const char* const from = static_cast<const char*>(rows_[row_]) + at_;
+            static_cast<void>(*static_cast<const volatile char*>(from));
+            __builtin_prefetch(from + kAhead, 0, 2);
+            at_ += 64;
+            if (at_ >= bytes_) at_ = 0, ++row_;
+        }
+    }
+
+private:
+    int64_t tokens_, bytes_, row_ = 0, at_ = 0;
+    const void* rows_[2 * kTile];
+};
+
+template <typename T>
+Vec load_part(const T* data, int64_t count) {
+    if (count >= kWidth) return load(data);
+    T last[kWidth] = {};
+    std::memcpy(last, data, static_cast<size_t>(count) * sizeof(T));
+    return load(last);
 }
 
-void add(Row& row, int64_t stride, int64_t count, const Rows& keys, const Rows& values, float* scores) {
-    float highest = row.highest;
-    for (int64_t key = 0; key < count; ++key) {
-        Vec product(0.0f);
-        for (int64_t i = 0; i < stride; i += kWidth) {
-            product = fma(load(row.query + i), load(keys.data + key * keys.stride + i), product);
+// The lines that so many vectors fill.
+template <typename T>
+constexpr int64_t kLines(int64_t vectors) {
+    return vectors * kWidth * static_cast<int64_t>(sizeof(T)) / 64;
+}
+
+// Two vectors of elements. Of bfloat16 the first has the even ones and the second the odd ones, which costs half of
+// what their order would cost: a query is in this order too, and a result is put in its own order at the end.
+struct TwoVecs {
+    Vec first, second;
+};
+inline TwoVecs load_two(const float* data) { return {load(data), load(data + kWidth)}; }
+inline TwoVecs load_two(const Float16* data) { return {load(data), load(data + kWidth)}; }
+inline TwoVecs load_two(const BFloat16* data) {
+    Vec words;
+    std::memcpy(&words.v, data, sizeof words.v);
+    return {lower_half_up(words), bit_and(words, set_bits(0xffff0000u))};
+}
+
+// Puts the elements of a row in the order of load_two, or back.
+template <typename T>
+void reorder(float* row, int64_t size, bool back) {
+    if (!std::is_same_v<T, BFloat16>) return;
+    float pair[2 * kWidth];
+    for (int64_t i = 0; i + 2 * kWidth <= size; i += 2 * kWidth) {
+        for (int64_t k = 0; k < 2 * kWidth; ++k) {
+            const int64_t other = k % kWidth * 2 + k / kWidth;
+            pair[back ? other : k] = row[i + (back ? k : other)];
         }
-        scores[key] = lanes_sum(product);
-        highest = scores[key] > highest || scores[key] != scores[key] ? scores[key] : highest;
+        std::copy_n(pair, 2 * kWidth, row + i);
     }
-    std::fill(scores + count, scores + whole_vectors(count), -kInfinity);
+}
+
+// Writes the scores of some rows, [row][kCount of FewTokens], for as many keys as a vector has lanes. `head` counts
+// elements.
+template <int kRows, typename T>
+void score(const Row* rows, int64_t size, const FewTokens<T>& keys, Ahead& ahead, int64_t head, int64_t first,
+           float* scores) {
+    constexpr int kKeys = kWidth / kRows;
+    for (int64_t key = first; key < first + kWidth; key += kKeys) {
+        Vec sums[kRows * kKeys];
+        for (Vec& sum : sums) sum = Vec(0.0f);
+        const T* from[kKeys];
+        for (int j = 0; j < kKeys; ++j) from[j] = keys[key + j] + head;
+        const auto add = [&](int j, int64_t i, Vec x) {
+            for (int r = 0; r < kRows; ++r) {
+                sums[r * kKeys + j] = fma(load(rows[r].query + i), x, sums[r * kKeys + j]);
+            }
+        };
+        int64_t i = 0;
+        for (; i + 2 * kWidth <= size; i += 2 * kWidth) {
+            for (int j = 0; j < kKeys; ++j) {
+                const TwoVecs x = load_two(from[j] + i);
+                add(j, i, x.first), add(j, i + kWidth, x.second);
+            }
+            ahead.read(kLines<T>(2 * kKeys));
+        }
+        for (; i < size; i += kWidth) {
+            for (int j = 0; j < kKeys; ++j) add(j, i, load_part(from[j] + i, size - i));
+        }
+        float lanes[kWidth];
+        store(lanes, Vec(reinterpret_cast<decltype(Vec::v)>(lane_sums(sums))));
+        for (int r = 0; r < kRows; ++r) {
+            std::copy_n(lanes + r * kKeys, kKeys, scores + r * FewTokens<T>::kCount + key);
+        }
+    }
+}
+
+// Turns the scores of a row into powers, those from `seen` into 0, and adapts its sums to a larger score.
+void soften(Row& row, int64_t stride, int64_t seen, int64_t count, float* scores) {
+    std::fill(scores + std::min(seen, count), scores + whole_vectors(count), -kInfinity);
+    Vec most(-kInfinity);  // a NaN is ignored here, and makes the sum of powers one
+    for (int64_t key = 0; key < count; key += kWidth) most = larger(load(scores + key), most);
+    const float highest = std::max(row.highest, largest_lane(most));
     const Vec base = larger(Vec(std::numeric_limits<float>::lowest()), Vec(highest));
-    float factor[kWidth];
-    store(factor, exp(Vec(row.highest) - base));
-    Vec weight(0.0f);
+    Vec weights = load(row.weights);
+    if (highest != row.highest) {
+        const Vec factor = exp(Vec(row.highest) - base);
+        weights = weights * factor;
+        for (int64_t i = 0; i < stride; i += kWidth) store(row.sums + i, load(row.sums + i) * factor);
+    }
     for (int64_t key = 0; key < count; key += kWidth) {
         const Vec power = exp(load(scores + key) - base);
         store(scores + key, power);
-        weight = weight + power;
+        weights = weights + power;
     }
-    row.highest = highest, row.weight = row.weight * factor[0] + lanes_sum(weight);
-    for (int64_t i = 0; i < stride; i += kWidth) {
-        Vec sum = load(row.sums + i) * Vec(factor[0]);
-        for (int64_t key = 0; key < count; ++key) {
-            sum = fma(Vec(scores[key]), load(values.data + key * values.stride + i), sum);
+    store(row.weights, weights);
+    row.highest = highest;
+}
+
+template <int kRows, int kVecs, bool kTwo, typename T>
+void add_part(const Row* rows, int64_t i, int64_t count, const FewTokens<T>& values, Ahead& ahead, int64_t head,
+              int64_t begin, int64_t end, const float* powers) {
+    Vec sums[kRows][kVecs];
+    for (int r = 0; r < kRows; ++r) {
+        for (int v = 0; v < kVecs; ++v) sums[r][v] = load(rows[r].sums + i + v * kWidth);
+    }
+    for (int64_t key = begin; key < end; ++key) {
+        const T* const from = values[key] + head + i;
+        Vec x[kVecs];
+        if constexpr (kTwo) {
+            for (int v = 0; v < kVecs; v += 2) {
+                const TwoVecs two = load_two(from + v * kWidth);
+                x[v] = two.first, x[v + 1] = two.second;
+            }
+        } else {
+            x[0] = load_part(from, count);
         }
-        store(row.sums + i, sum);
+        ahead.read(kLines<T>(kVecs));
+        for (int r = 0; r < kRows; ++r) {
+            const Vec power(powers[r * FewTokens<T>::kCount + key]);
+            for (int v = 0; v < kVecs; ++v) sums[r][v] = fma(power, x[v], sums[r][v]);
+        }
+    }
+    for (int r = 0; r < kRows; ++r) {
+        for (int v = 0; v < kVecs; ++v) store(rows[r].sums + i + v * kWidth, sums[r][v]);
     }
 }
 
-void attend_few(const PagedAttention& call, const Atom& atom, int64_t head, Scratch& scratch) {
+// Adds the values of keys [begin, end) to the sums of some rows, whose powers are [row][kCount of FewTokens].
+template <int kRows, typename T>
+void add_values(const Row* rows, int64_t size, const FewTokens<T>& values, Ahead& ahead, int64_t head, int64_t begin,
+                int64_t end, const float* powers) {
+    constexpr int kVecs = kWidth < 16 ? 2 : kRows == 1 ? 8 : 4;
+    int64_t i = 0;
+    for (; i + kVecs * kWidth <= size; i += kVecs * kWidth) {
+        add_part<kRows, kVecs, true>(rows, i, kVecs * kWidth, values, ahead, head, begin, end, powers);
+    }
+    for (; i + 2 * kWidth <= size; i += 2 * kWidth) {
+        add_part<kRows, 2, true>(rows, i, 2 * kWidth, values, ahead, head, begin, end, powers);
+    }
+    for (; i < size; i += kWidth) add_part<kRows, 1, false>(rows, i, size - i, values, ahead, head, begin, end, powers);
+}
+
+// Attends with kRows rows of a head. `seen` are the tokens that each may see, of `count`.
+template <int kRows, typename T>
+void attend_rows(Row* rows, int64_t size, const FewTokens<T>& keys, const FewTokens<T>& values, Ahead& ahead,
+                 int64_t head, int64_t count, const int64_t* seen, float* scores) {
+    for (int64_t key = 0; key < count; key += kWidth) score<kRows>(rows, size, keys, ahead, head, key, scores);
+    int64_t common = count;
+    for (int r = 0; r < kRows; ++r) {
+        if (seen[r] > 0) soften(rows[r], whole_vectors(size), seen[r], count, scores + r * FewTokens<T>::kCount);
+        common = std::min(common, std::max<int64_t>(0, seen[r]));
+    }
+    add_values<kRows>(rows, size, values, ahead, head, 0, common, scores);
+    // Values that a row does not see are left out: a NaN times 0 would be one.
+    for (int r = 0; r < kRows; ++r) {
+        add_values<1>(rows + r, size, values, ahead, head, common, std::min(count, seen[r]),
+                      scores + r * FewTokens<T>::kCount);
+    }
+}
+
+// Attends with the rows of an atom for heads [first, last), which lie together in each token.
+template <typename T>
+void attend_few(const PagedAttention& call, const Atom& atom, int64_t first, int64_t last, Scratch& scratch) {
+    constexpr int64_t kTokens = FewTokens<T>::kCount;
     const int64_t size = call.size, stride = whole_vectors(size), count = atom.queries * call.group;
-    float* const scores = scratch.take(kTile);
-    Row rows[kFewRows];
-    for (int64_t i = 0; i < count; ++i) {
-        rows[i] = {scratch.take(stride), scratch.take(stride), -kInfinity, 0.0f};
-        pack_rows(row_at(call, call.q, atom, head, i), call.dtype, 0, 1, size, call.scale, rows[i].query, stride);
-        clear(rows[i].sums, stride);
+    float* const scores = scratch.take(kFewRows * kTokens);
+    std::vector<Row> rows(static_cast<size_t>((last - first) * count));
+    for (int64_t i = 0; i < (last - first) * count; ++i) {
+        Row& row = rows[i] = {scratch.take(stride), scratch.take(stride), scratch.take(kWidth), -kInfinity};
+        const char* const from = row_at(call, call.q, atom, first + i / count, i % count);
+        pack_rows(from, call.dtype, 0, 1, size, call.scale, row.query, stride);
+        reorder<T>(row.query, size, false);
+        clear(row.sums, stride), clear(row.weights, kWidth);
     }
-    each_tile(call, atom, head, seen_by(call, atom, count - 1), scratch,
-              [&](int64_t first, int64_t keys_count, const Rows& keys, const Rows& values) {
-                  for (int64_t i = 0; i < count; ++i) {
-                      const int64_t seen = std::min(keys_count, seen_by(call, atom, i) - first);
-                      if (seen > 0) add(rows[i], stride, seen, keys, values, scores);
-                  }
-              });
-    for (int64_t i = 0; i < count; ++i) {
-        const Vec factor(rows[i].weight == 0.0f ? 0.0f : 1.0f / rows[i].weight);
-        for (int64_t k = 0; k < stride; k += kWidth) store(rows[i].sums + k, load(rows[i].sums + k) * factor);
-        unpack_rows(rows[i].sums, 0, 1, size, row_at(call, call.out, atom, head, i), call.dtype, 0);
+    const int64_t end = seen_by(call, atom, count - 1);
+    const int64_t bytes = (last - first) * size * static_cast<int64_t>(sizeof(T));
+    const int64_t step = std::max(kWidth, std::min(kTokens, kSomeBytes / (2 * bytes) / kWidth * kWidth));
+    if (end > 0) {
+        FewTokens<T> keys(call, call.k, atom, 0, end, first), values(call, call.v, atom, 0, end, first);
+        Ahead ahead(step, bytes);
+        ahead.begin(keys, values);
+        ahead.read(2 * step * (bytes / 64 + 1));
+        for (int64_t key = 0; key < end; key += step) {
+            const int64_t tokens = std::min(step, end - key), next = std::min(key + step, end - 1);
+            const FewTokens<T> next_keys(call, call.k, atom, next, end, first);
+            const FewTokens<T> next_values(call, call.v, atom, next, end, first);
+            ahead.begin(next_keys, next_values);
+            int64_t seen[kFewRows];
+            for (int64_t i = 0; i < count; ++i) seen[i] = seen_by(call, atom, i) - key;
+            for (int64_t head = 0; head < last - first; ++head) {
+                Row* const row = rows.data() + head * count;
+                const int64_t at = head * size;
+                int64_t i = 0;
+                for (; i + 4 <= count; i += 4)
+                    attend_rows<4>(row + i, size, keys, values, ahead, at, tokens, seen + i, scores);
+                for (; i + 2 <= count; i += 2)
+                    attend_rows<2>(row + i, size, keys, values, ahead, at, tokens, seen + i, scores);
+                for (; i < count; ++i) attend_rows<1>(row + i, size, keys, values, ahead, at, tokens, seen + i, scores);
+            }
+            keys = next_keys, values = next_values;
+        }
     }
+    for (int64_t i = 0; i < (last - first) * count; ++i) {
+        const Row& row = rows[i];
+        float weight = 0.0f;
+        for (int64_t lane = 0; lane < kWidth; ++lane) weight += row.weights[lane];
+        const Vec factor(weight == 0.0f ? 0.0f : 1.0f / weight);
+        for (int64_t k = 0; k < stride; k += kWidth) store(row.sums + k, load(row.sums + k) * factor);
+        reorder<T>(row.sums, size, true);
+        char* const to = row_at(call, call.out, atom, first + i / count, i % count);
+        unpack_rows(row.sums, 0, 1, size, to, call.dtype, 0);
+    }
+}
+
+// The heads that are attended to together: as many as a vector of tokens has space for.
+int64_t some_heads(const PagedAttention& call) {
+    return std::max<int64_t>(1, kSomeBytes / (kWidth * 2 * call.size * (call.dtype == DType::Float32 ? 4 : 2)));
 }
 
 }  // namespace
 
 void attention_over_pages(const PagedAttention& call, int64_t begin, int64_t end) {
-    Scratch scratch(QueryTile::floats(call.size) + 2 * kTile * whole_vectors(call.size) + kTile * kTile + 3 * 16);
-    for (int64_t i = begin; i < end; ++i) {
+    const int64_t stride = whole_vectors(call.size);
+    const int64_t tiles = QueryTile::floats(call.size) + 2 * kTile * stride + kTile * kTile;
+    const int64_t few = kFewRows * (kTile + std::min(call.heads, end - begin) * (2 * stride + kWidth));
+    Scratch scratch(std::max(tiles, few) + 3 * 16);
+    for (int64_t i = begin; i < end;) {
         const Atom& atom = call.atoms[i / call.heads];
         const int64_t head = i % call.heads, rows = atom.queries * call.group;
-        scratch.reset();
         if (rows <= kFewRows) {
-            attend_few(call, atom, head, scratch);
+            const int64_t last = std::min({call.heads, head + end - i, head + some_heads(call)});
+            scratch.reset();
+            with_dtype(call.dtype,
+                       [&](auto type) { attend_few<typename decltype(type)::type>(call, atom, head, last, scratch); });
+            i += last - head;
             continue;
         }
         for (int64_t row = 0; row < rows; row += kTile) {
             scratch.reset();
             attend(call, atom, head, row, scratch);
         }
+        ++i;
     }
 }
 

@@ -42,7 +42,8 @@ public:
           columns_(norm.in.size(-1)),
           counts_(Pair(static_cast<float>(columns_ / Pair::kWidth)) + ones<T>(columns_ % Pair::kWidth)),
           sums_(kSummed ? static_cast<size_t>(columns_ + Pair::kWidth) : 0),
-          streamed_(streams_rows(norm.out, columns_) && (!norm.sum.data || streams_rows(norm.sum, columns_))) {}
+          streamed_(kShifts ? streams(norm.out.numel * norm.out.item) : streams_rows(norm.out, columns_)),
+          sum_streamed_(norm.sum.data && streams_rows(norm.sum, columns_)) {}
 
     // All that it calls is inlined, so that the moments stay in registers. In memory they would be stored for each
     // pair.
@@ -50,17 +51,23 @@ public:
         Moments moments = read(begin);
         for (int64_t row = begin; row < end; ++row) {
             find_scale(moments);
-            const auto write = writer(row);
+            const int64_t shift = first_line(row);
+            const auto write = writer(row, shift);
+            write_edges(row, shift);
             if (row + 1 == end) {
                 each_pair<T>(0, columns_, write);
             } else {
                 moments = read(row + 1, write);
             }
         }
-        if (streamed_) end_streams();
+        if (streamed_ || sum_streamed_) end_streams();
     }
 
 private:
+    // Whether results may be written at other places than pairs were read from. Sums of bfloat16 are kept in the order
+    // of the lanes.
+    static constexpr bool kShifts = !kSummed || !std::is_same_v<T, BFloat16>;
+
     // Fetches what is read later. The processor's own prefetching stops at the end of each page of 4 KiB.
     static void fetch(const T* data) {
         constexpr int64_t kAhead = 4096;  // bytes
@@ -83,7 +90,7 @@ private:
         };
         Moments moments;
         if (kCentred) moments.mean = value(0, columns_);
-        const auto add = [=, &moments, sum = row_of<T>(norm_.sum, row), sums = sums_.data(), streamed = streamed_](
+        const auto add = [=, &moments, sum = row_of<T>(norm_.sum, row), sums = sums_.data(), streamed = sum_streamed_](
                              int64_t k, auto left) {
             fetch(in + k);
             if (kSummed) fetch(residual + k);
@@ -125,22 +132,49 @@ private:
         scale_ = with_default_nan(static_cast<float>(scale));  // eps may be any NaN
     }
 
-    // Returns what writes a pair of the row that was read.
-    auto writer(int64_t row) const {
+    // The values of a row before the first whole line, if lines are streamed.
+    int64_t first_line(int64_t row) const {
+        if (!streamed_ || !kShifts) return 0;
+        const auto address = reinterpret_cast<uintptr_t>(row_of<T>(norm_.out, row));
+        return std::min<int64_t>(columns_, (kLine - address % kLine) % kLine / sizeof(T));
+    }
+
+    // Returns what computes `left` results, or a pair, of the row that was read.
+    auto result(int64_t row) const {
         const T *const gamma = norm_.gamma.as<const T>(), *const beta = norm_.beta.as<const T>();
-        return [=, out = row_of<T>(norm_.out, row), value = values(row), mean = Pair(mean_), scale = Pair(scale_),
-                streamed = streamed_](int64_t k, auto left) {
+        return [=, value = values(row), mean = Pair(mean_), scale = Pair(scale_)](int64_t k, auto left) {
             const Pair x = value(k, left), factor = load_pair(gamma + k, left);
-            const Pair y = kCentred ? fma((x - mean) * scale, factor, load_pair(beta + k, left)) : x * scale * factor;
-            store_pair(out + k, y, left, streamed);
+            return kCentred ? fma((x - mean) * scale, factor, load_pair(beta + k, left)) : x * scale * factor;
         };
+    }
+
+    // Returns what writes a pair of the row that was read, `shift` values behind the pair that is read.
+    auto writer(int64_t row, int64_t shift) const {
+        return [result = result(row), out = row_of<T>(norm_.out, row) + shift, end = columns_ - Pair::kWidth - shift,
+                shift, streamed = streamed_](int64_t k, auto) {
+            constexpr std::integral_constant<int64_t, Pair::kWidth> kWhole;
+            if (k <= end) store_pair(out + k, result(k + shift, kWhole), streamed);
+        };
+    }
+
+    // Writes the values before the first pair, and behind the last whole one. It comes before the next row is read,
+    // which replaces the sums.
+    void write_edges(int64_t row, int64_t shift) const {
+        const auto result = this->result(row);
+        T* const out = row_of<T>(norm_.out, row);
+        for (int64_t k = 0; k < shift; k += Pair::kWidth) {
+            const int64_t left = std::min<int64_t>(shift - k, Pair::kWidth);
+            store_pair(out + k, result(k, left), left, false);
+        }
+        const int64_t last = columns_ - (columns_ - shift) % Pair::kWidth;
+        if (last < columns_) store_pair(out + last, result(last, columns_ - last), columns_ - last, false);
     }
 
     const Norm& norm_;
     const int64_t columns_;
     const Pair counts_;  // the values of each lane
     std::vector<float> sums_;
-    const bool streamed_;
+    const bool streamed_, sum_streamed_;  // large results are written past the caches, line by line
     float mean_ = 0.0f, scale_ = 0.0f;
 };
 

@@ -32,54 +32,52 @@ inline bool streams_rows(const Dense& rows, int64_t columns) {
     return streams(rows.numel * rows.item) && (begin | bytes) % kLine == 0;
 }
 
-// e^x within two units in the last place, in a form that compilers turn into vectors: x = n ln 2 + r, with a Taylor
-// polynomial for |r| <= ln 2 / 2. The factor 2^n is applied in two halves, so that subnormal results are right.
-inline float exp_of(float x) {
-    x = x < -105.0f ? -105.0f : x;
-    x = x > 89.0f ? 89.0f : x;
-    const float shifted = x * 1.44269504f + 12582912.0f;  // the sum has n in its lowest bits
-    const float n = shifted - 12582912.0f;
-    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-    float p = 1.98412698e-4f;
-    p = p * r + 1.38888889e-3f;
-    p = p * r + 8.33333333e-3f;
-    p = p * r + 4.16666667e-2f;
-    p = p * r + 1.66666667e-1f;
-    p = p * r + 0.5f;
-    p = p * r * r + r + 1.0f;
-    const auto whole = static_cast<int32_t>(to_bits(shifted) - 0x4b400000u);
-    const int32_t half = whole >> 1;
-    const float first = opforge::of_bits(static_cast<uint32_t>(half + 127) << 23);
-    return p * first * opforge::of_bits(static_cast<uint32_t>(whole - half + 127) << 23);
+// e^x within two units in the last place: x = n ln 2 + r, with a Taylor polynomial for |r| <= ln 2 / 2. The factor 2^n
+// is applied in two halves, so that subnormal results are right.
+inline Vec exp_of(Vec x) {
+    using Lanes = uint32_t __attribute__((vector_size(sizeof(float) * Vec::kWidth)));
+    using SignedLanes = int32_t __attribute__((vector_size(sizeof(float) * Vec::kWidth)));
+    const auto as_vec = [](SignedLanes bits) { return Vec(reinterpret_cast<decltype(Vec::v)>(bits)); };
+    const Vec magic(12582912.0f);
+    x = smaller(Vec(89.0f), larger(Vec(-105.0f), x));
+    const Vec shifted = fma(x, Vec(1.44269504f), magic);
+    const Vec n = shifted - magic;
+    const Vec r = fma(n, Vec(2.12194440e-4f), fma(n, Vec(-0.693359375f), x));
+    Vec p(1.98412698e-4f);
+    for (const float term : {1.38888889e-3f, 8.33333333e-3f, 4.16666667e-2f, 1.66666667e-1f, 0.5f}) {
+        p = fma(p, r, Vec(term));
+    }
+    p = fma(p * r, r, r) + Vec(1.0f);
+    const auto whole = reinterpret_cast<SignedLanes>(reinterpret_cast<Lanes>(shifted.v) - 0x4b400000u);
+    const SignedLanes half = whole >> 1;
+    return p * as_vec((half + 127) << 23) * as_vec((whole - half + 127) << 23);
 }
 
 // The activations, by DeepSpeed's numbers. Its GELU has the form with tanh.
 enum class Activation : int64_t { Gelu, Relu, Silu, Geglu, Reglu, Siglu, Identity };
 
-inline float silu(float x) { return x / (1.0f + exp_of(-x)); }
+// x / (1 + e^-u)
+inline Vec logistic(Vec x, Vec u) { return x / (Vec(1.0f) + exp_of(negate_if(true, u))); }
+inline Vec silu(Vec x) { return logistic(x, x); }
 // x * (1 + tanh(u)) / 2 is x / (1 + e^(-2u)).
-inline float gelu(float x) {
-    const float u = 1.59576912f * (x + 0.044715f * x * x * x);
-    return x / (1.0f + exp_of(-u));
-}
-inline float relu(float x) { return x < 0.0f ? 0.0f : x; }
+inline Vec gelu(Vec x) { return logistic(x, Vec(1.59576912f) * fma(Vec(0.044715f) * x * x, x, x)); }
+inline Vec relu(Vec x) { return select_negative(x, Vec(0.0f), x); }
 
-inline void activate(float* x, int64_t count, Activation activation) {
+// Calls visit with the activation, as a function of a vector.
+template <typename Visit>
+void with_activation(Activation activation, const Visit& visit) {
     switch (activation) {
         case Activation::Gelu:
         case Activation::Geglu:
-            for (int64_t k = 0; k < count; ++k) x[k] = gelu(x[k]);
-            return;
+            return visit([](Vec x) { return gelu(x); });
         case Activation::Silu:
         case Activation::Siglu:
-            for (int64_t k = 0; k < count; ++k) x[k] = silu(x[k]);
-            return;
+            return visit([](Vec x) { return silu(x); });
         case Activation::Relu:
         case Activation::Reglu:
-            for (int64_t k = 0; k < count; ++k) x[k] = relu(x[k]);
-            return;
+            return visit([](Vec x) { return relu(x); });
         case Activation::Identity:
-            return;
+            return visit([](Vec x) { return x; });
     }
 }
 

@@ -86,11 +86,14 @@ void rms_pre_norm(StableIValue* stack, uint64_t, uint64_t) {
     normalize<false>(norm);
 }
 
+// Rounds up to whole vectors. What is computed of a row beside its values costs less than a loop over the rest of it.
+constexpr int64_t whole_vectors(int64_t count) { return (count + Vec::kWidth - 1) / Vec::kWidth * Vec::kWidth; }
+
 // Adds a bias, unless it is null, to `count` values of a row from channel `at` on.
 template <typename T>
 void load_biased(const T* in, const T* bias, int64_t count, float* out) {
     for (int64_t k = 0; k < count; k += Vec::kWidth) {
-        Vec x = load_some(in + k, count - k);
+        Vec x = count - k >= Vec::kWidth ? load_early(in + k) : load_some(in + k, count - k);
         if (bias) x = x + load_some(bias + k, count - k);
         store(out + k, x);
     }
@@ -117,17 +120,23 @@ void bias_activation(StableIValue* stack, uint64_t, uint64_t) {
     const int64_t columns = x.size(-1);
     with_dtype(x.kind, [&](auto type) {
         using T = typename decltype(type)::type;
-        each_row(x.numel / columns, columns * x.item, [&](int64_t begin, int64_t end) {
-            alignas(64) float block[kBlock];
-            for (int64_t row = begin; row < end; ++row) {
-                for (int64_t at = 0; at < columns; at += kBlock) {
-                    const int64_t count = std::min(kBlock, columns - at);
-                    T* const data = x.as<T>() + row * columns + at;
-                    load_biased<T>(data, bias.data ? bias.as<const T>() + at : nullptr, count, block);
-                    activate(block, count, activation);
-                    from_floats(block, count, data);
+        const T* const row_bias = bias.data ? bias.as<const T>() : nullptr;
+        with_activation(activation, [&](const auto& activate) {
+            each_row(x.numel / columns, columns * x.item, [&](int64_t begin, int64_t end) {
+                for (int64_t row = begin; row < end; ++row) {
+                    T* const data = x.as<T>() + row * columns;
+                    int64_t k = 0;
+                    for (; k + Vec::kWidth <= columns; k += Vec::kWidth) {
+                        Vec y = load_early(data + k);
+                        if (row_bias) y = y + load(row_bias + k);
+                        store(data + k, activate(y));
+                    }
+                    if (k == columns) continue;
+                    Vec y = load_some(data + k, columns - k);
+                    if (row_bias) y = y + load_some(row_bias + k, columns - k);
+                    store_some(data + k, activate(y), columns - k);
                 }
-            }
+            });
         });
     });
 }
@@ -161,19 +170,22 @@ void gated_activation(StableIValue* stack, uint64_t, uint64_t) {
     if (in.numel == 0) return;
     with_dtype(in.kind, [&](auto type) {
         using T = typename decltype(type)::type;
-        each_row(in.numel / columns, columns * in.item, [&](int64_t begin, int64_t end) {
-            alignas(64) float pairs[2 * kBlock], gates[kBlock];
-            for (int64_t row = begin; row < end; ++row) {
-                for (int64_t at = 0; at < columns / 2; at += kBlock) {
-                    const int64_t count = std::min(kBlock, columns / 2 - at);
-                    load_biased<T>(in.as<const T>() + row * columns + 2 * at,
-                                   bias.data ? bias.as<const T>() + 2 * at : nullptr, 2 * count, pairs);
-                    for (int64_t k = 0; k < count; ++k) gates[k] = pairs[2 * k];
-                    activate(gates, count, activation);
-                    for (int64_t k = 0; k < count; ++k) gates[k] *= pairs[2 * k + 1];
-                    from_floats(gates, count, out.as<T>() + row * (columns / 2) + at);
+        with_activation(activation, [&](const auto& activate) {
+            each_row(in.numel / columns, columns * in.item, [&](int64_t begin, int64_t end) {
+                alignas(64) float pairs[2 * kBlock] = {}, gates[kBlock];
+                for (int64_t row = begin; row < end; ++row) {
+                    for (int64_t at = 0; at < columns / 2; at += kBlock) {
+                        const int64_t count = std::min(kBlock, columns / 2 - at);
+                        load_biased<T>(in.as<const T>() + row * columns + 2 * at,
+                                       bias.data ? bias.as<const T>() + 2 * at : nullptr, 2 * count, pairs);
+                        const int64_t whole = whole_vectors(count);
+                        for (int64_t k = 0; k < whole; ++k) gates[k] = pairs[2 * k];
+                        for (int64_t k = 0; k < whole; k += Vec::kWidth) store(gates + k, activate(load(gates + k)));
+                        for (int64_t k = 0; k < count; ++k) gates[k] *= pairs[2 * k + 1];
+                        from_floats(gates, count, out.as<T>() + row * (columns / 2) + at);
+                    }
                 }
-            }
+            });
         });
     });
 }

@@ -1,5 +1,7 @@
 #include <opforge/quantizing.h>
 
+#include <cstring>
+
 #include <opforge/element.h>
 
 #include "../cpu/random_halves.h"
@@ -57,6 +59,86 @@ private:
     float x_[cpu::kBlock];
 };
 
+// Codes of 8 bits from bytes of two codes of 4 bits. `count` is even.
+void unpack(const uint8_t* __restrict from, int64_t count, int8_t* __restrict to) {
+    for (int64_t i = 0; i < count / 2; ++i) {
+        const unsigned byte = from[i];
+        to[2 * i] = static_cast<int8_t>((byte >> 4 ^ 8u) - 8u);
+        to[2 * i + 1] = static_cast<int8_t>(((byte & 15u) ^ 8u) - 8u);
+    }
+}
+
+// The reverse.
+void pack(const uint8_t* __restrict from, int64_t count, uint8_t* __restrict to) {
+    for (int64_t i = 0; i < count / 2; ++i) {
+        to[i] = static_cast<uint8_t>(from[2 * i] << 4 | (from[2 * i + 1] & 15u));
+    }
+}
+
+// The values of up to kStrip codes, in vectors. Those behind `count` are not defined.
+class Strip {
+public:
+    static constexpr int64_t kCount = 64, kVectors = kCount / cpu::Vec::kWidth;
+
+    Strip(const Groups& groups, const uint8_t* codes, int64_t count, const float* params, int64_t group)
+        : params_(params, group, groups.symmetric) {
+        if (count < kCount) std::memset(codes_, 0, sizeof codes_);
+        if (groups.bits == 4) {
+            count == kCount ? unpack(codes, kCount, codes_) : unpack(codes, count, codes_);
+        } else if (count == kCount) {
+            from_ = reinterpret_cast<const int8_t*>(codes);
+        } else {
+            std::copy_n(codes, count, codes_);
+        }
+    }
+    cpu::Vec operator[](int64_t i) const {
+        return fma(cpu::load(from_ + i * cpu::Vec::kWidth), cpu::Vec(params_.scale), cpu::Vec(params_.offset));
+    }
+
+private:
+    GroupParams params_;
+    alignas(64) int8_t codes_[kCount];
+    const int8_t* from_ = codes_;
+};
+
+// Calls visit(begin, count) for the strips of elements [begin, end).
+template <typename Visit>
+void each_strip(int64_t begin, int64_t end, const Visit& visit) {
+    for (; begin < end; begin += Strip::kCount) visit(begin, std::min(Strip::kCount, end - begin));
+}
+
+// Writes up to a strip of vectors.
+template <typename T, typename Vectors>
+void put_strip(const Vectors& vectors, int64_t count, T* to) {
+    if (count == Strip::kCount) {
+        for (int64_t i = 0; i < Strip::kVectors; ++i) store(to + i * cpu::Vec::kWidth, vectors[i]);
+        return;
+    }
+    float values[Strip::kCount];
+    for (int64_t i = 0; i < Strip::kVectors; ++i) store(values + i * cpu::Vec::kWidth, vectors[i]);
+    cpu::from_floats(values, count, to);
+}
+
+// Writes the sums of all tensors, in their order, of elements [begin, begin + count).
+void add_up(const ReduceCall& call, int64_t begin, int64_t count, float* sums) {
+    const int64_t bytes = call.groups.bytes(call.input_groups * call.input_elements);
+    for (const int64_t first = begin, end = begin + count; begin < end;) {
+        const int64_t group = begin / call.input_elements;
+        const int64_t stop = std::min(end, (group + 1) * call.input_elements);
+        each_strip(begin, stop, [&](int64_t at, int64_t length) {
+            cpu::Vec total[Strip::kVectors];
+            std::fill_n(total, Strip::kVectors, cpu::Vec(0.0f));
+            const uint8_t* codes = call.input + call.groups.bytes(at);
+            for (int64_t tensor = 0; tensor < call.tensors; ++tensor, codes += bytes) {
+                const Strip strip(call.groups, codes, length, call.input_params, tensor * call.input_groups + group);
+                for (int64_t i = 0; i < Strip::kVectors; ++i) total[i] = total[i] + strip[i];
+            }
+            put_strip(total, length, sums + (at - first));
+        });
+        begin = stop;
+    }
+}
+
 // Quantizes each group of values. read(begin, count, buffer) returns `count` floats from element `begin` of all.
 template <typename Read>
 void quantize(const QuantizeCall& call, const Read& read) {
@@ -65,22 +147,29 @@ void quantize(const QuantizeCall& call, const Read& read) {
     const PhiloxKeys keys(call.seed);
     const int64_t elements = groups.count * groups.elements;
     const int64_t grain = cpu::split_for(call.dtype, elements).units(groups.count, elements);
+    // What is read for the range is kept for the codes, unless the group is large.
+    constexpr int64_t kKept = 8 * cpu::kBlock;
+    const bool keeps = groups.elements <= kKept;
     cpu::share(call.executor, groups.count, grain, [&](int64_t from, int64_t to) {
-        float buffer[cpu::kBlock];
+        float buffer[kKept];
+        const float* kept = nullptr;
         uint8_t codes[cpu::kBlock];
         for (int64_t group = from; group < to; ++group) {
             const int64_t first = group * groups.elements;
             const int64_t last = first + groups.elements;
             const int64_t position = call.swizzle.position(group, groups.count);
             WideRange range;
-            each_block(first, last,
-                       [&](int64_t begin, int64_t count) { range.add(read(begin, count, buffer), count); });
+            each_block(first, last, [&](int64_t begin, int64_t count) {
+                const float* const x = read(begin, count, buffer + (keeps ? begin - first : 0));
+                range.add(x, count);
+                if (begin == first) kept = x;
+            });
             const GroupParams params(range.range(), levels, groups.symmetric);
             params.store(call.params, position, groups.symmetric);
             uint8_t* out = call.codes + groups.bytes(position * groups.elements);
             each_block(first, last, [&](int64_t begin, int64_t count) {
                 const GroupParams own = params;  // a copy: otherwise the compiler assumes that stores may change it
-                const float* x = read(begin, count, buffer);
+                const float* const x = keeps ? kept + (begin - first) : read(begin, count, buffer);
                 if (call.stochastic) {
                     const Uniforms uniforms(keys, call.offset, begin, count);
                     for (int64_t k = 0; k < count; ++k) {
@@ -93,9 +182,7 @@ void quantize(const QuantizeCall& call, const Read& read) {
                 if (groups.bits == 8) {
                     std::copy(codes, codes + count, out + at);
                 } else {
-                    for (int64_t k = 0; k < count; k += 2) {
-                        out[at + k / 2] = static_cast<uint8_t>(codes[k] << 4 | (codes[k + 1] & 0xf));
-                    }
+                    pack(codes, count, out + at);
                 }
             });
         }
@@ -118,7 +205,7 @@ const char* launch_reduce(const ReduceCall& call) {
     const QuantizeCall out{call.groups, nullptr, DType::Float32, call.codes, call.params, {}, false,
                            0,           0,       call.executor};
     quantize(out, [&](int64_t begin, int64_t count, float* buffer) {
-        for (int64_t k = 0; k < count; ++k) buffer[k] = call.sum(begin + k);
+        add_up(call, begin, count, buffer);
         return buffer;
     });
     return nullptr;
@@ -129,21 +216,14 @@ const char* launch_dequantize(const DequantizeCall& call) {
     const int64_t elements = groups.count * groups.elements;
     const int64_t grain = cpu::split_for(call.dtype, elements).units(groups.count, elements);
     cpu::share(call.executor, groups.count, grain, [&](int64_t from, int64_t to) {
-        float buffer[cpu::kBlock];
-        for (int64_t group = from; group < to; ++group) {
-            const GroupParams params(call.params, group, groups.symmetric);
-            const int64_t first = group * groups.elements;
-            each_block(first, first + groups.elements, [&](int64_t begin, int64_t count) {
-                const uint8_t* codes = call.codes + groups.bytes(begin);
-                if (groups.bits == 8) {
-                    for (int64_t k = 0; k < count; ++k) buffer[k] = params.value(code_at(codes, k, 8));
-                } else {
-                    for (int64_t k = 0; k < count; ++k) buffer[k] = params.value(code_at(codes, k, 4));
-                }
-                cpu::with_elements(call.dtype, call.output,
-                                   [&](auto* output) { cpu::from_floats(buffer, count, output + begin); });
-            });
-        }
+        cpu::with_elements(call.dtype, call.output, [&](auto* output) {
+            for (int64_t group = from; group < to; ++group) {
+                each_strip(group * groups.elements, (group + 1) * groups.elements, [&](int64_t begin, int64_t count) {
+                    const Strip strip(groups, call.codes + groups.bytes(begin), count, call.params, group);
+                    put_strip(strip, count, output + begin);
+                });
+            }
+        });
     });
     return nullptr;
 }

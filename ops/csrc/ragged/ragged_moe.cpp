@@ -2,8 +2,10 @@
 
 #include <torch/csrc/stable/library.h>
 
+#include <limits>
 #include <vector>
 
+#include "../attention/lanes.h"
 #include "ragged.h"
 
 namespace opforge::cpu {
@@ -11,21 +13,63 @@ namespace {
 
 constexpr int32_t kUnassigned = -1;
 
-// Finds the `top` largest of `count` numbers; of equal ones the first. Writes their numbers and their softmax.
-void choose(const float* x, int64_t count, int64_t top, int32_t* experts, float* scores) {
-    for (int64_t k = 0; k < top; ++k) {
-        int64_t best = -1;
-        for (int64_t i = 0; i < count; ++i) {
-            bool used = false;
-            for (int64_t j = 0; j < k; ++j) used = used || experts[j] == i;
-            if (!used && (best < 0 || x[i] > x[best])) best = i;
+// Chooses experts for one token after the other. Reuses its memory.
+class Choice {
+public:
+    explicit Choice(int64_t count)
+        : count_(count), groups_((count + kGroup - 1) / kGroup), x_(floats()), left_(floats()), peaks_(groups_) {}
+
+    // Finds the `top` largest of a token's numbers; of equal ones the first. Writes their numbers and their softmax. A
+    // NaN is taken only if it is the first that is left.
+    template <typename T>
+    void choose(const T* logits, int64_t top, int32_t* experts, float* scores) {
+        float* const x = x_.data();
+        float* const left = left_.data();
+        to_floats(logits, count_, x);
+        std::fill(x + count_, x + groups_ * kGroup, kNone);
+        for (int64_t group = 0; group < groups_; ++group) find_peak(x, group);
+        for (int64_t k = 0, first = 0; k < top; ++k) {
+            while (is_nan(left[first]) && !is_nan(x[first])) ++first;  // these are taken
+            const int64_t best = is_nan(x[first]) ? first++ : largest();
+            experts[k] = static_cast<int32_t>(best);
+            left[best] = kNone;
+            if (k + 1 < top) find_peak(left, best / kGroup);
         }
-        experts[k] = static_cast<int32_t>(best);
+        const float most = x[experts[0]];
+        float sum = 0.0f;
+        for (int64_t i = 0; i < groups_ * kGroup; i += kWidth) store(left + i, exp_of(load(x + i) - Vec(most)));
+        for (int64_t i = 0; i < count_; ++i) sum += left[i];
+        for (int64_t k = 0; k < top; ++k) scores[k] = left[experts[k]] / sum;
     }
-    float sum = 0.0f;
-    for (int64_t i = 0; i < count; ++i) sum += exp_of(x[i] - x[experts[0]]);
-    for (int64_t k = 0; k < top; ++k) scores[k] = exp_of(x[experts[k]] - x[experts[0]]) / sum;
-}
+
+private:
+    static constexpr int64_t kGroup = 16;
+    static constexpr float kNone = std::numeric_limits<float>::quiet_NaN();  // is larger than nothing
+
+    std::vector<float> floats() const { return std::vector<float>(static_cast<size_t>(groups_ * kGroup)); }
+
+    // Finds the largest number of a group; -inf if there is none. Copies what is left of it.
+    void find_peak(const float* from, int64_t group) {
+        Vec most(-kInfinity);
+        for (int64_t i = group * kGroup; i < (group + 1) * kGroup; i += kWidth) {
+            const Vec x = load(from + i);
+            store(left_.data() + i, x);
+            most = larger(x, most);
+        }
+        peaks_[group] = largest_lane(most);
+    }
+    // The first of the largest numbers that are left, of which there is one.
+    int64_t largest() const {
+        int64_t group = 0;
+        for (int64_t i = 1; i < groups_; ++i) group = peaks_[i] > peaks_[group] ? i : group;
+        int64_t best = group * kGroup;
+        while (left_[best] != peaks_[group]) ++best;
+        return best;
+    }
+
+    int64_t count_, groups_;
+    std::vector<float> x_, left_, peaks_;
+};
 
 void top_k_gating(StableIValue* stack, uint64_t, uint64_t) {
     Arguments arguments(stack);
@@ -54,10 +98,10 @@ void top_k_gating(StableIValue* stack, uint64_t, uint64_t) {
     with_dtype(logits.kind, [&](auto type) {
         using T = typename decltype(type)::type;
         each_row(tokens, count * 32, [&](int64_t begin, int64_t end) {
-            std::vector<float> row(static_cast<size_t>(count + Vec::kWidth));
+            Choice choice(count);
             for (int64_t i = begin; i < end; ++i) {
-                to_floats(logits.as<const T>() + i * count, count, row.data());
-                choose(row.data(), count, top, experts.as<int32_t>() + i * top, scores.as<float>() + i * top);
+                choice.choose(logits.as<const T>() + i * count, top, experts.as<int32_t>() + i * top,
+                              scores.as<float>() + i * top);
             }
         });
     });

@@ -8,10 +8,10 @@ namespace opforge::cpu {
 namespace {
 
 // The derivative of gelu: with s = sigmoid(w), where gelu(x) = x s, it is s + x s (1 - s) w'.
-inline float gelu_slope(float x) {
-    const float square = x * x;
-    const float s = 1.0f / (1.0f + exp_of(-1.59576912f * x * (1.0f + 0.044715f * square)));
-    return s + x * s * (1.0f - s) * 1.59576912f * (1.0f + 0.134145f * square);
+inline Vec gelu_slope(Vec x) {
+    const Vec one(1.0f), square = x * x;
+    const Vec s = logistic(one, Vec(1.59576912f) * x * fma(Vec(0.044715f), square, one));
+    return fma(x * s * (one - s) * Vec(1.59576912f), fma(Vec(0.134145f), square, one), s);
 }
 
 struct Operands {
@@ -30,7 +30,7 @@ struct Operands {
         check_same_dtype(bias, "bias", x, "x");
     }
 
-    // Calls compute(x + bias, out, count) with blocks of floats. What it leaves in the first is stored in out.
+    // Replaces the vectors of out by compute(x + bias, out).
     template <typename Compute>
     void each(const Compute& compute) const {
         if (x.numel == 0) return;
@@ -38,20 +38,18 @@ struct Operands {
         with_dtype(x.kind, [&](auto type) {
             using T = typename decltype(type)::type;
             each_row(x.numel / columns, columns * x.item, [&](int64_t begin, int64_t end) {
-                alignas(64) float sums[kBlock], others[kBlock];
                 for (int64_t row = begin; row < end; ++row) {
-                    for (int64_t at = 0; at < columns; at += kBlock) {
-                        const int64_t count = std::min(kBlock, columns - at);
-                        const T* const from = x.as<const T>() + row * columns + at;
-                        const T* const biases = bias.as<const T>() + at;
-                        T* const to = out.as<T>() + row * columns + at;
-                        for (int64_t k = 0; k < count; k += Vec::kWidth) {
-                            store(sums + k, load_some(from + k, count - k) + load_some(biases + k, count - k));
-                            store(others + k, load_some(to + k, count - k));
-                        }
-                        compute(sums, others, count);
-                        from_floats(sums, count, to);
+                    const T* const from = x.as<const T>() + row * columns;
+                    const T* const biases = bias.as<const T>();
+                    T* const to = out.as<T>() + row * columns;
+                    int64_t k = 0;
+                    for (; k + Vec::kWidth <= columns; k += Vec::kWidth) {
+                        store(to + k, compute(load_early(from + k) + load(biases + k), load(to + k)));
                     }
+                    if (k == columns) continue;
+                    const int64_t left = columns - k;
+                    const Vec sum = load_some(from + k, left) + load_some(biases + k, left);
+                    store_some(to + k, compute(sum, load_some(to + k, left)), left);
                 }
             });
         });
@@ -60,16 +58,12 @@ struct Operands {
 
 void bias_gelu(StableIValue* stack, uint64_t, uint64_t) {
     Arguments arguments(stack);
-    Operands(arguments, "out").each([](float* x, const float*, int64_t count) {
-        activate(x, count, Activation::Gelu);
-    });
+    Operands(arguments, "out").each([](Vec x, Vec) { return gelu(x); });
 }
 
 void bias_gelu_grad(StableIValue* stack, uint64_t, uint64_t) {
     Arguments arguments(stack);
-    Operands(arguments, "grad").each([](float* x, const float* grad, int64_t count) {
-        for (int64_t k = 0; k < count; ++k) x[k] = grad[k] * gelu_slope(x[k]);
-    });
+    Operands(arguments, "grad").each([](Vec x, Vec grad) { return grad * gelu_slope(x); });
 }
 
 constexpr char kKinds[] = "ttt";

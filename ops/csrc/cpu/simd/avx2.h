@@ -69,6 +69,10 @@ inline Vec select_nan(Vec x, Vec then, Vec otherwise) {
 inline Vec load(const float* p) { return {_mm256_loadu_ps(p)}; }
 inline void store(float* p, Vec x) { _mm256_storeu_ps(p, x.v); }
 
+inline Vec load(const int8_t* p) {
+    return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))))};
+}
+
 // Writes a vector, past the caches if `streamed`: then the address must be a multiple of the vector's size.
 inline void put(void* to, Vec x, bool streamed) {
     const __m256i bits = _mm256_castps_si256(x.v);

@@ -66,6 +66,10 @@ inline Vec select_nan(Vec x, Vec then, Vec otherwise) {
 inline Vec load(const float* p) { return {_mm512_loadu_ps(p)}; }
 inline void store(float* p, Vec x) { _mm512_storeu_ps(p, x.v); }
 
+inline Vec load(const int8_t* p) {
+    return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+}
+
 // Writes a vector, past the caches if `streamed`: then the address must be a multiple of the vector's size.
 inline void put(void* to, Vec x, bool streamed) {
     streamed ? _mm512_stream_ps(static_cast<float*>(to), x.v) : _mm512_storeu_ps(to, x.v);

@@ -66,6 +66,13 @@ inline Vec select_nan(Vec x, Vec then, Vec otherwise) { return {vbslq_f32(vceqq_
 inline Vec load(const float* p) { return {vld1q_f32(p)}; }
 inline void store(float* p, Vec x) { vst1q_f32(p, x.v); }
 
+inline Vec load(const int8_t* p) {
+    uint32_t bytes;
+    std::memcpy(&bytes, p, sizeof bytes);
+    const int16x4_t halves = vget_low_s16(vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(bytes))));
+    return {vcvtq_f32_s32(vmovl_s16(halves))};
+}
+
 // Writes a vector.
 inline void put(void* to, Vec x, bool) { std::memcpy(to, &x.v, sizeof x.v); }
 

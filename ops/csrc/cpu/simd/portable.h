@@ -82,6 +82,13 @@ inline Vec load(const float* p) {
 }
 inline void store(float* p, Vec x) { std::memcpy(p, &x.v, sizeof x.v); }
 
+inline Vec load(const int8_t* p) {
+    using Bytes = int8_t __attribute__((vector_size(4)));
+    Bytes bytes;
+    std::memcpy(&bytes, p, sizeof bytes);
+    return {__builtin_convertvector(bytes, Floats)};
+}
+
 // Writes a vector, past the caches if `streamed`: then the address must be a multiple of the vector's size.
 inline void put(void* to, Vec x, bool streamed) {
 #if defined(__SSE2__)

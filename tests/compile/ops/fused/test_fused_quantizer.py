@@ -184,7 +184,8 @@ def test_the_swizzle_of_two_nodes_of_four_devices(op):
 
 @pytest.mark.parametrize(("bits", "symmetric"), FORMATS)
 @pytest.mark.parametrize(
-    ("ways", "in_groups", "out_groups", "elements"), [(2, 4, 4, 64), (4, 8, 2, 128), (3, 2, 4, 40), (2, 3, 1, 60_000)]
+    ("ways", "in_groups", "out_groups", "elements"),
+    [(2, 4, 4, 64), (4, 8, 2, 128), (3, 2, 4, 40), (2, 3, 1, 60_000), (1, 1, 1, 2), (3, 35, 2, 140), (8, 6, 5, 1980)],
 )
 def test_a_reduction_sums_and_quantizes_again(op, bits, symmetric, ways, in_groups, out_groups, elements):
     """`in_groups` and `elements` count those of one tensor."""
@@ -201,6 +202,12 @@ def test_a_reduction_sums_and_quantizes_again(op, bits, symmetric, ways, in_grou
     off = (unpacked(out, bits).view_as(expected) - expected).abs()
     near_half = ((((total - offset) / scale) % 1) - 0.5).abs() < 1e-3
     assert bool(((off == 0) | ((off == 1) & near_half)).all())
+    # The sum is that of the tensors in their order, rounded after each.
+    rounded = torch.zeros(elements)
+    for part in parts.float().view(ways, -1):
+        rounded += part
+    same, same_params = op.quantize(rounded.view(out_groups, -1), out_groups, bits, kind(op, symmetric))
+    assert torch.equal(out, same.flatten()) and torch.equal(out_params, same_params)
 
 
 def test_deepspeeds_experimental_functions_read_unsigned_codes(op):

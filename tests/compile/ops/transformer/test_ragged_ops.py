@@ -114,6 +114,29 @@ def test_of_equal_logits_the_first_expert_is_chosen(op):
     assert counts.tolist() == [5, 3, 0]
 
 
+@pytest.mark.parametrize("experts", [1, 5, 16, 37, 256])
+def test_experts_with_nan_and_infinite_logits_are_chosen_once_each(op, experts):
+    """The largest that is left comes next. A NaN is taken only if it is the first that is left."""
+    logits = draw(64, experts)
+    for row, special in enumerate((torch.nan, torch.inf, -torch.inf) * 21):
+        logits[row, torch.randperm(experts)[: row * experts // 62]] = special
+    top = min(experts, 8)
+    outs = [torch.empty(64, top, dtype=torch.int32) for _ in range(2)]
+    scores = torch.empty(64, top)
+    op.top_k_gating(torch.zeros(experts, dtype=torch.int32), scores, *outs, logits, integers(64, 1))
+    for row, chosen in zip(logits.tolist(), outs[0].tolist(), strict=True):
+        left = list(range(experts))
+        for expert in chosen:
+            best = left[0]
+            for other in left:
+                best = other if row[other] > row[best] else best
+            assert expert == best
+            left.remove(best)
+    torch.testing.assert_close(
+        scores, logits.softmax(1).gather(1, outs[0].long()), rtol=1e-5, atol=1e-6, equal_nan=True
+    )
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("ids", [torch.int32, torch.int64])
 @pytest.mark.parametrize("shift", [-2, 0, 2])
@@ -189,7 +212,7 @@ def test_keys_and_values_are_put_into_pages(op, dtype, form, sequences):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize(("size", "heads", "group"), [(16, 1, 1), (80, 2, 3), (64, 1, 8)])
+@pytest.mark.parametrize(("size", "heads", "group"), [(16, 1, 1), (80, 2, 3), (64, 1, 8), (33, 3, 2), (128, 9, 1)])
 @pytest.mark.parametrize("sequences", BATCHES)
 def test_attention_over_pages(op, dtype, causal, size, heads, group, sequences):
     batch = RaggedBatch(sequences, block=8, seed=1)
@@ -213,6 +236,40 @@ def test_attention_over_pages(op, dtype, causal, size, heads, group, sequences):
         limit = 2e-6 if dtype == torch.float32 else torch.finfo(dtype).eps
         torch.testing.assert_close(out[start : start + tokens].double(), expected, rtol=limit, atol=limit)
         start += tokens
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("size", "group"), [(32, 1), (40, 1)])
+def test_tokens_that_a_query_does_not_see_may_be_nan(op, dtype, size, group):
+    """The two queries of an atom see 36 and 37 keys: of the last one, only the second query's result may be NaN."""
+    batch = RaggedBatch([(2, 35)], block=8, seed=1)
+    q, cache = draw(2, group * size, dtype=dtype), draw(batch.pages, 8, 2, 1, size, dtype=dtype, seed=2)
+    atoms = torch.zeros(1, 8, dtype=torch.int32)
+    op.build_atoms(atoms, batch.metadata, batch.states, batch.pointers, 4, 8)
+    results = []
+    for value in (1.0, torch.nan):
+        cache[batch.lists[0][4].long(), 4] = value
+        results.append(torch.empty_like(q))
+        op.flash_attn_by_atoms(results[-1], q, cache[:, :, 0], cache[:, :, 1], atoms, size**-0.5, True)
+    assert torch.equal(results[0][0], results[1][0])
+    assert bool(results[0].isfinite().all()) and bool(results[1][1].isnan().all())
+
+
+@pytest.mark.parametrize("scores", [-torch.inf, 0.0, 1e38])
+def test_scores_of_decoding_that_are_infinite_or_large(op, scores):
+    """Scores that are all -inf give 0, and large ones weigh the largest alone. The value is that of the position."""
+    batch = RaggedBatch([(1, 99)], block=8)
+    keys, values = (torch.zeros(batch.pages, 8, 1, 16) for _ in range(2))
+    for position in range(100):
+        page, slot = batch.lists[0][position // 8].long(), position % 8
+        keys[page, slot, 0, 0], values[page, slot] = (position if scores > 0 else 1), float(position)
+    q, atoms = torch.zeros(1, 16), torch.zeros(1, 8, dtype=torch.int32)
+    q[0, 0] = scores / 100 if scores > 0 else scores
+    op.build_atoms(atoms, batch.metadata, batch.states, batch.pointers, 4, 8)
+    out = torch.empty_like(q)
+    op.flash_attn_by_atoms(out, q, keys, values, atoms, 1.0, True)
+    expected = {-torch.inf: 0.0, 0.0: 49.5, 1e38: 99.0}[scores]
+    torch.testing.assert_close(out, torch.full_like(out, expected))
 
 
 def bad_cache(op, **changes):
