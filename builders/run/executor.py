@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from opforge.builders.declaration.build_plan import Step
@@ -23,7 +24,7 @@ from . import compilers, diagnostics, library_record, ninja, object_reuse, preco
 from .dependencies import arguments, compiler_folders, reads_of_step, search_folders, source_folders
 from .job import Job
 from .provenance import Provenance, Read
-from .reads import questions
+from .reads import assembled, questions
 from .reads.depfile import read_depfile
 from .reads.questions import Questions
 
@@ -131,7 +132,12 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
         output = _run_steps(job, work, run)
         done = [*run, *(step for step in steps if step.output in reused)]
         data = set[str]()
-        reads = {step.output: reads_of_step(job, work, step, provenance, reused, written, data) for step in done}
+        reads = {
+            step.output: reads_of_step(
+                job, work, step, provenance, reused, written, data, partial(_assembled_files, job, work)
+            )
+            for step in done
+        }
         for step in run:
             header = precompiled_header.header_step(step, run)
             if header:
@@ -199,6 +205,28 @@ def _questions(
                 names |= questions.expanded_names(os.path.join(work, expansion.output))
     variables = queries.variables.union(*(questions.variables_of(os.fsencode(word)) for word in words))
     return queries._replace(names=frozenset(names), variables=variables)
+
+
+def _assembled_files(job: Job, work: str, step: Step, folders: Sequence[str]) -> Iterable[str] | None:
+    """Returns the files that the assembler reads for a unit, by compiling it again; None if that shows none.
+
+    `folders` are those in which it looks for them.
+    """
+    if "-MD" not in step.argv:
+        return None
+    is_clang = getattr(getattr(job.toolchain, "host", job.toolchain), "is_clang", False)
+    try:
+        if not assembled.is_assembly(step):
+            again = assembled.assembly_step(step, is_clang)
+            _run_steps(job, work, [again])
+            names = assembled.names_in(os.path.join(work, again.output))
+            if names is not None:
+                return assembled.files_named(names, folders)
+        again = assembled.listing_step(step, is_clang)
+        _run_steps(job, work, [again])
+        return [os.path.join(work, name) for name in read_depfile(os.path.join(work, again.assembled), work)]
+    except (CompileError, OSError):  # a device's compiler, or an assembler that lists nothing
+        return None
 
 
 def _touch(path: str) -> int:
