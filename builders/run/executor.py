@@ -120,6 +120,7 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
     looked_for: tuple[object, object] | None = None
     changed: list[str] = []
     written: list[str] = []
+    precompiles = job.toolchain.precompiles
     for attempt in range(ATTEMPTS):
         started = _touch(os.path.join(work, "started"))
         around = provenance.surroundings(
@@ -127,7 +128,7 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
         )
         reused = object_reuse.take(job, work, steps, disk) if job.reuse and attempt == 0 else {}
         run = [step for step in steps if step.output not in reused]
-        if job.toolchain.precompiles:
+        if precompiles:
             run = precompiled_header.apply(job.plan, run, job.jobs, job.roots, work)
         output = _run_steps(job, work, run)
         done = [*run, *(step for step in steps if step.output in reused)]
@@ -138,10 +139,13 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
             )
             for step in done
         }
-        for step in run:
-            header = precompiled_header.header_step(step, run)
-            if header:
-                reads[step.output] += reads[header.output]
+        sharing = {step.output: header for step in run if (header := precompiled_header.header_step(step, run))}
+        if sharing and not _is_faithful(job, reads, sharing):
+            precompiles = False
+            _remove_objects(work, run)
+            continue
+        for output, header in sharing.items():
+            reads[output] += reads[header.output]
         everything = sorted({read for of_step in reads.values() for read in of_step})
         stamps = provenance.stamps(everything)
         changed = [
@@ -166,10 +170,24 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
             # A file that a flag names and that every run changes is an output of the compiler, not an input.
             written = changed
         previous = dict(stamps)
-        for step in run:
-            if (step.depfile or step.unit) and os.path.exists(os.path.join(work, step.output)):
-                os.unlink(os.path.join(work, step.output))
+        _remove_objects(work, run)
     raise UnstableInputError.of(job.plan.op, changed)
+
+
+def _is_faithful(job: Job, reads: Mapping[str, Sequence[Read]], sharing: Mapping[str, Step]) -> bool:
+    """Returns whether the units that share a precompiled header, by their objects, are the same without it."""
+    named = {*search_folders(job)}
+    own = [folder for folder in job.toolchain.search_folders() if folder not in named]
+    headers = {header.output for header in sharing.values()}
+    of_units = {read for output in sharing for read in reads[output]}
+    return precompiled_header.is_faithful([read for name in headers for read in reads[name]], of_units, own)
+
+
+def _remove_objects(work: str, steps: Sequence[Step]) -> None:
+    """Removes what steps have compiled, so that they run again."""
+    for step in steps:
+        if (step.depfile or step.unit) and os.path.exists(os.path.join(work, step.output)):
+            os.unlink(os.path.join(work, step.output))
 
 
 def _questions(

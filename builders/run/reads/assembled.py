@@ -1,7 +1,7 @@
 """What the assembler reads: the files of `.incbin` and `.include`. No compiler lists them; GNU's assembler does.
 
 clang has an assembler of its own, and a launcher such as ccache may start none. Then the unit is compiled once more, to
-assembly: its directives name the files. If GNU's assembler has to expand the names, it assembles the unit and lists them.
+assembly: its directives name the files. If macros of the assembler put the names together, GNU's assembler lists them.
 If neither works, every existing file counts that a source names in quotes.
 """
 

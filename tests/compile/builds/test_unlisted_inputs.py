@@ -205,7 +205,7 @@ PIECES = {
 @pytest.mark.parametrize("compiler", [*COMPILERS, "launcher", "lto"])
 @pytest.mark.parametrize("form", PIECES)
 def test_a_file_whose_name_is_put_together_is_an_input(tmp_path, build_and_call, monkeypatch, form, compiler):
-    """gcc's assembler lists it. With clang, behind a launcher and with link-time optimization the unit is read again."""
+    """gcc's assembler lists it. With clang, a launcher and link-time optimization the unit is compiled again."""
     directive, before = (text.replace("@FOLDER@", str(tmp_path)) for text in PIECES[form])
     text = BLOB.replace('.incbin \\"@NAME@\\"', directive).replace('__asm__("', f'__asm__("{before}')
     text_files.write(tmp_path, "plain.cpp", f'#define FOLDER "{tmp_path}"\n' + text + FIRST_BYTE)
