@@ -31,6 +31,9 @@ from .reads.questions import Questions
 ATTEMPTS = 3
 """How often a build is run again because a source changed while it was compiled."""
 
+REAL_NAMES = ("-ffile-prefix-map=", "-fdebug-prefix-map=")
+"""The flag by which files have the names of roots, and the one that leaves __FILE__ as it is."""
+
 
 class Run(NamedTuple):
     """What a build that was accepted has read and written."""
@@ -54,7 +57,13 @@ def execute(job: Job, folder: str, disk: Disk) -> BuildResult:
     began = time.time()
     library = f"{job.plan.op}.so"
     steps = job.toolchain.steps(job.located_plan, job.roots, library)
-    run = _build_until_stable(job, work, steps, disk)
+    try:
+        run = _build_until_stable(job, work, steps, disk)
+    except CompileError as error:
+        if not _is_own_name(error, steps):
+            raise
+        steps = [step._replace(argv=tuple(word.replace(*REAL_NAMES) for word in step.argv)) for step in steps]
+        run = _build_until_stable(job, work, steps, disk)
     if job.plan.stubs and not library_record.uses_stubs(job, os.path.join(work, library)):
         _link_without_stubs(job, work, steps[-1])
     record = library_record.read(job, os.path.join(work, library), run.inputs.result_key(job.plan.key))
@@ -75,6 +84,16 @@ def execute(job: Job, folder: str, disk: Disk) -> BuildResult:
     own = run.inputs.shipped(TRUSTED_ROOTS, job.roots, disk)
     seconds = round(time.time() - began, 3)
     return BuildResult(finished, {**record, "seconds": seconds}, own, run.inputs, run.stamps, build)
+
+
+def _is_own_name(error: CompileError, steps: Sequence[Step]) -> bool:
+    """Returns whether a build failed because a file includes itself, by `#include __FILE__`.
+
+    __FILE__ has the name of a root in place of its path, so that the library is the same anywhere.
+    """
+    names = {word.rpartition("=")[2] for step in steps for word in step.argv if REAL_NAMES[0] in word}
+    missing = filter(None, (diagnostics.MISSING_HEADER.match(str(line["message"])) for line in error.diagnostics))
+    return any(match["name"].startswith(f"{name}/") for match in missing for name in names)
 
 
 def read_before(folder: str, roots: Mapping[str, str]) -> FlatStamps:
