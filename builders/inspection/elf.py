@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from mmap import ACCESS_READ, mmap
 from typing import Any
 
 from opforge.cache.filesystem.files import read_file
@@ -10,7 +12,7 @@ from opforge.versions import version_of
 
 from . import shims
 from .elf_file import DEFAULT, FUNCTION, GLOBAL, UNDEFINED, WEAK, ElfFile, Symbol
-from .reader import Reader
+from .reader import FileFormatError, Reader
 
 VERSION = re.compile(r"(GLIBC|GLIBCXX|CXXABI)_(\d{1,9}(?:\.\d{1,9}){0,9})")
 MAX_BYTES = (2 << 30) - (4 << 10)
@@ -25,6 +27,18 @@ def read_library(path: str) -> dict[str, Any]:
 def open_library(path: str) -> ElfFile:
     """Returns a library. Raises OSError, FileFormatError."""
     return ElfFile(Reader(read_file(path, MAX_BYTES), path))
+
+
+def map_library(path: str) -> ElfFile:
+    """Returns a library of which only what is asked for is read: it may hold a model's weights.
+
+    It must be one that nobody changes meanwhile: a mapped file that is cut short ends the process.
+    Raises OSError, FileFormatError.
+    """
+    with open(path, "rb") as file:
+        if not os.fstat(file.fileno()).st_size:  # of which there is no map
+            raise FileFormatError(f"{path} is empty, and no ELF file")
+        return ElfFile(Reader(mmap(file.fileno(), 0, access=ACCESS_READ), path))
 
 
 def of_library(elf: ElfFile) -> dict[str, Any]:

@@ -10,10 +10,9 @@ import ctypes
 import glob
 import os
 from collections.abc import Collection, Iterable, Sequence
-from mmap import ACCESS_READ, mmap
 
+from .elf import map_library
 from .elf_file import GLOBAL, UNDEFINED, ElfFile
-from .reader import Reader
 
 LARGE = ("libtorch", "libc10")
 """Beginnings of the names of libraries that are read last: most symbols are in others."""
@@ -40,13 +39,13 @@ def missing_symbols(library: ElfFile, folders: Sequence[str], torch: str = "") -
     wanted = _wanted(library)
     searched = [folder for folder in (torch, *folders) if folder] + _system_folders()
     try:
-        program = _opened(PROGRAM)
+        program = map_library(PROGRAM)
         if not wanted or program.machine != library.machine:
             return []
         wanted = _not_in(wanted, program, os.path.dirname(os.path.realpath(PROGRAM)), searched)
         wanted = _not_in(wanted, library, "", searched)
         if wanted and torch and os.path.exists(path := os.path.join(torch, GLOBAL_OF_TORCH)):
-            wanted = _not_in(wanted, _opened(path), torch, searched)
+            wanted = _not_in(wanted, map_library(path), torch, searched)
     except (OSError, ValueError):  # it is not found, not readable, or damaged
         return []
     here = ctypes.CDLL(None)  # what a program that embeds Python, or LD_PRELOAD, adds
@@ -63,7 +62,7 @@ def uses_any(library: ElfFile, sonames: Collection[str], folders: Sequence[str])
         return True
     searched = [*folders, *_system_folders()]
     try:
-        wanted = _not_in(wanted, _opened(PROGRAM), os.path.dirname(os.path.realpath(PROGRAM)), searched)
+        wanted = _not_in(wanted, map_library(PROGRAM), os.path.dirname(os.path.realpath(PROGRAM)), searched)
         return bool(_not_in(wanted, library, "", searched, sonames))
     except (OSError, ValueError):
         return True
@@ -107,14 +106,9 @@ def _expanded(folder: str, origin: str) -> str:
 def _found(name: str, machine: str, folders: Iterable[str]) -> tuple[str, ElfFile]:
     for folder in folders:
         path = os.path.join(folder, name)
-        if os.path.isfile(path) and (file := _opened(path)).machine == machine:
+        if os.path.isfile(path) and (file := map_library(path)).machine == machine:
             return path, file
     raise FileNotFoundError(name)
-
-
-def _opened(path: str) -> ElfFile:
-    with open(path, "rb") as file:
-        return ElfFile(Reader(mmap(file.fileno(), 0, access=ACCESS_READ), path))
 
 
 def _system_folders() -> list[str]:

@@ -5,6 +5,7 @@ What is remembered, and how it is recalled, is in `opforge.warm.lookup`.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from opforge.builders.declaration.op_spec import OpSpec
     from opforge.cache.store import Match, Source, Store
 
+log = logging.getLogger("opforge")
+_said = set[str]()
+"""The files with a time of change in the future that a warning has named."""
 LOOKUP_FIELDS = ("inputs", "shims")
 """The longest fields of a record. They are needed to choose an entry, and not to load it."""
 
@@ -199,6 +203,7 @@ def remember(
     stamped = [*dict.fromkeys([*watched, *others])]  # the first are those that the entry watches
     if not match.stamped.is_complete:
         return
+    _warn_of_times(spec.name, FlatStamps.of(stamped))
     folders_of = [source.layout.entry(entry.key) for source in lookup.sources]
     record = {name: value for name, value in entry.record.items() if name not in LOOKUP_FIELDS}
     value = {
@@ -214,6 +219,19 @@ def remember(
         **tuning,
     }
     machine_folder.remember(lookup.name(programs), FlatStamps.of(stamped), value, snapshot.at)
+
+
+def _warn_of_times(op: str, stamps: FlatStamps) -> None:
+    """Says which files have a time of change in the future: once, as the look-up is remembered."""
+    ahead = [path for path in stamps.ahead() if path not in _said]
+    if ahead:
+        _said.update(ahead)
+        more = f" and {len(ahead) - 1} more" if len(ahead) > 1 else ""
+        text = (
+            "%s: by this machine's clock the times of change of %s%s are in the future: their contents are compared at"
+            " each load. If the clock is right, `touch` sets it"
+        )
+        log.warning(text, op, ahead[0], more)
 
 
 def _folders(variable: str, default: str = "") -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from opforge.builders.declaration.abi import FACADE, TORCH_HEADERS
@@ -16,19 +16,12 @@ from opforge.cache.records.inputs import Inputs
 
 from .job import Job
 from .provenance import Provenance, Read
-from .reads import equal_headers, linker_scripts
+from .reads import assembled, equal_headers, linker_scripts
 from .reads.depfile import read_depfile
 from .reads.questions import content_of
 
-ASSEMBLED = re.compile(rb"\.inc(?:bin|lude)\b")
-"""The directives by which the assembler reads further files. No compiler lists these files."""
 DEPENDENCY = re.compile(rb'\bGCC[ \t]+dependency[ \t]*(?:\\?"([^"\\\n]+)|<([^>\n]+)>)')
 """A pragma that compares the times of two files."""
-QUOTED = re.compile(rb'"([^"\\\n]+)')
-STRINGIZED = re.compile(rb"#define[ \t]+\w+\([^\n]*(?:\\\r?\n[^\n]*)*#[ \t]*\w")
-"""A macro that puts an argument in quotes."""
-BARE = re.compile(rb"[\w.+/-]*[./][\w.+/-]*\w")
-"""What may be the name of a file without quotes."""
 PATH_IN_FLAG = re.compile(r"(?:^|[=,@]|^-[A-Za-z]+)/")
 """Where an absolute path begins in a flag: -fplugin=/x, -Wl,-T,/x, -T/x, @/x, or a word of its own."""
 RESPONSE_FILE = re.compile(r"(?:^|,|=)@(/[^,]*)")
@@ -65,6 +58,7 @@ def reads_of_step(
     reused: Mapping[str, Inputs],
     written: Collection[str],
     embedded: set[str],
+    list_assembled: Callable[[Step, Sequence[str]], Iterable[str] | None],
 ) -> list[Read]:
     """Returns the files that a step's object was compiled from.
 
@@ -77,6 +71,8 @@ def reads_of_step(
         written: The files that flags name and that the compilers write: these are no inputs.
         embedded: Gets the files that the assembler alone has read, such as those of `.incbin`. They may be as large as
             a model's weights. The preprocessor asks nothing in them: of these a digest is taken, and no more.
+        list_assembled: Compiles a unit once more, and returns such files, which are looked for in these folders; None
+            if nothing shows them.
     """
     paths, data = set[str](), set[str]()
     if step.output in reused:
@@ -91,17 +87,21 @@ def reads_of_step(
         paths = set(step.inputs)
     if step.unit and step.output not in reused:
         paths |= set(filter(os.path.isfile, job.toolchain.unlisted_files()))
-        if os.path.isfile(os.path.join(work, step.assembled)):  # not if ccache, as a part of CXX, had the object
-            listed = (os.path.join(work, name) for name in read_depfile(os.path.join(work, step.assembled), work))
-            data = {path for path in listed if not (path.startswith(work + os.sep) or _is_compilers_output(path))}
-            data -= paths
         untrusted = [path for path in paths if not provenance.locate(path).tree]
         words, folders = arguments(step.argv), [*search_folders(job), *job.toolchain.search_folders()]
+        listed: Iterable[str] | None = ()
+        is_lto = any(word.startswith("-flto") for word in words)  # the link assembles such a unit
+        if os.path.isfile(list_of := os.path.join(work, step.assembled)) and not is_lto:  # not if ccache had the object
+            listed = (os.path.join(work, name) for name in read_depfile(list_of, work))
+        elif assembled.may_read(untrusted, paths.difference(untrusted), words):
+            listed = list_assembled(step, [work, *folders])
+        if listed is None:
+            listed = assembled.files_in_quotes(untrusted, words, folders)
+        data = {path for path in listed if not (path.startswith(work + os.sep) or _is_compilers_output(path))}
+        data -= paths
         paths |= equal_headers.unlisted(paths, {*untrusted}, words, folders) | dependencies_of_pragmas(
             untrusted, folders
         )
-        if not data:  # the assembler lists none, is behind a launcher, or has read none
-            data = assembled_files(untrusted, words, folders) - paths
         embedded |= data
         paths |= data
     if not step.unit:
@@ -263,42 +263,6 @@ def files_in_flags(words: Sequence[str], flags: Collection[str], within: tuple[s
             inner = words_in(name)
             files |= files_in_flags(inner, inner, (*within, name))
     return files
-
-
-def assembled_files(paths: Iterable[str], words: Iterable[str], folders: Sequence[str]) -> set[str]:
-    """Returns the files that `.incbin` may read in these sources, if one of them has the directive.
-
-    A macro may put the name of such a file together, or in quotes. So every existing file counts that a source names in
-    quotes, or without them if a macro of the op's may quote it.
-
-    Args:
-        paths: The sources.
-        words: The command, whose definitions may quote names too.
-        folders: The folders that are searched.
-    """
-    texts = [*map(content_of, paths)]
-    if not any(map(ASSEMBLED.search, texts)):
-        return set()
-    quotes = any(map(STRINGIZED.search, texts))
-    names = set[bytes]()
-    for text in (*texts, os.fsencode("\n".join(words))):
-        names.update(QUOTED.findall(text))
-        if quotes:
-            names.update(BARE.findall(text))
-    files, inside = set[str](), [(folder, _names_in(folder)) for folder in dict.fromkeys(folders)]
-    for name in map(os.fsdecode, names):
-        first = name.partition("/")[0]
-        # Most are no files. The names in a folder are read once, and a file is looked for only if it may be there.
-        places = [folder for folder, there in inside if first in there or first in ("", ".", "..")]
-        files.update(path for place in places if os.path.isfile(path := os.path.join(place, name)))
-    return files
-
-
-def _names_in(folder: str) -> frozenset[str]:
-    try:
-        return frozenset(os.listdir(folder))
-    except OSError:
-        return frozenset()
 
 
 def dependencies_of_pragmas(paths: Iterable[str], folders: Sequence[str]) -> set[str]:

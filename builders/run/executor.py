@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,12 +27,15 @@ from . import compilers, diagnostics, library_record, ninja, object_reuse, preco
 from .dependencies import arguments, compiler_folders, reads_of_step, search_folders, source_folders
 from .job import Job
 from .provenance import Provenance, Read
-from .reads import questions
+from .reads import assembled, questions
 from .reads.depfile import read_depfile
 from .reads.questions import Questions
 
 ATTEMPTS = 3
 """How often a build is run again because a source changed while it was compiled."""
+
+REAL_NAMES = ("-ffile-prefix-map=", "-fdebug-prefix-map=")
+"""The flag by which files have the names of roots, and the one that leaves __FILE__ as it is."""
 
 
 class Run(NamedTuple):
@@ -58,7 +62,13 @@ def execute(job: Job, folder: str, disk: Disk) -> BuildResult:
     began = time.time()
     library = f"{job.plan.op}.so"
     steps = job.toolchain.steps(job.located_plan, job.roots, library)
-    run = _build_until_stable(job, work, steps, disk)
+    try:
+        run = _build_until_stable(job, work, steps, disk)
+    except CompileError as error:
+        if not _is_own_name(error, steps):
+            raise
+        steps = [step._replace(argv=tuple(word.replace(*REAL_NAMES) for word in step.argv)) for step in steps]
+        run = _build_until_stable(job, work, steps, disk)
     if job.plan.stubs and not library_record.uses_stubs(job, os.path.join(work, library)):
         _link_without_stubs(job, work, steps[-1])
     record = library_record.read(job, os.path.join(work, library), run.inputs.result_key(job.plan.key))
@@ -79,6 +89,16 @@ def execute(job: Job, folder: str, disk: Disk) -> BuildResult:
     own = run.inputs.shipped(TRUSTED_ROOTS, job.roots, disk)
     seconds = round(time.time() - began, 3)
     return BuildResult(finished, {**record, "seconds": seconds}, own, run.inputs, run.stamps, build)
+
+
+def _is_own_name(error: CompileError, steps: Sequence[Step]) -> bool:
+    """Returns whether a build failed because a file includes itself, by `#include __FILE__`.
+
+    __FILE__ has the name of a root in place of its path, so that the library is the same anywhere.
+    """
+    names = {word.rpartition("=")[2] for step in steps for word in step.argv if REAL_NAMES[0] in word}
+    missing = filter(None, (diagnostics.MISSING_HEADER.match(str(line["message"])) for line in error.diagnostics))
+    return any(match["name"].startswith(f"{name}/") for match in missing for name in names)
 
 
 def read_before(folder: str, roots: Mapping[str, str]) -> FlatStamps:
@@ -124,6 +144,7 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
     looked_for: tuple[object, object] | None = None
     changed: list[str] = []
     written: list[str] = []
+    precompiles = job.toolchain.precompiles
     for attempt in range(ATTEMPTS):
         started = _touch(os.path.join(work, "started"))
         around = provenance.surroundings(
@@ -131,16 +152,24 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
         )
         reused = object_reuse.take(job, work, steps, disk) if job.reuse and attempt == 0 else {}
         run = [step for step in steps if step.output not in reused]
-        if job.toolchain.precompiles:
+        if precompiles:
             run = precompiled_header.apply(job.plan, run, job.jobs, job.roots, work)
         output = _run_steps(job, work, run)
         done = [*run, *(step for step in steps if step.output in reused)]
         data = set[str]()
-        reads = {step.output: reads_of_step(job, work, step, provenance, reused, written, data) for step in done}
-        for step in run:
-            header = precompiled_header.header_step(step, run)
-            if header:
-                reads[step.output] += reads[header.output]
+        reads = {
+            step.output: reads_of_step(
+                job, work, step, provenance, reused, written, data, partial(_assembled_files, job, work)
+            )
+            for step in done
+        }
+        sharing = {step.output: header for step in run if (header := precompiled_header.header_step(step, run))}
+        if sharing and not _is_faithful(job, reads, sharing):
+            precompiles = False
+            _remove_objects(work, run)
+            continue
+        for output, header in sharing.items():
+            reads[output] += reads[header.output]
         everything = sorted({read for of_step in reads.values() for read in of_step})
         stamps = provenance.stamps(everything)
         changed = [
@@ -165,10 +194,24 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
             # A file that a flag names and that every run changes is an output of the compiler, not an input.
             written = changed
         previous = dict(stamps)
-        for step in run:
-            if (step.depfile or step.unit) and os.path.exists(os.path.join(work, step.output)):
-                os.unlink(os.path.join(work, step.output))
+        _remove_objects(work, run)
     raise UnstableInputError.of(job.plan.op, changed)
+
+
+def _is_faithful(job: Job, reads: Mapping[str, Sequence[Read]], sharing: Mapping[str, Step]) -> bool:
+    """Returns whether the units that share a precompiled header, by their objects, are the same without it."""
+    named = {*search_folders(job)}
+    own = [folder for folder in job.toolchain.search_folders() if folder not in named]
+    headers = {header.output for header in sharing.values()}
+    of_units = {read for output in sharing for read in reads[output]}
+    return precompiled_header.is_faithful([read for name in headers for read in reads[name]], of_units, own)
+
+
+def _remove_objects(work: str, steps: Sequence[Step]) -> None:
+    """Removes what steps have compiled, so that they run again."""
+    for step in steps:
+        if (step.depfile or step.unit) and os.path.exists(os.path.join(work, step.output)):
+            os.unlink(os.path.join(work, step.output))
 
 
 def _questions(
@@ -204,6 +247,28 @@ def _questions(
                 names |= questions.expanded_names(os.path.join(work, expansion.output))
     variables = queries.variables.union(*(questions.variables_of(os.fsencode(word)) for word in words))
     return queries._replace(names=frozenset(names), variables=variables)
+
+
+def _assembled_files(job: Job, work: str, step: Step, folders: Sequence[str]) -> Iterable[str] | None:
+    """Returns the files that the assembler reads for a unit, by compiling it again; None if that shows none.
+
+    `folders` are those in which it looks for them.
+    """
+    if "-MD" not in step.argv:
+        return None
+    is_clang = getattr(getattr(job.toolchain, "host", job.toolchain), "is_clang", False)
+    try:
+        if not assembled.is_assembly(step):
+            again = assembled.assembly_step(step, is_clang)
+            _run_steps(job, work, [again])
+            names = assembled.names_in(os.path.join(work, again.output))
+            if names is not None:
+                return assembled.files_named(names, folders)
+        again = assembled.listing_step(step, is_clang)
+        _run_steps(job, work, [again])
+        return [os.path.join(work, name) for name in read_depfile(os.path.join(work, again.assembled), work)]
+    except (CompileError, OSError):  # a device's compiler, or an assembler that lists nothing
+        return None
 
 
 def _touch(path: str) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from opforge import settings
 from opforge.builders.declaration.abi import FACADE, INTERFACE, PLAIN, REGISTER, STABLE, WITH_MODULES
 from opforge.builders.declaration.machine import torch_folder, torch_version
 from opforge.builders.inspection import elf, symbol_scope
+from opforge.cache.filesystem.disk import digest_of
 
 from . import diagnostics
 from .dependencies import arguments, linker_folders, run_paths, search_folders
@@ -29,12 +29,13 @@ def read(job: Job, library: str, key: str) -> dict[str, Any]:
     """
     plan = job.plan
     try:
-        file = elf.open_library(library)
+        file = elf.map_library(library)
         symbols = elf.of_library(file)
     except ValueError as error:
         raise diagnostics.not_loadable(plan.op, str(error)) from error
-    with open(library, "rb") as stream:
-        content = stream.read()
+    with open(library, "rb", buffering=0) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        digest = digest_of(stream.fileno(), size)
     exports = symbols["exports"]
     modules = [name.removeprefix("PyInit_") for name in exports if name.startswith("PyInit_")]
     if plan.abi == STABLE and REGISTER not in exports:
@@ -49,8 +50,8 @@ def read(job: Job, library: str, key: str) -> dict[str, Any]:
     peaks = job.needs.stated() if job.needs else {}
     return {
         "file": f"{plan.op}-{key[:16]}.so",
-        "size": len(content),
-        "sha256": hashlib.sha256(content).hexdigest(),
+        "size": size,
+        "sha256": digest,
         "op": plan.op,
         "abi": plan.abi,
         "target": plan.target,
@@ -87,7 +88,7 @@ def _check_symbols(job: Job, file: ElfFile) -> None:
 def uses_stubs(job: Job, library: str) -> bool:
     """Returns whether a library that was just linked may use a symbol of one of torch's libraries that it names."""
     try:
-        return symbol_scope.uses_any(elf.open_library(library), job.plan.stubs, _folders(job))
+        return symbol_scope.uses_any(elf.map_library(library), job.plan.stubs, _folders(job))
     except ValueError:
         return True
 

@@ -2,7 +2,12 @@
 
 It is made in the build's own folder and deleted with it: gcc would not notice that a header in it has changed. Each
 unit that uses it has also read what it was made from, which gcc does not list for such a unit. A unit uses it only if
-the header is its first include. Then the compiler sees the same text either way, and the object is the same.
+the header is its first include: then the compiler sees the same text either way.
+
+The text is not all. gcc keeps no state of pragmas in such a header (pack, diagnostic), and the header is made from
+another file than the unit (__BASE_FILE__). torch and the system leave nothing of that behind. So all that it was made
+from must be theirs, nothing of the command may add to it, and no warning may be an error: otherwise whether there is
+such a header, which the number of cores decides, would decide which program is built.
 """
 
 from __future__ import annotations
@@ -10,12 +15,14 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from opforge.builders.declaration.abi import STABLE, TORCH
 from opforge.builders.declaration.build_plan import BuildPlan, Step
 
 from .dependencies import folders_in_flags
+from .provenance import Read
+from .reads.questions import content_of
 
 UNITS_A_COMPILER = {TORCH: 2, STABLE: 4}
 """The number of units, for each compiler that runs at once, from which on it saves time to make the header first.
@@ -29,6 +36,15 @@ SPLICE = re.compile(r"\\[ \t\f\v]*\r?\n")
 """Where a line goes on in the next one, also that of a comment: compilers join them before all else."""
 TRIGRAPH = "??/"
 """A backslash, for some standards of C++."""
+ADDING = re.compile(
+    r"@|-include|-imacros|-x|-fplugin|--?specs|--config|-wrapper|-Xpreprocessor|-Wp,.*(?:include|imacros|@)"
+)
+"""The flags that add a text to a unit or change how it is read, beside those that name folders and macros."""
+FATAL = re.compile(r"-Werror|-pedantic-errors")
+"""The flags by which a warning is an error. In such a header gcc forgets which warnings it has switched off."""
+FATAL_PRAGMA = re.compile(rb"\bdiagnostic[ \t]+(?:error|fatal)\b")
+NAMING = re.compile(r"__(?:BASE_FILE|FILE|INCLUDE_LEVEL|COUNTER|LINE|TIMESTAMP)__")
+"""Names in a definition that may mean another thing in a file of its own."""
 LONGEST_PREAMBLE = 64 << 10
 """The number of characters of a source in which its first include is searched."""
 
@@ -44,7 +60,11 @@ def apply(plan: BuildPlan, steps: Sequence[Step], jobs: int, roots: Mapping[str,
     if not enough or len(units) < enough:
         return list(steps)
     # The header's content follows from the flags: units with other flags, of another group, do not share it.
-    first = {unit.output: (_first_include(unit, roots, dict(plan.environment)), _flags(unit)) for unit in units}
+    first = {
+        unit.output: (_first_include(unit, roots, dict(plan.environment)), _flags(unit))
+        for unit in units
+        if not any(ADDING.match(word) or FATAL.match(word) or NAMING.search(word) for word in _flags(unit))
+    }
     counts = Counter(pair for pair in first.values() if pair[0])
     (header, flags), count = counts.most_common(1)[0] if counts else (("", ()), 0)
     if count < enough:
@@ -58,6 +78,20 @@ def apply(plan: BuildPlan, steps: Sequence[Step], jobs: int, roots: Mapping[str,
 def header_step(step: Step, steps: Sequence[Step]) -> Step | None:
     """Returns the step that makes the precompiled header which `step` uses, or None if it uses none."""
     return next((other for other in steps if other.output == NAME + ".gch" and other.output in step.inputs), None)
+
+
+def is_faithful(header: Iterable[Read], units: Iterable[Read], folders: Collection[str]) -> bool:
+    """Returns whether units are the same with the header and without it, by what was read.
+
+    Args:
+        header: The files that the header was made from.
+        units: The files that the units have read which use it.
+        folders: The compiler's own folders.
+    """
+    own = tuple(f"{folder.rstrip('/')}/" for folder in folders)
+    if not all(read.tree or read.location.root == "torch" or read.path.startswith(own) for read in header):
+        return False
+    return not any(FATAL_PRAGMA.search(content_of(read.path)) for read in units if not read.tree)
 
 
 def _first_include(step: Step, roots: Mapping[str, str], environment: Mapping[str, str]) -> str:

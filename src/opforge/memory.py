@@ -22,6 +22,7 @@ import os
 import stat
 import struct
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -29,10 +30,15 @@ from opforge import environment, formats, trust
 
 ABSENT = (-1, -1, -1, -1)
 """The stamp of a path at which there is nothing."""
+UNKNOWN = -1
+"""The last number of a stamp if nothing is known of a file: there is none, or it cannot be read."""
 PathStamp = tuple[str, tuple[int, ...]]
 """A path with its stamp; the stamp is ABSENT if there is nothing."""
 RACY_NS = 2_000_000_000
 """How long before its stamp was taken a file must have been modified for the stamp to be trusted."""
+AHEAD_NS = 2_000_000_000
+"""How far after the present a file's time of change may lie: what is later was set by a clock that was wrong, or is
+another's. Such a file is known by its content."""
 SECOND_NS = 1_000_000_000
 """Only an image's files, and those of coarse file systems, are changed at whole seconds."""
 MACHINE, LOOKUPS = "machine", "lookups"
@@ -72,14 +78,18 @@ class FlatStamps:
 
         A second change within one tick of a coarse clock would not change such a stamp. (git's index has the same rule,
         and calls such a file racily clean.) A time of modification in the future says nothing: programs set it to what
-        they like. The time of change is the system's own.
+        they like. The time of change is the system's own; a file that has one in the future is known by its content.
         """
-        changed, modified = self.numbers[2::4], self.numbers[1::4]
-        if max(changed, default=0) > at_ns - RACY_NS:
-            return True
-        return max(modified, default=0) > at_ns - RACY_NS and any(
-            at_ns - RACY_NS < time <= at_ns + RACY_NS for time in modified
-        )
+        changed, modified, since = self.numbers[2::4], self.numbers[1::4], at_ns - RACY_NS
+        if max(changed, default=0) <= since and max(modified, default=0) <= since:
+            return False
+        rows = zip(modified, changed, self.numbers[3::4], strict=True)
+        times = [(written, change) for written, change, number in rows if number >= UNKNOWN]
+        return any(change > since or since < written <= at_ns + RACY_NS for written, change in times)
+
+    def ahead(self) -> list[str]:
+        """Returns the paths that are known by their content because their time of change is in the future."""
+        return [path for path, number in zip(self.paths, self.numbers[3::4], strict=True) if number < UNKNOWN]
 
 
 def stamps_of(paths: Iterable[str], links: int = 0) -> list[int]:
@@ -90,6 +100,7 @@ def stamps_of(paths: Iterable[str], links: int = 0) -> list[int]:
     stamps: list[int] = []
     devices: dict[int, int] = {}
     take = os.lstat if links else os.stat
+    ahead = time.time_ns() + AHEAD_NS
     for path in paths:
         try:
             status = take(path)
@@ -97,7 +108,7 @@ def stamps_of(paths: Iterable[str], links: int = 0) -> list[int]:
             stamps += ABSENT
         else:
             inode, changed, modified = status.st_ino, status.st_ctime_ns, status.st_mtime_ns
-            if not changed % SECOND_NS or changed == modified == status.st_atime_ns:
+            if not changed % SECOND_NS or changed == modified == status.st_atime_ns or changed > ahead:
                 inode = image_inode(path, status, devices, not links)
             stamps += (status.st_size, modified, changed, inode)
         if links:
@@ -110,7 +121,8 @@ def stamps_of(paths: Iterable[str], links: int = 0) -> list[int]:
 def inode_of(path: str, status: os.stat_result, follows: bool = True) -> int:
     """Returns the last number of a file's stamp; without `follows` the status is of a link itself, if it is one."""
     changed = status.st_ctime_ns
-    if not changed % SECOND_NS or changed == status.st_mtime_ns == status.st_atime_ns:
+    is_images = not changed % SECOND_NS or changed == status.st_mtime_ns == status.st_atime_ns
+    if is_images or changed > time.time_ns() + AHEAD_NS:
         return image_inode(path, status, {}, follows)
     return status.st_ino
 
@@ -120,7 +132,12 @@ def image_inode(path: str, status: os.stat_result, devices: dict[int, int], foll
 
     That is the inode, with the number of the mount if there is one; or a number from the content. `devices` has what is
     known of each device, and must not be older than the status: another image may get the same device.
+    That of a file with a time of change in the future is below UNKNOWN.
     """
+    if status.st_ctime_ns > time.time_ns() + AHEAD_NS:
+        from opforge.file_systems import images
+
+        return UNKNOWN - 1 - (images.content(path, status) >> 2)
     mount = devices.get(status.st_dev)
     if mount is None:
         mount = devices[status.st_dev] = mount_of(path, status, follows)

@@ -140,12 +140,12 @@ def a_nearer_file_above_a_folder_is_not_looked_for() -> None:
 
 @mutant
 def what_the_assembler_reads_does_not_count() -> None:
-    from opforge.builders.run import dependencies
+    from opforge.builders.run.reads import assembled
     from opforge.builders.toolchains.discovery import probe
 
     accepts = probe._accepts
     put(probe, _accepts=lambda argv, *words: not any("--MD" in word for word in words) and accepts(argv, *words))
-    put(dependencies, assembled_files=lambda *arguments: set())
+    put(assembled, may_read=lambda *arguments: False)
 
 
 @mutant
@@ -154,8 +154,10 @@ def a_record_lacks_what_the_assembler_reads_and_no_one_compares() -> None:
     from support.observer import compare
 
     from opforge.builders.run import dependencies
+    from opforge.builders.run.reads import assembled
 
-    put(dependencies, assembled_files=lambda *arguments: set(), _is_compilers_output=lambda path: True)
+    put(assembled, may_read=lambda *arguments: False)
+    put(dependencies, _is_compilers_output=lambda path: True)
     put(compare, compare=lambda build: compare.Comparison((), (), {}))
 
 

@@ -47,7 +47,9 @@ def copy_of_checkout(folder: Path) -> None:
         if os.path.lexists(source):
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target, follow_symlinks=False)
-    shutil.copytree(ROOT / "src" / "opforge.egg-info", folder / "src" / "opforge.egg-info")
+    metadata = ROOT / "src" / "opforge.egg-info"
+    if metadata.exists():  # some versions of pip leave none behind: then that of the environment counts
+        shutil.copytree(metadata, folder / "src" / metadata.name)
 
 
 def run(folder: Path, tests: Sequence[str], tier: str) -> tuple[str, float]:

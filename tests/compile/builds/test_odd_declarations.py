@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 
 import pytest
 from support import sample_ops, text_files
@@ -24,6 +25,31 @@ def test_a_source_that_is_not_preprocessed_says_what_to_do(tmp_path, suffix, adv
     cls = sample_ops.builder_class(tmp_path, "plain", abi="c", sources=[f"plain{suffix}"])
     with pytest.raises(CompileError, match=rf"Of a {re.escape(suffix)} file, which is not preprocessed, .* {advice}"):
         cls().build()
+
+
+@pytest.mark.parametrize(
+    "compiler",
+    [
+        "g++",
+        pytest.param(
+            "clang++", marks=pytest.mark.skipif(not shutil.which("clang++"), reason="needs clang++ (apt install clang)")
+        ),
+    ],
+)
+@pytest.mark.parametrize("place", ["plain.cpp", "include/list.h"])
+def test_a_file_may_include_itself_by_its_name(tmp_path, monkeypatch, place, compiler):
+    monkeypatch.setenv("CXX", compiler)
+    again = "#ifndef AGAIN\n#define AGAIN\n#include __FILE__\n#else\n#define VALUE {}\n#endif\n"
+    value = f"{sample_ops.EXPORT} int value() {{ return VALUE; }}\n"
+    text_files.write(tmp_path, "plain.cpp", "#include <list.h>\n" + value)
+    cls = sample_ops.builder_class(tmp_path, "plain", abi="c", include_dirs=["include"])
+    for number in (1, 2):
+        text = again.format(number)
+        if place == "plain.cpp":
+            text = text.replace("#endif\n", f"{value}#endif\n")
+        path = tmp_path / place
+        text_files.write(path.parent, path.name, text)
+        assert cls().load().value() == number
 
 
 def test_a_builder_may_have_slots(tmp_path):

@@ -282,6 +282,22 @@ def test_many_units_that_begin_with_the_same_header_share_it_precompiled(folder,
     assert alone.build()["inputs"] == shared.build()["inputs"], "the same inputs"
 
 
+def test_a_pragma_of_the_ops_own_in_the_shared_header_holds_in_each_unit(folder, monkeypatch):
+    """gcc forgets it in a precompiled header. The number of cores would decide which program is built."""
+    text = "#include_next <torch/headeronly/macros/Export.h>\n#pragma pack(push, 1)\n"
+    text_files.write(folder / "include" / "torch" / "headeronly" / "macros", "Export.h", text)
+    cls = op_of_five_units(folder)
+    cls.include_dirs = ["include"]
+    packed = (
+        "#include <torch/headeronly/macros/Macros.h>\nstruct P { char a; int b; };\nint part0() { return sizeof(P); }\n"
+    )
+    text_files.write(folder, "of_torch0.cpp", packed)
+    shared = cls().build(jobs=1)
+    assert cls().load().total(1) == 12
+    monkeypatch.setattr(precompiled_header, "UNITS_A_COMPILER", {})
+    assert cls().build(jobs=1, force=True).record["sha256"] == shared.record["sha256"]
+
+
 def test_an_objects_record_names_no_other_source_of_its_op(folder, own_store):
     """Otherwise the records of an op of N sources would have N * N names."""
     op_of_ten_units(folder)().build()

@@ -12,7 +12,7 @@ from support import sample_ops, text_files
 from opforge.builders.declaration.flag_paths import words_in
 from opforge.builders.run import dependencies
 from opforge.builders.run.dependencies import files_in_flags
-from opforge.builders.run.reads import equal_headers, questions
+from opforge.builders.run.reads import assembled, equal_headers, questions
 
 COMPILERS = [
     "g++",
@@ -193,6 +193,7 @@ def test_a_file_included_by_one_source_does_not_recompile_the_others(tmp_path):
 
 
 PIECES = {
+    "a directive in pieces": ('.inc" "bin \\"@FOLDER@/blob.bin\\"', ""),
     "a name in pieces": ('.incbin \\"" FOLDER "/" "blob.bin\\"', ""),
     "a macro of the assembler": (
         "embed blob",
@@ -201,15 +202,24 @@ PIECES = {
 }
 
 
+@pytest.mark.parametrize("compiler", [*COMPILERS, "launcher", "lto"])
 @pytest.mark.parametrize("form", PIECES)
-def test_the_assembler_lists_a_file_whose_name_is_put_together(tmp_path, build_and_call, form):
+def test_a_file_whose_name_is_put_together_is_an_input(tmp_path, build_and_call, monkeypatch, form, compiler):
+    """gcc's assembler lists it. With clang, a launcher and link-time optimization the unit is compiled again."""
     directive, before = (text.replace("@FOLDER@", str(tmp_path)) for text in PIECES[form])
     text = BLOB.replace('.incbin \\"@NAME@\\"', directive).replace('__asm__("', f'__asm__("{before}')
     text_files.write(tmp_path, "plain.cpp", f'#define FOLDER "{tmp_path}"\n' + text + FIRST_BYTE)
+    attributes = {}
+    if compiler == "launcher":
+        launcher = text_files.write(tmp_path, "launch", '#!/bin/sh\nexec "$@"\n')
+        os.chmod(launcher, 0o755)
+        monkeypatch.setenv("OPFORGE_COMPILER_LAUNCHER", launcher)
+    elif compiler == "lto":
+        attributes = {"extra_compile_args": ["-flto"], "extra_link_args": ["-flto", "-O1"]}
     for number in (1, 2):
         text_files.write(tmp_path, "blob.bin", str(number))
-        assert build_and_call() == (number, "built")
-        assert build_and_call() == (number, "cache")
+        assert build_and_call(compiler if "++" in compiler else "g++", **attributes) == (number, "built")
+        assert build_and_call(compiler if "++" in compiler else "g++", **attributes) == (number, "cache")
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
@@ -230,7 +240,7 @@ def test_embedded_data_is_not_read_as_a_source(tmp_path, build_and_call, monkeyp
     text_files.write(tmp_path, "value.h", "")
     text_files.write(tmp_path, "plain.cpp", BLOB.replace("@NAME@", path) + FIRST_BYTE)
     read, real = [], questions.content_of
-    for module in (questions, equal_headers, dependencies):
+    for module in (questions, equal_headers, dependencies, assembled):
         monkeypatch.setattr(module, "content_of", lambda path: read.append(path) or real(path))
     assert build_and_call(compiler) == (1, "built")
     assert path not in read and str(tmp_path / "plain.cpp") in read

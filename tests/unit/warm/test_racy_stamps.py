@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+import re
+import time
 
-from opforge.memory import RACY_NS, FlatStamps
+import pytest
+from support import sample_ops, text_files
+
+from opforge.builders.lookup.finder import Finder
+from opforge.cache.filesystem.disk import Disk
+from opforge.file_systems import images
+from opforge.memory import RACY_NS, FlatStamps, stamps_of
 
 NOW = 10**18
 
@@ -22,3 +29,45 @@ NOW = 10**18
 )
 def test_a_time_of_modification_in_the_future_hides_no_change(modified, changed, is_racy):
     assert FlatStamps(["/a"], [1, modified, changed, 7]).is_racy(NOW) is is_racy
+
+
+class TestATimeOfChangeInTheFuture:
+    """The clock of this machine was wrong, or that of a server is ahead: the file is known by its content."""
+
+    @pytest.fixture(autouse=True)
+    def _clock(self, monkeypatch):
+        real = time.time_ns
+        monkeypatch.setattr(time, "time_ns", lambda: real() - 3600 * 10**9)
+
+    def test_it_hides_no_change_and_costs_no_look_up(self, tmp_path):
+        path = text_files.write(tmp_path, "a.h", "one")
+        stamps = FlatStamps([path], stamps_of([path]))
+        assert stamps.ahead() == [path] and not stamps.is_racy(time.time_ns())
+        assert stamps_of([path]) == stamps.numbers == [*Disk().stamp(path)]
+        text_files.write(tmp_path, "a.h", "two")
+        assert stamps_of([path])[3] != stamps.numbers[3] < -1
+
+    def test_a_file_that_is_gone_or_cannot_be_read_is_not_known_by_its_content(self, tmp_path, monkeypatch):
+        path = text_files.write(tmp_path, "a.h", "one")
+        monkeypatch.setattr(images, "content", lambda *arguments: images.UNREADABLE)
+        stamps = FlatStamps([path], stamps_of([path]))
+        assert stamps.ahead() == [] and stamps.is_racy(time.time_ns())
+        assert FlatStamps(["/none"], stamps_of(["/none"])).ahead() == []
+
+    def test_a_name_in_a_folder_is_noticed(self, tmp_path):
+        before = stamps_of([str(tmp_path)])
+        text_files.write(tmp_path, "a.h", "")
+        assert stamps_of([str(tmp_path)])[3] != before[3] < -1
+
+
+def test_ops_with_such_files_are_remembered_and_one_warning_says_so(tmp_path, monkeypatch, caplog):
+    real = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: real() - 3600 * 10**9)
+    cls = sample_ops.plain_op(tmp_path / "op")
+    assert [cls().load().value() for _ in range(2)] == [1, 1]
+    in_full, find = [], Finder.by_plan
+    monkeypatch.setattr(Finder, "by_plan", lambda finder: in_full.append(finder) or find(finder))
+    builder = cls()
+    assert builder.load() is builder.load() and builder.load().value() == 1 and in_full == []
+    (text,) = [record.getMessage() for record in caplog.records if "in the future" in record.getMessage()]
+    assert re.search(r"/op/\S+ and \d+ more are in the future: .* contents are compared .* `touch` sets it", text)

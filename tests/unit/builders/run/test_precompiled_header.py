@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from support import text_files
 
 from opforge.builders.declaration import abi as abis
 from opforge.builders.declaration.build_plan import Step
+from opforge.builders.declaration.machine import torch_folder
 from opforge.builders.run import precompiled_header
+from opforge.builders.run.provenance import Read
 from opforge.cache.records.inputs import RootedPath
 
 HEADER = "<torch/extension.h>"
@@ -139,3 +144,50 @@ def test_torchs_own_header_is_shared_also_in_quotes(tmp_path):
     roots = {"own": str(tmp_path), "torch": str(tmp_path / "installed")}
     changed = precompiled_header.apply(Plan(abis.TORCH), steps, 1, roots, str(tmp_path))
     assert len(users(changed)) == 8
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "-include",
+        "-imacros",
+        "@/flags",
+        "-Werror",
+        "-Werror=unused",
+        "-pedantic-errors",
+        "-specs=/a",
+        "-DNAME=__BASE_FILE__",
+    ],
+)
+def test_units_share_no_header_if_a_flag_may_make_it_differ_from_the_text(tmp_path, flag):
+    steps = steps_of(tmp_path, *[f"#include {HEADER}\n"] * 4)
+    steps = [step._replace(argv=(step.argv[0], flag, *step.argv[1:])) for step in steps]
+    assert apply(tmp_path, steps) == steps
+
+
+@pytest.mark.parametrize(
+    ("read", "is_faithful"),
+    [
+        (Read("/usr/include/a.h", RootedPath("system", "usr/include/a.h"), "dpkg libc6-dev"), True),
+        (Read("/opt/gcc/include/a.h", RootedPath("system", "opt/gcc/include/a.h"), ""), True),
+        (Read("/src/torch/include/a.h", RootedPath("torch", "include/a.h"), ""), True),
+        (Read("/home/me/include/a.h", RootedPath("system", "home/me/include/a.h"), ""), False),
+        (Read("/op/a.h", RootedPath("own", "a.h"), ""), False),
+    ],
+)
+def test_a_header_with_a_file_of_the_users_in_it_may_differ_from_the_text(read, is_faithful):
+    assert precompiled_header.is_faithful([read], [], ["/opt/gcc/include"]) is is_faithful
+
+
+@pytest.mark.parametrize(("pragma", "is_faithful"), [("error", False), ("warning", True)])
+def test_a_source_that_makes_warnings_errors_shares_no_header(tmp_path, pragma, is_faithful):
+    path = text_files.write(tmp_path, "a.cpp", f'#pragma GCC diagnostic {pragma} "-Wall"\n')
+    assert precompiled_header.is_faithful([], [Read(path, RootedPath("own", "a.cpp"), "")], []) is is_faithful
+
+
+def test_torchs_headers_do_not_depend_on_the_file_that_includes_them_first():
+    """A precompiled header is made from another file than the unit, one level below it."""
+    pattern = re.compile(rb"\b__(?:BASE_FILE|INCLUDE_LEVEL|TIMESTAMP)__\b")
+    include = Path(torch_folder(), "include")
+    paths = [path for name in ("torch", "ATen", "c10") for path in (include / name).rglob("*.h")]
+    assert [path for path in paths if pattern.search(path.read_bytes())] == [] and len(paths) > 500
