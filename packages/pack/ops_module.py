@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pprint
+from collections.abc import Mapping
+from typing import Any
+
 FILE = "_ops.py"
 
 LIBRARY = '''\
@@ -88,6 +92,23 @@ def jax_add_ffi_target_name_prefix(target_name: str) -> str:
     return f"{_NAMESPACE}::{target_name}"
 '''
 
+OF_PLAIN_FUNCTIONS = '''\
+"""Opens the library and binds its functions. Written by `opforge pack`; needs torch and opforge."""
+
+import os
+
+import torch  # noqa: F401  # the functions take tensors
+from opforge.packages.load.plain_library import functions
+
+_NAMESPACE = @NAMESPACE@
+ops = functions(__package__, os.path.dirname(os.path.abspath(__file__)), @FILE@, @DECLARED@)
+
+
+def add_op_namespace_prefix(op_name: str) -> str:
+    """Returns the name of an op with its namespace, as torch.library takes it."""
+    return f"{_NAMESPACE}::{op_name}"
+'''
+
 INIT = '''\
 """The functions of @NAME@. Written by `opforge pack`."""
 
@@ -127,6 +148,12 @@ def python_only(namespace: str) -> str:
 def of_tvm_ffi(file: str, namespace: str) -> str:
     """Returns `_ops.py` for a variant whose library `file` has functions of tvm-ffi."""
     return OF_TVM_FFI.replace("@NAMESPACE@", f'"{namespace}"').replace("@FILE@", f'"{file}"')
+
+
+def of_plain_functions(file: str, namespace: str, declared: Mapping[str, Any]) -> str:
+    """Returns `_ops.py` for a variant whose library `file` has plain functions; `declared` says how they are called."""
+    text = OF_PLAIN_FUNCTIONS.replace("@NAMESPACE@", f'"{namespace}"').replace("@FILE@", f'"{file}"')
+    return text.replace("@DECLARED@", pprint.pformat(dict(declared), width=100, sort_dicts=True))
 
 
 def init(name: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from opforge.accelerator.target import Target
-from opforge.builders.declaration.abi import STABLE, TORCH
+from opforge.builders.declaration.abi import PLAIN, STABLE
 from opforge.builders.declaration.targets import LEVELS
 from opforge.errors import PackError
 from opforge.packages.form.properties import STABLE as STABLE_VARIANT
@@ -23,11 +23,15 @@ REQUIRED = {"cuda": "cuda", "hip": "hip", "xpu": "sycl"}
 """Device -> the name in a record's `requires` of the toolkit that the library was built with."""
 
 
-def of_record(name: str, record: Mapping[str, Any], by_architecture: bool = False, tvm_ffi: str = "") -> Properties:
+def of_record(
+    name: str, record: Mapping[str, Any], by_architecture: bool = False, tvm_ffi: str = "", toolkit: str = ""
+) -> Properties:
     """Returns the properties of a library with this record. Raises PackError if no variant can hold it.
 
     `by_architecture` makes the device's architectures a part of them: then another variant may have others. `tvm_ffi`
-    is the version whose functions the library has, in place of ops of torch.
+    is the version whose functions the library has, in place of ops of torch; `toolkit` that of CUDA or ROCm which the
+    record does not state. A library of plain functions is labelled as one on the stable ABI: the Python that calls it
+    works with every torch from the oldest on.
     """
     target = Target.parse(record["target"])
     backend = BACKENDS.get(target.device)
@@ -36,13 +40,10 @@ def of_record(name: str, record: Mapping[str, Any], by_architecture: bool = Fals
         raise PackError(name, [f"its target is {target}, and no package can be for {target.device}"], advice)
     if tvm_ffi:
         framework, number, cxx = TVM_VARIANT, tvm_ffi, ""
-    elif record["abi"] == STABLE:
+    elif record["abi"] in (STABLE, PLAIN):
         framework, number, cxx = STABLE_VARIANT, record["torch_target"], ""
-    elif record["abi"] == TORCH:
-        framework, number, cxx = TORCH_VARIANT, record["requires"]["torch"], "cxx11"
     else:
-        advice = 'Register its functions with STABLE_TORCH_LIBRARY, and declare abi="torch-stable".'
-        raise PackError(name, ['its op has abi="c": its functions are not ops of torch'], advice)
+        framework, number, cxx = TORCH_VARIANT, record["requires"]["torch"], "cxx11"
     arch: tuple[str, ...] = target.arch if by_architecture else ()
     if target.device == "cpu":
         # The base level needs no name: every processor of the kind has it.
@@ -51,7 +52,7 @@ def of_record(name: str, record: Mapping[str, Any], by_architecture: bool = Fals
         framework=framework,
         framework_version=_pair(number),
         backend=backend,
-        backend_version=_backend_version(target.device, record["requires"]),
+        backend_version=_backend_version(target.device, record["requires"]) or (_pair(toolkit) if toolkit else None),
         processor=record["machine"],
         system="linux",
         cxx=cxx,

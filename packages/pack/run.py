@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge.accelerator import archs
 from opforge.accelerator.target import Target
-from opforge.builders.declaration.abi import TORCH
+from opforge.builders.declaration.abi import PLAIN, TORCH
 from opforge.builders.declaration.machine import this_machine
 from opforge.builders.declaration.targets import TORCH_LIBRARY
 from opforge.builders.lookup import device_requirements
@@ -27,7 +27,7 @@ from opforge.packages.form.variant import label_of
 from opforge.packages.registry.publish import CHECKS, outcomes_in
 from opforge.packages.sources.project import Project
 
-from . import git, properties, trial, write
+from . import git, plain, properties, trial, write
 
 if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
@@ -171,7 +171,7 @@ def _variants(
 
         entries = farm.build(project, builders, options.on, _is_portable(project, options), options.jobs, report)
         variants = [
-            _variant(project, entry, builder.target, options) for entry, builder in zip(entries, builders, strict=True)
+            _variant(project, entry, builder, options) for entry, builder in zip(entries, builders, strict=True)
         ]
     else:
         variants = [_built(project, builder, options, store, report) for builder in builders]
@@ -290,7 +290,8 @@ def _builder(project: Project, requested: Target | None, options: Options) -> Op
     if target.device not in builder.devices:
         problem = f"its op is for {', '.join(builder.devices)}, and not for {target.device}"
         raise PackError(project.name, [problem], "Choose another --target.")
-    lost = [name for name in ("fakes", "python_functions") if getattr(builder, name)]
+    held = ("fakes",) if builder.abi == PLAIN else ("fakes", "python_functions")
+    lost = [name for name in held if getattr(builder, name)]
     if lost and not project.python:
         advice = "Write them into the package's own Python (`python` in kernel.toml), where they need no opforge."
         raise PackError(project.name, [f"its builder has {lost[0]}, which a package does not hold"], advice)
@@ -303,14 +304,22 @@ def _built(
     target = builder.target
     report(f"build for {target}")
     entry = builder.build(store=store, exact=True, force=store is not None, jobs=options.jobs)
-    return _variant(project, entry, target, options)
+    return _variant(project, entry, builder, options)
 
 
-def _variant(project: Project, entry: Entry, target: Target, options: Options) -> tuple[Properties, write.Library]:
+def _variant(project: Project, entry: Entry, builder: OpBuilder, options: Options) -> tuple[Properties, write.Library]:
+    target, functions = builder.target, None
+    toolkit, source = "", ""
+    if entry.record["abi"] == PLAIN and not project.tvm_ffi:
+        functions = plain.declared(project, builder)
+        toolkit = plain.backend_version(project, Target.parse(entry.record["target"]))
+        source = plain.module_source(project, builder) if functions["functions"] and not project.python else ""
     measured = measure.of_library(entry.library, device_requirements.driver_floor(entry.record))
     arch = properties.capabilities(target.device, tuple(measured["archs"]) or target.arch)
-    kind = properties.of_record(project.name, entry.record, by_architecture=options.split, tvm_ffi=project.tvm_ffi)
-    return kind, write.Library(entry.library, entry.record, arch, measured)
+    kind = properties.of_record(
+        project.name, entry.record, by_architecture=options.split, tvm_ffi=project.tvm_ffi, toolkit=toolkit
+    )
+    return kind, write.Library(entry.library, entry.record, arch, measured, functions, source)
 
 
 def _audit(folder: str, project: Project, library: write.Library | None) -> None:

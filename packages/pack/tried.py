@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from opforge.builders.declaration.abi import PLAIN
 from opforge.errors import KernelSchemaError
 from opforge.packages.form import metadata
 from opforge.packages.form.properties import TVM
@@ -55,7 +56,7 @@ def schemas(folder: str) -> str:
             file = library.library(folder)[0]
         elif not stated.opforge.get("library"):
             return "not run: it has no library"
-        elif str(stated.opforge["properties"]["framework"]) == TVM:
+        elif str(stated.opforge["properties"]["framework"]) == TVM or stated.opforge["record"]["abi"] == PLAIN:
             return "not run: its functions are not ops of torch"
         import torch  # noqa: F401 - the library needs it
 

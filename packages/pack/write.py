@@ -20,7 +20,7 @@ from opforge.packages.form.properties import SOURCE, TVM, Properties
 from opforge.packages.form.variant import label_of
 from opforge.packages.sources.project import Project
 
-from . import ops_module, source_files
+from . import ops_module, plain, source_files
 
 ID_DIGITS = 10
 FEW_ATTEMPTS, ATTEMPTS = 3, 100
@@ -39,6 +39,10 @@ class Library(NamedTuple):
     """The architectures of its target, as the hub's metadata has them."""
     measured: Mapping[str, Any]
     """What was read from the file itself."""
+    functions: Mapping[str, Any] | None = None
+    """How its plain functions are called; None if it has ops of torch."""
+    module: str = ""
+    """The path of the Python that calls them, if it is not in the package's own."""
 
 
 def write(
@@ -50,6 +54,10 @@ def write(
     """
     python = _copy_python(project, folder)
     is_source = properties.framework == SOURCE
+    if library and library.module:
+        with open(library.module, "rb") as stream:
+            python |= {plain.MODULE: stream.read()}
+        _write_files(folder, {plain.MODULE: python[plain.MODULE]})
     if is_source:
         python |= _copy_sources(project, folder)
     short = project.python_name
@@ -60,8 +68,7 @@ def write(
     if library:
         file = f"{identifier}.abi3.so"
         shutil.copyfile(library.path, os.path.join(folder, file))
-        text = ops_module.of_tvm_ffi(file, identifier) if properties.framework == TVM else ""
-        _write(folder, ops_module.FILE, text or ops_module.with_library(file, f"_{digits}"))
+        _write(folder, ops_module.FILE, _ops_module(properties, library, file, identifier, digits))
     else:
         _write(folder, ops_module.FILE, ops_module.from_source() if is_source else ops_module.python_only(identifier))
     if "__init__.py" not in python:
@@ -94,6 +101,15 @@ def write(
         upstream=project.upstream,
         source=project.source,
     )
+
+
+def _ops_module(properties: Properties, library: Library, file: str, identifier: str, digits: str) -> str:
+    """Returns the text of `_ops.py` for a variant with a library."""
+    if library.functions is not None:
+        return ops_module.of_plain_functions(file, identifier, library.functions)
+    if properties.framework == TVM:
+        return ops_module.of_tvm_ffi(file, identifier)
+    return ops_module.with_library(file, f"_{digits}")
 
 
 def _copy_sources(project: Project, folder: str) -> dict[str, bytes]:
@@ -153,6 +169,8 @@ def _digits(project: Project, properties: Properties, python: Mapping[str, bytes
     contents = {path: hashlib.sha256(content).hexdigest() for path, content in python.items()}
     digest = hashlib.sha256(canonical([project.name, str(project.version), properties.to_json(), contents]))
     digest.update((library.record["sha256"] if library else "").encode())
+    if library and library.functions is not None:
+        digest.update(canonical(dict(library.functions)))
     return digest.hexdigest()[:ID_DIGITS]
 
 

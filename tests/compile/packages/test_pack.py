@@ -228,13 +228,6 @@ class TestTrial:
 
 
 class TestRefusals:
-    def test_plain_functions_are_no_ops_of_torch(self, folder, tmp_path):
-        write(folder, "plain.cpp", 'extern "C" __attribute__((visibility("default"))) int f() { return 1; }\n')
-        text = 'name = "acme/plain"\nversion = 1\nlicense = "MIT"\n[op]\nsources = ["plain.cpp"]\nabi = "c"\n'
-        write(folder, "kernel.toml", text)
-        with pytest.raises(PackError, match='its op has abi="c": its functions are not ops of torch'):
-            packed(folder, tmp_path)
-
     def test_a_target_that_the_op_is_not_for(self, folder, tmp_path):
         scale_project(folder)
         with pytest.raises(PackError, match="its op is for cpu, and not for cuda"):
