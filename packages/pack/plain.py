@@ -6,6 +6,7 @@ import ctypes
 import importlib.util
 import os
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from opforge.accelerator.target import Target
@@ -47,7 +48,7 @@ def _kernel(kernel: Any) -> dict[str, Any]:
     return {**fields, "constants": dict(kernel.constants), **lists}
 
 
-def _signature(project: Project, name: str, value: tuple[Any, list[Any]]) -> list[Any]:
+def _signature(project: Project, name: str, value: tuple[Any, Sequence[Any]]) -> list[Any]:
     result, arguments = value
     return [_type(project, name, result), [_type(project, name, kind) for kind in arguments]]
 

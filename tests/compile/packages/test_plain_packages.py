@@ -115,7 +115,11 @@ def test_plain_functions_of_a_builder_alone_are_called_from_their_package(tmp_pa
     (variant,) = pack(project, str(tmp_path / "out"), Options())
     assert variant.checks["import"] == "passed", variant.checks
     assert variant.checks["schemas"] == "not run: its functions are not ops of torch"
-    code = "import json, opforge\nop = opforge.get_kernel('acme/half')\nprint(json.dumps([op.half(3.0), op.quarter(3.0)]))\n"
+    code = (
+        "import json, opforge\n"
+        "op = opforge.get_kernel('acme/half')\n"
+        "print(json.dumps([op.half(3.0), op.quarter(3.0)]))\n"
+    )
     output = child_processes.run_with_torch(code, env={"OPFORGE_KERNELS": f"acme/half={variant.folder}"})
     assert json.loads(output) == [1.5, 0.75]
 
@@ -139,7 +143,9 @@ def test_a_type_that_cannot_be_written_down_is_refused(tmp_path, builds_are_shar
         },
     )
     project = reading.read(str(_toml(tmp_path)))._replace(builder=lambda target, portable: builder(target))
-    with pytest.raises(PackError, match=r"the signature of 'own' has .*Own.*Use a type of ctypes"):
+    with pytest.raises(
+        PackError, match=r"the signature of 'own' has .*Own'>, which a package cannot hold\nUse a type of ctypes"
+    ):
         pack(project, str(tmp_path / "out"), Options(tried=False))
 
 
