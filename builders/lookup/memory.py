@@ -14,9 +14,11 @@ from opforge import environment, machine_folder, settings
 from opforge.accelerator.host.cpuid import cpu_level
 from opforge.builders import toolchains
 from opforge.builders.declaration import abi, kernel_roots, machine
-from opforge.cache.layout import FETCHED
+from opforge.builders.declaration.op_spec import root_paths
+from opforge.cache.layout import FETCHED, Layout
 from opforge.cache.maintenance import limits
 from opforge.cache.records.entry import is_systems
+from opforge.cache.store import Source
 from opforge.memory import ABSENT, FlatStamps, PathStamp
 from opforge.warm import lookup as warm
 from opforge.warm.library import Entry
@@ -26,7 +28,7 @@ from .own_code import Code
 
 if TYPE_CHECKING:
     from opforge.builders.declaration.op_spec import OpSpec
-    from opforge.cache.store import Match, Source, Store
+    from opforge.cache.store import Match, Store
 
 log = logging.getLogger("opforge")
 _said = set[str]()
@@ -77,6 +79,18 @@ class Lookup(NamedTuple):
         return warm.name_of((_plain(parts), here), folders, self.exact, programs, toolchains.plan_variables(spec))
 
 
+def lookup_of(spec: OpSpec, store: Store, exact: bool = False, declared: str = "", asks: bool = False) -> Lookup:
+    """Returns the look-up of a spec in a store and the sources before it. Raises SourceNotFoundError, SettingError."""
+    return Lookup(spec, store, sources_of(spec, store), root_paths(spec), exact, declared, asks)
+
+
+def sources_of(spec: OpSpec, store: Store) -> list[Source]:
+    """Returns where prebuilt entries are looked for, in order; nothing if OPFORGE_PREBUILT forbids it."""
+    layers = [str(source.layout) for source in store.layers]
+    places = warm.places(spec.package, store.layout.root, layers, store.owners)
+    return [Source(Layout(root), owners, bits, area) for root, owners, bits, area in places]
+
+
 def _plain(value: Any) -> Any:
     """Returns a part of a spec as values of Python's own classes: another class's repr may hide what is in it."""
     kind = type(value)
@@ -93,13 +107,10 @@ def _plain(value: Any) -> Any:
     return repr(value)
 
 
-def recall(lookup: Lookup, programs: Mapping[str, object]) -> Entry | None:
+def remembered_entry(lookup: Lookup, programs: Mapping[str, object]) -> Entry | None:
     """Returns the entry that this look-up led to before, checked; None if anything that led there has changed."""
-    own, *sources = [
-        (str(source.layout), source.owners, source.write_bits, source.area)
-        for source in (lookup.store.own, *lookup.sources)
-    ]
-    found = warm.recall(lookup.name(programs), own, sources, lookup.store.disk.flat_stamps)
+    own, *sources = [(str(source.layout), *source[1:4]) for source in (lookup.store.own, *lookup.sources)]
+    found = warm.remembered_entry(lookup.name(programs), own, sources, lookup.store.disk.flat_stamps)
     if found is None:
         return None
     entry, value = found
@@ -134,10 +145,12 @@ def take_snapshot(lookup: Lookup, description: str, absent: list[str]) -> Snapsh
 def watching(entry: Entry, absent: Iterable[str], compiler: Iterable[PathStamp] = ()) -> Entry:
     """Returns the entry with more that is compared before a kept builder uses it again.
 
-    `absent` are paths that must not exist. `compiler` are stamps that are compared once a second.
+    `absent` are paths that must not exist. `compiler` are stamps that are compared once a second. So are opforge's own
+    files, in a checkout: where it is installed as a package, they are not compared by a process that uses them.
     """
-    often = direct([*entry.watched.pairs(), *((path, ABSENT) for path in absent)])
-    watched = dict.fromkeys([*often, *compiler])
+    stamps = direct([*entry.watched.pairs(), *((path, ABSENT) for path in absent)])
+    often = [(path, stamp) for path, stamp in stamps if not path.startswith(OWN_FOLDERS)]
+    watched = dict.fromkeys([*often, *stamps, *compiler])
     return entry._replace(watched=FlatStamps.of(watched), often=len(often))
 
 
@@ -251,6 +264,8 @@ def _program_folders() -> list[str]:
 
 
 _PACKAGE = os.path.dirname(os.path.dirname(toolchains.__path__[0]))
+OWN_FOLDERS = (f"{_PACKAGE}/", f"{kernel_roots.OPFORGE.path}/")
+"""The folders with opforge's own Python and kernels."""
 _code = {toolchains.HOST_CODE: Code(toolchains.HOST_CODE, _PACKAGE)}
 """The stamps of the host's are taken when this module is imported: that is the code that runs."""
 

@@ -45,11 +45,11 @@ def files_of_flags_do_not_count() -> None:
 
 @mutant
 def variables_of_wrappers_do_not_count() -> None:
+    from opforge import environment
     from opforge.builders.toolchains.discovery import programs
-    from opforge.warm import lookup
 
-    put(lookup, wrapper_variables=list)
-    put(programs, wrapper_variables=list, own_variables=lambda argv: [], state=lambda argv: [])
+    put(environment, of_wrappers=list)
+    put(programs, of_wrappers=list, own_variables=lambda argv: [], state=lambda argv: [])
 
 
 @mutant
@@ -256,7 +256,7 @@ def a_list_that_the_users_flags_request_is_the_list_of_headers() -> None:
 def the_users_flags_are_in_no_key() -> None:
     from opforge.builders import planner
     from opforge.builders.lookup import finder
-    from opforge.builders.run import pipeline
+    from opforge.builders.run import planned_build
     from opforge.builders.toolchains.host import env_words
 
     make = planner.make_plan
@@ -268,7 +268,7 @@ def the_users_flags_are_in_no_key() -> None:
         return type("Plan", (type(plan),), {"key": key})(*plan)
 
     put(finder, make_plan=make_plan)
-    put(pipeline, make_plan=make_plan)
+    put(planned_build, make_plan=make_plan)
 
 
 @mutant
@@ -306,10 +306,12 @@ def a_second_load_sees_the_ops_own_files_only() -> None:
 
 @mutant
 def a_process_has_one_library_of_a_name() -> None:
-    from opforge.builders import loader
     from opforge.warm import library
 
     first: dict[str, object] = {}
-    real, load = loader.load_entry, library.load
-    put(loader, load_entry=lambda op, *rest: first.setdefault(op, real(op, *rest)))
-    put(library, load=lambda op, *rest: first.setdefault(op, opened) if (opened := load(op, *rest)) else None)
+    load = library.load
+
+    def of_name(op: str, opened: object) -> object:
+        return first.setdefault(op, opened) if opened else None
+
+    put(library, load=lambda entry, *rest: of_name(entry.record["op"], load(entry, *rest)))

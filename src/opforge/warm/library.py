@@ -297,32 +297,39 @@ REPRESENTATION = "opforge.builders.display.representation"  # imported on use: n
 ENTRY_ATTRIBUTES = {"path": "library", "origin": "origin", "result": "key"}  # of a loaded op -> those of its entry
 
 
-def load(op: str, entry: Entry, signatures: Mapping[str, Any], folders: str) -> LoadedOp | None:
+def load(entry: Entry, signatures: Mapping[str, Any], opens: Callable[[Mapping[str, Any]], Any]) -> Any:
+    """Returns the functions of an entry's library, which is opened once: the same object for the same entry.
+
+    `signatures` are those of plain functions: other ones give another object. `opens` gets them, opens the library and
+    registers its ops: it is `opened`, or what `opforge.builders.loader` does. It returns None if it cannot.
+    """
+    typed = copied_signatures(signatures) if entry.record["abi"] == PLAIN else {}
+    with lock:
+        loaded, before = by_entry.get(entry.key, (None, typed))
+        if loaded is None or typed != before:
+            loaded = opens(typed)
+            if loaded is not None:
+                by_entry[entry.key] = loaded, typed
+        return loaded
+
+
+def opened(op: str, entry: Entry, typed: Mapping[str, Any], folders: str) -> LoadedOp | None:
     """Returns the functions of a library that needs nothing but to be opened and registered.
 
     None for any other, and for one that cannot be loaded: `opforge.builders.loader` loads it, or says what is wrong.
-    `signatures` are those of plain functions. `folders` are those of its sources, a line `name=path` for each, for its
-    errors.
+    `folders` are those of its sources, a line `name=path` for each, for its errors.
     """
     abi, needs = entry.record["abi"], entry.record["needs"]
     # A library of the stable ABI needs torch's own libraries, which are in the process once torch is imported.
     if abi not in (STABLE, PLAIN) or (abi == STABLE and "torch" not in sys.modules):
         return None
-    typed = copied_signatures(signatures) if abi == PLAIN else {}
-    with lock:
-        loaded, before = by_entry.get(entry.key, (None, typed))
-        if isinstance(loaded, LoadedOp) and typed == before:
-            return loaded
-        if any(name.startswith(SANITIZERS) for name in needs):
-            return None
-        try:
-            handle = opened_file(entry)
-        except OSError:
-            return None
-        opened = plain(op, entry, handle, typed) if abi == PLAIN else _registered(op, entry, handle, folders)
-        if opened is not None:
-            by_entry[entry.key] = opened, typed
-        return opened
+    if any(name.startswith(SANITIZERS) for name in needs):
+        return None
+    try:
+        handle = opened_file(entry)
+    except OSError:
+        return None
+    return plain(op, entry, handle, typed) if abi == PLAIN else _registered(op, entry, handle, folders)
 
 
 def copied_signatures(signatures: Mapping[str, Any]) -> dict[str, Any]:
@@ -334,8 +341,8 @@ def _registered(op: str, entry: Entry, handle: int, folders: str) -> LoadedOp | 
     schemas, kernels = described(handle)
     if kernels or any(name in owner_of for name in names_of(schemas)):
         return None
-    opened = register(op, entry, handle, schemas, "", folders)
-    return None if isinstance(opened, str) else opened
+    functions = register(op, entry, handle, schemas, "", folders)
+    return None if isinstance(functions, str) else functions
 
 
 def opened_file(entry: Entry) -> int:
