@@ -21,7 +21,7 @@ OF_TORCH = re.compile(
     r"\b(?:at|torch|c10|py|pybind11|opforge_facade|caffe2)::"
     r"|['‘](?:at|torch|c10|py|pybind11)['’]"
     r"|['‘](?:AT|TORCH|C10|CAFFE2|PYBIND11|THC?)_\w+['’]"
-    r"|stable ABI"
+    r"|stable ABI|poisoned"
 )
 MISSING = re.compile(r"(?P<name>[^\s:'’]+): No such file or directory|'(?P<other>[^']+)' file not found")
 NAMED = re.compile(

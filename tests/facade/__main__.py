@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from facade import differential, module_record, projects, wheels
+from facade import differential, further, module_record, projects, wheels
 
 
 def main() -> int:
@@ -23,6 +23,9 @@ def main() -> int:
     built.add_argument("names", nargs="*", help=f"some of: {', '.join(wheels.USES)}")
     built.add_argument("--folder", type=Path, default=Path(".cache/facade"), help="where sources and builds are kept")
     built.add_argument("--other", metavar="PYTHON", help="an interpreter with another torch: the same wheels run there")
+    ten = commands.add_parser("further", help="which of ten further projects compile, and each line that keeps one")
+    ten.add_argument("names", nargs="*", help=f"some of: {', '.join(further.DIGESTS)}")
+    ten.add_argument("--folder", type=Path, default=Path(".cache/facade/further"), help="where archives are kept")
     operators = commands.add_parser("differential", help="every operator against torch's own headers")
     operators.add_argument(
         "--folder", type=Path, default=Path(".cache/facade"), help="where sources and builds are kept"
@@ -41,6 +44,8 @@ def main() -> int:
         return 0
     if options.command == "wheels":
         return min(wheels.run(options.names, options.folder.absolute(), options.other), 1)
+    if options.command == "further":
+        return min(further.run(options.names, options.folder.absolute()), 1)
     if options.command == "record":
         return module_record.record(options.folder.absolute())
     if options.command == "record-child":

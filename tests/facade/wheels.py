@@ -58,7 +58,8 @@ def wheel(name: str, folder: Path) -> Path:
     with tempfile.TemporaryDirectory() as work:
         tree = Path(work, "tree")
         shutil.copytree(sdist(name, folder / "sdists"), tree, ignore=shutil.ignore_patterns("build", "*.egg-info"))
-        ours = {"OPFORGE_CPP_EXTENSION": "torch-facade", "FORCE_ONLY_CPU": "1"}
+        # A setup.py that finds nvcc asks for CUDA's folder.
+        ours = {"OPFORGE_CPP_EXTENSION": "torch-facade", "FORCE_ONLY_CPU": "1", "PATH": "/usr/bin:/bin"}
         pip = [
             sys.executable,
             "-m",

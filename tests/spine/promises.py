@@ -174,6 +174,7 @@ PROMISES = [
         ("`opforge compile-commands` |", COMMANDS + "test_compile_commands_are_written_for_clangd"),
         ("`opforge launch` |", COMMANDS + "test_a_script_is_launched_in_processes_that_are_bound_to_cores"),
         ("`opforge port` |", COMMANDS + "test_code_for_one_vendors_device_is_ported"),
+        ("`opforge why-not` |", COMMANDS + "test_what_keeps_a_torch_extension_from_one_binary_is_listed"),
         ("`opforge pack` |", PACKED),
         ("`opforge install` |", PACKED),
         ("`opforge lock` |", PACKED),

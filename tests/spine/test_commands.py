@@ -91,6 +91,12 @@ def test_code_for_one_vendors_device_is_ported(run, tmp_path):
     assert "torch.cuda.synchronize" not in (tmp_path / "train.py").read_text()
 
 
+def test_what_keeps_a_torch_extension_from_one_binary_is_listed(run, tmp_path):
+    (tmp_path / "op.cpp").write_text("#include <torch/extension.h>\nauto s = x.storage();\n")
+    lines = run("why-not", "--no-compile", str(tmp_path), code=1).splitlines()
+    assert lines[0].startswith(f"{tmp_path}/op.cpp:2: storage: never: ") and lines[1:] == ["1 line: 1 never"]
+
+
 def test_a_shell_completes_words(run):
     assert "opforge" in run("completion", "bash")
 

@@ -62,6 +62,7 @@ def _project(folder: Path) -> Path:
 def _wheel(tree: Path, work: Path, store: Path) -> tuple[Path | None, str, list[tuple[str, str]]]:
     """Runs `pip wheel` in a project. Returns the wheel, the output, and the store's hits and builds."""
     out, log = work / f"wheels-{tree.name}", work / f"events-{tree.name}"
+    log.unlink(missing_ok=True)
     site = str(work / "metadata" / "site")
     if not os.path.exists(site):
         installed_metadata.with_entry_points(work / "metadata")

@@ -120,6 +120,9 @@ def test_a_header_that_is_not_covered_is_one_clear_error(tmp_path: Path) -> None
             "auto f(at::Tensor x) { return torch::linspace(0, 1, 5); }",
             "linspace is not on torch's stable ABI: it passes no const Scalar&",
         ),
+        ("#if TORCH_VERSION_MAJOR >= 2\nint x;\n#endif", 'poisoned "TORCH_VERSION_MAJOR"'),
+        ("#ifdef TORCH_VERSION\nint x;\n#endif", 'poisoned "TORCH_VERSION"'),
+        ("void f() { at::AutoDispatchBelowADInplaceOrView guard; }", "AutoDispatchBelowADInplaceOrView"),
         ("void f(at::Tensor x) { std::cout << x; }", "printing a tensor is not on torch's stable ABI"),
         (
             'struct A {}; PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { py::class_<A>(m, "A"); }',

@@ -86,3 +86,12 @@ using at::NoGradGuard;
 }  // namespace opforge_facade
 }  // namespace torch
 #pragma GCC visibility pop
+
+// One binary serves every torch: a branch by the version that it was compiled with is an error.
+#undef TORCH_VERSION
+#undef TORCH_VERSION_MAJOR
+#undef TORCH_VERSION_MINOR
+#undef TORCH_VERSION_PATCH
+#undef TORCH_ABI_VERSION
+#define TORCH_ABI_VERSION TORCH_TARGET_VERSION  // torch's own headers register with it
+#pragma GCC poison TORCH_VERSION TORCH_VERSION_MAJOR TORCH_VERSION_MINOR TORCH_VERSION_PATCH

@@ -1,0 +1,61 @@
+"""Ten further public projects, which nothing of the facade was written for: `python tests/facade further`.
+
+They were named, with the digests of their source distributions, before the first of their files was compiled. Each is
+judged by `opforge why-not --cpu`: whether its C++ compiles on the facade as it is, and each line that keeps it. Their
+setup scripts do not run; pip's download of a source distribution runs some, so put the archives into the folder if
+that fails.
+"""
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+DIGESTS = {
+    "FastGeodis-1.0.5": "2869ecfa8d6ab0b54284d8f819e68458da4cc7b10e5282bd69d4a0fcadc3fead",
+    "chamferdist-1.0.3": "ac9d3a723329d230bcdd5ee8a01f13632ebae31b2ae221116579637ed57a4567",
+    "inplace-abn-1.1.0": "7c286ca53d35cb37b0d1f8b9beb5a910c694129d3d4f7b8e53188370bb260c27",
+    "mmcv-2.2.0": "ac479247e808d8802f89eadf04d4118de86bdfe81361ec5aed0cc1bf731c67c9",
+    "openpifpaf-0.13.11": "f15936201fe5180fddda9e42437d4c41d6884e6130387e9e67dfc79240dcc61b",
+    "signatory-1.2.6.1.9.0": "c9ab17df6286688c1c7b12c0e906031a1fe7681dfca551876c1ff616e12807d8",
+    "torch_discounted_cumsum-1.1.0": "34e6a7e10f416a7aa84e5fb4e00d6a84a0cfbb0a68bcf22a3434488360f0ea37",
+    "torch_harmonics-0.8.0": "b44340184416283a3636640a9050c2187515d6bd9858fa0421b048b66465f773",
+    "torch_linear_assignment-0.1.0": "317566b2781a31a1253141a94d9a7cb8ece05be131741f582634ebbd791435d4",
+    "torch_sparse-0.6.18": "2f14c510a6e93f404c6ea357210615b3c15a71731f9dbd86f25434e34fb5a741",
+}
+
+
+def archive(name: str, folder: Path) -> Path:
+    """Returns a project's source distribution, downloaded by pip and compared with its digest."""
+    path = folder / f"{name}.tar.gz"
+    if not path.exists():
+        project, _, version = name.rpartition("-")
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-build-isolation"]
+        command = [*pip, "--no-binary", ":all:", "--dest", str(folder), f"{project}=={version}"]
+        subprocess.run(command, check=True, env={"PATH": "/usr/bin:/bin"})
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    if digest != DIGESTS[name]:
+        raise RuntimeError(f"{path.name} has the digest {digest}, expected {DIGESTS[name]}")
+    return path
+
+
+def run(names: Sequence[str], folder: Path) -> int:
+    """Judges projects, and prints what keeps each. Returns how many do not compile on the facade as they are."""
+    folder.mkdir(parents=True, exist_ok=True)
+    kept, chosen = 0, names or list(DIGESTS)
+    for name in chosen:
+        command = [sys.executable, "-m", "opforge", "why-not", "--cpu", "--json", str(archive(name, folder))]
+        ended = subprocess.run(command, capture_output=True, text=True)
+        found = json.loads(ended.stdout)
+        if "obstacles" not in found:
+            raise RuntimeError(f"{name}: {found['message']}")
+        kept += ended.returncode != 0
+        print(f"{name}: {len(found['sources'])} sources, {len(found['obstacles'])} lines, exit {ended.returncode}")
+        for text in found["not_judged"]:
+            print(f"  not judged: {text}")
+        for entry in found["obstacles"]:
+            print(f"  {entry['path']}:{entry['line']}: {entry['construct']}: {entry['kind']}: {entry['reason']}")
+    print(f"{len(chosen) - kept} of {len(chosen)} compile as they are")
+    return kept
