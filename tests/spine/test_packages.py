@@ -67,7 +67,7 @@ print(scale.scale(torch.ones(2)).tolist())
     assert publisher.run("lock", "--check", folder="user", **remote, code=0) is not None
 
 
-@pytest.mark.parametrize("part", ["blobs", "topics"])
+@pytest.mark.parametrize("part", ["blobs", "statements", "withdrawals"])
 def test_a_package_that_was_changed_in_the_registry_is_not_installed(publisher, part):
     from support.kernels.projects import python_project
 

@@ -72,6 +72,7 @@ def command(
       opforge launch --num-accelerators 2 --bind-cores-to-rank train.py --lr 0.1
       opforge launch --hostfile hosts --dry-run train.py
     """
+    from opforge.accelerator.select import get_accelerator
     from opforge.launch.planner import Options, make_plan, program_problem
     from opforge.launch.run import run
 
@@ -84,7 +85,7 @@ def command(
         raise click.UsageError("--offline requires --dry-run.")
     bind, core_list = options.pop("bind_cores_to_rank"), options.pop("bind_core_list")
     choices = Options(program=(script, *arguments), bind=bind, core_list=core_list, **options)
-    plan = make_plan(choices, os.environ)
+    plan = make_plan(choices, os.environ, get_accelerator)
     if dry_run:
         show(plan, offline, as_json)
         return

@@ -9,8 +9,9 @@ import shlex
 import shutil
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from opforge.errors import LauncherNotFoundError, SettingError
 
@@ -26,6 +27,31 @@ ALIASES = {"openmpi": "mpi", "mpich": "mpi", "impi": "mpi", "pdsh": "torchrun"}
 DEFAULT_PORT = 29500
 EXPORTED_PREFIXES = ("OPFORGE_", "DS_ACCELERATOR", "PYTHON")
 """Remote hosts get the variables that begin so, and those that the accelerator names."""
+
+
+class Devices(Protocol):
+    """What a plan asks of the machine's accelerator."""
+
+    @property
+    def name(self) -> str:
+        """Such as cpu or cuda."""
+        ...
+
+    def device_count(self) -> int:
+        """Returns how many devices there are."""
+        ...
+
+    def export_envs(self) -> list[str]:
+        """Returns the beginnings of the names of variables that remote hosts need."""
+        ...
+
+    def visible_devices_envs(self) -> list[str]:
+        """Returns the variables that choose devices."""
+        ...
+
+    def set_visible_devices_envs(self, current_env: Any, local_accelerator_ids: Any) -> None:
+        """Sets these variables."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -51,10 +77,10 @@ class Options:
     """Whether the program is started as it is, without Python before it."""
 
 
-def make_plan(options: Options, environ: Mapping[str, str]) -> Plan:
-    """Returns the plan of a launch.
+def make_plan(options: Options, environ: Mapping[str, str], devices: Callable[[], Devices]) -> Plan:
+    """Returns the plan of a launch. `devices` returns the machine's accelerator, and is called only if it is needed.
 
-    Raises SettingError, HostfileError, LauncherNotFoundError, and what `get_accelerator` raises.
+    Raises SettingError, HostfileError, LauncherNotFoundError, and what `devices` raises.
     """
     requested = options.launcher.lower()
     options = replace(options, launcher=ALIASES.get(requested, requested))
@@ -71,16 +97,12 @@ def make_plan(options: Options, environ: Mapping[str, str]) -> Plan:
     bind = options.bind or bool(core_list) or options.smt != "keep"
     if bind:
         check_environment(environ)
-    hosts, slots = _hosts(options)
+    hosts, slots = _hosts(options, devices)
     local_names = [host.name for host in hosts if host.is_local]
     if len(local_names) > 1:
         raise SettingError("--hostfile", local_names[1], f"each host once; {local_names[0]} is this machine too")
     all_local = len(local_names) == len(hosts)
-    accelerator = "cpu"
-    if bind:
-        from opforge.accelerator.select import get_accelerator
-
-        accelerator = get_accelerator().name
+    accelerator = devices().name if bind else "cpu"
     set_threads = not environ.get("OMP_NUM_THREADS")
     addr, port = _master(options, hosts, all_local)
     return Plan(
@@ -93,22 +115,20 @@ def make_plan(options: Options, environ: Mapping[str, str]) -> Plan:
         master_addr=addr,
         master_port=port,
         ssh=tuple(ssh),
-        exports={} if all_local or options.launcher == "slurm" else _exports(environ),
-        visible={host.name: _visible(host, environ) for host in hosts if len(host.chosen) < host.slots},
+        exports={} if all_local or options.launcher == "slurm" else _exports(environ, devices()),
+        visible={host.name: _visible(host, environ, devices()) for host in hosts if len(host.chosen) < host.slots},
         folder=os.getcwd(),
     )
 
 
-def _hosts(options: Options) -> tuple[tuple[Host, ...], int]:
+def _hosts(options: Options, devices: Callable[[], Devices]) -> tuple[tuple[Host, ...], int]:
     """Returns the hosts with their chosen slots; or no host and the ranks on each, if Slurm chooses the hosts."""
     if options.hostfile:
         hosts = select(read_hostfile(options.hostfile), options.include, options.exclude)
         return (hosts if options.num_accelerators is None else first_slots(hosts, options.num_accelerators)), 0
     count = options.num_accelerators
     if count is None:
-        from opforge.accelerator.select import get_accelerator
-
-        count = get_accelerator().device_count()
+        count = devices().device_count()
     if count < 1:
         raise SettingError("--num-accelerators", count, "a whole number, 1 or more")
     if options.launcher == "slurm":
@@ -144,18 +164,13 @@ def _command(options: Options) -> tuple[str, ...]:
     return (sys.executable, "-u", *(["-m"] if options.module else []), *options.program)
 
 
-def _exports(environ: Mapping[str, str]) -> dict[str, str]:
-    from opforge.accelerator.select import get_accelerator
-
-    prefixes = (*EXPORTED_PREFIXES, *get_accelerator().export_envs())
+def _exports(environ: Mapping[str, str], accelerator: Devices) -> dict[str, str]:
+    prefixes = (*EXPORTED_PREFIXES, *accelerator.export_envs())
     return {name: value for name, value in sorted(environ.items()) if name.startswith(prefixes)}
 
 
-def _visible(host: Host, environ: Mapping[str, str]) -> dict[str, str]:
+def _visible(host: Host, environ: Mapping[str, str], accelerator: Devices) -> dict[str, str]:
     """Returns the variables that hide all devices but the chosen ones. Empty for a CPU: its slots are core shares."""
-    from opforge.accelerator.select import get_accelerator
-
-    accelerator = get_accelerator()
     if accelerator.name == "cpu":
         return {}
     lists = [environ[name].split(",") for name in accelerator.visible_devices_envs() if environ.get(name)]

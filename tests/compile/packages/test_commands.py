@@ -58,7 +58,7 @@ def test_from_a_project_to_a_loaded_kernel_and_back(user, tmp_path):
     assert user("ls", remote, "acme/plain")[1].splitlines()[1].startswith("package\tacme/plain\ttorch-universal\t")
     assert user("verify", "acme/plain", "--deep") == (
         0,
-        f"acme/plain 1 in {into}: intact, signed by ci, the index unsigned\n",
+        f"acme/plain 1 in {into}: intact, signed by ci\n",
     )
     assert user("rm", "acme/plain", "--into", into) == (0, f"removed acme/plain 1 from {into}\n")
     assert user("rm", "acme/plain", "--into", into)[0] == 1

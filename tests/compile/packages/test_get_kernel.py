@@ -281,7 +281,7 @@ class TestCallersLock:
         text = "import opforge\ndef kernel(**more):\n    return opforge.get_kernel('acme/scale', **more)\n"
         write(tmp_path / "site" / name, "__init__.py", text)
         digest = "a" * 64
-        lock = f'format = 1\n[[kernel]]\nname = "acme/scale"\nversion = "2.3"\ndigest = "{digest}"\n'
+        lock = f'format = 2\n[[kernel]]\nname = "acme/scale"\nversion = "2.3"\ndigest = "{digest}"\n'
         folder = tmp_path / "site" / (name if place == "beside" else f"{name}-1.dist-info")
         write(folder, "opforge.lock", lock)
         write(folder, "RECORD", f"{name}/__init__.py,,\n")

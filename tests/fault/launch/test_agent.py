@@ -12,6 +12,7 @@ import pytest
 from support import child_processes, polling, text_files
 
 import opforge
+from opforge.accelerator.select import get_accelerator
 from opforge.errors import LauncherNotFoundError, LaunchError
 from opforge.launch.agent import end_descendants
 from opforge.launch.bind_options import BindOptions
@@ -225,7 +226,7 @@ def test_an_impossible_request_is_refused(start_agent, tmp_path, changes, text):
 def test_a_host_that_never_responds_is_named_and_its_connection_ended(tmp_path):
     silent = text_files.write_script(tmp_path, "rsh", "while :; do sleep 0.05; done")
     (tmp_path / "hosts").write_text("far slots=1\n")
-    plan = make_plan(Options(program=("a.py",), hostfile=str(tmp_path / "hosts"), ssh=silent), {})
+    plan = make_plan(Options(program=("a.py",), hostfile=str(tmp_path / "hosts"), ssh=silent), {}, get_accelerator)
     starts = [EngineStart(plan.hosts[0], [], None)]
     with pytest.raises(LaunchError) as refused, connected(plan, starts, 0.1) as channels:
         polling.wait_for(lambda: child_processes.matching(silent))
@@ -239,7 +240,9 @@ def test_a_host_that_never_responds_is_named_and_its_connection_ended(tmp_path):
 
 def test_an_ssh_that_is_not_installed_names_its_package(tmp_path):
     (tmp_path / "hosts").write_text("far slots=1\n")
-    plan = make_plan(Options(program=("a.py",), hostfile=str(tmp_path / "hosts"), ssh="/nonexistent/ssh -q"), {})
+    plan = make_plan(
+        Options(program=("a.py",), hostfile=str(tmp_path / "hosts"), ssh="/nonexistent/ssh -q"), {}, get_accelerator
+    )
     with pytest.raises(LauncherNotFoundError) as refused:
         run(plan)
     assert str(refused.value) == (

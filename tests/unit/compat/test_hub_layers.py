@@ -127,7 +127,7 @@ def test_a_folder_that_the_loaders_variable_names_comes_first(registry, monkeypa
 def test_only_what_a_lock_file_has_is_loaded(registry, tmp_path, installed, version, problem):
     release = registry.installed(installed)
     lock = tmp_path / "opforge.lock"
-    text = f'format = 1\n\n[[kernel]]\nname = "acme/layers"\nversion = "1"\ndigest = "{release.digest}"\n'
+    text = f'format = 2\n\n[[kernel]]\nname = "acme/layers"\nversion = "1"\ndigest = "{release.digest}"\n'
     lock.write_text(text)
     hub_layers.install(lock=lock)
     if not problem:
@@ -139,7 +139,7 @@ def test_only_what_a_lock_file_has_is_loaded(registry, tmp_path, installed, vers
 
 def test_a_kernel_that_the_lock_file_lacks_is_an_error(registry, tmp_path):
     registry.installed()
-    (tmp_path / "opforge.lock").write_text("format = 1\n")
+    (tmp_path / "opforge.lock").write_text("format = 2\n")
     hub_layers.install(lock=tmp_path / "opforge.lock")
     with pytest.raises(KernelLockError, match=r"acme/layers is not in it\nAdd it to the project's kernels"):
         kernelized()

@@ -66,7 +66,7 @@ def test_a_llama_gets_its_norm_from_a_locked_package_and_gives_the_same_logits(p
     registry.publish("acme/norms", text=NORMS)
     release = registry.install("acme/norms")
     lock = tmp_path / "opforge.lock"
-    lock.write_text(f'format = 1\n[[kernel]]\nname = "acme/norms"\nversion = "1"\ndigest = "{release.digest}"\n')
+    lock.write_text(f'format = 2\n[[kernel]]\nname = "acme/norms"\nversion = "1"\ndigest = "{release.digest}"\n')
     environment = {**os.environ, "OPFORGE_KERNEL_PATH": registry.root.path, "HF_HUB_OFFLINE": "1"}
     environment["PYTHONPATH"] = SOURCE_TREE
     command = [python, "-c", SCRIPT, str(lock)]

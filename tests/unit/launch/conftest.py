@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from support import text_files
 
+from opforge.accelerator.select import get_accelerator
 from opforge.launch.plan import Plan
 from opforge.launch.planner import Options, make_plan
 
@@ -22,7 +23,7 @@ def planned(tmp_path: Path) -> Callable[..., Plan]:
             file = tmp_path / "hosts"
             file.write_text(hosts)
             options["hostfile"] = str(file)
-        return make_plan(Options(program=("train.py", "--lr", "1"), **options), environ or {})
+        return make_plan(Options(program=("train.py", "--lr", "1"), **options), environ or {}, get_accelerator)
 
     return make
 

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from opforge.accelerator.select import get_accelerator
 from opforge.errors import LauncherNotFoundError, SettingError
 from opforge.launch.engines import mpi, slurm, torchrun
 from opforge.launch.planner import Options, make_plan
@@ -71,7 +72,7 @@ def test_hydra_accepts_no_arguments_of_ssh(planned):
 
 
 def test_mpirun_accepts_no_argument_that_is_a_colon():
-    plan = make_plan(Options(program=("a.py", ":"), launcher="mpi", num_accelerators=1), {})
+    plan = make_plan(Options(program=("a.py", ":"), launcher="mpi", num_accelerators=1), {}, get_accelerator)
     with pytest.raises(SettingError, match="expected no argument that is only a colon"):
         mpi.engine_command(plan, "mpirun", "openmpi")
 

@@ -114,6 +114,18 @@ def test_withdrawn_from_use(artifact, nodes, monkeypatch, caplog):
     assert artifact.use() == ""
 
 
+@kinds()
+def test_a_damaged_list_of_one_key_stops_no_other(artifact, nodes):
+    """What the other key has signed is used, and the remote is not left alone for a minute."""
+    trust_a_second_key(nodes)
+    artifact.publish(OLDER, key="lab")
+    path = nodes.folder / "remote" / "v1" / "withdrawals" / "ci.json"
+    path.write_bytes(b"{}")
+    artifact.enter("node")
+    assert artifact.use() == OLDER
+    assert answers.failure(remotes.parse(nodes.url)) == ""
+
+
 @kinds(but=["tuned", "package"])  # the one has no blob; of the other the newest that can be had is no older one
 def test_the_newest_blob_is_lost(artifact, nodes, caplog):
     """The older one is used, one line says so, and the remote is not left alone."""
