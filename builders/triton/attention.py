@@ -35,7 +35,7 @@ TILES = {
     ("dense", "backward_bias", 128): Tile(64, 32, 8, 2),
     ("dense", "forward", 256): Tile(64, 32, 8, 2),
     ("dense", "backward_queries", 256): Tile(32, 32, 4, 2),
-    ("dense", "backward_keys", 256): Tile(32, 16, 8, 2),
+    ("dense", "backward_keys", 256): Tile(32, 16, 4, 2),
     ("dense", "backward_bias", 256): Tile(64, 16, 8, 1),
     ("blocks", "forward", 64): Tile(64, 32, 8, 3),
     ("blocks", "backward_queries", 64): Tile(64, 32, 8, 3),
