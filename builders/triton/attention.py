@@ -30,7 +30,7 @@ SIZES = {"dense": (32, 64, 128, 256), "blocks": (64, 128, 256), "pages": (32, 64
 """Form -> the largest head sizes of its kernels."""
 USUAL = Tile(64, 32, 4, 3)
 TILES = {
-    ("dense", "backward_keys", 64): Tile(64, 16, 8, 2),
+    ("dense", "backward_keys", 64): Tile(32, 32, 4, 2),
     ("dense", "backward_keys", 128): Tile(64, 32, 8, 3),
     ("dense", "backward_bias", 128): Tile(64, 32, 8, 2),
     ("dense", "forward", 256): Tile(64, 32, 8, 2),
@@ -38,8 +38,8 @@ TILES = {
     ("dense", "backward_keys", 256): Tile(32, 16, 4, 2),
     ("dense", "backward_bias", 256): Tile(64, 16, 8, 1),
     ("blocks", "forward", 64): Tile(64, 32, 8, 3),
-    ("blocks", "backward_queries", 64): Tile(64, 32, 8, 3),
-    ("blocks", "backward_keys", 64): Tile(64, 32, 8, 2),
+    ("blocks", "backward_queries", 64): Tile(64, 32, 8, 2),
+    ("blocks", "backward_keys", 64): Tile(32, 32, 4, 2),
     ("blocks", "forward", 128): Tile(64, 32, 8, 3),
     ("blocks", "backward_queries", 128): Tile(64, 32, 8, 2),
     ("blocks", "backward_keys", 128): Tile(64, 32, 8, 3),
