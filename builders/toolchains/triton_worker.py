@@ -154,7 +154,11 @@ def shared_problem(size: int, arch: str) -> str:
     number = re.match(r"(?:sm|compute)_(\d+)", arch)
     names = [number[1]] if number else [arch.partition(":")[0], arch[:3]]
     limit = next((SHARED[name] for name in names if name in SHARED), 0)
-    return f"it needs {size} bytes of shared memory a block, and {arch} has {limit << 10}" if 0 < limit << 10 < size else ""
+    return (
+        f"it needs {size} bytes of shared memory a block, and {arch} has {limit << 10}"
+        if 0 < limit << 10 < size
+        else ""
+    )
 
 
 def unsupported_feature(metadata: Any) -> str:

@@ -27,7 +27,9 @@ def _of_tokens(dtype: str) -> Iterator[Kernel]:
         arguments = dict.fromkeys(("cache", "q", "k", "v"), f"*{dtype}") | ({"frequencies": "*fp32"} if rotary else {})
         arguments |= BATCH | {"owners": "*i32", "pointers": "*i64"} | integers | rows
         constants: dict[str, int | None] = {"ROTARY": rotary, "BLOCK": BLOCK}
-        yield Kernel(f"{name}_{dtype}", SOURCE, "fill_cache", arguments, constants | ({} if rotary else {"frequencies": None}))
+        yield Kernel(
+            f"{name}_{dtype}", SOURCE, "fill_cache", arguments, constants | ({} if rotary else {"frequencies": None})
+        )
     for ids in ("i32", "i64"):
         for name, places in (("embed_places", True), ("embed", False)):
             arguments = {"out": f"*{dtype}", "ids": f"*{ids}", "table": f"*{dtype}"}

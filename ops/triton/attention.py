@@ -220,9 +220,7 @@ def _check_lists(op: str, length: int, keys: int, heads: int, device: torch.devi
             raise TypeError(f"{op}: {name} is on {tensor.device}, expected {device}, where q is: move it with .to()")
 
 
-def forward(
-    q: Tensor, k: Tensor, v: Tensor, options: Options, given: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+def forward(q: Tensor, k: Tensor, v: Tensor, options: Options, given: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Returns the result, without gaps, and the logarithms of the sums, float32 [outer, inner, heads, 2 * length].
 
     Behind the logarithms is what float32 cannot hold of them. The result is in `given` if a kernel can write it.
@@ -290,7 +288,11 @@ def _total(bias: Tensor, given: Tensor | None) -> Tensor:
 def _bias_grid(total: Tensor, length: int) -> Grid:
     outers, inners, heads, queries, keys = total.shape
     return lambda constants: (
-        outers * inners * heads * (1 if queries == 1 else -(-length // constants["ROWS"])) * -(-keys // constants["KEYS"]),
+        outers
+        * inners
+        * heads
+        * (1 if queries == 1 else -(-length // constants["ROWS"]))
+        * -(-keys // constants["KEYS"]),
         1,
         1,
     )

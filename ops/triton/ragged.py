@@ -233,7 +233,9 @@ def ragged_embed(
                 f"expected a position or more, and a number for each of {tokens} tokens"
             )
         of_places = [seq_metadata, tokens_to_seq]
-    name = f"embed{'_places' if places is not None else ''}_{dtype}_{'i32' if input_ids.dtype == torch.int32 else 'i64'}"
+    name = (
+        f"embed{'_places' if places is not None else ''}_{dtype}_{'i32' if input_ids.dtype == torch.int32 else 'i64'}"
+    )
     tensors = (embedded_tokens, input_ids.contiguous(), table, *([] if places is None else [places]))
     numbers = (table.shape[0], 0 if places is None else places.shape[0], columns, pos_embed_offset)
     _launch(name, (tokens, -(-columns // BLOCK), 1), *tensors, batch_metadata, *of_places, *numbers)
@@ -257,7 +259,9 @@ def _as_bits(*tensors: Tensor) -> tuple[str, list[Tensor]]:
     """Returns how matrices are moved, and them as integers: words of 4 bytes if rows begin at multiples of 16 bytes."""
     size = tensors[0].shape[-1] * tensors[0].element_size()
     aligned = size % 16 == 0 and all(tensor.data_ptr() % 16 == 0 for tensor in tensors)
-    return ("aligned" if aligned else "any"), [tensor.view(torch.int32 if aligned else torch.int8) for tensor in tensors]
+    return ("aligned" if aligned else "any"), [
+        tensor.view(torch.int32 if aligned else torch.int8) for tensor in tensors
+    ]
 
 
 @_or_on_host
@@ -270,7 +274,10 @@ def top_k_gating(
     have -1. A logit of NaN is chosen last, and makes the token's scores NaN.
     """
     dtype = registry.dtype_name(OP, logits)
-    _check(logits, {"logits": (logits, None, ("tokens", "experts")), "scores": (scores, torch.float32, ("tokens", "top k"))})
+    _check(
+        logits,
+        {"logits": (logits, None, ("tokens", "experts")), "scores": (scores, torch.float32, ("tokens", "top k"))},
+    )
     (rows, count), top = logits.shape, scores.shape[1]
     choices = dict.fromkeys(("scores", "assignments", "offsets"), (rows, top))
     tensors = {"scores": scores, "assignments": assignments, "offsets": offsets, "expert_counts": expert_counts}
@@ -279,14 +286,18 @@ def top_k_gating(
     _check(logits, {name: (tensor, kinds[name], shapes[name]) for name, tensor in tensors.items()})
     if batch_metadata.dtype != torch.int32 or batch_metadata.device != logits.device or not batch_metadata.numel():
         expected = f"torch.int32 on {logits.device}"
-        raise TypeError(f"{OP}: batch_metadata is {batch_metadata.dtype} on {batch_metadata.device}, expected {expected}")
+        raise TypeError(
+            f"{OP}: batch_metadata is {batch_metadata.dtype} on {batch_metadata.device}, expected {expected}"
+        )
     most = next((most for most, _ in builders.EXPERTS if count <= most), 0)
     if top > count or not most:
         limit = builders.EXPERTS[-1][0]
         text = f"logits has {count} experts and scores {top} columns"
         raise ValueError(f"{OP}: {text}, expected at most {limit} experts, and as many columns or fewer")
     if top:
-        _launch(f"choose_{dtype}_{most}", (rows, 1, 1), scores, assignments, offsets, logits, batch_metadata, count, top)
+        _launch(
+            f"choose_{dtype}_{most}", (rows, 1, 1), scores, assignments, offsets, logits, batch_metadata, count, top
+        )
         _launch("count", (count if rows else 0, 1, 1), expert_counts, assignments, offsets, rows * top)
 
 

@@ -113,9 +113,7 @@ def _sizes_of_like_tensors(lists: Mapping[str, Sequence[Tensor]], present: list[
     return [tensor.numel() for tensor in first] if all(tensor.is_contiguous() for tensor in first) else None
 
 
-def _table(
-    dtypes: Dtypes, lists: Sequence[Sequence[Tensor]], indices: list[int], addresses: list[list[int]]
-) -> Table:
+def _table(dtypes: Dtypes, lists: Sequence[Sequence[Tensor]], indices: list[int], addresses: list[list[int]]) -> Table:
     """Returns the table of the tensors with these indices, from the cache if it is there."""
     first = lists[0][indices[0]]
     if len(indices) < len(lists[0]):
@@ -178,7 +176,9 @@ def _addresses(
 ) -> Tensor:
     """Returns the addresses of chunks that begin at these values of their tensors."""
     widths = {tensors[index].element_size() for index in indices}
-    width = torch.tensor([tensors[index].element_size() for index in indices])[owner] if len(widths) > 1 else widths.pop()
+    width = (
+        torch.tensor([tensors[index].element_size() for index in indices])[owner] if len(widths) > 1 else widths.pop()
+    )
     return torch.tensor(column)[owner] + starts * width
 
 

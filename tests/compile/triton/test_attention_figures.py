@@ -12,7 +12,10 @@ pytestmark = [pytest.mark.compile, triton_parts.needs_triton]
 LONG = tiers.is_long()
 SHARED = {"sm_80": 163 << 10, "sm_90": 227 << 10}
 """The shared memory of a block, by the data sheets."""
-CUDA, HIP = ("sm_86", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120"), ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")
+CUDA, HIP = (
+    ("sm_86", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120"),
+    ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"),
+)
 FITS = """
 import importlib.util, json, os, re, sys
 from opforge.builders.toolchains.triton import WORKER, compiled_archs

@@ -10,7 +10,17 @@ from support.gpu import triton_parts
 
 pytestmark = [pytest.mark.compile, triton_parts.needs_triton]
 CHECKS = ("softmax", "adam", "quantizer_of_special_values", "special_rows", "that_faults_are_detected")
-LONG_CHECKS = ("swiglu", "quantizer", "layer_norm", "rms_norm", "gelu", "lion", "lamb", "special_long_rows", "special_gradients")
+LONG_CHECKS = (
+    "swiglu",
+    "quantizer",
+    "layer_norm",
+    "rms_norm",
+    "gelu",
+    "lion",
+    "lamb",
+    "special_long_rows",
+    "special_gradients",
+)
 """Kernels of the same forms. All ten take a minute: `make test-long`."""
 LONG = tiers.is_long()
 NAMES = (*CHECKS, *LONG_CHECKS) if LONG else CHECKS

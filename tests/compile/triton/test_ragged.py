@@ -80,7 +80,9 @@ def test_a_logit_of_nan_is_chosen_last_and_numbers_out_of_range_write_nothing(op
     assert chosen.tolist() == [[1, 2, 3, 0], [3, 2, 1, 0]]
     out, slots = torch.full((2, 16), 7.0), integers(0, 0).view(2, 1)
     sums = torch.zeros(2, dtype=torch.int64)
-    op.moe_scatter(out, sums, slots, torch.ones(2, 16), integers(1, 1), integers(5, 1).view(2, 1), integers(0, 9).view(2, 1))
+    op.moe_scatter(
+        out, sums, slots, torch.ones(2, 16), integers(1, 1), integers(5, 1).view(2, 1), integers(0, 9).view(2, 1)
+    )
     assert (out == 7).all() and slots.flatten().tolist() == [-1, -1] and sums.tolist() == [1, 2]
     result = torch.full((1, 16), 7.0)
     op.moe_gather(result, out[:1], torch.ones(1, 1), integers(3).view(1, 1), integers(1), False)

@@ -81,7 +81,9 @@ def test_calls_go_around_the_dispatcher_only_where_it_would_do_nothing_else(monk
     expected = x.softmax(-1)
     called = []
     op = softmaxes._softmax
-    monkeypatch.setattr(softmaxes, "_call", softmaxes.registry.direct(lambda *a: called.append(1) or op(*a), softmaxes._forward))
+    monkeypatch.setattr(
+        softmaxes, "_call", softmaxes.registry.direct(lambda *a: called.append(1) or op(*a), softmaxes._forward)
+    )
     torch.testing.assert_close(ops.softmax(x), expected)
     torch.testing.assert_close(ops.softmax(x.clone().requires_grad_().detach()), expected)
     assert not called

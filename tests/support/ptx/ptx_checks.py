@@ -194,7 +194,13 @@ def special_rows(name: str, reference: Any, columns: int, others: int, *numbers:
         agrees = torch.isclose(result, limit, rtol=ALLOWED, atol=ALLOWED, equal_nan=True)
         if result.dim() > 1:
             agrees[rows - 2] |= limit[rows - 2].isnan() & result[rows - 2].isfinite()
-        assert agrees.all(), (name, columns, agrees.logical_not().nonzero()[:4], result[~agrees][:4], limit[~agrees][:4])
+        assert agrees.all(), (
+            name,
+            columns,
+            agrees.logical_not().nonzero()[:4],
+            result[~agrees][:4],
+            limit[~agrees][:4],
+        )
     zeros = [tensor[3][tensor[3] == 0] for tensor in (y.detach(), expected.detach())]
     assert name == "softmax" or torch.equal(*(tensor.float().signbit() for tensor in zeros)), "the sign of a zero"
 
