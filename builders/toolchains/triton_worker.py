@@ -68,7 +68,8 @@ def main(argument: str) -> int:
         if too_much := shared_problem(image["shared"], arch):
             if not kernel["name"].endswith("]"):  # a config is something to try, and not needed
                 advice = "declare smaller tiles or fewer stages"
-                print(f"{path}:{line}: warning: {kernel['name']} is left out for {arch}: {too_much}; {advice}")
+                text = f"{kernel['name']} is left out for {arch}: {too_much}; {advice}"
+                sys.stdout.write(f"{path}:{line}: warning: {text}\n")
             continue
         table += _entry(task["output"], index, kernel, image)
     with open(task["output"], "w", encoding="utf-8") as file:

@@ -7,6 +7,9 @@ from opforge.builders.triton_op.kernel import Kernel
 from opforge.builders.triton_op.rows import BACKWARD, BACKWARD_RMS, FORWARD, HEAVY, REGISTER_ROW, Size, dtype_pairs
 
 SOURCE = "kernels/norm.py"
+BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
+STAGED = 48 << 10
+"""The most bytes of shared memory for rows that the backward reads ahead: two blocks of threads fit on any GPU."""
 
 
 def forward_sizes(dtype: str, centred: bool) -> tuple[Size, ...]:
@@ -36,6 +39,8 @@ def _backward(dtype: str, weight: str, size: Size, centred: bool) -> list[Kernel
     arguments = {**inputs, "sums": "*fp32", **outputs, **columns, **strides, "dx_stride": stride}
     constants: dict[str, int] = {"CENTRED": centred, "ONCE": size.once, "BLOCK": size.block}
     constants["AGAIN"] = size.once and size.block > REGISTER_ROW
+    staged = 2 * size.block * BYTES[dtype]
+    constants["STAGES"] = 1 if constants["AGAIN"] else min(3, 1 + STAGED // staged)
     kernels = [_kernel("backward", dtype, weight, size, arguments, constants)]
     if not size.once:
         sums, constants = {**inputs, "sums": "*fp32", **columns, **strides}, {"CENTRED": centred, "BLOCK": size.block}

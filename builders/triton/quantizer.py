@@ -54,7 +54,8 @@ def _kernels() -> Iterator[Kernel]:
                     arguments = {"codes": f"*i8{wide}", "scales": "*fp32", **offsets, "y": f"*{dtype}{wide}"}
                     arguments |= {"count": f"i64{wide}", "size": f"i32{wide}"}
                     full, block = f"dequantize_{name}_{suffix}", DEQUANTIZE_BLOCK[suffix]
-                    each = 16 if wide else 8 // bits
+                    # Of float32 a thread writes 16 bytes at a time: more would lie in sectors that others write to.
+                    each = (4 if dtype == "fp32" else 16) if wide else 8 // bits
                     yield Kernel(full, SOURCE, "dequantize", arguments, {**common, "EACH": each, "BLOCK": block})
 
 

@@ -68,7 +68,7 @@ def ragged_kernels() -> Iterator[Kernel]:
 
 
 class RaggedOpsBuilder(TritonOpBuilder):
-    """Attention over pages, the cache, experts and embeddings of ragged batches on a GPU: see docs/transformer-ops.md."""
+    """Attention over pages, the cache, experts and embeddings of ragged batches: see docs/transformer-ops.md."""
 
     name = "triton_ragged_ops"
     python_functions = "opforge.ops.triton.ragged:bind"

@@ -49,8 +49,8 @@ def token_scatter_(
 ) -> Tensor:
     """Writes the retained tokens back to their places, and returns `all_activations`.
 
-    Of two equal indexes the last one counts. On a GPU they must lie together, as sorted ones do: otherwise nothing orders
-    them, and a token may have parts of both.
+    Of two equal indexes the last one counts. On a GPU they must lie together, as sorted ones do: otherwise nothing
+    orders them, and a token may have parts of both.
     """
     op.tokens_scatter_(all_activations, layer_activations.contiguous(), sorted_indices.contiguous(), batch_first)
     return all_activations

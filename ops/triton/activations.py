@@ -23,7 +23,7 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
 
     The result has x's dtype; arithmetic is in float32. Raises ValueError, TypeError, KernelLaunchError.
     """
-    y: Tensor = _gelu(x, approximate)
+    y: Tensor = _gelu_call(x, approximate)
     return y
 
 
@@ -33,7 +33,7 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     The arguments may be the halves of one tensor, which are not copied. Raises ValueError, TypeError,
     KernelLaunchError.
     """
-    y: Tensor = _swiglu(gate, up)
+    y: Tensor = _swiglu_call(gate, up)
     return y
 
 
@@ -74,16 +74,18 @@ def _launch_swiglu(direction: str, inputs: dict[str, Tensor], outputs: int) -> l
     out = [torch.empty_like(like, memory_format=torch.contiguous_format) for _ in range(outputs)]
     if like.numel() == 0:
         return out
-    rows = [registry.as_rows(tensor) for tensor in (*inputs.values(), *out)]
-    count, columns = rows[0].shape
-    size = registry.row_size(builders.SIZES, rows)
+    columns, matrices = like.shape[-1], [registry.rows_of(tensor) for tensor in (*inputs.values(), *out)]
+    count, size = like.numel() // columns, registry.row_size(builders.SIZES, columns, matrices)
+    rows, strides = zip(*matrices, strict=True)
     kernels = registry.kernels_of(SWIGLU, "TritonSwigluBuilder")
-    each = MOST_BLOCKS * size.block
+    name, each = f"{direction}_{dtype}_{size.name}", MOST_BLOCKS * size.block
+    if columns <= each:
+        kernels.launch(name, (count, -(-columns // size.block), 1), *rows, columns, *strides)
+        return out
     for start in range(0, columns, each):
-        parts = [matrix[:, start : start + each] for matrix in rows]
+        parts = [registry.as_rows(matrix)[:, start : start + each] for matrix in rows]
         width = parts[0].shape[1]
-        grid = (count, -(-width // size.block), 1)
-        kernels.launch(f"{direction}_{dtype}_{size.name}", grid, *parts, width, *(matrix.stride(0) for matrix in rows))
+        kernels.launch(name, (count, -(-width // size.block), 1), *parts, width, *strides)
     return out
 
 
@@ -105,8 +107,10 @@ def _fake_two(dy: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
 
 
 _gelu = registry.define("gelu(Tensor x, str approximate) -> Tensor", _gelu_forward, _fake)
+_gelu_call = registry.direct(_gelu, _gelu_forward)
 _gelu_gradient = registry.define("gelu_backward(Tensor dy, Tensor x, str approximate) -> Tensor", _gelu_backward, _fake)
 _swiglu = registry.define("swiglu(Tensor gate, Tensor up) -> Tensor", _swiglu_forward, _fake)
+_swiglu_call = registry.direct(_swiglu, _swiglu_forward)
 _swiglu_gradient = registry.define(
     "swiglu_backward(Tensor dy, Tensor gate, Tensor up) -> (Tensor, Tensor)", _swiglu_backward, _fake_two
 )

@@ -76,7 +76,7 @@ class Call:
         return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
 
     def result(self, like: Tensor, given: Tensor | None = None) -> Tensor:
-        """Returns memory for a result of the shape of `like`, with the padded size: `given` if a kernel can write it."""
+        """Returns memory for a result of the shape of `like` with the padded size: `given` if a kernel can write it."""
         if given is not None and _is_packed(given) and given.shape[-1] == self.size and given.dtype == like.dtype:
             return given
         return torch.empty((*like.shape[:-1], self.size), dtype=like.dtype, device=like.device)

@@ -27,7 +27,7 @@ def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-6) -> Tens
     `weight` has the size of the last dimension and is float32, bfloat16 or float16; None means ones. Raises
     ValueError, TypeError, KernelLaunchError.
     """
-    y: Tensor = _rms_forward(x, _ones(x) if weight is None else weight, eps)[0]
+    y: Tensor = _rms_call(x, _ones(x) if weight is None else weight, eps)[0]
     return y
 
 
@@ -39,7 +39,7 @@ def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = No
     """
     weight = _ones(x) if weight is None else weight
     bias = torch.zeros_like(weight) if bias is None else bias
-    y: Tensor = _layer_forward(x, weight, bias, eps)[0]
+    y: Tensor = _layer_call(x, weight, bias, eps)[0]
     return y
 
 
@@ -60,6 +60,8 @@ def _kernels(op: str) -> Kernels:
 def _columns(op: str, x: Tensor, parameters: list[Tensor]) -> tuple[str, list[Tensor]]:
     """Returns the dtypes' part of kernel names, and weight and bias in a dtype that there are kernels for."""
     dtype = registry.dtype_name(op, x)
+    if x.dim() and all(_is_usual(parameter, x) for parameter in parameters):
+        return f"{dtype}_{dtype}", parameters
     for name, parameter in zip(("weight", "bias"), parameters, strict=False):
         if x.dim() == 0 or parameter.shape != x.shape[-1:] or parameter.device != x.device:
             expected = f"({x.shape[-1]},) on {x.device}" if x.dim() else "x to have a dimension of the same size"
@@ -72,25 +74,35 @@ def _columns(op: str, x: Tensor, parameters: list[Tensor]) -> tuple[str, list[Te
     return f"{dtype}_{dtype if same_dtype else 'fp32'}", parameters
 
 
+def _is_usual(parameter: Tensor, x: Tensor) -> bool:
+    return (
+        parameter.dtype == x.dtype
+        and parameter.dim() == 1
+        and parameter.shape[0] == x.shape[-1]
+        and parameter.is_contiguous()
+        and parameter.device == x.device
+    )
+
+
 def _forward(op: str, x: Tensor, parameters: list[Tensor], eps: float) -> tuple[Tensor, Tensor, Tensor]:
     dtypes, parameters = _columns(op, x, parameters)
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
     means, rstds = _statistics(op, x)
     if x.numel() == 0:
         return y, means.zero_(), rstds.fill_(eps**-0.5 if eps > 0 else float("inf"))
-    rows, out = registry.as_rows(x), y.view(-1, x.shape[-1])
-    sizes = builders.forward_sizes(registry.dtype_name(op, x), op == LAYER)
-    size = registry.row_size(sizes, [rows, out], parameters)
-    tensors = [rows, *parameters, out, *([means] if op == LAYER else []), rstds]
-    numbers = [rows.shape[1], rows.stride(0), out.stride(0), eps]
-    _kernels(op).launch(f"forward_{dtypes}_{size.name}", (rows.shape[0], 1, 1), *tensors, *numbers)
+    columns, (rows, stride) = x.shape[-1], registry.rows_of(x)
+    sizes = builders.forward_sizes(registry.DTYPE_NAMES[x.dtype], op == LAYER)
+    size = registry.row_size(sizes, columns, ((rows, stride), (y, columns)), parameters)
+    tensors = (rows, *parameters, y, means, rstds) if op == LAYER else (rows, *parameters, y, rstds)
+    grid = (x.numel() // columns, 1, 1)
+    _kernels(op).launch(f"forward_{dtypes}_{size.name}", grid, *tensors, columns, stride, columns, eps)
     return y, means, rstds
 
 
 def _statistics(op: str, x: Tensor) -> tuple[Tensor, Tensor]:
-    shape = x.shape[:-1]
-    empty = [torch.empty(shape, dtype=torch.float32, device=x.device) for _ in range(2 if op == LAYER else 1)]
-    return (empty[0] if op == LAYER else x.new_empty(0, dtype=torch.float32)), empty[-1]
+    shape, device = x.shape[:-1], x.device
+    rstds = torch.empty(shape, dtype=torch.float32, device=device)
+    return (torch.empty(shape, dtype=torch.float32, device=device) if op == LAYER else rstds), rstds
 
 
 def _backward(
@@ -101,22 +113,23 @@ def _backward(
     dx = torch.empty_like(x, memory_format=torch.contiguous_format)
     if x.numel() == 0:
         return dx, [torch.zeros_like(parameter) for parameter in parameters]
-    dy_rows, rows, out = registry.as_rows(dy), registry.as_rows(x), dx.view(-1, x.shape[-1])
-    sizes = builders.backward_sizes(registry.dtype_name(op, x), op == LAYER)
-    size = registry.row_size(sizes, [dy_rows, rows, out], weights[:1])
-    count, columns = rows.shape
+    columns = x.shape[-1]
+    matrices = ((dy_rows, dy_stride), (rows, stride), _) = (registry.rows_of(dy), registry.rows_of(x), (dx, columns))
+    sizes = builders.backward_sizes(registry.DTYPE_NAMES[x.dtype], op == LAYER)
+    size = registry.row_size(sizes, columns, matrices, weights[:1])
+    count = x.numel() // columns
     blocks = 1 if size.once else -(-columns // size.block)
     programs = max(1, min(count, PROGRAMS[size.block] * devices.multiprocessor_count(x.device) // blocks))
     sums = [torch.empty((programs, columns), dtype=torch.float32, device=x.device) for _ in parameters]
     statistics = [means, rstds] if op == LAYER else [rstds]
-    inputs, strides = [dy_rows, rows, weights[0], *statistics], [dy_rows.stride(0), rows.stride(0)]
+    inputs, strides = [dy_rows, rows, weights[0], *statistics], [dy_stride, stride]
     kernels, name = _kernels(op), f"{dtypes}_{size.name}"
-    numbers = [count, columns, *strides, out.stride(0)]
+    numbers = [count, columns, *strides, columns]
     row_means = []
     if not size.once:
         row_means = [torch.empty((count, 2), dtype=torch.float32, device=x.device)]
         kernels.launch(f"backward_sums_{name}", (count, 1, 1), *inputs, *row_means, columns, *strides)
-    kernels.launch(f"backward_{name}", (programs, blocks, 1), *inputs, *row_means, out, *sums, *numbers)
+    kernels.launch(f"backward_{name}", (programs, blocks, 1), *inputs, *row_means, dx, *sums, *numbers)
     gradients = [partial.sum(0).to(parameter.dtype) for partial, parameter in zip(sums, parameters, strict=True)]
     return dx, gradients
 
@@ -161,6 +174,7 @@ _rms_gradient = registry.define(
 _layer_forward = registry.define(
     "layer_norm(Tensor x, Tensor weight, Tensor bias, float eps) -> (Tensor, Tensor, Tensor)", _layer, _fake_forward
 )
+_rms_call, _layer_call = registry.direct(_rms_forward, _rms), registry.direct(_layer_forward, _layer)
 _layer_gradient = registry.define(
     "layer_norm_backward(Tensor dy, Tensor x, Tensor weight, Tensor bias, Tensor means, Tensor rstds)"
     " -> (Tensor, Tensor, Tensor)",

@@ -1,7 +1,7 @@
-"""Ragged batches on a GPU: the cache of keys and values, experts, embeddings and last tokens, with DeepSpeed's arguments.
+"""Ragged batches on a GPU, with DeepSpeed's arguments: the cache of keys and values, experts, embeddings, last tokens.
 
-Batches are described in the memory of the GPU, where their content is not checked: see kernels/ragged.py. Tensors of the
-host are computed by the host's op.
+Batches are described in the memory of the GPU, where their content is not checked: see kernels/ragged.py. Tensors of
+the host are computed by the host's op.
 """
 
 from __future__ import annotations

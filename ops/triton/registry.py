@@ -66,6 +66,46 @@ def define(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> An
     return getattr(getattr(torch.ops, NAMESPACE), name).default
 
 
+def direct(op: Any, run: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that calls `run` itself where torch's dispatcher, which takes 10 us, would do nothing else.
+
+    The dispatcher is needed for gradients, torch.compile, traces, transforms, modes, the profiler and subclasses.
+    """
+
+    def call(*arguments: Any) -> Any:
+        if torch.compiler.is_compiling() or _is_observed():
+            return op(*arguments)
+        with_gradients = torch.is_grad_enabled()
+        for argument in arguments:
+            if isinstance(argument, Tensor) and (
+                type(argument) not in PLAIN
+                or (with_gradients and argument.requires_grad)
+                or argument.is_meta
+                or argument.is_neg()  # the dispatcher computes what such a tensor and a zero tensor stand for
+                or argument._is_zerotensor()
+            ):
+                return op(*arguments)
+        return run(*arguments)
+
+    return call
+
+
+PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def _is_observed() -> bool:
+    """Returns whether something of torch wants to see the calls of ops."""
+    core = torch._C
+    return bool(
+        core._len_torch_dispatch_stack()
+        or core._len_torch_function_stack()
+        or core._get_tracing_state() is not None  # type: ignore[no-untyped-call]
+        or core._functorch.peek_interpreter_stack() is not None
+        or torch.autograd.forward_ad._current_level >= 0
+        or torch.autograd._profiler_enabled()  # type: ignore[attr-defined]
+    )
+
+
 def define_inplace(schema: str, run: Callable[..., None]) -> Callable[..., None]:
     """Registers an op that changes its arguments in place. Returns a function with `run`'s signature and docstring."""
     op = define(schema, run, fake_inplace)
@@ -94,6 +134,8 @@ def dtype_name(op: str, tensor: Tensor) -> str:
 def check_same(op: str, tensors: dict[str, Tensor]) -> None:
     """Raises ValueError unless all tensors have the same shape, dtype and device. The keys are their names."""
     (first_name, first), *others = tensors.items()
+    if not others:
+        return
     for name, tensor in others:
         for attribute in ("shape", "dtype", "device"):
             if getattr(tensor, attribute) != getattr(first, attribute):
@@ -109,8 +151,21 @@ def as_rows(tensor: Tensor) -> Tensor:
     return rows if rows.stride(1) == 1 or rows.shape[1] <= 1 else rows.contiguous()
 
 
-def row_size(sizes: tuple[Size, ...], matrices: Sequence[Tensor], vectors: Sequence[Tensor] = ()) -> Size:
-    """Returns the size of kernel for matrices of one shape, used with `vectors` that are as long as a row."""
-    columns = matrices[0].shape[1]
-    aligned = columns % 16 == 0 and all(x.data_ptr() % 16 == 0 and x.stride(0) % 16 == 0 for x in matrices)
-    return size_for(sizes, columns, aligned and all(x.data_ptr() % 16 == 0 for x in vectors))
+def rows_of(tensor: Tensor) -> tuple[Tensor, int]:
+    """Returns a tensor whose memory has these rows of its last dimension, and how far they are apart."""
+    if tensor.is_contiguous():
+        return tensor, tensor.shape[-1]
+    rows = as_rows(tensor)
+    return rows, rows.stride(0)
+
+
+def row_size(
+    sizes: tuple[Size, ...], columns: int, matrices: Sequence[tuple[Tensor, int]], vectors: Sequence[Tensor] = ()
+) -> Size:
+    """Returns the size of kernel for matrices, by `rows_of`, used with `vectors` that are as long as a row."""
+    aligned = columns % 16 == 0
+    for matrix, stride in matrices if aligned else ():
+        aligned = aligned and stride % 16 == 0 and matrix.data_ptr() % 16 == 0
+    for vector in vectors if aligned else ():
+        aligned = aligned and vector.data_ptr() % 16 == 0
+    return size_for(sizes, columns, aligned)

@@ -20,7 +20,7 @@ def softmax(x: Tensor) -> Tensor:
 
     Raises ValueError, TypeError, KernelLaunchError.
     """
-    y: Tensor = _softmax(x)
+    y: Tensor = _call(x)
     return y
 
 
@@ -37,11 +37,11 @@ def _launch(direction: str, tensors: dict[str, Tensor]) -> Tensor:
     dtype, out = registry.dtype_name(OP, like), torch.empty_like(like, memory_format=torch.contiguous_format)
     if like.numel() == 0:
         return out
-    rows = [registry.as_rows(tensor) for tensor in (*tensors.values(), out)]
-    name = f"{direction}_{dtype}_{registry.row_size(SIZES[direction], rows).name}"
-    strides = [matrix.stride(0) for matrix in rows]
+    columns, matrices = like.shape[-1], [registry.rows_of(tensor) for tensor in (*tensors.values(), out)]
+    name = f"{direction}_{dtype}_{registry.row_size(SIZES[direction], columns, matrices).name}"
+    rows, strides = zip(*matrices, strict=True)
     kernels = registry.kernels_of(OP, "TritonSoftmaxBuilder")
-    kernels.launch(name, (rows[0].shape[0], 1, 1), *rows, rows[0].shape[1], *strides)
+    kernels.launch(name, (like.numel() // columns, 1, 1), *rows, columns, *strides)
     return out
 
 
@@ -60,6 +60,7 @@ def _fake(x: Tensor, *_others: Tensor) -> Tensor:
 
 
 _softmax = registry.define("softmax(Tensor x) -> Tensor", _forward, _fake)
+_call = registry.direct(_softmax, _forward)
 _gradient = registry.define("softmax_backward(Tensor dy, Tensor y) -> Tensor", _backward, _fake)
 
 

@@ -160,12 +160,14 @@ def backward(
     CENTRED: tl.constexpr,
     ONCE: tl.constexpr,
     AGAIN: tl.constexpr,
+    STAGES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Computes dx. Each of n programs takes every n-th row, or a block of it, and writes a row of dweights and dbiases.
 
     If ONCE, a row fits the block. Otherwise `backward_sums` has written the means over each row to `sums`. If AGAIN, a
     row fits the block but not the registers: it is read again after its sums are computed, while it is in the cache.
+    STAGES - 1 rows are on their way while one is computed.
     """
     program = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -174,7 +176,7 @@ def backward(
         w = tl.load(weight + at, mask=here, other=0.0).to(tl.float32)
     dw = tl.zeros((BLOCK,), tl.float32)
     db = tl.zeros((BLOCK,), tl.float32)
-    for row in range(program, rows, tl.num_programs(0)):
+    for row in tl.range(program, rows, tl.num_programs(0), num_stages=STAGES):
         slope = tl.load(dy + row * dy_stride + at, mask=here, other=0.0).to(tl.float32)
         value = tl.load(x + row * x_stride + at, mask=here, other=0.0).to(tl.float32)
         if AGAIN:

@@ -111,10 +111,10 @@ def _norm(name: str, first: str, rows: dict[str, Tensor], columns: dict[str, Ten
     dtype = check_like(OP, first, rows, columns)
     like = rows[first]
     if like.numel():
-        matrices = [tensor.view(-1, like.shape[-1]) for tensor in rows.values()]
-        size = registry.row_size(HEAVY, matrices, list(columns.values()))
+        width = like.shape[-1]
+        size = registry.row_size(HEAVY, width, [(tensor, width) for tensor in rows.values()], list(columns.values()))
         kernels = registry.kernels_of(OP, "InferenceCoreBuilder")
-        grid = (matrices[0].shape[0], 1, 1)
+        grid = (like.numel() // width, 1, 1)
         kernels.launch(f"{name}_{dtype}_{size.name}", grid, *rows.values(), *columns.values(), like.shape[-1], eps)
 
 

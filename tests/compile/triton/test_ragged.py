@@ -166,7 +166,7 @@ BATCH = (integers(3, 1), torch.zeros(1, 4, dtype=INT32), torch.zeros(3, dtype=IN
 @pytest.mark.parametrize(
     ("name", "arguments", "error", "message"),
     [
-        ("linear_kv_copy", (CACHE, ROWS, ROWS[:, :8], ROWS, *BATCH), ValueError, r"k has shape \(3, 8\), expected rows"),
+        ("linear_kv_copy", (CACHE, ROWS, ROWS[:, :8], ROWS, *BATCH), ValueError, r"k has shape \(3, 8\), expected"),
         ("linear_kv_copy", (CACHE, ROWS, ROWS.half(), ROWS, *BATCH), TypeError, "k is torch.float16 on cpu, expected"),
         ("linear_kv_copy", (CACHE, ROWS, ROWS, ROWS, *BATCH[:3], BATCH[2]), TypeError, "kv_ptrs is torch.int32"),
         ("kv_rotary_embeddings", (CACHE, ROWS, ROWS, ROWS, 3, 1.0, *BATCH), ValueError, "rotary_dim is 3, expected an"),

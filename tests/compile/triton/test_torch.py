@@ -54,7 +54,7 @@ def test_a_model_with_the_functions_compiles_without_a_break(dynamic):
 def test_every_function_is_offered_by_a_builders_op(monkeypatch):
     offered = set()
     # Those of attention and transformers are in opforge.ops, for any device, and have tests of their own.
-    places = ("attention", "transformer")
+    places = ("attention", "ragged", "transformer")
     for name in (name for name, place in TRITON_BUILDERS.items() if not any(part in place for part in places)):
         op = builder_of(name)().load()
         assert op.origin == "jit"
@@ -64,3 +64,39 @@ def test_every_function_is_offered_by_a_builders_op(monkeypatch):
     assert offered == set(ops.__all__)
     with pytest.raises(AttributeError, match="the op 'triton_swiglu' has no function 'sofmax'; it has: swiglu"):
         op.sofmax
+
+
+def test_calls_go_around_the_dispatcher_only_where_it_would_do_nothing_else(monkeypatch):
+    from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    from opforge.ops.triton import softmaxes
+
+    class Seen(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), options=None):
+            seen.append(str(function))
+            return function(*arguments, **(options or {}))
+
+    seen, x = [], torch.randn(3, 16)
+    expected = x.softmax(-1)
+    called = []
+    op = softmaxes._softmax
+    monkeypatch.setattr(
+        softmaxes, "_call", softmaxes.registry.direct(lambda *a: called.append(1) or op(*a), softmaxes._forward)
+    )
+    torch.testing.assert_close(ops.softmax(x), expected)
+    torch.testing.assert_close(ops.softmax(x.clone().requires_grad_().detach()), expected)
+    assert not called
+    with Seen():
+        ops.softmax(x)
+    assert "opforge_triton.softmax.default" in seen and len(called) == 1
+    ops.softmax(x.clone().requires_grad_()).sum().backward()
+    graph = make_fx(ops.softmax)(x)
+    assert any("opforge_triton.softmax" in str(node.target) for node in graph.graph.nodes)
+    assert ops.softmax(x.to("meta")).is_meta
+    negative = torch._neg_view(-x)
+    torch.testing.assert_close(ops.softmax(negative), expected)
+    assert len(called) == 5
+    with torch.no_grad():
+        ops.softmax(x.requires_grad_())
+    assert len(called) == 5

@@ -32,9 +32,9 @@ HOST_BUILDERS = (
     "UtilsBuilder",
 )
 """The builders whose ops work on the host, whatever the accelerator is."""
-ON_HOST_ONLY = ("InferenceCoreBuilder", "RaggedOpsBuilder")
+ON_HOST_ONLY = ("InferenceCoreBuilder",)
 """Builders whose ops have fewer functions for tensors of a GPU than DeepSpeed's own ops there."""
-UNMEASURED = ("EvoformerAttnBuilder",)
+UNMEASURED = ("EvoformerAttnBuilder", "RaggedOpsBuilder")
 """Builders whose ops no GPU has shown to be as fast as DeepSpeed's own: there they replace these only if named."""
 DROP_IN = (*HOST_BUILDERS, *DEVICE_BUILDERS)
 """The builders whose ops have the functions that DeepSpeed calls, with the same arguments."""
