@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge.ops.cases.form import OURS, Call, Case, MissingError, Place
 from opforge.ops.cases.memory import COPY, copy_of
-from opforge.ops.cases.rivals import DEEPSPEED, TORCH
+from opforge.ops.cases.rivals import COMPILED, DEEPSPEED, TORCH, compiled
 from opforge.ops.cases.traffic import TRAFFIC
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-CHANNELS, EPS = 4096, 1e-5
+CHANNELS, ODD, EPS = 4096, 4095, 1e-5
 ROWS = (16, 256, 4096)
 GOAL = 0.8  # for what no cache holds
 
@@ -22,6 +22,7 @@ GOAL = 0.8  # for what no cache holds
 class Inputs(NamedTuple):
     """Rows, a row, and memory for results."""
 
+    place: Place
     op: Any
     rows: Tensor
     residual: Tensor
@@ -31,22 +32,26 @@ class Inputs(NamedTuple):
     amount: float
 
 
-def amount(function: str, size: int, itemsize: int) -> float:
+def amount(function: str, channels: int, size: int, itemsize: int) -> float:
     """Returns the bytes that a function must move for `size` rows."""
-    return TRAFFIC[function].amount(size * CHANNELS, itemsize)
+    return TRAFFIC[function].amount(size * channels, itemsize)
 
 
-def _setup(function: str, place: Place) -> Inputs:
+def _setup(function: str, channels: int, place: Place) -> Inputs:
     import torch
 
     from opforge.builders.cpu.transformer.inference_core import InferenceCoreBuilder
 
     op: Any = InferenceCoreBuilder().load()
     random = torch.Generator().manual_seed(0)
-    sizes = ((place.size, CHANNELS), (place.size, CHANNELS), (CHANNELS,))
+    sizes = ((place.size, channels), (place.size, channels), (channels,))
     rows, residual, row = (torch.randn(shape, generator=random).to(place.torch_dtype()) for shape in sizes)
-    outs, half = (torch.empty_like(rows), torch.empty_like(rows)), torch.empty_like(rows[:, ::2].contiguous())
-    return Inputs(op, rows, residual, row, outs, half, amount(function, place.size, rows.itemsize))
+    outs, half = (
+        (torch.empty_like(rows), torch.empty_like(rows)),
+        torch.empty_like(rows[:, : channels // 2].contiguous()),
+    )
+    moved = amount(function, channels, place.size, rows.itemsize)
+    return Inputs(place, op, rows, residual, row, outs, half, moved)
 
 
 def _rms(inputs: Inputs) -> Call:
@@ -56,11 +61,11 @@ def _rms(inputs: Inputs) -> Call:
 def _torch_rms(inputs: Inputs) -> Call:
     from torch.nn import functional
 
-    return lambda: functional.rms_norm(inputs.rows, (CHANNELS,), inputs.row, EPS)
+    return lambda: functional.rms_norm(inputs.rows, inputs.row.shape, inputs.row, EPS)
 
 
 def _pre_norm(inputs: Inputs) -> Call:
-    op, rows, residual, row, outs, _, _ = inputs
+    _, op, rows, residual, row, outs, _, _ = inputs
     return lambda: op.pre_layer_norm(*outs, rows, residual, row, row, EPS)
 
 
@@ -78,6 +83,36 @@ def _torch_gelu(inputs: Inputs) -> Call:
     from torch.nn import functional
 
     return lambda: functional.gelu(inputs.rows + inputs.row, approximate="tanh")
+
+
+def _silu(inputs: Inputs) -> Call:
+    return lambda: inputs.op.bias_activation(inputs.rows, inputs.row, 2)
+
+
+def _torch_silu(inputs: Inputs) -> Call:
+    from torch.nn import functional
+
+    return lambda: inputs.rows.copy_(functional.silu(inputs.rows + inputs.row))
+
+
+def _compiled_silu(inputs: Inputs) -> Call:
+    from torch.nn import functional
+
+    def silu(rows: Tensor, row: Tensor) -> Tensor:
+        return rows.copy_(functional.silu(rows + row))
+
+    call = compiled(inputs.place, silu)
+    return lambda: call(inputs.rows, inputs.row)
+
+
+def _compiled_rms(inputs: Inputs) -> Call:
+    from torch.nn import functional
+
+    def rms(out: Tensor, rows: Tensor, row: Tensor) -> Tensor:
+        return out.copy_(functional.rms_norm(rows, row.shape, row, EPS))
+
+    call = compiled(inputs.place, rms)
+    return lambda: call(inputs.outs[0], inputs.rows, inputs.row)
 
 
 def _gated(inputs: Inputs) -> Call:
@@ -104,13 +139,40 @@ def _case(
     return Case(
         name,
         ROWS,
-        partial(_setup, function),
+        partial(_setup, function, CHANNELS),
         {OURS: ours, TORCH: torchs, DEEPSPEED: _deepspeed, COPY: lambda inputs: copy_of(inputs.amount)},
         (COPY,),
-        partial(amount, function),
+        partial(amount, function, CHANNELS),
         size_unit="rows",
         dtypes=("float32", "bfloat16"),
         goals={"reference": {ROWS[-1]: goal}} if goal else {},
+    )
+
+
+def _odd_case(
+    name: str,
+    function: str,
+    calls: tuple[Callable[[Inputs], Call], Callable[[Inputs], Call], Callable[[Inputs], Call]],
+    goals: dict[str, float],
+) -> Case:
+    """Returns a case of rows that are no whole lines of the caches."""
+    return Case(
+        f"{name}, {ODD} channels",
+        ROWS[1:],
+        partial(_setup, function, ODD),
+        {
+            OURS: calls[0],
+            TORCH: calls[1],
+            COMPILED: calls[2],
+            DEEPSPEED: _deepspeed,
+            COPY: lambda inputs: copy_of(inputs.amount),
+        },
+        (COPY,),
+        partial(amount, function, ODD),
+        size_unit="rows",
+        dtypes=("float32", "bfloat16"),
+        quick=(),
+        goals=goals,
     )
 
 
@@ -119,4 +181,6 @@ INFERENCE_CORE = (
     _case("layer norm of a sum", "pre_layer_norm", _pre_norm, _torch_pre_norm),
     _case("bias and GELU", "bias_activation", _gelu, _torch_gelu, 0.0),
     _case("bias and SwiGLU", "gated_activation", _gated, _torch_gated, 0.0),
+    _odd_case("bias and SiLU", "bias_activation", (_silu, _torch_silu, _compiled_silu), {COMPILED: 1.1}),
+    _odd_case("RMS norm", "rms_norm", (_rms, _torch_rms, _compiled_rms), {}),
 )

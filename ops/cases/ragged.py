@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 HEADS, GROUP, SIZE, BLOCK = 8, 4, 128, 64
 WIDTH, EXPERTS, TOP = 4096, 8, 2
+SEQUENCES, CHOICES, CHOSEN = 16, 256, 8
 
 
 class Sequence(NamedTuple):
@@ -49,6 +50,88 @@ def _sequence(tokens: int, seen: int, place: Place) -> Sequence:
 
 def _decode(place: Place) -> Sequence:
     return _sequence(1, place.size - 1, place)
+
+
+class Decoding(NamedTuple):
+    """One more token of several sequences, whose keys and values are in pages one after the other."""
+
+    op: Any
+    cache: Tensor
+    q: Tensor
+    atoms: Tensor
+    kept: tuple[Tensor, ...]
+
+
+def _decodings(place: Place) -> Decoding:
+    import torch
+
+    from opforge.builders.cpu.transformer.ragged_ops import RaggedOpsBuilder
+
+    op: Any = RaggedOpsBuilder().load()
+    random = torch.Generator().manual_seed(0)
+    pages = place.size // BLOCK
+    cache = torch.randn(SEQUENCES * pages, BLOCK, 2, HEADS, SIZE, generator=random).to(place.torch_dtype())
+    q = torch.randn(SEQUENCES, HEADS * GROUP * SIZE, generator=random).to(place.torch_dtype())
+    lists = torch.arange(SEQUENCES * pages, dtype=torch.int32).view(SEQUENCES, pages)
+    states = torch.tensor([[i, 1, place.size - 1, 0] for i in range(SEQUENCES)], dtype=torch.int32)
+    pointers = torch.tensor([row.data_ptr() for row in lists])
+    atoms, head = torch.zeros(SEQUENCES, 8, dtype=torch.int32), torch.tensor([SEQUENCES] * 2, dtype=torch.int32)
+    op.build_atoms(atoms, head, states, pointers, 128, BLOCK)
+    return Decoding(op, cache, q, atoms, (lists, pointers))
+
+
+def _decode_all(inputs: Decoding) -> Call:
+    import torch
+
+    op, cache, q, atoms = inputs.op, inputs.cache, inputs.q, inputs.atoms
+    out, keys, values = torch.empty_like(q), cache[:, :, 0], cache[:, :, 1]
+    return lambda: op.flash_attn_by_atoms(out, q, keys, values, atoms, SIZE**-0.5, True)
+
+
+def _products(inputs: Decoding) -> Call:
+    """Returns the same by two products, over keys and values that lie together already."""
+    import torch
+
+    heads = inputs.cache.view(SEQUENCES, -1, 2, HEADS, SIZE).permute(2, 0, 3, 1, 4).flatten(1, 2).contiguous()
+    keys, values = heads.unbind(0)
+    queries = inputs.q.view(SEQUENCES * HEADS, GROUP, SIZE)
+    return lambda: torch.bmm((torch.bmm(queries, keys.transpose(1, 2)) * SIZE**-0.5).softmax(-1), values)
+
+
+class Choice(NamedTuple):
+    """Logits of tokens, and memory for what is chosen."""
+
+    op: Any
+    counts: Tensor
+    outs: tuple[Tensor, ...]
+    logits: Tensor
+    head: Tensor
+
+
+def _choices(place: Place) -> Choice:
+    import torch
+
+    from opforge.builders.cpu.transformer.ragged_ops import RaggedOpsBuilder
+
+    op: Any = RaggedOpsBuilder().load()
+    logits = torch.randn(place.size, CHOICES, generator=torch.Generator().manual_seed(0)).to(place.torch_dtype())
+    outs = tuple(torch.zeros(place.size, CHOSEN, dtype=dtype) for dtype in (torch.float32, torch.int32, torch.int32))
+    head = torch.tensor([place.size, 1], dtype=torch.int32)
+    return Choice(op, torch.zeros(CHOICES, dtype=torch.int32), outs, logits, head)
+
+
+def _choose(inputs: Choice) -> Call:
+    op, counts, outs, logits, head = inputs
+
+    def choose() -> None:
+        counts.zero_()
+        op.top_k_gating(counts, *outs, logits, head)
+
+    return choose
+
+
+def _torch_choose(inputs: Choice) -> Call:
+    return lambda: inputs.logits.float().softmax(-1).topk(CHOSEN, -1)
 
 
 def _copied(place: Place) -> Sequence:
@@ -194,6 +277,36 @@ RAGGED_OPS = (
         gather_amount,
         (256, 4096),
         lambda inputs: gather_amount(inputs.out.shape[0], inputs.out.itemsize),
+    ),
+    Case(
+        f"attention of a query each of {SEQUENCES} sequences",
+        (1024, 4096),
+        _decodings,
+        {
+            OURS: _decode_all,
+            "torch bmm": _products,
+            DEEPSPEED: _deepspeed,
+            COPY: lambda inputs: copy_of(inputs.cache.nbytes),
+        },
+        (COPY,),
+        lambda size, itemsize: SEQUENCES * decode_amount(size, itemsize),
+        size_unit="tokens",
+        dtypes=("float32", "bfloat16"),
+        quick=(1024,),
+        goals={"torch bmm": 1.2, "reference": 0.6},
+    ),
+    Case(
+        f"{CHOSEN} of {CHOICES} experts",
+        (256, 2048),
+        _choices,
+        {OURS: _choose, TORCH: _torch_choose, DEEPSPEED: _deepspeed},
+        (TORCH,),
+        lambda size, itemsize: size,
+        TIME,
+        "tokens",
+        dtypes=("float32", "bfloat16"),
+        quick=(2048,),
+        goals={TORCH: 1.5},
     ),
 )
 BARE = "torch view, unchecked"

@@ -1,4 +1,4 @@
-"""DeepSpeed as a contender, where it is installed."""
+"""DeepSpeed as a contender, where it is installed, and what torch.compile makes of torch's operators."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from typing import Any
 
 from opforge import settings
 
 from .form import MissingError, Place
 
-DEEPSPEED, TORCH = "DeepSpeed", "torch"
+DEEPSPEED, TORCH, COMPILED = "DeepSpeed", "torch", "torch.compile"
 PATIENCE = 600.0
 """Seconds that a build of DeepSpeed may take."""
 
@@ -38,6 +39,21 @@ def deepspeed(place: Place, module: str, builder: str) -> Any:
         raise MissingError(reason)
     with contextlib.redirect_stdout(sys.stderr):
         return importlib.import_module(module)
+
+
+def compiled(place: Place, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns what torch.compile makes of a function, for the shapes of this case alone.
+
+    Raises:
+        MissingError: It must not be measured, since it compiles first.
+    """
+    if place.quick:
+        raise MissingError("not with --quick: it compiles first, which takes seconds")
+    import torch
+
+    torch._dynamo.reset()  # it compiles a function for a few shapes only
+    made: Callable[..., Any] = torch.compile(function, dynamic=False)
+    return made
 
 
 @functools.cache

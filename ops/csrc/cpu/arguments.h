@@ -24,7 +24,8 @@ inline void check_shim(AOTITorchError code, const char* what) {
 [[gnu::noinline]] inline const char* device_name(AtenTensorHandle tensor) {
     int32_t type;
     check_shim(aoti_torch_get_device_type(tensor, &type), "the device");
-    if (type == aoti_torch_device_type_cpu()) return "cpu";
+    static const int32_t cpu = aoti_torch_device_type_cpu();
+    if (type == cpu) return "cpu";
     if (type == aoti_torch_device_type_meta()) return "meta";
     if (type == aoti_torch_device_type_cuda()) return "cuda";
     if (type == aoti_torch_device_type_xpu()) return "xpu";
@@ -34,7 +35,8 @@ inline void check_shim(AOTITorchError code, const char* what) {
 [[gnu::noinline]] inline const char* dtype_name(AtenTensorHandle tensor) {
     int32_t dtype;
     check_shim(aoti_torch_get_dtype(tensor, &dtype), "the dtype");
-    const std::pair<int32_t, const char*> names[] = {
+    // Static: torch is asked for these numbers once, and not for each tensor.
+    static const std::pair<int32_t, const char*> names[] = {
         {aoti_torch_dtype_float32(), "float32"},
         {aoti_torch_dtype_bfloat16(), "bfloat16"},
         {aoti_torch_dtype_float16(), "float16"},
