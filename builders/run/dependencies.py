@@ -89,15 +89,15 @@ def reads_of_step(
         paths |= set(filter(os.path.isfile, job.toolchain.unlisted_files()))
         untrusted = [path for path in paths if not provenance.locate(path).tree]
         words, folders = arguments(step.argv), [*search_folders(job), *job.toolchain.search_folders()]
-        listed: Iterable[str] | None = ()
+        found: Iterable[str] | None = ()
         is_lto = any(word.startswith("-flto") for word in words)  # the link assembles such a unit
         if os.path.isfile(list_of := os.path.join(work, step.assembled)) and not is_lto:  # not if ccache had the object
-            listed = (os.path.join(work, name) for name in read_depfile(list_of, work))
+            found = [os.path.join(work, name) for name in read_depfile(list_of, work)]
         elif assembled.may_read(untrusted, paths.difference(untrusted), words):
-            listed = list_assembled(step, [work, *folders])
-        if listed is None:
-            listed = assembled.files_in_quotes(untrusted, words, folders)
-        data = {path for path in listed if not (path.startswith(work + os.sep) or _is_compilers_output(path))}
+            found = list_assembled(step, [work, *folders])
+        if found is None:
+            found = assembled.files_in_quotes(untrusted, words, folders)
+        data = {path for path in found if not (path.startswith(work + os.sep) or _is_compilers_output(path))}
         data -= paths
         paths |= equal_headers.unlisted(paths, {*untrusted}, words, folders) | dependencies_of_pragmas(
             untrusted, folders

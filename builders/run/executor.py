@@ -246,7 +246,12 @@ def _questions(
                 _run_steps(job, work, [expansion])
                 names |= questions.expanded_names(os.path.join(work, expansion.output))
     variables = queries.variables.union(*(questions.variables_of(os.fsencode(word)) for word in words))
-    return queries._replace(names=frozenset(names), variables=variables)
+    own_files = {read.path for of_step in reads.values() for read in of_step if not read.tree}.difference(data)
+    # Older clangs know no SOURCE_DATE_EPOCH.
+    is_dated = bool(os.environ.get(questions.DATE)) and not getattr(job.toolchain, "is_clang", False)
+    own = questions.in_own_files(own_files, words, is_dated)._asdict()
+    of_own = {name: own[name] for name in ("has_day", "modified", "asks_for_any")}
+    return queries._replace(names=frozenset(names), variables=variables, **of_own)
 
 
 def _assembled_files(job: Job, work: str, step: Step, folders: Sequence[str]) -> Iterable[str] | None:

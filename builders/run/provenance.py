@@ -12,9 +12,13 @@ from opforge.cache.filesystem.packages import PackageFiles
 from opforge.cache.records.inputs import Answer, Dependency, Inputs, RootedPath
 from opforge.cache.records.trusted_trees import stamp_file
 from opforge.cache.records.validity import (
+    DAY,
     INCLUDE,
+    MODIFIED,
+    NAMES,
     VARIABLE,
     Listings,
+    answer_now,
     below,
     located,
     names_before,
@@ -22,6 +26,8 @@ from opforge.cache.records.validity import (
     watched,
     with_twins,
 )
+from opforge.warm.lookup import DAY as TODAY
+from opforge.warm.lookup import value_of
 
 from .reads.questions import Questions
 from .reads.surroundings import Surroundings, look_around
@@ -229,6 +235,13 @@ class Provenance:
         folders = located(asked_in, self.roots)
         answers = [Answer(INCLUDE + name, places(name, folders, listings)) for name in questions.names]
         answers += [Answer(VARIABLE + name, (("", os.environ.get(name, "")),)) for name in questions.variables]
+        if questions.has_day:
+            answers.append(Answer(DAY, (("", value_of(TODAY)),)))
+        asked = [(MODIFIED, self.locate(path).location) for path in questions.modified]
+        asked += [(NAMES, self._folder(folder)) for folder in searched] if questions.asks_for_any else []
+        for question, place in asked:
+            now = answer_now(question, place, self.roots)
+            answers.append(Answer(question, (("", now), (place.root, place.path))))
         self._packages.save()
         trees = {file.tree for file in files if file.tree}
         inputs = Inputs(

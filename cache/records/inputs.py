@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import entry_key
 
-from .validity import INCLUDE, Listings, appeared
+from .validity import INCLUDE, PLACED, Listings, appeared
 
 
 class RootedPath(NamedTuple):
@@ -47,7 +47,7 @@ class Answer(NamedTuple):
     """What a source asked the preprocessor without reading a file, and what the answer was."""
 
     question: str
-    """`include NAME` for __has_include and __has_embed; `variable NAME` for an environment variable."""
+    """`include NAME` for __has_include and __has_embed; `variable NAME` for an environment variable; DAY and PLACED."""
     values: tuple[tuple[str, str], ...]
     """The paths below roots at which the name was; or one pair of an empty root and the variable's value."""
 
@@ -124,7 +124,11 @@ class Inputs(NamedTuple):
             present=tuple(name for name in self.present if name.root not in roots),
             folders=tuple(folder for folder in self.folders if folder.root not in roots),
             compiler_folders=tuple(folder for folder in self.compiler_folders if folder.root not in roots),
-            answers=tuple(map(outside, self.answers)),
+            answers=tuple(
+                outside(answer)
+                for answer in self.answers
+                if answer.question not in PLACED or answer.values[1][0] not in roots
+            ),
         )
 
     def shipped(self, trusted_roots: Collection[str], root_paths: Mapping[str, str], disk: Disk) -> Inputs:

@@ -11,17 +11,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
 from opforge.cache.filesystem.disk import Disk
+from opforge.cache.keys import key_of
 from opforge.memory import ABSENT
+from opforge.warm import lookup
 
 from .entry import Stamped
 
 INCLUDE, VARIABLE = "include ", "variable "
 """How the questions of answers begin."""
+DAY, MODIFIED, NAMES = "day", "modified", "names"
+"""Questions: the day of the build, for __DATE__; when a file was modified, for __TIMESTAMP__; the names in a folder,
+for operators whose names are put together. The values are the answer, and but for the day the file or folder."""
+PLACED = {MODIFIED: "has a new time, and has __TIMESTAMP__", NAMES: "has other names, and a source may ask for any"}
 Folder = TypeVar("Folder", bound=Sequence[str])
 """A folder below a root, as (root, path)."""
+MOST_FOLDERS = 500
+"""How many folders are compared for a source that may ask for any header."""
+CACHE_TAG = "CACHEDIR.TAG"
+"""The file that says that a folder is a cache."""
 SHARED = ".so"
 LIBRARIES = (SHARED, ".a")
 OUTSIDE = frozenset({"", ".", ".."})
@@ -186,6 +197,8 @@ def watched(inputs: Mapping[str, Any], root_paths: Mapping[str, str], listings: 
     folders = located([*inputs["searched"], *inputs["compiler_folders"]], root_paths)
     for _folder, base in folders:
         yield disk.nearest(base.rstrip("/") or "/")
+    for _question, values in filter(lambda answer: answer[0] == NAMES, inputs["answers"]):
+        yield from (folder for folder, _names in _below(resolve(values[1], root_paths) or ""))
     headers = [question[len(INCLUDE) :] for question, _values in inputs["answers"] if question.startswith(INCLUDE)]
     possible = [(base, [name for name in headers if listings.may_hold(base, name)]) for _folder, base in folders]
     possible += [(base, names) for _folder, base, names in looked_for(inputs, root_paths, listings)]
@@ -198,8 +211,15 @@ def watched(inputs: Mapping[str, Any], root_paths: Mapping[str, str], listings: 
 def changed_answer(inputs: Mapping[str, Any], root_paths: Mapping[str, str], listings: Listings) -> str | None:
     """Returns what is answered otherwise now than at the build; None if nothing is."""
     for name, value in variables(inputs["answers"]):
-        if os.environ.get(name, "") != value:
-            return f"the variable {name} has changed"
+        if lookup.value_of(name) != value:
+            return (
+                "the day has changed, and a file has __DATE__"
+                if name == lookup.DAY
+                else f"the variable {name} has changed"
+            )
+    for question, values in inputs["answers"]:
+        if question in PLACED and answer_now(question, values[1], root_paths) != values[0][1]:
+            return f"{'/'.join(values[1])} {PLACED[question]}"
     folders = located([*inputs["searched"], *inputs["compiler_folders"]], root_paths)
     listed = listings.first_parts(folders)
     for question, values in inputs["answers"]:
@@ -212,9 +232,39 @@ def changed_answer(inputs: Mapping[str, Any], root_paths: Mapping[str, str], lis
     return None
 
 
+def answer_now(question: str, place: Sequence[str], root_paths: Mapping[str, str]) -> str:
+    """Returns the answer to one of the questions MODIFIED and NAMES; empty if there is no such file.
+
+    `place` is the file or folder, by its root.
+    """
+    path = resolve(place, root_paths) or ""
+    if question == NAMES:
+        return key_of([(os.path.relpath(folder, path), names) for folder, names in _below(path)])
+    try:
+        return str(int(os.stat(path).st_mtime))
+    except (OSError, ValueError):
+        return ""
+
+
+def _below(top: str) -> Iterator[tuple[str, list[str]]]:
+    """Yields a folder and those below it, with the names of the files in each; no caches and no hidden folders."""
+    for folder, folders, names in islice(os.walk(top), MOST_FOLDERS):
+        if CACHE_TAG in names:
+            folders.clear()
+        else:
+            folders[:] = sorted(name for name in folders if name[0] != "." and name != "__pycache__")
+            yield folder, sorted(names)
+
+
 def variables(answers: Iterable[tuple[str, Any]]) -> list[tuple[str, str]]:
-    """Returns the environment variables whose values are a part of the library, with the values at the build."""
-    return [(question[len(VARIABLE) :], values[0][1]) for question, values in answers if question.startswith(VARIABLE)]
+    """Returns the environment variables whose values are a part of the library, with the values at the build.
+
+    The day counts as one.
+    """
+    days = [(lookup.DAY, values[0][1]) for question, values in answers if question == DAY]
+    return days + [
+        (question[len(VARIABLE) :], values[0][1]) for question, values in answers if question.startswith(VARIABLE)
+    ]
 
 
 def located(folders: Iterable[Sequence[str]], root_paths: Mapping[str, str]) -> list[tuple[Sequence[str], str]]:

@@ -20,6 +20,8 @@ COMMENT = re.compile(rb"/\*.*?(?:\*/|$)|//.*")
 DATES = (b"__DATE__", b"__TIME__", b"__TIMESTAMP__")
 DATE = "SOURCE_DATE_EPOCH"
 """The variable that replaces the present date."""
+PIECE = re.compile(rb"\b(?:__|__has|__has_|_?has_include|_?has_embed|_?has_|_include|_embed)\b")
+"""What `##` may make the name of an operator of."""
 GETENV = re.compile(rb"%:getenv\(\s*(\w+)")
 """How GCC's specs ask for a variable."""
 DIRECTIVE = re.compile(rb"^#(?:define|undef) .*$", re.MULTILINE)
@@ -48,6 +50,12 @@ class Questions(NamedTuple):
     """File -> the conditions in which something else stands in place of a header's name, such as a macro."""
     variables: frozenset[str] = frozenset()
     """The variables that decide what a file means: that of the date, and those that specs ask for."""
+    has_day: bool = False
+    """Whether the present day is a part of the library."""
+    modified: frozenset[str] = frozenset()
+    """The files whose own times are a part of the library."""
+    asks_for_any: bool = False
+    """Whether `##` may put the operator together: then nobody knows for which header it asks."""
 
 
 def in_files(paths: Iterable[str], words: Sequence[str] = ()) -> Questions:
@@ -79,6 +87,20 @@ def in_files(paths: Iterable[str], words: Sequence[str] = ()) -> Questions:
         if unclear:
             expressions[path] = unclear
     return Questions(names, expressions, frozenset(variables))
+
+
+def in_own_files(paths: Iterable[str], words: Sequence[str], is_dated: bool) -> Questions:
+    """Returns the questions that count in the op's own files alone: others' headers have macros that nobody uses.
+
+    `words` are the commands'. With `is_dated` SOURCE_DATE_EPOCH replaces the present day.
+    """
+    texts = {"": os.fsencode("\n".join(words)), **{path: content_of(path) for path in paths}}
+    pastes = any(b"##" in text for text in texts.values()) and any(map(PIECE.search, texts.values()))
+    return Questions(
+        has_day=not is_dated and any(b"__DATE__" in text for text in texts.values()),
+        modified=frozenset(path for path, text in texts.items() if path and b"__TIMESTAMP__" in text),
+        asks_for_any=pastes,
+    )
 
 
 def implied_names(words: Sequence[str], paths: Iterable[str], is_clang: bool) -> set[str]:

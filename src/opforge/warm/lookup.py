@@ -47,6 +47,8 @@ HOST = "cpu"
 PLAIN = (str, int, bool, float, type(None))
 NATIVE = ("=native", "@/")
 """What a flag has in it that selects this machine's processor, or that names a file of flags."""
+DAY = "=day"
+"""Stands among environment variables for the day, for what __DATE__ is a part of. No variable has this name."""
 Place = tuple[str, Collection[int], int, str]
 """A folder in which prebuilt entries are looked for: its path, the user ids that its files may belong to, the mode bits
 by which other users may write its libraries, and LISTED or FETCHED."""
@@ -111,7 +113,7 @@ def remembered_entry(
         return None
     value, stamps = found
     try:
-        if any(os.environ.get(variable, "") != text for variable, text in value["variables"]):
+        if any(value_of(variable) != text for variable, text in value["variables"]):
             return None
         root, owners, bits, _area = sources[value["source"]] if value["source"] >= 0 else own
         key, number, record = os.path.basename(value["key"]), value["watched"], value["record"]
@@ -126,6 +128,11 @@ def remembered_entry(
         return (entry, value) if type(value["pointer"]) is type(value["roots"]) is str else None
     except memory.UNREADABLE:  # no schema on the path of a hit
         return None
+
+
+def value_of(variable: str) -> str:
+    """Returns the value of an environment variable; of DAY this day."""
+    return time.strftime("%Y-%m-%d") if variable == DAY else os.environ.get(variable, "")
 
 
 def _is_tuned(entry: Entry, value: Mapping[str, Any]) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
+import time
 
 import pytest
 from support import sample_ops, text_files
@@ -13,6 +15,7 @@ import opforge
 VALUE = f"{sample_ops.EXPORT} int value() {{ return VALUE; }}\n"
 ASKS = "#if __has_include(@)\n#define VALUE 2\n#else\n#define VALUE 1\n#endif\n" + VALUE
 NEEDS_CLANG = pytest.mark.skipif(not shutil.which("clang++"), reason="needs clang++ (apt install clang)")
+ONE = f"{sample_ops.EXPORT} int value() {{ return 1; }}\n"
 OFTEN = pytest.mark.parametrize("load", ["g++", pytest.param("clang++", marks=NEEDS_CLANG)], indirect=True)
 RARELY = pytest.mark.long("asks the same with another compiler, whose own answers the first tests compare")
 COMPILERS = ["g++", pytest.param("clang++", marks=[NEEDS_CLANG, RARELY])]
@@ -224,6 +227,45 @@ def test_an_object_with_another_date_is_not_reused(tmp_path, load, monkeypatch):
     for date, value in ((IN_1971, 1), (IN_1972, 2)):
         monkeypatch.setenv("SOURCE_DATE_EPOCH", date)
         assert load(version=date) == (value, "built")
+
+
+@takes_a_date
+@pytest.mark.parametrize("place", ["plain.cpp", "dated.h", "a flag"])
+def test_a_new_day_is_noticed_where_a_file_of_the_ops_own_has_the_date(tmp_path, load, monkeypatch, place):
+    today, real = ["2026-11-28"], time.strftime
+    monkeypatch.setattr(time, "strftime", lambda form, *rest: real(form, *rest) if rest else today[0])
+    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
+    text_files.write(tmp_path, "dated.h", "#define WHEN __DATE__\n" if place == "dated.h" else "")
+    when = "__DATE__" if place == "plain.cpp" else "WHEN"
+    text_files.write(tmp_path, "plain.cpp", f'#include "dated.h"\nextern const char when[] = {when};\n' + ONE)
+    attributes = {"define_macros": {"WHEN": "__DATE__"}} if place == "a flag" else {}
+    assert [load(**attributes), load(**attributes)] == [(1, "built"), (1, "cache")]
+    today[0] = "2026-11-29"
+    assert [load(**attributes), load(**attributes)] == [(1, "built"), (1, "cache")]
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", IN_1971)
+    assert load(**attributes) == (1, "built")
+    today[0] = "2026-11-30"
+    assert load(**attributes) == (1, "cache")
+
+
+@takes_a_date
+def test_a_new_time_of_a_file_that_holds_its_own_is_noticed(tmp_path, load):
+    path = text_files.write(tmp_path, "dated.h", f"extern const char when[] = __TIMESTAMP__;\n{ONE}")
+    text_files.write(tmp_path, "plain.cpp", '#include "dated.h"\n')
+    for seconds in (10**9, 10**9 + 5):
+        os.utime(path, (seconds, seconds))
+        assert [load(), load()] == [(1, "built"), (1, "cache")]
+
+
+def test_an_operator_that_is_put_together_may_ask_for_any_header(tmp_path):
+    def load():
+        entry = sample_ops.builder_class(tmp_path / "op", "plain", abi="c", include_dirs=["inc"])().build()
+        return ctypes.CDLL(entry.library).value(), entry.origin
+
+    text = "#define CAT(a, b) a##b\n" + ASKS.replace("__has_include(@)", "CAT(__has_, include)(<sub/opt.h>)")
+    text_files.write(tmp_path / "op" / "inc" / "sub", "other.h", "")
+    text_files.write(tmp_path / "op", "plain.cpp", text)
+    toggle(load, tmp_path / "op", "inc/sub/opt.h")
 
 
 @pytest.mark.parametrize(("name", "flag"), [("own.specs", "-specs={0}/own.specs"), ("own/specs", "-B{0}/own/")])
