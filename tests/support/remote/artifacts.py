@@ -27,9 +27,10 @@ from opforge.errors import OpforgeError
 from opforge.packages.form import version
 from opforge.packages.installed import releases
 from opforge.packages.registry import install, selection
-from opforge.remote import kinds, maintenance, publish, publish_tuned, remotes, triton_source
-from opforge.remote.kinds import Shown
+from opforge.remote import kinds, maintenance, publish, remotes, triton_source
+from opforge.remote.op_statements import OP
 from opforge.remote.signatures import keys
+from opforge.remote.tuned_statements import TUNED
 
 OLDER, NEWER = "older", "newer"
 BELL = "Z" * 52
@@ -83,7 +84,7 @@ class Artifact(ABC):
         (item,) = self.items()
         kind = kinds.of(self.kind)
         assert kind
-        return f"{self.kind}:{kind.title(Shown(item.name, item.label, item.target))}"
+        return kind.title(item.name, item.label)
 
     def ring(self) -> None:
         """Publishes what `ask` asks for."""
@@ -129,7 +130,7 @@ class Op(Artifact):
 
     def publish(self, which: str = NEWER, key: str = "ci") -> None:
         folder, record = self._entry(which)
-        publish.push(self.nodes.store, self.remote, folder, record["description"], keys.signer(key))
+        publish.push(self.nodes.store, self.remote, OP, OP.at(folder, record["description"]), keys.signer(key))
 
     def use(self) -> str:
         entry = finder.stored_entry(finder.Finder(self.builder.spec(), current_store()))
@@ -154,7 +155,7 @@ class Tuned(Artifact):
             patch.delenv("OPFORGE_REMOTES", raising=False)
             entry = self.op_class().load().__entry__
         row = tuned_ops.row({"block": 128 if which == OLDER else 512})
-        publish_tuned.push(self.nodes.store, self.remote, tuned_ops.result(entry, row), keys.signer(key))
+        publish.push(self.nodes.store, self.remote, TUNED, TUNED.of(tuned_ops.result(entry, row)), keys.signer(key))
 
     def use(self) -> str:
         tuned.reset()
@@ -205,7 +206,7 @@ class Compiled(Artifact):
         self.patch.setenv("XDG_STATE_HOME", str(self.nodes.folder / f"{name}-state"))
 
     def publish(self, which: str = NEWER, key: str = "ci") -> None:
-        from opforge.graphs import remote
+        from opforge.graphs.statements import COMPILED
 
         number = 1 if which == OLDER else 2
         place = self.folder / which
@@ -213,7 +214,7 @@ class Compiled(Artifact):
             path = made(place, self.where, made=number, parts=[f"{number:024x}"])
             self._digests[path.name] = which
         (path,) = (one for one in place.iterdir() if one.name in self._digests)
-        remote.push(self.nodes.store, self.remote, str(path), self.where, keys.signer(key))
+        publish.push(self.nodes.store, self.remote, COMPILED, COMPILED.at(str(path)), keys.signer(key))
 
     def use(self) -> str:
         import opforge
