@@ -216,7 +216,7 @@ class TestFetching:
         (nodes.folder / "remote").write_text("no folder")
         assert not bring(published) and not bring(published)
         (message,) = caplog.messages
-        assert message.startswith(f"copy: nothing was fetched from {nodes.url}: ")
+        assert message.startswith(f"copy: nothing was fetched from {nodes.url}, which is left alone for a minute: ")
         assert answers.failure(remotes.parse(nodes.url))
 
     def test_an_unsigned_remote_is_not_asked(self, published, nodes, monkeypatch, caplog):
@@ -245,7 +245,7 @@ class TestWhatIsRefused:
 
     @pytest.fixture
     def refused(self, published, caplog):
-        def asked(begin="an offer of file://"):
+        def asked(begin=""):
             assert not bring(published)
             assert not [*records.stored(published.layout.root)] and not staged(published)
             (message,) = caplog.messages

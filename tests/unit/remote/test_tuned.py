@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 
@@ -192,7 +193,9 @@ def test_what_is_withdrawn_after_it_was_fetched_is_not_used_any_more(published, 
     what = tuned.wanted(published.name, op_class().load().__entry__)
     path = what.path(current.current_store().layout.root, ".fetched")
     other = what._replace(cores=what.cores + 1)
-    assert not tuned_source.bring(other.path(current.current_store().layout.root, ".fetched"), other)
+    value = {**tuned_ops.result(op_class().load().__entry__, row({"block": 512})), "cores": other.cores}
+    push(nodes.store, remotes.parse(nodes.url), TUNED, TUNED.of(value), keys.signer("ci"))
+    assert tuned_source.bring(other.path(current.current_store().layout.root, ".fetched"), other)
     what = f"What was fetched as tuned:{published.label} was withdrawn by the key ci and is not used: wrong"
     assert what in caplog.messages and not os.path.exists(path)
     assert block(op_class) == 256
@@ -214,7 +217,7 @@ class TestCommands:
         (item,) = [item for item in maintenance.verify(nodes.store, remotes.parse(nodes.url)) if item.kind == "tuned"]
         assert item.problem == ""
         assert f"would remove the tuning result {name}, " in run(rm_command, f"tuned:{name}", "--dry-run")
-        assert f"removed the tuning result of {name}: " in run(rm_command, f"tuned:{name}")
+        assert f"removed the tuning result {name}, " in run(rm_command, f"tuned:{name}")
         assert name not in run(ls, "--kind", "tuned")
 
     def test_a_newer_result_takes_the_place_of_the_keys_own(self, published, nodes, op_class):

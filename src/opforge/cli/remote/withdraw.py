@@ -33,8 +33,8 @@ def command(
 ) -> None:
     """Withdraw what your key has signed, of any kind: nothing chooses it any more.
 
-    Names are as `opforge ls URL` shows them. What is in use stays in use, and lock files that name a release go on working, with a warning. With --stop-loading
-    it is loaded nowhere any more, as soon as a machine asks the store.
+    Names are as `opforge ls URL` shows them. What is in use stays in use, and lock files that name a release go on
+    working, with a warning. With --stop-loading it is loaded nowhere any more, as soon as a machine asks the store.
 
     Each key has one list in a store, with a date. For ops, those who fetch require one that is newer than 30 days, or
     than their trust file says. Without a name only the date is renewed; `opforge publish` does so too. If the store
