@@ -28,20 +28,43 @@ OTHERS = tuple(kind for kind in KINDS if kind not in (*PLAIN, *FILES))
 """The kinds that lie in stores, and are named by KIND:NAME alone."""
 FORMS = "|".join(f"{kind}:NAME" for kind in OTHERS)
 """The names of these, for the help of commands."""
+_OF_A_FILE = {"program": "it is a file of its own"}
+WITHOUT_MEANING: Mapping[str, Mapping[str, str]] = {
+    "ls": _OF_A_FILE,
+    "rm": _OF_A_FILE,
+    "verify": _OF_A_FILE,
+    "gc": {"package": "opforge rm removes it", "tuned": "it is too small to count", **_OF_A_FILE},
+    "publish": {**_OF_A_FILE, "program": "opforge.save_program signs it"},
+    "fetch": {"op": "", "package": "opforge install brings it", **_OF_A_FILE, "": "its first use brings it"},
+    "cache pin": {"op": "", **_OF_A_FILE, "": "only entries of ops are pinned"},
+    "ls URL": _OF_A_FILE,
+    "verify URL": _OF_A_FILE,
+    "gc URL": _OF_A_FILE,
+    "mirror": _OF_A_FILE,
+    "withdraw": {"program": "its key can be revoked: opforge key revoke"},
+    "key trust --for": {},
+}
+"""Verb -> kind -> why the verb has no meaning for it; "" stands for all others. A kind that is not there has one."""
 
 
-def by_kind(names: Sequence[str], kind: str = "") -> dict[str, list[str]]:
+def without_meaning(verb: str, kind: str) -> str:
+    """Returns why a verb has no meaning for a kind; empty if it has one."""
+    of_verb = WITHOUT_MEANING[verb]
+    return of_verb.get(kind, of_verb.get("", ""))
+
+
+def by_kind(names: Sequence[str], verb: str, kind: str = "") -> dict[str, list[str]]:
     """Returns the names of each kind that lies in stores, without the kind before them.
 
-    With `kind` a name without one is of that kind.
+    With `kind` a name without one is of that kind. Raises click.UsageError for a kind that the verb is not for.
     """
     named: dict[str, list[str]] = {each: [] for each in (*PLAIN, *OTHERS)}
     for name in names:
         before, colon, rest = name.partition(":")
-        if colon and before in named:
-            named[before].append(rest)
-        else:
-            named[kind or ("package" if _is_package(name) else "op")].append(name)
+        of_name = before if colon and before in KINDS else kind or ("package" if _is_package(name) else "op")
+        if reason := without_meaning(verb, of_name):
+            raise click.UsageError(f"opforge {verb.removesuffix(' URL')} is not for {name!r}: {reason}.")
+        named[of_name].append(rest if of_name == before else name)
     return named
 
 

@@ -48,7 +48,7 @@ def command(words: tuple[str, ...], kind: str | None, as_json: bool) -> None:
     url, given = split(words)
     if url:
         return _show_store(url, given, kind, as_json)
-    names = kinds.by_kind(given, kind or "")
+    names = kinds.by_kind(given, "ls", kind or "")
     wanted = [name for name in names if names[name] or (not given and kind in (None, name))]
     entries = _entries(names["op"]) if "op" in wanted else []
     releases = _installed(names["package"]) if "package" in wanted else []
@@ -80,7 +80,7 @@ def _show_store(url: str, given: Sequence[str], kind: str | None, as_json: bool)
     found = _in_store(url, given, kind)
     # A name that the store lacks is an error, without a line: so these are looked for first.
     _print_store(iter(list(found)) if given else found, as_json)
-    packages = kinds.by_kind(given, kind or "")["package"]
+    packages = kinds.by_kind(given, "ls URL", kind or "")["package"]
     if packages and not as_json:
         _print_benchmarks(benchmarks.in_store(opened(url)[1], packages))
 
@@ -152,7 +152,7 @@ def _in_store(url: str, given: Sequence[str], kind: str | None) -> Iterator[Item
         yield from maintenance.items(store, kind or "")
         return
     absent = list[str]()
-    for name, names in kinds.by_kind(given, kind or "").items():
+    for name, names in kinds.by_kind(given, "ls URL", kind or "").items():
         wanted = {(check(one, "NAME") if name == "package" else normalized(one)): one for one in names}
         found = set[str]()
         # A server that cannot list what it has is asked for packages by their names.

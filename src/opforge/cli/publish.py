@@ -14,6 +14,7 @@ from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, error_text, json_option
 from opforge.cli.output import counted, emit_json, is_terminal, size_text
 from opforge.cli.progress import reporter
+from opforge.remote.kind_table import KINDS
 
 from . import kinds
 from .kernels.benchmarks import of_file
@@ -76,7 +77,9 @@ def command(
     from opforge.remote.signatures import keys
 
     folders = [name for name in names if _is_folder(name)] if names or takes_all else ["."]
-    named = kinds.by_kind([name for name in names if name not in folders])
+    named = kinds.by_kind([name for name in names if name not in folders], "publish")
+    if named["package"]:
+        raise click.UsageError(f"{named['package'][0]!r}: a package is published from its folder.")
     chosen = [(kind, one) for kind in kinds.named_in(named) for one in kinds.stored(kind, named[kind.name])]
     remote, store = opened(url)
     signer = None if remote.is_unsigned else keys.signer(key)
@@ -112,7 +115,7 @@ def command(
 
 def _is_folder(name: str) -> bool:
     """Returns whether a word names the folder of a package, and not something in the cache. Raises click.UsageError."""
-    if name.partition(":")[0] in kinds.OTHERS:
+    if name.partition(":")[0] in KINDS:
         return False
     if os.path.isdir(name):
         return True

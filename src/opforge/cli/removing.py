@@ -71,7 +71,7 @@ def rm_command(
     if urls := [name for name in names if "://" in name]:
         problem = "rm acts on this machine alone"
         raise click.UsageError(f"{urls[0]}: {problem}. In a store: opforge withdraw URL NAME, then opforge gc URL.")
-    named = kinds.by_kind(names)
+    named = kinds.by_kind(names, "rm")
     evictions, kept = _evictions(named["op"], takes_all, pinned) if named["op"] or not names else ([], 0)
     for kind in kinds.named_in(named):
         evictions += _evictions_of(kind, named[kind.name])

@@ -46,7 +46,7 @@ def command(words: tuple[str, ...], deep: bool, as_json: bool) -> None:
         if names or deep:
             raise click.UsageError("a store is checked as a whole: leave out names and --deep.")
         return _verify_store(url, as_json)
-    named = kinds.by_kind(names)
+    named = kinds.by_kind(names, "verify")
     nothing: dict[str, Any] = {"checked": 0, "damaged": []}
     ops = _verify_cache(named["op"], as_json) if named["op"] or not names else nothing
     others = _verify_others(kinds.named_in(named) if names else [*map(kinds.of, kinds.OTHERS)], named, as_json)

@@ -39,7 +39,7 @@ def export_command(file: str, names: Sequence[str], as_json: bool) -> None:
     from opforge.cache.transfer import archive
 
     store = own_store()
-    named = kinds.by_kind(names)
+    named = kinds.by_kind(names, "ls")
     entries = matching_entries(store.layout, named["op"]) if named["op"] or not names else []
     chosen = kinds.stored(kinds.of("triton"), named["triton"] or None) if named["triton"] or not names else []
     kernels = {one.topic: one.name for one in chosen if not one.problem}
@@ -123,10 +123,7 @@ def _for_each_entry(names: Sequence[str], action: Callable[[Layout, str], None],
     from opforge.cache.current import own_store, writable_store
 
     layout = writable_store(own_store()).layout
-    named = kinds.by_kind(names)
-    if others := [*kinds.named_in(named), *([kinds.of("package")] if named["package"] else [])]:
-        raise click.UsageError(f"only entries of ops are pinned: a {others[0].noun} is not.")
-    entries = matching_entries(layout, named["op"])
+    entries = matching_entries(layout, kinds.by_kind(names, "cache pin")["op"])
     for entry in entries:
         action(layout, entry.key)
     if as_json:

@@ -54,7 +54,7 @@ def command(source: str, target: str, names: Sequence[str], key: str, unverified
     from opforge.remote import mirror
     from opforge.remote.tuf import copies
 
-    named = kinds.by_kind(names)
+    named = kinds.by_kind(names, "mirror")
     packages = [check(name, "NAME") for name in named.pop("package")]
     wanted = {kind: {normalized(one): one for one in of_kind} for kind, of_kind in named.items() if of_kind}
     (remote, there), (to, here), offered = opened(source), opened(target), dict[str, set[str]]()

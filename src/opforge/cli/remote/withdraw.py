@@ -70,7 +70,7 @@ def command(
 
 def _subject(store: ObjectStore, text: str) -> str:
     """Returns what the list calls something. Raises click.UsageError, PublishError, StoreError."""
-    ((name, (title, *_others)),) = ((name, names) for name, names in kinds.by_kind([text]).items() if names)
+    ((name, (title, *_others)),) = ((name, names) for name, names in kinds.by_kind([text], "withdraw").items() if names)
     kind = kinds.of(name)
     if kind.has_unique_labels:  # as ls shows both
         title = title.rpartition("@")[2]
