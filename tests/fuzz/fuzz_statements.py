@@ -87,7 +87,7 @@ class StatementTarget:
                     assert len(item.data) <= topics.MAX_ITEM_BYTES
             elif kind == OFFER:
                 offer = OP.parse(content, "d" * 32)
-                assert os.path.basename(offer.entry) == offer.entry
+                assert os.path.basename(offer.label) == offer.label
                 assert ".." not in offer.tree.blob.name
             elif kind == LIST:
                 withdrawals.parse(content).age_problem(30.0, 1e9)

@@ -123,7 +123,7 @@ def _unknown(kind: Kind, name: str, there: Sequence[str]) -> str:
 
     near = get_close_matches(name, there, n=1)
     meant = f" Did you mean {kind.name}:{near[0]}?" if near else ""
-    held = f"There are: {', '.join(there)}" if there else "There are none"
+    held = f"There are: {', '.join(there)}" if there else "Nothing of this kind is here"
     return f"there is no {kind.name}:{name} here. {held}.{meant} {kind.maker}."
 
 

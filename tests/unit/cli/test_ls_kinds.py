@@ -77,4 +77,4 @@ def test_what_is_listed_of_compiled_graphs_is_removed_by_its_name(graphs, name, 
         assert f"{verb} 0 entries, {number}, " in result.output, (result.output, result.exception)
     assert len([*graphs.iterdir()]) == left
     result = CliRunner().invoke(removing.rm_command, ["compiled:pair"])
-    assert result.exit_code == 2 and "there is no compiled:pair here. There are none." in result.output
+    assert result.exit_code == 2 and "there is no compiled:pair here. Nothing of this kind is here." in result.output

@@ -256,7 +256,7 @@ class TestCommands:
         nodes.enter("a")
         outcome = CliRunner().invoke(publish, [nodes.url, "tuned:none", "--key", "ci"])
         assert outcome.exit_code == 2
-        assert "there is no tuned:none here. There are none. See opforge tune." in outcome.output
+        assert "there is no tuned:none here. Nothing of this kind is here. See opforge tune." in outcome.output
 
     def test_an_unsigned_remote(self, nodes, op_class, monkeypatch, tmp_path):
         tuned.reset()
