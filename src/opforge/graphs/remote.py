@@ -42,6 +42,8 @@ def kept_problem(path: str, read: Bundle, where: Topic) -> str:
 
     try:
         return kept.problem(path, COMPILED, str(where), f"{where.name}: a bundle", expected)
+    except BundleError:
+        raise
     except ValueError as error:
         raise BundleError(f"its {SIGNED} cannot be used: {error}") from error
 
