@@ -161,8 +161,8 @@ def accepted_signer(remote: Remote, lists: Lists, signed: Signed, name: str, num
         return Accepted("")
     signers = trust.read().signers(where, signed.data, signed.signatures)
     signers = trust.allowed(signers, f"{release.KIND}:{name}", where)
-    title = f"{release.KIND}:{name}@{number.canonical}"
-    return lists.accepted(f"{name} {number}", title, signers, release.PackageKind.needs_withdrawals, signed.digest)
+    title = release.PACKAGE.title(name, str(number))
+    return lists.accepted(f"{name} {number}", title, signers, release.PACKAGE.needs_withdrawals, signed.digest)
 
 
 class PassedOver(NamedTuple):
