@@ -205,7 +205,11 @@ def missing_function(record: Mapping[str, Any], machine: Machine) -> str | None:
     A newer torch has every function that an older one has. Looking them up takes longer than loading the op.
     """
     built_with = version_of(str(record.get("built_with_torch") or "9999"))
-    if record["abi"] not in abi.ON_STABLE or "torch" not in sys.modules or version_of(machine.torch or "") >= built_with:
+    if (
+        record["abi"] not in abi.ON_STABLE
+        or "torch" not in sys.modules
+        or version_of(machine.torch or "") >= built_with
+    ):
         return None
     import ctypes
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from opforge.accelerator.target import Target
-from opforge.builders.declaration.abi import STABLE, TORCH
+from opforge.builders.declaration.abi import ON_STABLE, TORCH
 from opforge.builders.declaration.targets import LEVELS
 from opforge.errors import PackError
 from opforge.packages.form.properties import STABLE as STABLE_VARIANT
@@ -36,7 +36,7 @@ def of_record(name: str, record: Mapping[str, Any], by_architecture: bool = Fals
         raise PackError(name, [f"its target is {target}, and no package can be for {target.device}"], advice)
     if tvm_ffi:
         framework, number, cxx = TVM_VARIANT, tvm_ffi, ""
-    elif record["abi"] == STABLE:
+    elif record["abi"] in ON_STABLE:
         framework, number, cxx = STABLE_VARIANT, record["torch_target"], ""
     elif record["abi"] == TORCH:
         framework, number, cxx = TORCH_VARIANT, record["requires"]["torch"], "cxx11"
