@@ -35,7 +35,6 @@ FACADE_BLOCKS = ("OPFORGE_LOADS_FACADE_BLOCKS", "")
 LOADS = *OF_TORCH, FACADE_BLOCKS
 TORCH_HEADERS = "torch-headers"
 """The folder, in that of a build on the facade, of links to the headers of torch that the facade is written on."""
-OF_FACADE = ("-isystem", TORCH_HEADERS)
 PYTHON_API = "0x030b0000"
 """A source on the facade that includes Python.h itself gets Python's stable API alone, that of 3.11."""
 
@@ -123,7 +122,7 @@ def part(abi: str, op: str, module: str, torch_target: str) -> AbiPart:
             system_include=(RootedPath("python", ""),),
             stubs=("libtorch_cpu.so",),
             requires=(),
-            compile_flags=(*AbiPart._field_defaults["compile_flags"], "-fvisibility-inlines-hidden", *OF_FACADE),
+            compile_flags=("-fvisibility=hidden", "-isystem", TORCH_HEADERS),
         )
     return AbiPart(
         standard="c++20",

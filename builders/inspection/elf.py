@@ -45,7 +45,7 @@ def of_library(elf: ElfFile) -> dict[str, Any]:
     """Returns what a library exports and needs, JSON-able. Raises FileFormatError if it is damaged.
 
     `machine`; `exports`: names of functions; `needs`: sonames; `floors`: GLIBC, GLIBCXX and CXXABI with the newest
-    version that a symbol needs; `shims`: the functions of torch's C interface that it calls.
+    version that a symbol needs; `shims`: the functions of torch's C interface without which it does not load.
     """
     symbols = elf.symbols(".dynsym")
     return {
@@ -53,7 +53,7 @@ def of_library(elf: ElfFile) -> dict[str, Any]:
         "exports": sorted(symbol.name for symbol in symbols if _is_exported(symbol)),
         "needs": elf.needed(),
         "floors": _floors(elf.needed_versions()),
-        "shims": sorted(name for name in undefined(symbols) if name.startswith(shims.PREFIXES)),
+        "shims": sorted(name for name in undefined(symbols, and_weak=False) if name.startswith(shims.PREFIXES)),
     }
 
 
@@ -70,9 +70,10 @@ def host_code(file: ElfFile) -> dict[str, Any]:
     return {**of_library(file), "functions": [{"name": name, "size": size} for name, size in functions]}
 
 
-def undefined(symbols: list[Symbol]) -> list[str]:
-    """Returns the names that a table of symbols does not define."""
-    return [symbol.name for symbol in symbols if symbol.section == UNDEFINED and symbol.name]
+def undefined(symbols: list[Symbol], and_weak: bool = True) -> list[str]:
+    """Returns the names that a table of symbols does not define. A library loads without those that are weak."""
+    absent = (symbol for symbol in symbols if symbol.section == UNDEFINED and symbol.name)
+    return [symbol.name for symbol in absent if and_weak or symbol.bind != WEAK]
 
 
 def _is_exported(symbol: Symbol) -> bool:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
+from opforge.builders.declaration import kernel_roots
 from opforge.builders.declaration.build_plan import Step
 from opforge.builders.resources import ended_by_signal, exhausted_resource, memory_advice, no_inodes, small_stack
 from opforge.errors import BuildError, BuildResourceError, CompileError
@@ -55,6 +56,13 @@ OLDEST_STANDARD = 17
 REQUIRED_STANDARD = re.compile(r"#\s*error\b.*\bC\+\+(\d\d)\b")
 """What torch's headers say to a compiler for an older standard."""
 TORCH_HEADER = re.compile(r"(?P<include>.*/)(?:torch|c10|ATen)/[\w/]+\.h(?:pp)?$")
+FACADE_HEADERS = os.path.join(kernel_roots.FACADE.path, kernel_roots.FACADE.include) + os.sep
+LED_FROM = re.compile(
+    r"^(?P<file>[^\s:][^:\n]*?):(?P<line>\d+):(?P<column>\d+):(?:\s+required from|.* requested here$)"
+)
+"""The place of a use that made a compiler look into a template."""
+OF_TORCH = re.compile(r"(?:ATen|c10|torch|caffe2|pybind11|THC?)/")
+"""The beginnings of the names of torch's headers."""
 HEAD = 2000
 """Characters at the beginning of such a header in which it checks the standard."""
 HEADERS_WITH_STANDARD = ("ATen/ATen.h", "torch/all.h", "torch/csrc/api/include/torch/all.h")
@@ -66,7 +74,9 @@ LONGEST_OUTPUT = 64 << 10
 """The number of characters of the compilers' output that an entry keeps."""
 
 
-def build_error(op: str, status: int, output: str, log: str, folder: str = "") -> BuildError:
+def build_error(
+    op: str, status: int, output: str, log: str, folder: str = "", is_on_facade: bool = False
+) -> BuildError:
     """Returns the error for a build that failed.
 
     Args:
@@ -75,6 +85,7 @@ def build_error(op: str, status: int, output: str, log: str, folder: str = "") -
         output: What ninja and the compilers printed.
         log: The path at which the output is kept; empty if it is not.
         folder: The folder in which the compilers wrote; empty if it is not known.
+        is_on_facade: Whether the sources were compiled with the facade of torch's headers.
     """
     lines = output.splitlines()
     exhausted = exhausted_resource(op, output, log)
@@ -91,9 +102,12 @@ def build_error(op: str, status: int, output: str, log: str, folder: str = "") -
     argv, diagnostics = _argv(command), [*parse_diagnostics(lines)]
     first = next((diagnostic for diagnostic in diagnostics if diagnostic["severity"] == "error"), None)
     if first:
+        first = _in_the_source(lines, first) if is_on_facade else first
         location = f"{first['file']}:{first['line']}" + (f":{first['column']}" if first["column"] else "")
         context = _context(first["file"], first["line"], _caret(lines, first))
-        hint = _flag_hint(argv, first["message"]) or _hint(first["message"], context)
+        hint = _flag_hint(argv, first["message"])
+        hint = hint or (_facade_hint(first["message"], argv) if is_on_facade else "")
+        hint = hint or _hint(first["message"], context)
         hint = hint or _standard_hint(argv, first["file"], first["message"])
         shown = "\n".join(part for part in (context, hint, _further(diagnostics, log)) if part)
         return CompileError.of(op, title, f"{location}: error: {first['message']}", shown, argv, log, diagnostics)
@@ -256,6 +270,31 @@ def _hint(text: str, context: str = "") -> str:
     if block and UNKNOWN_MACRO.search(text) and "did you mean" not in text:
         return "hint: this macro is in torch/csrc/stable/library.h: is that included above?"
     return ""
+
+
+def _in_the_source(lines: Sequence[str], error: dict[str, Any]) -> dict[str, Any]:
+    """Returns an error in a header of the facade with the place in a source that has led to it, if that is known."""
+    if not error["file"].startswith(FACADE_HEADERS):
+        return error
+    at = next((at for at, line in enumerate(lines) if line.startswith(f"{error['file']}:{error['line']}:")), 0)
+    before = [match for line in lines[:at] if (match := LED_FROM.match(line))]  # as g++ prints it
+    after = [match for line in lines[at:] if (match := LED_FROM.match(line))]  # as clang does
+    for match in (*reversed(before), *after):
+        if not match["file"].startswith(FACADE_HEADERS):
+            return error | {"file": match["file"], "line": int(match["line"]), "column": int(match["column"])}
+    return error
+
+
+def _facade_hint(text: str, argv: Sequence[str]) -> str:
+    """Returns what to do about a line that the facade may not have; empty for a header that is not torch's."""
+    header = MISSING_HEADER.match(text)
+    if header and not OF_TORCH.match(header["name"]):
+        return ""
+    source = argv[argv.index("-c") + 1] if "-c" in argv[:-1] else "SOURCE"
+    return (
+        f"hint: `opforge why-not {shlex.quote(source)}` lists every line that the facade of torch's headers does not"
+        ' have; abi="torch" compiles with torch\'s own headers, for one torch and one Python'
+    )
 
 
 def _flag_hint(argv: Sequence[str], text: str) -> str:

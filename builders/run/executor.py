@@ -297,7 +297,8 @@ def _run_steps(job: Job, work: str, steps: Sequence[Step]) -> str:
             log = ""  # the error message alone has to do
         if missing:
             raise diagnostics.missing_output(job.plan.op, *missing, log)
-        raise diagnostics.build_error(job.plan.op, outcome.status, outcome.output, log, work)
+        is_on_facade = job.plan.abi == FACADE
+        raise diagnostics.build_error(job.plan.op, outcome.status, outcome.output, log, work, is_on_facade)
     return diagnostics.compiler_output(outcome.output)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from opforge.builders.declaration.abi import STABLE
+from opforge.builders.declaration.abi import FACADE, ON_STABLE
 from opforge.builders.declaration.machine import torch_folder
 from opforge.builders.inspection import elf, elf_file, shims
 from opforge.builders.inspection.elf_file import ElfFile
@@ -52,9 +52,10 @@ def _problems(file: ElfFile, abi: str, torch_target: str, allowed: Collection[st
     undefined = elf.undefined(file.symbols(".dynsym"))
     lines = [*_mapping_problems(file), *_needed_problems(file.needed(), allowed)]
     lines += _namespace_problems(file, undefined)
-    if abi == STABLE:
-        lines += _stable_problems(undefined, torch_target)
-    return lines + python_abi.problems(undefined)
+    if abi in ON_STABLE:
+        lines += _stable_problems(undefined, elf.undefined(file.symbols(".dynsym"), and_weak=False), torch_target)
+    oldest = python_abi.OLDEST_ON_FACADE if abi == FACADE else python_abi.OLDEST
+    return lines + python_abi.problems(undefined, oldest)
 
 
 def _mapping_problems(file: ElfFile) -> list[str]:
@@ -91,13 +92,13 @@ def _needed_problems(needed: Sequence[str], allowed: Collection[str]) -> list[st
     return lines
 
 
-def _stable_problems(undefined: Sequence[str], torch_target: str) -> list[str]:
+def _stable_problems(undefined: Sequence[str], required: Sequence[str], torch_target: str) -> list[str]:
     lines, unstable = [], [name for name in undefined if TORCH_CXX.match(name)]
     if unstable:
         lines.append(f"it claims torch's stable ABI and uses torch's C++ functions: {_listed(unstable)}")
     folder = torch_folder()
     added = shims.versions(folder) if folder else {}
-    newer = [name for name in undefined if version_of(added.get(name, "0")) > version_of(torch_target)]
+    newer = [name for name in required if version_of(added.get(name, "0")) > version_of(torch_target)]
     if newer:
         since = max((added[name] for name in newer), key=version_of)
         lines.append(f"it claims torch {torch_target} and calls what torch has from {since} on: {_listed(newer)}")

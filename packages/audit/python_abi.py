@@ -1,4 +1,7 @@
-"""Which functions of CPython a library may use: those of the limited API of Python 3.9, which every later one has."""
+"""Which functions of CPython a library may use: those of the limited API of Python 3.9, which every later one has.
+
+On the facade of torch's headers it is that of 3.10, the oldest Python of torch 2.10.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,18 @@ from functools import cache
 
 from opforge.builders.declaration.machine import python_include
 
-OLDEST = (3, 9)
+OLDEST, OLDEST_ON_FACADE = (3, 9), (3, 10)
 PREFIXES = ("Py", "_Py")
 TIMEOUT = 60.0
 
 
-def problems(undefined: Sequence[str]) -> list[str]:
+def problems(undefined: Sequence[str], version: tuple[int, int] = OLDEST) -> list[str]:
     """Returns why a library that leaves these names undefined does not load in every Python; one line, or none."""
     names = sorted(name for name in undefined if name.startswith(PREFIXES))
     if not names:
         return []
-    oldest = ".".join(map(str, OLDEST))
-    allowed = limited_api(*OLDEST)
+    oldest = ".".join(map(str, version))
+    allowed = limited_api(*version)
     if not allowed:
         return [f"it uses functions of Python ({names[0]}), and there are no Python headers here to check them with"]
     others = [name for name in names if name not in allowed]

@@ -53,7 +53,59 @@ def add_op_namespace_prefix(op_name: str) -> str:
 FROM_SOURCE = """\
 from opforge.packages.sources.library import library as _library
 
-_FILE, _SUFFIX = _library(os.path.dirname(os.path.abspath(__file__)))"""
+_FILE, _SUFFIX = _library(os.path.dirname(os.path.abspath(__file__)))
+@MODULE@"""
+MODULE_FROM_SOURCE = '_MODULE = os.path.basename(_FILE).rpartition("-")[0]'
+MODULE = '''\
+"""Imports the library's Python module. Written by `opforge pack`; needs @NEEDED@."""
+
+import ctypes
+import importlib.util
+import os
+import sysconfig
+
+import torch
+
+@LIBRARY@
+
+
+def _registered(library):
+    """Returns the namespace of the library's ops after registering them; empty if it has none. Raises ImportError."""
+    if not hasattr(library, "opforge_describe"):
+        return ""
+    library.opforge_describe.restype = library.opforge_register.restype = ctypes.c_char_p
+    library.opforge_register.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
+    first = library.opforge_describe().decode().partition("\\n")[0].partition("::")[0] + _SUFFIX
+    if any(name.startswith(first + "::") for name in torch._C._dispatch_get_all_op_names()):
+        return first  # an earlier import registered them, and failed afterwards
+    problem = library.opforge_register(_SUFFIX.encode(), b"")
+    if problem is not None:
+        raise ImportError(f"{_FILE}: its ops could not be registered: {problem.decode(errors='replace')}")
+    return first
+
+
+def _imported(path):
+    """Returns the library's module. Python without a global lock gets it from the library itself."""
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        make = ctypes.PyDLL(path).opforge_facade_module
+        make.restype = ctypes.py_object
+        return make()
+    spec = importlib.util.spec_from_file_location(f"{__name__}.{_MODULE}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+_PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), _FILE)
+_LIBRARY = ctypes.CDLL(_PATH)
+_NAMESPACE = _registered(_LIBRARY) or __name__
+ops = _imported(_PATH) if hasattr(_LIBRARY, "opforge_facade_module") else getattr(torch.ops, _NAMESPACE)
+
+
+def add_op_namespace_prefix(op_name: str) -> str:
+    """Returns the name of an op with its namespace, as torch.library takes it."""
+    return f"{_NAMESPACE}::{op_name}"
+'''
 
 PYTHON_ONLY = '''\
 """The namespace of this package's ops in torch.ops. Written by `opforge pack`; needs torch alone."""
@@ -131,9 +183,18 @@ def with_library(file: str, suffix: str) -> str:
     return _library(f'_FILE = "{file}"\n_SUFFIX = "{suffix}"', "torch alone")
 
 
-def from_source() -> str:
+def with_module(file: str, suffix: str, module: str) -> str:
+    """Returns `_ops.py` for a variant whose library is on the facade, with a Python module of this name."""
+    named = f'_FILE = "{file}"\n_SUFFIX = "{suffix}"\n_MODULE = "{module}"'
+    return MODULE.replace("@LIBRARY@", named).replace("@NEEDED@", "torch alone")
+
+
+def from_source(is_on_facade: bool = False) -> str:
     """Returns `_ops.py` for a variant whose library is built from the sources in it."""
-    return _library(FROM_SOURCE, "torch and opforge")
+    if is_on_facade:
+        text = FROM_SOURCE.replace("@MODULE@", MODULE_FROM_SOURCE)
+        return MODULE.replace("@LIBRARY@", text).replace("@NEEDED@", "torch and opforge")
+    return _library(FROM_SOURCE.replace("\n@MODULE@", ""), "torch and opforge")
 
 
 def _library(text: str, needed: str) -> str:

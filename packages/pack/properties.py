@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from opforge.accelerator.target import Target
-from opforge.builders.declaration.abi import PLAIN, STABLE
+from opforge.builders.declaration.abi import ON_STABLE, PLAIN
 from opforge.builders.declaration.targets import LEVELS
 from opforge.errors import PackError
 from opforge.packages.form.properties import STABLE as STABLE_VARIANT
@@ -40,7 +40,7 @@ def of_record(
         raise PackError(name, [f"its target is {target}, and no package can be for {target.device}"], advice)
     if tvm_ffi:
         framework, number, cxx = TVM_VARIANT, tvm_ffi, ""
-    elif record["abi"] in (STABLE, PLAIN):
+    elif record["abi"] in (*ON_STABLE, PLAIN):
         framework, number, cxx = STABLE_VARIANT, record["torch_target"], ""
     else:
         framework, number, cxx = TORCH_VARIANT, record["requires"]["torch"], "cxx11"

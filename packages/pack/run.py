@@ -14,6 +14,7 @@ from opforge.builders.declaration.abi import PLAIN, TORCH
 from opforge.builders.declaration.machine import this_machine
 from opforge.builders.declaration.targets import TORCH_LIBRARY
 from opforge.builders.lookup import device_requirements
+from opforge.cache.records.entry import read_record
 from opforge.cache.current import current_store
 from opforge.errors import OpforgeError, OpIncompatibleError, PackError, ToolchainNotFoundError
 from opforge.machine_folder import write_file
@@ -308,6 +309,8 @@ def _built(
 
 
 def _variant(project: Project, entry: Entry, builder: OpBuilder, options: Options) -> tuple[Properties, write.Library]:
+    # What is remembered of an entry lacks the fields by which other machines choose it.
+    entry = entry._replace(record=read_record(entry.folder) or entry.record)
     target, functions = builder.target, None
     toolkit, source = "", ""
     if entry.record["abi"] == PLAIN and not project.tvm_ffi:

@@ -18,6 +18,7 @@ from opforge.packages.form.properties import TVM
 from opforge.packages.sources import library
 
 WRITES = frozenset({"os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink", "os.truncate", "shutil.rmtree"})
+NO_OPS = "not run: its functions are not ops of torch"
 WRITE_FLAGS = 0o1 | 0o2 | 0o100 | 0o1000
 """os.O_WRONLY, O_RDWR, O_CREAT and O_TRUNC on Linux."""
 
@@ -37,7 +38,9 @@ def main() -> None:
         checks["import"] = _failed(error)
     if module is None:
         checks["opcheck"] = checks["graph"] = "not run: it was not imported"
-    if module is not None and samples:
+    if module is not None and samples and checks["schemas"] == NO_OPS:
+        checks["opcheck"] = checks["graph"] = NO_OPS
+    elif module is not None and samples:
         checks["opcheck"] = _outcome(lambda: opcheck(module, samples))
         checks["graph"] = _outcome(lambda: whole_graph(module, samples))
     with open(outcome, "w", encoding="utf-8") as file:
@@ -57,12 +60,15 @@ def schemas(folder: str) -> str:
         elif not stated.opforge.get("library"):
             return "not run: it has no library"
         elif str(stated.opforge["properties"]["framework"]) == TVM or stated.opforge["record"]["abi"] == PLAIN:
-            return "not run: its functions are not ops of torch"
+            return NO_OPS
         import torch  # noqa: F401 - the library needs it
 
         from opforge.builders.registration import kernel_types
 
-        describe = ctypes.CDLL(file).opforge_describe
+        opened = ctypes.CDLL(file)
+        if hasattr(opened, "opforge_facade_module") and not hasattr(opened, "opforge_describe"):
+            return NO_OPS
+        describe = opened.opforge_describe
         describe.restype = ctypes.c_char_p
         own, _, kernels = describe().decode().partition("\f")
         kernel_types.check(stated.name, file, own.splitlines(), kernels.splitlines())

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from opforge import formats
+from opforge.builders.declaration.abi import FACADE
 from opforge.cache.keys import canonical
 from opforge.cache.records.entry import with_record_key
 from opforge.errors import PackError
@@ -68,9 +69,13 @@ def write(
     if library:
         file = f"{identifier}.abi3.so"
         shutil.copyfile(library.path, os.path.join(folder, file))
-        _write(folder, ops_module.FILE, _ops_module(properties, library, file, identifier, digits))
+        _write(folder, ops_module.FILE, _ops_of(library, properties, file, digits, identifier))
     else:
-        _write(folder, ops_module.FILE, ops_module.from_source() if is_source else ops_module.python_only(identifier))
+        _write(
+            folder,
+            ops_module.FILE,
+            ops_module.from_source(_is_on_facade(project)) if is_source else ops_module.python_only(identifier),
+        )
     if "__init__.py" not in python:
         _write(folder, "__init__.py", ops_module.init(project.name))
     for path in digests.files_of(folder):
@@ -103,13 +108,22 @@ def write(
     )
 
 
-def _ops_module(properties: Properties, library: Library, file: str, identifier: str, digits: str) -> str:
+def _ops_of(library: Library, properties: Properties, file: str, digits: str, identifier: str) -> str:
     """Returns the text of `_ops.py` for a variant with a library."""
     if library.functions is not None:
         return ops_module.of_plain_functions(file, identifier, library.functions)
     if properties.framework == TVM:
         return ops_module.of_tvm_ffi(file, identifier)
+    if library.record["python_module"] and library.record["abi"] == FACADE:
+        return ops_module.with_module(file, f"_{digits}", library.record["op"])
     return ops_module.with_library(file, f"_{digits}")
+
+
+def _is_on_facade(project: Project) -> bool:
+    """Returns whether the library that is built from a project's sources is on the facade, which is for the CPU."""
+    assert project.builder is not None
+    builder = project.builder(None, False)
+    return "cpu" in builder.devices and builder.spec().target.device == "cpu" and builder.spec().abi == FACADE
 
 
 def _copy_sources(project: Project, folder: str) -> dict[str, bytes]:

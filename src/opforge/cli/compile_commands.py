@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from opforge.accelerator.target import Target
+from opforge.builders.declaration.abi import TORCH_HEADERS
 from opforge.errors import SettingError
 
 from . import messages
@@ -71,11 +72,13 @@ def _commands(op: Selected, folder: str) -> list[dict[str, Any]]:
     from opforge.report.ops import planned
 
     build = planned(op.builder(), look_up=False)
+    # A build on the facade has a folder of links to parts of it.
+    headers = os.path.join(build.root_paths.get("torch", ""), "include")
     return [
         {
             "directory": folder,
             "file": step.inputs[0],
-            "arguments": _arguments(step.argv, build.compiler),
+            "arguments": [headers if word == TORCH_HEADERS else word for word in _arguments(step.argv, build.compiler)],
             "output": step.output,
         }
         for step in build.steps

@@ -13,7 +13,9 @@ from support import child_processes
 from support.kernels.projects import python_project, scale_project
 from support.text_files import write
 
+from opforge import OpBuilder
 from opforge.accelerator.target import Target
+from opforge.builders.lookup.memory import LOOKUP_FIELDS
 from opforge.errors import PackError
 from opforge.packages.form import digests, metadata
 from opforge.packages.pack import git, twice
@@ -64,6 +66,19 @@ class TestVariant:
             text=True,
         )
         assert (done.stdout, done.returncode) == ("[2.0, -4.0] False\n", 0), done.stderr
+
+    def test_it_states_all_of_its_library_also_if_the_build_was_remembered(self, folder, tmp_path, monkeypatch):
+        scale_project(folder)
+        build = OpBuilder.build
+
+        def remembered(*arguments, **options):
+            entry = build(*arguments, **options)
+            kept = {name: value for name, value in entry.record.items() if name not in LOOKUP_FIELDS}
+            return entry._replace(record=kept)
+
+        monkeypatch.setattr(OpBuilder, "build", remembered)
+        (variant,) = packed(folder, tmp_path / "out")
+        assert {*LOOKUP_FIELDS} <= metadata.read(variant.folder).opforge["record"].keys()
 
     def test_the_oracle_finds_nothing_wrong_with_its_library(self, folder, tmp_path):
         scale_project(folder)

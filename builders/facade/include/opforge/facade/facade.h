@@ -83,6 +83,11 @@ constexpr auto kUInt8 = at::kByte, kInt8 = at::kChar, kInt16 = at::kShort, kInt3
 namespace autograd {
 using at::NoGradGuard;
 }
+// torch's translates exceptions of a function; the facade's modules do so for every function.
+template <class F>
+std::decay_t<F> wrap_pybind_function(F&& f) {
+    return std::forward<F>(f);
+}
 }  // namespace opforge_facade
 }  // namespace torch
 #pragma GCC visibility pop

@@ -1,0 +1,213 @@
+"""abi="torch-facade": an unmodified source of torch/extension.h through the whole life of an op."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from support import child_processes, sample_ops, text_files
+from support.owners import ME
+from support.text_files import write
+
+import opforge
+from opforge.builders import jit, python_module
+from opforge.builders.declaration.description import description_key
+from opforge.cache.transfer import layer
+from opforge.errors import BuilderError, CompileError
+from opforge.memory import RACY_NS
+from opforge.packages.pack.run import Options, pack
+from opforge.packages.sources import reading
+
+FLAGS = {"abi": "torch-facade", "extra_cflags": ["-O0"]}
+MODULE = """\
+#include <torch/extension.h>
+torch::Tensor twice(torch::Tensor x) {
+  TORCH_CHECK(x.dim() == 1, "expected one dimension");
+  return x + x;
+}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice, "Twice the tensor.", py::arg("x")); }
+"""
+BLOCKS = """\
+#include <torch/library.h>
+#include <ATen/ATen.h>
+at::Tensor times(const at::Tensor& x) { return x * FACTOR; }
+TORCH_LIBRARY(NAME, m) { m.def("times(Tensor x) -> Tensor"); }
+TORCH_LIBRARY_IMPL(NAME, CPU, m) { m.impl("times", &times); }
+static auto also = torch::RegisterOperators("NAME_also::also", &times);
+"""
+
+
+@pytest.fixture
+def module_source(builds_are_shared, tmp_path_factory):
+    """The path of a source with a module. All tests of it share one build."""
+    folder = tmp_path_factory.getbasetemp() / "facade-module"
+    folder.mkdir(exist_ok=True)
+    source = folder / "facade_op.cpp"
+    if not source.exists():
+        source.write_text(MODULE)
+    return str(source)
+
+
+def test_a_module_behaves_as_pybinds_and_its_entry_is_for_every_torch_and_python(module_source):
+    op = opforge.load("facade_op", [module_source], **FLAGS)
+    assert op.__name__ == "facade_op" and op.twice(x=torch.ones(2)).tolist() == [2, 2]
+    assert op.twice.__doc__ == "twice(x: torch.Tensor) -> torch.Tensor\n\nTwice the tensor.\n"
+    with pytest.raises(RuntimeError, match="^expected one dimension"):
+        op.twice(torch.ones(1, 1))
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        op.twice(3)
+    folder = os.path.dirname(op.__file__)
+    with open(f"{folder}/record.json", encoding="utf-8") as file:
+        record = json.load(file)
+    assert (record["abi"], record["requires"], record["torch_target"]) == ("torch-facade", {}, "2.10")
+    assert record["python_module"] and "libtorch_python.so" not in record["needs"]
+    # What is newer than torch 2.10 is used where it is: a library loads without it.
+    assert "torch_call_dispatcher" in record["shims"]
+    assert "torch_exception_get_what_without_backtrace" not in record["shims"]
+    # The facade's headers are inputs of a build here, and in nothing that is shipped.
+    assert {file[0] for file in record["inputs"]["files"]} == {"own"}
+    with open(f"{folder}/build.json", encoding="utf-8") as file:
+        roots = {file[0] for file in json.load(file)["inputs"]["files"]}
+    assert roots == {"own", "opforge_facade", "torch", "system"}
+
+
+HIT = """
+import os, sys, torch, opforge
+op = opforge.load("facade_op", [os.environ["SOURCE"]], abi="torch-facade", extra_cflags=["-O0"])
+print(op.twice(torch.ones(1)).item(), "opforge.builders.run.pipeline" in sys.modules)
+"""
+
+
+def test_another_process_loads_it_without_a_compiler(module_source):
+    opforge.load("facade_op", [module_source], **FLAGS)
+    time.sleep(RACY_NS / 1e9 + 0.1)
+    env = child_processes.environment(SOURCE=module_source)
+    assert {child_processes.run_with_torch(HIT, env=env) for _ in range(2)} == {"2.0 False\n"}
+
+
+def test_a_layer_has_it_for_a_machine_without_a_compiler(module_source, tmp_path):
+    entry = opforge.load("facade_op", [module_source], **FLAGS).__file__
+    (builder,) = {builder for _, builder in jit.calls.values() if builder.name == "facade_op"}
+    layer.add(str(tmp_path / "layer"), builder.build(), description_key(builder.spec()), ME)
+    assert entry == builder.build().library
+    env = child_processes.environment(
+        SOURCE=module_source,
+        OPFORGE_CACHE_DIR=str(tmp_path / "store"),
+        OPFORGE_CACHE_LAYERS=str(tmp_path / "layer"),
+        OPFORGE_PREBUILT="require",
+        CXX="/nonexistent/g++",
+    )
+    assert child_processes.run_with_torch(HIT, env=env) == "2.0 False\n"
+
+
+def test_a_python_without_a_global_lock_gets_the_module_from_the_library(module_source):
+    op = opforge.load("facade_op", [module_source], **FLAGS)
+    module = python_module.made_by_library(op.__file__)
+    assert module is not op and module.twice(torch.ones(1)).item() == 2
+
+
+def test_an_edited_source_gets_namespaces_of_its_own(tmp_path):
+    name = sample_ops.unique_name("facade")
+    source = tmp_path / "blocks.cpp"
+    ops = []
+    for factor in ("2", "3"):
+        source.write_text(BLOCKS.replace("FACTOR", factor).replace("NAME", name))
+        ops.append(opforge.load(name, [source], **FLAGS))
+    assert [op.times(torch.ones(1)).item() for op in ops] == [2, 3]
+    assert [op.also(torch.ones(1)).item() for op in ops] == [2, 3]
+    assert getattr(torch.ops, name).times(torch.ones(1)).item() == 2
+
+
+def test_a_conflict_of_namespaces_is_an_error_that_registers_nothing(tmp_path):
+    name = sample_ops.unique_name("facade")
+    with torch.library._scoped_library(name, "DEF") as library:
+        library.define("taken() -> ()")
+        write(tmp_path, "blocks.cpp", BLOCKS.replace("FACTOR", "2").replace("NAME", name))
+        with pytest.raises(opforge.errors.OpforgeError, match="TORCH_LIBRARY"):
+            opforge.load(name, [tmp_path / "blocks.cpp"], **FLAGS)
+        assert not hasattr(torch.ops, f"{name}_also") or not hasattr(getattr(torch.ops, f"{name}_also"), "also")
+
+
+def test_functions_of_load_inline_are_bound():
+    text = "torch::Tensor thrice(torch::Tensor x) { return x + x + x; }"
+    op = opforge.load_inline("facade_inline", text, functions="thrice", **FLAGS)
+    assert op.thrice(torch.ones(1)).item() == 3
+
+
+REFUSED = {
+    "an operator with a number": ("at::Tensor f(at::Tensor x) { return x.index_add_(0, x, x); }", 2, "index_add_"),
+    "a header of torch's": ("#include <ATen/native/TensorIterator.h>", 2, "ATen/native/TensorIterator.h: No such"),
+}
+
+
+@pytest.mark.parametrize(("line", "number", "text"), REFUSED.values(), ids=REFUSED)
+def test_a_line_that_the_facade_does_not_have_is_named_with_the_command_that_lists_all(tmp_path, line, number, text):
+    source = str(text_files.write(tmp_path, "bad.cpp", f"#include <torch/extension.h>\n{line}\n"))
+    with pytest.raises(CompileError) as error:
+        opforge.load("facade_bad", [source], **FLAGS)
+    first, *rest = str(error.value).splitlines()
+    assert first.startswith(f"facade_bad: compile bad.cpp failed: {source}:{number}:") and text in first
+    hints = [line for line in rest if line.startswith("hint: ")]
+    assert hints == [
+        f"hint: `opforge why-not {source}` lists every line that the facade of torch's headers does not have;"
+        ' abi="torch" compiles with torch\'s own headers, for one torch and one Python'
+    ]
+
+
+def test_a_header_that_is_not_torchs_has_the_usual_hint(tmp_path):
+    source = str(text_files.write(tmp_path, "bad.cpp", '#include "mine.h"\n'))
+    with pytest.raises(CompileError, match=r"hint: add the folder that holds mine\.h to include_dirs"):
+        opforge.load("facade_bad", [source], **FLAGS)
+
+
+def test_a_source_without_a_module_or_an_op_is_an_error(tmp_path):
+    source = str(text_files.write(tmp_path, "none.cpp", "#include <torch/extension.h>\n"))
+    with pytest.raises(CompileError, match="no source has a PYBIND11_MODULE or registers an op"):
+        opforge.load("facade_none", [source], **FLAGS)
+
+
+def test_the_facade_has_nothing_for_a_device(tmp_path):
+    builder = sample_ops.builder_class(tmp_path, "op", abi="torch-facade", devices=["cuda"])
+    with pytest.raises(BuilderError, match="abi='torch-facade' for cuda. Its headers have nothing of a device yet"):
+        builder("cuda:sm_90").spec()
+
+
+def test_no_source_chooses_the_facade_by_itself(tmp_path):
+    from opforge.builders.jit_builders import detect_abi
+
+    assert detect_abi(MODULE) == detect_abi(BLOCKS) == "torch"
+
+
+def test_compile_commands_name_folders_that_are_there(module_source, tmp_path, monkeypatch):
+    text = "from opforge import OpBuilder\nclass B(OpBuilder):\n    name, abi = 'b', 'torch-facade'\n"
+    write(tmp_path, "facadeops.py", f"{text}    sources = [{module_source!r}]\n")
+    monkeypatch.chdir(tmp_path)
+    done = child_processes.run_command("compile-commands", "facadeops:B", "--output", "-")
+    (command,) = json.loads(done.stdout)
+    folders = [after for before, after in itertools.pairwise(command["arguments"]) if before == "-isystem"]
+    assert os.path.join(os.path.dirname(torch.__file__), "include") in folders
+    assert all(map(os.path.isdir, folders)), folders
+
+
+TOML = 'name = "acme/facade-op"\nversion = "1"\nlicense = "MIT"\n[op]\nsources = ["op.cpp"]\nabi = "torch-facade"\n'
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="packages are made on Linux")
+def test_a_package_of_a_module_is_imported_without_opforge(tmp_path, monkeypatch):
+    write(tmp_path, "kernel.toml", f'{TOML}extra-compile-args = ["-O0"]\n')
+    write(tmp_path, "op.cpp", MODULE)
+    project = reading.read(str(tmp_path))
+    pack(project, str(tmp_path / "out"), Options())
+    (variant,) = (tmp_path / "out" / "build").glob("torch-stable-abi210-cpu-*")
+    code = f"import sys; sys.modules['opforge'] = None; sys.path.insert(0, {str(variant)!r}[:-1 - len({variant.name!r})])\n"
+    code += f"import importlib, torch; op = importlib.import_module({variant.name!r}); print(op.twice(torch.ones(1)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "tensor([2.])\n", done.stderr
+    monkeypatch.setenv("OPFORGE_KERNELS", f"acme/facade-op={tmp_path / 'out'}")
+    assert opforge.get_kernel("acme/facade-op").twice(torch.ones(1)).item() == 2
