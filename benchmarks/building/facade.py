@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 import torch
 
-from benchmarks.commands import write_op
-from benchmarks.scratch import Scratch
+from benchmarks.scratch import Scratch, write_op
 from opforge.bench.harness import Report
 from opforge.builders.facade.flags import compile_flags, link_torch_headers
 from opforge.builders.toolchains.host import find_compiler
@@ -88,7 +87,7 @@ def _commands(folder: Path) -> dict[str, list[str]]:
 
 def _timed(argv: Sequence[str]) -> Cost:
     """Runs a command, and returns what it took. Raises RuntimeError if it fails."""
-    process = os.posix_spawnp(argv[0], argv, os.environ)
+    process = os.posix_spawnp(argv[0], list(argv), os.environ)
     _, status, usage = os.wait4(process, 0)
     if status:
         raise RuntimeError(f"{argv[0]} failed: {' '.join(argv)}")

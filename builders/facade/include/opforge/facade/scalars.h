@@ -144,7 +144,11 @@ static Tensor constant_pad_nd(const Tensor& a, IntArrayRef pad, const Scalar& s)
     if (s.isComplex() || (s.isIntegral(true) && (s.toLong() > exact || s.toLong() < -exact))) {
         facade::fail("constant_pad_nd with a number that no double holds is not on torch's stable ABI");
     }
-    return call<Tensor>("aten::pad", "", a, pad, std::string_view("constant"), std::optional<double>(s.toDouble()));
+    double value = s.toDouble();
+    if (s.isIntegral(true) && value < 0 && value > -256 && a.scalar_type() == ScalarType::Byte) {
+        value += 256;  // torch takes a negative integer, and refuses a negative double
+    }
+    return call<Tensor>("aten::pad", "", a, pad, std::string_view("constant"), std::optional<double>(value));
 }
 static Tensor where_ScalarSelf(const Tensor& condition, const Scalar& s, const Tensor& other) {
     return chosen(condition, s, other, true);
