@@ -20,6 +20,7 @@ BENCHMARKS = {
     "rebuild_one_of_ten": "building",
     "cold_all_ops": "building",
     "precompiled_header": "building",
+    "facade": "building",
     "cold_cuda_ops": "building",
     "triton_prebuild": "building",
     "kernel_packages": "packages",

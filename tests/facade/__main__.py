@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from facade import differential, further, module_record, projects, wheels
+from facade import differential, further, module_record, mutants, projects, wheels
 
 
 def main() -> int:
@@ -26,6 +26,8 @@ def main() -> int:
     ten = commands.add_parser("further", help="which of ten further projects compile, and each line that keeps one")
     ten.add_argument("names", nargs="*", help=f"some of: {', '.join(further.DIGESTS)}")
     ten.add_argument("--folder", type=Path, default=Path(".cache/facade/further"), help="where archives are kept")
+    defects = commands.add_parser("mutants", help="put defects into the headers: the comparison must find each")
+    defects.add_argument("names", nargs="*", help="some of the mutants, by their names")
     operators = commands.add_parser("differential", help="every operator against torch's own headers")
     operators.add_argument(
         "--folder", type=Path, default=Path(".cache/facade"), help="where sources and builds are kept"
@@ -46,6 +48,8 @@ def main() -> int:
         return min(wheels.run(options.names, options.folder.absolute(), options.other), 1)
     if options.command == "further":
         return min(further.run(options.names, options.folder.absolute()), 1)
+    if options.command == "mutants":
+        return min(mutants.run(options.names), 1)
     if options.command == "record":
         return module_record.record(options.folder.absolute())
     if options.command == "record-child":

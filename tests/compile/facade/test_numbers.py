@@ -18,6 +18,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   EACH("floor_divide", x.floor_divide(y)) EACH("clamp_min", x.clamp_min(y)) EACH("clamp", x.clamp(y, 2))
   EACH("fill_", x.clone().fill_(y)) EACH("add_", x.clone().add_(y)) EACH("mul_", x.clone().mul_(y))
   EACH("add_alpha", x.add(x, y)) EACH("masked_fill", x.masked_fill(x == x, y)) EACH("full_like", torch::full_like(x, y))
+  EACH("constant_pad_nd", at::constant_pad_nd(x, {1, 2}, y))
 }
 """
 COMPARE = """
@@ -34,6 +35,7 @@ expected = {
     "fill_": lambda x, y: x.clone().fill_(y), "add_": lambda x, y: x.clone().add_(y),
     "mul_": lambda x, y: x.clone().mul_(y), "add_alpha": lambda x, y: x.add(x, alpha=y),
     "masked_fill": lambda x, y: x.masked_fill(x == x, y), "full_like": lambda x, y: torch.full_like(x, y),
+    "constant_pad_nd": lambda x, y: torch.constant_pad_nd(x, (1, 2), y),
 }
 def outcome(f, x, y):
     try:
@@ -70,4 +72,4 @@ def test_each_operator_with_a_number_gives_what_torch_gives(tmp_path: Path) -> N
     ended = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", COMPARE, str(tmp_path / "op.so")], capture_output=True, text=True
     )
-    assert ended.stdout.splitlines()[:1] == ["10800 0"], ended.stdout + ended.stderr[-1500:]
+    assert ended.stdout.splitlines()[:1] == ["11340 0"], ended.stdout + ended.stderr[-1500:]

@@ -138,6 +138,18 @@ static Tensor& index_fill__int_Scalar(const Tensor& a, int64_t dim, const Tensor
     in_place("aten::index_fill_", "int_Tensor", a, dim, index, facade::number(s));
     return const_cast<Tensor&>(a);
 }
+// torch's pad takes its number as a double, and calls this operator with it.
+static Tensor constant_pad_nd(const Tensor& a, IntArrayRef pad, const Scalar& s) {
+    constexpr int64_t exact = int64_t(1) << 53;
+    if (s.isComplex() || (s.isIntegral(true) && (s.toLong() > exact || s.toLong() < -exact))) {
+        facade::fail("constant_pad_nd with a number that no double holds is not on torch's stable ABI");
+    }
+    double value = s.toDouble();
+    if (s.isIntegral(true) && value < 0 && value > -256 && a.scalar_type() == ScalarType::Byte) {
+        value += 256;  // torch takes a negative integer, and refuses a negative double
+    }
+    return call<Tensor>("aten::pad", "", a, pad, std::string_view("constant"), std::optional<double>(value));
+}
 static Tensor where_ScalarSelf(const Tensor& condition, const Scalar& s, const Tensor& other) {
     return chosen(condition, s, other, true);
 }
