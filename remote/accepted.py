@@ -178,13 +178,13 @@ class Lists:
         is_used = remembered is not None and remembered.is_recent and not self._is_fresh
         if remembered and is_used and not self._seen_problem(signer, remembered.listed):
             return remembered.listed
-        listed = self._fetched(signer)
+        listed, content = self._fetched(signer)
         problem = self._seen_problem(signer, listed)
         if not problem and remembered and remembered.listed:  # where no state can be kept
             problem = _lost_since(remembered.listed, listed)
         if problem:
             raise StoreBehindError(str(self._remote), f"{WHAT} of {signer.key.name} is not used: {problem}", HINT)
-        answers.note_withdrawn(self._remote, signer, listed)
+        answers.note_withdrawn(self._remote, signer, content)
         if listed is not None:
             self.new.append(listed)
         return listed
@@ -202,11 +202,12 @@ class Lists:
         )
         return next(filter(None, problems), "")
 
-    def _fetched(self, signer: trust.TrustedKey) -> Withdrawals | None:
+    def _fetched(self, signer: trust.TrustedKey) -> tuple[Withdrawals | None, bytes]:
+        """Returns the list of a key, and the file that holds it."""
         name = withdrawals.name_of(signer.key.name)
         stored = self._store.get(name, withdrawals.MAX_BYTES)
         try:
-            return None if stored is None else withdrawals.verified(stored.data, signer)
+            return (withdrawals.verified(stored.data, signer), stored.data) if stored else (None, b"")
         except ValueError as error:
             raise DamagedListError(str(self._remote), f"reading {name}", str(error), DAMAGED) from error
 

@@ -112,23 +112,25 @@ class Noted(NamedTuple):
 
     listed: Withdrawals | None
     """None if there was none."""
+    content: bytes
+    """The file that held it, with its signature."""
     is_recent: bool = True
     """Whether it was read at most WITHDRAWN_SECONDS ago."""
 
 
-def note_withdrawn(remote: Remote, trusted: TrustedKey, listed: Withdrawals | None) -> None:
-    """Remembers a key's list of withdrawals."""
-    data = withdrawals.to_bytes(listed).decode() if listed else ""
-    _remember(_name("withdrawn", remote, trusted.key), FlatStamps(), list=data)
+def note_withdrawn(remote: Remote, trusted: TrustedKey, content: bytes) -> None:
+    """Remembers the file of a key's list of withdrawals, which was verified; empty if there was none."""
+    _remember(_name("withdrawn", remote, trusted.key), FlatStamps(), list=content.decode("ascii"))
 
 
-def withdrawn(remote: Remote, trusted: TrustedKey) -> Noted | None:
-    """Returns the list of withdrawals of a key that was read last; None if none is remembered."""
+def withdrawn(remote: Remote | str, trusted: TrustedKey) -> Noted | None:
+    """Returns the list of withdrawals of a key that was read last from a remote; None if none is remembered."""
     value = _recall(_name("withdrawn", remote, trusted.key), float("inf"), LIST)
     if value is None:
         return None
+    content = value["list"].encode()
     try:
-        listed = withdrawals.parse(value["list"].encode()) if value["list"] else None
+        listed = withdrawals.parse(withdrawals.signed(content).data) if content else None
     except ValueError:
         return None
-    return Noted(listed, time.time() - value["at"] <= WITHDRAWN_SECONDS)
+    return Noted(listed, content, time.time() - value["at"] <= WITHDRAWN_SECONDS)

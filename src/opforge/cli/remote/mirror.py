@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -15,8 +16,13 @@ from opforge.cli.selection import normalized
 
 from .stores import key_option, opened
 
+if TYPE_CHECKING:
+    from opforge.remote.mirror import Copied
+
 HUB = "hf:"
 """What the name of a kernel of the hub begins with."""
+CACHE = "cache:"
+"""What stands for the cache of this machine."""
 
 
 @click.command("mirror", cls=Guarded)
@@ -34,22 +40,28 @@ def command(source: str, target: str, names: Sequence[str], key: str, unverified
     NAME is an op, a package as ORG/NAME, or another kind as KIND:NAME. What is copied must be signed by a key that is
     trusted here, and keeps its signatures: no secret key is needed. Nothing that TO has is replaced. With unsigned=1 in
     both URLs nothing is verified. FROM may be a kernel of the Hugging Face hub, at one version: it is published to TO
-    as a release of your key.
+    as a release of your key. It may be `cache:`, all ops, tuning results and kernels of Triton's that the cache of this
+    machine holds: your key signs what was made here, and what was fetched keeps its signatures.
 
     \b
     Examples:
       opforge mirror https://ops.example/ops file:///shared/ops
       opforge mirror s3://kernels/ops file:///shared/ops CPUAdam acme/relu
       opforge mirror hf:kernels-community/activation@3 s3://kernels/ops --key ci
+      opforge mirror cache: file:///media/usb/ops
     """
     if source.startswith(HUB):
         if names:
             raise click.UsageError("a kernel of the hub is one package: leave out names.")
         return _of_hub(source, target, key, unverified, as_json)
+    if source == CACHE:
+        if names or unverified:
+            raise click.UsageError("cache: is all that the cache holds: leave out names and --unverified.")
+        return _of_cache(target, key, as_json)
     if unverified:
         raise click.UsageError("--unverified is for a kernel of the hub: what a remote holds is verified.")
     if key:
-        raise click.UsageError("--key signs a kernel of the hub: what a remote holds keeps its signatures.")
+        raise click.UsageError("--key signs a kernel of the hub, and cache: what a remote holds keeps its signatures.")
     from opforge.packages.form.names import check
     from opforge.remote import mirror
 
@@ -76,6 +88,11 @@ def command(source: str, target: str, names: Sequence[str], key: str, unverified
         problems += [
             f"{remote} does not offer {one!r}. It offers: {held}" for form, one in of_kind.items() if form not in forms
         ]
+    return _end(copied, problems, as_json)
+
+
+def _end(copied: Sequence[Copied], problems: Sequence[str], as_json: bool) -> NoReturn:
+    """Prints what was copied, and ends the command."""
     if as_json:
         emit_json({"copied": [topic._asdict() for topic in copied], "problems": problems})
     else:
@@ -84,6 +101,19 @@ def command(source: str, target: str, names: Sequence[str], key: str, unverified
         size = size_text(sum(topic.size for topic in copied))
         click.echo(f"{counted(sum(topic.statements for topic in copied), 'statement', 'statements')} copied, {size}")
     sys.exit(FAILED if problems else OK)
+
+
+def _of_cache(target: str, key: str, as_json: bool) -> None:
+    """Copies the cache of this machine."""
+    from opforge.cache.current import own_store
+    from opforge.remote import cache_mirror
+    from opforge.remote.signatures import keys
+
+    remote, there = opened(target)
+    store, signer = own_store(), None if remote.is_unsigned else keys.signer(key)
+    with Transfers(as_json) as transfers:
+        copied = [*cache_mirror.copy(store.layout, store.owners, there, remote, signer, transfers)]
+    return _end(copied, [f"{one.kind} {one.topic}: {problem}" for one in copied for problem in one.problems], as_json)
 
 
 def _of_hub(source: str, target: str, key: str, unverified: bool, as_json: bool) -> None:

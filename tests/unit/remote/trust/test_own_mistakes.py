@@ -12,6 +12,12 @@ from opforge.remote.answers import withdrawn as remembered
 from opforge.remote.remotes import parse
 from opforge.remote.signatures import signing, trust
 
+SECRET = signing.new_secret("ci")
+
+
+def _signed(data: bytes) -> Any:
+    return signing.sign(data, SECRET)
+
 
 def _mistake(*_arguments: Any) -> Any:
     raise AttributeError("a mistake of ours")
@@ -20,7 +26,9 @@ def _mistake(*_arguments: Any) -> Any:
 def test_a_mistake_in_reading_a_list_of_withdrawals_is_no_list_that_was_forgotten(monkeypatch):
     trusted = trust.TrustedKey(signing.Named("ci", bytes(32)), ("op:*",))
     remote = parse("https://example.com")
-    note_withdrawn(remote, trusted, withdrawals.Withdrawals("ci", 1700000000.0))
+    note_withdrawn(
+        remote, trusted, withdrawals.file_of(withdrawals.Withdrawals("ci", 1700000000.0, id="0" * 16), _signed)
+    )
     found = remembered(remote, trusted)
     assert found is not None and found.listed is not None and found.listed.key == "ci"
     monkeypatch.setattr(withdrawals, "parse", _mistake)

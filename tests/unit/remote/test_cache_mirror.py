@@ -1,0 +1,97 @@
+"""`opforge mirror cache: TO`: what was made here is signed here, and what was fetched keeps its signatures."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+from click.testing import CliRunner
+from support import sample_ops
+from support.remote.nodes import reasons
+from support.remote.withdrawing import entries_of, withdraw
+
+from opforge.cli import group
+from opforge.remote import topics, withdrawals
+from opforge.remote.signatures import keys
+from opforge.remote.stores import open_store
+
+OTHER = "0" * 32 + "-" + "0" * 16
+
+
+def mirror(*words, code=0):
+    outcome = CliRunner().invoke(group, ["mirror", "cache:", *words, "--json"], catch_exceptions=False)
+    assert outcome.exit_code == code, outcome.output
+    return json.loads(outcome.stdout)
+
+
+@pytest.fixture
+def target(nodes, tmp_path):
+    """The store of another site, which has no network."""
+    (tmp_path / "usb").mkdir()
+    return open_store(f"file://{tmp_path}/usb")
+
+
+@pytest.fixture
+def machine(nodes, builder, entry, tmp_path, monkeypatch):
+    """A machine with an op that it has fetched and one that it has built; its own key is `lab`. The remote is away."""
+    lab = keys.create("lab")
+    nodes.trust(nodes.public, lab)
+    withdraw(nodes.store, OTHER)
+    assert nodes.fetch(builder, "machine")[0]
+    own = sample_ops.plain_op(tmp_path / "own", "own")()
+    with monkeypatch.context() as patch:
+        patch.delenv("OPFORGE_REMOTES")
+        own.build()
+    shutil.rmtree(nodes.folder / "remote")
+    return own
+
+
+def signers(store):
+    """Returns who has signed each op's statements in a store."""
+    return {item.topic: [sorted(one.signers) for one in item.items] for item in topics.in_store(store)}
+
+
+def test_another_site_fetches_all_of_it(nodes, builder, entry, machine, target, monkeypatch):
+    done = mirror(target.url, "--key", "lab")
+    assert done["problems"] == [] and sum(one["statements"] for one in done["copied"]) == 2
+    by_topic = signers(target)
+    assert by_topic[entry.record["description"]] == [["ci"]]
+    assert sorted(by_topic.values()) == [[["ci"]], [["lab"]]]
+    monkeypatch.setenv("OPFORGE_REMOTES", target.url)
+    for each in (builder, machine):
+        match, rejected = nodes.fetch(each, "elsewhere")
+        assert match is not None, reasons(rejected)
+    assert sum(one["statements"] for one in mirror(target.url, "--key", "lab")["copied"]) == 0
+
+
+def test_the_list_of_the_key_that_signed_what_was_fetched_comes_too(machine, target):
+    mirror(target.url, "--key", "lab")
+    assert entries_of(withdrawals.Unverified(target).of("ci")) == [OTHER]
+
+
+def test_what_is_not_trusted_any_more_is_not_copied(nodes, machine, target):
+    nodes.trust(keys.create("other"))
+    done = mirror(target.url, "--key", "lab", code=1)
+    assert ["the key ci is not in the trust file" in problem for problem in done["problems"]] == [True]
+    assert [*signers(target).values()] == [[["lab"]]]
+
+
+def test_what_is_packed_to_other_bytes_is_a_problem_and_stops_nothing(machine, target, monkeypatch):
+    from opforge.remote import blobs, cache_mirror
+
+    pack = blobs.pack
+
+    def other(folder, paths, file):
+        tree, hashes = pack(folder, paths, file)
+        return tree._replace(blob=tree.blob._replace(size=tree.blob.size + 1)), hashes
+
+    monkeypatch.setattr(cache_mirror.blobs, "pack", other)
+    done = CliRunner().invoke(group, ["mirror", "cache:", target.url, "--key", "lab", "--json"])
+    (problem,) = json.loads(done.stdout)["problems"]
+    assert "it cannot be packed to the bytes that its key has signed" in problem
+
+
+def test_names_are_refused(target):
+    outcome = CliRunner().invoke(group, ["mirror", "cache:", target.url, "relu"])
+    assert outcome.exit_code == 2 and "cache: is all that the cache holds: leave out names" in outcome.output
