@@ -64,7 +64,7 @@ def _run(program: str, *arguments: str) -> str:
 
 def _loops(listing: str) -> Iterator[list[str]]:
     """Yields the instructions of each loop: from a label to a branch back to it."""
-    names, labels, branches = [], {}, []
+    names, labels, branches = list[str](), dict[str, int](), list[tuple[int, str]]()
     for line in listing.splitlines():
         if label := re.match(r"(\.L_x_\d+):", line.strip()):
             labels[label[1]] = len(names)
@@ -73,9 +73,9 @@ def _loops(listing: str) -> Iterator[list[str]]:
             if instruction[1] == "BRA" and target:
                 branches.append((len(names), target[1]))
             names.append(instruction[1])
-    for end, target in branches:
-        if labels.get(target, end + 1) <= end:
-            yield names[labels[target] : end + 1]
+    for end, begin in branches:
+        if labels.get(begin, end + 1) <= end:
+            yield names[labels[begin] : end + 1]
 
 
 def figures_of(kernel: Kernel, arch: str, worker: Any, modules: dict[str, Any]) -> Figures:

@@ -132,7 +132,7 @@ def kv_trained_rotary_embeddings(
     tokens_to_seq: Tensor,
     kv_ptrs: Tensor,
 ) -> None:
-    """As kv_rotary_embeddings, with these frequencies, float32 [rotary_dim / 2]."""
+    """Does what kv_rotary_embeddings does, with these frequencies, float32 [rotary_dim / 2]."""
     _check(kv_cache, {"inv_freq": (inv_freq, torch.float32, ("rotary_dim / 2",))})
     _fill(kv_cache, q, k, v, inv_freq, batch_metadata, seq_metadata, tokens_to_seq, kv_ptrs)
 

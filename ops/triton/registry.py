@@ -99,7 +99,7 @@ def _is_observed() -> bool:
     return bool(
         core._len_torch_dispatch_stack()
         or core._len_torch_function_stack()
-        or core._get_tracing_state() is not None  # type: ignore[no-untyped-call]
+        or core._get_tracing_state() is not None
         or core._functorch.peek_interpreter_stack() is not None
         or torch.autograd.forward_ad._current_level >= 0
         or torch.autograd._profiler_enabled()  # type: ignore[attr-defined]
