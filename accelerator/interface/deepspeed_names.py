@@ -14,8 +14,11 @@ NOT_MADE = {
         "it is Intel's own attention, for xpu alone",
         "torch.nn.functional.scaled_dot_product_attention computes attention",
     ),
-    "GDSBuilder": ("it may come later", "AsyncIOBuilder reads and writes files through the memory of the host"),
-    "InferenceBuilder": ("it may come later", "InferenceCoreBuilder has its norms, activations and products"),
+    "GDSBuilder": (
+        "cuFile needs a GPU, NVIDIA's driver for file systems and a disk that it supports, so nothing of it can be tried"
+        " where they are missing",
+        "AsyncIOBuilder reads and writes files through the memory of the host",
+    ),
     "InferenceCutlassBuilder": ("its kernels are in a closed library", "torch's operators have its products"),
 }
 """Class name of DeepSpeed's builder -> why opforge has none, and what does its work."""
@@ -27,6 +30,7 @@ DEVICE_BUILDERS = (
     "FusedAdamBuilder",
     "FusedLambBuilder",
     "FusedLionBuilder",
+    "InferenceBuilder",
     "InferenceCoreBuilder",
     "QuantizerBuilder",
     "RaggedOpsBuilder",

@@ -14,6 +14,7 @@ BUILDERS: dict[str, str] = {
     "FusedAdamBuilder": "opforge.builders.cpu.fused_adam:FusedAdamBuilder",
     "FusedLambBuilder": "opforge.builders.cpu.fused_lamb:FusedLambBuilder",
     "FusedLionBuilder": "opforge.builders.cpu.fused_lion:FusedLionBuilder",
+    "InferenceBuilder": "opforge.builders.cpu.transformer.inference_core:InferenceBuilder",
     "InferenceCoreBuilder": "opforge.builders.cpu.transformer.inference_core:InferenceCoreBuilder",
     "PinMemoryBuilder": "opforge.builders.cpu.pin_memory:PinMemoryBuilder",
     "QuantizerBuilder": "opforge.builders.cpu.quantizer:QuantizerBuilder",

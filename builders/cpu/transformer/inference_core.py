@@ -16,3 +16,12 @@ class InferenceCoreBuilder(OpBuilder):
     sources = ["inference_core/inference_core.cpp", "cpu/optimizer.cpp"]
     python_functions = "opforge.ops.inference_core:functions"
     extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]
+
+
+class InferenceBuilder(InferenceCoreBuilder):
+    """The functions of DeepSpeed's first inference engine that keep nothing between calls, over the same library.
+
+    See opforge.ops.inference for the functions.
+    """
+
+    python_functions = "opforge.ops.inference:functions"

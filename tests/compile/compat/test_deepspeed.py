@@ -14,13 +14,13 @@ import json, logging, os, abc, importlib.metadata
 import torch, deepspeed, opforge, opforge.compat.deepspeed as compat
 from deepspeed.accelerator import DeepSpeedAccelerator, get_accelerator
 from deepspeed.ops import op_builder
-from deepspeed.ops.op_builder import AsyncIOBuilder, CCLCommBuilder, CPUAdamBuilder, InferenceBuilder
+from deepspeed.ops.op_builder import AsyncIOBuilder, CCLCommBuilder, CPUAdamBuilder, GDSBuilder
 from deepspeed.ops.op_builder import CPUAdamBuilder as Renamed
 from opforge.accelerator import Accelerator
 from opforge.builders.cpu.adam import CPUAdamBuilder as Ours
 from opforge.ops import reference
 
-messages, before, results = [], [get_accelerator(), CPUAdamBuilder, InferenceBuilder], {}
+messages, before, results = [], [get_accelerator(), CPUAdamBuilder, GDSBuilder], {}
 handler = logging.Handler(); handler.emit = lambda record: messages.append(record.getMessage())
 logging.getLogger("opforge").addHandler(handler)
 compat.install()
@@ -62,7 +62,7 @@ results["static methods"] = {
 quantizer = getattr(op_builder.FPQuantizerBuilder, "get_default_quant_dtype", lambda: None)
 results["called on the class"] = str(quantizer())
 results["our name"] = getattr(opforge.get_accelerator(), "_name", None)
-results["deepspeed keeps"] = InferenceBuilder is before[2]
+results["deepspeed keeps"] = GDSBuilder is before[2]
 os.environ["CCL_ROOT"] = os.path.join(os.sep, "none")
 try:
     CCLCommBuilder().load()
@@ -76,10 +76,10 @@ results["files"] = [aio.wait(), aio.is_pinned(locked), os.path.getsize("five")]
 results["bytes"] = op_builder.UtilsBuilder().load().cast_to_byte_tensor(locked[:1]).tolist()
 results["all callable"] = all(callable(value) for name, value in vars(op_builder).items() if name.endswith("Builder"))
 try:
-    InferenceBuilder().load()
+    GDSBuilder().load()
 except ValueError as error:
     results["neither has"] = str(error)
-results["opforge itself"] = opforge.get_accelerator().create_op_builder("InferenceBuilder")
+results["opforge itself"] = opforge.get_accelerator().create_op_builder("GDSBuilder")
 results["pinned"] = ours.pin_memory(torch.ones(3)).tolist()
 
 from deepspeed.env_report import op_report
@@ -235,6 +235,11 @@ def test_builders_have_deepspeeds_names_also_those_that_its_device_lacks(results
             "DS_BUILD_STOCHASTIC_TRANSFORMER",
             "deepspeed.ops.transformer.stochastic_transformer_op",
         ],
+        "InferenceBuilder": [
+            "transformer_inference",
+            "DS_BUILD_TRANSFORMER_INFERENCE",
+            "deepspeed.ops.transformer.inference.transformer_inference_op",
+        ],
         "InferenceCoreBuilder": [
             "inference_core_ops",
             "DS_BUILD_INFERENCE_CORE_OPS",
@@ -253,7 +258,7 @@ def test_builders_have_deepspeeds_names_also_those_that_its_device_lacks(results
             continue
         family = next((family for suffix, family in families.items() if kind.endswith(f"{suffix}Builder")), name)
         assert (variable, module) == (f"DS_BUILD_{name.upper()}", f"deepspeed.ops.{family}.{name}_op")
-    assert len(results["identities"]) == len(results["compatible"]) == 21
+    assert len(results["identities"]) == len(results["compatible"]) == 22
     usable = dict(zip(results["identities"], results["compatible"], strict=True))
     assert all(is_usable for kind, is_usable in usable.items() if kind != "CCLCommBuilder")  # it needs oneCCL
     assert results["is a builder"]

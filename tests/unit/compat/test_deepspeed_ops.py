@@ -97,8 +97,9 @@ def test_the_hosts_op_does_not_replace_one_that_gets_a_devices_tensors():
 
 def test_an_op_that_lacks_functions_on_a_gpu_stays_deepspeeds_there():
     gpu = FakeGPU("cuda", Target("hip", ("gfx942",)))
-    names = ["InferenceCoreBuilder", "RaggedOpsBuilder", "RandomLTDBuilder", "SpatialInferenceBuilder"]
-    assert list(replacement_builders(gpu, deepspeeds_accelerator(), names)) == names[1:]
+    names = ["InferenceBuilder", "InferenceCoreBuilder", "RaggedOpsBuilder", "RandomLTDBuilder"]
+    names += ["SpatialInferenceBuilder"]
+    assert list(replacement_builders(gpu, deepspeeds_accelerator(), names)) == names[2:]
     assert list(replacement_builders(CPUAccelerator(), deepspeeds_accelerator(), names)) == names
 
 

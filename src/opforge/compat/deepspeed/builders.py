@@ -32,7 +32,7 @@ HOST_BUILDERS = (
     "UtilsBuilder",
 )
 """The builders whose ops work on the host, whatever the accelerator is."""
-ON_HOST_ONLY = ("InferenceCoreBuilder",)
+ON_HOST_ONLY = ("InferenceBuilder", "InferenceCoreBuilder")
 """Builders whose ops have fewer functions for tensors of a GPU than DeepSpeed's own ops there."""
 UNMEASURED = ("EvoformerAttnBuilder", "RaggedOpsBuilder")
 """Builders whose ops no GPU has shown to be as fast as DeepSpeed's own: there they replace these only if named."""

@@ -237,7 +237,7 @@ def test_a_table_entry_that_names_no_class_is_an_error(package):
         FakeOps().get_op_builder("WrongBuilder")
 
 
-@pytest.mark.parametrize("name", ["DeepCompile", "InferenceCutlass", "FlashAttention", "Inference", "GDS"])
+@pytest.mark.parametrize("name", ["DeepCompile", "InferenceCutlass", "FlashAttention", "GDS"])
 def test_a_builder_that_is_not_made_says_why_and_what_to_use(name):
     reason, use = deepspeed_names.NOT_MADE[f"{name}Builder"]
     for spelling in (name, f"{name}Builder"):
