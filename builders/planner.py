@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from opforge.cache.records.inputs import RootedPath
-from opforge.errors import OpIncompatibleError
+from opforge.errors import BuilderError, OpIncompatibleError
 from opforge.versions import version_of
 
 from .declaration import abi, attributes, flag_paths, kernel_roots, machine
@@ -36,10 +36,15 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
         SourceNotFoundError: A source is in none of the roots.
         OpIncompatibleError: torch is missing.
         SettingError: A variable that names flags cannot be read.
+        BuilderError: A file of flags has a relative path.
     """
     target, part = spec.target, abi.part(spec.abi, spec.name, spec.name, spec.torch_target)
     if problem := _torch_problem(spec):
         raise OpIncompatibleError(spec.name, str(target), [problem])
+    file, word = flag_paths.relative_in_files(spec.search_flags, spec.roots[0].path)
+    if file:
+        wanted = "Expected absolute paths, as compilers run in a folder of their own; or put the flag into the builder"
+        raise BuilderError(spec.name, f"{file} has the relative path {word!r}", wanted)
     device = toolchain.part(spec.abi)
     user_compile, user_link = toolchain.flags()
     optional = (*spec.mode_flags, *spec.cxx_flags, *(flag for group in spec.groups for flag in group.cxx_flags))

@@ -98,7 +98,9 @@ class OpKind(Kind):
         """Yields the entries, fetched ones too."""
         for name in _names(layout.path("entries")):
             if is_own_name("entries", name):
-                yield self.at(layout.entry(name))
+                one = self.at(layout.entry(name))
+                note = os.path.join(layout.fetched(one.topic), name) if one.topic else ""
+                yield one._replace(note=note if os.path.isfile(note) else "")
 
 
 OP = OpKind()

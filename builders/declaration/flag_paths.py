@@ -166,6 +166,20 @@ def with_files(flags: Iterable[str], within: tuple[str, ...] = ()) -> list[str]:
     return words
 
 
+def relative_in_files(flags: Iterable[str], folder: str) -> tuple[str, str]:
+    """Returns the first file of flags (@FILE) with a relative path to what is below `folder`, and the word with it.
+
+    Both are empty if there is none. Compilers look for it in their working folder, which is another one.
+    """
+    for flag in flags:
+        if flag.startswith("@/"):
+            words = with_files([flag])
+            for (start, parts), word in zip(_parsed(words), words, strict=True):
+                if start + ",".join(_absolute_word(before, part, folder) for before, part in parts) != word:
+                    return flag[1:], word
+    return "", ""
+
+
 def words_in(path: str) -> list[str]:
     """Returns the arguments in a file; none if it cannot be read."""
     with suppress(OSError), open(path, "rb") as file:

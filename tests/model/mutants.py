@@ -315,3 +315,35 @@ def a_process_has_one_library_of_a_name() -> None:
         return first.setdefault(op, opened) if opened else None
 
     put(library, load=lambda entry, *rest: of_name(entry.record["op"], load(entry, *rest)))
+
+
+@mutant
+def what_is_set_on_all_builders_does_not_count() -> None:
+    from opforge.warm import lookup
+
+    put(lookup, is_as_written=lambda base: True, set_on=lambda base: {})
+
+
+@mutant
+def a_file_of_arguments_is_read_as_a_shell_reads_it() -> None:
+    import shlex
+
+    from opforge.builders.declaration import flag_paths
+    from opforge.builders.run import dependencies
+
+    def words_in(path: str) -> list[str]:
+        try:
+            with open(path) as file:
+                return shlex.split(file.read())
+        except (OSError, ValueError):
+            return []
+
+    put(flag_paths, words_in=words_in)
+    put(dependencies, words_in=words_in)
+
+
+@mutant
+def a_container_of_any_class_is_compared_as_it_is() -> None:
+    from opforge.builders import base
+
+    put(base, is_fixed=lambda value, depth=6: True, copied=dict)

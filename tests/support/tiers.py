@@ -8,7 +8,8 @@ the third.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -82,24 +83,30 @@ def is_of_the_tier(item: pytest.Item) -> bool:
 def without_products(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """Returns the tests without most combinations of stacked parameters, which the third tier tries.
 
-    Of each parameter every value is tried with the first of the others, and the last values of all are tried together.
+    Each value of each parameter is tried: the first ones together, then the second ones, and so on. A parameter with
+    fewer values than another begins again. The last values of all are tried together too.
     """
-    tests: dict[tuple[pytest.Item | pytest.Collector | None, str], list[tuple[pytest.Item, Mapping[str, int]]]] = {}
+    tests: dict[tuple[pytest.Item | pytest.Collector | None, str], list[tuple[pytest.Item, list[tuple[int, ...]]]]] = {}
     for item in items:
-        if indices := _indices(item):
-            tests.setdefault((item.parent, getattr(item, "originalname", item.name)), []).append((item, indices))
+        if values := _values(item):
+            tests.setdefault((item.parent, getattr(item, "originalname", item.name)), []).append((item, values))
     left_out = set()
     for cases in tests.values():
-        last = {axis: max(indices[axis] for _item, indices in cases) for axis in cases[0][1]}
-        left_out |= {item for item, indices in cases if sum(map(bool, indices.values())) > 1 and indices != last}
+        axes = [[*dict.fromkeys(of_axis)] for of_axis in zip(*(values for _item, values in cases), strict=True)]
+        kept = [[axis[at % len(axis)] for axis in axes] for at in range(max(map(len, axes)))]
+        kept.append([axis[-1] for axis in axes])
+        left_out |= {item for item, values in cases if values not in kept}
     return [item for item in items if item not in left_out]
 
 
-def _indices(item: pytest.Item) -> dict[str, int]:
-    """Returns which value a test has of each of its stacked parameters; nothing if it has one parameter alone."""
+def _values(item: pytest.Item) -> list[tuple[int, ...]]:
+    """Returns what identifies the value that a test has of each stacked parameter; nothing if it has one alone.
+
+    pytest's own numbers (`callspec.indices`) count the combinations, and not the values of each parameter.
+    """
     callspec = getattr(item, "callspec", None)
     stacked = [mark.args[0] for mark in item.iter_markers("parametrize")]
     if callspec is None or len(stacked) < 2 or item.get_closest_marker("every_combination"):
-        return {}
-    firsts = [(names.split(",")[0].strip() if isinstance(names, str) else names[0]) for names in stacked]
-    return {name: callspec.indices[name] for name in firsts}
+        return []
+    names = [tuple(re.split(r"[,\s]+", name.strip())) if isinstance(name, str) else tuple(name) for name in stacked]
+    return [tuple(id(callspec.params[name]) for name in together) for together in names]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import shutil
 
 import pytest
@@ -13,6 +14,7 @@ from opforge.builders.declaration.flag_paths import words_in
 from opforge.builders.run import dependencies
 from opforge.builders.run.dependencies import files_in_flags
 from opforge.builders.run.reads import assembled, equal_headers, questions
+from opforge.errors import BuilderError
 
 COMPILERS = [
     "g++",
@@ -305,3 +307,17 @@ def test_specs_that_the_link_alone_reads_are_inputs(tmp_path):
         cls = sample_ops.builder_class(tmp_path, "plain", abi="c", extra_link_args=flags)
         assert cls().build().record["exports"] == exports
         assert cls().build().origin == "cache"
+
+
+@pytest.mark.parametrize("text", ["-Iinc", "-include value.h", "-Wl,-Tmore.ld", "'-I' inc"])
+def test_a_relative_path_in_a_file_of_arguments_is_refused(tmp_path, build_and_call, text):
+    """It would count from the folder in which compilers run."""
+    (tmp_path / "inc").mkdir()
+    for name in ("value.h", "more.ld"):
+        text_files.write(tmp_path, name, "")
+    text_files.write(tmp_path, "plain.cpp", TWO_FUNCTIONS)
+    path = text_files.write(tmp_path, "named", f"-DA=inc {text}\n")
+    with pytest.raises(BuilderError, match=re.escape(f"{path} has the relative path")):
+        build_and_call(extra_compile_args=[f"@{path}"])
+    text_files.write(tmp_path, "named", f"-DA=inc -I{tmp_path}/inc\n")
+    assert build_and_call(extra_compile_args=[f"@{path}"]) == (1, "built")

@@ -104,6 +104,18 @@ def test_a_list_or_dict_that_is_changed_in_place(tmp_path, attribute, value, cha
     assert builder.load().value() == 2
 
 
+def test_a_table_for_all_builders_that_is_made_later(tmp_path, monkeypatch):
+    cls = op_of_text(tmp_path / "op", extra_compile_args=["-DVALUE=1"])
+    builder = cls()
+    first = settled(builder)
+    table = {"extra_compile_args": ["-UVALUE", "-DVALUE=2"]}
+    monkeypatch.setattr(sys.modules[cls.__module__], "FOR_ALL_BUILDERS", table, raising=False)
+    assert builder.load().value() == cls().load().value()
+    assert builder.load() is not first
+    monkeypatch.undo()
+    assert builder.load().value() == 1
+
+
 def test_an_attribute_of_the_instance_and_of_a_base_class(tmp_path):
     base = op_of_text(tmp_path / "op", define_macros={"VALUE": "1"})
     builder = type("Derived", (base,), {"__module__": base.__module__})()

@@ -40,8 +40,8 @@ def command(source: str, target: str, names: Sequence[str], key: str, unverified
     NAME is an op, a package as ORG/NAME, or another kind as KIND:NAME. What is copied must be signed by a key that is
     trusted here, and keeps its signatures: no secret key is needed. Nothing that TO has is replaced. With unsigned=1 in
     both URLs nothing is verified. FROM may be a kernel of the Hugging Face hub, at one version: it is published to TO
-    as a release of your key. It may be `cache:`, all ops, tuning results and kernels of Triton's that the cache of this
-    machine holds: your key signs what was made here, and what was fetched keeps its signatures.
+    as a release of your key. It may be `cache:`, all that the cache of this machine holds: your key signs what was made
+    here, and what was fetched keeps its signatures.
 
     \b
     Examples:
@@ -88,7 +88,7 @@ def command(source: str, target: str, names: Sequence[str], key: str, unverified
         problems += [
             f"{remote} does not offer {one!r}. It offers: {held}" for form, one in of_kind.items() if form not in forms
         ]
-    return _end(copied, problems, as_json)
+    _end(copied, problems, as_json)
 
 
 def _end(copied: Sequence[Copied], problems: Sequence[str], as_json: bool) -> NoReturn:
@@ -112,8 +112,8 @@ def _of_cache(target: str, key: str, as_json: bool) -> None:
     remote, there = opened(target)
     store, signer = own_store(), None if remote.is_unsigned else keys.signer(key)
     with Transfers(as_json) as transfers:
-        copied = [*cache_mirror.copy(store.layout, store.owners, there, remote, signer, transfers)]
-    return _end(copied, [f"{one.kind} {one.topic}: {problem}" for one in copied for problem in one.problems], as_json)
+        copied = [*cache_mirror.copy(store.layout, there, remote, signer, transfers)]
+    _end(copied, [f"{one.kind} {one.topic}: {problem}" for one in copied for problem in one.problems], as_json)
 
 
 def _of_hub(source: str, target: str, key: str, unverified: bool, as_json: bool) -> None:
