@@ -123,11 +123,11 @@ def _layers() -> list[str]:
 def _others() -> list[tuple[str, str]]:
     """Returns what the store has of the kinds that are named by KIND:NAME, and what one of it is called."""
     from opforge.cache.current import own_store
-    from opforge.cli import kinds
+    from opforge.remote import kinds
 
     layout, names = own_store().layout, dict[str, str]()
-    for kind in map(kinds.of, kinds.OTHERS):
-        found = islice(kind.stored(layout), MAX_ENTRIES)
+    for kind in kinds.every():
+        found = islice(kind.stored(layout), MAX_ENTRIES) if kind.name != "op" else ()
         names |= {f"{kind.name}:{one.name}": f"a {kind.noun}" for one in found if one.name}
     return [*names.items()]
 
