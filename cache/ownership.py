@@ -35,6 +35,7 @@ FORMS = {
     "staging": r"[\w-]{1,12}\.[^/]+\.[0-9]+-(?:[0-9]+|running)?\.[0-9a-f]{8}",
     "toolchains": rf"(?:{_KEY}|packages)\.json",
     "triton": _TRITON,
+    "tuned": _KEY,
 }
 """The names that opforge makes in each folder of a store, as regular expressions."""
 INNER_FORMS = {
@@ -42,6 +43,7 @@ INNER_FORMS = {
     FETCHED: _ENTRY,
     "objects": r"[0-9a-f]{64}\.(?:o|json)",
     "plans": _ENTRY,
+    "tuned": r"[^/]+\.(?:json|fetched)",
 }
 """The names of single files in the folders of FORMS that are removed one by one."""
 MAX_TAG_BYTES = 4096
@@ -75,7 +77,7 @@ def is_own(layout: Layout, path: str) -> bool:
         return is_temp_name(parts[1])
     area, *names = parts[1:]
     if area not in FORMS:
-        return area == "tuned" and is_temp_name(names[-1])
+        return False
     if len(names) == 1:
         return is_own_name(area, names[0])
     inner = INNER_FORMS.get(area)

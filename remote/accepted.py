@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from opforge.errors import DamagedListError, SignatureError, StoreBehindError, WithdrawnError
 
 from . import answers, clocks, withdrawals
+from .offers import Offer
 from .remotes import Remote
 from .signatures import seen, trust
 from .statements import Signed
@@ -56,31 +57,14 @@ class NotChosenError(ValueError):
     """Who signed a statement has withdrawn it, so that it is not chosen any more."""
 
 
-class Offer(Protocol):
-    """What a statement offers."""
-
-    @property
-    def subject(self) -> str:
-        """What a key must be trusted for: KIND:NAME."""
-        ...
-
-    @property
-    def title(self) -> str:
-        """What withdrawals call it, with its kind."""
-        ...
-
-
-AnyOffer = TypeVar("AnyOffer", bound=Offer)
-
-
 def judge(
     item: Signed,
     what: str,
-    parse: Callable[[bytes], AnyOffer],
+    parse: Callable[[bytes], Offer],
     trusted: trust.Trust | None,
     lists: Lists,
     is_required: bool = False,
-) -> tuple[AnyOffer, str]:
+) -> tuple[Offer, str]:
     """Returns what a statement offers, and the name of a key that signed it, may sign it, and stands by it.
 
     Nothing of it is parsed before a signature is verified. Without `trusted`, as for a remote with unsigned=1, no key

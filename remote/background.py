@@ -17,6 +17,7 @@ from opforge.warm.library import Entry
 
 from . import answers
 from .claims import Claim
+from .op_statements import OP
 from .publish import push as publish
 from .remotes import Remote
 from .signatures import keys
@@ -94,7 +95,8 @@ def _push(job: _Job) -> None:
         log.info("%s: it is not published to %s: OPFORGE_OFFLINE=1 forbids the network", job.op, job.remote)
         return
     signer = None if job.remote.is_unsigned else keys.signer()
-    publish(open_store(job.remote.url, settings.offline()), job.remote, job.folder, job.description, signer)
+    store, entry = open_store(job.remote.url, settings.offline()), OP.at(job.folder, job.description)
+    publish(store, job.remote, OP, entry, signer)
 
 
 def wait(seconds: float = EXIT_SECONDS) -> None:

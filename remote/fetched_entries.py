@@ -7,13 +7,15 @@ import os
 from functools import partial
 
 from opforge.builders.lookup.remotes import Request
+from opforge.cache.filesystem.files import discard
 from opforge.cache.layout import Layout
 from opforge.cache.records import fetched
 from opforge.cache.store import Rejected
 from opforge.errors import ExtraNotInstalledError, SignatureError
 
-from . import kept, kinds, op_statements
-from .op_statements import OpOffer
+from . import kept
+from .offers import Offer
+from .op_statements import OP
 
 log = logging.getLogger("opforge")
 
@@ -57,14 +59,14 @@ def verify_again(request: Request) -> tuple[bool, tuple[Rejected, ...]]:
         except OSError as error:  # such as a full disk
             rejected.append(Rejected(layout.entry(name), f"{path}: {error.strerror}"))
         except ValueError as error:
-            kinds.drop(path)
+            discard(path)
             log.warning("%s: %s is damaged, and what it was fetched for is not used: %s", request.op, path, error)
     return is_accepted, tuple(rejected)
 
 
-def _parse(request: Request, name: str, data: bytes) -> OpOffer:
+def _parse(request: Request, name: str, data: bytes) -> Offer:
     """Returns what the statement of a fetched entry offers. Raises UnreadableStatement, ValueError for another one."""
-    offer = op_statements.parse(data, request.description)
-    if offer.entry != name or offer.record["op"] != request.op:
+    offer = OP.parse(data, request.description)
+    if (offer.label, offer.name) != (name, request.op):
         raise ValueError("its statement is of another entry")
     return offer

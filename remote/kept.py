@@ -18,12 +18,13 @@ from contextlib import suppress
 from opforge.cache.layout import Layout
 from opforge.cache.records import fetched
 from opforge.cache.records.fetched import Fetched
-from opforge.errors import SignatureError, TrustFileError
+from opforge.errors import ExtraNotInstalledError, RemoteError, SignatureError, TrustFileError
 from opforge.machine_folder import write_file
 
 from . import kinds, statements
-from .accepted import AnyOffer
 from .kind_table import KINDS
+from .kinds import Kind
+from .offers import Offer
 from .remotes import Remote
 from .signatures import trust
 from .signatures.trust import Trust
@@ -58,13 +59,12 @@ def trusted(what: str) -> Trust | None:
 
 
 def verify(
-    path: str, note: Fetched, by: Trust | None, stamp: tuple[int, ...], what: str, parse: Callable[[bytes], AnyOffer]
-) -> AnyOffer:
+    path: str, note: Fetched, by: Trust | None, stamp: tuple[int, ...], what: str, parse: Callable[[bytes], Offer]
+) -> Offer:
     """Verifies the statement that is kept in a file, and notes there whether it is accepted; returns what it offers.
 
     `by` is what `trusted` has returned, `stamp` the trust file's from before. The key that was accepted before stays,
-    if it may. Raises OSError, ValueError if it is damaged, SignatureError if it must not be used now, and what `parse`
-    raises.
+    if it may. Raises ValueError if it is damaged, SignatureError if it must not be used now, and what `parse` raises.
     """
     item, signer = item_of(note), note.signer
     if by is None:
@@ -77,8 +77,7 @@ def verify(
             offer = parse(item.data)
             names = [each.key.name for each in trust.allowed(signers, offer.subject, what)]
         except SignatureError:
-            with suppress(OSError):  # it is refused now, whether that can be kept or not
-                _keep(path, note, note.refused())
+            _keep(path, note, note.refused())
             raise
         signer = signer if signer in names else names[0]
     _keep(path, note, note._replace(signer=signer, trust=stamp))
@@ -86,17 +85,34 @@ def verify(
 
 
 def _keep(path: str, note: Fetched, new: Fetched) -> None:
+    """Writes what has changed. If it cannot be written, as in a store to read alone, it is verified again each time."""
     if new != note:
-        write_file(path, new.to_bytes())
+        try:
+            write_file(path, new.to_bytes())
+        except OSError as error:
+            log.debug("%s cannot be written: %s", path, error)
 
 
-def verify_note(path: str, what: str, parse: Callable[[bytes], AnyOffer]) -> AnyOffer:
-    """Verifies the statement that is kept in a file with the trust file as it is now, as `verify` does.
+def problem(path: str, kind: Kind, topic: str, what: str, expected: Callable[[Offer], object]) -> str:
+    """Returns why what was fetched must not be used now; empty if it may. `path` is what is kept of its statement.
 
-    Raises TrustFileError too, if others could have changed that file.
+    `expected` raises ValueError for an offer of something else. Raises OSError if it cannot be read, and ValueError if
+    it is damaged: nothing makes it usable again.
     """
-    note, stamp = fetched.read(path), fetched.trust_stamp()  # before it is read: it may change meanwhile
-    return verify(path, note, trusted(what), stamp, what, parse)
+
+    def parse(data: bytes) -> Offer:
+        offer = kind.parse(data, topic)
+        expected(offer)
+        return offer
+
+    try:
+        note, stamp = fetched.read(path), fetched.trust_stamp()  # before it is read: it may change meanwhile
+        verify(path, note, trusted(what), stamp, what, parse)
+    except SignatureError as error:
+        return error.reason
+    except (RemoteError, ExtraNotInstalledError) as error:
+        return str(error)
+    return ""
 
 
 def drop_withdrawn(layout: Layout, listed: Withdrawals) -> None:
@@ -104,12 +120,20 @@ def drop_withdrawn(layout: Layout, listed: Withdrawals) -> None:
     withdrawn = {name: said.reason for name, said in listed.withdrawn.items() if said.stops == LOADING}
     for name in sorted({name.partition(":")[0] for name in withdrawn} & KINDS.keys()):
         kind = kinds.of(name)
-        for one in kind.kept(layout) if kind else ():
-            if one.name not in withdrawn:
-                continue
-            signers = one.signers()
-            if signers is None or listed.key in signers:
-                one.drop()
-                reason = withdrawn[one.name] or "it gave no reason"
-                text = "The fetched %s was withdrawn by the key %s and is not used: %s"
-                log.warning(text, one.shown, listed.key, reason)
+        assert kind is not None  # its name is in the table
+        for one in kind.kept(layout):
+            title = kind.title(one.name, one.label)
+            if title in withdrawn and _may_withdraw(listed.key, one.note):
+                with suppress(OSError):
+                    kind.drop(one)
+                reason = withdrawn[title] or "it gave no reason"
+                text = "What was fetched as %s was withdrawn by the key %s and is not used: %s"
+                log.warning(text, title, listed.key, reason)
+
+
+def _may_withdraw(key: str, path: str) -> bool:
+    """Returns whether something was accepted by a key; if that cannot be read, anyone's withdrawal counts."""
+    try:
+        return fetched.read(path).signer == key
+    except (OSError, ValueError):
+        return True

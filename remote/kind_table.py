@@ -9,17 +9,24 @@ class Entry(NamedTuple):
     """A kind of artifacts."""
 
     path: str
-    """Where its class is: MODULE:NAME."""
+    """Where it is: MODULE:NAME."""
     globs: str
     """A pattern of the globs over names that a key may be trusted for."""
+    form: str = "NAME"
+    """What its names look like."""
 
 
 NAMES = r"[\w*?\[\]!-]+"
 KINDS: dict[str, Entry] = {
-    "compiled": Entry("opforge.graphs.statements:CompiledKind", NAMES),
-    "op": Entry("opforge.remote.op_statements:OpKind", NAMES),
-    "program": Entry("opforge.programs.form:ProgramKind", NAMES),
-    "tuned": Entry("opforge.remote.tuned_statements:TunedKind", NAMES),
-    "triton": Entry("opforge.remote.triton_statements:TritonKind", NAMES),
-    "package": Entry("opforge.packages.registry.release:PackageKind", r"[a-z0-9*?\[\]!-]+/[a-z0-9*?\[\]!-]+"),
+    "op": Entry("opforge.remote.op_statements:OP", NAMES),
+    "compiled": Entry("opforge.graphs.statements:COMPILED", NAMES),
+    "program": Entry("opforge.programs.form:PROGRAM", NAMES),
+    "tuned": Entry("opforge.remote.tuned_statements:TUNED", NAMES),
+    "triton": Entry("opforge.remote.triton_statements:TRITON", NAMES),
+    "package": Entry("opforge.packages.registry.release:PACKAGE", r"[a-z0-9*?\[\]!-]+/[a-z0-9*?\[\]!-]+", "ORG/NAME"),
 }
+
+
+def scope_of(kind: str) -> str:
+    """Returns how a key is trusted for names of a kind, such as op:NAME."""
+    return f"{kind}:{KINDS[kind].form}"

@@ -1,80 +1,126 @@
-"""The kinds of artifacts: what differs between them. Everything else treats all statements alike."""
+"""The kinds of artifacts: what differs between them. Everything else treats all alike, in a loop over their table.
+
+A kind says what a statement offers, what of it lies in a store of this machine, and which policy merges a topic.
+Publishing (`publish`), fetching (`take`), verifying again (`kept`) and all commands are written once.
+"""
 
 from __future__ import annotations
 
-import os
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import cache, partial
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+from opforge.cache.filesystem.files import discard
 from opforge.cache.layout import Layout
-from opforge.cache.records import fetched
 
+from . import statements, topics
+from .blobs import Tree
 from .kind_table import KINDS
+from .offers import ANY_THAT_FITS, Offer, Policy
+from .remotes import Remote
 from .statements import Statement
-
-
-class Shown(NamedTuple):
-    """What a listing shows of a statement."""
-
-    name: str
-    """The op, or the package."""
-    label: str
-    """What tells it from others of its topic: an op's entry, a package's version."""
-    target: str
-    """What it is for."""
-
-
-class Kept(NamedTuple):
-    """Something that was fetched, as it is kept on this machine."""
-
-    name: str
-    """What withdrawals call it."""
-    shown: str
-    """What messages call it."""
-    signers: Callable[[], Collection[str] | None]
-    """Returns the names of the keys whose withdrawal counts; None if that cannot be read, and then anyone's does."""
-    drop: Callable[[], object]
-    """Removes it, or makes sure that it is not found any more."""
+from .stores.protocol import ObjectStore
 
 
 class Stored(NamedTuple):
-    """Something of a kind in a store of this machine, after a full check."""
+    """Something of a kind in a store of this machine, as its record describes it: its files are not compared."""
 
-    name: str
-    """As commands name it; empty if that cannot be read."""
     path: str
-    problem: str
-    """What is damaged; empty if nothing is."""
+    """The file or the folder."""
+    problem: str = ""
+    """Why its record cannot be used; then only its path, size and note are known."""
+    name: str = ""
+    """What commands and keys call it, after the kind."""
+    label: str = ""
+    """What tells it from others of its name, as in an offer."""
+    target: str = ""
+    """What it is for, in words."""
+    topic: str = ""
+    facts: Mapping[str, Any] = {}
+    """What a statement says of it."""
+    digest: str = ""
+    """Of the tree that is published; empty if its facts are all there is."""
+    size: int = 0
+    """Bytes of its files."""
+    note: str = ""
+    """The file with the statement by which it was fetched; empty if it was made here."""
+    details: str = ""
+    """What a listing shows besides."""
+
+    @property
+    def is_fetched(self) -> bool:
+        """Whether a remote had it: then another has signed it."""
+        return bool(self.note)
 
 
 class Kind(ABC):
     """What is particular to a kind. A statement of a kind that is unknown is kept and copied, and never used."""
 
-    name: str
+    name: ClassVar[str]
     """As it stands in statements and in the names of topics."""
-    is_inline: bool
+    noun: ClassVar[str]
+    """What messages call one of it."""
+    is_inline: ClassVar[bool] = True
     """Whether its statements stand in the topic's file. Otherwise that names them by digest and label."""
-    needs_withdrawals: bool
+    needs_withdrawals: ClassVar[bool] = True
     """Whether a recent list of withdrawals of a signer is required. Otherwise one that is there counts."""
+    unsigned: ClassVar[str] = ""
+    """Why it is never taken from a remote with unsigned=1; empty if it may be."""
+    merge: ClassVar[Policy] = ANY_THAT_FITS
+    """What a topic keeps besides a new statement."""
+    has_unique_labels: ClassVar[bool] = False
+    """Whether a label alone tells it from all others of the kind."""
+    is_of_op: ClassVar[bool] = False
+    """Whether its names are those of ops, which have several forms."""
+    titles: ClassVar[str] = ""
+    """A pattern of what withdrawals call it, after the kind."""
+    title_form: ClassVar[str] = ""
+    """The same in words, for messages."""
+    maker: ClassVar[str] = ""
+    """What makes one, in a sentence, for who names one that is not there."""
+
+    # -- what a statement says -----------------------------------------------------------------------------------------
 
     @abstractmethod
-    def subject(self, statement: Statement) -> str:
-        """Returns the name that a key must be allowed to sign. Raises ValueError."""
+    def offer(self, stated: Statement) -> Offer:
+        """Returns what a statement of this kind offers. Raises ValueError for facts that cannot be used."""
 
-    @abstractmethod
-    def shown(self, statement: Statement) -> Shown:
-        """Returns what a listing shows. Raises ValueError for facts that cannot be read."""
+    def parse(self, data: bytes, topic: str = "") -> Offer:
+        """Returns what signed bytes offer, which were verified before.
+
+        Raises UnreadableStatement, also if they were made for another topic than `topic`, unless that is empty.
+        """
+        return self.offer(statements.parse_as(data, self.name, topic))
+
+    def topic_file(self, topic: str) -> str:
+        """Returns the name of the file of a topic in a store."""
+        return topics.name_of(self.name, topic)
+
+    def offered(
+        self, name: str, label: str, target: str, facts: Mapping[str, Any], trees: Sequence[Tree] = ()
+    ) -> Offer:
+        """Returns an offer of this kind."""
+        return Offer(self.name, name, label, target, facts, tuple(trees), self.title(name, label))
+
+    def title(self, name: str, label: str) -> str:
+        """Returns what withdrawals call something of this kind."""
+        return f"{self.name}:{label}" if self.has_unique_labels else f"{self.name}:{name}@{self.canonical(label)}"
 
     def canonical(self, label: str) -> str:
         """Returns a label in the form that is the same for all labels of one thing."""
         return label
 
-    def title(self, shown: Shown) -> str:
-        """Returns what withdrawals call a statement, after its kind."""
-        return f"{shown.name}@{self.canonical(shown.label)}"
+    def withdrawable(self, store: ObjectStore, text: str) -> str:
+        """Returns what withdrawals call something whose title was typed, without the kind before it.
+
+        Raises ValueError for what is none, and PublishError if the store must have it and lacks it.
+        """
+        if not re.fullmatch(self.titles, text):
+            raise ValueError(f"expected {self.name}:{self.title_form}, as opforge ls URL shows it")
+        return f"{self.name}:{text}"
 
     def problem(self, statement: Statement, folders: Mapping[str, str]) -> str:
         """Returns what is wrong with unpacked trees, beyond their digests, or an empty text.
@@ -83,16 +129,40 @@ class Kind(ABC):
         """
         return ""
 
-    def stored(self, layout: Layout, owners: Collection[int]) -> Iterable[Stored]:
-        """Checks all of this kind in a store of this machine in full. By default there is none: it lies elsewhere.
+    # -- what is stored on this machine --------------------------------------------------------------------------------
 
-        `owners` are the users that its files may belong to. Ops have a check of their own: cache/maintenance/verify.py.
+    def stored(self, layout: Layout) -> Iterable[Stored]:
+        """Returns what of this kind is in a store. By default nothing: it lies elsewhere."""
+        return ()
+
+    def check(self, one: Stored, owners: Collection[int]) -> str:
+        """Returns what is damaged in something that `stored` has returned without a problem, after a full check.
+
+        `owners` are the users that its files may belong to. Raises OSError, ValueError.
         """
-        return ()
+        return ""
 
-    def kept(self, layout: Layout) -> Iterable[Kept]:
-        """Returns what of this kind was fetched into a store. By default nothing: it lies elsewhere, or is not kept."""
-        return ()
+    def kept(self, layout: Layout) -> Iterable[Stored]:
+        """Returns what of this kind was fetched into a store, each as `drop` removes it."""
+        return (one for one in self.stored(layout) if one.is_fetched and not one.problem)
+
+    def drop(self, one: Stored) -> None:
+        """Removes something from a store, or makes sure that it is not found any more. Raises OSError."""
+        discard(one.path)
+
+    # -- publishing ----------------------------------------------------------------------------------------------------
+
+    def origin(self, one: Stored) -> str:
+        """Returns where something came from; empty if it was made here, and may be signed here."""
+        return "a remote" if one.is_fetched else ""
+
+    def refusal(self, one: Stored, remote: Remote) -> tuple[str, str]:
+        """Returns why something of this machine must not be published to a remote, and what to do; empty if it may."""
+        return "", ""
+
+    def files(self, one: Stored) -> tuple[str, Collection[str]]:
+        """Returns the folder of what is published, and the paths of its files; none if the facts are all there is."""
+        return "", ()
 
 
 def of(name: str) -> Kind | None:
@@ -100,28 +170,13 @@ def of(name: str) -> Kind | None:
     return _kind_at(KINDS[name].path) if name in KINDS else None
 
 
-def of_note(name: str, shown: str, path: str, remove: Callable[[], object] | None = None) -> Kept:
-    """Returns something whose statement is kept in a file. Without `remove` that file is removed in its place."""
-
-    def signers() -> tuple[str] | None:
-        try:
-            return (fetched.read(path).signer,)
-        except (OSError, ValueError):
-            return None
-
-    return Kept(name, shown, signers, remove or partial(drop, path))
-
-
-def drop(path: str) -> None:
-    """Removes what is kept of a statement: what it brought is not found any more."""
-    try:
-        os.unlink(path)
-    except OSError:
-        return  # another process was first
+def every() -> list[Kind]:
+    """Returns all kinds, in the order of their table."""
+    return [_kind_at(entry.path) for entry in KINDS.values()]
 
 
 @cache
 def _kind_at(path: str) -> Kind:
     module, _, attribute = path.partition(":")
-    kind: Kind = getattr(import_module(module), attribute)()
+    kind: Kind = getattr(import_module(module), attribute)
     return kind

@@ -115,13 +115,13 @@ def _item(topic: Topic, placed: Placed, lists: Unverified) -> Item:
         kind = kinds.of(topic.kind)
         if kind is None:
             return item._replace(problem=f"the kind {topic.kind!r} is unknown to this opforge")
-        shown = kind.shown(statements.readable(stated, topic.kind, topic.topic))
-        item = item._replace(name=shown.name, target=printable(shown.target))
-        said = [(name, lists.of(name).of(f"{topic.kind}:{kind.title(shown)}")) for name in signers]
+        offer = kind.offer(statements.readable(stated, topic.kind, topic.topic))
+        item = item._replace(name=offer.name, target=printable(offer.target))
+        said = [(name, lists.of(name).of(offer.title)) for name in signers]
         item = item._replace(withdrawn="; ".join(_withdrawn(name, one) for name, one in said if one.stops != NOTHING))
-        if placed.label not in ("", shown.label):
-            return item._replace(problem=f"its topic names it {placed.label}, and it is {shown.label}")
-        return item._replace(label=shown.label)
+        if placed.label not in ("", offer.label):
+            return item._replace(problem=f"its topic names it {placed.label}, and it is {offer.label}")
+        return item._replace(label=offer.label)
     except ValueError as error:
         return item._replace(problem=str(error))
 
@@ -158,10 +158,10 @@ def _problem(
         signers = [] if remote.is_unsigned else trusted.signers("it", signed.data, signed.signatures)
         stated = statements.parse_as(signed.data, topic.kind, topic.topic)
         if not remote.is_unsigned:
-            signers = trust.allowed(signers, f"{topic.kind}:{kind.subject(stated)}", "it")
-            title = f"{topic.kind}:{kind.title(kind.shown(stated))}"
+            offer = kind.offer(stated)
+            signers = trust.allowed(signers, offer.subject, "it")
             with suppress(WithdrawnError):
-                lists.accepted("it", title, signers, kind.needs_withdrawals)
+                lists.accepted("it", offer.title, signers, kind.needs_withdrawals)
         with ExitStack() as stack:
             folders = {}
             for tree in stated.trees:

@@ -188,12 +188,12 @@ def _verified(by: Trust | None, topic: Topic, placed: Placed) -> tuple[Placed, l
     kind = kinds.of(topic.kind)
     if kind is not None:
         try:
-            subject, label = kind.subject(stated), kind.shown(stated).label
+            offer = kind.offer(stated)
         except ValueError as error:
             raise UnreadableStatement(f"{placed.label} {error}".strip()) from error
-        keys = trust.allowed(keys, f"{topic.kind}:{subject}", what)
-        if placed.label and placed.label != label:
-            raise UnreadableStatement(f"its topic names it {placed.label}, and it is {label}")
+        keys = trust.allowed(keys, offer.subject, what)
+        if placed.label and placed.label != offer.label:
+            raise UnreadableStatement(f"its topic names it {placed.label}, and it is {offer.label}")
     good = [one for one in placed.signed.signatures if any(signing.is_signed(data, one, key.key) for key in keys)]
     return placed._replace(signed=Signed(data, tuple(good))), keys
 
@@ -202,7 +202,7 @@ def _name(topic: Topic, placed: Placed) -> str:
     """Returns the name of a statement's op or package; its topic's if the kind is unknown, or it cannot be read."""
     kind = kinds.of(topic.kind)
     try:
-        return kind.shown(statements.parse(placed.signed.data)).name if kind else topic.topic
+        return kind.offer(statements.parse(placed.signed.data)).name if kind else topic.topic
     except ValueError:
         return topic.topic
 

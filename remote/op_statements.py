@@ -1,46 +1,107 @@
-"""Statements of the kind `op`: their topic is a description, their tree an entry's library, their fact its record."""
+"""The kind `op`: its topic is a description, its tree an entry's library, its fact the entry's record."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 from opforge.cache import schema
+from opforge.cache.admit import checked_record
 from opforge.cache.layout import FETCHED, Layout, entry_name
-from opforge.cache.records.entry import damage_of
+from opforge.cache.ownership import is_own_name
+from opforge.cache.records import fetched
+from opforge.cache.records.entry import damage_of, read_record
 from opforge.cache.records.schemas import RECORD
 from opforge.cache.trees import digest_of_hashes
+from opforge.warm.library import BUILD
 
-from . import kinds, statements, topics
-from .blobs import Tree
-from .kinds import Kept, Kind, Shown
+from . import statements
+from .kinds import Kind, Stored
+from .offers import Offer
+from .remotes import Remote
 from .statements import Statement, UnreadableStatement
 
-KIND = "op"
 FACTS = schema.record({"record": RECORD})
+FLAGS_HINT = "Build it without them, or add flags=1 to the remote's URL"
 
 
-class OpOffer(NamedTuple):
-    """What a store says of one entry."""
+class OpKind(Kind):
+    """Entries of ops: one request for a topic decides, and any entry that fits is right."""
 
-    record: Mapping[str, Any]
-    tree: Tree
+    name, noun, is_of_op, has_unique_labels = "op", "entry", True, True
+    titles, title_form = r"[0-9a-f]{32}-[0-9a-f]{8}", "ENTRY"
 
-    @property
-    def entry(self) -> str:
-        """The name of the entry."""
-        return entry_name(self.record["key"], self.record["sha256"])
+    def offer(self, stated: Statement) -> Offer:
+        """Returns what a statement says of an entry. Raises UnreadableStatement."""
+        record = statements.facts_of(stated, FACTS)["record"]
+        tree = statements.only_tree(stated, "the tree of the op's library")
+        if damage := damage_of(record):
+            raise UnreadableStatement(f"in its facts the record is damaged: {damage}: publish the entry again")
+        if record["size"] > tree.blob.unpacked:
+            sizes = f"'trees[0].blob.unpacked' is {tree.blob.unpacked}, and 'facts.record.size' is {record['size']}"
+            raise UnreadableStatement(f"{sizes}: expected no less")
+        if tree.digest != (expected := tree_digest(record)):
+            raise UnreadableStatement(
+                f"'trees[0].digest' is {tree.digest}, and the library of its record has {expected}"
+            )
+        entry = entry_name(record["key"], record["sha256"])
+        return self.offered(record["op"], entry, record["target"], stated.facts, (tree,))
 
-    @property
-    def subject(self) -> str:
-        """What a key must be trusted for."""
-        return f"{KIND}:{self.record['op']}"
+    def kept(self, layout: Layout) -> Iterator[Stored]:
+        """Yields what is kept of the entries that were fetched: without it none of them is found."""
+        for folder in _names(layout.path(FETCHED)):
+            for name in _names(layout.fetched(folder)):
+                path = os.path.join(layout.fetched(folder), name)
+                yield Stored(path, label=name, note=path)
 
-    @property
-    def title(self) -> str:
-        """What withdrawals call it."""
-        return f"{KIND}:{self.entry}"
+    def check(self, one: Stored, owners: Collection[int]) -> str:
+        """Checks everything in an entry."""
+        checked_record(one.path, owners, os.path.basename(one.path))
+        return ""
+
+    def origin(self, one: Stored) -> str:
+        """Returns where an entry came from; empty if it was built here."""
+        return came_from(one.path)
+
+    def refusal(self, one: Stored, remote: Remote) -> tuple[str, str]:
+        """Returns why an entry must not be published to a remote: it has the user's own flags."""
+        flags = one.facts["record"]["user_flags"]
+        if not flags or remote.takes_flags:
+            return "", ""
+        return f"it was built with {' '.join(f'{name}={value!r}' for name, value in flags.items())}", FLAGS_HINT
+
+    def files(self, one: Stored) -> tuple[str, Collection[str]]:
+        """Returns the entry's folder and its library."""
+        return one.path, [one.facts["record"]["file"]]
+
+    def at(self, folder: str, description: str = "") -> Stored:
+        """Returns the entry in a folder, as one that is for a description; by default the one by which it was built."""
+        try:
+            record = read_record(folder)
+        except (OSError, ValueError):
+            record = None
+        if record is None:
+            return Stored(folder, "its record cannot be read")
+        return Stored(
+            path=folder,
+            name=record["op"],
+            label=entry_name(record["key"], record["sha256"]),
+            target=record["target"],
+            topic=description or record["description"],
+            facts={"record": record},
+            digest=tree_digest(record),
+            size=record["size"],
+        )
+
+    def stored(self, layout: Layout) -> Iterator[Stored]:
+        """Yields the entries, fetched ones too."""
+        for name in _names(layout.path("entries")):
+            if is_own_name("entries", name):
+                yield self.at(layout.entry(name))
+
+
+OP = OpKind()
 
 
 def tree_digest(record: Mapping[str, Any]) -> str:
@@ -48,62 +109,19 @@ def tree_digest(record: Mapping[str, Any]) -> str:
     return digest_of_hashes({record["file"]: record["sha256"]})
 
 
-def statement(record: Mapping[str, Any], description: str, tree: Tree) -> Statement:
-    """Returns what a publisher says of an entry."""
-    return Statement(KIND, description, (tree,), {"record": dict(record)})
-
-
-def parse(data: bytes, description: str = "") -> OpOffer:
-    """Returns what a statement says of an entry; its signature was verified before.
-
-    Raises UnreadableStatement, also if it was made for another description than `description`, unless that is empty.
-    """
-    return offer_of(statements.parse_as(data, KIND, description))
-
-
-def offer_of(stated: Statement) -> OpOffer:
-    """Returns what a statement of this kind says of an entry. Raises UnreadableStatement."""
-    record = statements.facts_of(stated, FACTS)["record"]
-    tree = statements.only_tree(stated, "the tree of the op's library")
-    if damage := damage_of(record):
-        raise UnreadableStatement(f"in its facts the record is damaged: {damage}: publish the entry again")
-    if record["size"] > tree.blob.unpacked:
-        sizes = f"'trees[0].blob.unpacked' is {tree.blob.unpacked}, and 'facts.record.size' is {record['size']}"
-        raise UnreadableStatement(f"{sizes}: expected no less")
-    if tree.digest != (expected := tree_digest(record)):
-        raise UnreadableStatement(f"'trees[0].digest' is {tree.digest}, and the library of its record has {expected}")
-    return OpOffer(record, tree)
-
-
-def topic_of(description: str) -> str:
-    """Returns the name of the file that holds what is offered for a description."""
-    return topics.name_of(KIND, description)
-
-
-class OpKind(Kind):
-    """Entries of ops: one request for a topic decides, and any entry that fits is right."""
-
-    name, is_inline, needs_withdrawals = KIND, True, True
-
-    def subject(self, statement: Statement) -> str:
-        """Returns the name of the op."""
-        return str(offer_of(statement).record["op"])
-
-    def shown(self, statement: Statement) -> Shown:
-        """Returns the op, its entry, and its target."""
-        offer = offer_of(statement)
-        return Shown(offer.record["op"], offer.entry, offer.record["target"])
-
-    def title(self, shown: Shown) -> str:
-        """Returns the entry: its name holds the digest of its library."""
-        return shown.label
-
-    def kept(self, layout: Layout) -> Iterator[Kept]:
-        """Yields the entries that were fetched."""
-        for folder in _names(layout.path(FETCHED)):
-            for name in _names(layout.fetched(folder)):
-                path = os.path.join(layout.fetched(folder), name)
-                yield kinds.of_note(f"{KIND}:{name}", f"entry {name}", path)
+def came_from(folder: str) -> str:
+    """Returns where the entry in a folder of a store came from; empty if it was built here."""
+    record = read_record(folder) or {}
+    area, key = os.path.dirname(os.path.dirname(folder)), os.path.basename(folder)
+    try:
+        note = fetched.read(os.path.join(area, FETCHED, str(record.get("description")), key))
+    except (OSError, ValueError):
+        note = None
+    if note is not None and not note.offer:
+        return "an archive"
+    if os.path.exists(os.path.join(folder, BUILD)):
+        return ""
+    return note.remote if note else "a remote or a layer"
 
 
 def _names(folder: str) -> list[str]:

@@ -17,8 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-import opforge
-from opforge import formats
+from opforge import formats, release
 from opforge.cache import schema
 from opforge.cache.keys import canonical
 from opforge.cache.schema import SHA256, TEXT, FormatError, items, record, text, whole
@@ -149,9 +148,9 @@ def readable(statement: Statement, kind: str, topic: str = "") -> Statement:
     """Returns a statement whose facts are read here. Raises UnreadableStatement, as `parse_as` does."""
     if statement.kind != kind:
         raise UnreadableStatement(f"it is a statement of the kind {statement.kind!r}, and not {kind!r}")
-    if version_of(opforge.__version__) < version_of(statement.opforge):
+    if version_of(release.VERSION) < version_of(statement.opforge):
         needed = f"it needs opforge {statement.opforge} or newer"
-        raise UnreadableStatement(f"{needed}, and this is opforge {opforge.__version__}")
+        raise UnreadableStatement(f"{needed}, and this is opforge {release.VERSION}")
     if topic and statement.topic != topic:
         raise UnreadableStatement(f"it was made for another topic: {statement.topic[:100]!r}, expected {topic!r}")
     return statement

@@ -11,6 +11,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from opforge.remote import publish
+from opforge.remote.op_statements import OP
+
 
 def builder() -> Any:
     """Returns the builder of the op in the folder BENCH_OP."""
@@ -35,12 +38,12 @@ def key() -> dict[str, Any]:
 
 def push(url: str) -> dict[str, Any]:
     """Builds the op and publishes it."""
-    from opforge.remote import publish, remotes
+    from opforge.remote import remotes
     from opforge.remote.signatures import keys
     from opforge.remote.stores import open_store
 
     entry, remote = builder().build(), remotes.parse(url)
-    pushed = publish.push(open_store(url), remote, entry.folder, entry.record["description"], keys.signer())
+    pushed = publish.push(open_store(url), remote, OP, OP.at(entry.folder, entry.record["description"]), keys.signer())
     return {"size": pushed.size}
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
+import stat
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -96,6 +98,22 @@ def changed_path(folder: str, stamps: Mapping[str, Any]) -> str:
         if [status.st_size, status.st_mtime_ns, status.st_ctime_ns, inode] != stamp:
             return path or folder
     return ""
+
+
+def discard(path: str) -> None:
+    """Removes a file, a link or a folder: by a rename first, so that nobody reads a part of it. Raises OSError.
+
+    Nothing happens if it is gone: another process was first.
+    """
+    gone = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
+    try:
+        os.rename(path, gone)
+        if stat.S_ISDIR(os.lstat(gone).st_mode):
+            shutil.rmtree(gone, ignore_errors=True)
+        else:
+            os.unlink(gone)
+    except FileNotFoundError:
+        return
 
 
 def size_of(folder: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Container
 from typing import NamedTuple
 
 from opforge.cache import staging
@@ -32,15 +32,18 @@ class Checked(NamedTuple):
 
 
 def verify(
-    layout: Layout, owners: Collection[int], on_progress: Callable[[int, int], None] | None = None
+    layout: Layout,
+    owners: Collection[int],
+    on_progress: Callable[[int, int], None] | None = None,
+    keys: Container[str] | None = None,
 ) -> list[Checked]:
     """Hashes every library and checks every entry key; quarantines damaged entries.
 
     `owners` are the user ids that entries may belong to. `on_progress` is called with the number of entries that are
-    checked and the number of all.
+    checked and the number of all. With `keys` these entries alone are checked.
     """
     checked, began = [], time.perf_counter()
-    folders = listing.own_folders(layout, "entries")
+    folders = [folder for folder in listing.own_folders(layout, "entries") if keys is None or folder.name in keys]
     for number, folder in enumerate(folders):
         problem, record = "", listing.record_of(layout, folder.name) or {}
         try:

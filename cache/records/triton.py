@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import stat
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from opforge import formats, settings, trust
 from opforge.cache import schema, trees
-from opforge.cache.filesystem.files import size_of
+from opforge.cache.filesystem.files import discard, size_of
 from opforge.cache.keys import canonical
 from opforge.cache.layout import Layout
 from opforge.cache.schema import SHA256, record, table, text
@@ -123,6 +121,12 @@ def _described(folder: str) -> Kernel:
     return Kernel(folder, value, os.path.lexists(os.path.join(folder, FETCHED)))
 
 
+def files_in(folder: str) -> Mapping[str, str]:
+    """Returns the files that the record in a folder names, with their SHA-256. Raises OSError, FormatError."""
+    files: Mapping[str, str] = _described(folder).record["files"]
+    return files
+
+
 def stored(root: str) -> Iterator[Kernel]:
     """Yields what is finished in a store, in the order of the keys. Their files are not compared."""
     layout = Layout(root)
@@ -143,29 +147,11 @@ def stored(root: str) -> Iterator[Kernel]:
                 yield Kernel(folder, {}, problem=getattr(error, "strerror", None) or str(error))
 
 
-def size(kernel: Kernel) -> int:
-    """Returns the bytes of all its files."""
-    return size_of(kernel.folder)
-
-
 def add(layout: Layout, made: str, key: str) -> str:
     """Makes a finished folder the one of a key, in the place of what could not be used; returns it. Raises OSError."""
     target = folder_of(layout, key)
     make_folder(os.path.dirname(target))
-    remove(target)
+    discard(target)
     os.rename(made, target)
     size_log.append(layout, size_of(target))
     return target
-
-
-def remove(folder: str) -> None:
-    """Removes a folder: by a rename first, so that nobody reads a part of it."""
-    gone = f"{folder}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
-    try:
-        os.rename(folder, gone)
-    except OSError:
-        return  # there is none, or another process was first
-    if stat.S_ISLNK(os.lstat(gone).st_mode):
-        os.unlink(gone)
-    else:
-        shutil.rmtree(gone, ignore_errors=True)

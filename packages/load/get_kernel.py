@@ -13,8 +13,7 @@ import os
 import sys
 from types import ModuleType
 
-import opforge
-from opforge import formats, memory, settings
+from opforge import formats, memory, release, settings
 from opforge.warm import machine
 
 from . import tree
@@ -158,7 +157,7 @@ def _name_of(*question: object) -> str:
     if torch is None:
         return ""
     is_locked = getattr(sys, "_is_gil_enabled", lambda: True)()
-    value: list[object] = [formats.KERNEL_LOOKUP, opforge.__version__, *question]
+    value: list[object] = [formats.KERNEL_LOOKUP, release.VERSION, *question]
     value += [getattr(torch.version, name, None) for name in ("cuda", "hip", "xpu")]
     value += [is_locked, torch.__version__, torch.__file__, sys.platform, machine.libstdcxx(), *machine.name_parts()]
     return memory.name_of(value)

@@ -12,15 +12,17 @@ from typing import Any, NamedTuple
 
 from opforge.cache import schema
 from opforge.cache.schema import FLAG, SHA256, TEXT, FormatError
-from opforge.errors import KernelFormatError
+from opforge.errors import KernelFormatError, PublishError
 from opforge.packages.choose import candidate
 from opforge.packages.choose.candidate import VariantCandidate
 from opforge.packages.form import names, version
 from opforge.packages.form.version import Version
-from opforge.remote import statements
+from opforge.remote import statements, topics
 from opforge.remote.blobs import Blob, Tree
-from opforge.remote.kinds import Kind, Shown
+from opforge.remote.kinds import Kind
+from opforge.remote.offers import BY_LABEL, Offer
 from opforge.remote.statements import Signed, Statement, UnreadableStatement
+from opforge.remote.stores.protocol import ObjectStore
 
 KIND = "package"
 MAX_BYTES = statements.MAX_BYTES + (64 << 10)
@@ -173,17 +175,35 @@ def tree_of(parts: Sequence[Variant]) -> dict[str, str]:
 class PackageKind(Kind):
     """Releases of packages: their newest matters, so a topic names them, and TUF can cover it."""
 
-    name, is_inline, needs_withdrawals = KIND, False, False
+    name, noun, is_inline, needs_withdrawals = KIND, "package", False, False
+    title_form = "ORG/NAME@VERSION"
+    merge = BY_LABEL
+    maker = "See opforge install"
 
-    def subject(self, statement: Statement) -> str:
-        """Returns the name of the package."""
-        return statement.topic
+    def offer(self, stated: Statement) -> Offer:
+        """Returns the package, its version, and the labels of its variants. Raises KernelFormatError."""
+        release = of_statement(stated, stated.topic)
+        variants = ", ".join(part.label for part in release.variants)
+        return self.offered(release.name, str(release.version), variants, stated.facts, stated.trees)
 
     def canonical(self, label: str) -> str:
         """Returns the version as no package writes it twice: `1.0` is `1`."""
         return label if version.read(label) is None else version.parse(label).canonical
 
-    def shown(self, statement: Statement) -> Shown:
-        """Returns the package, its version, and the labels of its variants."""
-        release = of_statement(statement, statement.topic)
-        return Shown(release.name, str(release.version), ", ".join(part.label for part in release.variants))
+    def withdrawable(self, store: ObjectStore, text: str) -> str:
+        """Returns the title of a release, which the store must have."""
+        name, _at, label = text.partition("@")
+        if not names.is_name(name) or version.read(label) is None:
+            raise ValueError(f"expected {self.title_form}, as opforge ls URL shows both")
+        listing = topics.read_named(store, self.name, name)
+        labels = {self.canonical(one) for one in listing.statements} if listing else set()
+        if self.canonical(label) not in labels:
+            versions = sorted((version.parse(one) for one in labels), reverse=True)[:10]
+            there = ", ".join(map(str, versions)) or "none"
+            problem = "there is no such release"
+            number = version.parse(label)
+            raise PublishError(f"{name} {number}", store.url, problem, f"There are: {there}", "withdrawn in")
+        return self.title(name, label)
+
+
+PACKAGE = PackageKind()

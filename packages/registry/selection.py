@@ -134,8 +134,8 @@ def accepted_signer(remote: Remote, lists: Lists, signed: Signed, name: str, num
         return Accepted("")
     signers = trust.read().signers(where, signed.data, signed.signatures)
     signers = trust.allowed(signers, f"{release.KIND}:{name}", where)
-    withdrawn = f"{release.KIND}:{name}@{number.canonical}"
-    return lists.accepted(f"{name} {number}", withdrawn, signers, release.PackageKind.needs_withdrawals)
+    withdrawn = release.PACKAGE.title(name, str(number))
+    return lists.accepted(f"{name} {number}", withdrawn, signers, release.PACKAGE.needs_withdrawals)
 
 
 class PassedOver(NamedTuple):

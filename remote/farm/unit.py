@@ -82,9 +82,9 @@ def from_json(text: str) -> Unit:
     fields = json.loads(text)
     number = fields.pop("format", None)
     if number != formats.UNIT or fields.keys() != set(Unit._fields):
-        import opforge
+        from opforge import release
 
-        raise Refused(f"opforge {opforge.__version__} reads units of format {formats.UNIT}, and this one has {number}")
+        raise Refused(f"opforge {release.VERSION} reads units of format {formats.UNIT}, and this one has {number}")
     return Unit(**fields)
 
 

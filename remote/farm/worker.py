@@ -33,6 +33,7 @@ from opforge.errors import (
     ToolchainNotFoundError,
 )
 from opforge.remote import publish, remotes
+from opforge.remote.op_statements import FLAGS_HINT, OP
 from opforge.remote.signatures import keys
 from opforge.remote.source import Remotes
 from opforge.remote.stores import open_store
@@ -113,16 +114,16 @@ def build(unit: Unit, outcome: Outcome, threads: int | None) -> Outcome:
     signer = None if remote.is_unsigned else keys.signer()
     if settings.user_flags() and not remote.takes_flags:
         flags = " and ".join(settings.user_flags())
-        raise PublishError(unit.name, str(remote), f"{flags} is set on this machine", publish.FLAGS_HINT)
+        raise PublishError(unit.name, str(remote), f"{flags} is set on this machine", FLAGS_HINT)
     plan = make_plan(spec, find_toolchain(spec, layout))
     check_toolchain(unit, toolchain_of(plan, outcome))
     slots = unit.jobs or threads or parallelism.compiler_jobs(None, plan, layout.layout)
     with session.of(store, unit.run, slots):
         # Who asks hands out each unit once. The claim of a worker that was lost would delay the next one by 30 s.
         entry = pipeline.build(spec, force=unit.force, jobs=unit.jobs, announce=False)
-        pushed = publish.push(store, remote, entry.folder, unit.description, signer)
+        pushed = publish.push(store, remote, OP, OP.at(entry.folder, unit.description), signer)
     state = "built" if entry.origin == "built" or unit.force else "cached"
-    outcome = outcome._replace(state=state, path=entry.library, result=pushed.entry).measured()
+    outcome = outcome._replace(state=state, path=entry.library, result=pushed.label).measured()
     return outcome._replace(path="")  # a path of this machine means nothing to who asked
 
 

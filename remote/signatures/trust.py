@@ -30,7 +30,7 @@ from opforge.cache.filesystem import lock
 from opforge.cache.filesystem.files import read_file
 from opforge.errors import SignatureError, TrustFileError
 from opforge.machine_folder import can_write, make_folder, write_file
-from opforge.remote.kind_table import KINDS
+from opforge.remote.kind_table import KINDS, scope_of
 from opforge.remote.stores.urls import resolved, spelled
 
 from . import policy_json, signing
@@ -40,10 +40,7 @@ WITHDRAWAL_DAYS = 30.0
 """How old a list of withdrawals may be, unless the trust file says otherwise."""
 MAX_BYTES = 1 << 20
 DATE = "%Y-%m-%d"
-SCOPES = (
-    "op:NAME, compiled:NAME, program:NAME, tuned:NAME, triton:NAME or package:ORG/NAME with globs, such as op:*,"
-    " 'op:my_*' or 'package:acme/*'"
-)
+SCOPES = f"{', '.join(map(scope_of, KINDS))} with globs, such as op:*, 'op:my_*' or 'package:acme/*'"
 STORES = "a URL of a store, with globs"
 
 

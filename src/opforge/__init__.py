@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import sys
 
+from opforge import release as _release
+
 TYPE_CHECKING = bool()  # noqa: UP018 (importing typing takes most of this module's time; jedi does not look behind False)
 if TYPE_CHECKING:
     from typing import Any
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 if sys.platform not in ("linux", "darwin"):
     raise ImportError(f"opforge runs on Linux, and on macOS without building, not on {sys.platform}")
 
-__version__ = "0.1.0rc1"
+__version__ = _release.VERSION
 _MODULES = {
     "OpBuilder": "opforge.builders.base",
     "compiled": "opforge.graphs.scope",

@@ -17,6 +17,10 @@ import shutil
 import sys
 import tempfile
 
+from support.remote import op_offers
+
+from opforge.remote.op_statements import OP
+
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from support.fuzzing import json_mutations, mutations
@@ -24,7 +28,7 @@ from support.store.fake_store import FakeStore
 
 from opforge.cache.keys import bytes_digest, canonical
 from opforge.cache.records.entry import read_record
-from opforge.remote import blobs, op_statements, statements, topics, withdrawals
+from opforge.remote import blobs, statements, topics, withdrawals
 from opforge.remote.signatures import signing
 
 FRAME, OFFER, LIST, BLOB, LISTING = range(5)
@@ -43,7 +47,7 @@ class StatementTarget:
             tree, _hashes = blobs.pack(entry, [record["file"]], file)
             packed = file.read()
         self.tree = tree
-        data = op_statements.statement(record, "d" * 32, tree).data()
+        data = op_offers.statement(record, "d" * 32, tree).data()
         signed = statements.Signed(data, (signing.Named("ci", bytes(64)),))
         listed = withdrawals.to_bytes(
             withdrawals.Withdrawals(
@@ -82,8 +86,8 @@ class StatementTarget:
                 for item in topics.read_frame(content):
                     assert len(item.data) <= topics.MAX_ITEM_BYTES
             elif kind == OFFER:
-                offer = op_statements.parse(content, "d" * 32)
-                assert os.path.basename(offer.entry) == offer.entry
+                offer = OP.parse(content, "d" * 32)
+                assert os.path.basename(offer.label) == offer.label
                 assert ".." not in offer.tree.blob.name
             elif kind == LIST:
                 withdrawals.parse(content).age_problem(30.0, 1e9)

@@ -182,9 +182,9 @@ EDITS: dict[str, Edit] = {
         ("tests/unit/remote/test_blobs.py", REMOTES),
     ),
     "an_offer_is_for_any_description": Edit(
-        "remote/op_statements.py",
-        "    return offer_of(statements.parse_as(data, KIND, description))\n",
-        '    return offer_of(statements.parse_as(data, KIND, ""))\n',
+        "remote/kinds.py",
+        "        return self.offer(statements.parse_as(data, self.name, topic))\n",
+        '        return self.offer(statements.parse_as(data, self.name, ""))\n',
         ("tests/unit/remote/test_fetch.py", REMOTES),
     ),
     "what_was_withdrawn_is_chosen": Edit(

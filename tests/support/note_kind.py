@@ -10,7 +10,8 @@ from typing import Any
 
 from opforge.remote import blobs, statements, topics, withdrawals
 from opforge.remote.kind_table import KINDS, Entry
-from opforge.remote.kinds import Kind, Shown
+from opforge.remote.kinds import Kind
+from opforge.remote.offers import BY_LABEL, Offer
 from opforge.remote.removals import Uploads
 from opforge.remote.statements import Statement
 from opforge.remote.topics import Listed
@@ -21,15 +22,12 @@ NAME = "note"
 class NoteKind(Kind):
     """Texts: their topic is their title, and its labels are numbers."""
 
-    name, is_inline, needs_withdrawals = NAME, False, False
+    name, noun, is_inline, needs_withdrawals, merge = NAME, "note", False, False, BY_LABEL
 
-    def subject(self, statement: Statement) -> str:
-        """Returns the title."""
-        return statement.topic
-
-    def shown(self, statement: Statement) -> Shown:
+    def offer(self, stated: Statement) -> Offer:
         """Returns the title, the number, and the language."""
-        return Shown(statement.topic, str(statement.facts["number"]), str(statement.facts["language"]))
+        number, language = str(stated.facts["number"]), str(stated.facts["language"])
+        return self.offered(stated.topic, number, language, stated.facts, stated.trees)
 
     def problem(self, statement: Statement, folders: Mapping[str, str]) -> str:
         """Returns why the text is none, or an empty text."""
@@ -38,9 +36,12 @@ class NoteKind(Kind):
             return "" if file.read().isascii() else "it is not ASCII"
 
 
+NOTE = NoteKind()
+
+
 def register(monkeypatch: Any) -> None:
     """Adds the kind to the table, until the test ends."""
-    monkeypatch.setitem(KINDS, NAME, Entry(f"{__name__}:NoteKind", re.compile(r"[\w*?-]+")))
+    monkeypatch.setitem(KINDS, NAME, Entry(f"{__name__}:NOTE", re.compile(r"[\w*?-]+")))
 
 
 def publish(store: Any, title: str, number: int, text: bytes, signer: Any) -> str:

@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import opforge
-from opforge import machine_folder, memory
+from opforge import machine_folder, memory, release
 from opforge.accelerator.entry_points import entry_points
 from opforge.report.ops import OfferedOp, offers, readiness
 
@@ -169,7 +168,7 @@ def _outcome(row: Checked, ended: own_process.Ended) -> Checked:
 def _remember(row: Checked) -> None:
     """Remembers the outcome as long as the op's library is the same."""
     if row.library:
-        value = {"state": row.state, "at": int(time.time()), "device": row.device, "by": opforge.__version__}
+        value = {"state": row.state, "at": int(time.time()), "device": row.device, "by": release.VERSION}
         machine_folder.remember(_memory_name(row.name, row.target, row.library), memory.FlatStamps([], []), value)
 
 

@@ -1,24 +1,162 @@
-"""The kinds whose names have the kind before them on the command line, as `tuned:OP`, with their modules."""
+"""Names with their kinds on the command line, `KIND:NAME`, and what of them is on this machine: a loop over the kinds.
+
+An op needs no kind before its name, and neither does a package, which has a slash.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+import fnmatch
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from . import compiled, triton, tuned
+import click
 
-MODULES: Mapping[str, Any] = {"tuned": tuned, "triton": triton, "compiled": compiled}
-"""Each has `stored`, which returns what of some names is on this machine, `to_json` and `show`."""
+from opforge.remote.kind_table import KINDS
+
+from .output import show_table, size_text
+from .selection import normalized
+
+if TYPE_CHECKING:
+    from opforge.remote.kinds import Kind, Stored
+
+PLAIN = ("op", "package")
+"""The kinds whose names need no kind before them. Commands list and remove them in their own ways."""
+FILES = ("program",)
+"""The kinds that are files of their own: they lie in no store."""
+OTHERS = tuple(kind for kind in KINDS if kind not in (*PLAIN, *FILES))
+"""The kinds that lie in stores, and are named by KIND:NAME alone."""
+FORMS = "|".join(f"{kind}:NAME" for kind in OTHERS)
+"""The names of these, for the help of commands."""
+_OF_A_FILE = {"program": "it is a file of its own"}
+WITHOUT_MEANING: Mapping[str, Mapping[str, str]] = {
+    "ls": _OF_A_FILE,
+    "rm": _OF_A_FILE,
+    "verify": _OF_A_FILE,
+    "gc": {"package": "opforge rm removes it", "tuned": "it is too small to count", **_OF_A_FILE},
+    "publish": {**_OF_A_FILE, "program": "opforge.save_program signs it"},
+    "fetch": {"op": "", "package": "opforge install brings it", **_OF_A_FILE, "": "its first use brings it"},
+    "cache pin": {"op": "", **_OF_A_FILE, "": "only entries of ops are pinned"},
+    "ls URL": _OF_A_FILE,
+    "verify URL": _OF_A_FILE,
+    "gc URL": _OF_A_FILE,
+    "mirror": _OF_A_FILE,
+    "withdraw": {"program": "its key can be revoked: opforge key revoke"},
+    "key trust --for": {},
+}
+"""Verb -> kind -> why the verb has no meaning for it; "" stands for all others. A kind that is not there has one."""
 
 
-def by_kind(names: Sequence[str], kinds: Collection[str] = tuple(MODULES)) -> tuple[dict[str, list[str]], list[str]]:
-    """Returns the names of each of these kinds, without the kind, and the other names."""
-    named: dict[str, list[str]] = {kind: [] for kind in kinds}
-    others = []
+def without_meaning(verb: str, kind: str) -> str:
+    """Returns why a verb has no meaning for a kind; empty if it has one."""
+    of_verb = WITHOUT_MEANING[verb]
+    return of_verb.get(kind, of_verb.get("", ""))
+
+
+def by_kind(names: Sequence[str], verb: str, kind: str = "") -> dict[str, list[str]]:
+    """Returns the names of each kind that lies in stores, without the kind before them.
+
+    With `kind` a name without one is of that kind. Raises click.UsageError for a kind that the verb is not for.
+    """
+    named: dict[str, list[str]] = {each: [] for each in (*PLAIN, *OTHERS)}
     for name in names:
-        kind, colon, rest = name.partition(":")
-        if colon and kind in named:
-            named[kind].append(rest)
-        else:
-            others.append(name)
-    return named, others
+        before, colon, rest = name.partition(":")
+        of_name = before if colon and before in KINDS else kind or ("package" if _is_package(name) else "op")
+        if reason := without_meaning(verb, of_name):
+            raise click.UsageError(f"opforge {verb.removesuffix(' URL')} is not for {name!r}: {reason}.")
+        named[of_name].append(rest if of_name == before else name)
+    return named
+
+
+def _is_package(text: str) -> bool:
+    from opforge.packages.form import names
+
+    end = next((at for at, char in enumerate(text) if char in "@<>=! "), len(text))
+    return names.is_name(text[:end])
+
+
+def of(name: str) -> Kind:
+    """Returns the kind of a name in the table."""
+    from opforge.remote import kinds
+
+    kind = kinds.of(name)
+    assert kind is not None
+    return kind
+
+
+def named_in(named: Mapping[str, Sequence[str]]) -> list[Kind]:
+    """Returns those of the other kinds of which something is named."""
+    return [of(name) for name in OTHERS if named[name]]
+
+
+def stored(kind: Kind, names: Sequence[str] | None = None) -> list[Stored]:
+    """Returns what of a kind is in the cache, or what has these names, as `ls` prints them; "*" is all.
+
+    A name may be a glob, and may have the label: NAME@LABEL. Raises click.UsageError for one that stands for nothing.
+    """
+    from opforge.cache.current import own_store
+
+    found = list(kind.stored(own_store().layout))
+    if names is None or "*" in names:
+        return found
+    readable, chosen = [one for one in found if not one.problem], dict[str, Any]()
+    for name in names:
+        of_name = [one for one in readable if _is_meant(kind, one, name)]
+        if not of_name:
+            raise click.UsageError(_unknown(kind, name, sorted({one.name for one in readable})))
+        chosen |= {one.path: one for one in of_name}
+    return [*chosen.values()]
+
+
+def _is_meant(kind: Kind, one: Stored, name: str) -> bool:
+    if kind.is_of_op and ":" in name:  # module:Class
+        from .selection import own_class
+
+        name = str(own_class(name).name)
+    if kind.is_of_op and normalized(name) == normalized(one.name):
+        return True
+    return name == one.label or any(map(fnmatch.fnmatchcase, (one.name, f"{one.name}@{one.label}"), (name, name)))
+
+
+def _unknown(kind: Kind, name: str, there: Sequence[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, there, n=1)
+    meant = f" Did you mean {kind.name}:{near[0]}?" if near else ""
+    held = f"There are: {', '.join(there)}" if there else "Nothing of this kind is here"
+    return f"there is no {kind.name}:{name} here. {held}.{meant} {kind.maker}."
+
+
+def counted(kind: Kind, number: int) -> str:
+    """Returns a number with what the kind is called: "2 bundles of compiled graphs"."""
+    return f"{number} {kind.noun if number == 1 else plural(kind.noun)}"
+
+
+def plural(noun: str) -> str:
+    """Returns what several are called: "bundles of compiled graphs"."""
+    return re.sub(r"(?= of | to |$)", "s", noun, count=1) if not noun.endswith("entry") else noun[:-1] + "ies"
+
+
+def to_json(one: Stored) -> dict[str, Any]:
+    """Returns what --json prints of one. The facts are those that a statement says."""
+    fields: Mapping[str, Any] = one._asdict()
+    names = ("path", "problem", "name", "label", "target", "topic", "size")
+    return {**{name: fields[name] for name in names}, "fetched": one.is_fetched, **one.facts}
+
+
+def show(kind: Kind, found: Sequence[Stored]) -> None:
+    """Prints a table."""
+    rows = [
+        (
+            one.name if not one.problem else f"({one.problem})",
+            one.target,
+            one.details,
+            size_text(one.size),
+            "fetched" if one.is_fetched else "here",
+            one.label,
+            one.path,
+        )
+        for one in found
+    ]
+    columns = (kind.name.upper(), "TARGET", "DETAILS", "SIZE", "FROM", "LABEL", "PATH")
+    show_table(columns, rows, numbers=("SIZE",), optional="PATH")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,6 +18,7 @@ from opforge.cli.output import age_text, emit_json, emit_json_list, is_terminal,
 from . import kinds
 from .kernels import benchmarks
 from .remote.stores import opened, split
+from .selection import normalized
 
 if TYPE_CHECKING:
     from opforge.cache.maintenance.listing import StoredEntry
@@ -27,13 +29,13 @@ if TYPE_CHECKING:
 
 @click.command("ls", cls=Guarded)
 @click.argument("words", nargs=-1, metavar="[URL] [NAME]...", shell_complete=completed_names.stored)
-@click.option("--kind", type=click.Choice(("op", "package", "compiled", "tuned", "triton")), help="List these alone.")
+@click.option("--kind", type=click.Choice((*kinds.PLAIN, *kinds.OTHERS)), help="List these alone.")
 @json_option
 def command(words: tuple[str, ...], kind: str | None, as_json: bool) -> None:
-    """List built ops, packages, tuning results, Triton's kernels, compiled graphs; with a URL, what that store holds.
+    """List built ops, packages, and all other kinds; with a URL, what that store holds.
 
-    NAME is an op, a key of the cache, a package as ORG/NAME, tuning results as tuned:OP, kernels that Triton itself
-    compiled as triton:NAME, or graphs as compiled:NAME. With --kind it is a name of that kind. Of a package also what
+    NAME is an op, a key of the cache, a package as ORG/NAME, or another kind as KIND:NAME, such as tuned:CPUAdam and
+    compiled:encoder; it may be a glob. With --kind it is a name of that kind. Of a package also what
     was measured of it is listed, by machine, if it was published with --bench. Signatures in a store are not verified:
     see `opforge verify URL`. A server that cannot list what it has is asked for packages by their names.
 
@@ -45,60 +47,42 @@ def command(words: tuple[str, ...], kind: str | None, as_json: bool) -> None:
     """
     url, given = split(words)
     if url:
-        found = _in_store(url, given, kind)
-        # A name that the store lacks is an error, without a line: so these are looked for first.
-        _print_store(iter(list(found)) if given else found, as_json)
-        named = [name for name in given if "/" in name]
-        return None if as_json or not named else _print_benchmarks(benchmarks.in_store(opened(url)[1], named))
-    of_kind, names = _by_kind(given, kind)
-    wants_ops = kind in (None, "op") and (not given or bool(names["op"]))
-    wants_packages = kind in (None, "package") and (not given or bool(names["package"]))
-    entries = _entries(names["op"]) if wants_ops else []
-    releases = _installed(names["package"]) if wants_packages else []
-    parts = {name: of_kind(name, module.stored) for name, module in kinds.MODULES.items()}
+        return _show_store(url, given, kind, as_json)
+    names = kinds.by_kind(given, "ls", kind or "")
+    wanted = [name for name in names if names[name] or (not given and kind in (None, name))]
+    entries = _entries(names["op"]) if "op" in wanted else []
+    releases = _installed(names["package"]) if "package" in wanted else []
+    others = {name: kinds.stored(kinds.of(name), names[name] or None) for name in kinds.OTHERS if name in wanted}
     if as_json:
         from .kernels.install import to_json
 
-        listed = {name: [kinds.MODULES[name].to_json(one) for one in held] for name, held in parts.items() if held}
+        listed = {name: [kinds.to_json(one) for one in found] for name, found in others.items() if found}
         packages = [to_json(release) for release in releases]
         return emit_json({"ops": [entry.to_json() for entry in entries], "packages": packages, **listed})
-    if not entries and not releases and not any(parts.values()) and is_terminal():
+    if not entries and not releases and not any(others.values()) and is_terminal():
         empty = "the cache is empty, and no package is installed"
         return click.echo(empty if kind is None else f"there is nothing of the kind {kind} on this machine")
-    if wants_ops and (entries or not releases):
-        _print_entries(entries)
-    if releases or (wants_packages and not wants_ops):
-        click.echo() if wants_ops and entries else None
-        _print_releases(releases)
-        if names["package"]:
-            _print_benchmarks(benchmarks.installed(releases))
-    is_first = not entries and not releases
-    for name, held in parts.items():
-        if held or kind == name:
-            click.echo() if not is_first else None
-            kinds.MODULES[name].show(held)
-            is_first = False
+    tables = list[Callable[[], None]]()
+    if "op" in wanted and (entries or not releases):
+        tables.append(lambda: _print_entries(entries))
+    if releases or ("package" in wanted and "op" not in wanted):
+        tables.append(lambda: _print_releases(releases, bool(names["package"])))
+    for name, found in others.items():
+        if found or kind == name:
+            tables.append(partial(kinds.show, kinds.of(name), found))
+    for number, table in enumerate(tables):
+        click.echo() if number else None
+        table()
     return None
 
 
-def _by_kind(
-    given: Sequence[str], kind: str | None
-) -> tuple[Callable[[str, Callable[[Sequence[str] | None], list[Any]]], list[Any]], dict[str, list[str]]]:
-    """Returns a function that lists what was named of a kind, and the names by kind.
-
-    With a kind a name needs nothing before it. Otherwise a package is a name with a slash.
-    """
-    named, others = kinds.by_kind(given)
-    names: dict[str, list[str]] = {"op": [], "package": [], **named}
-    for name in others:
-        names[kind or ("package" if "/" in name else "op")].append(name)
-
-    def listed(name: str, stored: Callable[[Sequence[str] | None], list[Any]]) -> list[Any]:
-        if names[name]:
-            return stored(names[name])
-        return stored(None) if not given and kind in (None, name) else []
-
-    return listed, names
+def _show_store(url: str, given: Sequence[str], kind: str | None, as_json: bool) -> None:
+    found = _in_store(url, given, kind)
+    # A name that the store lacks is an error, without a line: so these are looked for first.
+    _print_store(iter(list(found)) if given else found, as_json)
+    packages = kinds.by_kind(given, "ls URL", kind or "")["package"]
+    if packages and not as_json:
+        _print_benchmarks(benchmarks.in_store(opened(url)[1], packages))
 
 
 def _print_benchmarks(releases: Sequence[Release]) -> None:
@@ -139,7 +123,7 @@ def _installed(names: Sequence[str]) -> list[Installed]:
     return releases_of(names)
 
 
-def _print_releases(releases: Sequence[Installed]) -> None:
+def _print_releases(releases: Sequence[Installed], with_benchmarks: bool) -> None:
     rows = [
         (
             release.name,
@@ -154,37 +138,35 @@ def _print_releases(releases: Sequence[Installed]) -> None:
     ]
     columns = ("PACKAGE", "VERSION", "VARIANTS", "SIZE", "WHERE", "SIGNATURE", "FROM")
     show_table(columns, rows, numbers=("SIZE",), optional="FROM")
+    if with_benchmarks:
+        _print_benchmarks(benchmarks.installed(releases))
 
 
-def _in_store(url: str, names: Sequence[str], kind: str | None) -> Iterator[Item]:
+def _in_store(url: str, given: Sequence[str], kind: str | None) -> Iterator[Item]:
     """Yields what a store holds, or what it has of these names. Raises StoreError; click.UsageError at the end."""
     from opforge.packages.form.names import check
     from opforge.remote import maintenance
 
-    from .selection import normalized
-
     remote, store = opened(url)
-    packages = [check(name, "NAME") for name in names if "/" in name]
-    ops = {normalized(name): name for name in names if "/" not in name}
-    if not names:
+    if not given:
         yield from maintenance.items(store, kind or "")
         return
-    others = {form: name for form, name in ops.items() if ":" in name}
-    ops = {form: name for form, name in ops.items() if form not in others}
-    absent = {*packages, *ops.values(), *others.values()}
-    for of_kind in dict.fromkeys(name.partition(":")[0] for name in others.values()):
-        for item in maintenance.items(store, of_kind):
-            if (form := normalized(f"{of_kind}:{item.name}")) in others:
-                absent.discard(others[form])
+    absent = list[str]()
+    for name, names in kinds.by_kind(given, "ls URL", kind or "").items():
+        wanted = {(check(one, "NAME") if name == "package" else normalized(one)): one for one in names}
+        found = set[str]()
+        # A server that cannot list what it has is asked for packages by their names.
+        items = (
+            chain.from_iterable(maintenance.of_name(store, name, one) for one in wanted)
+            if name == "package"
+            else (maintenance.items(store, name) if wanted else ())
+        )
+        for item in items:
+            form = item.topic if name == "package" else normalized(item.name)
+            if form in wanted:
+                found.add(form)
                 yield item
-    for name in packages:
-        for item in maintenance.of_name(store, "package", name):
-            absent.discard(item.topic)
-            yield item
-    for item in maintenance.items(store, kind or "op") if ops else ():
-        if (form := normalized(item.name)) in ops:
-            absent.discard(ops[form])
-            yield item
+        absent += [one if name in kinds.PLAIN else f"{name}:{one}" for form, one in wanted.items() if form not in found]
     if absent:
         raise click.UsageError(f"{remote} has no {', '.join(sorted(absent))}: check the names, or name another store.")
 

@@ -13,21 +13,18 @@ from opforge.cli import messages
 from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, error_text, json_option
 from opforge.cli.output import counted, emit_json, is_terminal, size_text
+from opforge.cli.progress import reporter
+from opforge.remote.kind_table import KINDS
 
 from . import kinds
-from . import triton as triton_names
-from . import tuned as tuned_names
 from .kernels.benchmarks import of_file
 from .kernels.transfers import Transfers
 from .remote.stores import key_option, opened, url_argument
 
 if TYPE_CHECKING:
-    from opforge.cache.records.triton import Kernel
-    from opforge.cache.records.tuned import Stored
     from opforge.packages.registry.publish import Published
+    from opforge.remote.kinds import Kind, Stored
     from opforge.remote.publish import Pushed
-    from opforge.remote.publish_triton import PushedKernel
-    from opforge.remote.publish_tuned import PushedResult
     from opforge.remote.remotes import Remote
     from opforge.remote.signatures.keys import Signer
     from opforge.remote.stores.protocol import ObjectStore
@@ -35,9 +32,7 @@ if TYPE_CHECKING:
 
 @click.command("publish", cls=Guarded)
 @url_argument
-@click.argument(
-    "names", nargs=-1, metavar="[FOLDER|OP|KEY|tuned:OP|triton:NAME]...", shell_complete=completed_names.stored
-)
+@click.argument("names", nargs=-1, metavar=f"[FOLDER|OP|KEY|{kinds.FORMS}]...", shell_complete=completed_names.stored)
 @click.option("--all", "takes_all", is_flag=True, help="Publish every op of the cache that was built here.")
 @key_option
 @click.option("--allow-dirty", is_flag=True, help="Publish a package although its sources differed from their commit.")
@@ -58,10 +53,10 @@ def command(
     bench_paths: Sequence[str],
     as_json: bool,
 ) -> None:
-    """Publish packages that `opforge pack` wrote into these folders, ops of the cache, and tuning results to a store.
+    """Publish packages that `opforge pack` wrote into these folders, ops of the cache, and all other kinds to a store.
 
-    triton:NAME are the kernels that Triton itself compiled under `opforge.triton_cache()`, by the names of their
-    functions, which may be globs.
+    KIND:NAME is as `opforge ls` lists it, and may be a glob; tuned:module:Class is the result of an op of your own.
+    What was fetched is never published: its publisher has signed it.
 
     Without a name the package in this folder is published. Files are put before what names them, so one that is
     interrupted leaves nothing visible. The same package again changes nothing; a version that has other files is
@@ -78,34 +73,39 @@ def command(
     """
     if takes_all and names:
         raise click.UsageError("--all publishes every op of the cache: leave out names.")
+    from opforge.remote import withdrawals
     from opforge.remote.signatures import keys
 
-    named, others = kinds.by_kind(names, ["tuned", "triton"])
-    folders = [name for name in others if _is_folder(name)] if names or takes_all else ["."]
-    ops = [name for name in others if name not in folders]
-    results = tuned_names.stored(named["tuned"]) if named["tuned"] else []
-    kernels = triton_names.stored(named["triton"]) if named["triton"] else []
+    folders = [name for name in names if _is_folder(name)] if names or takes_all else ["."]
+    named = kinds.by_kind([name for name in names if name not in folders], "publish")
+    if named["package"]:
+        raise click.UsageError(f"{named['package'][0]!r}: a package is published from its folder.")
+    chosen = [(kind, one) for kind in kinds.named_in(named) for one in kinds.stored(kind, named[kind.name])]
     remote, store = opened(url)
     signer = None if remote.is_unsigned else keys.signer(key)
     if bench_paths and len(folders) != 1:
         raise click.UsageError("--bench is of one package: publish it alone.")
     benchmarks = [of_file(path) for path in bench_paths]
-    failed, foreign = list[tuple[str, str]](), list[str]()
-    sent = _results(store, remote, results, signer, as_json, failed, foreign)
-    sent_kernels = _kernels(store, remote, kernels, signer, as_json, failed, foreign)
+    has_ops = bool(named["op"]) or takes_all
+    chosen += [(kinds.of("op"), entry) for entry in (_entries(named["op"]) if has_ops else ())]
+    if signer and (
+        chosen or has_ops
+    ):  # a store that is away, or a key that does not sign, is one error and not one for each
+        withdrawals.publish(store, signer, signer(b"").name)
     packages = _packages(store, folders, signer, allow_dirty, benchmarks, as_json)
-    pushed = _ops(store, remote, ops, signer, as_json, failed, foreign) if ops or takes_all else []
+    sent, failed, foreign = _push(store, remote, chosen, signer, as_json, takes_all)
     if as_json:
-        problems = [{"entry": entry, "reason": reason} for entry, reason in failed]
         records: list[dict[str, Any]] = [{**done._asdict(), "version": str(done.version)} for done in packages]
-        parts = {"tuned": [one._asdict() for one in sent]} if named["tuned"] else {}
-        parts |= {"triton": [one._asdict() for one in sent_kernels]} if named["triton"] else {}
-        emit_json({"packages": records, **parts, "ops": [entry._asdict() for entry in pushed], "failed": problems})
+        parts = {name: [done._asdict() for done in sent if done.kind == name] for name in kinds.OTHERS if named[name]}
+        ops = [done._asdict() for done in sent if done.kind == "op"]
+        problems = [{"entry": entry, "reason": reason} for entry, reason in failed]
+        emit_json({"packages": records, **parts, "ops": ops, "failed": problems})
     else:
         for name, reason in failed:
             click.echo(f"error: {name}: {reason}", err=True)
-        if ops or takes_all:
-            click.echo(f"{counted(sum(result.is_new for result in pushed), 'entry', 'entries')} published to {remote}")
+        if has_ops:
+            count = sum(done.is_new for done in sent if done.kind == "op")
+            click.echo(f"{counted(count, 'entry', 'entries')} published to {remote}")
     if foreign:
         some = ", ".join(foreign[:3]) + (" and more" if len(foreign) > 3 else "")
         advice = "their publishers sign them, and opforge mirror copies them"
@@ -113,69 +113,10 @@ def command(
     sys.exit(FAILED if failed else OK)
 
 
-def _results(
-    store: ObjectStore,
-    remote: Remote,
-    results: Sequence[Stored],
-    signer: Signer | None,
-    as_json: bool,
-    failed: list[tuple[str, str]],
-    foreign: list[str],
-) -> list[PushedResult]:
-    """Publishes tuning results. A damaged one goes to `failed`, and one that was fetched to `foreign`."""
-    from opforge.errors import PublishError
-    from opforge.remote import publish_tuned
-
-    sent = []
-    for result in results:
-        name = f"tuned:{result.value['op']}" if result.value else result.path
-        if result.is_fetched and not result.problem:
-            foreign.append(name)
-            continue
-        try:
-            done = publish_tuned.push_stored(store, remote, result, signer)
-        except PublishError as error:
-            failed.append((name, error_text(error)))
-            continue
-        sent.append(done)
-        if not as_json:
-            state = "published" if done.is_new else "is there already:"
-            click.echo(f"{state} tuned:{done.op} for {done.target}, {done.label}")
-    return sent
-
-
-def _kernels(
-    store: ObjectStore,
-    remote: Remote,
-    kernels: Sequence[Kernel],
-    signer: Signer | None,
-    as_json: bool,
-    failed: list[tuple[str, str]],
-    foreign: list[str],
-) -> list[PushedKernel]:
-    """Publishes what Triton itself compiled. A damaged one goes to `failed`, and one that was fetched to `foreign`."""
-    from opforge.errors import PublishError
-    from opforge.remote import publish_triton
-
-    sent = []
-    for kernel in kernels:
-        if kernel.is_fetched:
-            foreign.append(f"triton:{kernel.name}")
-            continue
-        try:
-            done = publish_triton.push(store, remote, kernel, signer)
-        except PublishError as error:
-            failed.append((f"triton:{kernel.name}", error_text(error)))
-            continue
-        sent.append(done)
-        if not as_json:
-            state = "published" if done.is_new else "is there already:"
-            click.echo(f"{state} triton:{done.name}@{done.label} for {done.target}, {size_text(done.size)}")
-    return sent
-
-
 def _is_folder(name: str) -> bool:
-    """Returns whether a word names the folder of a package, and not an op or a key. Raises click.UsageError."""
+    """Returns whether a word names the folder of a package, and not something in the cache. Raises click.UsageError."""
+    if name.partition(":")[0] in KINDS:
+        return False
     if os.path.isdir(name):
         return True
     if "/" in name or name in (".", ".."):
@@ -183,6 +124,51 @@ def _is_folder(name: str) -> bool:
             f"{name!r} does not exist: expected a folder that opforge pack has written, or an op or a key."
         )
     return False
+
+
+def _entries(names: Sequence[str]) -> list[Stored]:
+    """Returns the entries of the cache that these names stand for; all without one."""
+    from opforge.cache.current import own_store
+    from opforge.cli.cache.entries import matching_entries
+    from opforge.remote.op_statements import OP
+
+    layout = own_store().layout
+    return [OP.at(layout.entry(entry.key)) for entry in matching_entries(layout, names)]
+
+
+def _push(
+    store: ObjectStore,
+    remote: Remote,
+    chosen: Sequence[tuple[Kind, Stored]],
+    signer: Signer | None,
+    as_json: bool,
+    takes_all: bool,
+) -> tuple[list[Pushed], list[tuple[str, str]], list[str]]:
+    """Publishes things of any kind. Returns what was published, what failed with the reason, and what others made.
+
+    An op that others made is a failure if it was named.
+    """
+    from opforge.errors import OpforgeError
+    from opforge.remote import publish
+
+    sent, failed, foreign = list[Any](), list[tuple[str, str]](), list[str]()
+    with reporter(1, quiet=as_json or not is_terminal(sys.stderr)) as progress:
+        progress.begin("publish")
+        for number, (kind, one) in enumerate(chosen):
+            progress.step("publish", number, len(chosen), one.name)
+            shown = f"{kind.name}:{one.name}@{one.label[:12]}" if one.name else one.path
+            try:
+                if kind.origin(one) and not one.problem and (takes_all or kind.name != "op"):
+                    foreign.append(f"{kind.name}:{one.name}")
+                    continue
+                sent.append(publish.push(store, remote, kind, one, signer))
+            except (OpforgeError, OSError, ValueError) as error:
+                failed.append((shown, error_text(error)))
+    for done in () if as_json else sent:
+        state = "published" if done.is_new else "is there already:"
+        size = f", {size_text(done.size)}" if done.size else ""
+        click.echo(f"{state} {done.kind}:{done.name}@{done.label[:12]} for {done.target}{size}")
+    return sent, failed, foreign
 
 
 def _packages(
@@ -204,43 +190,3 @@ def _packages(
             state = "published" if done.is_new else "is there already, unchanged:"
             click.echo(f"{state} {done.name} {done.version}, {size_text(done.size)}, release {done.digest[:12]}")
     return published
-
-
-def _ops(
-    store: ObjectStore,
-    remote: Remote,
-    names: Sequence[str],
-    signer: Signer | None,
-    as_json: bool,
-    failed: list[tuple[str, str]],
-    foreign: list[str],
-) -> list[Pushed]:
-    """Publishes entries of the cache. Those that fail go to `failed`, without names those of others to `foreign`."""
-    from opforge.cache.current import own_store
-    from opforge.cli.cache.entries import matching_entries
-    from opforge.cli.progress import reporter
-    from opforge.errors import OpforgeError
-    from opforge.remote import publish, withdrawals
-
-    layout = own_store().layout
-    entries = matching_entries(layout, names)
-    pushed = list[publish.Pushed]()
-    if signer:  # a store that is away, or a key that does not sign, is one error and not one for each entry
-        withdrawals.publish(store, signer, signer(b"").name)
-    with reporter(1, quiet=as_json or not is_terminal(sys.stderr)) as progress:
-        progress.begin("publish")
-        for number, entry in enumerate(entries):
-            progress.step("publish", number, len(entries), entry.op)
-            shown = f"{entry.op} {entry.key[:12]}"
-            try:
-                folder = layout.entry(entry.key)
-                if not names and publish.came_from(folder):
-                    foreign.append(shown)
-                    continue
-                pushed.append(publish.push(store, remote, folder, publish.description_of(folder), signer))
-            except (OpforgeError, OSError, ValueError) as error:
-                failed.append((shown, error_text(error)))
-    for result in () if as_json else pushed:
-        state = "published" if result.is_new else "is there already:"
-        click.echo(f"{state} {result.op} {result.entry[:12]}, {size_text(result.size)}")
-    return pushed

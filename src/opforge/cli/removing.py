@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 import sys
 import time
 from collections.abc import Sequence
@@ -23,12 +21,12 @@ from .remote.stores import is_url, opened
 
 if TYPE_CHECKING:
     from opforge.cache.maintenance.gc import Eviction
-    from opforge.cache.records.triton import Kernel
-    from opforge.cache.records.tuned import Stored
-    from opforge.graphs.store import Listed
     from opforge.packages.installed.layout import Root
     from opforge.packages.installed.releases import Installed
+    from opforge.remote.kinds import Kind
 
+NAMED = "named"
+"""Why what is no op is removed."""
 dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 
 
@@ -36,7 +34,7 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would b
 @click.argument(
     "names",
     nargs=-1,
-    metavar="[OP|KEY|ORG/NAME|tuned:OP|triton:NAME|compiled:NAME]...",
+    metavar=f"[OP|KEY|ORG/NAME|{kinds.FORMS}]...",
     shell_complete=completed_names.stored,
 )
 @click.option("--all", "takes_all", is_flag=True, help="Remove every entry of the cache but pinned ones. Asks first.")
@@ -55,7 +53,7 @@ def rm_command(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Remove built ops from the cache, installed packages, tuning results, Triton's kernels, and compiled graphs.
+    """Remove built ops from the cache, installed packages, and all other kinds by KIND:NAME.
 
     It acts on this machine alone. Ops and keys are removed pinned or not, without asking; the next load builds them
     again. Of a package all versions are removed, or those of a version or a range. In a store nothing is removed by
@@ -73,45 +71,29 @@ def rm_command(
     if urls := [name for name in names if "://" in name]:
         problem = "rm acts on this machine alone"
         raise click.UsageError(f"{urls[0]}: {problem}. In a store: opforge withdraw URL NAME, then opforge gc URL.")
-    named, others = kinds.by_kind(names)
-    packages = [name for name in others if _is_package(name)]
-    entries = [name for name in others if name not in packages]
-    results, kernels, bundles = (
-        kinds.MODULES[kind].stored(named[kind]) if named[kind] else [] for kind in ("tuned", "triton", "compiled")
-    )
-    evictions, kept = _evictions(entries, takes_all, pinned) if entries or not names else ([], 0)
-    evictions += _kernel_evictions(kernels) + _bundle_evictions(bundles)
+    named = kinds.by_kind(names, "rm")
+    evictions, kept = _evictions(named["op"], takes_all, pinned) if named["op"] or not names else ([], 0)
+    for kind in kinds.named_in(named):
+        evictions += _evictions_of(kind, named[kind.name])
     if evictions and not names and not dry_run:
         _confirm(evictions, yes, as_json)
     removed = _remove(evictions, dry_run)
-    problems = [] if dry_run else _remove_results(results)
-    releases, unremoved = _remove_packages(root_of(into, user), packages, dry_run) if packages else ([], [])
-    problems += unremoved
+    packages = named["package"]
+    releases, problems = _remove_packages(root_of(into, user), packages, dry_run) if packages else ([], [])
     if as_json:
         from .kernels.install import to_json
 
         summary = _summary(removed, dry_run) | ({"kept_pinned": kept} if kept else {})
-        summary |= {"tuned": [result.path for result in results]} if results else {}
         emit_json(summary | {"packages": [to_json(release) for release in releases], "problems": problems})
     else:
-        if entries or kernels or bundles or not names:
+        if len(packages) < len(names) or not names:
             _print(removed, dry_run, kept)
         verb = "would remove" if dry_run else "removed"
-        for result in results:
-            whose = f"of {result.value['op']}" if result.value else f"that is damaged ({result.problem})"
-            click.echo(f"{verb} the tuning result {whose}: {result.path}")
         for release in releases:
             click.echo(f"{verb} {release.name} {release.version} from {release.root.path}")
         for problem in problems:
             show_error(problem)
     sys.exit(FAILED if problems else OK)
-
-
-def _is_package(text: str) -> bool:
-    from opforge.packages.form import names
-
-    end = next((at for at, char in enumerate(text) if char in "@<>=! "), len(text))
-    return names.is_name(text[:end])
 
 
 def _evictions(names: Sequence[str], takes_all: bool, pinned: bool) -> tuple[list[Eviction], int]:
@@ -129,20 +111,11 @@ def _evictions(names: Sequence[str], takes_all: bool, pinned: bool) -> tuple[lis
     return list(gc.everything(layout, keys, True)), 0
 
 
-def _kernel_evictions(kernels: Sequence[Kernel]) -> list[Eviction]:
+def _evictions_of(kind: Kind, names: Sequence[str]) -> list[Eviction]:
+    """Returns what of a kind will be removed."""
     from opforge.cache.maintenance import gc
-    from opforge.cache.records import triton
 
-    area = gc.KINDS[triton.AREA]
-    return [gc.Eviction(area, kernel.folder, triton.size(kernel), "named", kernel.name) for kernel in kernels]
-
-
-def _bundle_evictions(bundles: Sequence[Listed]) -> list[Eviction]:
-    from opforge.cache.maintenance import gc
-    from opforge.graphs import bundle
-
-    kind = gc.KINDS[bundle.AREA]
-    return [gc.Eviction(kind, one.folder, one.size, "named", one.facts.get("name", "")) for one in bundles]
+    return [gc.Eviction(kind.noun, one.path, one.size, NAMED, one.name) for one in kinds.stored(kind, names)]
 
 
 def _confirm(evictions: Sequence[Eviction], yes: bool, as_json: bool) -> None:
@@ -173,31 +146,14 @@ def _print(removed: Sequence[Eviction], dry_run: bool, kept: int) -> None:
     numbers: dict[str, int] = {}
     for item in removed:
         numbers[item.kind] = numbers.get(item.kind, 0) + 1
-        if item.kind == "entry":
-            click.echo(f"{verb} {item.op}, {size_text(item.size)}: {item.path} ({item.reason})")
+        if item.kind == "entry" or item.reason == NAMED:
+            what = item.op if item.kind == "entry" else f"the {item.kind} {item.op or 'that cannot be read'}"
+            click.echo(f"{verb} {what}, {size_text(item.size)}: {item.path} ({item.reason})")
     entries = counted(numbers.pop("entry", 0), "entry", "entries")
-    others = "".join(f", {counted(number, kind, _plural(kind))}" for kind, number in numbers.items())
+    others = "".join(f", {counted(number, kind, kinds.plural(kind))}" for kind, number in numbers.items())
     click.echo(f"{verb} {entries}{others}, {size_text(sum(item.size for item in removed))} in all")
     if kept:
         click.echo(f"kept {counted(kept, 'pinned entry', 'pinned entries')}: to remove them, name them or use --pinned")
-
-
-def _plural(kind: str) -> str:
-    """Returns what several of a kind are called: "bundles of compiled graphs"."""
-    return re.sub(r"(?= of | to |$)", "s", kind, count=1)
-
-
-def _remove_results(results: Sequence[Stored]) -> list[str]:
-    """Removes tuning results; returns what went wrong."""
-    problems = []
-    for result in results:
-        try:
-            os.unlink(result.path)
-        except FileNotFoundError:
-            continue  # another process was first
-        except OSError as error:
-            problems.append(f"{result.path} cannot be removed ({error.strerror}): remove it yourself")
-    return problems
 
 
 def _remove_packages(root: Root, texts: Sequence[str], dry_run: bool) -> tuple[list[Installed], list[str]]:

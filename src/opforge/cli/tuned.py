@@ -1,73 +1,16 @@
-"""The names of tuning results on the command line, `tuned:OP`, and those that are on this machine."""
+"""What `opforge cache explain` says of tuning results."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .output import show_table
-from .selection import normalized
-
 if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
     from opforge.builders.declaration.op_spec import OpSpec
-    from opforge.cache.records.tuned import Stored
     from opforge.warm.library import Entry
-
-PREFIX = "tuned:"
-
-
-def stored(ops: Sequence[str] | None = None) -> list[Stored]:
-    """Returns the tuning results in the cache, or those of these ops; "*" is all of them.
-
-    Raises click.UsageError for an op that has none.
-    """
-    from opforge.cache.current import own_store
-    from opforge.cache.records import tuned
-
-    found = list(tuned.stored(own_store().layout.root))
-    if ops is None or "*" in ops:
-        return found
-    wanted = {normalized(_op_of(op)): op for op in ops}
-    chosen = [one for one in found if not one.problem and normalized(one.value["op"]) in wanted]
-    missing = wanted.keys() - {normalized(one.value["op"]) for one in chosen}
-    if missing:
-        there = ", ".join(sorted({one.value["op"] for one in found if not one.problem})) or "none"
-        absent = ", ".join(PREFIX + wanted[name] for name in sorted(missing))
-        raise click.UsageError(f"there is no {absent} here. There are results of: {there}. See opforge tune.")
-    return chosen
-
-
-def _op_of(name: str) -> str:
-    """Returns the op's name for a class, as module:Class; another name as it is. Raises click.UsageError."""
-    if ":" not in name:
-        return name
-    from .selection import own_class
-
-    return str(own_class(name).name)
-
-
-def to_json(result: Stored) -> dict[str, Any]:
-    """Returns what --json prints of one."""
-    return {"path": result.path, "problem": result.problem, "fetched": result.is_fetched, **result.value}
-
-
-def show(results: Sequence[Stored]) -> None:
-    """Prints a table."""
-    rows = []
-    for result in results:
-        value = result.value
-        if not value:
-            rows.append((f"({result.problem})", "", "", "", "", result.path))
-            continue
-        taken = sum(bool(row["config"]) for row in value["rows"])
-        source = "fetched" if result.is_fetched else "here"
-        cores = str(value["cores"] or "")
-        rows.append((value["op"], value["target"], cores, f"{taken} of {len(value['rows'])}", source, result.path))
-    columns = ("TUNED", "TARGET", "CORES", "NOT THE DEFAULT", "FROM", "PATH")
-    show_table(columns, rows, numbers=("CORES",), optional="PATH")
 
 
 def explained(builder: OpBuilder, spec: OpSpec, entry: Entry) -> dict[str, Any]:

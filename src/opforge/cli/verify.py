@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,11 +13,15 @@ from opforge.cli.guard import FAILED, OK, Guarded, json_option
 from opforge.cli.output import counted, emit_json, is_terminal
 from opforge.cli.progress import reporter
 
+from . import kinds
 from .remote.stores import opened, split
+
+if TYPE_CHECKING:
+    from opforge.remote.kinds import Kind, Stored
 
 
 @click.command("verify", cls=Guarded)
-@click.argument("words", nargs=-1, metavar="[URL] [ORG/NAME]...")
+@click.argument("words", nargs=-1, metavar=f"[URL] [OP|KEY|ORG/NAME|{kinds.FORMS}]...")
 @click.option(
     "--deep", is_flag=True, help="Of packages: hash every file, and check signatures with today's trust file."
 )
@@ -24,8 +29,8 @@ from .remote.stores import opened, split
 def command(words: tuple[str, ...], deep: bool, as_json: bool) -> None:
     """Check the cache and the installed packages; with a URL, everything in that store.
 
-    Of the cache everything is checked in full, by digest: ops, tuning results, kernels of Triton and compiled graphs.
-    What is damaged is set aside, and made again when it is needed. With names, only these packages are checked. In a
+    Of the cache everything is checked in full, by digest, whatever its kind.
+    What is damaged is set aside, and made again when it is needed. With names, only these are checked. In a
     store every statement and all its files are checked, with the keys that are trusted here, and the lists of
     withdrawals. The exit code is 1 if something is damaged or would not be accepted.
 
@@ -33,6 +38,7 @@ def command(words: tuple[str, ...], deep: bool, as_json: bool) -> None:
     Examples:
       opforge verify
       opforge verify acme/relu --deep
+      opforge verify CPUAdam 'tuned:*'
       opforge verify https://ops.example/ops
     """
     url, names = split(words)
@@ -40,9 +46,11 @@ def command(words: tuple[str, ...], deep: bool, as_json: bool) -> None:
         if names or deep:
             raise click.UsageError("a store is checked as a whole: leave out names and --deep.")
         return _verify_store(url, as_json)
+    named = kinds.by_kind(names, "verify")
     nothing: dict[str, Any] = {"checked": 0, "damaged": []}
-    ops, others = (nothing, nothing) if names else (_verify_cache(as_json), _verify_others(as_json))
-    packages = _verify_packages(names, deep)
+    ops = _verify_cache(named["op"], as_json) if named["op"] or not names else nothing
+    others = _verify_others(kinds.named_in(named) if names else [*map(kinds.of, kinds.OTHERS)], named, as_json)
+    packages = _verify_packages(named["package"], deep) if named["package"] or not names else []
     if as_json:
         emit_json({"ops": ops, "others": others, "packages": packages})
     else:
@@ -54,19 +62,22 @@ def command(words: tuple[str, ...], deep: bool, as_json: bool) -> None:
     sys.exit(FAILED if is_damaged or any(package["problems"] for package in packages) else OK)
 
 
-def _verify_cache(as_json: bool) -> dict[str, Any]:
-    """Checks the entries of the cache, and prints those that are damaged; returns what --json prints."""
+def _verify_cache(names: Sequence[str], as_json: bool) -> dict[str, Any]:
+    """Checks the entries of the cache, or those that are named; prints what is damaged, and returns the JSON."""
     from opforge.cache.current import own_store
     from opforge.cache.maintenance import verify
 
+    from .cache.entries import matching_entries
+
     store = own_store()
+    keys = {entry.key for entry in matching_entries(store.layout, names, readable=False)} if names else None
     with reporter(1, quiet=as_json or not is_terminal(sys.stderr)) as progress:
         progress.begin("verify")
 
         def step(done: int, total: int) -> None:
             progress.step("verify", done, total, "")
 
-        entries = verify.verify(store.layout, store.owners, step)
+        entries = verify.verify(store.layout, store.owners, step, keys)
     damaged = [entry for entry in entries if entry.problem]
     if not as_json:
         for entry in damaged:
@@ -77,27 +88,40 @@ def _verify_cache(as_json: bool) -> dict[str, Any]:
     return {"checked": len(entries), "damaged": [entry.to_json() for entry in damaged]}
 
 
-def _verify_others(as_json: bool) -> dict[str, Any]:
-    """Checks what the cache has of all kinds but ops, and prints what is damaged; returns what --json prints."""
+def _verify_others(of: Sequence[Kind], named: Mapping[str, Sequence[str]], as_json: bool) -> dict[str, Any]:
+    """Checks what the cache has of these kinds, and prints what is damaged; returns what --json prints."""
     from opforge.cache import staging
     from opforge.cache.current import own_store
-    from opforge.remote import kinds
-    from opforge.remote.kind_table import KINDS
 
-    store, count, damaged = own_store(), 0, list[dict[str, Any]]()
-    for kind in filter(None, map(kinds.of, KINDS)):
-        for one in kind.stored(store.layout, store.owners):
-            count += 1
-            if one.problem:
-                is_gone = staging.set_aside(store.layout, one.path, one.problem)
-                damaged.append({"kind": kind.name, **one._asdict(), "set_aside": is_gone})
+    store, counts, damaged = own_store(), dict[str, int](), list[dict[str, Any]]()
+    for kind in of:
+        for one in kinds.stored(kind, named[kind.name] or None):
+            problem = one.problem or _problem(kind, one, store.owners)
+            if not os.path.lexists(one.path):
+                continue  # another process has removed it
+            counts[kind.name] = counts.get(kind.name, 0) + 1
+            if problem:
+                is_gone = staging.set_aside(store.layout, one.path, problem)
+                name = f"{kind.name}:{one.name}" if one.name else ""
+                fields = {"kind": kind.name, "name": name, "path": one.path}
+                damaged.append({**fields, "problem": problem, "set_aside": is_gone})
     for entry in () if as_json else damaged:
+        what = entry["name"] or entry["kind"]
         fate = "set aside" if entry["set_aside"] else "not set aside"
-        click.echo(f"damaged {entry['name'] or entry['kind']}: {entry['problem']} ({entry['path']}, {fate})")
-    if not as_json and count:
-        what = counted(count, "tuning result, kernel or bundle", "tuning results, kernels and bundles")
-        click.echo(f"{what} checked, {len(damaged)} damaged")
-    return {"checked": count, "damaged": damaged}
+        click.echo(f"damaged {what}: {entry['problem']} ({entry['path']}, {fate})")
+    if not as_json and counts:
+        checked = ", ".join(kinds.counted(kinds.of(name), count) for name, count in counts.items())
+        click.echo(f"{checked} checked, {len(damaged)} damaged")
+    return {"checked": sum(counts.values()), "damaged": damaged}
+
+
+def _problem(kind: Kind, one: Stored, owners: Collection[int]) -> str:
+    try:
+        return kind.check(one, owners)
+    except ValueError as error:
+        return str(error)
+    except OSError as error:
+        return f"it cannot be read ({error.strerror})"
 
 
 def _verify_packages(names: Sequence[str], deep: bool) -> list[dict[str, Any]]:

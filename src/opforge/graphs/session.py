@@ -88,9 +88,9 @@ class Session:
     def _still_signed(self, among: Store, found: list[Bundle]) -> list[Bundle]:
         """Returns those bundles that nobody has withdrawn: a remote is asked, as nothing needs to be fetched."""
         if settings.remotes() and any(each.is_fetched for each in found):
-            from opforge.remote import first  # not needed for what was made here
+            from opforge.remote import take  # not needed for what was made here
 
-            first.drop_withdrawn(self.topic.name, f"compiled:{self.topic.name}", among.layout)
+            take.drop_withdrawn(self.topic.name, f"compiled:{self.topic.name}", among.layout)
             found = [each for each in found if os.path.isdir(each.folder)]
         return found
 

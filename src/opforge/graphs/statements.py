@@ -1,122 +1,90 @@
-"""Statements of the kind `compiled`: their topic is a name and what its graphs follow from, their tree a bundle."""
+"""The kind `compiled`: its topic is a name and what its graphs follow from, its tree a bundle."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
+from opforge.cache.filesystem.files import size_of
 from opforge.cache.layout import Layout
-from opforge.remote import kinds, statements
-from opforge.remote.blobs import Tree
-from opforge.remote.kinds import Kept, Kind, Shown, Stored
+from opforge.remote import statements
+from opforge.remote.kinds import Kind, Stored
+from opforge.remote.offers import PAGES, Offer
 from opforge.remote.statements import Statement, UnreadableStatement
 
 from . import bundle, store, topic
-from .bundle import DIGITS, FACTS, SIGNED, BundleError
-from .topic import Topic
-
-KIND = "compiled"
-
-
-class Offer(NamedTuple):
-    """What a store says of one bundle."""
-
-    facts: Mapping[str, Any]
-    tree: Tree
-
-    @property
-    def label(self) -> str:
-        """What tells it from others of its topic."""
-        return self.tree.digest[:DIGITS]
-
-    @property
-    def subject(self) -> str:
-        """What a key must be trusted for."""
-        return f"{KIND}:{self.facts['name']}"
-
-    @property
-    def title(self) -> str:
-        """What withdrawals call it."""
-        return f"{self.subject}@{self.label}"
-
-
-def statement(where: Topic, facts: Mapping[str, Any], tree: Tree) -> Statement:
-    """Returns what a publisher says of a bundle."""
-    return Statement(KIND, str(where), (tree,), dict(facts))
-
-
-def parse(data: bytes, where: Topic | None = None) -> Offer:
-    """Returns what a statement says of a bundle; its signature was verified before.
-
-    Raises UnreadableStatement, also if it was made for another topic than `where`, unless that is None.
-    """
-    return offer_of(statements.parse_as(data, KIND, str(where) if where else ""))
-
-
-def offer_of(stated: Statement) -> Offer:
-    """Returns what a statement of this kind says of a bundle. Raises UnreadableStatement."""
-    facts = statements.facts_of(stated, FACTS)
-    tree = statements.only_tree(stated, "the tree of the bundle", 2 * bundle.MAX_BYTES)
-    if stated.topic != (expected := str(topic.of_facts(facts))):
-        raise UnreadableStatement(f"its topic is {ascii(stated.topic)[:160]}, and its facts are of {expected}")
-    return Offer(facts, tree)
+from .bundle import DIGITS, FACTS, SIGNED, TREE, BundleError
 
 
 class CompiledKind(Kind):
     """Bundles of compiled graphs: any that fits is right, and torch compiles what it lacks."""
 
-    name, is_inline, needs_withdrawals = KIND, True, True
+    name, noun = "compiled", "bundle of compiled graphs"
+    titles, title_form = rf"[\w-]+@[0-9a-f]{{{DIGITS}}}", "NAME@DIGITS"
+    maker = "opforge.compiled(NAME) keeps them"
+    unsigned = "unsigned=1 is not enough for compiled graphs, which hold pickles: sign them"
+    merge = PAGES
 
-    def subject(self, statement: Statement) -> str:
-        """Returns the name that `opforge.compiled` is given."""
-        return str(offer_of(statement).facts["name"])
-
-    def shown(self, statement: Statement) -> Shown:
-        """Returns the name, the first digits of its tree's digest, and where it fits."""
-        offer = offer_of(statement)
-        target = f"{offer.facts['device']}, torch {offer.facts['torch']}"
-        return Shown(offer.facts["name"], offer.label, target)
+    def offer(self, stated: Statement) -> Offer:
+        """Returns what a statement says of a bundle. Raises UnreadableStatement."""
+        facts = statements.facts_of(stated, FACTS)
+        tree = statements.only_tree(stated, "the tree of the bundle", 2 * bundle.MAX_BYTES)
+        if stated.topic != (expected := str(topic.of_facts(facts))):
+            raise UnreadableStatement(f"its topic is {ascii(stated.topic)[:160]}, and its facts are of {expected}")
+        return self.offered(facts["name"], tree.digest[:DIGITS], _target(facts), facts, (tree,))
 
     def problem(self, statement: Statement, folders: Mapping[str, str]) -> str:
         """Returns what is wrong with the files of the bundle."""
-        offer = offer_of(statement)
+        ((digest, folder),) = folders.items()
         try:
-            bundle.check_tree(folders[offer.tree.digest], offer.tree.digest)
+            bundle.check_tree(folder, digest)
         except BundleError as error:
             return str(error)
         except OSError as error:
             return f"{bundle.ARTIFACTS} cannot be read ({error.strerror})"
         return ""
 
-    def stored(self, layout: Layout, owners: Collection[int]) -> Iterator[Stored]:
-        """Compares the files of every bundle with its digest."""
-        for folder in store.all_folders(layout):
-            name, problem = "", ""
-            try:
-                value = bundle.read_record(folder)
-                name = f"{KIND}:{value['facts']['name']}"
-                bundle.check_tree(os.path.join(folder, bundle.TREE), value["tree"], owners)
-                expected = bundle.name_of(topic.of_facts(value["facts"]), value["tree"])
-                if os.path.basename(folder) != expected:
-                    problem = f"it is named {os.path.basename(folder)}, expected {expected}"
-            except BundleError as error:
-                problem = str(error)
-            except OSError as error:
-                if not os.path.isdir(folder):
-                    continue  # another process has removed it
-                problem = f"it cannot be read ({error.strerror})"
-            yield Stored(name, folder, problem)
+    def stored(self, layout: Layout) -> Iterator[Stored]:
+        """Yields the bundles of all names."""
+        return map(self.at, store.all_folders(layout))
 
-    def kept(self, layout: Layout) -> Iterator[Kept]:
-        """Yields the bundles that were fetched, of every name."""
-        for folder in store.all_folders(layout):
-            try:
-                value = bundle.read_record(folder)
-            except (OSError, BundleError):
-                continue  # its use says what is wrong
-            if bundle.is_fetched(folder):
-                title = f"{value['facts']['name']}@{value['tree'][:DIGITS]}"
-                note, remove = os.path.join(folder, SIGNED), partial(store.remove, folder)
-                yield kinds.of_note(f"{KIND}:{title}", f"bundle {title} of compiled graphs", note, remove)
+    def at(self, folder: str) -> Stored:
+        """Returns the bundle in a folder."""
+        note = os.path.join(folder, SIGNED) if bundle.is_fetched(folder) else ""
+        try:
+            value = bundle.read_record(folder)
+        except (OSError, BundleError) as error:
+            return Stored(folder, str(error), size=size_of(folder), note=note)
+        facts = value["facts"]
+        return Stored(
+            path=folder,
+            name=facts["name"],
+            label=value["tree"][:DIGITS],
+            target=_target(facts),
+            topic=str(topic.of_facts(facts)),
+            facts=facts,
+            digest=value["tree"],
+            size=size_of(folder),
+            note=note,
+            details=f"{len(facts['parts'])} parts",
+        )
+
+    def check(self, one: Stored, owners: Collection[int]) -> str:
+        """Compares the files of a bundle with its digest."""
+        bundle.check_tree(os.path.join(one.path, TREE), one.digest, owners)
+        expected = bundle.name_of(topic.of_facts(one.facts), one.digest)
+        found = os.path.basename(one.path)
+        return "" if found == expected else f"it is named {found}, expected {expected}"
+
+    def files(self, one: Stored) -> tuple[str, Collection[str]]:
+        """Returns the tree and its files."""
+        folder = os.path.join(one.path, TREE)
+        return folder, bundle.paths_in(folder)
+
+
+COMPILED = CompiledKind()
+
+
+def _target(facts: Mapping[str, Any]) -> str:
+    return f"{facts['device']}, torch {facts['torch']}"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from opforge.cache import staging
-from opforge.cache.filesystem.files import renew, size_of
+from opforge.cache.filesystem.files import discard, renew, size_of
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import limits
 from opforge.cache.records import size_log
@@ -52,33 +51,6 @@ def _used(path: str) -> float:
         return os.lstat(path).st_mtime
     except OSError:
         return 0.0
-
-
-class Listed(NamedTuple):
-    """A bundle in a store, as its record describes it: its files are not compared."""
-
-    folder: str
-    problem: str
-    """Why its record cannot be used; empty if it can."""
-    facts: Mapping[str, Any]
-    size: int
-    is_fetched: bool
-
-
-def listed(layout: Layout) -> Iterator[Listed]:
-    """Yields what a store holds, by path."""
-    area = layout.path(AREA)
-    try:
-        names = sorted(name for name in os.listdir(area) if name.count(".") == 1)
-    except OSError:
-        return
-    for folder in (os.path.join(area, name) for name in names):
-        facts, problem = dict[str, Any](), ""
-        try:
-            facts = bundle.read_record(folder)["facts"]
-        except (OSError, BundleError) as error:
-            problem = str(error)
-        yield Listed(folder, problem, facts, size_of(folder), os.path.exists(os.path.join(folder, SIGNED)))
 
 
 def find(store: Store, where: Topic, judge: Judge) -> list[Bundle]:
@@ -147,22 +119,12 @@ def bound(store: Store, where: Topic, facts_of: Mapping[str, Any], kept: str) ->
         except (OSError, BundleError):
             parts = frozenset()
         if parts <= mine and not bundle.is_fetched(folder):
-            remove(folder)
+            discard(folder)
         else:
             others.append(folder)
     for folder in others[MAX_BUNDLES - 1 :]:
-        remove(folder)
+        discard(folder)
     limits.enforce_settings(store.layout)
-
-
-def remove(folder: str) -> None:
-    """Removes a bundle: by a rename first, so that nobody reads a part of it."""
-    gone = f"{folder}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
-    try:
-        os.rename(folder, gone)
-    except OSError:
-        return  # another process was first
-    shutil.rmtree(gone, ignore_errors=True)
 
 
 def parts_of(bundles: Iterable[Bundle]) -> frozenset[str]:

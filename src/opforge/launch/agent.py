@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-import opforge
+from opforge import release
 from opforge.errors import LaunchError, OpforgeError
 
 from .bind_options import BindOptions
@@ -80,9 +80,9 @@ def main(response_handle: int) -> int:
 def _respond(request: dict[str, Any]) -> dict[str, Any]:
     """Returns where the ranks of this host would run, as `ranks`, or an `error`."""
     try:
-        if request["version"] != opforge.__version__:
+        if request["version"] != release.VERSION:
             raise LaunchError(
-                f"opforge {opforge.__version__} is installed there, and the launcher has {request['version']}",
+                f"opforge {release.VERSION} is installed there, and the launcher has {request['version']}",
                 "Install the same version on all hosts",
             )
         if not os.path.isdir(request["folder"]):

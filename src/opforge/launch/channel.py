@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import opforge
+from opforge import release
 from opforge.errors import LauncherNotFoundError, LaunchError
 
 from .hostfile import Host
@@ -76,7 +76,7 @@ class Channel:
         if plan.launcher == "torchrun" and plan.bind_options.set_threads:
             environ["OMP_NUM_THREADS"] = "1"  # otherwise torchrun sets it, with a warning; the ranks set their own
         request = {
-            "version": opforge.__version__,
+            "version": release.VERSION,
             "folder": plan.folder,
             "environ": environ,
             "bind_options": plan.bind_options._asdict(),

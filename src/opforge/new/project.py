@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-import opforge
+from opforge import release
 from opforge.accelerator.registry import BUILT_IN
 from opforge.errors import ProjectError
 from opforge.packages.form.names import MAX_CHARACTERS
@@ -289,7 +289,7 @@ def rendered(name: str, kind: str, build_system: str) -> list[tuple[str, str]]:
         "PACKAGE": package,
         "CLASS": f"{title}Builder",
         "VARIABLE": f"{package.upper()}_DEVICE",
-        "RANGE": compatible_versions(opforge.__version__),
+        "RANGE": compatible_versions(release.VERSION),
         "OTHER_FILES": ", ".join(f'"{path}"' for path in others),
         **({"ACCELERATOR": f"{title}Accelerator"} if kind == "accelerator" else KINDS[kind].values),
         **BUILD_SYSTEMS[build_system].values(KINDS[kind]),

@@ -15,7 +15,8 @@ from opforge.cache.records import schemas
 from opforge.cache.schema import SHA256, TEXT, choice, items, record, table, whole
 from opforge.graphs.bundle import MAX_FEATURES
 from opforge.remote import statements
-from opforge.remote.kinds import Kind, Shown
+from opforge.remote.kinds import Kind
+from opforge.remote.offers import Offer
 from opforge.remote.statements import Signed, Statement
 
 from .archive import MAX_MEMBERS, Archive
@@ -41,16 +42,15 @@ FACTS = record(
 class ProgramKind(Kind):
     """Files of programs. They carry their statements themselves, and no store has a topic of them."""
 
-    name, is_inline, needs_withdrawals = KIND, True, False
+    name, noun, needs_withdrawals = KIND, "program", False
 
-    def subject(self, statement: Statement) -> str:
-        """Returns the name of the program."""
-        return statement.topic
+    def offer(self, stated: Statement) -> Offer:
+        """Returns the name, its form, and the torch that wrote it. Raises UnreadableStatement."""
+        facts = facts_of(stated)
+        return self.offered(stated.topic, str(facts["form"]), f"torch {facts['torch']}", facts, stated.trees)
 
-    def shown(self, statement: Statement) -> Shown:
-        """Returns the name, its form, and the torch that wrote it."""
-        facts = facts_of(statement)
-        return Shown(statement.topic, str(facts["form"]), f"torch {facts['torch']}")
+
+PROGRAM = ProgramKind()
 
 
 def facts_of(stated: Statement) -> Mapping[str, Any]:

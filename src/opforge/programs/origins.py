@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from opforge.remote import publish
+from opforge.remote import op_statements
 from opforge.remote.signatures import signing
 from opforge.remote.signatures.keys import Signer
 from opforge.remote.signatures.signing import Named
@@ -51,6 +51,6 @@ def problem(program: Any, entries: Iterable[Entry], signer: Signer) -> str:
         name, origin = entry.record["op"], _entries.get(entry.key)
         if origin and not origin.is_of(signer):
             return f"its op {name!r} came from {origin.path}, which this key has not signed"
-        if not origin and (place := publish.came_from(entry.folder)):
+        if not origin and (place := op_statements.came_from(entry.folder)):
             return f"its op {name!r} came from {place}, and was not made here"
     return ""

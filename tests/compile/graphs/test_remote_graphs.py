@@ -12,8 +12,21 @@ from support.remote.nodes import Nodes
 
 import opforge
 from opforge import inductor
-from opforge.graphs import bundle, remote, statements
-from opforge.remote import answers, kept, maintenance, mirror, remotes, topics, withdrawals
+from opforge.graphs import bundle, remote
+from opforge.graphs.statements import COMPILED
+from opforge.remote import (
+    answers,
+    blobs,
+    claims,
+    kept,
+    maintenance,
+    mirror,
+    publish,
+    remotes,
+    statements,
+    topics,
+    withdrawals,
+)
 from opforge.remote.signatures import keys, trust
 from opforge.remote.stores import open_store
 
@@ -39,7 +52,7 @@ def run_step():
 def put(nodes, folder, where, signer="ci", **changes):
     """Publishes a bundle that no graph needs."""
     path = made(folder / f"made{changes.get('made', 1)}", where, **changes)
-    remote.push(nodes.store, remotes.parse(nodes.url), str(path), where, keys.signer(signer))
+    publish.push(nodes.store, remotes.parse(nodes.url), COMPILED, COMPILED.at(str(path)), keys.signer(signer))
 
 
 class TestPublished:
@@ -102,7 +115,7 @@ class TestRefused:
         put(nodes, tmp_path, where, signer="other")
         assert self.entered() == 0 and not bundles(self.own)
         (warning,) = warnings_of_the_cache()
-        assert "pair: a bundle is rejected: the key other is not in the trust file" in warning
+        assert "is rejected: the key other is not in the trust file" in warning
 
     def test_of_a_key_for_other_names(self, nodes, tmp_path, where, warnings_of_the_cache):
         nodes.trust(nodes.public, scopes=("op:*", "compiled:other"))
@@ -132,11 +145,12 @@ class TestRefused:
 
     def test_facts_of_another_topic(self, nodes, where):
         other = facts(where._replace(torch="2.12.0"))
-        stated = statements.statement(where, other, statements.Tree("0" * 64, remote.blobs.Blob("0" * 64, 1, 1)))
+        tree = blobs.Tree("0" * 64, blobs.Blob("0" * 64, 1, 1))
+        stated = statements.Statement(COMPILED.name, str(where), (tree,), other)
         with pytest.raises(
             statements.UnreadableStatement, match=r"its topic is 'pair/[0-9a-f]+', and its facts are of"
         ):
-            statements.parse(stated.data())
+            COMPILED.parse(stated.data())
 
     def test_one_that_its_signer_withdraws(self, nodes, tmp_path, where, warnings_of_the_cache, machines):
         put(nodes, tmp_path, where)
@@ -161,7 +175,7 @@ class TestRefused:
         monkeypatch.setattr(answers, "WITHDRAWN_SECONDS", -1.0)
         is_used = stops == withdrawals.CHOOSING
         assert self.entered() == is_used and bool(bundles(self.own)) == is_used
-        expected = "of compiled graphs was withdrawn by the key ci and is not used: it is wrong"
+        expected = "was withdrawn by the key ci and is not used: it is wrong"
         assert any(expected in text for text in warnings_of_the_cache()) != is_used
 
     def test_one_that_is_withdrawn_from_use_while_the_list_of_another_key_is_damaged(
@@ -298,7 +312,7 @@ def test_a_topic_keeps_what_other_keys_have_signed_and_a_bounded_number_of_ones_
     for time in range(2, 12):
         put(nodes, tmp_path, where, made=time, parts=[f"{time:024x}"])
     stored = nodes.store.get(topics.name_of("compiled", str(where)), topics.MAX_FRAME_BYTES)
-    times = [statements.parse(item.data).facts["made"] for item in topics.read_frame(stored.data)]
+    times = [COMPILED.parse(item.data).facts["made"] for item in topics.read_frame(stored.data)]
     assert sorted(times) == [1, *range(4, 12)]
 
 
@@ -308,7 +322,7 @@ def test_another_machine_that_compiles_is_waited_for(nodes, machines, tmp_path, 
 
     monkeypatch.setenv("OPFORGE_REMOTES", f"{nodes.url}?push=1")
     machines.enter("second")
-    claim = remote.Claim(nodes.store, remote.name_of("compiled", where))
+    claim = claims.Claim(nodes.store, claims.name_of("compiled", where))
     assert claim.take(None)
 
     def end():

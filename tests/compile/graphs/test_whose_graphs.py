@@ -13,8 +13,9 @@ import opforge
 from opforge import inductor
 from opforge.cache.current import writable_store
 from opforge.errors import PublishError
-from opforge.graphs import bundle, recording, remote, store, topic
-from opforge.remote import maintenance, remotes
+from opforge.graphs import bundle, recording, store, topic
+from opforge.graphs.statements import COMPILED
+from opforge.remote import maintenance, publish, remotes
 from opforge.remote.signatures import keys
 
 torch = pytest.importorskip("torch")
@@ -87,8 +88,10 @@ class TestFetched:
         assert items.keys() == {("ci",), ("mine",)}
         assert [name.partition(".")[2] for name in fetched(second)] == [items["ci",]]
         folder = str(second / "v2" / "graphs" / fetched(second)[0])
-        with pytest.raises(PublishError, match="another has signed it: publish what was compiled here"):
-            remote.push(self.nodes.store, remotes.parse(self.nodes.url), folder, _topic(), keys.signer("mine"))
+        with pytest.raises(PublishError, match="it came from a remote, and was not made here"):
+            publish.push(
+                self.nodes.store, remotes.parse(self.nodes.url), COMPILED, COMPILED.at(folder), keys.signer("mine")
+            )
 
     def test_it_serves_another_name_while_its_own_scope_is_open_alone(self, second, machines, new_process):
         new_process()
@@ -112,12 +115,6 @@ class TestFetched:
 
 def record_of(own, name):
     return bundle.read_record(str(own / "v2" / "graphs" / name))
-
-
-def _topic():
-    from opforge.graphs import topic
-
-    return topic.of("pair")
 
 
 class TestFoldersOfTorch:

@@ -12,12 +12,12 @@ from typing import Any
 
 from click.testing import CliRunner
 from support import sample_ops, triton_cache, tuned_ops
-from support.compiled_graphs import Machines, made
+from support.compiled_graphs import Machines, area_of, made
 from support.kernels.registries import Registry
 from support.tuned_ops import FLOAT32
 
 from opforge.builders.lookup import finder, tuned
-from opforge.cache.current import current_store
+from opforge.cache.current import current_store, writable_store
 from opforge.cache.keys import bytes_digest, canonical
 from opforge.cache.layout import entry_name
 from opforge.cache.records import triton as triton_records
@@ -27,9 +27,10 @@ from opforge.errors import OpforgeError
 from opforge.packages.form import version
 from opforge.packages.installed import releases
 from opforge.packages.registry import install, selection
-from opforge.remote import kinds, maintenance, publish, publish_tuned, remotes, triton_source
-from opforge.remote.kinds import Shown
+from opforge.remote import kinds, maintenance, publish, remotes, triton_source
+from opforge.remote.op_statements import OP
 from opforge.remote.signatures import keys
+from opforge.remote.tuned_statements import TUNED
 
 OLDER, NEWER = "older", "newer"
 BELL = "Z" * 52
@@ -48,8 +49,6 @@ class Artifact(ABC):
 
     kind: str
     has_blobs = True
-    is_republished = True
-    """Whether a command publishes what of this kind is on a machine."""
 
     def __init__(self, nodes: Any, folder: Any, monkeypatch: Any) -> None:
         """Takes the machines, whose key `ci` may sign everything, and a new folder for what is made."""
@@ -61,6 +60,10 @@ class Artifact(ABC):
         """Makes this process the machine `name`."""
         self.nodes.enter(name)
         self.patch.setenv("XDG_STATE_HOME", str(self.nodes.folder / f"{name}-state"))
+
+    def enter_builder(self) -> None:
+        """Makes this process the machine that has made what `publish` publishes."""
+        self.enter("builder")
 
     @abstractmethod
     def publish(self, which: str = NEWER, key: str = "ci") -> None:
@@ -83,7 +86,7 @@ class Artifact(ABC):
         (item,) = self.items()
         kind = kinds.of(self.kind)
         assert kind
-        return f"{self.kind}:{kind.title(Shown(item.name, item.label, item.target))}"
+        return kind.title(item.name, item.label)
 
     def ring(self) -> None:
         """Publishes what `ask` asks for."""
@@ -129,7 +132,7 @@ class Op(Artifact):
 
     def publish(self, which: str = NEWER, key: str = "ci") -> None:
         folder, record = self._entry(which)
-        publish.push(self.nodes.store, self.remote, folder, record["description"], keys.signer(key))
+        publish.push(self.nodes.store, self.remote, OP, OP.at(folder, record["description"]), keys.signer(key))
 
     def use(self) -> str:
         entry = finder.stored_entry(finder.Finder(self.builder.spec(), current_store()))
@@ -154,7 +157,12 @@ class Tuned(Artifact):
             patch.delenv("OPFORGE_REMOTES", raising=False)
             entry = self.op_class().load().__entry__
         row = tuned_ops.row({"block": 128 if which == OLDER else 512})
-        publish_tuned.push(self.nodes.store, self.remote, tuned_ops.result(entry, row), keys.signer(key))
+        self._result = tuned_ops.result(entry, row)
+        publish.push(self.nodes.store, self.remote, TUNED, TUNED.of(self._result), keys.signer(key))
+
+    def enter_builder(self) -> None:
+        self.enter("builder")
+        tuned_ops.store(current_store().layout.root, self._result)
 
     def use(self) -> str:
         tuned.reset()
@@ -171,8 +179,11 @@ class Triton(Artifact):
         triton_cache.kernel(current_store().layout, cubin=which.encode())
         run("publish", self.nodes.url, "triton:copy", "--key", key)
 
+    def enter_builder(self) -> None:
+        self.enter(f"builder-{NEWER}")
+
     def use(self) -> str:
-        store = current_store()
+        store = writable_store()
         folder = triton_records.folder_of(store.layout, triton_cache.KEY)
         for is_last in (False, True):
             try:
@@ -190,7 +201,7 @@ class Triton(Artifact):
 class Compiled(Artifact):
     """A bundle of compiled graphs that holds no graph; the newer one has other parts."""
 
-    kind, is_republished = "compiled", False
+    kind = "compiled"
 
     def __init__(self, nodes: Any, folder: Any, monkeypatch: Any) -> None:
         super().__init__(nodes, folder, monkeypatch)
@@ -205,7 +216,7 @@ class Compiled(Artifact):
         self.patch.setenv("XDG_STATE_HOME", str(self.nodes.folder / f"{name}-state"))
 
     def publish(self, which: str = NEWER, key: str = "ci") -> None:
-        from opforge.graphs import remote
+        from opforge.graphs.statements import COMPILED
 
         number = 1 if which == OLDER else 2
         place = self.folder / which
@@ -213,7 +224,13 @@ class Compiled(Artifact):
             path = made(place, self.where, made=number, parts=[f"{number:024x}"])
             self._digests[path.name] = which
         (path,) = (one for one in place.iterdir() if one.name in self._digests)
-        remote.push(self.nodes.store, self.remote, str(path), self.where, keys.signer(key))
+        publish.push(self.nodes.store, self.remote, COMPILED, COMPILED.at(str(path)), keys.signer(key))
+
+    def enter_builder(self) -> None:
+        self.enter("builder")
+        area = area_of(self.machines.folder / "builder" / "store")
+        for name, which in self._digests.items():
+            shutil.copytree(self.folder / which / name, area / name)
 
     def use(self) -> str:
         import opforge
@@ -229,7 +246,7 @@ class Compiled(Artifact):
 class Package(Artifact):
     """A package of Python alone; the newer one has a later version."""
 
-    kind, is_republished = "package", False
+    kind = "package"
 
     def __init__(self, nodes: Any, folder: Any, monkeypatch: Any) -> None:
         super().__init__(nodes, folder, monkeypatch)

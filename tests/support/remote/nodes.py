@@ -6,7 +6,8 @@ import os
 
 from opforge.builders.lookup import finder
 from opforge.cache import current
-from opforge.remote import op_statements, publish, remotes, statements, topics
+from opforge.remote import publish, remotes, statements, topics
+from opforge.remote.op_statements import OP
 from opforge.remote.signatures import keys, signing, trust
 from opforge.remote.stores import open_store
 
@@ -52,7 +53,9 @@ class Nodes:
         """Publishes an entry for the description by which it was built."""
         remote = remote or remotes.parse(self.url)
         signer = None if remote.is_unsigned else signer or keys.signer("ci")
-        return publish.push(open_store(remote.url), remote, entry.folder, entry.record["description"], signer)
+        return publish.push(
+            open_store(remote.url), remote, OP, OP.at(entry.folder, entry.record["description"]), signer
+        )
 
     def built(self, builder, node="builder"):
         """Builds an op on a node without remotes, publishes it, and returns its entry."""
@@ -70,12 +73,12 @@ class Nodes:
 
     def offers_file(self, entry):
         """Returns the path of the file that holds the offers of an entry."""
-        return self.folder / "remote" / op_statements.topic_of(entry.record["description"])
+        return self.folder / "remote" / OP.topic_file(entry.record["description"])
 
     def blob_file(self, entry):
         """Returns the path of the blob of an entry."""
         (item,) = topics.read_frame(self.offers_file(entry).read_bytes())
-        return self.folder / "remote" / op_statements.parse(item.data).tree.blob.name
+        return self.folder / "remote" / OP.parse(item.data).tree.blob.name
 
     def put_offer(self, entry, data, secret_name="ci", signatures=None):
         """Replaces the offers of an entry by one with these bytes, signed by a key or with given signatures."""

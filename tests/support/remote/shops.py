@@ -177,7 +177,7 @@ class NoteShop(Shop):
             signers = trust.read().signers("it", signed.data, signed.signatures)
             stated = statements.parse_as(signed.data, "note", "greetings")
             trust.allowed(signers, "note:greetings", "it")
-            if kinds.of("note").shown(stated).label != label:
+            if kinds.of("note").offer(stated).label != label:
                 return None
             with tempfile.TemporaryDirectory() as scratch, open(os.path.join(scratch, "blob"), "w+b") as file:
                 (tree,) = stated.trees

@@ -20,4 +20,5 @@ EXAMPLES = {
     "staging": f"plan.another-host.1-1.{'0' * 8}",
     "toolchains": f"{KEY}.json",
     "triton": "A" * 52,
+    "tuned": "0" * 32,
 }

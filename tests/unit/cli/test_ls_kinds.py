@@ -47,7 +47,7 @@ def test_compiled_graphs_are_listed_with_what_they_are_for(graphs, words):
     [
         (
             ("--kind", "compiled", "pari"),
-            "there is no compiled:pari here. There are graphs of: pair. Did you mean compiled:pair?",
+            "there is no compiled:pari here. There are: pair. Did you mean compiled:pair?",
         ),
         (("--kind", "tuned", "adam"), "there is no tuned:adam here"),
         (("--kind", "triton", "norm"), "there is no triton:norm here"),
@@ -77,4 +77,4 @@ def test_what_is_listed_of_compiled_graphs_is_removed_by_its_name(graphs, name, 
         assert f"{verb} 0 entries, {number}, " in result.output, (result.output, result.exception)
     assert len([*graphs.iterdir()]) == left
     result = CliRunner().invoke(removing.rm_command, ["compiled:pair"])
-    assert result.exit_code == 2 and "there is no compiled:pair here. There are graphs of: none." in result.output
+    assert result.exit_code == 2 and "there is no compiled:pair here. Nothing of this kind is here." in result.output

@@ -243,6 +243,11 @@ def test_the_documents_table_is_that_of_the_settings():
     assert table in (ROOT / "docs" / "settings.md").read_text(), "run: python docs/opforge_docs/settings.py"
 
 
+def test_the_matrix_of_commands_and_kinds_is_that_of_the_code():
+    table = script("opforge_docs/kinds.py").table()
+    assert table in (ROOT / "docs" / "reference" / "commands.md").read_text(), "run: python docs/opforge_docs/kinds.py"
+
+
 def test_the_readmes_table_is_that_of_the_commands():
     table = script("opforge_docs/commands.py").table()
     assert table in (ROOT / "README.md").read_text(), "run: python docs/opforge_docs/commands.py"

@@ -58,10 +58,10 @@ def test_a_missing_signing_key_is_not_the_remotes_failure(nodes, plain_entry, ca
 
 def test_ops_are_fetched_as_soon_as_the_trust_file_is_corrected(nodes, builder, entry, monkeypatch):
     """Also if what found it damaged asked for something else than an op."""
-    from opforge.remote import first
+    from opforge.remote import triton_source
 
     store, content = nodes.enter("node"), nodes.trust_file().read_bytes()
     nodes.trust_file().write_bytes(b"{")
-    assert not first.take("x", "v1/topics/op/x.json", store.layout, lambda _asked, _item: True)
+    assert not triton_source.bring(store, "A" * 52, "x.json")
     nodes.trust_file().write_bytes(content)
     assert finder.stored_entry(finder.Finder(builder.spec(), current.current_store())).key == entry.key

@@ -9,7 +9,7 @@ from support.remote.nodes import reasons
 from support.remote.withdrawing import entries_of, withdraw
 
 from opforge.errors import PublishError, StoreError
-from opforge.remote import answers, clocks, maintenance, withdrawals
+from opforge.remote import answers, clocks, maintenance, source, withdrawals
 from opforge.remote.signatures import keys
 from opforge.remote.withdrawals import Unverified
 
@@ -111,10 +111,10 @@ class TestTheWayBack:
         nodes.enter("node")
         from opforge.builders.lookup import remotes as lookups
         from opforge.cache import current
-        from opforge.remote import fetch, remotes
+        from opforge.remote import remotes, take
 
         request = lookups.request_for(builder.spec(), current.current_store())
-        usable, rejected = fetch.judged(nodes.store, remotes.parse(nodes.url), request, True)
+        usable, rejected = take.judged(nodes.store, remotes.parse(nodes.url), source.WantedEntry(request), True)
         assert not usable and "was seen before" in reasons(rejected)
 
     def test_a_withdrawal_from_the_future_can_be_taken_back(self, nodes, plain_entry, ahead):

@@ -7,6 +7,7 @@ import os
 
 import pytest
 from support import sample_ops
+from support.remote import op_offers
 from support.remote.nodes import reasons
 
 from opforge.builders.lookup import finder, remotes
@@ -15,7 +16,8 @@ from opforge.cache.layout import Layout
 from opforge.cache.maintenance import gc, listing, verify
 from opforge.cache.records import fetched, pins
 from opforge.cache.records.entry import with_record_key
-from opforge.remote import fetch, op_statements, topics
+from opforge.remote import take, topics
+from opforge.remote.op_statements import OP
 from opforge.remote.source import Remotes
 
 
@@ -62,7 +64,7 @@ def test_another_source_gets_nothing(nodes, builder, entry, tmp_path):
         file.write("// changed\n")
     match, rejected = nodes.fetch(builder)
     assert match is None
-    assert f"{nodes.url}: {fetch.NOTHING}" in reasons(rejected)
+    assert f"{nodes.url}: {take.NOTHING}" in reasons(rejected)
 
 
 def test_a_changed_header_is_seen_before_the_blob_is_fetched(nodes, builder, entry, tmp_path):
@@ -84,11 +86,9 @@ def test_a_changed_header_is_seen_before_the_blob_is_fetched(nodes, builder, ent
     ],
 )
 def test_an_offer_that_does_not_fit_is_refused_before_its_blob_is_fetched(nodes, builder, entry, changes, problem):
-    tree = op_statements.parse(topics.read_frame(nodes.offers_file(entry).read_bytes())[0].data).tree
+    tree = OP.parse(topics.read_frame(nodes.offers_file(entry).read_bytes())[0].data).tree
     os.unlink(nodes.blob_file(entry))
-    data = op_statements.statement(
-        with_record_key({**entry.record, **changes}), entry.record["description"], tree
-    ).data()
+    data = op_offers.statement(with_record_key({**entry.record, **changes}), entry.record["description"], tree).data()
     nodes.put_offer(entry, data)
     match, rejected = nodes.fetch(builder)
     assert match is None
@@ -96,9 +96,9 @@ def test_an_offer_that_does_not_fit_is_refused_before_its_blob_is_fetched(nodes,
 
 
 def test_entries_that_fit_another_machine_only_are_no_warning(nodes, builder, entry, caplog):
-    tree = op_statements.parse(topics.read_frame(nodes.offers_file(entry).read_bytes())[0].data).tree
+    tree = OP.parse(topics.read_frame(nodes.offers_file(entry).read_bytes())[0].data).tree
     record = with_record_key({**entry.record, "floors": {"GLIBC": "99.0"}})
-    nodes.put_offer(entry, op_statements.statement(record, entry.record["description"], tree).data())
+    nodes.put_offer(entry, op_offers.statement(record, entry.record["description"], tree).data())
     with caplog.at_level(logging.WARNING, "opforge"):
         nodes.fetch(builder)
     assert not caplog.records

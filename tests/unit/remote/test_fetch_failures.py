@@ -8,6 +8,7 @@ import os
 
 import pytest
 from support import sample_ops
+from support.remote import op_offers
 from support.remote.nodes import reasons
 
 import opforge
@@ -16,7 +17,8 @@ from opforge.builders.lookup import finder
 from opforge.cache import current
 from opforge.cache.records.entry import with_record_key
 from opforge.errors import BuildForbiddenError, PrebuiltRequiredError, SettingError, ToolchainNotFoundError
-from opforge.remote import answers, fetch, op_statements, topics
+from opforge.remote import answers, take, topics
+from opforge.remote.op_statements import OP
 from opforge.remote.signatures import keys, signing
 from opforge.remote.statements import Signed
 
@@ -68,9 +70,9 @@ def test_a_record_of_any_fields_is_refused_with_a_reason_that_controls_no_termin
     nodes, builder, entry, changes, reason
 ):
     (item,) = topics.read_frame(nodes.offers_file(entry).read_bytes())
-    offer = op_statements.parse(item.data)
-    record = with_record_key({**offer.record, **changes})
-    data = op_statements.statement(record, record["description"], offer.tree).data()
+    offer = OP.parse(item.data)
+    record = with_record_key({**offer.facts["record"], **changes})
+    data = op_offers.statement(record, record["description"], offer.tree).data()
     nodes.offers_file(entry).write_bytes(topics.frame([Signed(data, (signing.sign(data, keys.read("ci")),))]))
     match, rejected = nodes.fetch(builder)
     assert match is None and reason in reasons(rejected)
@@ -170,9 +172,9 @@ class TestWhatCommandsShow:
         assert self.shown(nodes, "cache", "explain", ops)["hit"]
 
     def test_the_reason_of_an_offer_that_does_not_fit(self, nodes, builder, ops, entry):
-        tree = op_statements.parse(topics.read_frame(nodes.offers_file(entry).read_bytes())[0].data).tree
+        tree = OP.parse(topics.read_frame(nodes.offers_file(entry).read_bytes())[0].data).tree
         record = with_record_key({**entry.record, "floors": {"GLIBC": "99.0"}})
-        nodes.put_offer(entry, op_statements.statement(record, entry.record["description"], tree).data())
+        nodes.put_offer(entry, op_offers.statement(record, entry.record["description"], tree).data())
         rejected = self.shown(nodes, "cache", "explain", ops)["rejected"]
         assert any("it needs glibc 99.0" in each["reason"] for each in rejected)
         (op,) = self.shown(nodes, "build-ops", ops, "--dry-run")["ops"]
@@ -211,9 +213,9 @@ def test_a_miss_is_remembered_for_what_was_asked_alone(nodes, builder, entry):
     level, lower = str(builder.target), "cpu:x86-64-v2"
     if level == lower:
         pytest.skip("this machine has the lowest level")
-    tree = op_statements.parse(topics.read_frame(nodes.offers_file(entry).read_bytes())[0].data).tree
+    tree = OP.parse(topics.read_frame(nodes.offers_file(entry).read_bytes())[0].data).tree
     record = with_record_key({**entry.record, "target": lower})
-    nodes.put_offer(entry, op_statements.statement(record, entry.record["description"], tree).data())
+    nodes.put_offer(entry, op_offers.statement(record, entry.record["description"], tree).data())
     store = nodes.enter("node")
     exact, any_level = finder.Finder(builder.spec(), store, exact=True), finder.Finder(builder.spec(), store)
     assert finder.stored_entry(exact) is None
@@ -226,12 +228,12 @@ def test_a_miss_is_remembered_for_what_was_asked_alone(nodes, builder, entry):
 @pytest.mark.parametrize(("seconds", "tried"), [(-1.0, 1), (60.0, 3)])
 def test_after_a_minute_no_further_offer_is_tried(nodes, builder, entry, monkeypatch, seconds, tried):
     """Each library may take its time: a server that sends all of them slowly would hold a load for ever."""
-    names, real = [], fetch.judged
+    names, real = [], take.judged
     nodes.blob_file(entry).unlink()
-    monkeypatch.setattr(fetch, "MAX_SECONDS", seconds)
-    monkeypatch.setattr(fetch, "judged", lambda *arguments: (real(*arguments)[0] * 3, ()))
-    take = fetch._take
-    monkeypatch.setattr(fetch, "_take", lambda *arguments: names.append(arguments[-1]) or take(*arguments))
+    monkeypatch.setattr(take, "MAX_SECONDS", seconds)
+    monkeypatch.setattr(take, "judged", lambda *arguments: (real(*arguments)[0] * 3, ()))
+    place = take._place
+    monkeypatch.setattr(take, "_place", lambda *arguments: names.append(arguments[-1]) or place(*arguments))
     match, rejected = nodes.fetch(builder)
     assert match is None and len(names) == tried
     late = "fetching failed: no offer was usable within -1 s"

@@ -7,7 +7,8 @@ import time
 import pytest
 from support.remote.withdrawing import entries_of, withdraw
 
-from opforge.remote import maintenance, mirror, op_statements, statements, topics, withdrawals
+from opforge.remote import maintenance, mirror, statements, topics, withdrawals
+from opforge.remote.op_statements import OP
 from opforge.remote.signatures import keys, signing, trust
 from opforge.remote.statements import Signed
 from opforge.remote.stores import open_store
@@ -31,12 +32,12 @@ def lab(nodes):
 
 
 def items(store, entry):
-    stored = store.get(op_statements.topic_of(entry.record["description"]), topics.MAX_FRAME_BYTES)
+    stored = store.get(OP.topic_file(entry.record["description"]), topics.MAX_FRAME_BYTES)
     return topics.read_frame(stored.data) if stored else []
 
 
 def put(store, entry, offered):
-    name = op_statements.topic_of(entry.record["description"])
+    name = OP.topic_file(entry.record["description"])
     store.delete(name)
     store.put_if_absent(name, topics.frame(offered))
 

@@ -15,9 +15,10 @@ from opforge.builders.lookup import tuned
 from opforge.cache import current
 from opforge.cache.records import tuned as records
 from opforge.cache.records.tuned import MAX_SIZE, NEAREST
-from opforge.remote import remotes, statements, topics, tuned_statements
+from opforge.remote import publish, remotes, statements, topics
 from opforge.remote.signatures import keys, signing
 from opforge.remote.statements import Statement
+from opforge.remote.tuned_statements import TUNED
 from opforge.warm import library
 
 pytestmark = pytest.mark.compile
@@ -84,7 +85,7 @@ def test_one_that_a_trusted_key_has_signed(entry, op_class, nodes, monkeypatch, 
     for number, value in enumerate(results(entry)):
         data = Statement("tuned", entry.record["description"], (), value).data()
         signed = statements.Signed(data, (signing.sign(data, secret),))
-        name = tuned_statements.topic_of(entry.record["description"])
+        name = TUNED.topic_file(entry.record["description"])
         nodes.store.delete(name)
         nodes.store.put_if_absent(name, topics.frame([signed]))
         path = tuned.wanted(entry.record["op"], entry).path(current.current_store().layout.root, ".fetched")
@@ -113,17 +114,16 @@ def test_a_number_that_a_library_cannot_hold_changes_nothing(entry):
 def test_what_is_signed_is_bounded_as_what_is_read(entry):
     value = tuned_ops.result(entry, row({"block": 512}, MAX_SIZE + 1))
     with pytest.raises(ValueError, match="size"):
-        tuned_statements.statement(value)
+        TUNED.of(value)
     with pytest.raises(ValueError, match="size"):
         records.write(current.current_store().layout.root, value)
 
 
 def test_without_cryptography_what_was_fetched_is_not_used(entry, op_class, nodes, monkeypatch, caplog):
     from opforge.errors import ExtraNotInstalledError
-    from opforge.remote import publish_tuned
 
     value = tuned_ops.result(entry, row({"block": 512}))
-    publish_tuned.push(nodes.store, remotes.parse(nodes.url), value, keys.signer("ci"))
+    publish.push(nodes.store, remotes.parse(nodes.url), TUNED, TUNED.of(value), keys.signer("ci"))
     assert applied(op_class, entry) == 512
     nodes.trust(nodes.public, scopes=("tuned:*",))
 

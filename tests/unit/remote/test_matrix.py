@@ -8,6 +8,8 @@ import time
 import pytest
 from support.remote.artifacts import ARTIFACTS, NEWER, OLDER, run
 
+from opforge.cli.completion import names as completion
+from opforge.cli.kinds import PLAIN
 from opforge.remote import answers, maintenance, mirror, remotes, topics
 from opforge.remote.kind_table import KINDS
 from opforge.remote.signatures import keys, trust
@@ -137,7 +139,7 @@ def test_all_blobs_are_lost(artifact, nodes):
     assert not answers.failure(artifact.remote)
 
 
-@kinds(but=["compiled", "package"])  # no command publishes these from where they were fetched
+@kinds(but=["package"])  # it is published from its folder alone
 def test_saved_again(artifact, nodes):
     """What was only fetched is never signed by this machine's key."""
     assert artifact.use() == NEWER
@@ -165,3 +167,53 @@ def test_mirrored_twice(artifact, nodes, tmp_path):
     (topic,) = topics.in_store(target)
     assert [placed.signed for placed in maintenance.of_topic(target, topic)] == before
     assert not [item.problem for item in maintenance.verify(target, artifact.remote) if item.problem]
+
+
+@kinds()
+def test_each_command(artifact, nodes, tmp_path):
+    """The cells of the matrix that say yes: docs/reference/commands.md. The others: commands/test_verbs.py."""
+    (item,) = artifact.items()
+    assert artifact.use() == NEWER
+    name = item.name if artifact.kind in PLAIN else f"{artifact.kind}:{item.name}"
+    typed = artifact.title().partition(":")[2] if artifact.kind in PLAIN else artifact.title()
+    (tmp_path / "mirror").mkdir()
+    mirrored = f"file://{tmp_path}/mirror"
+    for words in (
+        ["ls"],
+        ["ls", name],
+        ["ls", f"{artifact.kind}:{item.name}"],
+        ["ls", "--kind", artifact.kind, item.name],
+        ["ls", nodes.url, name],
+        ["ls", nodes.url, "--kind", artifact.kind],
+    ):
+        assert item.name in run(*words), words
+    assert item.name not in run("ls", "--kind", "tuned" if artifact.kind == "triton" else "triton")
+    run("verify")
+    run("verify", name)
+    run("verify", nodes.url)
+    run("mirror", nodes.url, mirrored, name)
+    assert item.name in run("ls", mirrored)
+    run("gc")
+    run("gc", mirrored)
+    run("verify", mirrored)
+    run("withdraw", nodes.url, typed, "--key", "ci")
+    assert "not chosen any more, says ci" in run("ls", nodes.url, name)
+    run("withdraw", nodes.url, typed, "--undo", "--key", "ci")
+    if artifact.kind == "op":
+        run("cache", "pin", name)
+        run("cache", "unpin", name)
+    into = ["--into", artifact.root.path] if artifact.kind == "package" else []
+    assert "would remove" in run("rm", name, "--dry-run", *into)
+    run("rm", name, *into)
+    assert item.name not in run("ls", "--kind", artifact.kind), "it is gone"
+
+
+@kinds(but=["package"])
+def test_what_was_made_here_is_published_by_name(artifact, nodes, tmp_path, monkeypatch):
+    (item,) = artifact.items()
+    artifact.enter_builder()
+    (tmp_path / "other").mkdir()
+    name = item.name if artifact.kind in PLAIN else f"{artifact.kind}:{item.name}"
+    run("publish", f"file://{tmp_path}/other", name, "--key", "ci")
+    assert [one.label for one in maintenance.items(open_store(f"file://{tmp_path}/other"))] == [item.label]
+    assert item.name in str([one.value for one in completion.stored(None, None, name[:-1])])

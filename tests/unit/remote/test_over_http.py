@@ -10,13 +10,15 @@ import threading
 import pytest
 from click.testing import CliRunner
 from support import sample_ops
+from support.remote import op_offers
 from support.remote.nodes import reasons
 
 from opforge import memory
 from opforge.cache.maintenance import listing
 from opforge.cache.records.entry import with_record_key
 from opforge.cli import group
-from opforge.remote import op_statements, topics
+from opforge.remote import topics
+from opforge.remote.op_statements import OP
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
@@ -61,8 +63,8 @@ def server(nodes, entry, monkeypatch):
 def test_a_hit_is_two_requests_and_the_list_of_withdrawals_one_an_hour(nodes, server, builder, entry, tmp_path):
     other = nodes.built(sample_ops.plain_op(tmp_path / "other", "other")(), "other")
     assert nodes.fetch(builder)[0].origin == server
-    tree = op_statements.parse(topics.read_frame(nodes.offers_file(entry).read_bytes())[0].data).tree
-    first = [f"/{op_statements.topic_of(entry.record['description'])}", "/v1/withdrawals/ci.json", f"/{tree.blob.name}"]
+    tree = OP.parse(topics.read_frame(nodes.offers_file(entry).read_bytes())[0].data).tree
+    first = [f"/{OP.topic_file(entry.record['description'])}", "/v1/withdrawals/ci.json", f"/{tree.blob.name}"]
     assert Handler.requests == first
     Handler.requests.clear()
     assert nodes.fetch(sample_ops.builder_class(tmp_path / "other", "other", abi="c")())[0].key == other.key
@@ -99,9 +101,9 @@ def test_a_package_can_be_listed_by_its_name(server):
 
 
 def test_an_offer_that_does_not_fit_is_one_request(nodes, server, builder, entry):
-    tree = op_statements.parse(topics.read_frame(nodes.offers_file(entry).read_bytes())[0].data).tree
+    tree = OP.parse(topics.read_frame(nodes.offers_file(entry).read_bytes())[0].data).tree
     record = with_record_key({**entry.record, "floors": {"GLIBC": "99.0"}})
-    nodes.put_offer(entry, op_statements.statement(record, entry.record["description"], tree).data())
+    nodes.put_offer(entry, op_offers.statement(record, entry.record["description"], tree).data())
     assert nodes.fetch(builder)[0] is None
     assert len(Handler.requests) == 1
 

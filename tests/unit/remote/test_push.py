@@ -72,7 +72,7 @@ def test_many_processes_of_a_node_fetch_once(nodes, entry, tmp_path, count):
 
 def test_a_process_that_fetches_and_is_killed_stops_no_other(nodes, entry, tmp_path):
     sample_ops.plain_op(tmp_path / "op")
-    stop = "import opforge.remote.fetch as f, time\nf._take = lambda *a: time.sleep(3600)\n"
+    stop = "import opforge.remote.take as f, time\nf._place = lambda *a: time.sleep(3600)\n"
     variables = {"OPFORGE_CACHE_DIR": str(nodes.folder / "a"), "OPFORGE_REMOTES": nodes.url, "OP": str(tmp_path / "op")}
     first = child_processes.start_python(stop + LOAD, env=variables)
     lock = nodes.folder / "a" / "v2" / "locks" / f"{entry.record['description']}.owner"

@@ -12,7 +12,8 @@ import pytest
 from support.remote import turns
 
 from opforge.errors import StoreError
-from opforge.remote import maintenance, mirror, op_statements, publish, remotes, removals
+from opforge.remote import maintenance, mirror, publish, remotes, removals
+from opforge.remote.op_statements import OP
 from opforge.remote.signatures import keys
 from opforge.remote.stores import open_store
 
@@ -41,7 +42,7 @@ def unnamed(nodes, entry, monkeypatch):
 def pushing(nodes, entry):
     """Returns what publishes the entry to a store."""
     remote, signer = remotes.parse(nodes.url), keys.signer("ci")
-    return lambda store: publish.push(store, remote, entry.folder, entry.record["description"], signer)
+    return lambda store: publish.push(store, remote, OP, OP.at(entry.folder, entry.record["description"]), signer)
 
 
 def collect(store):
@@ -159,5 +160,5 @@ def test_old_offers_that_are_published_again_meanwhile_stay(nodes, entry, monkey
 def test_old_offers_and_their_blobs_are_removed(nodes, entry):
     blob = nodes.blob_file(entry)
     removed = [item.name for item in maintenance.collect(nodes.store, time.time() + 90 * DAYS, 30 * DAYS)]
-    assert removed[0] == op_statements.topic_of(entry.record["description"]) and len(removed) == 2
+    assert removed[0] == OP.topic_file(entry.record["description"]) and len(removed) == 2
     assert not blob.exists() and not nodes.offers_file(entry).exists()

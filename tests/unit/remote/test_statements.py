@@ -9,13 +9,15 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.remote import nodes
+from support.remote import nodes, op_offers
 
 import opforge
 from opforge.cache.keys import canonical
 from opforge.cache.records.entry import with_record_key
 from opforge.remote import op_statements, statements, topics
 from opforge.remote.blobs import Blob, Tree
+from opforge.remote.offers import Offer
+from opforge.remote.op_statements import OP
 from opforge.remote.signatures import signing
 from opforge.remote.statements import Signed, Statement, UnreadableStatement
 from opforge.versions import version_of
@@ -63,7 +65,9 @@ RECORD = with_record_key(
     }
 )
 TREE = Tree(op_statements.tree_digest(RECORD), Blob("f" * 64, 400, 12000))
-STATEMENT = op_statements.statement(RECORD, DESCRIPTION, TREE)
+STATEMENT = op_offers.statement(RECORD, DESCRIPTION, TREE)
+ENTRY = "a" * 32 + "-" + "e" * 8
+OFFER = Offer("op", RECORD["op"], ENTRY, RECORD["target"], {"record": RECORD}, (TREE,), f"op:{ENTRY}")
 SIGNATURE = signing.Named("ci", b"s" * 64)
 
 
@@ -90,9 +94,9 @@ def changed(**changes):
 def test_a_statement_reads_back():
     data = STATEMENT.data()
     assert statements.parse(data) == STATEMENT
-    assert op_statements.parse(data, DESCRIPTION) == op_statements.OpOffer(RECORD, TREE)
-    assert data == op_statements.statement(dict(reversed(RECORD.items())), DESCRIPTION, TREE).data()
-    assert op_statements.parse(data).entry == "a" * 32 + "-" + "e" * 8
+    assert OP.parse(data, DESCRIPTION) == OFFER
+    assert data == op_offers.statement(dict(reversed(RECORD.items())), DESCRIPTION, TREE).data()
+    assert OP.parse(data).label == ENTRY
     assert TREE.blob.name == "v1/blobs/sha256/ff/" + "f" * 64
 
 
@@ -141,7 +145,7 @@ def test_a_statement_reads_back():
 )
 def test_a_statement_that_cannot_be_used_says_why(changes, problem):
     with pytest.raises(UnreadableStatement) as error:
-        op_statements.parse(changed(**changes), DESCRIPTION)
+        OP.parse(changed(**changes), DESCRIPTION)
     assert problem in str(error.value)
 
 
@@ -150,7 +154,7 @@ def test_a_record_with_a_changed_field_is_refused():
     value["facts"]["record"]["portable"] = not RECORD["portable"]
     expected = with_record_key(value["facts"]["record"])["record_key"]
     with pytest.raises(UnreadableStatement) as error:
-        op_statements.parse(canonical(value), DESCRIPTION)
+        OP.parse(canonical(value), DESCRIPTION)
     assert str(error.value) == (
         f"in its facts the record is damaged: 'record_key' is {RECORD['record_key']}, and the key of the other fields"
         f" is {expected}: publish the entry again"
@@ -161,7 +165,7 @@ def test_the_trees_of_a_newer_opforges_statement_are_known():
     data = changed(opforge="7.1", kind="entirely-other", facts={"new": [1]})
     assert statements.parse(data).trees == (TREE,)
     with pytest.raises(UnreadableStatement, match="it is a statement of the kind 'entirely-other'"):
-        op_statements.parse(data, DESCRIPTION)
+        OP.parse(data, DESCRIPTION)
 
 
 @pytest.mark.parametrize(
@@ -181,13 +185,13 @@ def test_facts_that_are_no_json_or_no_text_are_refused(value, problem):
 @pytest.mark.parametrize("data", [b"", b"{", b"[" * 5000, b"null", b"[]", b'{"kind":"op"}', b"\xff", changed() + b" "])
 def test_what_is_no_statement_is_refused(data):
     with pytest.raises(UnreadableStatement):
-        op_statements.parse(data, DESCRIPTION)
+        OP.parse(data, DESCRIPTION)
 
 
 def test_a_statement_that_would_not_be_read_is_not_written():
     large = with_record_key({**RECORD, "exports": ["x" * 100] * 2000})
     with pytest.raises(ValueError, match="at most 131072 are read"):
-        op_statements.statement(large, DESCRIPTION, TREE).data(topics.MAX_ITEM_BYTES)
+        op_offers.statement(large, DESCRIPTION, TREE).data(topics.MAX_ITEM_BYTES)
 
 
 FILE = Signed(STATEMENT.data(), (SIGNATURE,)).file()
@@ -249,7 +253,7 @@ def test_statements_that_older_opforges_have_published_are_read():
     with open(os.path.join(os.path.dirname(nodes.__file__), "statements_1.json"), "rb") as file:
         (item,) = topics.read_frame(file.read())
     assert signing.is_signed(item.data, item.signatures[0], signing.Named("ci", public))
-    assert op_statements.parse(item.data, DESCRIPTION) == op_statements.OpOffer(RECORD, TREE)
+    assert OP.parse(item.data, DESCRIPTION) == OFFER
 
 
 def test_the_oldest_opforge_that_reads_a_statement_is_not_newer_than_this_one():
@@ -281,7 +285,7 @@ def test_the_blobs_of_a_statement_that_cannot_be_read_are_not_none(damage):
     [("0.1.0rc1", "0.1.0", True), ("0.2.0rc1", "0.2.0", True), ("0.1.0rc1", "0.1.1", False), ("0.1.9", "0.2.0", False)],
 )
 def test_a_candidate_for_release_reads_what_needs_its_release(monkeypatch, here, needed, is_read):
-    monkeypatch.setattr(opforge, "__version__", here)
+    monkeypatch.setattr("opforge.release.VERSION", here)
     data = STATEMENT._replace(opforge=needed).data()
     if is_read:
         assert statements.parse_as(data, STATEMENT.kind).opforge == needed

@@ -20,24 +20,14 @@ from opforge.cache.records import triton as records
 from opforge.cache.transfer import archive
 from opforge.cli import group
 from opforge.errors import ArchiveError, PublishError
-from opforge.remote import (
-    answers,
-    kept,
-    maintenance,
-    mirror,
-    publish_triton,
-    remotes,
-    statements,
-    topics,
-    triton_source,
-    triton_statements,
-)
+from opforge.remote import answers, kept, maintenance, mirror, publish, remotes, statements, topics, triton_source
 from opforge.remote.kinds import of
 from opforge.remote.signatures import keys
 from opforge.remote.stores import open_store
+from opforge.remote.triton_statements import TRITON
 
 SCOPES = ("op:*", "triton:*")
-TOPIC = triton_statements.topic_of(KEY)
+TOPIC = TRITON.topic_file(KEY)
 
 
 def run(*arguments, code=0):
@@ -90,12 +80,12 @@ class TestCommands:
         assert [(item.name, item.problem) for item in checked] == [("copy", ""), ("copy", "")]
 
     def test_what_is_here_is_listed_and_removed(self, machine):
-        (shown,) = [item for item in json.loads(run("ls", "--json"))["triton"] if item["key"] == KEY]
+        (shown,) = [item for item in json.loads(run("ls", "--json"))["triton"] if item["topic"] == KEY]
         assert (shown["name"], shown["target"], shown["triton"], shown["fetched"], shown["problem"]) == (
             *("copy", "cuda:90", "3.7.1", False),
             "",
         )
-        assert run("ls", "triton:copy").count("copy\tcuda:90\t3.7.1\t") == 2
+        assert run("ls", "triton:copy").count("copy\tcuda:90, Triton 3.7.1\t") == 2
         assert "would remove 0 entries, 2 Triton kernels" in run("rm", "triton:copy", "--dry-run")
         assert "removed 0 entries, 2 Triton kernels" in run("rm", "triton:copy")
         assert "triton" not in json.loads(run("ls", "--json"))
@@ -107,7 +97,7 @@ class TestCommands:
 
     def test_a_name_that_stands_for_nothing(self, machine):
         output = run("ls", "triton:gelu", code=2)
-        assert "there is no triton:gelu here. There are kernels of: copy. opforge.triton_cache() keeps them." in output
+        assert "there is no triton:gelu here. There are: copy. opforge.triton_cache() keeps them." in output
 
     def test_a_fetched_one_is_not_published_again(self, published, nodes):
         assert bring(published)
@@ -115,7 +105,9 @@ class TestCommands:
         assert "1 that were not made here are left out (triton:copy)" in run("publish", nodes.url, "triton:*")
         assert nodes.store.get(TOPIC, 1 << 20) == before
         with pytest.raises(PublishError, match="it came from a remote, and was not made here"):
-            publish_triton.push(nodes.store, remotes.parse(nodes.url), only(published.layout.root), keys.signer("ci"))
+            publish.push(
+                nodes.store, remotes.parse(nodes.url), TRITON, TRITON.of(only(published.layout.root)), keys.signer("ci")
+            )
 
     def test_without_a_signature_nothing_is_published(self, machine, tmp_path):
         (tmp_path / "plain").mkdir()
@@ -128,7 +120,7 @@ class TestCommands:
             file.write(b"other")
         kernel = next(kernel for kernel in records.stored(machine.layout.root) if kernel.key == KEY)
         with pytest.raises(PublishError, match="are damaged, or were changed"):
-            publish_triton.push(nodes.store, remotes.parse(nodes.url), kernel, keys.signer("ci"))
+            publish.push(nodes.store, remotes.parse(nodes.url), TRITON, TRITON.of(kernel), keys.signer("ci"))
 
     def test_a_mirror_has_it_and_a_collection_keeps_it(self, published, nodes, tmp_path):
         (tmp_path / "mirror").mkdir()
@@ -224,14 +216,14 @@ class TestFetching:
         (nodes.folder / "remote").write_text("no folder")
         assert not bring(published) and not bring(published)
         (message,) = caplog.messages
-        assert message.startswith(f"copy: nothing was fetched from {nodes.url}: ")
+        assert message.startswith(f"copy: nothing was fetched from {nodes.url}, which is left alone for a minute: ")
         assert answers.failure(remotes.parse(nodes.url))
 
     def test_an_unsigned_remote_is_not_asked(self, published, nodes, monkeypatch, caplog):
         monkeypatch.setenv("OPFORGE_REMOTES", f"{nodes.url}?unsigned=1")
         with caplog.at_level(logging.INFO, "opforge"):
             assert not bring(published)
-        assert caplog.messages == [f"copy: {nodes.url} is not asked: {triton_statements.UNSIGNED}"]
+        assert caplog.messages == [f"copy: {nodes.url} is not asked: {TRITON.unsigned}"]
 
     def test_a_trust_file_that_changed_is_asked_again(self, published, nodes):
         assert bring(published)
@@ -253,7 +245,7 @@ class TestWhatIsRefused:
 
     @pytest.fixture
     def refused(self, published, caplog):
-        def asked(begin="what file://"):
+        def asked(begin=""):
             assert not bring(published)
             assert not [*records.stored(published.layout.root)] and not staged(published)
             (message,) = caplog.messages
@@ -275,7 +267,7 @@ class TestWhatIsRefused:
 
     def blob(self, nodes):
         (item,) = topics.read_frame((nodes.folder / "remote" / TOPIC).read_bytes())
-        return nodes.folder / "remote" / triton_statements.parse(item.data).tree.blob.name
+        return nodes.folder / "remote" / TRITON.parse(item.data).tree.blob.name
 
     def test_a_key_that_may_not_sign_it(self, refused, nodes):
         nodes.trust(nodes.public, scopes=("op:*", "triton:gelu"))
@@ -343,7 +335,7 @@ def test_what_is_withdrawn_after_it_was_fetched_is_not_used_any_more(published, 
     monkeypatch.setattr(time, "time", lambda: later)
     assert bring(published, TIMED_KEY, "copy.autotune.json")  # the store is asked for anything
     assert [kernel.key for kernel in records.stored(published.layout.root)] == [TIMED_KEY]
-    text = "The fetched Triton kernel %s was withdrawn by the key ci and is not used: wrong"
+    text = "What was fetched as triton:%s was withdrawn by the key ci and is not used: wrong"
     assert text % title.removeprefix("triton:") in caplog.messages
 
 
@@ -358,6 +350,6 @@ def test_what_is_withdrawn_after_it_was_fetched_is_not_used_any_more(published, 
 def test_a_statement_that_is_none_of_a_kernel(published, nodes, change, problem):
     (item,) = topics.read_frame((nodes.folder / "remote" / TOPIC).read_bytes())
     stated = statements.parse(item.data)
-    assert of("triton").subject(stated) == "copy"
+    assert of("triton").offer(stated).name == "copy"
     with pytest.raises(ValueError, match=problem):
-        of("triton").subject(stated._replace(**change))
+        of("triton").offer(stated._replace(**change))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 
@@ -21,10 +22,13 @@ from opforge.cli.publish import command as publish
 from opforge.cli.remote.fetch import command as fetch
 from opforge.cli.remote.withdraw import command as withdraw
 from opforge.cli.removing import gc_command, rm_command
-from opforge.remote import answers, kept, maintenance, mirror, publish_tuned, remotes, tuned_source, tuned_statements
+from opforge.remote import answers, kept, maintenance, mirror, remotes, take, tuned_source
 from opforge.remote.kinds import of
+from opforge.remote.publish import push
 from opforge.remote.signatures import keys
+from opforge.remote.statements import Statement
 from opforge.remote.stores import open_store
+from opforge.remote.tuned_statements import TUNED
 
 pytestmark = pytest.mark.compile
 
@@ -57,7 +61,7 @@ def published(nodes, op_class, monkeypatch):
     nodes.enter("a")
     entry = op_class().load().__entry__
     value = tuned_ops.result(entry, row({"block": 512}))
-    done = publish_tuned.push(nodes.store, remotes.parse(nodes.url), value, keys.signer("ci"))
+    done = push(nodes.store, remotes.parse(nodes.url), TUNED, TUNED.of(value), keys.signer("ci"))
     monkeypatch.setenv("OPFORGE_REMOTES", nodes.url)
     nodes.enter("b")
     return done
@@ -76,7 +80,7 @@ def run(command, *arguments):
 
 def test_a_load_fetches_a_result(published, op_class, nodes):
     assert block(op_class) == 512
-    (result,) = [line for line in run(ls, "tuned:" + published.op).splitlines() if line.startswith(published.op)]
+    (result,) = [line for line in run(ls, "tuned:" + published.name).splitlines() if line.startswith(published.name)]
     assert "fetched" in result and "1 of 1" in result
 
 
@@ -101,7 +105,7 @@ def test_a_remote_without_a_result_is_asked_once_a_day(nodes, op_class, monkeypa
     tuned_ops.wait_until_remembered()
     assert block(op_class) == 256  # it is remembered from now on
     asked = []
-    monkeypatch.setattr("opforge.remote.first._take_from", lambda remote, *_rest: asked.append(remote))
+    monkeypatch.setattr(take.Remotes, "_take", lambda _self, remote, _wanted: asked.append(remote) or (0, ()))
     assert op_class().load().block(FLOAT32, 1000) == 256
     now = time.time() + tuned.ABSENT_SECONDS + 60
     monkeypatch.setattr(time, "time", lambda: now)
@@ -124,26 +128,26 @@ class TestWhatIsRefused:
 
     def test_a_key_that_the_policy_does_not_allow(self, published, refused, nodes):
         nodes.trust(nodes.public, scopes=("op:*",))
-        assert f"no key that signed it may sign tuned:{published.op}: ci may sign op:*" in refused()
+        assert f"no key that signed it may sign tuned:{published.name}: ci may sign op:*" in refused()
 
     def test_a_key_that_nobody_trusts(self, published, refused, nodes):
         nodes.trust(nodes.public._replace(name="other"), scopes=("tuned:*",))
-        assert "is not used: the key ci is not in the trust file" in refused()
+        assert "is rejected: the key ci is not in the trust file" in refused()
 
     def test_without_a_signature(self, published, refused, nodes):
-        name = tuned_statements.topic_of(self.kernel(nodes))
+        name = TUNED.topic_file(self.kernel(nodes))
         stored = nodes.store.get(name, 1 << 20)
         nodes.store.put_if_unchanged(name, unsigned(stored.data), stored.version)
-        assert "is not used: it has no signature" in refused()
+        assert "is rejected: it has no signature" in refused()
 
     def test_a_result_that_was_changed(self, published, refused, nodes):
-        name = tuned_statements.topic_of(self.kernel(nodes))
+        name = TUNED.topic_file(self.kernel(nodes))
         stored = nodes.store.get(name, 1 << 20)
         nodes.store.put_if_unchanged(name, stored.data.replace(b'"block":512', b'"block":128'), stored.version)
-        assert "is not used: the signature by ci is not of these bytes" in refused()
+        assert "is rejected: the signature by ci is not of these bytes" in refused()
 
     def test_a_topic_that_is_damaged(self, published, refused, nodes):
-        name = tuned_statements.topic_of(self.kernel(nodes))
+        name = TUNED.topic_file(self.kernel(nodes))
         stored = nodes.store.get(name, 1 << 20)
         nodes.store.put_if_unchanged(name, stored.data[:50], stored.version)
         text = refused()
@@ -151,16 +155,16 @@ class TestWhatIsRefused:
 
     def test_withdrawn(self, published, refused, nodes):
         run(withdraw, nodes.url, f"tuned:{published.label}", "--reason", "of a busy machine", "--key", "ci")
-        assert "is not used: the key ci has withdrawn it: of a busy machine" in refused()
+        assert "cannot be used: the key ci has withdrawn it: of a busy machine" in refused()
 
     def test_withdrawn_for_loading(self, published, refused, nodes):
         stop_loading(nodes, published)
-        assert "is not used: the key ci has withdrawn it: wrong" in refused()
+        assert "is rejected: the key ci has withdrawn it: wrong" in refused()
 
     def test_a_key_that_is_revoked_after_it_was_fetched(self, published, op_class, refused, nodes, caplog):
         assert block(op_class) == 512
         nodes.trust(nodes.public, scopes=("op:*",))
-        nodes.store.delete(tuned_statements.topic_of(self.kernel(nodes)))
+        nodes.store.delete(TUNED.topic_file(self.kernel(nodes)))
         assert "that was fetched before is not used any more: no key that signed it may sign" in refused()
         nodes.trust_file().write_text("{")
         assert block(op_class) != 512 and kept.REFUSED in caplog.text
@@ -186,11 +190,14 @@ def test_what_is_withdrawn_after_it_was_fetched_is_not_used_any_more(published, 
     assert block(op_class) == 512  # nothing was asked yet
     later = time.time() + answers.WITHDRAWN_SECONDS + 60
     monkeypatch.setattr(time, "time", lambda: later)
-    what = tuned.wanted(published.op, op_class().load().__entry__)
+    what = tuned.wanted(published.name, op_class().load().__entry__)
     path = what.path(current.current_store().layout.root, ".fetched")
     other = what._replace(cores=what.cores + 1)
-    assert not tuned_source.bring(other.path(current.current_store().layout.root, ".fetched"), other)
-    assert f"The fetched tuning result {path} was withdrawn by the key ci and is not used: wrong" in caplog.messages
+    value = {**tuned_ops.result(op_class().load().__entry__, row({"block": 512})), "cores": other.cores}
+    push(nodes.store, remotes.parse(nodes.url), TUNED, TUNED.of(value), keys.signer("ci"))
+    assert tuned_source.bring(other.path(current.current_store().layout.root, ".fetched"), other)
+    what = f"What was fetched as tuned:{published.label} was withdrawn by the key ci and is not used: wrong"
+    assert what in caplog.messages and not os.path.exists(path)
     assert block(op_class) == 256
 
 
@@ -201,7 +208,7 @@ class TestCommands:
         entry = op_class().load().__entry__
         tuned_ops.store(store.layout.root, tuned_ops.result(entry, row({"block": 512}), row({}, 4000)))
         name = entry.record["op"]
-        assert run(publish, nodes.url, f"tuned:{name}", "--key", "ci").startswith(f"published tuned:{name} for cpu:")
+        assert run(publish, nodes.url, f"tuned:{name}", "--key", "ci").startswith(f"published tuned:{name}@")
         assert run(publish, nodes.url, f"tuned:{name}", "--key", "ci").startswith("is there already: ")
         (line,) = run(ls, nodes.url, f"tuned:{name}").splitlines()[1:]
         assert line.split("\t")[:2] == ["tuned", name] and "\tci\t" in line
@@ -209,8 +216,8 @@ class TestCommands:
         assert "1 of 2" in run(ls, "--kind", "tuned")
         (item,) = [item for item in maintenance.verify(nodes.store, remotes.parse(nodes.url)) if item.kind == "tuned"]
         assert item.problem == ""
-        assert "would remove the tuning result of" in run(rm_command, f"tuned:{name}", "--dry-run")
-        assert f"removed the tuning result of {name}: " in run(rm_command, f"tuned:{name}")
+        assert f"would remove the tuning result {name}, " in run(rm_command, f"tuned:{name}", "--dry-run")
+        assert f"removed the tuning result {name}, " in run(rm_command, f"tuned:{name}")
         assert name not in run(ls, "--kind", "tuned")
 
     def test_a_newer_result_takes_the_place_of_the_keys_own(self, published, nodes, op_class):
@@ -218,9 +225,9 @@ class TestCommands:
         entry = op_class().load().__entry__
         for config in ({"block": 128}, {"block": 512}):
             value = tuned_ops.result(entry, row(config, 2000))
-            publish_tuned.push(nodes.store, remotes.parse(nodes.url), value, keys.signer("ci"))
+            push(nodes.store, remotes.parse(nodes.url), TUNED, TUNED.of(value), keys.signer("ci"))
         other = tuned_ops.result(entry, row({"block": 128}), cores=tuned.cores() + 1)
-        publish_tuned.push(nodes.store, remotes.parse(nodes.url), other, keys.signer("ci"))
+        push(nodes.store, remotes.parse(nodes.url), TUNED, TUNED.of(other), keys.signer("ci"))
         items = [item for item in maintenance.items(nodes.store) if item.kind == "tuned"]
         assert len(items) == 2 and published.label not in [item.label for item in items]
 
@@ -231,25 +238,25 @@ class TestCommands:
         assert (copied.kind, copied.statements, copied.problems) == ("tuned", 1, ())
         run(gc_command, f"file://{tmp_path}/mirror")
         (item,) = [item for item in maintenance.items(target) if item.kind == "tuned"]
-        assert (item.name, item.label, item.size, item.withdrawn) == (published.op, published.label, 0, "")
+        assert (item.name, item.label, item.size, item.withdrawn) == (published.name, published.label, 0, "")
 
     def test_a_collection_of_the_cache_keeps_results(self, published, op_class):
         assert block(op_class) == 512
         run(gc_command, "--max-size", "0", "--max-age", "0s")
         run(rm_command, "--all", "--yes")
-        assert "fetched" in run(ls, "tuned:" + published.op)
+        assert "fetched" in run(ls, "tuned:" + published.name)
 
     def test_fetch_brings_ops_alone(self, published, op_class, monkeypatch):
         monkeypatch.setattr(sys.modules[op_class.__module__], "Tuned", op_class, raising=False)
         assert run(fetch, f"{op_class.__module__}:Tuned").startswith("present ")
-        assert published.op not in run(ls, "--kind", "tuned")
+        assert published.name not in run(ls, "--kind", "tuned")
         assert block(op_class) == 512
 
     def test_nothing_of_that_name(self, nodes):
         nodes.enter("a")
         outcome = CliRunner().invoke(publish, [nodes.url, "tuned:none", "--key", "ci"])
         assert outcome.exit_code == 2
-        assert "there is no tuned:none here. There are results of: none. See opforge tune." in outcome.output
+        assert "there is no tuned:none here. Nothing of this kind is here. See opforge tune." in outcome.output
 
     def test_an_unsigned_remote(self, nodes, op_class, monkeypatch, tmp_path):
         tuned.reset()
@@ -258,7 +265,7 @@ class TestCommands:
         (tmp_path / "plain").mkdir()
         entry = op_class().load().__entry__
         value, plain = tuned_ops.result(entry, row({"block": 512})), open_store(f"file://{tmp_path}/plain")
-        publish_tuned.push(plain, remotes.parse(url), value, None)
+        push(plain, remotes.parse(url), TUNED, TUNED.of(value), None)
         monkeypatch.setenv("OPFORGE_REMOTES", url)
         nodes.enter("b")
         assert block(op_class) == 512
@@ -267,9 +274,10 @@ class TestCommands:
 def test_facts_that_are_no_result(op_class, nodes):
     nodes.enter("a")
     entry = op_class().load().__entry__
-    stated = tuned_statements.statement(tuned_ops.result(entry, row({"block": 512})))
+    result = TUNED.of(tuned_ops.result(entry, row({"block": 512})))
+    stated = Statement(TUNED.name, result.topic, (), result.facts)
     kind = of("tuned")
-    assert kind.subject(stated) == entry.record["op"]
+    assert kind.offer(stated).name == entry.record["op"]
     for facts, problem in (
         ({}, "in its facts 'cores' is missing"),
         ({**stated.facts, "kernel": "0" * 32}, "'facts.kernel' is '00000000000000000000000000000000', and its topic"),
@@ -279,4 +287,4 @@ def test_facts_that_are_no_result(op_class, nodes):
         ),
     ):
         with pytest.raises(ValueError, match=problem):
-            kind.subject(stated._replace(facts=facts))
+            kind.offer(stated._replace(facts=facts))

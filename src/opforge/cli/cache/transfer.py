@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from opforge.cli import kinds, messages
-from opforge.cli import triton as triton_names
 from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, json_option
 from opforge.cli.output import OutputFile, counted, emit_json, size_text
@@ -40,10 +39,10 @@ def export_command(file: str, names: Sequence[str], as_json: bool) -> None:
     from opforge.cache.transfer import archive
 
     store = own_store()
-    named, others = kinds.by_kind(names, ["triton"])
-    entries = matching_entries(store.layout, others) if others or not names else []
-    chosen = triton_names.stored(named["triton"] if names else ["*"]) if named["triton"] or not names else []
-    kernels = {kernel.key: kernel.name for kernel in chosen}
+    named = kinds.by_kind(names, "ls")
+    entries = matching_entries(store.layout, named["op"]) if named["op"] or not names else []
+    chosen = kinds.stored(kinds.of("triton"), named["triton"] or None) if named["triton"] or not names else []
+    kernels = {one.topic: one.name for one in chosen if not one.problem}
     ops, left_out = {entry.key: entry.op for entry in entries}, list[archive.LeftOut]()
     try:
         moved = archive.export(store.layout, ops, file, left_out, kernels, store.owners)
@@ -124,7 +123,7 @@ def _for_each_entry(names: Sequence[str], action: Callable[[Layout, str], None],
     from opforge.cache.current import own_store, writable_store
 
     layout = writable_store(own_store()).layout
-    entries = matching_entries(layout, names)
+    entries = matching_entries(layout, kinds.by_kind(names, "cache pin")["op"])
     for entry in entries:
         action(layout, entry.key)
     if as_json:

@@ -6,6 +6,7 @@ import functools
 import importlib
 import os
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import TypeVar
 
 import click
@@ -31,12 +32,14 @@ def ops(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Com
 
 
 def stored(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Returns the ops and the keys of the store's entries. Keys are offered once their first letter is typed."""
+    """Returns what the store has: ops, and once a letter is typed the keys of entries, and other kinds as KIND:NAME."""
     items = []
     for key, op, target in _entries():
         items.append((op, "in the cache"))
         if incomplete:
             items.append((key, f"{op} for {target}"))
+    if incomplete:
+        items += _others()
     return _starting(incomplete, dict(items).items())
 
 
@@ -114,6 +117,19 @@ def _layers() -> list[str]:
     from opforge import settings
 
     return [*settings.cache_layers()]
+
+
+@_if_usable
+def _others() -> list[tuple[str, str]]:
+    """Returns what the store has of the kinds that are named by KIND:NAME, and what one of it is called."""
+    from opforge.cache.current import own_store
+    from opforge.remote import kinds
+
+    layout, names = own_store().layout, dict[str, str]()
+    for kind in kinds.every():
+        found = islice(kind.stored(layout), MAX_ENTRIES) if kind.name != "op" else ()
+        names |= {f"{kind.name}:{one.name}": f"a {kind.noun}" for one in found if one.name}
+    return [*names.items()]
 
 
 @_if_usable

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from opforge.accelerator.target import Target
+from opforge.cli import kinds
 from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, error_text, json_option
 from opforge.cli.output import emit_json
@@ -69,7 +70,7 @@ def command(
     if not named:
         raise click.UsageError("no remote is named: expected --remote URL, or OPFORGE_REMOTES.")
     source, outcomes, requested = Remotes(named, is_fresh=True), list[Outcome](), all_targets(targets, levels)
-    for selected in select(ops, requested):
+    for selected in select(kinds.by_kind(ops, "fetch")["op"], requested):
         outcomes.append(fetched(selected, source, debug, sanitize, is_requested=bool(requested)))
         if not as_json:
             _print(outcomes[-1])

@@ -12,13 +12,14 @@ import click
 from opforge.cli import messages
 from opforge.cli.guard import Guarded, GuardedGroup, json_option
 from opforge.cli.output import emit_json, show_table
+from opforge.remote.kind_table import KINDS, scope_of
 
 if TYPE_CHECKING:
     from opforge.remote.signatures.trust import TrustedKey
 
 FORMS = (
-    "expected what the key may sign: --for 'op:*' for every op, --for 'op:my_*' for some,"
-    " --for 'package:acme/*' for the kernel packages of an organization."
+    f"expected what the key may sign: {', '.join(map(scope_of, KINDS))}. NAME may be a glob: --for 'op:*' for every op,"
+    " --for 'op:my_*' for some, --for 'package:acme/*' for the kernel packages of an organization."
 )
 
 
@@ -92,7 +93,7 @@ def _own(name: str) -> dict[str, str]:
     "scopes",
     multiple=True,
     metavar="SCOPE",
-    help="What it may sign: op:NAME, package:ORG/NAME, compiled:NAME, program:NAME, tuned:NAME, triton:NAME.",
+    help=f"What it may sign: {', '.join(map(scope_of, KINDS))}.",
 )
 @click.option("--until", default="", metavar="DAY", help="The last day of its use, such as 2027-06-30.")
 @json_option

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from opforge.cli import messages
+from opforge.cli import kinds, messages
 from opforge.cli.guard import FAILED, OK, Guarded, json_option
 from opforge.cli.kernels.transfers import Transfers
 from opforge.cli.output import counted, emit_json, size_text
@@ -29,12 +29,12 @@ HUB = "hf:"
 )
 @json_option
 def command(source: str, target: str, names: Sequence[str], key: str, unverified: bool, as_json: bool) -> None:
-    """Copy what the remote FROM holds and TO lacks, with signatures and blobs: all, or some ops and packages.
+    """Copy what the remote FROM holds and TO lacks, with signatures and blobs: all, or what is named.
 
-    NAME is an op, or a package as ORG/NAME. What is copied must be signed by a key that is trusted here, and keeps its
-    signatures: no secret key is needed. Nothing that TO has is replaced. With unsigned=1 in both URLs nothing is
-    verified. FROM may be a kernel of the Hugging Face hub, at one version: it is published to TO as a release of your
-    key.
+    NAME is an op, a package as ORG/NAME, or another kind as KIND:NAME. What is copied must be signed by a key that is
+    trusted here, and keeps its signatures: no secret key is needed. Nothing that TO has is replaced. With unsigned=1 in
+    both URLs nothing is verified. FROM may be a kernel of the Hugging Face hub, at one version: it is published to TO
+    as a release of your key.
 
     \b
     Examples:
@@ -54,30 +54,31 @@ def command(source: str, target: str, names: Sequence[str], key: str, unverified
     from opforge.remote import mirror
     from opforge.remote.tuf import copies
 
-    packages = [check(name, "NAME") for name in names if "/" in name]
-    ops = {normalized(name) for name in names if "/" not in name}
-    (remote, there), (to, here), offered = opened(source), opened(target), set[str]()
+    named = kinds.by_kind(names, "mirror")
+    packages = [check(name, "NAME") for name in named.pop("package")]
+    wanted = {kind: {normalized(one): one for one in of_kind} for kind, of_kind in named.items() if of_kind}
+    (remote, there), (to, here), offered = opened(source), opened(target), dict[str, set[str]]()
     is_unsigned = remote.is_unsigned and to.is_unsigned
 
     def accepts(kind: str, name: str) -> bool:
-        if kind == "op":
-            offered.add(name)
-        return not names or (kind == "op" and normalized(name) in ops)
+        offered.setdefault(kind, set()).add(name)
+        return not names or normalized(name) in wanted.get(kind, ())
 
     copies.require_same(there, here)
     with Transfers(as_json) as transfers:
-        kind, copied = "op" if ops else "", list[mirror.Copied]()
-        if ops or not names:
+        copied = list[mirror.Copied]()
+        for kind in wanted if names else [""]:
             copied += mirror.copy(there, here, accepts, transfers, kind, is_unsigned)
         copied += mirror.copy_named(there, here, "package", packages, transfers, is_unsigned)
     copies.copy(there, here)
     problems = [f"{topic.kind} {topic.topic}: {problem}" for topic in copied for problem in topic.problems]
-    forms = {normalized(op) for op in offered}
-    problems += [
-        f"{remote} does not offer {name!r}. It offers: {', '.join(sorted(offered)) or 'no op'}"
-        for name in names
-        if "/" not in name and normalized(name) not in forms
-    ]
+    for kind, of_kind in wanted.items():
+        there_are = offered.get(kind, set())
+        forms = set(map(normalized, there_are))
+        held = ", ".join(sorted(there_are)) or f"no {kind}"
+        problems += [
+            f"{remote} does not offer {one!r}. It offers: {held}" for form, one in of_kind.items() if form not in forms
+        ]
     if as_json:
         emit_json({"copied": [topic._asdict() for topic in copied], "problems": problems})
     else:

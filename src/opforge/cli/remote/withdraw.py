@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
+from opforge.cli import kinds
 from opforge.cli.guard import Guarded, json_option
 from opforge.cli.output import counted, emit_json
-from opforge.errors import PublishError
 
 from .stores import key_option, opened, url_argument
 
@@ -18,18 +17,10 @@ if TYPE_CHECKING:
     from opforge.remote.stores.protocol import ObjectStore
     from opforge.remote.withdrawals import Withdrawals
 
-EXPECTED = (
-    "expected the name of an entry as opforge ls URL shows it, a package as ORG/NAME@VERSION, a tuning result as"
-    " tuned:LABEL, compiled graphs as compiled:NAME@DIGITS, or a kernel of Triton's as triton:NAME@DIGITS"
-)
-OTHERS = r"tuned:[0-9a-f]{8}-[!-~]+-[0-9a-f]{8}|(compiled|triton):[\w-]+@[0-9a-f]{16}"
-
 
 @click.command("withdraw", cls=Guarded)
 @url_argument
-@click.argument(
-    "names", nargs=-1, metavar="[ENTRY|ORG/NAME@VERSION|tuned:LABEL|compiled:NAME@DIGITS|triton:NAME@DIGITS]..."
-)
+@click.argument("names", nargs=-1, metavar="[ENTRY|ORG/NAME@VERSION|KIND:NAME@LABEL]...")
 @click.option(
     "--reason", default="", metavar="TEXT", help="Why, in one line; shown to those who have it or ask for it."
 )
@@ -40,10 +31,10 @@ OTHERS = r"tuned:[0-9a-f]{8}-[!-~]+-[0-9a-f]{8}|(compiled|triton):[\w-]+@[0-9a-f
 def command(
     url: str, names: Sequence[str], reason: str, stop_loading: bool, undo: bool, key: str, as_json: bool
 ) -> None:
-    """Withdraw ops, packages and tuning results that your key has signed: nothing chooses them any more.
+    """Withdraw what your key has signed, of any kind: nothing chooses it any more.
 
-    What is in use stays in use, and lock files that name a release go on working, with a warning. With --stop-loading
-    it is loaded nowhere any more, as soon as a machine asks the store.
+    Names are as `opforge ls URL` shows them. What is in use stays in use, and lock files that name a release go on
+    working, with a warning. With --stop-loading it is loaded nowhere any more, as soon as a machine asks the store.
 
     Each key has one list in a store, with a date. For ops, those who fetch require one that is newer than 30 days, or
     than their trust file says. Without a name only the date is renewed; `opforge publish` does so too. If the store
@@ -78,24 +69,15 @@ def command(
 
 
 def _subject(store: ObjectStore, text: str) -> str:
-    """Returns what the list calls an entry or a release. Raises click.UsageError, PublishError, StoreError."""
-    from opforge.cache.layout import DIGITS
-    from opforge.packages.form import names, version
-    from opforge.packages.registry import index
-
-    if re.fullmatch(rf"[0-9a-f]{{32}}-[0-9a-f]{{{DIGITS}}}", text):
-        return f"op:{text}"
-    if re.fullmatch(OTHERS, text):
-        return text
-    name, _at, label = text.partition("@")
-    if not names.is_name(name) or version.read(label) is None:
-        raise click.UsageError(f"{text!r}: {EXPECTED}.")
-    number, listed = version.parse(label), index.read(store, name)
-    if listed is None or number not in listed.releases:
-        versions = ", ".join(map(str, sorted(listed.releases, reverse=True)[:10])) if listed else "none"
-        problem = "there is no such release"
-        raise PublishError(f"{name} {number}", store.url, problem, f"There are: {versions}", "withdrawn in")
-    return f"package:{name}@{number.canonical}"
+    """Returns what the list calls something. Raises click.UsageError, PublishError, StoreError."""
+    ((name, (title, *_others)),) = ((name, names) for name, names in kinds.by_kind([text], "withdraw").items() if names)
+    kind = kinds.of(name)
+    if kind.has_unique_labels:  # as ls shows both
+        title = title.rpartition("@")[2]
+    try:
+        return kind.withdrawable(store, title)
+    except ValueError as error:
+        raise click.UsageError(f"{text!r}: {error}.") from error
 
 
 def _print(listed: Withdrawals, subjects: Sequence[str], as_json: bool) -> None:

@@ -32,7 +32,7 @@ def contents(root):
 def data(tmp_path):
     """A folder of the user's, with a `v2` that has the names of a store's folders, and even of what is in them."""
     root = tmp_path / "data"
-    for area in (*AREAS, "tuned"):
+    for area in AREAS:
         folder = root / VERSION / area
         folder.mkdir(parents=True)
         for name in (*FOREIGN, own_names.EXAMPLES.get(area, "x")):

@@ -14,7 +14,7 @@ from support.remote.scripted import response, serve
 from opforge.cli import publish
 from opforge.cli.prebuild import command
 from opforge.cli.remote import fetch, keys, mirror
-from opforge.remote import op_statements
+from opforge.remote.op_statements import OP
 from opforge.remote.signatures import keys as own_keys
 from opforge.remote.signatures import signing
 
@@ -205,6 +205,6 @@ class TestMirror:
         shown = run(mirror.command, nodes.url, f"file://{tmp_path}/to", "plain", "plian")
         assert "1 statement copied" in shown
         assert f"error: {nodes.url} does not offer 'plian'. It offers: plain" in shown
-        assert (tmp_path / "to" / op_statements.topic_of(entry.record["description"])).exists()
+        assert (tmp_path / "to" / OP.topic_file(entry.record["description"])).exists()
         shown = run(mirror.command, nodes.url, f"file://{tmp_path}/to", "plian", "--json")
         assert json.loads(shown)["problems"] == [f"{nodes.url} does not offer 'plian'. It offers: plain"]

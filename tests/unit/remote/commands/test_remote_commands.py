@@ -29,7 +29,7 @@ class TestCommands:
         assert [key["name"] for key in listed["secret"]] == ["ci", "lab"]
         assert listed["secret"][1]["public"] == public
         (pushed,) = self.run("publish", url, "plain", "--key", "lab")["ops"]
-        assert pushed["is_new"] and pushed["entry"] == built_entry.key
+        assert pushed["is_new"] and pushed["label"] == built_entry.key
         (offer,) = self.run("ls", url)
         assert (offer["kind"], offer["name"], offer["signers"], offer["problem"]) == ("op", "plain", ["lab"], "")
         assert self.run("verify", url) == {"checked": 1, "refused": []}

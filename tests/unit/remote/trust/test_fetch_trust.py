@@ -14,8 +14,9 @@ from support.remote.withdrawing import entries_of, withdraw
 from opforge.cache import current
 from opforge.cache.maintenance import listing
 from opforge.errors import PublishError
-from opforge.remote import fetch, kept, statements, topics, withdrawals
+from opforge.remote import kept, statements, take, topics, withdrawals
 from opforge.remote.signatures import keys, signing
+from opforge.remote.source import WantedEntry
 from opforge.remote.tuf import roots
 
 
@@ -84,7 +85,7 @@ class TestWithdrawing:
         assert "the key ci has withdrawn it" in reasons(rejected)
         nodes.enter("node")  # which reads the list again when it next asks that remote, here for another op
         request = _request(builder)
-        fetch.judged(nodes.store, _remote(nodes), request, True)
+        take.judged(nodes.store, _remote(nodes), WantedEntry(request), True)
         assert not os.listdir(request.store.layout.fetched(entry.record["description"]))
 
     def test_what_is_not_chosen_any_more_stays_where_it_was_fetched(self, nodes, builder, entry):
@@ -95,7 +96,7 @@ class TestWithdrawing:
         assert match is None and "the key ci has withdrawn it: slow" in reasons(rejected)
         nodes.enter("node")
         request = _request(builder)
-        fetch.judged(nodes.store, _remote(nodes), request, True)
+        take.judged(nodes.store, _remote(nodes), WantedEntry(request), True)
         assert os.listdir(request.store.layout.fetched(entry.record["description"])) == [entry.key]
 
     def test_a_withdrawal_can_be_taken_back(self, nodes, builder, entry):
@@ -147,7 +148,7 @@ class TestWithdrawing:
         withdraw(nodes.store, entry.key)
         assert nodes.fetch(builder)[0] is None
         path.write_bytes(older)
-        usable, rejected = fetch.judged(nodes.store, _remote(nodes), _request(builder), True)
+        usable, rejected = take.judged(nodes.store, _remote(nodes), WantedEntry(_request(builder)), True)
         assert not usable and "was seen before" in reasons(rejected)
 
     def test_the_list_of_another_key_vouches_for_nothing(self, nodes, builder, entry):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 
+from support.remote import op_offers
+
 from opforge.cache.records.entry import with_record_key
-from opforge.remote import op_statements, topics
+from opforge.remote import topics
+from opforge.remote.op_statements import OP
 from opforge.remote.signatures import keys, signing
 from opforge.remote.statements import Signed
 
@@ -31,10 +34,10 @@ def test_signatures_that_are_not_accepted(nodes, builder, entry, caplog):
 def test_libraries_that_are_not_there(nodes, builder, entry, caplog):
     (item,) = topics.read_frame(nodes.offers_file(entry).read_bytes())
     nodes.blob_file(entry).unlink()
-    offer, bad = op_statements.parse(item.data), []
+    offer, bad = OP.parse(item.data), []
     for number in range(40):
-        record = with_record_key({**offer.record, "seconds": float(number)})
-        data = op_statements.statement(record, record["description"], offer.tree).data()
+        record = with_record_key({**offer.facts["record"], "seconds": float(number)})
+        data = op_offers.statement(record, record["description"], offer.tree).data()
         bad.append(Signed(data, (signing.sign(data, keys.read("ci")),)))
     nodes.offers_file(entry).write_bytes(topics.frame(bad))
     (text,) = texts(nodes, builder, caplog)
