@@ -53,11 +53,13 @@ def command(source: str, target: str, names: Sequence[str], key: str, unverified
     if source.startswith(HUB):
         if names:
             raise click.UsageError("a kernel of the hub is one package: leave out names.")
-        return _of_hub(source, target, key, unverified, as_json)
+        _of_hub(source, target, key, unverified, as_json)
+        return
     if source == CACHE:
         if names or unverified:
             raise click.UsageError("cache: is all that the cache holds: leave out names and --unverified.")
-        return _of_cache(target, key, as_json)
+        _of_cache(target, key, as_json)
+        return
     if unverified:
         raise click.UsageError("--unverified is for a kernel of the hub: what a remote holds is verified.")
     if key:
@@ -87,7 +89,7 @@ def command(source: str, target: str, names: Sequence[str], key: str, unverified
         for name in names
         if "/" not in name and normalized(name) not in forms
     ]
-    return _end(copied, problems, as_json)
+    _end(copied, problems, as_json)
 
 
 def _end(copied: Sequence[Copied], problems: Sequence[str], as_json: bool) -> NoReturn:
@@ -112,7 +114,7 @@ def _of_cache(target: str, key: str, as_json: bool) -> None:
     store, signer = own_store(), None if remote.is_unsigned else keys.signer(key)
     with Transfers(as_json) as transfers:
         copied = [*cache_mirror.copy(store.layout, store.owners, there, remote, signer, transfers)]
-    return _end(copied, [f"{one.kind} {one.topic}: {problem}" for one in copied for problem in one.problems], as_json)
+    _end(copied, [f"{one.kind} {one.topic}: {problem}" for one in copied for problem in one.problems], as_json)
 
 
 def _of_hub(source: str, target: str, key: str, unverified: bool, as_json: bool) -> None:
