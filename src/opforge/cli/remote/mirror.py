@@ -53,11 +53,13 @@ def command(source: str, target: str, names: Sequence[str], key: str, unverified
     if source.startswith(HUB):
         if names:
             raise click.UsageError("a kernel of the hub is one package: leave out names.")
-        return _of_hub(source, target, key, unverified, as_json)
+        _of_hub(source, target, key, unverified, as_json)
+        return
     if source == CACHE:
         if names or unverified:
             raise click.UsageError("cache: is all that the cache holds: leave out names and --unverified.")
-        return _of_cache(target, key, as_json)
+        _of_cache(target, key, as_json)
+        return
     if unverified:
         raise click.UsageError("--unverified is for a kernel of the hub: what a remote holds is verified.")
     if key:
