@@ -111,7 +111,8 @@ def load(
 
     The arguments are torch.utils.cpp_extension.load's, then `OpBuilder`'s by name: `extra_compile_args`, say, adds to
     `extra_cflags` and its like. `abi` is detected from the sources by default: ATen and pybind mean "torch",
-    torch/csrc/stable means "torch-stable", no torch at all means "c".
+    torch/csrc/stable means "torch-stable", no torch at all means "c". "torch-facade" compiles the sources of "torch" to
+    one library for every torch and Python.
     Of sources by device ({"all": [...], "cpu": [...], "cuda": [...]}) those for `target` are built: by default the
     host's, else those of the accelerator in use. `groups` are further sources with flags of their own.
     `build_directory` is where the op's own cache folder is made, named `opforge`; by default all ops share one.

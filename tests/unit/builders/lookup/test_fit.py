@@ -153,6 +153,21 @@ def test_the_error_says_of_each_entry_what_it_needs_and_what_the_machine_has():
         assert part in text
 
 
+@pytest.mark.parametrize(
+    ("torch", "python", "problem"),
+    [
+        ("2.10.0", "cpython-312", None),
+        ("2.15.1+cpu", "cpython-314t", None),
+        ("2.9.1", "cpython-311", "it needs torch 2.10 or newer, and torch 2.9.1 is installed"),
+        (None, "cpython-311", "it needs torch, and torch is not installed"),
+    ],
+)
+def test_an_entry_on_the_facade_is_for_every_python_and_every_torch_from_the_oldest_on(torch, python, problem):
+    record = {"abi": "torch-facade", "target": "cpu:x86-64", "machine": "x86_64", "floors": {}, "requires": {}}
+    record |= {"torch_target": "2.10", "needs": ["libtorch_cpu.so"]}
+    assert fit.host_problem(record, MACHINE._replace(torch=torch, python=python)) == problem
+
+
 TEXTS = strategies.text(max_size=12) | strategies.sampled_from(["", "x", "2.10", "9" * 5000, "cuda", ">=2", "sm_80"])
 TARGETS = [
     "cpu",
@@ -169,7 +184,7 @@ REQUIRED = ["torch", "python", "cuda", "hip", "-march=native", "requires_torch",
 RECORDS = strategies.fixed_dictionaries(
     {
         "target": strategies.sampled_from(TARGETS),
-        "abi": strategies.sampled_from(["torch-stable", "torch", "c"]),
+        "abi": strategies.sampled_from(["torch-stable", "torch", "torch-facade", "c"]),
         "machine": strategies.sampled_from(["x86_64", "aarch64", ""]),
         "torch_target": TEXTS,
         "built_with_torch": TEXTS,

@@ -101,6 +101,7 @@ using Variable = at::Tensor;
 namespace autograd {
 using Variable = at::Tensor;
 using variable_list = std::vector<Variable>;
+using tensor_list = variable_list;
 using at::AutoGradMode;
 using at::GradMode;
 
