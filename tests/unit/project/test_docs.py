@@ -279,7 +279,7 @@ def test_every_variable_that_the_code_names_is_a_setting():
     macros = {name for file in headers for name in OUR_VARIABLE.findall(file.read_text())}
     named = {name for path in product_files() for name in re.findall(r"(?<!_)\bOPFORGE_[A-Z0-9_]+\b", path.read_text())}
     others = {"OPFORGE_ABI", "OPFORGE_MODULES"}  # constants of the code
-    others |= {"OPFORGE_FACADE"}  # a macro by which a source knows that it is compiled with the facade
+    others |= {"OPFORGE_FACADE"}  # a macro by which a source knows that it is compiled on the facade
     assert named - macros - others <= SETTINGS
 
 
