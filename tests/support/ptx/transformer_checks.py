@@ -70,13 +70,13 @@ def check_ragged() -> None:
     op, int32 = ptx_device.load(RaggedOpsBuilder, names), torch.int32
     host_op.on_host = lambda tensor: False  # type: ignore[attr-defined]
     logits = fresh(9, 5)
-    logits[1], logits[3, 1], logits[4] = 1, torch.inf, -torch.inf
+    logits[1], logits[2, 0], logits[3, 1], logits[4] = 1, torch.nan, torch.inf, -torch.inf
     counts, scores = torch.zeros(5, dtype=int32), torch.zeros(9, 2)
     chosen, offsets, slots = (torch.full((9, 2), 7, dtype=int32) for _ in range(3))
     op.top_k_gating(counts, scores, chosen, offsets, logits, torch.tensor([8, 1], dtype=int32))
     device.check()
     assert chosen[[1, 4, 8]].tolist() == [[0, 1], [0, 1], [-1, -1]], chosen.tolist()
-    assert chosen[3, 0].item() == 1, chosen.tolist()
+    assert 0 not in chosen[2].tolist() and chosen[3, 0].item() == 1, chosen.tolist()
     assert counts.tolist() == torch.bincount(chosen[:8].flatten(), minlength=5).tolist()
     tokens, spread, sums = fresh(9, 64), torch.zeros(18, 64, dtype=BF16), torch.zeros(5, dtype=torch.int64)
     op.moe_scatter(spread, sums, slots, tokens, counts, chosen, offsets)
