@@ -137,7 +137,7 @@ def choose_experts(scores, assignments, offsets, logits, head, count, top, EXPER
         # As integers in the order of the numbers, so that what is used already is below -inf.
         bits = tl.where(value == 0.0, 0.0, value).to(tl.int32, bitcast=True)
         order = bits ^ (bits >> 31 & 0x7FFFFFFF)
-        order = tl.where(value != value, LOWEST + 1, order)
+        order = tl.where((bits & 0x7FFFFFFF) > 0x7F800000, LOWEST + 1, order)  # NaN
         order = tl.where(lane < count, order, LOWEST)
         best = float("-inf")
         total = 0.0

@@ -114,6 +114,8 @@ COMPARISONS: dict[str, Any] = {
     "ge": np.greater_equal,
     "eq": np.equal,
     "ne": lambda a, b: (a != b) & (a == a) & (b == b),
+    "nan": lambda a, b: np.isnan(a) | np.isnan(b),
+    "num": lambda a, b: ~(np.isnan(a) | np.isnan(b)),
     # Those that a NaN makes true.
     "ltu": lambda a, b: ~np.greater_equal(a, b),
     "leu": lambda a, b: ~np.greater(a, b),
@@ -138,6 +140,7 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {
     "or": lambda op, a, b: a | b,
     "xor": lambda op, a, b: a ^ b,
     "not": lambda op, a: ~a,
+    "popc": lambda op, a: np.bitwise_count(np.asarray(a)).astype(np.uint32),
     "mad": _fuse,
     "shl": _shift_left,
     "shr": _shift_right,

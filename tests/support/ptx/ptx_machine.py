@@ -147,7 +147,10 @@ class Launch:
             self.write(target, np.zeros((), np.uint32) if is_address else self.read(source, instruction.op[1]))
 
     def _setp(self, instruction: Instruction) -> None:
-        first, second = (self.read(operand, instruction.op[-1]) for operand in instruction.operands[1:])
+        kind = instruction.op[-1]
+        first, second = (self.read(operand, "b16" if kind == "bf16" else kind) for operand in instruction.operands[1:])
+        if kind == "bf16":
+            first, second = (widened(value, kind)[..., 0] for value in (first, second))
         self.write(instruction.operands[0], COMPARISONS[instruction.op[1]](first, second))
 
     def _selp(self, instruction: Instruction) -> None:
@@ -163,6 +166,8 @@ class Launch:
         value = self.read(instruction.operands[1], "b16" if source == "bf16" else source)
         if source == "bf16":
             value = (value.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        if "rmi" in instruction.op:
+            value = np.floor(value)
         if target in ("bf16", "f16"):
             value = narrow(value, target)
         elif target[0] in "su" and value.dtype.kind == "f":
@@ -178,14 +183,24 @@ class Launch:
         self.shared.barrier(self.mask)
 
     def _shfl(self, instruction: Instruction) -> None:
-        assert instruction.op[2] in ("bfly", "idx"), instruction.text
+        assert instruction.op[2] in ("bfly", "idx", "up"), instruction.text
         target, source, distance, *rest = instruction.operands
-        assert rest == ["31", "-1"], instruction.text
+        assert rest == ["0" if instruction.op[2] == "up" else "31", "-1"], instruction.text
         self._check_together(WARP, "a shuffle")
         lanes = np.broadcast_to(self.read(distance, "u32"), self.count).reshape(-1, WARP).astype(np.int64)
         if instruction.op[2] == "bfly":
             lanes = np.arange(WARP) ^ lanes
+        elif instruction.op[2] == "up":  # the first lanes keep their own values
+            lanes = np.where(np.arange(WARP) >= lanes, np.arange(WARP) - lanes, np.arange(WARP))
         self.write(target, np.take_along_axis(self.read(source, "b32").reshape(-1, WARP), lanes % WARP, 1).reshape(-1))
+
+    def _redux(self, instruction: Instruction) -> None:
+        """Reduces integers over a warp."""
+        self._check_together(WARP, "a reduction")
+        reduce = {"max": np.maximum, "min": np.minimum, "add": np.add, "or": np.bitwise_or}[instruction.op[2]].reduce
+        kind = instruction.op[3]
+        values = np.broadcast_to(self.read(instruction.operands[1], kind), self.count).reshape(-1, WARP)
+        self.write(instruction.operands[0], np.repeat(reduce(values, 1).astype(TYPES[kind]), WARP))
 
     def _check_together(self, size: int, action: str) -> None:
         groups = self.mask.reshape(-1, size)

@@ -13,8 +13,11 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 from support.ptx import ptx_device
+from support.ragged.batches import RaggedBatch
 
 from opforge.builders.triton import transformer as builders
+from opforge.builders.triton.ragged import RaggedOpsBuilder
+from opforge.ops import host_op
 
 BF16 = torch.bfloat16
 device = ptx_device.present()
@@ -61,6 +64,46 @@ def check_tokens() -> None:
     assert torch.equal(out[0, 1, 0], mask[1, 0, 1:4, 1:4])
 
 
+def check_ragged() -> None:
+    """Checks experts, with special logits, and the cache; the interpreter shows no race and no code of sm_90."""
+    names = ["choose_bf16_64", "count", "scatter_", "weigh_bf16", "rotate_bf16", "embed_bf16_i32", "last_"]
+    op, int32 = ptx_device.load(RaggedOpsBuilder, names), torch.int32
+    host_op.on_host = lambda tensor: False  # type: ignore[attr-defined]
+    logits = fresh(9, 5)
+    logits[1], logits[2, 0], logits[3, 1], logits[4] = 1, torch.nan, torch.inf, -torch.inf
+    counts, scores = torch.zeros(5, dtype=int32), torch.zeros(9, 2)
+    chosen, offsets, slots = (torch.full((9, 2), 7, dtype=int32) for _ in range(3))
+    op.top_k_gating(counts, scores, chosen, offsets, logits, torch.tensor([8, 1], dtype=int32))
+    device.check()
+    assert chosen[[1, 4, 8]].tolist() == [[0, 1], [0, 1], [-1, -1]], chosen.tolist()
+    assert 0 not in chosen[2].tolist() and chosen[3, 0].item() == 1, chosen.tolist()
+    assert counts.tolist() == torch.bincount(chosen[:8].flatten(), minlength=5).tolist()
+    tokens, spread, sums = fresh(9, 64), torch.zeros(18, 64, dtype=BF16), torch.zeros(5, dtype=torch.int64)
+    op.moe_scatter(spread, sums, slots, tokens, counts, chosen, offsets)
+    device.check()
+    assert sums.tolist() == counts.cumsum(0).tolist() and torch.equal(spread[slots[:8, 1].long()], tokens[:8])
+    out = torch.zeros(9, 64, dtype=BF16)
+    op.moe_gather(out, spread, torch.rand(9, 2) + 0.1, slots, counts, True)
+    device.check()
+    close(out[:8], tokens[:8].double())
+    batch = RaggedBatch([(5, 0), (3, 6001)], block=4)
+    q, k, v = fresh(8, 64), fresh(8, 32), fresh(8, 32)
+    cache, before, frequency = torch.zeros(batch.pages, 4, 2, 2, 16, dtype=BF16), q.double(), torch.ones(8)
+    op.kv_trained_rotary_embeddings(cache, q, k, v, frequency, *batch.described)
+    device.check()
+    for token, _, position, page, place in batch.places():
+        x, y = before[token].view(4, 2, 8).unbind(1)
+        cosine, sine = torch.tensor(position).double().cos(), torch.tensor(position).double().sin()
+        close(q[token], torch.stack([x * cosine - y * sine, y * cosine + x * sine], 1).flatten())
+        assert torch.equal(cache[page, place, 1].flatten(), v[token])
+    words = fresh(50, 33)
+    embedded, last = torch.zeros(8, 33, dtype=BF16), torch.zeros(2, 33, dtype=BF16)
+    op.ragged_embed(embedded, torch.arange(8, dtype=int32), words, None, 0, *batch.described)
+    op.gather_for_logits(last, embedded, *batch.described[:2])
+    device.check()
+    assert torch.equal(embedded, words[:8]) and torch.equal(last, words[[4, 7]])
+
+
 def moved(once: bool, function: str, *tensors: torch.Tensor) -> None:
     """Checks the last launch, and if the function reads its rows once, what it moved."""
     device.check()
@@ -100,7 +143,7 @@ def check_core() -> None:
     close(x, F.gelu(wide, approximate="tanh"))
 
 
-CHECKS = {name.removeprefix("check_"): globals()[f"check_{name}"] for name in ("channels", "tokens", "core")}
+CHECKS = {name.removeprefix("check_"): globals()[f"check_{name}"] for name in ("channels", "tokens", "ragged", "core")}
 
 
 def main(names: Sequence[str] = ()) -> None:
