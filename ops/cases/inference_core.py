@@ -196,14 +196,14 @@ def _products(inputs: Inputs) -> Call:
     op: Any = InferenceBuilder().load()
     suffix = {torch.float32: "fp32", torch.bfloat16: "bf16"}[inputs.rows.dtype]
     function, none = getattr(op, f"rms_qkv_gemm_{suffix}"), torch.empty(1)
-    weight = inputs.outs[1][:PRODUCTS]
+    weight = inputs.residual[:PRODUCTS]
     return lambda: function(inputs.rows, weight, none, inputs.row, EPS, False, True)
 
 
 def _torch_products(inputs: Inputs) -> Call:
     from torch.nn import functional
 
-    weight = inputs.outs[1][:PRODUCTS].t()
+    weight = inputs.residual[:PRODUCTS].t()
     return lambda: functional.rms_norm(inputs.rows, inputs.row.shape, inputs.row, EPS) @ weight
 
 
