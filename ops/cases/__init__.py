@@ -21,6 +21,7 @@ CASES: dict[str, str] = {
     "FusedAdamBuilder": "opforge.ops.cases.optimizers:FUSED_ADAM",
     "FusedLambBuilder": "opforge.ops.cases.optimizers:FUSED_LAMB",
     "FusedLionBuilder": "opforge.ops.cases.optimizers:FUSED_LION",
+    "InferenceBuilder": "opforge.ops.cases.inference_core:INFERENCE",
     "InferenceCoreBuilder": "opforge.ops.cases.inference_core:INFERENCE_CORE",
     "PinMemoryBuilder": "opforge.ops.cases.pinned:PIN_MEMORY",
     "QuantizerBuilder": "opforge.ops.cases.quantizer:QUANTIZER",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opforge.ops.cases.form import OURS, Call, Case, MissingError, Place
+from opforge.ops.cases.form import OURS, TIME, Call, Case, MissingError, Place
 from opforge.ops.cases.memory import COPY, copy_of
 from opforge.ops.cases.rivals import COMPILED, DEEPSPEED, TORCH, compiled
 from opforge.ops.cases.traffic import TRAFFIC
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 CHANNELS, ODD, EPS = 4096, 4095, 1e-5
 ROWS = (16, 256, 4096)
+PRODUCTS = 64
+"""Channels of a product, at most the rows."""
 GOAL = 0.8  # for what no cache holds
 
 
@@ -183,4 +185,39 @@ INFERENCE_CORE = (
     _case("bias and SwiGLU", "gated_activation", _gated, _torch_gated, 0.0),
     _odd_case("bias and SiLU", "bias_activation", (_silu, _torch_silu, _compiled_silu), {COMPILED: 1.1}),
     _odd_case("RMS norm", "rms_norm", (_rms, _torch_rms, _compiled_rms), {}),
+)
+
+
+def _products(inputs: Inputs) -> Call:
+    import torch
+
+    from opforge.builders.cpu.transformer.inference_core import InferenceBuilder
+
+    op: Any = InferenceBuilder().load()
+    suffix = {torch.float32: "fp32", torch.bfloat16: "bf16"}[inputs.rows.dtype]
+    function, none = getattr(op, f"rms_qkv_gemm_{suffix}"), torch.empty(1)
+    weight = inputs.residual[:PRODUCTS]
+    return lambda: function(inputs.rows, weight, none, inputs.row, EPS, False, True)
+
+
+def _torch_products(inputs: Inputs) -> Call:
+    from torch.nn import functional
+
+    weight = inputs.residual[:PRODUCTS].t()
+    return lambda: functional.rms_norm(inputs.rows, inputs.row.shape, inputs.row, EPS) @ weight
+
+
+INFERENCE = (
+    Case(
+        "product of an RMS norm",
+        (64, 256),
+        partial(_setup, "rms_norm", CHANNELS),
+        {OURS: _products, TORCH: _torch_products, DEEPSPEED: _deepspeed},
+        (TORCH,),
+        lambda size, itemsize: size,
+        TIME,
+        "rows",
+        dtypes=("float32", "bfloat16"),
+        quick=(64,),
+    ),
 )
