@@ -318,13 +318,6 @@ def a_process_has_one_library_of_a_name() -> None:
 
 
 @mutant
-def what_is_set_on_all_builders_does_not_count() -> None:
-    from opforge.warm import lookup
-
-    put(lookup, is_as_written=lambda base: True, set_on=lambda base: {})
-
-
-@mutant
 def a_file_of_arguments_is_read_as_a_shell_reads_it() -> None:
     import shlex
 
@@ -340,10 +333,3 @@ def a_file_of_arguments_is_read_as_a_shell_reads_it() -> None:
 
     put(flag_paths, words_in=words_in)
     put(dependencies, words_in=words_in)
-
-
-@mutant
-def a_container_of_any_class_is_compared_as_it_is() -> None:
-    from opforge.builders import base
-
-    put(base, is_fixed=lambda value, depth=6: True, copied=dict)
