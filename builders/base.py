@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from opforge.cache.store import Rejected, Store
     from opforge.warm.library import Entry
 
+    from .compatibility import Compatibility
     from .declaration.by_device import Macros, Words
     from .declaration.kernel_roots import KernelRoot
     from .declaration.op_spec import OpSpec
-    from .lookup.compatibility import Compatibility
     from .run.ninja import Progress
 
 log = logging.getLogger("opforge")
@@ -307,18 +307,19 @@ class OpBuilder:
 
         Raises BuilderError, SettingError.
         """
-        from . import in_full
+        from .declaration import op_spec, targets
 
         is_other = self._target_devices is not None and self._target_devices != self.devices
         if self._target is None or self.architectures or self.groups or is_other:
-            self._target, self._target_devices = in_full.target_of(self, self._requested), copied(self.devices)
-        return in_full.resolve(self, self._target)
+            self._target = targets.of_declaration(self, self._requested)
+            self._target_devices = copied(self.devices)
+        return op_spec.resolve(self, self._target)
 
     def is_compatible(self, verbose: bool = False) -> Compatibility:
         """Returns whether `load()` can succeed here, with every reason why not. Builds nothing."""
-        from . import in_full
+        from . import compatibility
 
-        return in_full.verdict(self, verbose, look_up=not self._in_own_verdict)
+        return compatibility.verdict(self, verbose)
 
     def load(self, verbose: bool = False) -> Any:
         """Returns the op's functions, as attributes: from this process, a prebuilt layer, the cache, or a build.
@@ -339,9 +340,10 @@ class OpBuilder:
                 self.trace, (loaded.library, entry, due) = [], hit
                 loaded.watch(entry, verbose)
                 if due:
-                    from . import in_full
+                    from opforge.cache.layout import Layout
+                    from opforge.cache.maintenance import limits
 
-                    in_full.enforce_limits(due)
+                    limits.enforce_settings(Layout(due))
             loaded.module = before.module if before and before.binds_as(loaded) else self._bind(loaded.library)
             loaded.adds = _adding(self)  # its module may have been imported only now
             self._loaded = loaded
@@ -358,14 +360,14 @@ class OpBuilder:
         return loaded if loaded is not None and loaded.is_current(self) else None
 
     def _load(self, loaded: Loaded, verbose: bool) -> None:
-        from . import in_full
+        from . import computed_spec, load_op
 
-        if in_full.is_computed(self, OpBuilder, is_fixed):
+        if computed_spec.is_computed(self, OpBuilder, is_fixed):
             try:
                 loaded.said = said_by(self)
             except Exception:  # the load below says what is wrong
                 loaded.said = object()
-        loaded.library, entry = in_full.load(self, verbose)
+        loaded.library, entry = load_op.load(self, lookup.declaration(self, OpBuilder), verbose)
         loaded.watch(entry, verbose)
 
     def build(
@@ -381,32 +383,16 @@ class OpBuilder:
         `force` builds whatever is stored; `jobs` bounds the compilers that run at once; `exact` refuses a layer's entry
         for a lower CPU level. Raises what `load` raises, except LoadError.
         """
+        from . import load_op
+
         try:
-            return self._entry(self.spec(), on_progress, force, jobs, store, exact)
+            spec, declared = self.spec(), lookup.declaration(self, OpBuilder)
+            return load_op.find_or_build(self, spec, declared, on_progress, force, jobs, store, exact)
         except BaseException as error:
             from opforge.tracebacks import shorten
 
             shorten(error)
             raise
-
-    def _entry(
-        self, spec: OpSpec, progress: Progress | None, force: bool, jobs: int | None, store: Store | None, exact: bool
-    ) -> Entry:
-        self.trace = []
-        from . import in_full
-
-        declared = lookup.declaration(self, OpBuilder)
-        return in_full.entry_of(self, spec, declared, progress, force, jobs, store, exact)
-
-    def _overrides(self, name: str) -> bool:
-        return getattr(type(self), name) is not getattr(OpBuilder, name)
-
-    def _store(self) -> Store | None:
-        if not self._directory:
-            return None  # the user's
-        from opforge.cache.current import store_behind_layers
-
-        return store_behind_layers(self._directory)
 
     def _bind(self, loaded: Any) -> Any:
         return library.extended(loaded, self.python_functions)

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from opforge.accelerator.select import get_accelerator
 from opforge.cache.current import current_store
 from opforge.errors import OpIncompatibleError, OpNotFoundError, SettingError, ToolchainNotFoundError
+from opforge.tracebacks import shorten
 from opforge.warm.library import Entry
 
 from .base import OpBuilder
 from .declaration.build_plan import BuildPlan
-from .in_full import gate_problems
-from .lookup.finder import Finder, shorten, stored_entry
+from .load_op import gate_problems, stored_entry
+from .lookup.finder import Finder
 from .planner import make_plan
 from .resources import exhausted_resource
 from .run import jobserver, timeline
@@ -40,7 +41,7 @@ def look_up(builder: OpBuilder, force: bool, any_machine: bool) -> Entry | Build
     spec, store = builder.spec(), current_store()
     if not any_machine and (problems := gate_problems(builder, spec)):
         raise OpIncompatibleError(spec.name, str(spec.target), problems)
-    found = Finder(spec, store, exact=True)
+    found = Finder(spec, store, exact=True, asks=True)
     entry = stored_entry(found, force, counts=False)  # `build` looks it up again
     if entry:
         return entry

@@ -28,6 +28,7 @@ from opforge import formats
 from opforge.memory import MACHINE as MACHINE
 from opforge.warm.library import PACKAGE_LAYER as PACKAGE_LAYER
 from opforge.warm.lookup import FETCHED as FETCHED
+from opforge.warm.lookup import LISTED as LISTED
 from opforge.warm.lookup import UNSIGNED as UNSIGNED
 
 VERSION = formats.STORE

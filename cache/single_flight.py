@@ -1,4 +1,4 @@
-"""Builds a plan once, however many processes request it at the same time, and publishes the result."""
+"""One build of a plan, however many processes request it at the same time: the lock, a staging folder, the result."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from opforge import formats
@@ -51,37 +52,29 @@ class SharedFailure(Exception):
         self.failure = failure
 
 
-def build_once(
+@contextmanager
+def alone(
     store: Store,
     plan_key: str,
-    description: str,
     label: str,
-    root_paths: Mapping[str, str],
-    execute: Callable[[str], BuildResult],
     look_again: Callable[[], Match | None],
     state: str,
     timeout: float | None = None,
-    read: Callable[[], FlatStamps] = FlatStamps,
-) -> Match:
-    """Builds under the plan's lock, or waits for the process that does; returns the entry.
+) -> Iterator[Match | None]:
+    """Holds the plan's lock, after waiting for the process that has it. Yields what was published meanwhile, or None.
+
+    With None, this process is the one that builds: see `staged` and `keep`.
 
     Args:
         store: Where the entry is published.
         plan_key: The plan's key, which names the lock.
-        description: The key of the op's description.
         label: The op's name, for messages.
-        root_paths: The paths of the roots on this machine.
-        execute: Builds in the folder that it is called with.
-        look_again: Returns the entry if another process has published it meanwhile. Called before each build.
+        look_again: Returns the entry if another process has published it meanwhile. Called whenever the lock is taken.
         state: A key of the state of the sources. A waiter raises a failure only if it is of the same state.
         timeout: Seconds to wait for another process; None waits as long as it lives.
-        read: Returns the files that the build which has just failed had read. A waiter raises its failure only if they
-            have not changed since.
 
     Raises:
-        BuildError: The build failed.
         SharedFailure: The build that this process waited for failed.
-        CacheDirError: The store cannot be written.
         LockTimeoutError: Another process was building for longer than `timeout`.
     """
     since, path = time.monotonic(), store.layout.path("locks", plan_key)
@@ -89,15 +82,14 @@ def build_once(
     while True:
         with lock.acquire(path, label, timeout, ready=_has_news(store, plan_key), since=since) as result:
             match = look_again()
-            if match:
-                return match
-            if result is not lock.LockResult.FREE:
+            if match is None and result is not lock.LockResult.FREE:
                 failure = failures.after(store.layout, plan_key, earlier_failure, state)
                 if failure:
                     raise SharedFailure(failure)
             # READY but nothing usable here: it was the result of other sources or root paths, so wait again.
-            if result is not lock.LockResult.READY:
-                return _build(store, plan_key, description, root_paths, execute, state, read)
+            if match or result is not lock.LockResult.READY:
+                yield match
+                return
 
 
 def _has_news(store: Store, plan_key: str) -> Callable[[], bool]:
@@ -107,21 +99,18 @@ def _has_news(store: Store, plan_key: str) -> Callable[[], bool]:
     return lambda: store.disk.flat_stamps(watched) != before
 
 
-def _build(
-    store: Store,
-    plan_key: str,
-    description: str,
-    root_paths: Mapping[str, str],
-    execute: Callable[[str], BuildResult],
-    state: str,
-    read: Callable[[], FlatStamps],
-) -> Match:
+@contextmanager
+def staged(store: Store, plan_key: str, state: str, read: Callable[[], FlatStamps] = FlatStamps) -> Iterator[str]:
+    """Makes a staging folder for a build, and removes it. The error of a build is noted for the processes that wait.
+
+    They raise it only if `state` is theirs, and if the files have not changed that `read` returns: those that the build
+    which has just failed had read. Raises OSError.
+    """
     staging.sweep(store.layout)
     folder = staging.new_folder(store.layout, plan_key)
     try:
-        match = keep(store, plan_key, description, root_paths, execute(folder))
+        yield folder
         failures.forget(store.layout, plan_key)
-        return match
     except BuildError as error:
         attributes = {name: value for name, value in vars(error).items() if name != "__notes__"}
         failures.note(store.layout, plan_key, failures.Failure(error.kind, attributes, state), read())

@@ -13,7 +13,7 @@ from opforge.warm.library import PACKAGE_LAYER, Entry, integrity_problem
 from .filesystem.disk import Disk
 from .filesystem.packages import KEPT_IN, PackageFiles
 from .keys import key_of
-from .layout import FETCHED, Layout
+from .layout import FETCHED, LISTED, Layout
 from .records import fetched
 from .records.entry import Stamped, read_record
 from .records.inputs import Inputs
@@ -93,10 +93,10 @@ class Source(NamedTuple):
     """The user ids that its files may belong to."""
     write_bits: int = 0
     """The mode bits by which other users may write its libraries: those of the package's code beside them."""
+    area: str = LISTED
+    """The folder of the pointers by which entries are found; FETCHED for those that came from a remote."""
     origin: str = ""
     """What the entries found in it have as their origin, if it is not the folder itself."""
-    area: str = "descriptions"
-    """The folder of the pointers by which entries are found; FETCHED for those that came from a remote."""
 
     def pointers(self, description: str) -> str:
         """Returns the folder that lists the entries of a description."""

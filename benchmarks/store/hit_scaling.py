@@ -16,7 +16,7 @@ ROUNDS = 200
 def run(scratch: Scratch) -> Report:
     """Stores of several sizes in turns in one process, each time with a new builder."""
     from opforge.builders.cpu.adam import CPUAdamBuilder
-    from opforge.builders.lookup.finder import find
+    from opforge.builders.load_op import find
     from opforge.cache.current import open_store
     from opforge.cache.layout import VERSION
 

@@ -24,7 +24,7 @@ TORCH_LIBRARY = {"cuda": "libtorch_cuda.so", "hip": "libtorch_hip.so", "xpu": "l
 """The library of torch that an op for the device needs: it knows the current stream."""
 
 
-def of_declaration(declared: Any, requested: Target | None) -> Target:
+def of_declaration(declared: Any, requested: Target | str | None) -> Target:
     """Returns the concrete target of an op's declaration: the requested one, or the default for its devices.
 
     Architectures that the op declares replace the target's. Raises BuilderError, SettingError.
@@ -34,6 +34,7 @@ def of_declaration(declared: Any, requested: Target | None) -> Target:
         _check_devices(type(declared).__name__, devices)
     if not devices:
         raise BuilderError(type(declared).__name__, f"devices={devices!r}", 'Name at least one, such as ["cpu"]')
+    requested = Target.parse(requested) if isinstance(requested, str) else requested
     target = requested or default_target(declared.devices)
     if declared.architectures or declared.groups:
         from .groups import requested_target

@@ -13,9 +13,11 @@ from opforge import environment, machine_folder, settings
 from opforge.accelerator.host.cpuid import cpu_level
 from opforge.builders import toolchains
 from opforge.builders.declaration import abi, kernel_roots, machine
-from opforge.cache.layout import FETCHED
+from opforge.builders.declaration.op_spec import root_paths
+from opforge.cache.layout import FETCHED, Layout
 from opforge.cache.maintenance import limits
 from opforge.cache.records.entry import is_systems
+from opforge.cache.store import Source
 from opforge.memory import ABSENT, FlatStamps, PathStamp
 from opforge.warm import lookup as warm
 from opforge.warm.library import Entry
@@ -25,7 +27,7 @@ from .own_code import Code
 
 if TYPE_CHECKING:
     from opforge.builders.declaration.op_spec import OpSpec
-    from opforge.cache.store import Match, Source, Store
+    from opforge.cache.store import Match, Store
 
 LOOKUP_FIELDS = ("inputs", "shims")
 """The longest fields of a record. They are needed to choose an entry, and not to load it."""
@@ -73,6 +75,18 @@ class Lookup(NamedTuple):
         return warm.name_of((_plain(parts), here), folders, self.exact, programs, toolchains.plan_variables(spec))
 
 
+def lookup_of(spec: OpSpec, store: Store, exact: bool = False, declared: str = "", asks: bool = False) -> Lookup:
+    """Returns the look-up of a spec in a store and the sources before it. Raises SourceNotFoundError, SettingError."""
+    return Lookup(spec, store, sources_of(spec, store), root_paths(spec), exact, declared, asks)
+
+
+def sources_of(spec: OpSpec, store: Store) -> list[Source]:
+    """Returns where prebuilt entries are looked for, in order; nothing if OPFORGE_PREBUILT forbids it."""
+    layers = [str(source.layout) for source in store.layers]
+    places = warm.places(spec.package, store.layout.root, layers, store.owners)
+    return [Source(Layout(root), owners, bits, area) for root, owners, bits, area in places]
+
+
 def _plain(value: Any) -> Any:
     """Returns a part of a spec as values of Python's own classes: another class's repr may hide what is in it."""
     kind = type(value)
@@ -91,10 +105,7 @@ def _plain(value: Any) -> Any:
 
 def recall(lookup: Lookup, programs: Mapping[str, object]) -> Entry | None:
     """Returns the entry that this look-up led to before, checked; None if anything that led there has changed."""
-    own, *sources = [
-        (str(source.layout), source.owners, source.write_bits, source.area)
-        for source in (lookup.store.own, *lookup.sources)
-    ]
+    own, *sources = [(str(source.layout), *source[1:4]) for source in (lookup.store.own, *lookup.sources)]
     found = warm.recall(lookup.name(programs), own, sources, lookup.store.disk.flat_stamps)
     if found is None:
         return None

@@ -10,10 +10,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from opforge import settings
+from opforge.builders import load_op
 from opforge.builders.declaration.machine import torch_folder, torch_version
 from opforge.builders.lookup import remotes as lookups
 from opforge.builders.planner import make_plan
-from opforge.builders.run import parallelism, pipeline
+from opforge.builders.run import parallelism
 from opforge.builders.toolchains import find_toolchain
 from opforge.cache.current import current_store, writable_store
 from opforge.cache.keys import key_of
@@ -119,7 +120,7 @@ def build(unit: Unit, outcome: Outcome, threads: int | None) -> Outcome:
     slots = unit.jobs or threads or parallelism.compiler_jobs(None, plan, layout.layout)
     with session.of(store, unit.run, slots):
         # Who asks hands out each unit once. The claim of a worker that was lost would delay the next one by 30 s.
-        entry = pipeline.build(spec, force=unit.force, jobs=unit.jobs, announce=False)
+        entry = load_op.build(spec, force=unit.force, jobs=unit.jobs, announce=False)
         pushed = publish.push(store, remote, entry.folder, unit.description, signer)
     state = "built" if entry.origin == "built" or unit.force else "cached"
     outcome = outcome._replace(state=state, path=entry.library, result=pushed.entry).measured()

@@ -9,7 +9,7 @@ import pytest
 from support import sample_ops, text_files
 from support.compilers.installed_compilers import DEVICES, skip_if_missing
 
-from opforge.builders.lookup.finder import find
+from opforge.builders.load_op import find
 from opforge.errors import CompileError, OpIncompatibleError
 
 pytestmark = pytest.mark.compile

@@ -11,7 +11,7 @@ from support.compilers.installed_compilers import skip_if_missing
 
 import opforge
 from opforge.builders.inspection.examine import examine
-from opforge.builders.lookup.finder import find
+from opforge.builders.load_op import find
 
 pytestmark = pytest.mark.compile
 KERNEL = """\

@@ -29,7 +29,7 @@ from opforge import machine_folder
 from opforge.builders.declaration.description import description_key
 from opforge.builders.declaration.machine import this_machine
 from opforge.builders.declaration.op_spec import root_paths
-from opforge.builders.lookup.finder import find
+from opforge.builders.load_op import find
 from opforge.builders.lookup.fit import fit_of
 from opforge.builders.toolchains.discovery import probe
 from opforge.cache.store import Store

@@ -26,7 +26,7 @@ from support.store.fake_store import ME, FakeStore
 
 from opforge.builders.declaration.machine import this_machine
 from opforge.builders.lookup.fit import entry_problem
-from opforge.builders.run.pipeline import shared_error
+from opforge.builders.run.planned_build import shared_error
 from opforge.cache.filesystem import lock
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of

@@ -254,7 +254,7 @@ def a_list_that_the_users_flags_request_is_the_list_of_headers() -> None:
 def the_users_flags_are_in_no_key() -> None:
     from opforge.builders import planner
     from opforge.builders.lookup import finder
-    from opforge.builders.run import pipeline
+    from opforge.builders.run import planned_build
     from opforge.builders.toolchains.host import env_words
 
     make = planner.make_plan
@@ -266,7 +266,7 @@ def the_users_flags_are_in_no_key() -> None:
         return type("Plan", (type(plan),), {"key": key})(*plan)
 
     put(finder, make_plan=make_plan)
-    put(pipeline, make_plan=make_plan)
+    put(planned_build, make_plan=make_plan)
 
 
 @mutant

@@ -49,7 +49,7 @@ class Worker:
         from support.compilers.observed_loads import observed
         from support.observer import compare, reader
 
-        from opforge.builders.run import pipeline
+        from opforge.builders.run import planned_build
 
         def judge(build):
             outcome, observation = compare.compare(build), build.observation
@@ -61,7 +61,7 @@ class Worker:
                 (kind, path) for kind, path in paths if not (path in outcome.excused or path.startswith(own))
             ]
 
-        pipeline.execute = observed(pipeline.execute, judge)
+        planned_build.execute = observed(planned_build.execute, judge)
 
     def answer(self, request: dict) -> dict:
         """Loads, builds or fills a layer as the request says."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from opforge.accelerator.target import Target
-from opforge.builders.lookup.compatibility import Compatibility
+from opforge.builders.compatibility import Compatibility
 from opforge.report.ops import OfferedOp
 
 

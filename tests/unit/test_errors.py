@@ -323,7 +323,7 @@ def test_no_suggestion_is_made_if_no_name_is_similar():
     "kind", [errors.CompileError, errors.BuildResourceError, errors.UnstableInputError, errors.BuildError]
 )
 def test_a_build_error_is_recreated_from_its_attributes(kind):
-    from opforge.builders.run.pipeline import shared_error
+    from opforge.builders.run.planned_build import shared_error
 
     error, _part = EXAMPLES[kind]
     recreated = shared_error(error.kind, json.loads(json.dumps(vars(error))))
@@ -332,7 +332,7 @@ def test_a_build_error_is_recreated_from_its_attributes(kind):
 
 @pytest.mark.parametrize("unexpected", [{"unheard_of": 1}, {"diagnostics": "x"}])
 def test_a_build_error_of_another_version_keeps_its_kind_and_message(unexpected):
-    from opforge.builders.run.pipeline import shared_error
+    from opforge.builders.run.planned_build import shared_error
 
     recreated = shared_error("compile", {"message": "relu: no", **unexpected})
     assert type(recreated) is errors.CompileError and str(recreated) == "relu: no"

@@ -82,7 +82,7 @@ def _resolve(what: str, targets: Sequence[Target]) -> list[tuple[str, dict[str, 
         if os.path.isdir(what):
             return [(folder, _build_record(folder)) for folder in _entries_of_store(what) or [what]]
         return [(what, _build_record(os.path.dirname(what)))]
-    from opforge.builders.lookup.finder import find
+    from opforge.builders.load_op import find
     from opforge.cache.current import current_store
     from opforge.cache.maintenance import listing
 

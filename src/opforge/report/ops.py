@@ -14,7 +14,8 @@ from opforge.accelerator.registry import accelerator_named
 from opforge.builders.base import OpBuilder
 from opforge.builders.declaration.build_plan import BuildPlan, Step
 from opforge.builders.declaration.op_spec import OpSpec, root_paths
-from opforge.builders.lookup.finder import Found, find, offered
+from opforge.builders.load_op import Found, find
+from opforge.builders.lookup.finder import offered
 from opforge.builders.planner import make_plan
 from opforge.builders.toolchains import find_toolchain
 from opforge.cache.current import current_store

@@ -111,7 +111,7 @@ class ToolchainContract(Contract):
         assert plan.toolchain, f"the plan of {spec.name} has no toolchain: it would have the key of any compiler"
 
     def test_what_it_builds_is_found_again(self) -> None:
-        from opforge.builders.lookup.finder import find
+        from opforge.builders.load_op import find
 
         builder = self._builder()
         entry = builder.build()

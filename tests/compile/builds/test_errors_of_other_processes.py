@@ -8,7 +8,7 @@ import time
 import pytest
 from support import sample_ops, text_files
 
-from opforge.builders.run import pipeline
+from opforge.builders.run import planned_build
 from opforge.builders.run.reads import surroundings
 from opforge.cache.records import failures
 from opforge.errors import CompileError
@@ -24,11 +24,11 @@ def state_of(monkeypatch):
     def state(cls):
         states = []
 
-        def stop(*_arguments, state, **_others):
+        def stop(_store, _plan_key, _label, _look_again, state, _timeout):
             states.append(state)
             raise Stopped
 
-        monkeypatch.setattr(pipeline, "build_once", stop)
+        monkeypatch.setattr(planned_build, "alone", stop)
         with pytest.raises(Stopped):
             cls().build()
         return states[0]

@@ -9,7 +9,7 @@ from support import sample_ops, text_files
 
 import opforge
 from opforge.builders.jit_builders import detected_abi
-from opforge.builders.lookup.finder import find
+from opforge.builders.load_op import find
 from opforge.errors import BuilderError, SourceNotFoundError
 
 VALUES = f"""\

@@ -12,9 +12,9 @@ from support.store.fake_store import ME
 from opforge.builders.declaration import machine
 from opforge.builders.declaration.description import description_key
 from opforge.builders.declaration.kernel_roots import KernelRoot
+from opforge.builders.load_op import find
 from opforge.builders.lookup import finder
-from opforge.builders.lookup.finder import find
-from opforge.builders.run import pipeline
+from opforge.builders.run import planned_build
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.transfer import layer
 from opforge.memory import RACY_NS
@@ -123,7 +123,7 @@ def test_a_source_that_appears_while_an_op_is_looked_up_is_used_at_the_next_load
         return key
 
     with monkeypatch.context() as during:
-        for module in (finder, pipeline):
+        for module in (finder, planned_build):
             during.setattr(module, "description_key", describe_and_add)
         cls().load()
     assert (tmp_path / "first/op.cpp").exists()

@@ -16,7 +16,7 @@ from support import child_processes, sample_ops, text_files
 
 from opforge.builders import jit
 from opforge.builders.declaration import abi
-from opforge.builders.lookup.finder import find
+from opforge.builders.load_op import find
 from opforge.builders.planner import make_plan
 from opforge.builders.toolchains import find_toolchain, nvcc
 from opforge.compat import cpp_extension

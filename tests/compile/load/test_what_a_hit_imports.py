@@ -69,7 +69,7 @@ def test_a_first_call_of_load_finds_what_is_remembered_without_what_finds_and_bu
     imported = [set(_run(source, abi).split())]
     time.sleep(RACY_NS / 1e9 + 0.1)
     imported += [set(_run(source, abi).split()) for _ in range(2)]
-    assert "opforge.builders.run.pipeline" in imported[0], "it is built"
+    assert "opforge.builders.run.planned_build" in imported[0], "it is built"
     assert "opforge.builders.lookup.finder" in imported[1], "it is looked up in full, and remembered"
     others = {"select", "accelerator", "cpu", "lion"}
     expected = {f"{package}.{name}" for package, names in PARTS.items() for name in names.split()} | PARTS.keys()
@@ -79,7 +79,7 @@ def test_a_first_call_of_load_finds_what_is_remembered_without_what_finds_and_bu
         assert imported[2] - {"opforge.file_systems", "opforge.file_systems.images"} == expected
     else:
         assert imported[2] >= expected | {"opforge.builders.loader"}
-        assert "opforge.builders.in_full" not in imported[2], "a spec, a look-up in full"
+        assert "opforge.builders.load_op" not in imported[2], "a spec, a look-up in full"
 
 
 def _run(source, abi):

@@ -79,7 +79,7 @@ def test_a_thread_shows_its_own_lines_and_the_error(script):
 
 def test_a_variable_brings_the_frames_back(script):
     _, printed = script(CALLS["load"], OPFORGE_FULL_TRACEBACK="1")
-    assert "/executor.py" in printed and "/pipeline.py" in printed
+    assert "/executor.py" in printed and "/planned_build.py" in printed
 
 
 def test_the_users_own_error_is_still_the_context(script):

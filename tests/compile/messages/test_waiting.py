@@ -18,7 +18,7 @@ import pytest
 from support import child_processes, sample_ops, text_files
 
 import opforge
-from opforge.builders.run import pipeline
+from opforge.builders import load_op
 from opforge.builders.waiting import build_line, expected_time
 from opforge.cache.layout import Layout
 from opforge.errors import BuildForbiddenError, OpNotFoundError, SettingError
@@ -196,7 +196,7 @@ def test_of_many_ranks_only_the_one_that_builds_says_that_the_others_wait(tmp_pa
     said: list[str] = []
     monkeypatch.setattr(expected_time, "warn_if_ranks_wait", lambda op, _seconds: said.append(op))
     spec = sample_ops.plain_op(tmp_path)().spec()
-    first, second = (pipeline.build(spec) for _rank in range(2))  # the second finds it once it has the lock
+    first, second = (load_op.build(spec) for _rank in range(2))  # the second finds it once it has the lock
     assert first.key == second.key and said == ["plain"]
 
 

@@ -7,7 +7,7 @@ from support import sample_ops, text_files
 from support.compilers.observed_loads import observed
 from support.observer.compare import compare
 
-from opforge.builders.run import pipeline
+from opforge.builders.run import planned_build
 from opforge.compat import cpp_extension
 
 pytest.importorskip("torch", reason="pip install torch")
@@ -53,7 +53,7 @@ def outcomes(monkeypatch):
         outcome = compare(build)
         found.append((list(map(str, outcome.findings)), outcome.gaps))
 
-    monkeypatch.setattr(pipeline, "execute", observed(pipeline.execute, judge))
+    monkeypatch.setattr(planned_build, "execute", observed(planned_build.execute, judge))
     return found
 
 

@@ -9,7 +9,7 @@ from support.store.fake_store import ME
 from opforge.accelerator.vendors import nvidia
 from opforge.builders.declaration import machine
 from opforge.builders.declaration.description import description_key
-from opforge.builders.lookup.finder import find
+from opforge.builders.load_op import find
 from opforge.builders.toolchains import nvcc
 from opforge.cache.transfer import layer
 from opforge.cli.cache import explain

@@ -13,9 +13,10 @@ from support.store.fake_store import ME
 
 from opforge import trust
 from opforge.builders.declaration.description import description_key
-from opforge.builders.lookup.finder import find, package_sources
+from opforge.builders.load_op import find
 from opforge.cache.layout import PACKAGE_LAYER
 from opforge.cache.transfer import layer
+from opforge.warm.lookup import package_places
 
 
 @pytest.fixture
@@ -46,8 +47,8 @@ def test_a_package_serves_its_own_builders_without_any_setting(package, tmp_path
 
 def test_builders_of_other_packages_are_not_served(package, tmp_path):
     other = sample_ops.builder_class(tmp_path / "site" / "mine", "plain", abi="c")
-    assert package_sources(package().spec().package, ME)
-    assert not package_sources(other().spec().package, ME) and find(other().spec()).entry is None
+    assert package_places(package().spec().package, ME)
+    assert not package_places(other().spec().package, ME) and find(other().spec()).entry is None
 
 
 def test_a_library_may_have_the_permissions_of_its_package_but_no_wider_ones(package, tmp_path, monkeypatch):

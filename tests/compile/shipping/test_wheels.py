@@ -129,7 +129,7 @@ SquaredReluBuilder("cpu:x86-64-v2").build(exact=True)
 
 def test_an_entry_of_the_wheel_is_not_used_after_its_source_was_edited(fresh_environment):
     search = """
-from opforge.builders.lookup.finder import find
+from opforge.builders.load_op import find
 from prebuilt_op.builders import SquaredReluBuilder
 builder = SquaredReluBuilder()
 entry, rejected = find(builder.spec())

@@ -9,6 +9,7 @@ import pytest
 from support import sample_ops
 from support.remote.nodes import Nodes, reasons
 
+from opforge.builders import load_op
 from opforge.builders.lookup import finder
 from opforge.cache import current
 from opforge.cache.maintenance import verify
@@ -29,9 +30,9 @@ def test_no_part_of_a_fetched_entry_stays_on_a_full_disk(tmp_path, mount_tmpfs, 
     with open(disk / "filler", "wb") as file:
         file.write(bytes(max(0, status.f_bavail - pages) * status.f_bsize))
     store = current.current_store()
-    look_up = finder.Finder(builder.spec(), store)
+    look_up = finder.Finder(builder.spec(), store, asks=True)
     with caplog.at_level(logging.WARNING, "opforge"):
-        entry = finder.stored_entry(look_up)
+        entry = load_op.stored_entry(look_up)
     if entry is None:
         said = reasons(look_up.rejected)
         assert "No space left on device" in said or "cannot be written" in said

@@ -10,8 +10,8 @@ import time
 import pytest
 from support import child_processes, sample_ops, text_files
 
+from opforge.builders.load_op import find
 from opforge.builders.lookup import finder
-from opforge.builders.lookup.finder import find
 from opforge.builders.toolchains.discovery import probe
 from opforge.cache.filesystem.disk import Disk
 from opforge.errors import PrebuiltRequiredError

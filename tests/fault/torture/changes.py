@@ -29,7 +29,7 @@ from support import sample_ops, text_files
 from opforge.builders.declaration import description as description
 from opforge.builders.declaration.kernel_roots import KernelRoot
 from opforge.builders.lookup import finder as finder  # imported before any load, as what a process imports is no moment
-from opforge.builders.run import pipeline as pipeline
+from opforge.builders.run import planned_build as planned_build
 from opforge.cache.filesystem.disk import Disk, Stamp
 from opforge.errors import BuildError
 from opforge.memory import ABSENT

@@ -16,6 +16,7 @@ from support.compiled_graphs import Machines, made
 from support.kernels.registries import Registry
 from support.tuned_ops import FLOAT32
 
+from opforge.builders import load_op
 from opforge.builders.lookup import finder, tuned
 from opforge.cache.current import current_store
 from opforge.cache.keys import bytes_digest, canonical
@@ -132,7 +133,7 @@ class Op(Artifact):
         publish.push(self.nodes.store, self.remote, folder, record["description"], keys.signer(key))
 
     def use(self) -> str:
-        entry = finder.stored_entry(finder.Finder(self.builder.spec(), current_store()))
+        entry = load_op.stored_entry(finder.Finder(self.builder.spec(), current_store(), asks=True))
         return self._entries[entry.key] if entry else ""
 
     def save_again(self, key: str) -> None:

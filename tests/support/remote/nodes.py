@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from opforge.builders import load_op
 from opforge.builders.lookup import finder
 from opforge.cache import current
 from opforge.remote import op_statements, publish, remotes, statements, topics
@@ -65,8 +66,8 @@ class Nodes:
 
     def fetch(self, builder, node="node"):
         """Returns (entry or None, rejected) of a look-up on a node that may ask the remotes, and builds nothing."""
-        look_up = finder.Finder(builder.spec(), self.enter(node))
-        return finder.stored_entry(look_up), look_up.rejected
+        look_up = finder.Finder(builder.spec(), self.enter(node), asks=True)
+        return load_op.stored_entry(look_up), look_up.rejected
 
     def offers_file(self, entry):
         """Returns the path of the file that holds the offers of an entry."""

@@ -12,6 +12,7 @@ from support.kernels.registries import Registry
 from support.remote.nodes import Nodes
 from support.remote.withdrawing import withdraw_release
 
+from opforge.builders import load_op
 from opforge.builders.lookup import finder
 from opforge.errors import OpforgeError
 from opforge.packages.form import version
@@ -86,7 +87,7 @@ class OpShop(Shop):
         self.patch.setenv("OPFORGE_REMOTES", url)
         store = self.nodes.enter(folder.name)
         self.patch.setenv("XDG_STATE_HOME", str(folder / "state"))
-        entry = finder.stored_entry(finder.Finder(self.builder.spec(), store))
+        entry = load_op.stored_entry(finder.Finder(self.builder.spec(), store, asks=True))
         return Path(entry.library).read_bytes() if entry else None
 
 

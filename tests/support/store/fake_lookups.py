@@ -16,8 +16,8 @@ from support.store.published_op import publish_op
 from opforge import machine_folder
 from opforge.builders import planner, toolchains
 from opforge.builders.declaration import kernel_roots
+from opforge.builders.load_op import find
 from opforge.builders.lookup import finder
-from opforge.builders.lookup.finder import find
 from opforge.builders.toolchains import host
 from opforge.builders.toolchains.discovery import probe
 from opforge.cache.store import Store

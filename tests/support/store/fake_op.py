@@ -12,6 +12,7 @@ from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 from opforge.cache.records.inputs import Dependency, Inputs
 from opforge.cache.store import Fit, Store
+from opforge.memory import FlatStamps
 
 PLAN, DESCRIPTION = key_of("plan"), key_of("description")
 LIBRARY = b"not really a library" * 10
@@ -36,24 +37,21 @@ class FakeOp:
         text_files.write(self.folder / "src", "a.cpp", text)
 
     def execute(self, folder):
-        """Builds in `folder`, as single_flight.build_once requests it."""
+        """Builds in `folder`, as a build does that has the lock."""
         self.builds += 1
         digest = Disk().digest(str(self.folder / "src" / "a.cpp"))
         return write_result(folder, PLAN, Inputs((Dependency("own", "a.cpp", digest),)), self.library, "a")
 
     def build(self, **options):
-        """Calls single_flight.build_once; `options` replace its arguments."""
-        arguments = {
-            "plan_key": PLAN,
-            "description": DESCRIPTION,
-            "label": "a",
-            "root_paths": self.root_paths,
-            "execute": self.execute,
-            "look_again": lambda: None,
-            "state": "s",
-            **options,
-        }
-        return single_flight.build_once(self.store, **arguments).entry
+        """Builds the op, or waits for the process that does, as `load_op.build`; `options` replace its parts."""
+        execute, state = options.pop("execute", self.execute), options.pop("state", "s")
+        look_again, read = options.pop("look_again", lambda: None), options.pop("read", FlatStamps)
+        named = {"plan_key": PLAN, "description": DESCRIPTION, "root_paths": self.root_paths, **options}
+        with single_flight.alone(self.store, named["plan_key"], "a", look_again, state) as match:
+            if match is None:
+                with single_flight.staged(self.store, named["plan_key"], state, read) as folder:
+                    match = single_flight.keep(self.store, result=execute(folder), **named)
+        return match.entry
 
     def get(self):
         """Looks the op up by its plan; returns the entry or None."""

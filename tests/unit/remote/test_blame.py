@@ -9,6 +9,7 @@ import os
 import pytest
 
 from opforge import errors
+from opforge.builders import load_op
 from opforge.builders.lookup import finder
 from opforge.cache import current
 from opforge.errors import StoreError
@@ -64,4 +65,4 @@ def test_ops_are_fetched_as_soon_as_the_trust_file_is_corrected(nodes, builder, 
     nodes.trust_file().write_bytes(b"{")
     assert not first.take("x", "v1/topics/op/x.json", store.layout, lambda _asked, _item: True)
     nodes.trust_file().write_bytes(content)
-    assert finder.stored_entry(finder.Finder(builder.spec(), current.current_store())).key == entry.key
+    assert load_op.stored_entry(finder.Finder(builder.spec(), current.current_store(), asks=True)).key == entry.key

@@ -9,6 +9,7 @@ import pytest
 from support import sample_ops
 from support.remote.nodes import reasons
 
+from opforge.builders import load_op
 from opforge.builders.lookup import finder, remotes
 from opforge.cache import current
 from opforge.cache.layout import Layout
@@ -47,7 +48,7 @@ def test_ignore_asks_no_remote(nodes, builder, entry, monkeypatch):
 def test_a_hit_asks_no_remote(nodes, builder, built_entry, monkeypatch):
     monkeypatch.setenv("OPFORGE_REMOTES", "file:///no/such/folder")
     nodes.enter("builder")
-    assert finder.stored_entry(finder.Finder(builder.spec(), current.current_store())).origin == "cache"
+    assert load_op.stored_entry(finder.Finder(builder.spec(), current.current_store(), asks=True)).origin == "cache"
 
 
 def test_an_entry_is_published_and_fetched_with_the_same_files(nodes, builder, entry):

@@ -12,6 +12,7 @@ from support.remote.nodes import reasons
 
 import opforge
 from opforge import memory
+from opforge.builders import load_op
 from opforge.builders.lookup import finder
 from opforge.cache import current
 from opforge.cache.records.entry import with_record_key
@@ -115,7 +116,7 @@ def test_require_names_what_remotes_said(nodes, builder, monkeypatch):
     monkeypatch.setenv("OPFORGE_PREBUILT", "require")
     nodes.enter("node")
     with pytest.raises(PrebuiltRequiredError, match="it offers nothing for this description"):
-        finder.stored_entry(finder.Finder(builder.spec(), current.current_store()))
+        load_op.stored_entry(finder.Finder(builder.spec(), current.current_store(), asks=True))
 
 
 def test_a_malformed_setting_is_an_error(nodes, builder, monkeypatch):
@@ -130,7 +131,7 @@ def test_a_read_only_machine_fetches_nothing_and_says_so(nodes, builder, entry, 
     monkeypatch.setenv("OPFORGE_PREBUILT", "require")
     current.reset()
     with pytest.raises(Exception, match=r"(?s)nothing can be fetched into it|cannot be used"):
-        finder.stored_entry(finder.Finder(builder.spec(), current.current_store()))
+        load_op.stored_entry(finder.Finder(builder.spec(), current.current_store(), asks=True))
 
 
 class TestWhatCommandsShow:
@@ -215,10 +216,11 @@ def test_a_miss_is_remembered_for_what_was_asked_alone(nodes, builder, entry):
     record = with_record_key({**entry.record, "target": lower})
     nodes.put_offer(entry, op_statements.statement(record, entry.record["description"], tree).data())
     store = nodes.enter("node")
-    exact, any_level = finder.Finder(builder.spec(), store, exact=True), finder.Finder(builder.spec(), store)
-    assert finder.stored_entry(exact) is None
+    exact = finder.Finder(builder.spec(), store, exact=True, asks=True)
+    any_level = finder.Finder(builder.spec(), store, asks=True)
+    assert load_op.stored_entry(exact) is None
     assert f"it is built for {lower}, not for {level}" in reasons(exact.rejected)
-    found = finder.stored_entry(any_level)
+    found = load_op.stored_entry(any_level)
     assert "ago" not in reasons(any_level.rejected)
     assert found.record == record
 

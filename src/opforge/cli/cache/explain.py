@@ -124,13 +124,14 @@ def explain_op(op: Selected, debug: bool, sanitize: str) -> dict[str, Any]:
 
 def _explain_without_plan(name: str, builder: OpBuilder, error: OpforgeError) -> dict[str, Any]:
     """Returns the record if no compiler can make a plan: the prebuilt entry that fits, or why each does not."""
+    from opforge.builders.load_op import search
     from opforge.builders.lookup.finder import Finder, offered, other_descriptions
     from opforge.cache.current import current_store
 
     spec, store = builder.spec(), current_store()
     look_up = Finder(spec, store)
     try:
-        entry = look_up.find()
+        entry = search(look_up)
     except (ToolchainNotFoundError, ToolchainError, OpIncompatibleError):
         entry = None  # the prebuilt entries were rejected before the plan was made
     remote, others = ("", ()) if entry else offered(spec, store)

@@ -43,7 +43,7 @@ class FarmRun(Run):
 
     def _look_up(self, number: int, outcome: Outcome) -> Outcome | None:
         """Makes the unit of an op; the worker looks whether the remote has it. Returns None."""
-        from opforge.builders.in_full import gate_problems
+        from opforge.builders.load_op import gate_problems
 
         op, options = self._selected[number], self._options
         builder = op.builder(options.debug, options.sanitize, options.portable)

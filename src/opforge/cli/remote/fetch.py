@@ -83,6 +83,7 @@ def fetched(op: Selected, source: Remotes, debug: bool, sanitize: str, is_reques
 
     With `is_requested` a CPU level was requested: an entry for a lower one is not enough.
     """
+    from opforge.builders import load_op
     from opforge.builders.lookup import finder, remotes
     from opforge.cache.current import current_store, writable_store
 
@@ -98,7 +99,7 @@ def fetched(op: Selected, source: Remotes, debug: bool, sanitize: str, is_reques
             reasons += map(str, rejected)
             if is_new:
                 look_up = finder.Finder(spec, request.store, exact)
-                entry, state = look_up.find(), "fetched"
+                entry, state = load_op.search(look_up), "fetched"
                 reasons += map(str, look_up.rejected)
     except OpIncompatibleError as error:
         state = "failed" if op.named else "skipped"
@@ -113,11 +114,11 @@ def fetched(op: Selected, source: Remotes, debug: bool, sanitize: str, is_reques
 
 def _present(spec: OpSpec, exact: bool) -> Entry | None:
     """Returns the entry that is here already; None also if there is no compiler that could say which it would be."""
-    from opforge.builders.lookup import finder
+    from opforge.builders import load_op
     from opforge.errors import ToolchainError
 
     try:
-        return finder.find(spec, exact=exact).entry
+        return load_op.find(spec, exact=exact).entry
     except (ToolchainError, OpIncompatibleError):
         return None
 

@@ -11,8 +11,8 @@ from support.store import remembered
 
 from opforge import machine_folder
 from opforge.builders.declaration import kernel_roots
+from opforge.builders.load_op import find
 from opforge.builders.lookup import memory
-from opforge.builders.lookup.finder import find
 from opforge.builders.toolchains import find_toolchain
 from opforge.builders.toolchains.discovery import probe
 from opforge.cache.filesystem.disk import Disk

@@ -14,7 +14,7 @@ from support.store.fake_archives import intact_keys
 from support.store.fake_store import ME
 from support.store.published_op import publish_op
 
-from opforge.builders.lookup.finder import find
+from opforge.builders.load_op import find
 from opforge.cache import current
 from opforge.cache.store import Store
 from opforge.cache.transfer import archive

@@ -121,12 +121,12 @@ class TestNothingIsSignedThatWasNotMadeHere:
         assert not list(fetched.list("v1/topics/"))
 
     def test_once_it_is_built_here_it_may_be_signed(self, fetched, builder, nodes, monkeypatch):
-        from opforge.builders.run import pipeline
+        from opforge.builders import load_op
 
         monkeypatch.delenv("OPFORGE_REMOTES")
         layout = nodes.enter("node").layout
         assert publish.came_from(layout.entry(os.listdir(layout.path("entries"))[0]))
-        assert pipeline.build(builder.spec()).origin in ("built", "cache")
+        assert load_op.build(builder.spec()).origin in ("built", "cache")
         folders = [layout.entry(name) for name in os.listdir(layout.path("entries"))]
         assert "" in map(publish.came_from, folders)
 

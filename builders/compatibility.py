@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge import settings
@@ -18,11 +17,10 @@ from opforge.errors import (
     ToolchainNotFoundError,
 )
 
-from .finder import find, offered
+from . import load_op
+from .lookup.finder import offered
 
 if TYPE_CHECKING:
-    from opforge.accelerator.capabilities import Capabilities
-    from opforge.accelerator.target import Target
     from opforge.builders.declaration.op_spec import OpSpec
 
 
@@ -41,37 +39,25 @@ class Compatibility(NamedTuple):
         return "; ".join(self.reasons) or "compatible"
 
 
-def verdict(spec: OpSpec, problems: Sequence[str], verbose: bool, look_up: bool = True) -> Compatibility:
-    """Returns whether the op can be loaded here: `problems`, or else why it is neither stored nor can be built.
+def verdict(builder: Any, verbose: bool) -> Compatibility:
+    """Returns whether the builder's `load` can succeed here: its gate's reasons, or why it is neither stored nor built.
 
-    `verbose` logs each reason. Without `look_up`, only `problems` count.
+    `verbose` logs each reason. Within its own verdict nothing is looked up.
     """
-    reasons = problems or (_build_problems(spec) if look_up else ())
+    spec = builder.spec()
+    reasons = load_op.gate_problems(builder, spec)
+    if not reasons and not builder._in_own_verdict:
+        reasons = _build_problems(spec)
     for reason in reasons if verbose else ():
         log.warning("%s: %s", spec.name, reason)
     return Compatibility(tuple(reasons))
-
-
-def own_reasons(builder: Any) -> list[str]:
-    """Returns the reasons of a builder that overrides `is_compatible`, as DeepSpeed's do; none if it is true.
-
-    The override may call `load`, which must not call it again, or the base's `is_compatible`, which looks nothing up.
-    """
-    if builder._in_own_verdict:
-        return []
-    builder._in_own_verdict = True
-    try:
-        verdict = builder.is_compatible()
-    finally:
-        builder._in_own_verdict = False
-    return [] if verdict else [*getattr(verdict, "reasons", ())] or ["its is_compatible() returns False"]
 
 
 def _build_problems(spec: OpSpec) -> list[str]:
     """Returns every reason why the op is neither stored here nor can be built."""
     problems = []
     try:
-        if find(spec).entry is None:
+        if load_op.find(spec).entry is None:
             problems += _toolchain_problems(spec)
             if settings.prebuilt() == "require":
                 problems.append("no built entry fits, and OPFORGE_PREBUILT=require forbids building")
@@ -98,16 +84,3 @@ def _toolchain_problems(spec: OpSpec) -> list[str]:
     except OpIncompatibleError as error:
         return [*error.reasons]
     return []
-
-
-def capabilities_for(target: Target, op: str) -> Capabilities:
-    """Returns the capabilities that a builder's `gate` gets.
-
-    Every accelerator offers the host's ops too: these get the host's capabilities.
-    """
-    from opforge.accelerator.registry import make_accelerator
-    from opforge.accelerator.select import get_accelerator
-
-    active = get_accelerator()
-    is_host_op = target.device == "cpu" and active.target().device != "cpu"
-    return (make_accelerator("cpu", op) if is_host_op else active).capabilities()
