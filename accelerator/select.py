@@ -150,22 +150,22 @@ def _choose() -> Accelerator:
     found = None if _is_any_present() else memory.recall(name)
     if found and found[0] == "cpu":
         module = sys.modules.get(HOST_CLASS)
-        return module.CPUAccelerator() if module else cast("Accelerator", Host())
+        return module.CPUAccelerator() if module else cast("Accelerator", LazyCPUAccelerator())
     from . import choice
 
     return choice.choose(_may_be_present, name)
 
 
-class Host:
-    """The CPU's accelerator as long as only its ops are asked for: a hit does not import the interface.
+class LazyCPUAccelerator:
+    """Stands for the CPU's accelerator, and creates its builders: a hit does not import the interface.
 
-    Whatever else is asked of it makes it a `CPUAccelerator`: the same object, with the builders that it has created.
+    All else that is asked of it is passed on to a `CPUAccelerator`, which is made then and has the same builders.
     """
 
     name = torch_device = "cpu"
 
     def __init__(self) -> None:
-        self._builders: dict[str, Any] = {}
+        vars(self).update(_builders={}, _whole=None)
 
     def create_op_builder(self, class_name: str) -> Any:
         """Returns the builder of that class, as `CPUAccelerator.create_op_builder` does."""
@@ -181,7 +181,15 @@ class Host:
         return builder
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(_whole(self), name)
+        return getattr(self.__dict__["_whole"] or _whole(self), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(_whole(self), name, value)
+        vars(self)[name] = value  # it may take the place of what this class has
+
+    def __delattr__(self, name: str) -> None:
+        delattr(_whole(self), name)
+        vars(self).pop(name, None)
 
     def __dir__(self) -> list[str]:
         return dir(_whole(self))
@@ -200,19 +208,22 @@ class Host:
 
     @property  # type: ignore[misc]
     def __class__(self) -> type[Any]:
-        # isinstance() asks for it. It must not change the object's type: isinstance() would compare with the new one.
+        # isinstance() asks for it, if the type is not the one that is looked for.
         accelerator: type[Any] = importlib.import_module(HOST_CLASS).CPUAccelerator
         return accelerator
 
 
-def _whole(host: Host) -> Any:
-    """Makes a host's accelerator a CPUAccelerator, and returns it."""
-    kind = importlib.import_module(HOST_CLASS).CPUAccelerator
-    with _lock:
-        if type(host) is Host:
-            vars(host).update(vars(kind()) | vars(host))
-            object.__dict__["__class__"].__set__(host, kind)
-    return host
+def _whole(lazy: LazyCPUAccelerator) -> Any:
+    """Returns the accelerator that a lazy one stands for."""
+    state = vars(lazy)
+    if state["_whole"] is None:
+        kind = importlib.import_module(HOST_CLASS).CPUAccelerator
+        with _lock:
+            if state["_whole"] is None:
+                whole = kind()
+                whole._builders = state["_builders"]
+                state["_whole"] = whole
+    return state["_whole"]
 
 
 def _name_of_choice() -> str:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from opforge.warm import lookup
-from opforge.warm.lookup import DEEPSPEED_METHODS, FLAG_ENDINGS
+
+from .declaration.op_spec import DEEPSPEED_METHODS, FLAG_ENDINGS
 
 NOT_OF_THE_BUILD = frozenset({"gate", "is_compatible", "fakes", "signatures"})
 """What a builder may override or declare without changing its spec."""

@@ -30,21 +30,16 @@ def load_entry(
     a suffix. `fakes` replace earlier ones. Other signatures give another object. `roots` are where its sources are, for
     its errors. Raises LoadError, NamespaceClashError.
     """
-    with library.lock:
+    folders = "".join([f"{name}={path}\n" for name, path, _ in roots])
+
+    def further(typed: Mapping[str, Any]) -> Any:
         abi = entry.record["abi"]
-        functions = library.copied_signatures(functions)
-        typed = functions if abi == PLAIN else {}
-        loaded, before = library.by_entry.get(entry.key, (None, typed))
-        if loaded is None or typed != before:
-            if abi == STABLE:
-                loaded = _load_stable(op, entry, fakes, roots)
-            else:
-                loaded = (
-                    library.plain(op, entry, open_library(op, entry), functions)
-                    if abi == PLAIN
-                    else _load_torch(op, entry, roots)
-                )
-            library.by_entry[entry.key] = loaded, typed
+        if abi == PLAIN:
+            return library.plain(op, entry, open_library(op, entry), typed)
+        return _load_stable(op, entry, fakes, roots, folders) if abi == STABLE else _load_torch(op, entry, roots)
+
+    with library.lock:
+        loaded = library.load(op, entry, functions, folders, further, fakes)
         if fakes:
             names = loaded.__names__ if isinstance(loaded, LoadedOp) else ()
             registered_fakes.register(op, names, library.namespaces_of.get(entry.key, []), fakes, library.python_fakes)
@@ -63,7 +58,7 @@ def open_library(op: str, entry: Entry) -> int:
         raise load_advice.load_error(op, path, error, entry.watched.paths) from error
 
 
-def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Any], roots: Iterable[Any]) -> LoadedOp:
+def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Any], roots: Iterable[Any], folders: str) -> LoadedOp:
     import torch  # noqa: F401  # before the library, which needs its libraries
 
     handle = open_library(op, entry)
@@ -79,7 +74,6 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Any], roots: Iterabl
             if library.owner_of[name] != op:
                 raise NamespaceClashError(op, name, f"the op {library.owner_of[name]!r}")
             suffix = "_" + entry.key[-8:]
-    folders = "".join([f"{name}={path}\n" for name, path, _ in roots])
     loaded = library.register(op, entry, handle, schemas, suffix, folders)
     if isinstance(loaded, str):
         raise load_advice.registration_error(op, entry.library, loaded, schemas, suffix)

@@ -89,7 +89,7 @@ class Finder:
         """Returns what an earlier look-up led to, if that did not depend on a toolchain's programs."""
         lookup = self.lookup
         is_named = self._remembers and bool(lookup.sources or lookup.spec.uses_host_compiler)
-        return memory.recall(lookup, {}) if is_named else None
+        return memory.remembered_entry(lookup, {}) if is_named else None
 
     def in_layers(self) -> Entry | None:
         """Returns the entry of a layer whose own files are unchanged."""
@@ -121,7 +121,7 @@ class Finder:
             if not spec.uses_host_compiler:  # the roots that it adds have to be known before anything is compared
                 programs = {**toolchain.programs()}
                 lookup = lookup._replace(root_paths=root_paths(spec, toolchain.root_paths()))
-                if self._remembers and (entry := memory.recall(lookup, programs)):
+                if self._remembers and (entry := memory.remembered_entry(lookup, programs)):
                     return entry
             plan = make_plan(spec, toolchain)
         except ToolchainNotFoundError as error:

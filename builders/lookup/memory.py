@@ -103,10 +103,10 @@ def _plain(value: Any) -> Any:
     return repr(value)
 
 
-def recall(lookup: Lookup, programs: Mapping[str, object]) -> Entry | None:
+def remembered_entry(lookup: Lookup, programs: Mapping[str, object]) -> Entry | None:
     """Returns the entry that this look-up led to before, checked; None if anything that led there has changed."""
     own, *sources = [(str(source.layout), *source[1:4]) for source in (lookup.store.own, *lookup.sources)]
-    found = warm.recall(lookup.name(programs), own, sources, lookup.store.disk.flat_stamps)
+    found = warm.remembered_entry(lookup.name(programs), own, sources, lookup.store.disk.flat_stamps)
     if found is None:
         return None
     entry, value = found
@@ -141,10 +141,12 @@ def take_snapshot(lookup: Lookup, description: str, absent: list[str]) -> Snapsh
 def watching(entry: Entry, absent: Iterable[str], compiler: Iterable[PathStamp] = ()) -> Entry:
     """Returns the entry with more that is compared before a kept builder uses it again.
 
-    `absent` are paths that must not exist. `compiler` are stamps that are compared once a second.
+    `absent` are paths that must not exist. `compiler` are stamps that are compared once a second. So are opforge's own
+    files, in a checkout: where it is installed as a package, they are not compared by a process that uses them.
     """
-    often = direct([*entry.watched.pairs(), *((path, ABSENT) for path in absent)])
-    watched = dict.fromkeys([*often, *compiler])
+    stamps = direct([*entry.watched.pairs(), *((path, ABSENT) for path in absent)])
+    often = [(path, stamp) for path, stamp in stamps if not path.startswith(OWN_FOLDERS)]
+    watched = dict.fromkeys([*often, *stamps, *compiler])
     return entry._replace(watched=FlatStamps.of(watched), often=len(often))
 
 
@@ -244,6 +246,8 @@ def _program_folders() -> list[str]:
 
 
 _PACKAGE = os.path.dirname(os.path.dirname(toolchains.__path__[0]))
+OWN_FOLDERS = (f"{_PACKAGE}/", f"{kernel_roots.OPFORGE.path}/")
+"""The folders with opforge's own Python and kernels."""
 _code = {toolchains.HOST_CODE: Code(toolchains.HOST_CODE, _PACKAGE)}
 """The stamps of the host's are taken when this module is imported: that is the code that runs."""
 

@@ -136,9 +136,7 @@ def resolve(spec: OpSpec, entry: Entry, asks: bool = True) -> Outcome:
 def searched(package: str) -> list[Place]:
     """Returns where results are looked for: the user's store, then layers, and what packages carry."""
     store = current_store()
-    own = lookup.own_store()
-    layers, owners = (own[1], own[2]) if own else ((), store.owners)
-    places = lookup.places(package, store.layout.root, layers, owners)
+    places = lookup.places(package, store.layout.root, [str(layer.layout) for layer in store.layers], store.owners)
     return [(store.layout.root, store.owners, 0), *(place[:3] for place in places)]
 
 

@@ -59,7 +59,7 @@ log = logging.getLogger("opforge")
 
 
 class PlannedBuild:
-    """One build of an op: what is decided before a lock is taken, and the steps. `load_op.build` takes them in order."""
+    """One build: what is decided before the lock is taken, and its steps. `load_op.build` takes these in order."""
 
     def __init__(
         self,

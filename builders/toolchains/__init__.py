@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from opforge import environment
 from opforge.errors import BuilderError, OpIncompatibleError
 from opforge.warm import lookup
 
@@ -83,7 +84,7 @@ def read_variables(spec: OpSpec) -> tuple[str, ...]:
 
     import_path = _import_path(spec)
     own = () if import_path in ("", HOST) else getattr(_import(import_path, spec), "passed_env", ())
-    return (*lookup.PASSED_ENV, *own, *settings.compiler_env())
+    return (*environment.PASSED_ENV, *own, *settings.compiler_env())
 
 
 def plan_code(spec: OpSpec) -> tuple[str, ...]:

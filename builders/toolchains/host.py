@@ -12,9 +12,9 @@ from opforge.builders.declaration.flag_paths import with_files
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
 from opforge.cache.records.inputs import RootedPath
+from opforge.environment import PASSED_ENV
 from opforge.errors import SettingError, ToolchainNotFoundError
 from opforge.lazy import cached_property
-from opforge.warm.lookup import PASSED_ENV
 
 from .discovery import probe, programs
 from .discovery.programs import which

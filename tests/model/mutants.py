@@ -45,11 +45,11 @@ def files_of_flags_do_not_count() -> None:
 
 @mutant
 def variables_of_wrappers_do_not_count() -> None:
+    from opforge import environment
     from opforge.builders.toolchains.discovery import programs
-    from opforge.warm import lookup
 
-    put(lookup, wrapper_variables=list)
-    put(programs, wrapper_variables=list, own_variables=lambda argv: [], state=lambda argv: [])
+    put(environment, of_wrappers=list)
+    put(programs, of_wrappers=list, own_variables=lambda argv: [], state=lambda argv: [])
 
 
 @mutant

@@ -16,9 +16,9 @@ from opforge.cache.filesystem.files import renew
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
 from opforge.cache.ownership import has_tag
+from opforge.environment import PASSED_ENV
 from opforge.errors import ToolchainError
 from opforge.memory import ABSENT, FlatStamps
-from opforge.warm.lookup import PASSED_ENV
 
 from . import configuration, programs, search
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from opforge import settings
 from opforge.cache.filesystem.disk import Disk
+from opforge.environment import of_wrappers
 from opforge.errors import ToolchainNotFoundError
-from opforge.warm.lookup import wrapper_variables
 
 COMPILER = re.compile(r"([\w.]+-)*(g\+\+|gcc|c\+\+|cc|clang\+\+|clang|icpx|icx|nvcc|zig)(-[\d.]+)?")
 """The real names of compilers that obey no other variables than those that opforge knows."""
@@ -110,12 +110,12 @@ def behind(argv: Sequence[str]) -> list[str]:
 
 def own_variables(argv: Sequence[str]) -> list[str]:
     """Returns the names of the variables that this command may read besides those that every compiler reads."""
-    return [*settings.compiler_env(), *(wrapper_variables() if is_wrapper(argv) else ())]
+    return [*settings.compiler_env(), *(of_wrappers() if is_wrapper(argv) else ())]
 
 
 def state(argv: Sequence[str]) -> list[str]:
     """Returns the values of `own_variables`, and of PATH for a wrapper: what it looks up there is not known."""
     names = settings.compiler_env()
     if is_wrapper(argv):
-        names = (*names, *wrapper_variables(), "PATH")
+        names = (*names, *of_wrappers(), "PATH")
     return [f"{name}={os.environ.get(name, '')}" for name in names]

@@ -297,32 +297,53 @@ REPRESENTATION = "opforge.builders.display.representation"  # imported on use: n
 ENTRY_ATTRIBUTES = {"path": "library", "origin": "origin", "result": "key"}  # of a loaded op -> those of its entry
 
 
-def load(op: str, entry: Entry, signatures: Mapping[str, Any], folders: str) -> LoadedOp | None:
-    """Returns the functions of a library that needs nothing but to be opened and registered.
+def load(
+    op: str,
+    entry: Entry,
+    signatures: Mapping[str, Any],
+    folders: str,
+    further: Callable[[Mapping[str, Any]], Any] = lambda _typed: None,
+    fakes: Collection[str] = (),
+) -> Any:
+    """Opens a library once, registers its ops, and returns its functions: the same object for the same entry.
 
-    None for any other, and for one that cannot be loaded: `opforge.builders.loader` loads it, or says what is wrong.
-    `signatures` are those of plain functions. `folders` are those of its sources, a line `name=path` for each, for its
-    errors.
+    Other signatures give another object.
+
+    Args:
+        op: The op's name.
+        entry: The entry, which has been checked.
+        signatures: Those of plain functions.
+        folders: The folders of its sources, a line `name=path` for each, for its errors.
+        further: Loads a library that needs more than to be opened and registered, or says what is wrong: it gets the
+            signatures. By default that is not loaded, and None is returned.
+        fakes: The functions that get a Python fake kernel: that takes more, too.
+    """
+    typed = copied_signatures(signatures) if entry.record["abi"] == PLAIN else {}
+    with lock:
+        loaded, before = by_entry.get(entry.key, (None, typed))
+        if loaded is None or typed != before:
+            loaded = (None if fakes else _opened(op, entry, typed, folders)) or further(typed)
+            if loaded is not None:
+                by_entry[entry.key] = loaded, typed
+        return loaded
+
+
+def _opened(op: str, entry: Entry, typed: Mapping[str, Any], folders: str) -> LoadedOp | None:
+    """Returns the functions of a library that needs nothing but to be opened and registered; None for any other one.
+
+    None also if it cannot be loaded.
     """
     abi, needs = entry.record["abi"], entry.record["needs"]
     # A library of the stable ABI needs torch's own libraries, which are in the process once torch is imported.
     if abi not in (STABLE, PLAIN) or (abi == STABLE and "torch" not in sys.modules):
         return None
-    typed = copied_signatures(signatures) if abi == PLAIN else {}
-    with lock:
-        loaded, before = by_entry.get(entry.key, (None, typed))
-        if isinstance(loaded, LoadedOp) and typed == before:
-            return loaded
-        if any(name.startswith(SANITIZERS) for name in needs):
-            return None
-        try:
-            handle = opened_file(entry)
-        except OSError:
-            return None
-        opened = plain(op, entry, handle, typed) if abi == PLAIN else _registered(op, entry, handle, folders)
-        if opened is not None:
-            by_entry[entry.key] = opened, typed
-        return opened
+    if any(name.startswith(SANITIZERS) for name in needs):
+        return None
+    try:
+        handle = opened_file(entry)
+    except OSError:
+        return None
+    return plain(op, entry, handle, typed) if abi == PLAIN else _registered(op, entry, handle, folders)
 
 
 def copied_signatures(signatures: Mapping[str, Any]) -> dict[str, Any]:

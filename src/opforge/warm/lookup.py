@@ -26,57 +26,6 @@ from opforge.memory import FlatStamps
 from . import library, machine
 from .library import PACKAGE_LAYER, Entry
 
-PASSED_ENV = (
-    "CPATH",
-    "CPLUS_INCLUDE_PATH",
-    "C_INCLUDE_PATH",
-    "LIBRARY_PATH",
-    "LPATH",
-    "LD_RUN_PATH",
-    "COMPILER_PATH",
-    "GCC_EXEC_PREFIX",
-    "GCC_ROOT",
-    "G++_ROOT",
-    "BINUTILS_ROOT",
-    "GNUTARGET",
-    "LDEMULATION",
-    "CCC_OVERRIDE_OPTIONS",
-    "CXX_MODULE_MAPPER",
-)
-"""The variables that the host's compilers read. Their values are part of the plan key.
-
-gcc adds the folders of LPATH to those of LIBRARY_PATH, and takes the three of _ROOT for the prefix that it, its headers
-of C++ and its assembler were installed with. The assembler and the linker read GNUTARGET, the linker LDEMULATION.
-CXX_MODULE_MAPPER names the file in which gcc looks up modules of C++20.
-
-SOURCE_DATE_EPOCH is none of them: it changes only what __DATE__, __TIME__ and __TIMESTAMP__ in a file stand for.
-"""
-WRAPPER_ENV = ("OMPI_", "OPAL_", "MPICH_", "NIX_", "SPACK_", "CRAY_", "PE_")
-"""Prefixes of the variables that compiler wrappers read. Their values are part of the plan key of a wrapper."""
-_WRAPPER_ENV = tuple(prefix.encode() for prefix in WRAPPER_ENV)
-_BEGINNINGS = frozenset(prefix[:3] for prefix in _WRAPPER_ENV)
-LAUNCHER_ENV = (
-    "OMPI_APP_CTX_",
-    "OMPI_ARGV",
-    "OMPI_COMMAND",
-    "OMPI_COMM_WORLD_",
-    "OMPI_FILE_LOCATION",
-    "OMPI_FIRST_RANKS",
-    "OMPI_MCA_",
-    "OMPI_NUM_APP_CTX",
-    "OMPI_UNIVERSE_SIZE",
-    "OPAL_OUTPUT_",
-    "OPAL_USER_PARAMS_GIVEN",
-    "NIX_BUILD_CORES",
-    "NIX_BUILD_TOP",
-    "NIX_LOG_FD",
-)
-"""Prefixes of those among them that differ from process to process or from build to build, and that no wrapper reads.
-"""
-_LAUNCHER_ENV = tuple(prefix.encode() for prefix in LAUNCHER_ENV)
-PLAN_ENV = ("PATH", "CXX", "CPPFLAGS", "CXXFLAGS", "LDFLAGS", "LANG", *PASSED_ENV)
-"""Every variable that the plan of a host op may depend on."""
-_PLAN_ENV = frozenset(name.encode() for name in PLAN_ENV)
 INTERFACE = 1
 """The number of what the headers of the root `opforge_abi` compile into a library, and the loader relies on. It rises
 when that changes, fixes included; a test holds the digest of these headers without their comments."""
@@ -86,10 +35,8 @@ UNSIGNED = " (unsigned)"
 """The end of the origin of an entry that a remote offered without a signature."""
 USE_INTERVAL_NS = 3_600_000_000_000
 """How long after a noted use of an entry the next one is noted."""
-DEEPSPEED_METHODS = frozenset({"sources", "include_paths", "cxx_args", "nvcc_args", "extra_ldflags", "libraries_args"})
-"""Methods of DeepSpeed's builders, whose results are attributes of an op."""
-FLAG_ENDINGS = ("flags", "flag", "args", "arg", "macros", "include_path")
-"""Endings of methods that may be meant as DeepSpeed's, or as attributes. Others are the author's own helpers."""
+MAY_BE_ATTRIBUTES = ("flags", "flag", "args", "arg", "macros", "include_path", "include_paths")
+"""Endings of methods that may give attributes, as those of DeepSpeed's builders do: see `op_spec.DEEPSPEED_METHODS`."""
 METHODS = (FunctionType, staticmethod, classmethod)
 FOR_ALL = "FOR_ALL_BUILDERS"
 """The name of the table, beside BUILDERS, of what all builders of a package have in common."""
@@ -121,13 +68,13 @@ def load(
     if settings.paranoid() or settings.log():
         return None
     declared = declaration(builder, base)
-    store = own_store() if declared else None
+    store = trusted_store() if declared else None
     if store is None:
         return None
     root, layers, owners = store
     sources = places(type(builder).__module__.partition(".")[0], root, layers, owners)
     name = name_of(declared, [root, *[place[0] for place in sources]], False, (), variables())
-    found = recall(name, (root, owners, 0, LISTED), sources)
+    found = remembered_entry(name, (root, owners, 0, LISTED), sources)
     if found is None:
         return None
     entry, value = found
@@ -145,7 +92,7 @@ def load(
     return loaded, entry, root if value["pointer"] and note_use(value["pointer"], time.time_ns()) else ""
 
 
-def recall(
+def remembered_entry(
     name: str,
     own: Place,
     sources: Sequence[Place],
@@ -265,7 +212,7 @@ def declaration(builder: Any, base: type) -> str:
             if name in own and (name != "_directory" or value):
                 return ""
         elif type(value) in METHODS:
-            if name in own or name in DEEPSPEED_METHODS or name.endswith(FLAG_ENDINGS):
+            if name in own or name.endswith(MAY_BE_ATTRIBUTES):
                 return ""
         elif name == "signatures":
             declared.append((name, bool(value)))  # they decide how functions are called, and not what is built
@@ -367,7 +314,7 @@ def absolute(value: Any) -> list[str]:
     return [path for path in paths if path[:1] == "/" and "\0" not in path]
 
 
-def own_store() -> tuple[str, tuple[str, ...], frozenset[int]] | None:
+def trusted_store() -> tuple[str, tuple[str, ...], frozenset[int]] | None:
     """Returns the user's store, its layers, and who may own what is in them; None if one of them is not trusted."""
     root, layers, names = settings.cache_dir(), settings.cache_layers(), settings.trusted_owners()
     user = trust.trusted_ids()
@@ -423,25 +370,7 @@ def variables(more: Iterable[str] = ()) -> list[tuple[bytes, bytes]]:
 
     `more` are those of a toolchain that is not the host's own.
     """
-    further = [name.encode() for name in (*more, *settings.compiler_env())]
-    names = {*_PLAN_ENV, *further} if further else _PLAN_ENV
-    here = environment.variables()
-    set_here = [name for name in here if name in names or (name[:3] in _BEGINNINGS and _is_wrappers(name))]
-    return [(name, here[name]) for name in sorted(set_here)]
-
-
-def wrapper_variables() -> list[str]:
-    """Returns the names of the variables that are set and that a compiler wrapper may read, sorted."""
-    return sorted(os.fsdecode(name) for name in environment.variables() if _is_wrappers(name))
-
-
-def is_wrappers(name: str) -> bool:
-    """Returns whether a compiler wrapper may read this variable."""
-    return _is_wrappers(os.fsencode(name))
-
-
-def _is_wrappers(name: bytes) -> bool:
-    return name.startswith(_WRAPPER_ENV) and not name.startswith(_LAUNCHER_ENV)
+    return environment.of_compilers((*more, *settings.compiler_env()))
 
 
 def working_folder() -> str:

@@ -242,11 +242,11 @@ accelerator = get_accelerator()
 first = type(accelerator)
 builder = accelerator.create_op_builder("CPULionBuilder")
 assert accelerator.create_op_builder("CPULionBuilder") is builder
-if first is select.Host:
+if first is select.LazyCPUAccelerator:
     assert "opforge.accelerator.interface.accelerator" not in sys.modules
 """
 WHOLE = """
-assert accelerator.is_available() and type(accelerator).__name__ == "CPUAccelerator"
+assert accelerator.is_available() and type(accelerator) is first and accelerator.__class__.__name__ == "CPUAccelerator"
 assert get_accelerator() is accelerator
 assert accelerator.create_op_builder("CPULionBuilder") is builder
 assert builder.target == accelerator.target()
@@ -263,6 +263,10 @@ USES = (
     "assert accelerator.create_op_builder('NoSuchBuilder') is None",
     "import copy; assert copy.deepcopy([accelerator])[0] is accelerator; accelerator.name, accelerator.is_available()",
     "with use_accelerator('null'): pass\nassert get_accelerator().communication_backend_name() in ('gloo', 'ccl')",
+    "accelerator.own = 1; assert accelerator.own == 1; del accelerator.own; assert not hasattr(accelerator, 'own')",
+    "create = accelerator.create_op_builder\naccelerator.create_op_builder = print\n"
+    "assert accelerator.create_op_builder is print\ndel accelerator.create_op_builder\n"
+    "assert accelerator.create_op_builder == create",
     "import threading\n"
     "threads = [threading.Thread(target=accelerator.device_count) for _ in range(8)]\n"
     "[thread.start() for thread in threads], [thread.join() for thread in threads]",
@@ -270,11 +274,11 @@ USES = (
 
 
 @pytest.mark.test_all("two processes of torch: 4 s")
-def test_the_cpus_accelerator_is_whole_once_more_than_its_ops_is_asked_for(own_store):
+def test_a_lazy_accelerator_of_the_cpu_does_all_that_the_whole_one_does(own_store):
     own_store.mkdir(parents=True, exist_ok=True)
     code = HOST + USES[0] + WHOLE
     assert child_processes.run_python(code) == "CPUAccelerator\n", "the first choice is not remembered yet"
     for use in USES:
-        assert child_processes.run_python(HOST + use + WHOLE) == "Host\n", use
+        assert child_processes.run_python(HOST + use + WHOLE) == "LazyCPUAccelerator\n", use
     code = "import opforge.accelerator.devices.cpu" + HOST + WHOLE
     assert child_processes.run_python(code) == "CPUAccelerator\n", "nothing is saved if it is imported already"

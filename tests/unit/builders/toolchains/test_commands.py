@@ -8,15 +8,15 @@ import pytest
 from support import sample_ops, text_files
 from support.compilers.fake_compiler import PASSED_ENV, plan_of, toolchain
 
+from opforge import environment
 from opforge.builders.declaration import kernel_roots
 from opforge.builders.declaration.description import describe
 from opforge.builders.declaration.op_spec import root_paths
 from opforge.errors import SourceNotFoundError
-from opforge.warm import lookup
 
 
 def test_the_list_of_variables_that_compilers_read_is_complete():
-    assert set(PASSED_ENV) == set(lookup.PASSED_ENV)
+    assert set(PASSED_ENV) == set(environment.PASSED_ENV)
 
 
 @pytest.mark.parametrize("name", PASSED_ENV)
