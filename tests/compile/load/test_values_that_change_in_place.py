@@ -213,5 +213,5 @@ def test_an_argument_of_a_call_that_changes_in_place(tmp_path):
 def test_a_plain_builder_is_not_asked_again(tmp_path, monkeypatch):
     builder = op_of_text(tmp_path / "op", define_macros={"VALUE": "1"})()
     first, asked = builder.load(), []
-    monkeypatch.setattr("opforge.builders.load_op.resolve", lambda *arguments: asked.append(arguments))
+    monkeypatch.setattr("opforge.builders.declaration.op_spec.resolve", lambda *arguments: asked.append(arguments))
     assert builder.load() is first and asked == []
