@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from opforge.warm import lookup
+from opforge.warm.lookup import FLAG_ENDINGS
 
-from .declaration.op_spec import DEEPSPEED_METHODS, FLAG_ENDINGS
+from .declaration.op_spec import DEEPSPEED_METHODS
 
 NOT_OF_THE_BUILD = frozenset({"gate", "is_compatible", "fakes", "signatures"})
 """What a builder may override or declare without changing its spec."""

@@ -22,7 +22,7 @@ from opforge.cache.store import Rejected, Store
 from opforge.errors import LoadError, OpIncompatibleError, PrebuiltRequiredError, ToolchainError
 from opforge.settings import useless
 from opforge.warm.library import Entry
-from opforge.warm.lookup import as_written, count
+from opforge.warm.lookup import as_written, count, count_hit
 
 from . import loader
 from .declaration import attributes, targets
@@ -111,9 +111,7 @@ def stored_entry(look_up: Finder, force: bool = False, counts: bool = True) -> E
     began, spec, store = time.perf_counter(), look_up.lookup.spec, look_up.lookup.store
     entry = None if force else search(look_up)
     if entry:
-        seconds = entry.record.get("seconds")
-        kind = {"cached" if entry.origin == "cache" else "prebuilt": 1}
-        count(store.layout.root, saved=seconds if type(seconds) is float else 0, **kind)
+        count_hit(store.layout.root, entry)
         if entry.origin.endswith(UNSIGNED):
             log.warning("%s: its library came without a signature, from %s", spec.name, entry.origin)
         events.emit("hit", op=spec.name, seconds=time.perf_counter() - began, path=entry.folder, origin=entry.origin)

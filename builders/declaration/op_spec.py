@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from opforge import settings
 from opforge.accelerator.target import Target
 from opforge.errors import BuilderError
-from opforge.warm.lookup import tables_for_all
+from opforge.warm.lookup import FLAG_ENDINGS, tables_for_all
 
 from . import abi as abis
 from . import kernel_roots, machine
@@ -27,8 +27,6 @@ OTHER_WORDS = "opforge.compat.attributes"
 """The module that knows the words of setuptools, torch and DeepSpeed. Named, because it belongs to a part above."""
 DEEPSPEED_METHODS = frozenset({"sources", "include_paths", "cxx_args", "nvcc_args", "extra_ldflags", "libraries_args"})
 """Methods of DeepSpeed's builders, whose results are attributes of an op."""
-FLAG_ENDINGS = ("flags", "flag", "args", "arg", "macros", "include_path")
-"""Endings of methods that may be meant as DeepSpeed's, or as attributes. Others are the author's own helpers."""
 LONGEST_NAME = 200
 """Bytes of an op's name. The name of a file, which has more in it than the op's name, may have 255."""
 

@@ -35,8 +35,10 @@ UNSIGNED = " (unsigned)"
 """The end of the origin of an entry that a remote offered without a signature."""
 USE_INTERVAL_NS = 3_600_000_000_000
 """How long after a noted use of an entry the next one is noted."""
-MAY_BE_ATTRIBUTES = ("flags", "flag", "args", "arg", "macros", "include_path", "include_paths")
-"""Endings of methods that may give attributes, as those of DeepSpeed's builders do: see `op_spec.DEEPSPEED_METHODS`."""
+FLAG_ENDINGS = ("flags", "flag", "args", "arg", "macros", "include_path")
+"""Endings of methods that may be meant as attributes. Others are the author's own helpers."""
+_NO_HELPERS = (*FLAG_ENDINGS, "include_paths")
+"""Those, and that of another method which ported builders have: see `op_spec.DEEPSPEED_METHODS`."""
 METHODS = (FunctionType, staticmethod, classmethod)
 FOR_ALL = "FOR_ALL_BUILDERS"
 """The name of the table, beside BUILDERS, of what all builders of a package have in common."""
@@ -86,9 +88,7 @@ def load(
         loaded = load_torchs(builder, entry, value["roots"])
     if loaded is None or ("tuned" in value and not _is_tuned(entry, value["tuned"])):
         return None
-    seconds = record.get("seconds")
-    kind = "cached" if entry.origin == "cache" else "prebuilt"
-    count(root, saved=seconds if type(seconds) is float else 0, **{kind: 1})
+    count_hit(root, entry)
     return loaded, entry, root if value["pointer"] and note_use(value["pointer"], time.time_ns()) else ""
 
 
@@ -160,6 +160,13 @@ def count(store: str, **amounts: float) -> None:
         own[name] = own.get(name, 0) + amount
 
 
+def count_hit(store: str, entry: Entry) -> None:
+    """Counts the load of an entry that was found, and the time that its build took."""
+    seconds = entry.record.get("seconds")
+    kind = "cached" if entry.origin == "cache" else "prebuilt"
+    count(store, saved=seconds if type(seconds) is float else 0, **{kind: 1})
+
+
 @atexit.register
 def _write_counts() -> None:
     if memory.counts:
@@ -212,7 +219,7 @@ def declaration(builder: Any, base: type) -> str:
             if name in own and (name != "_directory" or value):
                 return ""
         elif type(value) in METHODS:
-            if name in own or name.endswith(MAY_BE_ATTRIBUTES):
+            if name in own or name.endswith(_NO_HELPERS):
                 return ""
         elif name == "signatures":
             declared.append((name, bool(value)))  # they decide how functions are called, and not what is built

@@ -16,6 +16,7 @@ import opforge
 from opforge import memory
 from opforge.builders import base
 from opforge.builders.declaration import kernel_roots
+from opforge.builders.lookup import memory as lookup_memory
 from opforge.memory import RACY_NS
 from opforge.warm import library
 
@@ -244,6 +245,23 @@ def test_another_cache_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "other"))
     assert builder.load() is first, "it has the same key"
     assert (tmp_path / "other" / "v2" / "entries").is_dir()
+
+
+def test_opforges_own_files_are_compared_once_a_second(tmp_path, monkeypatch):
+    folder = tmp_path / "kernels" / "include"
+    folder.mkdir(parents=True)
+    text_files.write(folder, "given.h", "#define VALUE 1\n")
+    monkeypatch.setattr(lookup_memory, "OWN_FOLDERS", (f"{tmp_path}/kernels/",))
+    text = f'#include "given.h"\n{sample_ops.EXPORT} int value() {{ return VALUE; }}\n'
+    root = kernel_roots.KernelRoot("kernels", str(tmp_path / "kernels"))
+    builder = op_of_text(tmp_path / "op", text, kernel_roots=[root])()
+    first, seconds = settled(builder), [time.monotonic() + base.COMPARE_SECONDS]
+    monkeypatch.setattr(base.time, "monotonic", lambda: seconds[0])
+    assert builder.load() is first
+    text_files.write(folder, "given.h", "#define VALUE 22\n")
+    assert builder.load() is first
+    seconds[0] += base.COMPARE_SECONDS
+    assert builder.load().value() == 22
 
 
 def test_what_is_below_an_installed_package_is_not_watched(tmp_path, look_ups):

@@ -12,6 +12,7 @@ import opforge
 from opforge.builders.declaration import op_spec
 from opforge.compat import attributes
 from opforge.errors import BuilderError, OpIncompatibleError, SourceNotFoundError
+from opforge.warm import lookup
 
 
 def declare(folder, **members):
@@ -181,6 +182,10 @@ def test_a_method_beside_the_attribute_that_it_sets_is_refused(folder, method, a
 class TestMovedFromDeepSpeed:
     def test_the_methods_are_those_that_the_spec_looks_for(self):
         assert set(attributes.METHODS) == op_spec.DEEPSPEED_METHODS
+
+    def test_a_builder_with_one_of_them_is_not_known_by_its_attributes(self, folder):
+        for method in op_spec.DEEPSPEED_METHODS:
+            assert lookup.declaration(declare(folder, **{method: lambda self: []})(), opforge.OpBuilder) == ""
 
     def test_its_methods_are_called(self, folder):
         class Moved(opforge.OpBuilder):
