@@ -32,14 +32,14 @@ def load_entry(
     """
     folders = "".join([f"{name}={path}\n" for name, path, _ in roots])
 
-    def further(typed: Mapping[str, Any]) -> Any:
+    def opens(typed: Mapping[str, Any]) -> Any:
         abi = entry.record["abi"]
         if abi == PLAIN:
             return library.plain(op, entry, open_library(op, entry), typed)
         return _load_stable(op, entry, fakes, roots, folders) if abi == STABLE else _load_torch(op, entry, roots)
 
     with library.lock:
-        loaded = library.load(op, entry, functions, folders, further, fakes)
+        loaded = library.load(entry, functions, opens)
         if fakes:
             names = loaded.__names__ if isinstance(loaded, LoadedOp) else ()
             registered_fakes.register(op, names, library.namespaces_of.get(entry.key, []), fakes, library.python_fakes)

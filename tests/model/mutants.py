@@ -304,10 +304,12 @@ def a_second_load_sees_the_ops_own_files_only() -> None:
 
 @mutant
 def a_process_has_one_library_of_a_name() -> None:
-    from opforge.builders import loader
     from opforge.warm import library
 
     first: dict[str, object] = {}
-    real, load = loader.load_entry, library.load
-    put(loader, load_entry=lambda op, *rest: first.setdefault(op, real(op, *rest)))
-    put(library, load=lambda op, *rest: first.setdefault(op, opened) if (opened := load(op, *rest)) else None)
+    load = library.load
+
+    def of_name(op: str, opened: object) -> object:
+        return first.setdefault(op, opened) if opened else None
+
+    put(library, load=lambda entry, *rest: of_name(entry.record["op"], load(entry, *rest)))

@@ -297,41 +297,27 @@ REPRESENTATION = "opforge.builders.display.representation"  # imported on use: n
 ENTRY_ATTRIBUTES = {"path": "library", "origin": "origin", "result": "key"}  # of a loaded op -> those of its entry
 
 
-def load(
-    op: str,
-    entry: Entry,
-    signatures: Mapping[str, Any],
-    folders: str,
-    further: Callable[[Mapping[str, Any]], Any] = lambda _typed: None,
-    fakes: Collection[str] = (),
-) -> Any:
-    """Opens a library once, registers its ops, and returns its functions: the same object for the same entry.
+def load(entry: Entry, signatures: Mapping[str, Any], opens: Callable[[Mapping[str, Any]], Any]) -> Any:
+    """Returns the functions of an entry's library, which is opened once: the same object for the same entry.
 
-    Other signatures give another object.
-
-    Args:
-        op: The op's name.
-        entry: The entry, which has been checked.
-        signatures: Those of plain functions.
-        folders: The folders of its sources, a line `name=path` for each, for its errors.
-        further: Loads a library that needs more than to be opened and registered, or says what is wrong: it gets the
-            signatures. By default that is not loaded, and None is returned.
-        fakes: The functions that get a Python fake kernel: that takes more, too.
+    `signatures` are those of plain functions: other ones give another object. `opens` gets them, opens the library and
+    registers its ops: it is `opened`, or what `opforge.builders.loader` does. It returns None if it cannot.
     """
     typed = copied_signatures(signatures) if entry.record["abi"] == PLAIN else {}
     with lock:
         loaded, before = by_entry.get(entry.key, (None, typed))
         if loaded is None or typed != before:
-            loaded = (None if fakes else _opened(op, entry, typed, folders)) or further(typed)
+            loaded = opens(typed)
             if loaded is not None:
                 by_entry[entry.key] = loaded, typed
         return loaded
 
 
-def _opened(op: str, entry: Entry, typed: Mapping[str, Any], folders: str) -> LoadedOp | None:
-    """Returns the functions of a library that needs nothing but to be opened and registered; None for any other one.
+def opened(op: str, entry: Entry, typed: Mapping[str, Any], folders: str) -> LoadedOp | None:
+    """Returns the functions of a library that needs nothing but to be opened and registered.
 
-    None also if it cannot be loaded.
+    None for any other, and for one that cannot be loaded: `opforge.builders.loader` loads it, or says what is wrong.
+    `folders` are those of its sources, a line `name=path` for each, for its errors.
     """
     abi, needs = entry.record["abi"], entry.record["needs"]
     # A library of the stable ABI needs torch's own libraries, which are in the process once torch is imported.
@@ -355,8 +341,8 @@ def _registered(op: str, entry: Entry, handle: int, folders: str) -> LoadedOp | 
     schemas, kernels = described(handle)
     if kernels or any(name in owner_of for name in names_of(schemas)):
         return None
-    opened = register(op, entry, handle, schemas, "", folders)
-    return None if isinstance(opened, str) else opened
+    functions = register(op, entry, handle, schemas, "", folders)
+    return None if isinstance(functions, str) else functions
 
 
 def opened_file(entry: Entry) -> int:

@@ -83,7 +83,11 @@ def load(
     record = entry.record
     if entry.origin.endswith(UNSIGNED):
         return None
-    loaded: Any = library.load(record["op"], entry, builder.signatures, value["roots"])
+
+    def opens(typed: Mapping[str, Any]) -> Any:
+        return library.opened(record["op"], entry, typed, value["roots"])
+
+    loaded = library.load(entry, builder.signatures, opens)
     if loaded is None and record["abi"] in library.WITH_MODULES and load_torchs:
         loaded = load_torchs(builder, entry, value["roots"])
     if loaded is None or ("tuned" in value and not _is_tuned(entry, value["tuned"])):
