@@ -80,7 +80,7 @@ def test_a_module_behaves_as_pybinds_and_its_entry_is_for_every_torch_and_python
 HIT = """
 import os, sys, torch, opforge
 op = opforge.load("facade_op", [os.environ["SOURCE"]], abi="torch-facade", extra_cflags=["-O0"])
-print(op.twice(torch.ones(1)).item(), "opforge.builders.run.pipeline" in sys.modules)
+print(op.twice(torch.ones(1)).item(), "opforge.builders.run.planned_build" in sys.modules)
 """
 
 
