@@ -51,7 +51,7 @@ class _Call:
 
 
 class _Documented:
-    """A public function with the signature that `help` shows: every keyword by itself. It is made when it is asked for."""
+    """A public function whose signature, which `help` shows, has every keyword. It is made when it is asked for."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.__wrapped__ = function

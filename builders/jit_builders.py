@@ -42,7 +42,11 @@ DEFAULTS: dict[str, Any] = {
         for name in OpBuilder.__annotations__
         if name not in NOT_OF_LOAD and name[0] != "_" and name != "abi"
     },
-    **{"fakes": None, "signatures": None, "target": None, "debug": False, "sanitize": ""},
+    "fakes": None,
+    "signatures": None,
+    "target": None,
+    "debug": False,
+    "sanitize": "",
 }
 """Every keyword besides torch's, with its default: the attributes of `OpBuilder`, and what a builder is made with."""
 _builders: dict[tuple[Any, ...], OpBuilder] = {}

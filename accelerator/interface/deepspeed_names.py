@@ -15,7 +15,7 @@ NOT_MADE = {
         "torch.nn.functional.scaled_dot_product_attention computes attention",
     ),
     "GDSBuilder": (
-        "cuFile needs a GPU, NVIDIA's driver for file systems and a disk that it supports, so nothing of it can be tried"
+        "cuFile needs a GPU, NVIDIA's driver for file systems and a disk that it supports: none of it can be tried"
         " where they are missing",
         "AsyncIOBuilder reads and writes files through the memory of the host",
     ),

@@ -19,13 +19,15 @@ MESSAGE = re.compile(
 )
 OF_TORCH = re.compile(
     r"\b(?:at|torch|c10|py|pybind11|opforge_facade|caffe2)::"
-    r"|['‘](?:at|torch|c10|py|pybind11)['’]"
-    r"|['‘](?:AT|TORCH|C10|CAFFE2|PYBIND11|THC?)_\w+['’]"
+    r"|['\u2018](?:at|torch|c10|py|pybind11)['\u2019]"
+    r"|['\u2018](?:AT|TORCH|C10|CAFFE2|PYBIND11|THC?)_\w+['\u2019]"
     r"|stable ABI|poisoned"
 )
-MISSING = re.compile(r"(?P<name>[^\s:'’]+): No such file or directory|'(?P<other>[^']+)' file not found")
+MISSING = re.compile(r"(?P<name>[^\s:'\u2019]+): No such file or directory|'(?P<other>[^']+)' file not found")
 NAMED = re.compile(
-    r"no member named ['‘](\w+)['’]|^['‘](\w+)['’] (?:is not a member|was not declared|does not name)|^use of undeclared \w+ '(\w+)'"
+    r"no member named ['\u2018](\w+)['\u2019]"
+    r"|^['\u2018](\w+)['\u2019] (?:is not a member|was not declared|does not name)"
+    r"|^use of undeclared \w+ '(\w+)'"
 )
 REFUSED = re.compile(r"(\w+) is not on torch's stable ABI")
 TIMEOUT = 600
@@ -117,6 +119,6 @@ def _in_output(output: str, files: Iterable[Path]) -> Iterator[Obstacle]:
 def _obstacle(path: Path, line: int, text: str) -> Obstacle:
     if refused := REFUSED.match(text):
         return Obstacle(path, line, refused[1], Kind.LATER, NO_SCALAR if "Scalar" in text else text)
-    name = NAMED.search(text) or re.search(r"['‘]([^'’]+)['’]", text)
+    name = NAMED.search(text) or re.search(r"['\u2018]([^'\u2019]+)['\u2019]", text)
     construct = next((group for group in name.groups() if group), "") if name else text.split(" ", 1)[0]
     return Obstacle(path, line, construct, Kind.LATER, f"the facade does not have this: {text}")

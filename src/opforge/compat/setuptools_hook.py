@@ -13,7 +13,7 @@ FACADE = "torch-facade"
 
 
 def finalize(distribution: Any) -> None:
-    """Makes a project's BuildExtension use opforge if OPFORGE_CPP_EXTENSION asks for it, in whatever process it is built.
+    """Makes a project's BuildExtension use opforge if OPFORGE_CPP_EXTENSION asks for it, in any process that builds.
 
     A project whose command builds extensions in its own way keeps that command, and a warning is logged.
     """

@@ -105,7 +105,7 @@ def facade_builder_for(ext: Any, command: Any) -> FacadeBuilder:
 
 
 def _attributes(ext: Any, command: Any) -> tuple[dict[str, Any], list[str], list[str], bool]:
-    """Returns a builder's attributes, and of the extension its macros, its flags for nvcc, and whether it is debugged."""
+    """Returns a builder's attributes; of the extension its macros, its flags for nvcc, and whether it is debugged."""
     torch = machine.torch_folder() or ""
     link = prepared_link.of(ext, command, os.path.join(torch, "lib"))
     cxx_flags, own_nvcc_flags = _own_flags(ext, "cxx"), _own_flags(ext, "nvcc")
