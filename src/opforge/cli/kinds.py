@@ -61,18 +61,11 @@ def by_kind(names: Sequence[str], verb: str, kind: str = "") -> dict[str, list[s
     named: dict[str, list[str]] = {each: [] for each in (*PLAIN, *OTHERS)}
     for name in names:
         before, colon, rest = name.partition(":")
-        of_name = before if colon and before in KINDS else kind or ("package" if _is_package(name) else "op")
+        of_name = before if colon and before in KINDS else kind or ("package" if "/" in name else "op")
         if reason := without_meaning(verb, of_name):
             raise click.UsageError(f"opforge {verb.removesuffix(' URL')} is not for {name!r}: {reason}.")
         named[of_name].append(rest if of_name == before else name)
     return named
-
-
-def _is_package(text: str) -> bool:
-    from opforge.packages.form import names
-
-    end = next((at for at, char in enumerate(text) if char in "@<>=! "), len(text))
-    return names.is_name(text[:end])
 
 
 def of(name: str) -> Kind:

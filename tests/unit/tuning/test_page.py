@@ -12,7 +12,7 @@ from support.paths import CHECKOUT
 from support.text_files import write
 
 from opforge.cli import group
-from opforge.cli import tuned as tuned_names
+from opforge.cli import kinds
 from opforge.tuning import run
 
 pytestmark = pytest.mark.compile
@@ -42,7 +42,7 @@ def test_the_pages_op_is_tuned_and_its_results_are_named_by_the_op_or_by_its_cla
     assert [row["size"] for row in result["rows"]] == [4096, 1 << 20]
     assert all(not other["why"].startswith("refused") for row in result["rows"] for other in row["others"])
     for name in ("my_sum", "my_package.builders:SumBuilder"):
-        assert [stored.value["op"] for stored in tuned_names.stored([name])] == ["my_sum"]
+        assert [stored.name for stored in kinds.stored(kinds.of("tuned"), [name])] == ["my_sum"]
 
 
 def test_a_time_that_is_none_is_refused(project):

@@ -69,8 +69,8 @@ def test_ops_with_such_files_are_remembered_and_one_warning_says_so(tmp_path, mo
     monkeypatch.setattr(memory, "_code", {})  # which was stamped by the other clock
     cls = sample_ops.plain_op(tmp_path / "op")
     assert [cls().load().value() for _ in range(2)] == [1, 1]
-    in_full, find = [], Finder.by_plan
-    monkeypatch.setattr(Finder, "by_plan", lambda finder: in_full.append(finder) or find(finder))
+    in_full, find = [], Finder.in_store
+    monkeypatch.setattr(Finder, "in_store", lambda finder: in_full.append(finder) or find(finder))
     builder = cls()
     assert builder.load() is builder.load() and builder.load().value() == 1 and in_full == []
     (text,) = [record.getMessage() for record in caplog.records if "in the future" in record.getMessage()]
