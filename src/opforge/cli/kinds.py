@@ -6,6 +6,7 @@ An op needs no kind before its name, and neither does a package, which has a sla
 from __future__ import annotations
 
 import fnmatch
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -61,11 +62,16 @@ def by_kind(names: Sequence[str], verb: str, kind: str = "") -> dict[str, list[s
     named: dict[str, list[str]] = {each: [] for each in (*PLAIN, *OTHERS)}
     for name in names:
         before, colon, rest = name.partition(":")
-        of_name = before if colon and before in KINDS else kind or ("package" if "/" in name else "op")
+        of_name = before if colon and before in KINDS else kind or ("package" if _is_package(name) else "op")
         if reason := without_meaning(verb, of_name):
             raise click.UsageError(f"opforge {verb.removesuffix(' URL')} is not for {name!r}: {reason}.")
         named[of_name].append(rest if of_name == before else name)
     return named
+
+
+def _is_package(name: str) -> bool:
+    """Returns whether a name without a kind is meant for a package: it has a slash, and is not the path of an entry."""
+    return "/" in name and not os.path.isabs(name)
 
 
 def of(name: str) -> Kind:

@@ -103,8 +103,8 @@ def test_what_is_not_loaded_any_more_is_refused_where_it_is_installed(user, regi
     ("words", "problem"),
     [
         (("withdraw", "URL", "acme/plain@9"), "acme/plain 9 was not withdrawn in URL: there is no such release. There"),
-        (("withdraw", "URL", "acme/plain"), "'acme/plain': expected ORG/NAME@VERSION, as opforge ls URL shows both"),
-        (("withdraw", "URL", "3f9c2a"), "'3f9c2a': expected op:ENTRY, as opforge ls URL shows it"),
+        (("withdraw", "URL", "acme/plain"), "'acme/plain': expected ORG/NAME@VERSION, as opforge ls"),
+        (("withdraw", "URL", "3f9c2a"), "'3f9c2a': expected op:ENTRY, as opforge ls"),
         (("withdraw", "URL", "--reason", "two\nlines"), "--reason: the reason is 'two\\nlines': expected one line"),
         (("withdraw", "URL", "--undo", "--stop-loading"), "--stop-loading and --undo exclude each other"),
         (("withdraw", "URL?unsigned=1"), "with unsigned=1 no list of withdrawals is read: leave it out"),
