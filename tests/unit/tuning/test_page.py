@@ -11,8 +11,7 @@ from click.testing import CliRunner
 from support.paths import CHECKOUT
 from support.text_files import write
 
-from opforge.cli import group
-from opforge.cli import kinds
+from opforge.cli import group, kinds
 from opforge.tuning import run
 
 pytestmark = pytest.mark.compile
