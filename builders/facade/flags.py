@@ -36,7 +36,7 @@ def link_torch_headers(folder: Path, torch_include: Path) -> None:
 
 
 # A source that includes Python.h itself gets Python's stable API alone: a library of the facade serves every Python.
-PYTHON_API = "0x030a0000"
+PYTHON_API = "0x030b0000"
 
 
 def compile_flags(name: str, torch_headers: Path, python_include: Path) -> list[str]:

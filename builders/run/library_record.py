@@ -44,7 +44,7 @@ def read(job: Job, library: str, key: str) -> dict[str, Any]:
         raise diagnostics.wrong_module_name(plan.op, modules[0])
     if plan.abi == FACADE and not modules and REGISTER not in exports and not job.is_extension:
         raise diagnostics.nothing_for_python(plan.op)
-    if plan.abi == PLAIN and not exports and not job.is_extension:  # an extension may register ops alone
+    if plan.abi == PLAIN and not exports:
         raise diagnostics.no_exports(plan.op)
     _check_symbols(job, file)
     peaks = job.needs.stated() if job.needs else {}

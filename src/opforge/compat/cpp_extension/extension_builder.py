@@ -6,7 +6,6 @@ import importlib
 import os
 import sysconfig
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from opforge.accelerator.host.cpuinfo import read_cpuinfo
@@ -14,7 +13,6 @@ from opforge.accelerator.target import Target
 from opforge.builders.base import OpBuilder
 from opforge.builders.declaration import abi as abis
 from opforge.builders.declaration import machine
-from opforge.builders.facade.flags import compile_flags, link_torch_headers
 
 from . import nvcc_flags, prepared_link
 
@@ -68,12 +66,9 @@ def builder_for(ext: Any, command: Any) -> ExtensionBuilder:
 
 
 class FacadeBuilder(ExtensionBuilder):
-    """The builder of an extension on the facade. Its library names no library of torch's but that of its C interface.
+    """The builder of an extension on the facade. Its library needs no library of torch's but that of its C interface."""
 
-    What the facade adds to a build is here: to opforge it is a plain library.
-    """
-
-    abi = abis.PLAIN
+    abi = abis.FACADE
     torch_libraries = ("libtorch_cpu.so",)
 
 
@@ -90,16 +85,9 @@ def facade_builder_for(ext: Any, command: Any) -> FacadeBuilder:
     Raises BuilderError for what no builder can express.
     """
     attributes, _macros, _nvcc_flags, debug = _attributes(ext, command)
-    torch = os.path.join(machine.torch_folder() or "", "include")
-    headers = Path(
-        command.distribution.get_command_obj("build").build_base or "build", "opforge-torch-headers"
-    ).absolute()
-    headers.mkdir(parents=True, exist_ok=True)
-    link_torch_headers(headers, Path(torch))
-    given = compile_flags(attributes["name"], headers, Path(sysconfig.get_path("include")))
     own = [flag for flag in attributes["extra_compile_args"] if not flag.startswith(("-std=", "-fvisibility="))]
     attributes["torch_libraries"] = FacadeBuilder.torch_libraries
-    attributes["extra_compile_args"] = ("-fno-gnu-unique", *own, *given)
+    attributes["extra_compile_args"] = ("-fno-gnu-unique", *own)
     builder: FacadeBuilder = type("SetupFacadeBuilder", (FacadeBuilder,), attributes)(_baseline_target(), debug=debug)
     return builder
 
