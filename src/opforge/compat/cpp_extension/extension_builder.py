@@ -66,7 +66,7 @@ def builder_for(ext: Any, command: Any) -> ExtensionBuilder:
 
 
 class FacadeBuilder(ExtensionBuilder):
-    """The builder of an extension on the facade. Its library needs no library of torch's but that of its C interface."""
+    """The builder of an extension on the facade. Of torch's libraries its own names that of the C interface alone."""
 
     abi = abis.FACADE
     torch_libraries = ("libtorch_cpu.so",)
