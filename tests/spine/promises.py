@@ -556,7 +556,7 @@ NOT_PROMISED = {
             "a hit: `import opforge`",
             "AdamW, 1000 tensors",
             "Measured on two cores",
-            "torch-scatter's four libraries took",
+            "The four libraries of torch-scatter took",
             "With torch 2.14.1",
             "The rows on",
         ),

@@ -78,7 +78,7 @@ class compiled:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stores what was compiled, after an error too."""
-        session.leave(self._sessions.pop())
+        session.leave(self._sessions.pop(), error is not None)
 
 
 def load_compiled(name: str) -> Graphs:

@@ -19,7 +19,7 @@ from opforge.errors import CacheDirError, LockTimeoutError
 from opforge.events import emit
 from opforge.warm import library
 
-from . import bundle, private_folder, store, topic
+from . import bundle, notices, private_folder, store, topic
 from .bundle import Bundle
 from .recording import Recording, note_whose
 from .topic import Topic
@@ -31,6 +31,11 @@ log = logging.getLogger("opforge")
 WRITE_SECONDS = 30.0
 """How long a process waits for another one that writes a bundle of the same topic."""
 UNREAD = "torch cannot read its artifacts"
+NOTHING = (
+    "%s: torch compiled nothing in this scope, and there was nothing to find: what ran in it was compiled before, in"
+    " this process, or is not compiled. Begin the scope before its first call"
+)
+ANSWERED = "%s: torch's own remote cache answered, and nothing was compiled here; what it gave is kept"
 TOO_MANY = "they are %d artifacts and libraries, and a bundle has at most %d: use a name for each model"
 
 
@@ -43,6 +48,7 @@ class Session:
         self.problem = inductor.version_problem(where.torch) if where.torch else "torch is not installed"
         """Why nothing is found or stored."""
         self.recording: Recording | None = None
+        self.was_left_by_error, self.found_none = False, True
         self.bundles: list[Bundle] = []
         self._store: Store | None = None
         self._remotes: Remotes | None = None
@@ -54,9 +60,10 @@ class Session:
     def begin(self) -> None:
         """Finds the graphs, in the store or in a remote, or waits for who compiles them. What fails is a warning."""
         if self.problem:
-            log.warning("%s: compiled graphs are neither found nor kept: %s.", self.topic.name, self.problem)
+            notices.warn("%s: compiled graphs are neither found nor kept: %s.", self.topic.name, self.problem)
             return
         try:
+            self.found_none = not store.folders(current_store().layout, self.topic)
             self.bundles = self._still_signed(current_store(), self._find(current_store()))
             if not self.bundles:
                 self._store = writable_store()
@@ -109,7 +116,7 @@ class Session:
                 lock.acquire(path, label, seconds, lambda: store.folders(among.layout, self.topic) != before)
             )
         except LockTimeoutError as error:
-            log.warning("%s They are compiled here too.", str(error).partition(" Raise ")[0])
+            notices.warn("%s They are compiled here too.", str(error).partition(" Raise ")[0])
             result = LockResult.READY
         found = self._find(among)
         if found or result is LockResult.READY or not settings.remotes():
@@ -130,7 +137,7 @@ class Session:
                 return True
         except Exception as error:  # of unpickling: anything
             log.debug("%s: %s", each.folder, error)
-        log.warning(store.NOT_USED, self.topic.name, each.folder, UNREAD)
+        notices.warn(store.NOT_USED, self.topic.name, each.folder, UNREAD)
         return False
 
     # -- the end -------------------------------------------------------------------------------------------------------
@@ -154,6 +161,9 @@ class Session:
                 self._remotes.end(False)
         fields: dict[str, Any] = {"graphs": recording.graphs, "result": os.path.basename(made)}
         emit("compile", op=self.topic.name, seconds=round(recording.seconds, 6), **fields)
+        is_idle = self.found_none and not recording.graphs and not self.bundles
+        if is_idle and not self.problem and not self.was_left_by_error:
+            notices.warn(ANSWERED if recording.parts else NOTHING, self.topic.name)
         if recording.seconds:
             text = "%s: torch.compile took %.2f s, and %d graphs were compiled"
             log.info(text, self.topic.name, recording.seconds, len(recording.graphs))
@@ -233,9 +243,10 @@ def enter(name: str) -> Session:
         return session
 
 
-def leave(session: Session) -> None:
+def leave(session: Session, by_error: bool = False) -> None:
     """Ends a scope of a session; the last one stores what was compiled."""
     with _beginning[session.topic.key]:
+        session.was_left_by_error |= by_error
         session.scopes -= 1
         if session.scopes == 0:
             if _sessions.get(session.topic.key) is session:

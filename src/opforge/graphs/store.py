@@ -15,7 +15,7 @@ from opforge.cache.records import size_log
 from opforge.cache.store import Store
 from opforge.machine_folder import make_folder
 
-from . import bundle
+from . import bundle, notices
 from .bundle import AREA, SIGNED, Bundle, BundleError, UnfitError
 from .topic import Topic
 
@@ -67,7 +67,7 @@ def find(store: Store, where: Topic, judge: Judge) -> list[Bundle]:
                 renew(folder, RENEW_SECONDS)
                 bundles.append(read)
             else:
-                log.warning(NOT_USED, where.name, folder, problem)
+                notices.warn(NOT_USED, where.name, folder, problem)
             continue
         except FileNotFoundError:
             if not os.path.isdir(folder):
@@ -80,7 +80,7 @@ def find(store: Store, where: Topic, judge: Judge) -> list[Bundle]:
             continue
         except BundleError as error:
             problem = str(error)
-        log.warning(NOT_USED, where.name, folder, problem)
+        notices.warn(NOT_USED, where.name, folder, problem)
         # It would be read, and refused, by each process.
         if not staging.set_aside(store.layout, folder, problem):
             log.debug("%s could not be set aside", folder)

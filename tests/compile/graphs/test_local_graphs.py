@@ -72,11 +72,26 @@ class TestFound:
 
 
 class TestRecorded:
-    def test_a_scope_without_compiles_stores_nothing(self, machines):
+    def test_a_scope_without_compiles_stores_nothing_and_says_so(self, machines, warnings_of_the_cache):
         own = machines.enter("idle")
         with opforge.compiled("pair") as graphs:
             pass
         assert graphs.found == 0 and not bundles(own)
+        (warning,) = warnings_of_the_cache()
+        assert warning == session.NOTHING % "pair"
+
+    def test_of_the_ranks_on_a_machine_the_first_says_it(self, machines, monkeypatch, warnings_of_the_cache):
+        machines.enter("idle")
+        monkeypatch.setenv("LOCAL_RANK", "1")
+        with opforge.compiled("pair"):
+            pass
+        assert warnings_of_the_cache() == []
+
+    def test_a_scope_that_ends_by_an_error_says_nothing_of_that(self, machines, warnings_of_the_cache):
+        machines.enter("idle")
+        with pytest.raises(ZeroDivisionError), opforge.compiled("pair"):
+            raise ZeroDivisionError
+        assert warnings_of_the_cache() == []
 
     def test_a_new_shape_makes_a_bundle_that_replaces_the_smaller_one(self, machines):
         own = machines.enter("first")
