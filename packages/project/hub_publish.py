@@ -71,7 +71,8 @@ def to_hub(repository: str, branch: str, folder: str, allow_dirty: bool = False)
         commit, is_new = _commit(hub, repository, branch, packed, f"{facts.name} {facts.version}")
     except (*hub.errors.HfHubHTTPError.__bases__, ValueError) as error:  # its HTTP library's errors, and OSError
         hint = f"Check the name, the network, and that HF_TOKEN may write to {repository}"
-        raise PublishError(f"{facts.name} {facts.version}", where, str(error).strip().splitlines()[0], hint) from error
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)  # some of them have no text
+        raise PublishError(f"{facts.name} {facts.version}", where, reason, hint) from error
     labels = tuple(part.label for part in packed)
     return PublishedToHub(repository, branch, str(facts.version), commit, labels, is_new)
 

@@ -127,6 +127,12 @@ def test_a_hub_that_is_away_is_said_with_what_to_do(hub, packed):
         hub_publish.to_hub("Acme/Plain", "", folder)
 
 
+def test_an_error_without_a_text_is_said_by_its_name(hub, packed, monkeypatch):
+    monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", lambda *_words, **_more: (_ for _ in ()).throw(OSError()))
+    with pytest.raises(PublishError, match="was not published to hf:Acme/Plain: OSError. Check the name"):
+        hub_publish.to_hub("Acme/Plain", "", packed())
+
+
 @pytest.mark.parametrize("text", ["hf:Plain", "hf:a/../b", "hf:", "hf:a/b/c"])
 def test_what_names_no_repository_is_refused(text):
     with pytest.raises(KernelFormatError, match="it names no repository of the hub"):
