@@ -11,7 +11,7 @@ import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from .flags import INCLUDE, compile_flags, link_torch_headers
+from .flags import compile_flags, link_torch_headers
 from .obstacles import INCLUDED, NO_SCALAR, OF_TORCH_BY_NAME, Kind, Obstacle, Sources, covered
 
 MESSAGE = re.compile(
@@ -30,6 +30,7 @@ NAMED = re.compile(
     r"|^use of undeclared \w+ '(\w+)'"
 )
 REFUSED = re.compile(r"(\w+) is not on torch's stable ABI")
+NAME_FOLDER = ": its folder is named by -I FOLDER"
 TIMEOUT = 600
 """Seconds for one source. A facade source takes one to ten."""
 
@@ -66,26 +67,40 @@ def refusals(
         if unit.suffix == ".cu":
             continue
         output = _output([*compiler, "-w", "-fsyntax-only", *flags, str(unit)])
+        if output is None:
+            not_judged.append(f"{unit}: the compiler did not end in {TIMEOUT} s")
+            continue
         missing = [match for match in map(MISSING.search, output.splitlines()) if match]
         for match in missing:
-            not_judged.append(f"{unit}: {match['name'] or match['other']} is not found")
-        if not missing:
-            found.update(dict.fromkeys(_in_output(output, sources.files)))
+            not_judged.append(f"{unit}: {match['name'] or match['other']} is not found{NAME_FOLDER}")
+        if missing:
+            continue
+        refused = dict.fromkeys(_in_output(output, sources.files))
+        if output and not refused:  # it was killed, or fails in a way of its own
+            lines = output.strip().splitlines()
+            not_judged.append(
+                f"{unit}: the compiler fails: {next((line for line in lines if 'error' in line), lines[0])}"
+            )
+        found.update(refused)
     return sorted(found), list(dict.fromkeys(not_judged))
 
 
-def _output(command: Sequence[str]) -> str:
-    ended = subprocess.run(
-        command,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        env=os.environ | {"LC_ALL": "C"},
-        timeout=TIMEOUT,
-        check=False,
-    )
-    return ended.stderr if ended.returncode else ""
+def _output(command: Sequence[str]) -> str | None:
+    """Returns what a compiler says, which is empty if it does not fail; None if it does not end."""
+    try:
+        ended = subprocess.run(
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env=os.environ | {"LC_ALL": "C"},
+            timeout=TIMEOUT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    return ended.stderr.strip() or f"error: it ended with {ended.returncode}" if ended.returncode else ""
 
 
 def _in_output(output: str, files: Iterable[Path]) -> Iterator[Obstacle]:
@@ -108,7 +123,7 @@ def _in_output(output: str, files: Iterable[Path]) -> Iterator[Obstacle]:
         text = match["text"].lstrip(": ")
         if path:
             errors.append((path, number, text))
-        elif needed_by and os.path.normpath(match["path"]).startswith(str(INCLUDE)):
+        elif needed_by:
             errors.append((*needed_by, text.removeprefix("static assertion failed: ")))
         needed_by = None
     of_torch = [error for error in errors if OF_TORCH.search(error[2])]

@@ -119,6 +119,7 @@ RULES = (
     ),
     Rule(r"\bpy::module_?::import\b|\.attr\s*\([^)]*\)\s*\(", Kind.LATER, PYTHON_TYPES),
 )
+HEADER_ENDINGS = (".h", ".hh", ".hpp", ".hxx", ".inl", ".inc", ".cuh")
 UNIT_ENDINGS = (".cc", ".cpp", ".cxx", ".c++", ".C", ".cu")
 NOT_SOURCES = ("build", "dist", "node_modules", "__pycache__")
 """Folders of a project that hold no source of it. So do those whose names begin with a dot."""

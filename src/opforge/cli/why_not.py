@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import os
 import tarfile
 import tempfile
@@ -99,7 +100,15 @@ def _reports(
     what: Iterable[str], cpu: bool, folders: Sequence[Path], compiler: Sequence[str], work: Path
 ) -> list[Report]:
     """Returns the reports: one for all files that are named, and one for each project."""
+    from opforge.builders.facade.obstacles import HEADER_ENDINGS, UNIT_ENDINGS
+
     files = [Path(name) for name in what if os.path.isfile(name) and not _is_project_file(name)]
+    for file in files:
+        if file.suffix not in (*UNIT_ENDINGS, *HEADER_ENDINGS):
+            problem = "it is neither a C++ or CUDA source nor a header"
+            raise InspectionError(
+                str(file), problem, f"Name such files ({', '.join(UNIT_ENDINGS)}), a folder or an sdist"
+            )
     reports = [_report(files, None, cpu, folders, compiler, work, _of_load(files))] if files else []
     for name in what:
         if Path(name) not in files:
@@ -124,8 +133,9 @@ def _report(
 
     every = units or project_units(root or Path())
     sources = find_sources(every, folders, root, cpu)
-    if root and not sources.files and not cpu:
-        raise InspectionError(str(root), "it has no C++ or CUDA source that includes torch", "Name its source folder")
+    if root and not sources.files:
+        kinds = "C++ source for the CPU" if cpu else "C++ or CUDA source"
+        raise InspectionError(str(root), f"it has no {kinds} that includes torch", "Name its source folder")
     obstacles, not_judged = obstacles_of(sources), list[str]()
     if compiler:
         known = {(found.path, found.line) for found in obstacles}
@@ -167,7 +177,7 @@ def _unpacked(name: str, work: Path) -> Path:
             with tarfile.open(name) as packed:
                 _check_size(name, sum(member.size for member in packed.getmembers()))
                 packed.extractall(folder, filter="data")
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error) as error:
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, RuntimeError) as error:
         raise InspectionError(name, f"it cannot be unpacked: {error}", "Get the archive again") from error
     inside = list(folder.iterdir())
     return inside[0] if len(inside) == 1 and inside[0].is_dir() else folder
@@ -220,8 +230,11 @@ def _shown(found: Report, root: Path, shown: str) -> Report:
 
 
 def _of_load(files: Sequence[Path]) -> str:
-    names = ", ".join(f'"{file}"' for file in files if file.suffix not in (".h", ".hpp", ".cuh"))
-    return f'opforge.load("{files[0].stem}", [{names}], abi="torch-facade")' if files else ""
+    from opforge.builders.facade.obstacles import UNIT_ENDINGS
+
+    units = [file for file in files if file.suffix in UNIT_ENDINGS]
+    names = ", ".join(f'"{file}"' for file in units)
+    return f'opforge.load("{units[0].stem}", [{names}], abi="torch-facade")' if units else ""
 
 
 def _of_project(root: Path, shown: str) -> str:
@@ -245,7 +258,9 @@ def _document(reports: Sequence[Report]) -> dict[str, object]:
             for entry in found.obstacles
         ],
         "not_judged": [text for found in reports for text in found.not_judged],
-        "write": [found.to_write for found in reports if not found.obstacles and not found.not_judged],
+        "write": [
+            found.to_write for found in reports if found.to_write and not found.obstacles and not found.not_judged
+        ],
     }
 
 
@@ -256,12 +271,12 @@ def _print(reports: Sequence[Report], cpu: bool) -> None:
         if number:
             click.echo()
         for text in found.not_judged:
-            messages.show("warning", f"{text}: its folder is named by -I FOLDER")
+            messages.show("warning", text)
         if found.obstacles or not found.not_judged:
             click.echo(report(found.obstacles))
         if found.of_cuda and not cpu:
             click.echo(f"{counted(found.of_cuda, 'line is', 'lines are')} CUDA's: --cpu leaves them out")
-        if not found.obstacles and not found.not_judged:
+        if found.to_write and not found.obstacles and not found.not_judged:
             click.echo(
                 f"{counted(len(found.sources.units), 'source', 'sources')}. To build them so:\n  {found.to_write}"
             )

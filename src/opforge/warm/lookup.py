@@ -234,8 +234,8 @@ def declaration(builder: Any, base: type) -> str:
                 return ""
         elif name == "signatures":
             declared.append((name, bool(value)))  # they decide how functions are called, and not what is built
-        elif value and name not in IN_TEXT and (name in own or name == "portable"):  # noqa: SIM114 (another reason)
-            return ""
+        elif name not in IN_TEXT and (name in own or name == "portable") and value:
+            return ""  # the author's own may have no truth value, as a tensor has none
         elif type(own.get(name)) in (*METHODS, property) or not _is_plain(value):
             return ""
         else:

@@ -37,4 +37,7 @@ def test_a_mistake_that_is_not_of_torchs_names_is_found_too(tmp_path: Path) -> N
 
 def test_a_header_of_another_project_leaves_the_source_without_a_judgement(tmp_path: Path) -> None:
     found, not_judged = _refused(tmp_path, "#include <torch/extension.h>\n#include <other/project.h>\n")
-    assert found == [] and not_judged == [f"{tmp_path}/op.cpp: other/project.h is not found"]
+    expected = f"{tmp_path}/op.cpp: other/project.h is not found: its folder is named by -I FOLDER"
+    assert found == [] and not_judged == [expected]
+        f"{tmp_path}/op.cpp: other/project.h is not found: its folder is named by -I FOLDER"
+    ]

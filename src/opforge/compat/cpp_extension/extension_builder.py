@@ -19,6 +19,7 @@ from . import nvcc_flags, prepared_link
 if TYPE_CHECKING:
     from opforge.builders.declaration.op_spec import OpSpec
 
+VISIBLE = "-fvisibility=default"
 SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".C")
 
 
@@ -85,9 +86,9 @@ def facade_builder_for(ext: Any, command: Any) -> FacadeBuilder:
     Raises BuilderError for what no builder can express.
     """
     attributes, _macros, _nvcc_flags, debug = _attributes(ext, command)
-    own = [flag for flag in attributes["extra_compile_args"] if not flag.startswith(("-std=", "-fvisibility="))]
+    first, *own = attributes["extra_compile_args"]
     attributes["torch_libraries"] = FacadeBuilder.torch_libraries
-    attributes["extra_compile_args"] = ("-fno-gnu-unique", *own)
+    attributes["extra_compile_args"] = tuple(own) if first == VISIBLE else (first, *own)
     builder: FacadeBuilder = type("SetupFacadeBuilder", (FacadeBuilder,), attributes)(_baseline_target(), debug=debug)
     return builder
 
@@ -108,7 +109,7 @@ def _attributes(ext: Any, command: Any) -> tuple[dict[str, Any], list[str], list
         "sources": tuple(ext.sources),
         "include_dirs": _existing(folders, [os.path.join(torch, "include")]),
         "extra_compile_args": (
-            "-fvisibility=default",  # other libraries may link with the extension, as with torch's own build of it
+            VISIBLE,  # other libraries may link with the extension, as with torch's own build of it
             *_python_flags(command),
             *macros,
             *cxx_flags,

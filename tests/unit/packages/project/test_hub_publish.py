@@ -129,7 +129,7 @@ def test_a_hub_that_is_away_is_said_with_what_to_do(hub, packed):
 
 def test_an_error_without_a_text_is_said_by_its_name(hub, packed, monkeypatch):
     monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", lambda *_words, **_more: (_ for _ in ()).throw(OSError()))
-    with pytest.raises(PublishError, match="was not published to hf:Acme/Plain: OSError. Check the name"):
+    with pytest.raises(PublishError, match=r"was not published to hf:Acme/Plain: OSError\. Check the name"):
         hub_publish.to_hub("Acme/Plain", "", packed())
 
 
