@@ -39,5 +39,3 @@ def test_a_header_of_another_project_leaves_the_source_without_a_judgement(tmp_p
     found, not_judged = _refused(tmp_path, "#include <torch/extension.h>\n#include <other/project.h>\n")
     expected = f"{tmp_path}/op.cpp: other/project.h is not found: its folder is named by -I FOLDER"
     assert found == [] and not_judged == [expected]
-        f"{tmp_path}/op.cpp: other/project.h is not found: its folder is named by -I FOLDER"
-    ]

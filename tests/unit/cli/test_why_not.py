@@ -141,3 +141,28 @@ def test_what_is_not_there_is_an_error(name: str) -> None:
 def test_a_folder_without_sources_is_an_error(tmp_path: Path) -> None:
     done = why(tmp_path)
     assert done.exit_code == 1 and "it has no C++ or CUDA source that includes torch" in done.output
+
+
+def test_what_is_no_source_is_refused(tmp_path):
+    (tmp_path / "x.whl").write_bytes(b"\0\1")
+    done = CliRunner().invoke(group, ["why-not", "--no-compile", str(tmp_path / "x.whl")])
+    assert done.exit_code == 1 and "it is neither a C++ or CUDA source nor a header" in done.output
+    (tmp_path / "empty").mkdir()
+    done = CliRunner().invoke(group, ["why-not", "--no-compile", "--cpu", str(tmp_path / "empty")])
+    assert done.exit_code == 1 and "it has no C++ source for the CPU that includes torch" in done.output
+
+
+def test_a_header_alone_has_no_line_to_write(tmp_path):
+    (tmp_path / "e.h").write_text("#include <torch/extension.h>\n")
+    done = CliRunner().invoke(group, ["why-not", "--no-compile", str(tmp_path / "e.h")])
+    assert done.exit_code == 0 and "To build them so" not in done.output
+
+
+def test_a_compiler_that_is_killed_judges_nothing(tmp_path, monkeypatch):
+    compiler = tmp_path / "c++"
+    compiler.write_text("#!/bin/sh\necho 'g++: fatal error: Killed signal terminated program cc1plus' >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setattr(why_not, "_compiler", lambda: [str(compiler)])
+    (tmp_path / "n.cpp").write_text("#include <torch/extension.h>\n")
+    done = CliRunner().invoke(group, ["why-not", str(tmp_path / "n.cpp")])
+    assert done.exit_code == 1 and "the compiler fails: g++: fatal error: Killed signal" in done.output

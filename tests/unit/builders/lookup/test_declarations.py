@@ -196,3 +196,16 @@ def test_two_values_whose_repr_is_the_same_are_two_look_ups(builder, name, first
         spec = builder.spec()
         names.add(memory.Lookup(spec, current_store(), (), {}).name({}))
     assert len(names) == 2
+
+
+def test_a_value_of_the_authors_own_needs_no_truth_value(tmp_path):
+    """A tensor of more than one element has none; such a builder is looked up by its spec."""
+
+    class Without:
+        def __bool__(self):
+            raise RuntimeError("ambiguous")
+
+    builder = sample_ops.plain_op(tmp_path, "without_truth")
+    builder.weights_of_mine = Without()
+    assert lookup.declaration(builder(), OpBuilder) == ""
+    assert builder().load().value() == 1
