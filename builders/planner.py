@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,6 +15,7 @@ from .declaration import abi, attributes, flag_paths, kernel_roots, machine
 from .declaration.build_plan import BuildPlan, PlannedGroup
 from .declaration.include_folders import group_folders, include_folders
 from .declaration.op_spec import root_paths
+from .facade import flags as facade_headers
 from .toolchains.host import BASE_FLAGS
 
 if TYPE_CHECKING:
@@ -165,6 +167,8 @@ def _torch_problem(spec: OpSpec) -> str | None:
     here = machine.torch_version(folder)
     if version_of(here)[:2] < version_of(spec.torch_target):
         return f"torch_target={spec.torch_target!r} is newer than the installed torch {here}: install it, or lower it"
+    if spec.abi == abi.FACADE and (absent := facade_headers.missing(os.path.join(folder, "include"))):
+        return f"torch {here} is installed without the headers that the facade is written on: there is no {absent}"
     return None
 
 

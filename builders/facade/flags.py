@@ -14,6 +14,12 @@ OF_TORCH = ("torch/csrc/stable", "torch/csrc/inductor/aoti_torch", "torch/header
 TARGET = "0x020a000000000000"
 
 
+def missing(torch_include: str) -> str:
+    """Returns the first of the folders of torch's headers that is not there; empty if all are."""
+    folders = [os.path.join(torch_include, *name.split("/")) for name in OF_TORCH]
+    return next((folder for folder in folders if not os.path.isdir(folder)), "")
+
+
 def link_torch_headers(folder: Path, torch_include: Path) -> None:
     """Makes links in `folder` to the folders of torch's headers that the facade needs.
 

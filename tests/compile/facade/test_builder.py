@@ -156,7 +156,8 @@ def test_a_line_that_the_facade_does_not_have_is_named_with_the_command_that_lis
     hints = [line for line in rest if line.startswith("hint: ")]
     assert hints == [
         f"hint: `opforge why-not {source}` lists every line that the facade of torch's headers does not have;"
-        ' abi="torch" compiles with torch\'s own headers, for one torch and one Python'
+        ' abi="torch", or OPFORGE_CPP_EXTENSION=1 for a setup script, compiles with torch\'s own headers, for one'
+        " torch and one Python"
     ]
 
 

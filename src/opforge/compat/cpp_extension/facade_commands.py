@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from opforge.builders.wheel_tag import wheel_tag
 from opforge.cache.current import only_if_kept
-from opforge.errors import BuildError, CompileError, LockTimeoutError, OpforgeError
+from opforge.errors import BuildError, LockTimeoutError, OpforgeError
 from opforge.warm.library import OLDEST_TORCH
 
 from .extension_builder import facade_builder_for, facade_problem
@@ -54,7 +54,7 @@ def _build_ext(base: Any) -> Any:
                 with only_if_kept():
                     entry = facade_builder_for(ext, self).build()
             except (BuildError, LockTimeoutError, OpforgeError) as error:
-                raise errors.CompileError(f"{error}{_advice(ext, error)}") from error
+                raise errors.CompileError(str(error)) from error
             self.records[ext.name] = entry.record
             path = self.get_ext_fullpath(ext.name)
             log.info("%s: %s, %s", ext.name, entry.origin, entry.library)
@@ -114,10 +114,3 @@ def _egg_info(base: Any) -> Any:
 
 def _of_torch(ext: Any) -> bool:
     return "torch" in ext.libraries
-
-
-def _advice(ext: Any, error: Exception) -> str:
-    """Returns what to do about an error of the compiler: the lines are listed by another command."""
-    if not isinstance(error, CompileError):
-        return ""
-    return f"\nhint: `opforge why-not {' '.join(ext.sources)}` lists every line that keeps it from the facade"
