@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from opforge.cache.filesystem.files import discard
 from opforge.cache.layout import Layout
@@ -23,6 +23,9 @@ from .offers import ANY_THAT_FITS, Offer, Policy
 from .remotes import Remote
 from .statements import Statement
 from .stores.protocol import ObjectStore
+
+if TYPE_CHECKING:
+    from .withdrawals import Withdrawals
 
 
 class Stored(NamedTuple):
@@ -115,8 +118,10 @@ class Kind(ABC):
         """Returns a label in the form that is the same for all labels of one thing."""
         return label
 
-    def withdrawable(self, store: ObjectStore, text: str) -> str:
+    def withdrawable(self, store: ObjectStore, text: str, own: Withdrawals) -> str:
         """Returns what withdrawals call something whose title was typed, without the kind before it.
+
+        `own` is the list of the key that withdraws it.
 
         Raises ValueError for what is none, and PublishError if the store must have it and lacks it.
         """

@@ -294,12 +294,13 @@ def publish(
     raise PublishError(WHAT, store.url, "others kept changing it", "Try again")
 
 
-def own(store: ObjectStore, signer: Signer, key: str) -> Withdrawals:
+def own(store: ObjectStore, signer: Signer, key: str, restore: bool = False) -> Withdrawals:
     """Returns what a key's list in a store says, and what is known of it, before something is published.
 
-    Raises PublishError for a list that is damaged or older than what this user's key has signed; StoreError.
+    Raises PublishError for a list that is damaged or, unless `restore`, older than what this user's key has signed;
+    StoreError.
     """
-    _stored, before, newest = _read(store, signer, key, restore=False)
+    _stored, before, newest = _read(store, signer, key, restore)
     return before.merged(newest)
 
 

@@ -63,19 +63,21 @@ def command(
         raise click.UsageError(f"--reason: {error}.") from error
     signer = keys.signer(key)
     said = Withdrawal(NOTHING if undo else LOADING if stop_loading else CHOOSING, "" if undo else reason)
-    subjects = {_subject(store, name): said for name in names}
-    listed = withdrawals.publish(store, signer, signer(b"").name, subjects, renew_after=0.0, restore=True)
+    name_of_key = signer(b"").name
+    own = withdrawals.own(store, signer, name_of_key, restore=True)
+    subjects = {_subject(store, name, own): said for name in names}
+    listed = withdrawals.publish(store, signer, name_of_key, subjects, renew_after=0.0, restore=True)
     _print(listed, [*subjects], as_json)
 
 
-def _subject(store: ObjectStore, text: str) -> str:
+def _subject(store: ObjectStore, text: str, own: Withdrawals) -> str:
     """Returns what the list calls something. Raises click.UsageError, PublishError, StoreError."""
     ((name, (title, *_others)),) = ((name, names) for name, names in kinds.by_kind([text], "withdraw").items() if names)
     kind = kinds.of(name)
     if kind.has_unique_labels:  # as ls shows both
         title = title.rpartition("@")[2]
     try:
-        return kind.withdrawable(store, title)
+        return kind.withdrawable(store, title, own)
     except ValueError as error:
         raise click.UsageError(f"{text!r}: {error}.") from error
 

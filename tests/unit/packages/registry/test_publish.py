@@ -6,10 +6,12 @@ import json
 import os
 
 import pytest
+from click.testing import CliRunner
 from support.remote.withdrawing import take_back, withdraw_release
 from support.text_files import write
 
 import opforge
+from opforge.cli import group
 from opforge.errors import (
     KernelFormatError,
     KernelIncompatibleError,
@@ -263,6 +265,24 @@ class TestWithdrawing:
         keys.create("lab")
         withdraw_release(registry.store, "acme/plain@2", "", LOADING, key="lab")
         assert registry.install().version == Version(2)
+
+    @pytest.mark.parametrize("index", ["older", "gone", "damaged"])
+    def test_what_the_keys_list_names_is_withdrawn_whatever_the_index_says(self, registry, index):
+        name = topics.name_of("package", "acme/plain")
+        if index == "gone":
+            registry.store.delete(name)
+        else:
+            older = topics.Listing("package", "acme/plain", 1, {"1": topics.Listed("a" * 64)}).data()
+            registry.replace(name, older if index == "older" else b"{}")
+        words = ["withdraw", registry.url, "acme/plain@2", "--stop-loading", "--key", "ci"]
+        done = CliRunner().invoke(group, words, catch_exceptions=False)
+        assert (done.exit_code, done.output.splitlines()[0]) == (0, "acme/plain@2 is not loaded any more")
+
+    def test_what_neither_names_is_not_withdrawn_and_both_are_listed(self, registry):
+        older = topics.Listing("package", "acme/plain", 1, {"1": topics.Listed("a" * 64)}).data()
+        registry.replace(topics.name_of("package", "acme/plain"), older)
+        done = CliRunner().invoke(group, ["withdraw", registry.url, "acme/plain@9"], catch_exceptions=False)
+        assert done.exit_code == 1 and "there is no such release. There are: 2, 1." in done.output
 
     @pytest.mark.parametrize("change", ["older", "gone"])
     def test_a_store_that_is_behind_is_passed_over_and_an_error_if_none_is_current(self, registry, tmp_path, change):
