@@ -150,7 +150,9 @@ def put(
     subject, label, key, own = f"{release.KIND}:{facts.name}", facts.version.canonical, "", ""
     if signer:
         key = signer(b"").name
-        own = withdrawals.own(store, signer, key).released_as(f"{subject}@{label}")  # an older list ends it here
+        listed = withdrawals.own(store, signer, key)  # an older list ends it here
+        own = listed.released_as(f"{subject}@{label}")
+        withdrawals.require_room(store, listed, {subject: {label: own or "0" * 64}})
     there = _there(store, facts, signer, own)
     if there.binds:
         done = _same(store, there, packed, facts, signer)

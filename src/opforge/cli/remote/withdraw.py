@@ -36,9 +36,9 @@ def command(
     Names are as `opforge ls URL` shows them. What is in use stays in use, and lock files that name a release go on
     working, with a warning. With --stop-loading it is loaded nowhere any more, as soon as a machine asks the store.
 
-    Each key has one list in a store, with a date. For ops, those who fetch require one that is newer than 30 days, or
-    than their trust file says. Without a name only the date is renewed; `opforge publish` does so too. If the store
-    has lost what this machine knows to be withdrawn, it is put back.
+    Each key has one list in a store, with a date. How old it may be, for all kinds, is said by withdrawal_days in the
+    trust file of those who fetch; without it any age is accepted. Without a name only the date is renewed; `opforge
+    publish` does so too. If the store has lost what this machine knows to be withdrawn, it is put back.
 
     \b
     Examples:

@@ -134,6 +134,21 @@ class TestPublish:
             publish.publish(registry.store, folder, keys.signer())
         assert publish.publish(registry.store, folder, keys.signer(), allow_dirty=True).is_new
 
+    def test_a_list_that_is_full_is_said_before_anything_is_written(self, registry, monkeypatch):
+        registry.publish(number="1")
+        before, size = registry.files(), len(registry.content(withdrawals.name_of("ci")))
+        monkeypatch.setattr(withdrawals, "MAX_BYTES", 2 * size)
+        with pytest.raises(PublishError) as error:
+            for number in range(2, 9):
+                registry.publish(number=str(number))
+                before = registry.files()
+        text = str(error.value)
+        assert text.startswith(f"the list of withdrawals of ci was not published to {registry.url}: it would have ")
+        assert f"bytes, more than {size}. Go on with another key (opforge key new NAME), which has a list of" in text
+        assert registry.files() == before
+        with pytest.raises(PublishError, match=r"it would have .* Go on with another key"):
+            withdraw_release(registry.store, "acme/plain@1", "x" * 400)
+
     def test_a_package_without_an_organization_is_refused(self, registry):
         with pytest.raises(PublishError, match="its name has no organization"):
             registry.publish("local/plain")
