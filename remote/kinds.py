@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from opforge.cache.filesystem.files import discard
 from opforge.cache.layout import Layout
@@ -23,9 +23,6 @@ from .offers import ANY_THAT_FITS, Offer, Policy
 from .remotes import Remote
 from .statements import Statement
 from .stores.protocol import ObjectStore
-
-if TYPE_CHECKING:
-    from .withdrawals import Withdrawals
 
 
 class Stored(NamedTuple):
@@ -118,10 +115,10 @@ class Kind(ABC):
         """Returns a label in the form that is the same for all labels of one thing."""
         return label
 
-    def withdrawable(self, store: ObjectStore, text: str, own: Withdrawals) -> str:
+    def withdrawable(self, store: ObjectStore, text: str, released: Mapping[str, Mapping[str, str]]) -> str:
         """Returns what withdrawals call something whose title was typed, without the kind before it.
 
-        `own` is the list of the key that withdraws it.
+        `released` are the digests in the list of the key that withdraws it, by KIND:TOPIC and label.
 
         Raises ValueError for what is none, and PublishError if the store must have it and lacks it.
         """

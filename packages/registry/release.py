@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from opforge.cache import schema
 from opforge.cache.schema import FLAG, SHA256, TEXT, FormatError
@@ -23,9 +23,6 @@ from opforge.remote.kinds import Kind
 from opforge.remote.offers import BY_LABEL, Offer
 from opforge.remote.statements import Signed, Statement, UnreadableStatement
 from opforge.remote.stores.protocol import ObjectStore
-
-if TYPE_CHECKING:
-    from opforge.remote.withdrawals import Withdrawals
 
 KIND = "package"
 MAX_BYTES = statements.MAX_BYTES + (64 << 10)
@@ -193,18 +190,18 @@ class PackageKind(Kind):
         """Returns the version as no package writes it twice: `1.0` is `1`."""
         return label if version.read(label) is None else version.parse(label).canonical
 
-    def withdrawable(self, store: ObjectStore, text: str, own: Withdrawals) -> str:
+    def withdrawable(self, store: ObjectStore, text: str, released: Mapping[str, Mapping[str, str]]) -> str:
         """Returns the title of a release, which the key's own list must name, or the index of the store."""
         name, _at, label = text.partition("@")
         if not names.is_name(name) or version.read(label) is None:
             raise ValueError(f"expected {self.title_form}, as opforge ls URL shows both")
-        title = self.title(name, label)
-        if own.released_as(title):  # the index is unsigned: an old one must not keep anybody from withdrawing
+        title, own = self.title(name, label), released.get(f"{self.name}:{name}", {})
+        if self.canonical(label) in own:  # the index is unsigned: an old one must not keep anybody from withdrawing
             return title
         listing = topics.read_named(store, self.name, name)
         labels = {self.canonical(one) for one in listing.statements} if listing else set()
         if self.canonical(label) not in labels:
-            labels |= own.released.get(f"{self.name}:{name}", {}).keys()
+            labels |= own.keys()
             versions = sorted((version.parse(one) for one in labels), reverse=True)[:10]
             there = ", ".join(map(str, versions)) or "none"
             problem = "there is no such release"

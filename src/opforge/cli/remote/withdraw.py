@@ -15,7 +15,7 @@ from .stores import key_option, opened, url_argument
 
 if TYPE_CHECKING:
     from opforge.remote.stores.protocol import ObjectStore
-    from opforge.remote.withdrawals import Withdrawals
+    from opforge.remote.withdrawals import Released, Withdrawals
 
 
 @click.command("withdraw", cls=Guarded)
@@ -65,19 +65,19 @@ def command(
     said = Withdrawal(NOTHING if undo else LOADING if stop_loading else CHOOSING, "" if undo else reason)
     name_of_key = signer(b"").name
     own = withdrawals.own(store, signer, name_of_key, restore=True)
-    subjects = {_subject(store, name, own): said for name in names}
+    subjects = {_subject(store, name, own.released): said for name in names}
     listed = withdrawals.publish(store, signer, name_of_key, subjects, renew_after=0.0, restore=True)
     _print(listed, [*subjects], as_json)
 
 
-def _subject(store: ObjectStore, text: str, own: Withdrawals) -> str:
+def _subject(store: ObjectStore, text: str, released: Released) -> str:
     """Returns what the list calls something. Raises click.UsageError, PublishError, StoreError."""
     ((name, (title, *_others)),) = ((name, names) for name, names in kinds.by_kind([text], "withdraw").items() if names)
     kind = kinds.of(name)
     if kind.has_unique_labels:  # as ls shows both
         title = title.rpartition("@")[2]
     try:
-        return kind.withdrawable(store, title, own)
+        return kind.withdrawable(store, title, released)
     except ValueError as error:
         raise click.UsageError(f"{text!r}: {error}.") from error
 

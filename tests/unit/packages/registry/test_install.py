@@ -33,7 +33,7 @@ from opforge.packages.installed.layout import Root
 from opforge.packages.registry import index, install, selection, verification
 from opforge.remote import blobs, maintenance, statements, topics, withdrawals
 from opforge.remote.signatures import keys, trust
-from opforge.remote.withdrawals import LOADING, Withdrawals
+from opforge.remote.withdrawals import LOADING
 
 
 def stored(registry, prefix):
@@ -69,7 +69,7 @@ class TestInstall:
         assert os.path.basename(registry.root.release("acme/plain", listed.version.canonical)) == "1.json"
         with pytest.raises(PublishError, match=r"acme/plain 1 .*this version was published with other files"):
             registry.publish(number="1", text="VALUE = 2\n")
-        for own in (Withdrawals("ci", 0.0), withdrawals.own(registry.store, keys.signer("ci"), "ci")):
+        for own in ({}, withdrawals.own(registry.store, keys.signer("ci"), "ci").released):
             subject = withdraw._subject(registry.store, "acme/plain@1.0", own)
             assert subject == withdraw._subject(registry.store, "acme/plain@1", own) == "package:acme/plain@1"
         withdraw_release(registry.store, "acme/plain@1", "wrong", LOADING)
