@@ -115,8 +115,10 @@ class Kind(ABC):
         """Returns a label in the form that is the same for all labels of one thing."""
         return label
 
-    def withdrawable(self, store: ObjectStore, text: str) -> str:
+    def withdrawable(self, store: ObjectStore, text: str, released: Mapping[str, Mapping[str, str]]) -> str:
         """Returns what withdrawals call something whose title was typed, without the kind before it.
+
+        `released` are the digests in the list of the key that withdraws it, by KIND:TOPIC and label.
 
         Raises ValueError for what is none, and PublishError if the store must have it and lacks it.
         """

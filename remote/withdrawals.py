@@ -174,8 +174,15 @@ def _day(date: float) -> str:
     return time.strftime(DATE, time.gmtime(date))
 
 
+class FullListError(ValueError):
+    """A list would have more bytes than are read."""
+
+
 def to_bytes(listed: Withdrawals) -> bytes:
-    """Returns the canonical bytes of a list, which are signed. Raises ValueError if they would not be read again."""
+    """Returns the canonical bytes of a list, which are signed.
+
+    Raises ValueError if they would not be read again, FullListError if they are too many.
+    """
     for said in listed.withdrawn.values():
         check_reason(said.reason)
     withdrawn = {name: {**said._asdict(), "date": _day(said.date)} for name, said in listed.withdrawn.items()}
@@ -184,7 +191,7 @@ def to_bytes(listed: Withdrawals) -> bytes:
     released = {subject: dict(labels) for subject, labels in listed.released.items()}
     data = canonical({**value, **number, "id": listed.id, "released": released, "withdrawn": withdrawn})
     if len(data) > MAX_BYTES // 2:
-        raise ValueError(f"{WHAT} would have {len(data)} bytes, more than {MAX_BYTES // 2}")
+        raise FullListError(f"it would have {len(data)} bytes, more than {MAX_BYTES // 2}")
     parse(data)
     return data
 
@@ -269,8 +276,8 @@ def publish(
     older list than this user's key has signed: it is refused, as today's date would make it pass for the newest; with
     `restore`, and in a store that is empty, what the newer one says is put back.
 
-    Raises PublishError, also for a release that the list names by another digest, and for a list that is damaged;
-    StoreError, SignatureError.
+    Raises PublishError, also for a release that the list names by another digest, and for a list that is damaged or
+    full; StoreError, SignatureError, ValueError for a reason that cannot be shown.
     """
     for _attempt in topics.attempts():
         stored, before, newest = _read(store, signer, key, restore)
@@ -283,7 +290,10 @@ def publish(
         if not made.names(released):
             raise _renamed(store, made, released)
         clocks.require_right(store, made.date)
-        content = file_of(made, signer)
+        try:
+            content = file_of(made, signer)
+        except FullListError as error:
+            raise _full(store, key, error) from error
         if (
             store.put_if_unchanged(name_of(key), content, stored.version)
             if stored
@@ -294,13 +304,28 @@ def publish(
     raise PublishError(WHAT, store.url, "others kept changing it", "Try again")
 
 
-def own(store: ObjectStore, signer: Signer, key: str) -> Withdrawals:
+def own(store: ObjectStore, signer: Signer, key: str, restore: bool = False) -> Withdrawals:
     """Returns what a key's list in a store says, and what is known of it, before something is published.
 
-    Raises PublishError for a list that is damaged or older than what this user's key has signed; StoreError.
+    Raises PublishError for a list that is damaged or, unless `restore`, older than what this user's key has signed;
+    StoreError.
     """
-    _stored, before, newest = _read(store, signer, key, restore=False)
+    _stored, before, newest = _read(store, signer, key, restore)
     return before.merged(newest)
+
+
+def require_room(store: ObjectStore, listed: Withdrawals, released: Released) -> None:
+    """Raises PublishError if a list has no room for further releases: before anything of them is written."""
+    try:
+        to_bytes(_made(listed, {}, released))
+    except FullListError as error:
+        raise _full(store, listed.key, error) from error
+
+
+def _full(store: ObjectStore, key: str, error: FullListError) -> PublishError:
+    # It never gets shorter: an older list must not pass for the newest.
+    hint = "Go on with another key (opforge key new NAME), which has a list of its own, or in another store"
+    return PublishError(f"{WHAT} of {key}", store.url, str(error), hint)
 
 
 def _read(

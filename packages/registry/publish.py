@@ -13,7 +13,7 @@ from typing import IO, Any, NamedTuple
 from opforge.cache import schema
 from opforge.cache.filesystem.files import read_file
 from opforge.cache.schema import TEXT, record, table
-from opforge.errors import KernelFormatError, PublishError
+from opforge.errors import KernelFormatError, PublishError, SignatureError
 from opforge.packages.choose import candidate
 from opforge.packages.choose.candidate import VariantCandidate
 from opforge.packages.form import digests, metadata, names
@@ -22,6 +22,7 @@ from opforge.packages.form.version import Version
 from opforge.remote import blobs, mirror, statements, withdrawals
 from opforge.remote.blobs import Tree
 from opforge.remote.removals import Uploads
+from opforge.remote.signatures import trust
 from opforge.remote.signatures.keys import Signer
 from opforge.remote.statements import Signed
 from opforge.remote.stores.protocol import ObjectStore
@@ -59,6 +60,24 @@ class Published(NamedTuple):
     """Bytes of all blobs."""
     is_new: bool
     """False if the store had this release already."""
+
+
+class There(NamedTuple):
+    """What a store has under a version that is to be published."""
+
+    own: str = ""
+    """The digest of its release in the signer's list; empty if that names none."""
+    listed: str = ""
+    """The one in the index."""
+    signed: Signed | None = None
+    """That release; None if the store has none."""
+    binds: bool = False
+    """Whether it is the one release of this version: no other may take its place."""
+
+    @property
+    def digest(self) -> str:
+        """The digest of the release: what the list says counts."""
+        return self.own or self.listed
 
 
 def packed_variants(folder: str) -> list[Packed]:
@@ -131,35 +150,60 @@ def put(
     subject, label, key, own = f"{release.KIND}:{facts.name}", facts.version.canonical, "", ""
     if signer:
         key = signer(b"").name
-        own = withdrawals.own(store, signer, key).released_as(f"{subject}@{label}")  # an older list ends it here
-    current = index.read(store, facts.name)
-    listed = current.releases.get(facts.version) if current else None
-    digest = listed.digest if listed else own
-    # A release that the store has lost is put back, as its blobs are: `gc` may have removed it just now, before the one
-    # who has named it again puts it back.
-    if digest and store.exists(statements.name_of(digest)):
-        done = _same(store, digest, packed, facts, signer)
-        index.change(store, facts.name, _listing(store, facts.version, digest, f"{facts.name} {facts.version}"))
+        listed = withdrawals.own(store, signer, key)  # an older list ends it here
+        own = listed.released_as(f"{subject}@{label}")
+        withdrawals.require_room(store, listed, {subject: {label: own or "0" * 64}})
+    there = _there(store, facts, signer, own)
+    if there.binds:
+        done = _same(store, there, packed, facts, signer)
+        index.change(store, facts.name, _listing(store, there, done.digest, facts))
     else:
         with ExitStack() as stack:
-            done = _publish(store, packed, facts, signer, own, report, stack)
+            done = _publish(store, there, packed, facts, signer, report, stack)
     if signer:
         withdrawals.publish(store, signer, key, restore=True, released={subject: {label: done.digest}})
     return done
 
 
+def _there(store: ObjectStore, facts: Release, signer: Signer | None, own: str = "") -> There:
+    """Returns what a store has under a version that is to be published. `own` is its digest in the signer's list.
+
+    A release that the store has lost does not bind: it is put back, as its blobs are. `gc` may have removed it just
+    now, before the one who has named it again puts it back. Raises StoreError, KernelFormatError, TrustFileError.
+    """
+    current = index.read(store, facts.name)
+    entry = current.releases.get(facts.version) if current else None
+    there = There(own, entry.digest if entry else "")
+    file = statements.name_of(there.digest) if there.digest else ""
+    stored = store.get(file, release.MAX_BYTES) if file else None
+    if stored is None:
+        return there
+    signed = release.split(stored.data, there.digest, f"{store.url}/{file}")
+    # Nobody signs the index. A release that it alone names may be anybody's, with blobs and facts of his own.
+    binds = own != "" or signer is None or signer(signed.data) in signed.signatures or _is_trusted(signed, facts.name)
+    return there._replace(signed=signed, binds=binds)
+
+
+def _is_trusted(signed: Signed, name: str) -> bool:
+    """Returns whether a key has signed a release that this machine trusts for its name. Raises TrustFileError."""
+    try:
+        return bool(trust.verify(name, signed.data, signed.signatures, f"{release.KIND}:{name}", trust.read()))
+    except SignatureError:
+        return False
+
+
 def _publish(
     store: ObjectStore,
+    there: There,
     packed: list[Packed],
     facts: Release,
     signer: Signer | None,
-    own: str,
     report: Report,
     stack: ExitStack,
 ) -> Published:
-    """Publishes a release that the store has not. `stack` holds the blobs: one may have to be sent again.
+    """Publishes a release that the store has not, or that it has from nobody whose word counts.
 
-    `own` is the digest by which the signer's list names it; empty if it does not.
+    `stack` holds the blobs: one may have to be sent again.
     """
     name, number = facts.name, facts.version
     what, uploads = f"{name} {number}", Uploads(store)
@@ -172,20 +216,43 @@ def _publish(
     new = facts._replace(variants=tuple(variants))
     signed = statements.signed(new.statement(), [signer] if signer else [])
     release.parse(signed.data, what, name, number)  # what nobody could read must not be published
-    if own not in ("", signed.digest):
+    if there.own not in ("", signed.digest):
         raise _lost(store, what, "the list of its key names this version")
+    _refuse_others(store, there, signed, what)
     own_file = statements.name_of(signed.digest)
-    uploads.send(own_file, lambda: store.put_if_absent(own_file, signed.file()))
-    edit = _listing(store, number, signed.digest, what)
+    uploads.send(own_file, functools.partial(_add, store, signed, what))
+    edit = _listing(store, there if signer else There(), signed.digest, facts)
     try:
         is_new = index.change(store, name, edit) is not None
     except PublishError:  # another was quicker; perhaps with the same files, and other outcomes of the checks
-        current = index.read(store, name)
-        if current is None or number not in current.releases:
+        quicker = _there(store, facts, signer)
+        if not quicker.binds:
             raise
-        return _same(store, current.releases[number].digest, packed, facts, signer)
+        return _same(store, quicker, packed, facts, signer)
     uploads.keep()
     return Published(name, number, signed.digest, sum(part.blob.size for part in variants), is_new)
+
+
+def _refuse_others(store: ObjectStore, there: There, own: Signed, what: str) -> None:
+    """Raises PublishError if keys that are not trusted here have signed another release of this version.
+
+    Whether they may is not known here, and a version must not have two releases by accident.
+    """
+    if there.signed and there.signed.signatures and there.signed.digest != own.digest:
+        others = ", ".join(sorted(there.signed.signers))
+        reason = f"this version was published already, signed by {others}, which is not trusted here for it"
+        file = statements.name_of(there.signed.digest)
+        hint = f"Trust that key: opforge key trust NAME:KEY --for SCOPE. If nobody knows it, remove {file}"
+        raise PublishError(what, store.url, reason, f"{hint}, and publish again")
+
+
+def _add(store: ObjectStore, signed: Signed, what: str) -> bool:
+    """Puts a release, or adds its signatures to the one there; returns whether it was new. Raises PublishError."""
+    file = statements.name_of(signed.digest)
+    try:
+        return mirror.add_signatures(store, file, signed)
+    except ValueError as error:
+        raise PublishError(what, store.url, str(error), f"Remove {file}, and publish again") from error
 
 
 def _send(store: ObjectStore, tree: Tree, file: IO[bytes], report: Report, label: str) -> bool:
@@ -224,20 +291,17 @@ def _identity(packed: Sequence[Packed], folder: str, url: str) -> tuple[str, Ver
     return name, number
 
 
-def _same(store: ObjectStore, digest: str, packed: list[Packed], facts: Release, signer: Signer | None) -> Published:
+def _same(store: ObjectStore, there: There, packed: list[Packed], facts: Release, signer: Signer | None) -> Published:
     """Returns the release that is there already, after signing it too. Raises PublishError if it has other files."""
+    assert there.signed is not None  # it binds
     number, what = facts.version, f"{facts.name} {facts.version}"
-    where = f"{store.url}/{statements.name_of(digest)}"
-    stored = store.get(statements.name_of(digest), release.MAX_BYTES)
-    if stored is None:
-        raise _lost(store, what, "its index names this version")
-    signed = release.split(stored.data, digest, where)
-    there = release.parse(signed.data, where, facts.name, number)
-    if release.tree_of(there.variants) == {part.label: part.digest for part in packed}:
-        _restore(store, there, packed)
+    where = f"{store.url}/{statements.name_of(there.digest)}"
+    stated = release.parse(there.signed.data, where, facts.name, number)
+    if release.tree_of(stated.variants) == {part.label: part.digest for part in packed}:
+        _restore(store, stated, packed)
         if signer:
-            _sign(store, signed, there, packed, facts, signer)
-        return Published(facts.name, number, digest, sum(part.blob.size for part in there.variants), False)
+            _sign(store, there.signed, stated, packed, facts, signer)
+        return Published(facts.name, number, there.digest, sum(part.blob.size for part in stated.variants), False)
     hint = f"A version never changes: raise it, to {Version(number.interface, number.rebuild + 1)} for one"
     raise PublishError(what, store.url, "this version was published with other files", hint)
 
@@ -250,7 +314,7 @@ def _lost(store: ObjectStore, what: str, named: str) -> PublishError:
 def _sign(
     store: ObjectStore, signed: Signed, there: Release, packed: list[Packed], facts: Release, signer: Signer
 ) -> None:
-    """Adds a signature to a release that another key has signed: so a new key takes the place of an old one.
+    """Adds a signature to a release that another trusted key has signed: so a new key takes the place of an old one.
 
     Raises PublishError if it says something else than this key would say, but for what was tried and measured.
     """
@@ -264,7 +328,7 @@ def _sign(
         reason = f"it was published with other facts, signed by {others or 'nobody'}: its license, source or commit"
         hint = "Pack it from the same commit, or publish it under another version"
         raise PublishError(f"{there.name} {there.version}", store.url, reason, hint)
-    mirror.add_signatures(store, statements.name_of(signed.digest), Signed(signed.data, (named,)))
+    _add(store, Signed(signed.data, (named,)), f"{there.name} {there.version}")
 
 
 def _candidate(part: Packed) -> VariantCandidate:
@@ -281,17 +345,22 @@ def _restore(store: ObjectStore, there: Release, packed: list[Packed]) -> None:
                 store.put_if_absent(blob.name, file)
 
 
-def _listing(store: ObjectStore, number: Version, digest: str, what: str) -> Edit:
-    """Returns the change of an index that adds a release. It raises PublishError if the version has other files."""
+def _listing(store: ObjectStore, there: There, digest: str, facts: Release) -> Edit:
+    """Returns the change of an index that adds a release. It raises PublishError if the version has other files.
+
+    What was `there` did not bind, or the signer's list says otherwise: it is replaced.
+    """
+    number = facts.version
 
     def edit(current: Index) -> Index | None:
         listed = current.releases.get(number)
-        if listed is None:
-            return current._replace(releases={**current.releases, number: Listed(digest)})
-        if listed.digest != digest:
+        if listed is not None and listed.digest not in (digest, there.listed):
             hint = f"A version never changes: raise it, to {Version(number.interface, number.rebuild + 1)} for one"
-            raise PublishError(what, store.url, "another has just published this version with other files", hint)
-        return None
+            reason = "another has just published this version with other files"
+            raise PublishError(f"{facts.name} {number}", store.url, reason, hint)
+        if listed is not None and listed.digest == digest:
+            return None
+        return current._replace(releases={**current.releases, number: Listed(digest)})
 
     return edit
 

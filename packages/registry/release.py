@@ -190,20 +190,24 @@ class PackageKind(Kind):
         """Returns the version as no package writes it twice: `1.0` is `1`."""
         return label if version.read(label) is None else version.parse(label).canonical
 
-    def withdrawable(self, store: ObjectStore, text: str) -> str:
-        """Returns the title of a release, which the store must have."""
+    def withdrawable(self, store: ObjectStore, text: str, released: Mapping[str, Mapping[str, str]]) -> str:
+        """Returns the title of a release, which the key's own list must name, or the index of the store."""
         name, _at, label = text.partition("@")
         if not names.is_name(name) or version.read(label) is None:
             raise ValueError(f"expected {self.title_form}, as opforge ls URL shows both")
+        title, own = self.title(name, label), released.get(f"{self.name}:{name}", {})
+        if self.canonical(label) in own:  # the index is unsigned: an old one must not keep anybody from withdrawing
+            return title
         listing = topics.read_named(store, self.name, name)
         labels = {self.canonical(one) for one in listing.statements} if listing else set()
         if self.canonical(label) not in labels:
+            labels |= own.keys()
             versions = sorted((version.parse(one) for one in labels), reverse=True)[:10]
             there = ", ".join(map(str, versions)) or "none"
             problem = "there is no such release"
             number = version.parse(label)
             raise PublishError(f"{name} {number}", store.url, problem, f"There are: {there}", "withdrawn in")
-        return self.title(name, label)
+        return title
 
 
 PACKAGE = PackageKind()

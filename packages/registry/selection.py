@@ -7,10 +7,12 @@ from typing import NamedTuple
 
 from opforge import settings
 from opforge.errors import (
+    KernelFormatError,
     KernelIncompatibleError,
     KernelInstallError,
     KernelNotFoundError,
     StoreBehindError,
+    StoreError,
     WithdrawnError,
 )
 from opforge.packages.choose import candidate, environment, order
@@ -31,8 +33,9 @@ from .release import Release, Variant
 
 MAX_TRIED = 50
 """How many releases are looked at for one whose variants fit, the newest first: 50,000 releases are not fetched."""
-MAX_ASKED = 5
-"""How many releases are asked for that a signer's list names and the index of the remote does not."""
+MAX_ASKED = 1000
+"""How many releases are asked for that a signer's list names and the index of the remote does not: then it ends with an
+error, since to pass over the others would let the index hide them."""
 
 
 class Source(NamedTuple):
@@ -45,22 +48,43 @@ class Source(NamedTuple):
     recent_lists: Lists
     """The same, as they were read within the last hour: for what a lock file vouches for."""
 
-    def offered(self, name: str) -> Offered | None:
-        """Returns the releases of a name; None if the remote has none. Raises StoreError, StoreBehindError, ValueError.
+    def offered(self, name: str) -> Offered:
+        """Returns the releases of a name. Raises StoreError, StoreBehindError, KernelInstallError, ValueError.
 
         A signer's list says which there are, and the index which of these the remote has: that is unsigned, and may be
-        old. With unsigned=1 the index says both.
+        old, damaged or gone. With unsigned=1 the index says both.
         """
-        listed = index.read(self.store, name)
-        if listed is None:
-            return None
-        there = {number: entry.digest for number, entry in listed.releases.items()}
         if self.remote.is_unsigned:
-            return Offered(name, there, {number: [digest] for number, digest in there.items()})
+            there, is_known, _none = self._index(name)
+            return Offered(name, there, {number: [digest] for number, digest in there.items()}, is_known)
         named, problems = self.lists.released(f"{release.KIND}:{name}")
         where = f"{self.remote}: the list of {name}"
         digests = {version.parse(label, where): digests for label, digests in named.items()}
-        return Offered(name, there, digests, tuple(problems))
+        there, is_known, problem = self._index(name, is_named=bool(named))
+        is_known = is_known or self._has_any(name, digests)
+        return Offered(name, there, digests, is_known, tuple(filter(None, [*problems, problem])))
+
+    def _index(self, name: str, is_named: bool = False) -> tuple[dict[Version, str], bool, str]:
+        """Returns the digests in an index, whether there is one, and why it cannot be read.
+
+        Raises StoreError, KernelFormatError, which stop a package that no list names.
+        """
+        try:
+            listed = index.read(self.store, name)
+        except (StoreError, KernelFormatError) as error:
+            if not is_named:
+                raise
+            return {}, True, f"its index of {name} is not used: {error}"
+        entries = listed.releases if listed else {}
+        return {number: entry.digest for number, entry in entries.items()}, listed is not None, ""
+
+    def _has_any(self, name: str, named: Mapping[Version, Sequence[str]]) -> bool:
+        """Returns whether a store without an index has one of the releases that lists name: a mirror may have none."""
+        digests = [digest for number in sorted(named, reverse=True) for digest in named[number]]
+        is_there = any(self.store.exists(statements.name_of(digest)) for digest in digests[:MAX_ASKED])
+        if not is_there and len(digests) > MAX_ASKED:
+            raise _too_many(self, name)
+        return is_there
 
     def withdrawn(self, name: str, number: Version) -> bool:
         """Returns whether a list that was read takes a release back."""
@@ -76,18 +100,23 @@ class Offered(NamedTuple):
     """The digests in the index."""
     named: Mapping[Version, Sequence[str]]
     """The digests in the lists of the keys that may sign the name."""
+    is_known: bool
+    """Whether the remote has an index of the name, or one of these releases."""
     problems: tuple[str, ...] = ()
-    """Why the lists of other keys are not used."""
+    """Why the lists of other keys, or the index, are not used."""
 
     def within(self, numbers: Range) -> list[Version]:
         """Returns the versions in a range, the newest first."""
         # First those of the index: it has them as their packages write them.
         return sorted((number for number in {**self.there, **self.named} if number in numbers), reverse=True)
 
-    def digest(self, number: Version) -> tuple[str, bool]:
-        """Returns the digest of a release, empty if no list names it, and whether the index has it."""
+    def digests(self, number: Version) -> tuple[Sequence[str], bool]:
+        """Returns the digests of a version, of which the first that is there counts, and whether the index has it.
+
+        None if no list names it. Two lists may name two releases: then the index says which is meant.
+        """
         digests, there = self.named.get(number, ()), self.there.get(number, "")
-        return (there, True) if there in digests else (digests[0] if digests else "", False)
+        return ([there], True) if there in digests else (digests, False)
 
 
 class Verified(NamedTuple):
@@ -238,7 +267,9 @@ def releases(name: str, numbers: Range, among: Sequence[Source]) -> Iterator[Ver
         is_decided = False
         try:
             there = source.offered(name)
-            if there is None:
+            for problem in there.problems:
+                yield PassedOver(f"{source.remote}: {problem}")
+            if not there.is_known:
                 yield PassedOver(f"{source.remote}: it has no package {name}")
                 continue
             for verified in _of_remote(source, there, numbers):
@@ -261,17 +292,21 @@ def _of_remote(source: Source, there: Offered, numbers: Range) -> Iterator[Verif
     list names and the remote lacks is no error: it may be a mirror of a part.
     """
     tried, asked, missing, unnamed = 0, 0, list[Version](), list[Version]()
-    for problem in there.problems:
-        yield PassedOver(f"{source.remote}: {problem}")
     for number in there.within(numbers):
-        digest, is_there = there.digest(number)
-        if not digest:
+        digests, is_there = there.digests(number)
+        if not digests:
             unnamed.append(number)
             continue
-        asked += not is_there
+        asked += 0 if is_there else len(digests)
+        if asked > MAX_ASKED:
+            error = _too_many(source, there.name)
+            if not tried:
+                raise error
+            yield PassedOver(f"{source.remote}: older releases are not looked for: {error.problem}")
+            return
+        fetches = (fetch_release(source, there.name, number, digest, is_there) for digest in digests)
         try:
-            is_asked = is_there or asked <= MAX_ASKED
-            verified = fetch_release(source, there.name, number, digest, is_there) if is_asked else None
+            verified = next(filter(None, fetches), None)
         except WithdrawnError as error:
             if _is_exact(numbers):
                 raise
@@ -298,6 +333,12 @@ def _of_remote(source: Source, there: Offered, numbers: Range) -> Iterator[Verif
     sought = f"release in {numbers}" if numbers.text else "release that may be chosen"
     text = f"{there.name} has no {sought}; its newest are: {', '.join(newest) or 'none'}"
     yield PassedOver(f"{source.remote}: {text}")
+
+
+def _too_many(source: Source, name: str) -> KernelInstallError:
+    reason = f"signers' lists name more than {MAX_ASKED} releases of it that the index of {source.remote} lacks"
+    advice = "Publish one of them again, which adds it to the index, or name one version"
+    return KernelInstallError(name, reason, advice)
 
 
 def variants_for(

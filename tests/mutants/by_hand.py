@@ -304,7 +304,7 @@ EDITS: dict[str, Edit] = {
     ),
     "a_version_is_published_twice_with_other_files": Edit(
         "packages/registry/publish.py",
-        "    if release.tree_of(there.variants) == {part.label: part.digest for part in packed}:\n",
+        "    if release.tree_of(stated.variants) == {part.label: part.digest for part in packed}:\n",
         "    if True:\n",
         ("tests/unit/packages/registry",),
     ),

@@ -360,7 +360,7 @@ PROMISES = [
         ),
         (
             "No index of a store, old or forged, hides",
-            FRESH + "TestTheIndexIsACache::test_an_old_index_hides_nothing_whatever_its_number",
+            FRESH + "TestTheIndexIsACache::test_newer_releases_that_are_missing_hide_no_older_one",
         ),
         (
             "If the store lacks a newer one that a list names, a note",

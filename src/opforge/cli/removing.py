@@ -200,7 +200,7 @@ def gc_command(
     """Remove from the cache what exceeds the limits, and what killed processes left; with a URL, from that store.
 
     In the cache pinned entries stay, and so does what was built or used within the last seconds. In a store the blobs
-    and statements are removed that nothing names and that are older than a day, and TUF metadata that was replaced.
+    and statements are removed that nothing names and that are older than a day.
 
     \b
     Examples:

@@ -15,7 +15,7 @@ from .stores import key_option, opened, url_argument
 
 if TYPE_CHECKING:
     from opforge.remote.stores.protocol import ObjectStore
-    from opforge.remote.withdrawals import Withdrawals
+    from opforge.remote.withdrawals import Released, Withdrawals
 
 
 @click.command("withdraw", cls=Guarded)
@@ -36,9 +36,9 @@ def command(
     Names are as `opforge ls URL` shows them. What is in use stays in use, and lock files that name a release go on
     working, with a warning. With --stop-loading it is loaded nowhere any more, as soon as a machine asks the store.
 
-    Each key has one list in a store, with a date. For ops, those who fetch require one that is newer than 30 days, or
-    than their trust file says. Without a name only the date is renewed; `opforge publish` does so too. If the store
-    has lost what this machine knows to be withdrawn, it is put back.
+    Each key has one list in a store, with a date. How old it may be, for all kinds, is said by withdrawal_days in the
+    trust file of those who fetch; without it any age is accepted. Without a name only the date is renewed; `opforge
+    publish` does so too. If the store has lost what this machine knows to be withdrawn, it is put back.
 
     \b
     Examples:
@@ -63,19 +63,21 @@ def command(
         raise click.UsageError(f"--reason: {error}.") from error
     signer = keys.signer(key)
     said = Withdrawal(NOTHING if undo else LOADING if stop_loading else CHOOSING, "" if undo else reason)
-    subjects = {_subject(store, name): said for name in names}
-    listed = withdrawals.publish(store, signer, signer(b"").name, subjects, renew_after=0.0, restore=True)
+    name_of_key = signer(b"").name
+    own = withdrawals.own(store, signer, name_of_key, restore=True)
+    subjects = {_subject(store, name, own.released): said for name in names}
+    listed = withdrawals.publish(store, signer, name_of_key, subjects, renew_after=0.0, restore=True)
     _print(listed, [*subjects], as_json)
 
 
-def _subject(store: ObjectStore, text: str) -> str:
+def _subject(store: ObjectStore, text: str, released: Released) -> str:
     """Returns what the list calls something. Raises click.UsageError, PublishError, StoreError."""
     ((name, (title, *_others)),) = ((name, names) for name, names in kinds.by_kind([text], "withdraw").items() if names)
     kind = kinds.of(name)
     if kind.has_unique_labels:  # as ls shows both
         title = title.rpartition("@")[2]
     try:
-        return kind.withdrawable(store, title)
+        return kind.withdrawable(store, title, released)
     except ValueError as error:
         raise click.UsageError(f"{text!r}: {error}.") from error
 

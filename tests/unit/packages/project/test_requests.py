@@ -56,7 +56,7 @@ def test_a_package_takes_four(registry, requests):
     registry.publish()
     requests.clear()
     registry.install()
-    assert requests == ["topics", "withdrawals", "statements", "blobs"]
+    assert requests == ["withdrawals", "topics", "statements", "blobs"]
 
 
 def test_with_a_lock_it_is_the_blob_alone(registry, project, requests):

@@ -8,7 +8,7 @@ import shutil
 import pytest
 from support.remote.withdrawing import withdraw_release
 
-from opforge.errors import KernelNotFoundError, PublishError, SignatureError, StoreBehindError
+from opforge.errors import KernelInstallError, KernelNotFoundError, PublishError, SignatureError, StoreBehindError
 from opforge.packages.form import version
 from opforge.packages.form.version import Version
 from opforge.packages.registry import index, publish, selection
@@ -80,18 +80,62 @@ class TestTheIndexIsACache:
             "The holder of the key publishes it again, which adds it to the list: opforge publish."
         )
 
-    def test_only_so_many_are_asked_for_that_the_index_lacks(self, registry, monkeypatch):
-        monkeypatch.setattr(selection, "MAX_ASKED", 1)
+    @pytest.mark.parametrize("change", ["gone", "{}", "too large"])
+    def test_an_index_that_is_gone_or_cannot_be_read_hides_nothing(self, registry, monkeypatch, change):
+        registry.publish(number="1")
+        if change == "gone":
+            registry.store.delete(INDEX)
+        elif change == "{}":
+            registry.replace(INDEX, b"{}")
+        else:
+            monkeypatch.setattr(topics, "MAX_LISTING_BYTES", len(registry.content(INDEX)) - 1)
+        assert str(registry.install().version) == "1"
+
+    def test_without_an_index_the_next_remote_does_not_decide(self, registry, tmp_path):
+        (tmp_path / "other").mkdir()
+        other = open_store(f"file://{tmp_path}/other")
+        registry.publish(number="1")
+        publish.publish(other, registry.packed(number="2", text="VALUE = 2\n"), keys.signer("ci"))
+        registry.store.delete(INDEX)
+        among = selection.sources([registry.url, other.url])
+        assert str(selection.choose("acme/plain", version.ANY, among).verified.release.version) == "1"
+        with pytest.raises(KernelNotFoundError, match=r"has no release in >=2; its newest are: 1"):
+            selection.choose("acme/plain", version.parse_range(">=2"), among)
+
+    def lists(self, registry, *numbers, key="ci"):
+        """Names releases in the list of a key that the store does not have."""
+        released = {"package:acme/plain": {number: number * 64 for number in numbers}}
+        withdrawals.publish(registry.store, keys.signer(key), key, released=released)
+
+    def test_newer_releases_that_are_missing_hide_no_older_one(self, registry):
         registry.publish(number="1")
         old = registry.content(INDEX)
-        for number in ("2", "3"):
-            done = registry.publish(number=number, text=f"VALUE = {number}\n")
-        registry.store.delete(statements.name_of(done.digest))
+        registry.publish(number="2", text="VALUE = 2\n")
+        self.lists(registry, *"3456789")
         registry.replace(INDEX, old)
-        assert (str(chosen(registry.url).release.version), chosen(registry.url).missing) == (
-            "1",
-            (Version(3), Version(2)),
-        )
+        assert str(chosen(registry.url).release.version) == "2"
+
+    def test_more_than_are_asked_for_end_it_with_the_reason(self, registry, monkeypatch):
+        monkeypatch.setattr(selection, "MAX_ASKED", 1)
+        registry.publish(number="1")
+        self.lists(registry, *"23")
+        with pytest.raises(KernelInstallError) as error:
+            chosen(registry.url)
+        assert "signers' lists name more than 1 releases of it that the index of" in str(error.value)
+        assert "Publish one of them again, which adds it to the index, or name one version." in str(error.value)
+        assert str(chosen(registry.url, version.parse_range("1")).release.version) == "1"
+        for name in registry.files():
+            if "/topics/" in name or "/statements/" in name:
+                registry.store.delete(name)
+        with pytest.raises(KernelInstallError, match="more than 1 releases of it that the index"):
+            chosen(registry.url)
+
+    def test_of_two_releases_of_a_version_the_one_that_is_there_is_taken(self, registry):
+        trust_keys(keys.create("a-lab"), registry.key)
+        registry.publish(number="1")
+        self.lists(registry, "1", key="a-lab")
+        registry.store.delete(INDEX)
+        assert chosen(registry.url).signer == "ci"
 
 
 class TestPublishing:
@@ -223,6 +267,16 @@ class TestListsOfOtherStoresAndTimes:
 
 
 class TestAMirrorOfAPart:
+    def test_a_package_that_its_lists_name_and_it_lacks_is_taken_from_the_next(self, registry, tmp_path):
+        (tmp_path / "mirror").mkdir()
+        store = open_store(f"file://{tmp_path}/mirror")
+        registry.publish(number="1")
+        registry.publish("acme/other")
+        list(mirror.copy_named(registry.store, store, "package", ["acme/other"]))
+        among = selection.sources([store.url, registry.url])
+        verified = selection.choose("acme/plain", version.ANY, among).verified
+        assert verified.source.store.url == registry.url
+
     @pytest.fixture
     def part(self, registry, tmp_path):
         """A mirror of two packages, made when each had one release; the registry has further ones."""

@@ -8,7 +8,7 @@ import os
 import pytest
 from support.remote.withdrawing import withdraw_release
 
-from opforge.errors import KernelFormatError, PublishError
+from opforge.errors import KernelFormatError, KernelNotFoundError, PublishError
 from opforge.packages.registry import publish
 from opforge.remote import blobs, topics
 from opforge.remote.signatures import keys
@@ -27,7 +27,10 @@ def test_a_version_in_two_spellings_is_refused(registry):
     done = registry.publish(number="2")
     with_fields(registry, **{"2.0": {"digest": done.digest}})
     with pytest.raises(KernelFormatError, match=r"version 2\.0 is in it twice"):
-        registry.install()
+        registry.publish(number="3")
+    with pytest.raises(KernelNotFoundError, match=r"its index of acme/plain is not used: .* 2\.0 is in it twice"):
+        registry.install(numbers=">=3")
+    assert str(registry.install().version) == "2"
 
 
 @pytest.mark.parametrize("reason", ["x" * 501, "two\nlines", "half \udcff", "bad\x1b[2J"])

@@ -31,8 +31,8 @@ from opforge.packages.form.version import Version
 from opforge.packages.installed import add, releases, remove
 from opforge.packages.installed.layout import Root
 from opforge.packages.registry import index, install, selection, verification
-from opforge.remote import blobs, maintenance, statements, topics
-from opforge.remote.signatures import trust
+from opforge.remote import blobs, maintenance, statements, topics, withdrawals
+from opforge.remote.signatures import keys, trust
 from opforge.remote.withdrawals import LOADING
 
 
@@ -69,8 +69,9 @@ class TestInstall:
         assert os.path.basename(registry.root.release("acme/plain", listed.version.canonical)) == "1.json"
         with pytest.raises(PublishError, match=r"acme/plain 1 .*this version was published with other files"):
             registry.publish(number="1", text="VALUE = 2\n")
-        subject = withdraw._subject(registry.store, "acme/plain@1.0")
-        assert subject == withdraw._subject(registry.store, "acme/plain@1") == "package:acme/plain@1"
+        for own in ({}, withdrawals.own(registry.store, keys.signer("ci"), "ci").released):
+            subject = withdraw._subject(registry.store, "acme/plain@1.0", own)
+            assert subject == withdraw._subject(registry.store, "acme/plain@1", own) == "package:acme/plain@1"
         withdraw_release(registry.store, "acme/plain@1", "wrong", LOADING)
         with pytest.raises(WithdrawnError, match="the key ci has withdrawn it: wrong"):
             registry.install(numbers="1.0")

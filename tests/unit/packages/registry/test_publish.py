@@ -6,10 +6,12 @@ import json
 import os
 
 import pytest
+from click.testing import CliRunner
 from support.remote.withdrawing import take_back, withdraw_release
 from support.text_files import write
 
 import opforge
+from opforge.cli import group
 from opforge.errors import (
     KernelFormatError,
     KernelIncompatibleError,
@@ -18,12 +20,14 @@ from opforge.errors import (
     StoreError,
     WithdrawnError,
 )
-from opforge.packages.choose import environment
+from opforge.packages.choose import candidate, environment
 from opforge.packages.form import version
 from opforge.packages.form.version import Version
 from opforge.packages.load import get_kernel
 from opforge.packages.registry import index, install, publish, selection
-from opforge.remote import statements, topics
+from opforge.packages.registry.release import Variant
+from opforge.remote import statements, topics, withdrawals
+from opforge.remote.blobs import Blob, Tree
 from opforge.remote.mirror import copy
 from opforge.remote.signatures import keys
 from opforge.remote.stores import open_store
@@ -130,6 +134,21 @@ class TestPublish:
             publish.publish(registry.store, folder, keys.signer())
         assert publish.publish(registry.store, folder, keys.signer(), allow_dirty=True).is_new
 
+    def test_a_list_that_is_full_is_said_before_anything_is_written(self, registry, monkeypatch):
+        registry.publish(number="1")
+        before, size = registry.files(), len(registry.content(withdrawals.name_of("ci")))
+        monkeypatch.setattr(withdrawals, "MAX_BYTES", 2 * size)
+        with pytest.raises(PublishError) as error:
+            for number in range(2, 9):
+                registry.publish(number=str(number))
+                before = registry.files()
+        text = str(error.value)
+        assert text.startswith(f"the list of withdrawals of ci was not published to {registry.url}: it would have ")
+        assert f"bytes, more than {size}. Go on with another key (opforge key new NAME), which has a list of" in text
+        assert registry.files() == before
+        with pytest.raises(PublishError, match=r"it would have .* Go on with another key"):
+            withdraw_release(registry.store, "acme/plain@1", "x" * 400)
+
     def test_a_package_without_an_organization_is_refused(self, registry):
         with pytest.raises(PublishError, match="its name has no organization"):
             registry.publish("local/plain")
@@ -137,6 +156,85 @@ class TestPublish:
     def test_a_folder_without_a_variant_is_refused(self, registry, tmp_path):
         with pytest.raises(KernelFormatError, match="there is no variant in it"):
             publish.publish(registry.store, str(tmp_path / "config"), keys.signer())
+
+
+class TestWhatSomebodyElseHasPutIntoTheStore:
+    """Whoever may write to the store puts a release of the same files there, with facts and blobs of his own."""
+
+    BLOB = Blob("e" * 64, 3, 3)
+
+    def planted(self, registry, folder, *signers, **facts):
+        """Puts a release of the files of a folder into the store and its index; returns its digest."""
+        parts = publish.packed_variants(folder)
+        variants = tuple(
+            Variant(candidate.of_metadata(part.label, part.metadata, part.folder, part.folder), tree, {"import": "ok!"})
+            for part in parts
+            for tree in [Tree(part.digest, self.BLOB)]
+        )
+        stated = publish.facts_of(parts, folder, "here")._replace(variants=variants, **facts).statement()
+        signed = statements.signed(stated, signers)
+        registry.store.put_if_absent(statements.name_of(signed.digest), signed.file())
+        self.index_names(registry, signed.digest)
+        return signed.digest
+
+    def index_names(self, registry, digest):
+        listing = topics.Listing("package", "acme/plain", 7, {"1": topics.Listed(digest)})
+        registry.replace(topics.name_of("package", "acme/plain"), listing.data())
+
+    def test_an_unsigned_release_is_not_signed_and_ones_own_takes_its_place(self, registry):
+        folder = registry.packed()
+        planted = self.planted(registry, folder)
+        done = publish.publish(registry.store, folder, keys.signer())
+        assert done.digest != planted and done.is_new
+        assert statements.split_file(registry.content(statements.name_of(planted))).signatures == ()
+        assert withdrawals.Unverified(registry.store).of("ci").released == {"package:acme/plain": {"1": done.digest}}
+        assert index.read(registry.store, "acme/plain").releases == {Version(1): (done.digest,)}
+        assert registry.install().version == Version(1)
+
+    def test_an_unsigned_release_of_other_files_takes_no_version(self, registry):
+        self.planted(registry, registry.packed(text="VALUE = 2\n"))
+        assert registry.publish().is_new and registry.install().version == Version(1)
+
+    def test_an_unsigned_release_that_is_ones_own_is_signed(self, registry):
+        folder = registry.packed()
+        first = publish.publish(registry.store, folder, None)
+        done = publish.publish(registry.store, folder, keys.signer())
+        assert (done.digest, registry.install().version) == (first.digest, Version(1))
+
+    def test_a_signature_of_a_key_that_is_not_trusted_makes_it_no_more_trusted(self, registry):
+        folder = registry.packed()
+        keys.create("other")
+        planted = self.planted(registry, folder, keys.signer("other"))
+        with pytest.raises(PublishError) as error:
+            publish.publish(registry.store, folder, keys.signer("ci"))
+        assert str(error.value) == (
+            f"acme/plain 1 was not published to {registry.url}: this version was published already, signed by other,"
+            " which is not trusted here for it. Trust that key: opforge key trust NAME:KEY --for SCOPE. If nobody"
+            f" knows it, remove {statements.name_of(planted)}, and publish again."
+        )
+        registry.store.delete(statements.name_of(planted))
+        assert publish.publish(registry.store, folder, keys.signer("ci")).is_new
+        assert registry.install().version == Version(1)
+
+    def test_an_index_that_names_another_release_does_not_replace_ones_own(self, registry):
+        folder = registry.packed()
+        first = publish.publish(registry.store, folder, keys.signer())
+        self.planted(registry, folder)
+        again = publish.publish(registry.store, folder, keys.signer())
+        assert (again.digest, again.is_new) == (first.digest, False)
+        assert index.read(registry.store, "acme/plain").releases == {Version(1): (first.digest,)}
+
+    def test_one_whose_signatures_leave_no_room_is_one_clear_error(self, registry):
+        folder = registry.packed()
+        done = publish.publish(registry.store, folder, None)
+        name = statements.name_of(done.digest)
+        data = statements.split_file(registry.content(name)).data
+        for count in range(statements.MAX_SIGNATURES):
+            keys.create(f"k{count}")
+        full = statements.Signed(data, tuple(keys.signer(f"k{count}")(data) for count in range(8)))
+        registry.replace(name, full.file())
+        with pytest.raises(PublishError, match=rf"8 signatures there, at most 8 are read: .* Remove {name}, and pub"):
+            publish.publish(registry.store, folder, keys.signer("ci"))
 
 
 class TestWithdrawing:
@@ -182,6 +280,24 @@ class TestWithdrawing:
         keys.create("lab")
         withdraw_release(registry.store, "acme/plain@2", "", LOADING, key="lab")
         assert registry.install().version == Version(2)
+
+    @pytest.mark.parametrize("index", ["older", "gone", "damaged"])
+    def test_what_the_keys_list_names_is_withdrawn_whatever_the_index_says(self, registry, index):
+        name = topics.name_of("package", "acme/plain")
+        if index == "gone":
+            registry.store.delete(name)
+        else:
+            older = topics.Listing("package", "acme/plain", 1, {"1": topics.Listed("a" * 64)}).data()
+            registry.replace(name, older if index == "older" else b"{}")
+        words = ["withdraw", registry.url, "acme/plain@2", "--stop-loading", "--key", "ci"]
+        done = CliRunner().invoke(group, words, catch_exceptions=False)
+        assert (done.exit_code, done.output.splitlines()[0]) == (0, "acme/plain@2 is not loaded any more")
+
+    def test_what_neither_names_is_not_withdrawn_and_both_are_listed(self, registry):
+        older = topics.Listing("package", "acme/plain", 1, {"1": topics.Listed("a" * 64)}).data()
+        registry.replace(topics.name_of("package", "acme/plain"), older)
+        done = CliRunner().invoke(group, ["withdraw", registry.url, "acme/plain@9"], catch_exceptions=False)
+        assert done.exit_code == 1 and "there is no such release. There are: 2, 1." in done.output
 
     @pytest.mark.parametrize("change", ["older", "gone"])
     def test_a_store_that_is_behind_is_passed_over_and_an_error_if_none_is_current(self, registry, tmp_path, change):
