@@ -244,6 +244,18 @@ def einsum_sec_sm_ecm(Q: Tensor, W: Tensor) -> Tensor:
     return torch.einsum("sec,sm->ecm", Q, W)
 
 
+def _alibi_of(alibi: Tensor, batch: int, heads: int, head_offset: int, mp_size: int) -> Tensor:
+    """Returns the rows of this process's heads, [batch, heads, ...], or [1, heads, ...] for all sequences."""
+    every = heads * mp_size
+    rows = alibi.unflatten(0, (batch, every)) if len(alibi) == batch * every else alibi[None]
+    if head_offset + heads > rows.shape[1]:
+        raise ValueError(
+            f"alibi has {rows.shape[1]} rows for a sequence, and head_offset is {head_offset}, expected a row for each "
+            f"of the {heads} heads from there: give a row for each head of all mp_size ({mp_size}) processes"
+        )
+    return rows[:, head_offset : head_offset + heads].float()
+
+
 def softmax(
     attn_scores: Tensor,
     attn_mask: Tensor | None,
@@ -259,14 +271,16 @@ def softmax(
 ) -> Tensor:
     """Writes the softmax of scores [batch, heads, queries, keys] to them, and returns it.
 
-    Scores are scaled; `alibi` and the mask are added unless they have one dimension, which stands for none. With
-    `triangular` the last query sees all keys and each one before it sees one less; with `local_attention` it sees the
-    last `window_size` of them. `recompute` and `async_op` are not used.
+    Scores are scaled; `alibi` and the mask are added unless they have one dimension, which stands for none. `alibi` has
+    a row for each head of all `mp_size` processes, of which those from `head_offset` are this one's; or such rows for
+    each sequence of the batch. With `triangular` the last query sees all keys and each one before it sees one less;
+    with `local_attention` it sees the last `window_size` of them. A query all of whose scores are -inf gets 0.
+    `recompute` and `async_op` are not used.
     """
     scores = attn_scores.float() * layer_scale
     queries, keys = scores.shape[-2:]
     if alibi is not None and alibi.dim() > 1:
-        scores = scores + alibi[head_offset : head_offset + scores.shape[1] // mp_size].float()
+        scores = scores + _alibi_of(alibi, *scores.shape[:2], head_offset, mp_size)
     if attn_mask is not None and attn_mask.dim() > 1:
         scores = scores + (attn_mask[:, None, None] if attn_mask.dim() == 2 else attn_mask).float()
     distance = torch.arange(keys - queries, keys)[:, None] - torch.arange(keys)
@@ -274,7 +288,8 @@ def softmax(
         scores = scores.masked_fill(distance < 0, -torch.inf)
     if local_attention:
         scores = scores.masked_fill(distance >= window_size, -torch.inf)
-    return attn_scores.copy_(scores.softmax(-1))
+    unseen = (scores == -torch.inf).all(-1, keepdim=True)
+    return attn_scores.copy_(scores.softmax(-1).masked_fill(unseen, 0.0))
 
 
 PLAIN: dict[str, Callable[..., Any]] = {

@@ -214,7 +214,11 @@ def ragged_embed(
     tokens_to_seq: Tensor,
     kv_ptrs: Tensor,
 ) -> None:
-    """Writes each token's embedding, plus that of its position if there are such. One out of range is NaN."""
+    """Writes each token's embedding, plus that of its position if there are such.
+
+    Positions are clamped to those that exist. A word that does not exist gives NaN, and so does, where there are
+    positions, a token without a sequence.
+    """
     table, places = embedding_weight, position_embedding_weight
     dtype, tokens = registry.dtype_name(OP, table), input_ids.numel()
     _check(table, {"embedding_weight": (table, None, ("words", "channels"))})

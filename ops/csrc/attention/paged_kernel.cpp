@@ -87,8 +87,15 @@ constexpr int64_t kFewRows = kWidth / 2;
 constexpr int64_t kSomeBytes = 256 << 10;
 
 struct Row {
+    // The floats that a row's memory has.
+    static int64_t floats(int64_t stride) { return 2 * stride + kWidth; }
+    Row() = default;
+    Row(float* memory, int64_t stride) : query(memory), sums(query + stride), weights(sums + stride) {
+        clear(sums, stride + kWidth);
+    }
+
     float *query, *sums, *weights;  // `weights` is a vector, whose lanes' sum is that of the powers
-    float highest;
+    float highest = -kInfinity;
 };
 
 // Keys or values of a few tokens, with the heads from `first` of each.
@@ -296,23 +303,43 @@ void attend_rows(Row* rows, int64_t size, const FewTokens<T>& keys, const FewTok
     }
 }
 
+// The heads that are attended to together: as many as a vector of tokens has space for.
+int64_t some_heads(const PagedAttention& call) {
+    const int64_t size = call.size * (call.dtype == DType::Float32 ? 4 : 2);
+    return std::clamp<int64_t>(kSomeBytes / (kWidth * 2 * size), 1, call.heads);
+}
+
+// The tokens that are attended to together. They decide the order of sums, so they follow from the shape alone and not
+// from the heads that a thread has.
+template <typename T>
+int64_t some_tokens(const PagedAttention& call) {
+    const int64_t bytes = 2 * some_heads(call) * call.size * static_cast<int64_t>(sizeof(T));
+    return std::clamp(kSomeBytes / bytes / kWidth * kWidth, kWidth, FewTokens<T>::kCount);
+}
+
+// The floats that attend_few takes for so many heads.
+int64_t few_floats(const PagedAttention& call, int64_t heads) {
+    const int64_t rows = heads * kFewRows * Row::floats(whole_vectors(call.size));
+    return Scratch::space(kFewRows * FewTokens<float>::kCount) + Scratch::space(rows);
+}
+
 // Attends with the rows of an atom for heads [first, last), which lie together in each token.
 template <typename T>
 void attend_few(const PagedAttention& call, const Atom& atom, int64_t first, int64_t last, Scratch& scratch) {
     constexpr int64_t kTokens = FewTokens<T>::kCount;
     const int64_t size = call.size, stride = whole_vectors(size), count = atom.queries * call.group;
     float* const scores = scratch.take(kFewRows * kTokens);
+    float* const memory = scratch.take((last - first) * count * Row::floats(stride));
     std::vector<Row> rows(static_cast<size_t>((last - first) * count));
     for (int64_t i = 0; i < (last - first) * count; ++i) {
-        Row& row = rows[i] = {scratch.take(stride), scratch.take(stride), scratch.take(kWidth), -kInfinity};
+        Row& row = rows[i] = Row(memory + i * Row::floats(stride), stride);
         const char* const from = row_at(call, call.q, atom, first + i / count, i % count);
         pack_rows(from, call.dtype, 0, 1, size, call.scale, row.query, stride);
         reorder<T>(row.query, size, false);
-        clear(row.sums, stride), clear(row.weights, kWidth);
     }
     const int64_t end = seen_by(call, atom, count - 1);
     const int64_t bytes = (last - first) * size * static_cast<int64_t>(sizeof(T));
-    const int64_t step = std::max(kWidth, std::min(kTokens, kSomeBytes / (2 * bytes) / kWidth * kWidth));
+    const int64_t step = some_tokens<T>(call);
     if (end > 0) {
         FewTokens<T> keys(call, call.k, atom, 0, end, first), values(call, call.v, atom, 0, end, first);
         Ahead ahead(step, bytes);
@@ -350,18 +377,13 @@ void attend_few(const PagedAttention& call, const Atom& atom, int64_t first, int
     }
 }
 
-// The heads that are attended to together: as many as a vector of tokens has space for.
-int64_t some_heads(const PagedAttention& call) {
-    return std::max<int64_t>(1, kSomeBytes / (kWidth * 2 * call.size * (call.dtype == DType::Float32 ? 4 : 2)));
-}
-
 }  // namespace
 
 void attention_over_pages(const PagedAttention& call, int64_t begin, int64_t end) {
     const int64_t stride = whole_vectors(call.size);
     const int64_t tiles = QueryTile::floats(call.size) + 2 * kTile * stride + kTile * kTile;
-    const int64_t few = kFewRows * (kTile + std::min(call.heads, end - begin) * (2 * stride + kWidth));
-    Scratch scratch(std::max(tiles, few) + 3 * 16);
+    const int64_t few = few_floats(call, std::min(some_heads(call), end - begin));
+    Scratch scratch(std::max(tiles + 3 * 16, few));
     for (int64_t i = begin; i < end;) {
         const Atom& atom = call.atoms[i / call.heads];
         const int64_t head = i % call.heads, rows = atom.queries * call.group;

@@ -121,9 +121,11 @@ public:
         const auto address = reinterpret_cast<uintptr_t>(memory_.get());
         next_ = reinterpret_cast<float*>((address + kAlign - 1) / kAlign * kAlign);
     }
+    // What take(floats) takes.
+    static int64_t space(int64_t floats) { return (floats + 15) / 16 * 16; }
     float* take(int64_t floats) {
         float* const memory = next_;
-        next_ += (floats + 15) / 16 * 16;
+        next_ += space(floats);
         return memory;
     }
 

@@ -12,6 +12,7 @@ from opforge.builders import cpu, cuda, triton
 from opforge.builders.cpu.adagrad import CPUAdagradBuilder
 from opforge.builders.cpu.adam import CPUAdamBuilder
 from opforge.builders.cpu.lion import CPULionBuilder
+from opforge.builders.cpu.transformer.ragged_ops import RaggedOpsBuilder
 
 
 def builder_of(package, name):
@@ -87,3 +88,8 @@ def cpu_adagrad(cpu_level):
 @pytest.fixture(scope="module")
 def cpu_lion(cpu_level):
     return load_for_level(CPULionBuilder, cpu_level)
+
+
+@pytest.fixture(scope="module")
+def ragged_ops(cpu_level):
+    return load_for_level(RaggedOpsBuilder, cpu_level)

@@ -173,6 +173,7 @@ def test_sums_and_products_of_experts(op, kind):
 @pytest.mark.parametrize("masked", [True, False])
 def test_softmax_hides_later_tokens_and_those_before_the_window(op, kind, queries, window, masked):
     suffix, dtype = kind
+    processes = 2
     scores, alibi = draw(2, 3, queries, 6, dtype=dtype), draw(6, 1, 6, dtype=dtype, seed=1)
     mask = draw(2, 6, dtype=dtype, seed=2) if masked else NONE
     exact = scores.double() * 0.5 + alibi.double()[2:5]
@@ -181,9 +182,31 @@ def test_softmax_hides_later_tokens_and_those_before_the_window(op, kind, querie
         position = query + 6 - queries
         hidden = [key for key in range(6) if key > position or (window and key <= position - window)]
         exact[:, :, query, hidden] = -torch.inf
-    out = getattr(op, f"softmax_{suffix}")(scores, mask, alibi, True, True, window > 0, window, False, 0.5, 2, 1)
+    out = getattr(op, f"softmax_{suffix}")(
+        scores, mask, alibi, True, True, window > 0, window, False, 0.5, 2, processes
+    )
     assert out is scores
     close(out, exact.softmax(-1), dtype)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("of_each_sequence", [True, False])
+def test_softmax_takes_the_alibi_of_its_own_heads(op, processes, of_each_sequence):
+    batch, heads = 3, 4
+    offset, every = heads * (processes - 1), heads * processes
+    scores, alibi = draw(batch, heads, 2, 5), draw((batch if of_each_sequence else 1) * every, 1, 5, seed=1)
+    blocks = alibi.view(-1, every, 1, 5).expand(batch, -1, -1, -1)
+    exact = (scores + blocks[:, offset : offset + heads]).softmax(-1)
+    out = op.softmax_fp32(scores, NONE, alibi, False, True, False, 0, False, 1.0, offset, processes)
+    torch.testing.assert_close(out, exact)
+
+
+def test_a_query_that_sees_nothing_gets_zeros_from_softmax(op):
+    mask = torch.zeros(2, 1, 1, 3)
+    mask[0] = -torch.inf
+    out = op.softmax_fp32(torch.zeros(2, 1, 2, 3), mask, NONE, False, True, False, 0, False, 1.0, 0, 1)
+    torch.testing.assert_close(out[0], torch.zeros(1, 2, 3))
+    torch.testing.assert_close(out[1], torch.full((1, 2, 3), 1 / 3))
 
 
 def test_wrong_arguments_are_rejected(op):
@@ -196,6 +219,12 @@ def test_wrong_arguments_are_rejected(op):
         ValueError, match="q_int8 is True, expected False: the host has no products of int8; dequantize"
     ):
         op.vector_matmul_fp32(x, torch.zeros(4, 4), False, NONE, True, False)
+    with pytest.raises(
+        ValueError,
+        match="alibi has 4 rows for a sequence, and head_offset is 2, expected a row for each of the 4 heads",
+    ):
+        alibi = torch.zeros(8, 1, 3)
+        op.softmax_fp32(torch.zeros(2, 4, 1, 3), NONE, alibi, False, True, False, 0, False, 1.0, 2, 1)
     with pytest.raises(ValueError, match=r"actFun is 1, expected 3 \(gated GELU\) or 4 \(gated SiLU\)"):
         op.gated_activation(x, torch.zeros(4), 1)
     with pytest.raises(ValueError, match=r"activation_type is 3, expected 1 \(GELU\) or 2 \(ReLU\)"):

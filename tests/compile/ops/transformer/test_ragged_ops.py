@@ -238,6 +238,53 @@ def test_attention_over_pages(op, dtype, causal, size, heads, group, sequences):
         start += tokens
 
 
+def decoded(op, sequences, heads, group, size, dtype=torch.bfloat16):
+    """Returns the results of the first sequence of some whose queries are few, and their exact values."""
+    batch = RaggedBatch(sequences, block=8, seed=1)
+    (tokens, seen), width = sequences[0], heads * group * size
+    q = torch.zeros(batch.tokens, width, dtype=dtype)
+    q[:tokens] = draw(tokens, width, dtype=dtype)
+    first = batch.lists[0].long()
+    cache = torch.zeros(batch.pages, 8, 2, heads, size, dtype=dtype)
+    cache[first] = draw(len(first), 8, 2, heads, size, dtype=dtype, seed=2)
+    atoms = torch.zeros(batch.tokens, 8, dtype=torch.int32)
+    count = op.build_atoms(atoms, batch.metadata, batch.states, batch.pointers, 4, 8)
+    out = torch.full_like(q, 7.0)
+    op.flash_attn_by_atoms(out, q, cache[:, :, 0], cache[:, :, 1], atoms[:count], size**-0.5, True)
+    keys, values = cache.double()[first].flatten(0, 1)[: seen + tokens].unbind(1)
+    scores = torch.einsum("thgd,khd->hgtk", q[:tokens].double().view(tokens, heads, group, size), keys) * size**-0.5
+    hidden = torch.arange(seen + tokens)[None] > (seen + torch.arange(tokens))[:, None]
+    exact = torch.einsum("hgtk,khd->thgd", scores.masked_fill(hidden, -torch.inf).softmax(-1), values)
+    return out[:tokens].reshape(tokens, width), exact.reshape(tokens, width)
+
+
+@pytest.fixture
+def threads():
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("queries", "heads", "group", "size"), [(4, 64, 1, 128), (2, 128, 1, 64), (1, 96, 2, 33), (1, 256, 1, 8)]
+)
+def test_few_queries_of_many_heads(ragged_ops, threads, queries, heads, group, size):
+    threads(1)
+    out, exact = decoded(ragged_ops, [(queries, 21)], heads, group, size)
+    limit = torch.finfo(out.dtype).eps
+    torch.testing.assert_close(out.double(), exact, rtol=limit, atol=limit)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_bits_of_a_decoded_token_depend_on_its_own_sequence_alone(ragged_ops, threads, dtype):
+    results = []
+    for number, sequences in ((1, [(1, 300)]), (2, [(1, 300)]), (3, [(1, 300)]), (2, [(1, 300), (1, 8), (3, 40)])):
+        threads(number)
+        results.append(decoded(ragged_ops, sequences, 32, 1, 128, dtype)[0])
+    for result in results[1:]:
+        assert torch.equal(result.view(torch.uint8), results[0].view(torch.uint8))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("size", "group"), [(32, 1), (40, 1)])
 def test_tokens_that_a_query_does_not_see_may_be_nan(op, dtype, size, group):
