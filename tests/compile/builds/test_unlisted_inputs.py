@@ -224,6 +224,43 @@ def test_a_file_whose_name_is_put_together_is_an_input(tmp_path, build_and_call,
         assert build_and_call(compiler if "++" in compiler else "g++", **attributes) == (number, "cache")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'asm(".in" "cbin \\"w.bin\\"");',
+        '#define D(x) #x\nasm(D(.in) D(cbin) " \\"w.bin\\"");',
+        'asm(".macro m\\n.inc\\\\()bin \\"w.bin\\"\\n.endm\\nm");',
+    ],
+)
+def test_a_source_may_put_the_directive_together(tmp_path, text):
+    assert assembled.may_read([text_files.write(tmp_path, "a.cpp", text)], [], [])
+
+
+def test_a_source_without_assembly_embeds_nothing(tmp_path):
+    path = text_files.write(tmp_path, "a.cpp", '#include "incident.h"\nconst char* text = "include"; // assert\n')
+    assert not assembled.may_read([path], [], [])
+
+
+def test_a_source_in_assembly_may_put_the_directive_together(tmp_path):
+    path = text_files.write(tmp_path, "a.S", '.macro m\n.inc\\()bin "w.bin"\n.endm\nm\n')
+    assert assembled.may_read([path], [], [])
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (".text\n", []),
+        ('.incbin "w.bin"\n', ["w.bin"]),
+        ('.macro m\n.inc\\()bin "w.bin"\n.endm\nm\n', None),
+        ('.irp d,incbin\n.\\d "w.bin"\n.endr\n', None),
+        ('.irpc d,n\n.i\\d\\()cbin "w.bin"\n.endr\n', None),
+        ('.rept 1\n.incbin "w.bin"\n.endr\n', None),
+    ],
+)
+def test_assembly_with_macros_does_not_name_its_files(tmp_path, text, names):
+    assert assembled.names_in(text_files.write(tmp_path, "a.s", text)) == names
+
+
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_a_macro_may_quote_the_name_of_the_file(tmp_path, build_and_call, compiler):
     text = BLOB.replace('\\"@NAME@\\"', '\\"" #FILE "\\"')
