@@ -17,11 +17,14 @@ from opforge.builders.declaration.kernel_roots import OPFORGE_ABI, TRUSTED_ROOTS
 from opforge.builders.facade import flags as facade
 from opforge.cache.filesystem.disk import Disk, Stamp
 from opforge.cache.filesystem.packages import KEPT_IN, PackageFiles
-from opforge.cache.records.inputs import Inputs
+from opforge.cache.records.inputs import Answer, Inputs
+from opforge.cache.records.validity import DAY
 from opforge.cache.single_flight import BuildResult
 from opforge.errors import CompileError, UnstableInputError
 from opforge.machine_folder import write_file
 from opforge.memory import FlatStamps, stamps_of
+from opforge.warm.lookup import DAY as TODAY
+from opforge.warm.lookup import value_of
 
 from . import compilers, diagnostics, library_record, ninja, object_reuse, precompiled_header
 from .dependencies import arguments, compiler_folders, reads_of_step, search_folders, source_folders
@@ -146,7 +149,7 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
     written: list[str] = []
     precompiles = job.toolchain.precompiles
     for attempt in range(ATTEMPTS):
-        started = _touch(os.path.join(work, "started"))
+        started, day = _touch(os.path.join(work, "started")), value_of(TODAY)
         around = provenance.surroundings(
             work, started, source_folders(job), [*search_folders(job), *compiler_folders(job)]
         )
@@ -186,6 +189,8 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
             looked_for_before, looked_for = looked_for, (inputs.present, inputs.answers)
             if provenance.stamps(everything) != stamps:
                 changed = ["a file changed while it was being read"]
+            elif queries.has_day and Answer(DAY, (("", day),)) not in inputs.answers:
+                changed = ["the day changed, and a file has __DATE__"]
             elif not changed or looked_for == looked_for_before:
                 object_reuse.keep(job, work, steps, reused, reads, inputs)
                 titles = [step.title for step in steps if step.output in reused]
