@@ -20,7 +20,7 @@ from opforge.cache.filesystem.packages import KEPT_IN, PackageFiles
 from opforge.cache.records.inputs import Answer, Inputs
 from opforge.cache.records.validity import DAY
 from opforge.cache.single_flight import BuildResult
-from opforge.errors import CompileError, UnstableInputError
+from opforge.errors import BuildError, CompileError, UnstableInputError
 from opforge.machine_folder import write_file
 from opforge.memory import FlatStamps, stamps_of
 from opforge.warm.lookup import DAY as TODAY
@@ -248,7 +248,7 @@ def _questions(
                 getattr(job.toolchain, "host", job.toolchain).argv, work, macros, expressions
             )
             with suppress(CompileError):  # a condition that was passed over need not fit the macros
-                _run_steps(job, work, [expansion])
+                _run_steps(job, work, [expansion], keeps_log=False)
                 names |= questions.expanded_names(os.path.join(work, expansion.output))
     variables = queries.variables.union(*(questions.variables_of(os.fsencode(word)) for word in words))
     own_files = {read.path for of_step in reads.values() for read in of_step if not read.tree}.difference(data)
@@ -270,15 +270,18 @@ def _assembled_files(job: Job, work: str, step: Step, folders: Sequence[str]) ->
     try:
         if not assembled.is_assembly(step):
             again = assembled.assembly_step(step, is_clang)
-            _run_steps(job, work, [again])
+            _run_steps(job, work, [again], keeps_log=False)
             names = assembled.names_in(os.path.join(work, again.output))
             if names is not None:
                 return assembled.files_named(names, folders)
         again = assembled.listing_step(step, is_clang)
-        _run_steps(job, work, [again])
-        return [os.path.join(work, name) for name in read_depfile(os.path.join(work, again.assembled), work)]
-    except (CompileError, OSError):  # a device's compiler, or an assembler that lists nothing
+        _run_steps(job, work, [again], keeps_log=False)
+    except BuildError:  # a device's compiler, or too little memory: the objects are complete without it
         return None
+    listing = os.path.join(work, again.assembled)
+    if not os.path.isfile(listing):  # the assembler lists nothing
+        return None
+    return [os.path.join(work, name) for name in read_depfile(listing, work)]
 
 
 def _touch(path: str) -> int:
@@ -290,14 +293,18 @@ def _touch(path: str) -> int:
     return os.stat(path).st_ctime_ns
 
 
-def _run_steps(job: Job, work: str, steps: Sequence[Step]) -> str:
-    """Runs the steps. Returns what the compilers printed. Raises CompileError, BuildResourceError."""
+def _run_steps(job: Job, work: str, steps: Sequence[Step], keeps_log: bool = True) -> str:
+    """Runs the steps. Returns what the compilers printed. Raises CompileError, BuildResourceError.
+
+    `keeps_log` says whether the output of a failure is kept for the user; not if the build goes on without the steps.
+    """
     outcome = compilers.run_steps(job, work, steps)
     missing = _missing_output(work, steps, outcome)
     if outcome.status or missing:
-        log = job.log
+        log = job.log if keeps_log else ""
         try:
-            write_file(log, outcome.output.encode("utf-8", "surrogateescape"))
+            if log:
+                write_file(log, outcome.output.encode("utf-8", "surrogateescape"))
         except OSError:
             log = ""  # the error message alone has to do
         if missing:
