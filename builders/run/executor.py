@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -155,24 +155,11 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
         )
         reused = object_reuse.take(job, work, steps, disk) if job.reuse and attempt == 0 else {}
         run = [step for step in steps if step.output not in reused]
-        if precompiles:
-            run = precompiled_header.apply(job.plan, run, job.jobs, job.roots, work)
-        output = _run_steps(job, work, run)
-        done = [*run, *(step for step in steps if step.output in reused)]
-        data = set[str]()
-        reads = {
-            step.output: reads_of_step(
-                job, work, step, provenance, reused, written, data, partial(_assembled_files, job, work)
-            )
-            for step in done
-        }
-        sharing = {step.output: header for step in run if (header := precompiled_header.header_step(step, run))}
-        if sharing and not _is_faithful(job, reads, sharing):
-            precompiles = False
-            _remove_objects(work, run)
-            continue
-        for output, header in sharing.items():
-            reads[output] += reads[header.output]
+        kept, data = [step for step in steps if step.output in reused], set[str]()
+        read = partial(_reads, job, work, provenance, reused, written, data, kept)
+        shared = _share_header(job, work, run, read) if precompiles else None
+        precompiles = shared is not None
+        run, output, reads = shared or (run, _run_steps(job, work, run), read(run))
         everything = sorted({read for of_step in reads.values() for read in of_step})
         stamps = provenance.stamps(everything)
         changed = [
@@ -201,6 +188,55 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
         previous = dict(stamps)
         _remove_objects(work, run)
     raise UnstableInputError.of(job.plan.op, changed)
+
+
+def _reads(
+    job: Job,
+    work: str,
+    provenance: Provenance,
+    reused: Mapping[str, Inputs],
+    written: Collection[str],
+    data: set[str],
+    kept: Sequence[Step],
+    run: Sequence[Step],
+) -> dict[str, list[Read]]:
+    """Returns what each step has read, by its output: of those that were run, and of those whose objects are kept."""
+    list_assembled = partial(_assembled_files, job, work)
+    return {
+        step.output: reads_of_step(job, work, step, provenance, reused, written, data, list_assembled)
+        for step in (*run, *kept)
+    }
+
+
+def _share_header(
+    job: Job, work: str, steps: Sequence[Step], read: Callable[[Sequence[Step]], dict[str, list[Read]]]
+) -> tuple[list[Step], str, dict[str, list[Read]]] | None:
+    """Runs steps with a precompiled header if that saves time. `read` returns what steps have read that have been run.
+
+    Returns the steps that were run, what the compilers printed, and what was read. None if there is no such header, or
+    if the units are not the same without it: then nothing is compiled. Raises CompileError, BuildResourceError.
+    """
+    run = precompiled_header.apply(job.plan, steps, job.jobs, job.roots, work)
+    sharing = {step.output: header for step in run if (header := precompiled_header.header_step(step, run))}
+    if not sharing:
+        return None
+    try:
+        output = _run_steps(job, work, run)
+    except CompileError as error:
+        # The number of cores decides whether there is such a header: it must not decide whether the op can be built.
+        failed = [step for step in steps if step.title == error.step]
+        if failed:
+            _run_steps(job, work, failed)  # usually the header is not the reason
+        with suppress(OSError):
+            os.unlink(job.log)
+    else:
+        reads = read(run)
+        if _is_faithful(job, reads, sharing):
+            for name, header in sharing.items():
+                reads[name] += reads[header.output]
+            return run, output, reads
+    _remove_objects(work, run)
+    return None
 
 
 def _is_faithful(job: Job, reads: Mapping[str, Sequence[Read]], sharing: Mapping[str, Step]) -> bool:
