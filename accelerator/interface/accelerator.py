@@ -17,6 +17,7 @@ from opforge import errors
 from opforge.lazy import cached_property
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
     from contextlib import AbstractContextManager
     from types import ModuleType
@@ -356,6 +357,13 @@ class Streams(Devices):
         context: AbstractContextManager[Any] = self._streams.stream(stream)
         return context
 
+    @cached_property
+    def _set_scope(self) -> threading.local:
+        """The scope of the stream that a thread has set, where torch has scopes alone."""
+        import threading
+
+        return threading.local()
+
     def set_stream(self, stream: Any) -> None:
         """Makes the stream the current one, and its device the current device, until another is set or a scope ends.
 
@@ -365,7 +373,13 @@ class Streams(Devices):
         if stream is None:
             return
         if function is None:
-            self.stream(stream).__enter__()  # a scope that nobody leaves
+            # A scope that nobody holds is left when it is collected.
+            former, self._set_scope.entered = getattr(self._set_scope, "entered", None), None
+            if former is not None:
+                former.__exit__(None, None, None)
+            scope = self.stream(stream)
+            scope.__enter__()
+            self._set_scope.entered = scope
         else:
             function(stream)
 

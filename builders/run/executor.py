@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -17,11 +17,14 @@ from opforge.builders.declaration.kernel_roots import OPFORGE_ABI, TRUSTED_ROOTS
 from opforge.builders.facade import flags as facade
 from opforge.cache.filesystem.disk import Disk, Stamp
 from opforge.cache.filesystem.packages import KEPT_IN, PackageFiles
-from opforge.cache.records.inputs import Inputs
+from opforge.cache.records.inputs import Answer, Inputs
+from opforge.cache.records.validity import DAY
 from opforge.cache.single_flight import BuildResult
-from opforge.errors import CompileError, UnstableInputError
+from opforge.errors import BuildError, CompileError, UnstableInputError
 from opforge.machine_folder import write_file
 from opforge.memory import FlatStamps, stamps_of
+from opforge.warm.lookup import DAY as TODAY
+from opforge.warm.lookup import value_of
 
 from . import compilers, diagnostics, library_record, ninja, object_reuse, precompiled_header
 from .dependencies import arguments, compiler_folders, reads_of_step, search_folders, source_folders
@@ -146,30 +149,17 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
     written: list[str] = []
     precompiles = job.toolchain.precompiles
     for attempt in range(ATTEMPTS):
-        started = _touch(os.path.join(work, "started"))
+        started, day = _touch(os.path.join(work, "started")), value_of(TODAY)
         around = provenance.surroundings(
             work, started, source_folders(job), [*search_folders(job), *compiler_folders(job)]
         )
         reused = object_reuse.take(job, work, steps, disk) if job.reuse and attempt == 0 else {}
         run = [step for step in steps if step.output not in reused]
-        if precompiles:
-            run = precompiled_header.apply(job.plan, run, job.jobs, job.roots, work)
-        output = _run_steps(job, work, run)
-        done = [*run, *(step for step in steps if step.output in reused)]
-        data = set[str]()
-        reads = {
-            step.output: reads_of_step(
-                job, work, step, provenance, reused, written, data, partial(_assembled_files, job, work)
-            )
-            for step in done
-        }
-        sharing = {step.output: header for step in run if (header := precompiled_header.header_step(step, run))}
-        if sharing and not _is_faithful(job, reads, sharing):
-            precompiles = False
-            _remove_objects(work, run)
-            continue
-        for output, header in sharing.items():
-            reads[output] += reads[header.output]
+        kept, data = [step for step in steps if step.output in reused], set[str]()
+        read = partial(_reads, job, work, provenance, reused, written, data, kept)
+        shared = _share_header(job, work, run, read) if precompiles else None
+        precompiles = shared is not None
+        run, output, reads = shared or (run, _run_steps(job, work, run), read(run))
         everything = sorted({read for of_step in reads.values() for read in of_step})
         stamps = provenance.stamps(everything)
         changed = [
@@ -186,6 +176,8 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
             looked_for_before, looked_for = looked_for, (inputs.present, inputs.answers)
             if provenance.stamps(everything) != stamps:
                 changed = ["a file changed while it was being read"]
+            elif queries.has_day and Answer(DAY, (("", day),)) not in inputs.answers:
+                changed = ["the day changed, and a file has __DATE__"]
             elif not changed or looked_for == looked_for_before:
                 object_reuse.keep(job, work, steps, reused, reads, inputs)
                 titles = [step.title for step in steps if step.output in reused]
@@ -196,6 +188,55 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
         previous = dict(stamps)
         _remove_objects(work, run)
     raise UnstableInputError.of(job.plan.op, changed)
+
+
+def _reads(
+    job: Job,
+    work: str,
+    provenance: Provenance,
+    reused: Mapping[str, Inputs],
+    written: Collection[str],
+    data: set[str],
+    kept: Sequence[Step],
+    run: Sequence[Step],
+) -> dict[str, list[Read]]:
+    """Returns what each step has read, by its output: of those that were run, and of those whose objects are kept."""
+    list_assembled = partial(_assembled_files, job, work)
+    return {
+        step.output: reads_of_step(job, work, step, provenance, reused, written, data, list_assembled)
+        for step in (*run, *kept)
+    }
+
+
+def _share_header(
+    job: Job, work: str, steps: Sequence[Step], read: Callable[[Sequence[Step]], dict[str, list[Read]]]
+) -> tuple[list[Step], str, dict[str, list[Read]]] | None:
+    """Runs steps with a precompiled header if that saves time. `read` returns what steps have read that have been run.
+
+    Returns the steps that were run, what the compilers printed, and what was read. None if there is no such header, or
+    if the units are not the same without it: then nothing is compiled. Raises CompileError, BuildResourceError.
+    """
+    run = precompiled_header.apply(job.plan, steps, job.jobs, job.roots, work)
+    sharing = {step.output: header for step in run if (header := precompiled_header.header_step(step, run))}
+    if not sharing:
+        return None
+    try:
+        output = _run_steps(job, work, run)
+    except CompileError as error:
+        # The number of cores decides whether there is such a header: it must not decide whether the op can be built.
+        failed = [step for step in steps if step.title == error.step]
+        if failed:
+            _run_steps(job, work, failed)  # usually the header is not the reason
+        with suppress(OSError):
+            os.unlink(job.log)
+    else:
+        reads = read(run)
+        if _is_faithful(job, reads, sharing):
+            for name, header in sharing.items():
+                reads[name] += reads[header.output]
+            return run, output, reads
+    _remove_objects(work, run)
+    return None
 
 
 def _is_faithful(job: Job, reads: Mapping[str, Sequence[Read]], sharing: Mapping[str, Step]) -> bool:
@@ -243,7 +284,7 @@ def _questions(
                 getattr(job.toolchain, "host", job.toolchain).argv, work, macros, expressions
             )
             with suppress(CompileError):  # a condition that was passed over need not fit the macros
-                _run_steps(job, work, [expansion])
+                _run_steps(job, work, [expansion], keeps_log=False)
                 names |= questions.expanded_names(os.path.join(work, expansion.output))
     variables = queries.variables.union(*(questions.variables_of(os.fsencode(word)) for word in words))
     own_files = {read.path for of_step in reads.values() for read in of_step if not read.tree}.difference(data)
@@ -265,15 +306,18 @@ def _assembled_files(job: Job, work: str, step: Step, folders: Sequence[str]) ->
     try:
         if not assembled.is_assembly(step):
             again = assembled.assembly_step(step, is_clang)
-            _run_steps(job, work, [again])
+            _run_steps(job, work, [again], keeps_log=False)
             names = assembled.names_in(os.path.join(work, again.output))
             if names is not None:
                 return assembled.files_named(names, folders)
         again = assembled.listing_step(step, is_clang)
-        _run_steps(job, work, [again])
-        return [os.path.join(work, name) for name in read_depfile(os.path.join(work, again.assembled), work)]
-    except (CompileError, OSError):  # a device's compiler, or an assembler that lists nothing
+        _run_steps(job, work, [again], keeps_log=False)
+    except BuildError:  # a device's compiler, or too little memory: the objects are complete without it
         return None
+    listing = os.path.join(work, again.assembled)
+    if not os.path.isfile(listing):  # the assembler lists nothing
+        return None
+    return [os.path.join(work, name) for name in read_depfile(listing, work)]
 
 
 def _touch(path: str) -> int:
@@ -285,14 +329,18 @@ def _touch(path: str) -> int:
     return os.stat(path).st_ctime_ns
 
 
-def _run_steps(job: Job, work: str, steps: Sequence[Step]) -> str:
-    """Runs the steps. Returns what the compilers printed. Raises CompileError, BuildResourceError."""
+def _run_steps(job: Job, work: str, steps: Sequence[Step], keeps_log: bool = True) -> str:
+    """Runs the steps. Returns what the compilers printed. Raises CompileError, BuildResourceError.
+
+    `keeps_log` says whether the output of a failure is kept for the user; not if the build goes on without the steps.
+    """
     outcome = compilers.run_steps(job, work, steps)
     missing = _missing_output(work, steps, outcome)
     if outcome.status or missing:
-        log = job.log
+        log = job.log if keeps_log else ""
         try:
-            write_file(log, outcome.output.encode("utf-8", "surrogateescape"))
+            if log:
+                write_file(log, outcome.output.encode("utf-8", "surrogateescape"))
         except OSError:
             log = ""  # the error message alone has to do
         if missing:

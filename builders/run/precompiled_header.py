@@ -37,10 +37,11 @@ SPLICE = re.compile(r"\\[ \t\f\v]*\r?\n")
 TRIGRAPH = "??/"
 """A backslash, for some standards of C++."""
 ADDING = re.compile(
-    r"@|-include|-imacros|-x|-fplugin|--?specs|--config|-wrapper|-Xpreprocessor|-Wp,.*(?:include|imacros|@)"
+    r"@|--?include(?!-dir)|--?imacros|-x|--language|-fplugin|--?specs|--config|-wrapper|-Xpreprocessor|"
+    r"-Wp,.*(?:include|imacros|@)"
 )
 """The flags that add a text to a unit or change how it is read, beside those that name folders and macros."""
-FATAL = re.compile(r"-Werror|-pedantic-errors")
+FATAL = re.compile(r"-Werror|--warn-error|--?pedantic-errors")
 """The flags by which a warning is an error. In such a header gcc forgets which warnings it has switched off."""
 FATAL_PRAGMA = re.compile(rb"\bdiagnostic[ \t]+(?:error|fatal)\b")
 NAMING = re.compile(r"__(?:BASE_FILE|FILE|INCLUDE_LEVEL|COUNTER|LINE|TIMESTAMP)__")

@@ -19,8 +19,8 @@ ASSEMBLED = re.compile(rb"\.inc(?:bin|lude)\b", re.IGNORECASE)
 """The directives by which the assembler reads further files."""
 EMBEDDING = (b".incbin", b".INCBIN")
 KEYWORD = re.compile(rb"\b(?:__)?asm")
-PIECE = re.compile(rb'\.inc|^(?![ \t]*(?:#|%:)[ \t]*include).*"[^"\n]*inc', re.IGNORECASE | re.MULTILINE)
-"""What may be a part of a directive."""
+MACROS = re.compile(rb"\.(?:macro|irpc?|rept?)\b|\\\(\)", re.IGNORECASE)
+"""That by which the assembler puts a directive together: its text is in no source then."""
 PLAIN = re.compile(rb'\.incbin[ \t]+"([^"\\\n]+)"', re.IGNORECASE)
 """A directive with the whole name of a file."""
 QUOTED = re.compile(rb'"([^"\\\n]+)')
@@ -40,8 +40,12 @@ def may_read(own: Iterable[str], others: Iterable[str], words: Sequence[str]) ->
         others: The rest of them.
         words: The command, whose definitions may hold a directive.
     """
+    own = [*own]
     texts = [*map(content_of, own), os.fsencode("\n".join(words))]
-    if any(map(ASSEMBLED.search, texts)) or (any(map(KEYWORD.search, texts)) and any(map(PIECE.search, texts))):
+    # Literals, the preprocessor and the assembler's macros put directives together: so any assembly counts.
+    if any(path.endswith(SOURCES) for path in own):
+        return True
+    if any(ASSEMBLED.search(text) or KEYWORD.search(text) for text in texts):
         return True
     return any(word in text for text in map(content_of, others) for word in EMBEDDING)
 
@@ -75,6 +79,8 @@ def names_in(path: str) -> list[str] | None:
     """Returns the names of the files that the assembly in a file embeds; None if the text alone does not say it."""
     with open(path, "rb") as file:
         text = file.read()
+    if MACROS.search(text):
+        return None
     names = PLAIN.findall(text)
     return [*map(os.fsdecode, names)] if len(names) == len(ASSEMBLED.findall(text)) else None
 

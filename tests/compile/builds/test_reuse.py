@@ -9,8 +9,8 @@ import shutil
 import pytest
 from support import sample_ops, text_files
 
-from opforge.builders.run import precompiled_header
-from opforge.errors import ToolchainNotFoundError
+from opforge.builders.run import compilers, executor, ninja, precompiled_header
+from opforge.errors import CompileError, ToolchainNotFoundError
 
 TEN = [f"unit{number}.cpp" for number in range(10)]
 
@@ -286,6 +286,7 @@ def test_a_pragma_of_the_ops_own_in_the_shared_header_holds_in_each_unit(folder,
     """gcc forgets it in a precompiled header. The number of cores would decide which program is built."""
     text = "#include_next <torch/headeronly/macros/Export.h>\n#pragma pack(push, 1)\n"
     text_files.write(folder / "include" / "torch" / "headeronly" / "macros", "Export.h", text)
+    monkeypatch.setattr(executor, "ATTEMPTS", 1)  # it is no reason to run the build again for a changed file
     cls = op_of_five_units(folder)
     cls.include_dirs = ["include"]
     packed = (
@@ -296,6 +297,43 @@ def test_a_pragma_of_the_ops_own_in_the_shared_header_holds_in_each_unit(folder,
     assert cls().load().total(1) == 12
     monkeypatch.setattr(precompiled_header, "UNITS_A_COMPILER", {})
     assert cls().build(jobs=1, force=True).record["sha256"] == shared.record["sha256"]
+
+
+def runs_of(monkeypatch, failing):
+    """Lets each run fail of which `failing` is true of its steps. Returns the titles of each run, which grow."""
+    titles, run = [], compilers.run_steps
+
+    def run_steps(job, work, steps):
+        titles.append([step.title for step in steps])
+        if failing(steps):
+            failed = next(step for step in steps if step.title == "compile of_torch1.cpp")
+            command = " ".join(failed.argv)
+            for name in (*failed.inputs, "first.h.gch.d"):
+                open(os.path.join(work, name), "ab").close()
+            return ninja.Outcome(
+                1, f"[1/1] {failed.title}\nFAILED: {failed.output}\n{command}\nof_torch1.cpp:1:1: error: no\n"
+            )
+        return run(job, work, steps)
+
+    monkeypatch.setattr(compilers, "run_steps", run_steps)
+    return titles
+
+
+def test_a_unit_that_fails_only_with_the_shared_header_is_compiled_without_it(folder, own_store, monkeypatch):
+    """The number of cores would decide whether the op can be built."""
+    cls = op_of_five_units(folder)
+    titles = runs_of(monkeypatch, lambda steps: steps[0].title.startswith("precompile"))
+    assert cls().build(jobs=1).origin == "built" and cls().load().total(1) == 7
+    assert [len(run) for run in titles] == [8, 1, 7]
+    assert [*own_store.glob("v2/logs/*.log")] == []
+
+
+def test_a_unit_that_fails_without_the_shared_header_too_is_compiled_alone(folder, own_store, monkeypatch):
+    cls, titles = op_of_five_units(folder), runs_of(monkeypatch, lambda steps: True)
+    with pytest.raises(CompileError, match=r"compile of_torch1\.cpp failed: of_torch1\.cpp:1:1: error: no"):
+        cls().build(jobs=1)
+    assert [len(run) for run in titles] == [8, 1] and titles[1] == ["compile of_torch1.cpp"]
+    assert len([*own_store.glob("v2/logs/*.log")]) == 1
 
 
 def test_an_objects_record_names_no_other_source_of_its_op(folder, own_store):

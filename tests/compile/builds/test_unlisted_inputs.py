@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import re
 import shutil
@@ -11,10 +12,10 @@ import pytest
 from support import sample_ops, text_files
 
 from opforge.builders.declaration.flag_paths import words_in
-from opforge.builders.run import dependencies
+from opforge.builders.run import compilers, dependencies, ninja
 from opforge.builders.run.dependencies import files_in_flags
 from opforge.builders.run.reads import assembled, equal_headers, questions
-from opforge.errors import BuilderError
+from opforge.errors import BuilderError, BuildResourceError
 
 COMPILERS = [
     "g++",
@@ -222,6 +223,75 @@ def test_a_file_whose_name_is_put_together_is_an_input(tmp_path, build_and_call,
         text_files.write(tmp_path, "blob.bin", str(number))
         assert build_and_call(compiler if "++" in compiler else "g++", **attributes) == (number, "built")
         assert build_and_call(compiler if "++" in compiler else "g++", **attributes) == (number, "cache")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'asm(".in" "cbin \\"w.bin\\"");',
+        '#define D(x) #x\nasm(D(.in) D(cbin) " \\"w.bin\\"");',
+        'asm(".macro m\\n.inc\\\\()bin \\"w.bin\\"\\n.endm\\nm");',
+    ],
+)
+def test_a_source_may_put_the_directive_together(tmp_path, text):
+    assert assembled.may_read([text_files.write(tmp_path, "a.cpp", text)], [], [])
+
+
+def test_a_source_without_assembly_embeds_nothing(tmp_path):
+    path = text_files.write(tmp_path, "a.cpp", '#include "incident.h"\nconst char* text = "include"; // assert\n')
+    assert not assembled.may_read([path], [], [])
+
+
+def test_a_source_in_assembly_may_put_the_directive_together(tmp_path):
+    path = text_files.write(tmp_path, "a.S", '.macro m\n.inc\\()bin "w.bin"\n.endm\nm\n')
+    assert assembled.may_read([path], [], [])
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (".text\n", []),
+        ('.incbin "w.bin"\n', ["w.bin"]),
+        ('.macro m\n.inc\\()bin "w.bin"\n.endm\nm\n', None),
+        ('.irp d,incbin\n.\\d "w.bin"\n.endr\n', None),
+        ('.irpc d,n\n.i\\d\\()cbin "w.bin"\n.endr\n', None),
+        ('.rept 1\n.incbin "w.bin"\n.endr\n', None),
+    ],
+)
+def test_assembly_with_macros_does_not_name_its_files(tmp_path, text, names):
+    assert assembled.names_in(text_files.write(tmp_path, "a.s", text)) == names
+
+
+def embedding_op(tmp_path, monkeypatch, listing):
+    """Returns the class of an op of which only `listing`, run in place of the compiler, may say what it embeds."""
+    run = compilers.run_steps
+
+    def run_steps(job, work, steps):
+        return listing() if steps[0].title.startswith("list the embedded") else run(job, work, steps)
+
+    monkeypatch.setattr(compilers, "run_steps", run_steps)
+    text = BLOB.replace("@NAME@", text_files.write(tmp_path, "blob.bin", "1"))
+    text_files.write(tmp_path, "plain.cpp", text + FIRST_BYTE)
+    flags = {"extra_compile_args": ["-flto"], "extra_link_args": ["-flto"]}  # the assembler lists nothing then
+    return sample_ops.builder_class(tmp_path, "plain", abi="c", **flags)
+
+
+@pytest.mark.parametrize("status", [1, 137])
+def test_a_unit_that_does_not_compile_again_for_its_list_fails_no_build(tmp_path, own_store, monkeypatch, status):
+    cls = embedding_op(tmp_path, monkeypatch, lambda: ninja.Outcome(status, "a.cpp:1:1: error: no\n"))
+    entry = cls().build()
+    assert (ctypes.CDLL(entry.library).value(), entry.origin) == (1, "built")
+    assert [*own_store.glob("v2/logs/*.log")] == []
+    text_files.write(tmp_path, "blob.bin", "2")
+    assert ctypes.CDLL(cls().build().library).value() == 2
+
+
+def test_a_full_disk_does_not_mean_that_nothing_is_embedded(tmp_path, monkeypatch):
+    def listing():
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(BuildResourceError, match="the disk is full"):
+        embedding_op(tmp_path, monkeypatch, listing)().build()
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)

@@ -11,6 +11,7 @@ import pytest
 from support import sample_ops, text_files
 
 import opforge
+from opforge.builders.run import compilers
 
 VALUE = f"{sample_ops.EXPORT} int value() {{ return VALUE; }}\n"
 ASKS = "#if __has_include(@)\n#define VALUE 2\n#else\n#define VALUE 1\n#endif\n" + VALUE
@@ -246,6 +247,23 @@ def test_a_new_day_is_noticed_where_a_file_of_the_ops_own_has_the_date(tmp_path,
     assert load(**attributes) == (1, "built")
     today[0] = "2026-11-30"
     assert load(**attributes) == (1, "cache")
+
+
+@takes_a_date
+def test_a_build_with_the_date_that_crosses_midnight_is_run_again(tmp_path, load, monkeypatch):
+    today, real, runs, run = ["2026-11-28"], time.strftime, [], compilers.run_steps
+    monkeypatch.setattr(time, "strftime", lambda form, *rest: real(form, *rest) if rest else today[0])
+    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
+
+    def run_until_midnight(*arguments):
+        outcome, today[0] = run(*arguments), "2026-11-29"
+        runs.append(today[0])
+        return outcome
+
+    monkeypatch.setattr(compilers, "run_steps", run_until_midnight)
+    text_files.write(tmp_path, "plain.cpp", f"extern const char when[] = __DATE__;\n{ONE}")
+    assert load() == (1, "built") and len(runs) == 2
+    assert load() == (1, "cache")
 
 
 @takes_a_date

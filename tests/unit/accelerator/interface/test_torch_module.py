@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -87,6 +89,30 @@ def test_the_modules_own_streams_are_used():
 def test_the_current_stream_is_returned_if_the_module_has_no_default_stream():
     device = FakeAccelerator(Stream=object, current_stream=lambda index: "current")
     assert device.default_stream() == "current"
+
+
+def test_a_stream_stays_the_threads_own_until_another_is_set_if_torch_has_scopes_alone():
+    current, left = threading.local(), []
+
+    @contextlib.contextmanager
+    def scope(stream):
+        before, current.stream = getattr(current, "stream", "default"), stream
+        try:
+            yield
+        finally:
+            current.stream = before
+            left.append(stream)
+
+    device = FakeAccelerator(Stream=object, stream=scope, current_stream=lambda index: current.stream)
+    device.set_stream("first")
+    gc.collect()
+    assert device.current_stream() == "first" and left == []
+    thread = threading.Thread(target=device.set_stream, args=["another thread's"])
+    thread.start()
+    thread.join()
+    assert device.current_stream() == "first"
+    device.set_stream("second")
+    assert device.current_stream() == "second" and "second" not in left and "first" in left
 
 
 def test_the_function_for_raw_streams_is_torchs_own(monkeypatch):

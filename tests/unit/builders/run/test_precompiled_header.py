@@ -151,10 +151,17 @@ def test_torchs_own_header_is_shared_also_in_quotes(tmp_path):
     [
         "-include",
         "-imacros",
+        "--include",
+        "--include=/a.h",
+        "--imacros",
+        "--language=c++",
         "@/flags",
         "-Werror",
         "-Werror=unused",
+        "--warn-error",
+        "--warn-error=unused",
         "-pedantic-errors",
+        "--pedantic-errors",
         "-specs=/a",
         "-DNAME=__BASE_FILE__",
     ],
@@ -163,6 +170,12 @@ def test_units_share_no_header_if_a_flag_may_make_it_differ_from_the_text(tmp_pa
     steps = steps_of(tmp_path, *[f"#include {HEADER}\n"] * 4)
     steps = [step._replace(argv=(step.argv[0], flag, *step.argv[1:])) for step in steps]
     assert apply(tmp_path, steps) == steps
+
+
+def test_units_share_a_header_if_a_flag_names_a_folder_alone(tmp_path):
+    steps = steps_of(tmp_path, *[f"#include {HEADER}\n"] * 4)
+    steps = [step._replace(argv=(step.argv[0], "--include-directory=/a", *step.argv[1:])) for step in steps]
+    assert len(users(apply(tmp_path, steps))) == 4
 
 
 @pytest.mark.parametrize(
