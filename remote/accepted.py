@@ -135,20 +135,24 @@ class Lists:
     def released(self, subject: str) -> tuple[dict[str, list[str]], list[str]]:
         """Returns what the keys that may sign a subject, as package:ORG/NAME, name of it: digests, by label.
 
-        Returns also why lists are not used, which stops no other key. Raises StoreBehindError if the store has an
-        older list of one of them than was seen, StoreError.
+        Returns also why lists are not used, which stops no other key. Raises StoreBehindError if no list names the
+        subject, and the store has an older list of one of the keys than was seen; StoreError.
         """
         digests, problems, now = dict[str, list[str]](), list[str](), time.time()
+        behind: StoreBehindError | None = None
         for key in self._trust.keys:
             if key.problem(now) or not key.may_sign(subject):
                 continue
             try:
                 listed = self.of(key)
-            except DamagedListError as error:
+            except (StoreBehindError, DamagedListError) as error:  # of this key alone
+                behind = error if isinstance(error, StoreBehindError) else behind
                 problems.append(error.reason)
                 continue
             for label, digest in listed.released.get(subject, {}).items() if listed else ():
                 digests.setdefault(label, []).append(digest)
+        if behind and not digests:
+            raise behind
         return digests, problems
 
     def _problem(self, signer: trust.TrustedKey, listed: Withdrawals | None, is_required: bool) -> str:

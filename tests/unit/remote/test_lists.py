@@ -8,8 +8,11 @@ import pytest
 from support.remote.withdrawing import withdraw
 
 from opforge.cache.layout import Layout
-from opforge.errors import StoreError
+from opforge.errors import StoreBehindError, StoreError
 from opforge.remote import remotes, take
+from opforge.remote.accepted import Lists
+from opforge.remote.signatures import keys, trust
+from opforge.remote.withdrawals import Withdrawals
 
 
 def test_a_withdrawal_that_was_read_counts_if_a_later_request_fails(nodes, tmp_path, monkeypatch):
@@ -25,6 +28,30 @@ def test_a_withdrawal_that_was_read_counts_if_a_later_request_fails(nodes, tmp_p
     kind = types.SimpleNamespace(topic_file=str, needs_withdrawals=True)
     wanted = types.SimpleNamespace(kind=kind, topic="relu", what="relu", layout=Layout(str(tmp_path)))
     (remote,) = remotes.configured()
-    with pytest.raises(StoreError, match="it is away", "Wait"):
+    with pytest.raises(StoreError, match="it is away"):
         take.judged(nodes.store, remote, wanted, False)
     assert dropped == [listed]
+
+
+@pytest.fixture
+def lists(nodes, monkeypatch):
+    """The lists of two keys: that of `lab` names a release of acme/relu, and that of `ci` is held back."""
+    nodes.trust(nodes.public, keys.create("lab"))
+    listed = Withdrawals("lab", 1.0, released={"package:acme/relu": {"2.3": "0" * 64}})
+
+    def of(_lists, signer):
+        if signer.key.name == "ci":
+            raise StoreBehindError("the store", "the list of ci is not used", "Wait")
+        return listed
+
+    monkeypatch.setattr(Lists, "of", of)
+    return Lists(nodes.store, remotes.configured()[0], trust.read(), False)
+
+
+def test_a_list_that_is_held_back_stops_no_release_of_another_key(lists):
+    assert lists.released("package:acme/relu") == ({"2.3": ["0" * 64]}, ["the list of ci is not used"])
+
+
+def test_a_package_that_only_a_list_that_is_held_back_may_name_is_an_error(lists):
+    with pytest.raises(StoreBehindError, match="the list of ci is not used"):
+        lists.released("package:acme/gelu")
