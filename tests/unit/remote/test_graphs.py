@@ -6,7 +6,6 @@ from opforge.cache.current import current_store
 from opforge.graphs.remote import Remotes
 from opforge.graphs.topic import Topic
 from opforge.remote import take
-from opforge.remote.signatures import trust
 
 
 def test_with_a_damaged_trust_file_nothing_is_claimed_and_nobody_is_waited_for(nodes, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import types
 
 import pytest
@@ -9,10 +10,13 @@ from support.remote.withdrawing import withdraw
 
 from opforge.cache.layout import Layout
 from opforge.errors import StoreBehindError, StoreError
-from opforge.remote import remotes, take
+from opforge.remote import remotes, take, withdrawals
 from opforge.remote.accepted import Lists
 from opforge.remote.signatures import keys, trust
+from opforge.remote.stores import open_store
 from opforge.remote.withdrawals import Withdrawals
+
+ENTRY = "0" * 32 + "-" + "0" * 16
 
 
 def test_a_withdrawal_that_was_read_counts_if_a_later_request_fails(nodes, tmp_path, monkeypatch):
@@ -55,3 +59,21 @@ def test_a_list_that_is_held_back_stops_no_release_of_another_key(lists):
 def test_a_package_that_only_a_list_that_is_held_back_may_name_is_an_error(lists):
     with pytest.raises(StoreBehindError, match="the list of ci is not used"):
         lists.released("package:acme/gelu")
+
+
+def test_without_a_cache_the_list_of_another_store_is_refused_if_it_lacks_a_withdrawal(nodes, tmp_path):
+    (remote,), name = remotes.configured(), withdrawals.name_of("ci")
+    nodes.trust(nodes.public)
+    (signer,) = trust.read().keys
+    withdraw(nodes.store, ENTRY)
+    assert Lists(nodes.store, remote, trust.read(), True).of(signer)
+    (tmp_path / "other").mkdir()
+    other = open_store(f"file://{tmp_path}/other")
+    withdraw(other, "1" * 32 + "-" + "1" * 16)
+    withdraw(other, "2" * 32 + "-" + "2" * 16)
+    newer, there = (store.get(name, withdrawals.MAX_BYTES) for store in (other, nodes.store))
+    assert nodes.store.put_if_unchanged(name, newer.data, there.version)
+    shutil.rmtree(nodes.folder / "node-caches", ignore_errors=True)
+    nodes.enter("another")
+    with pytest.raises(StoreBehindError, match="it is not the list that was seen before, and lacks what that says"):
+        Lists(nodes.store, remote, trust.read(), True).of(signer)
