@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from opforge.errors import DamagedListError, SignatureError, StoreBehindError, WithdrawnError
 
@@ -135,20 +136,24 @@ class Lists:
     def released(self, subject: str) -> tuple[dict[str, list[str]], list[str]]:
         """Returns what the keys that may sign a subject, as package:ORG/NAME, name of it: digests, by label.
 
-        Returns also why lists are not used, which stops no other key. Raises StoreBehindError if the store has an
-        older list of one of them than was seen, StoreError.
+        Returns also why lists are not used, which stops no other key. Raises StoreBehindError if no list names the
+        subject, and the store has an older list of one of the keys than was seen; StoreError.
         """
         digests, problems, now = dict[str, list[str]](), list[str](), time.time()
+        behind: StoreBehindError | None = None
         for key in self._trust.keys:
             if key.problem(now) or not key.may_sign(subject):
                 continue
             try:
                 listed = self.of(key)
-            except DamagedListError as error:
+            except (StoreBehindError, DamagedListError) as error:  # of this key alone
+                behind = error if isinstance(error, StoreBehindError) else behind
                 problems.append(error.reason)
                 continue
             for label, digest in listed.released.get(subject, {}).items() if listed else ():
                 digests.setdefault(label, []).append(digest)
+        if behind and not digests:
+            raise behind
         return digests, problems
 
     def _problem(self, signer: trust.TrustedKey, listed: Withdrawals | None, is_required: bool) -> str:
@@ -197,10 +202,10 @@ class Lists:
         must_know, url = self._trust.requires_state, self._store.url
         if listed is None:
             return seen.problem_of_none(url, signer.key, must_know, _shown)
-        problems = (
-            seen.problem(place, signer.key, listed.seen, must_know, _shown) for place in (f"list:{listed.id}", url)
-        )
-        return next(filter(None, problems), "")
+        if problem := seen.problem(f"list:{listed.id}", signer.key, listed.seen, must_know, _shown):
+            return problem
+        stated = listed.seen._replace(said=_said(listed))
+        return seen.problem(url, signer.key, stated, must_know, _shown, functools.partial(_lacking, listed))
 
     def _fetched(self, signer: trust.TrustedKey) -> tuple[Withdrawals | None, bytes]:
         """Returns the list of a key, and the file that holds it."""
@@ -217,7 +222,24 @@ def _lost_since(known: Withdrawals, listed: Withdrawals | None) -> str:
     if listed is None or listed.order < known.order:
         there = _shown(listed.order) if listed else "gone"
         return f"it is {there}, and {_shown(known.order)} was seen before"
-    if listed.id != known.id and listed.lacks(known):  # of another store, where its key publishes too
+    return _lacking(listed, _said(known))
+
+
+def _said(listed: Withdrawals) -> dict[str, Any]:
+    """Returns what is kept of a list, to know whether one of another store says all of it."""
+    dates = {name: said.date for name, said in listed.withdrawn.items()}
+    released = {subject: dict(labels) for subject, labels in listed.released.items()}
+    return {"id": listed.id, "withdrawn": dates, "released": released}
+
+
+def _lacking(listed: Withdrawals, known: Mapping[str, Any]) -> str:
+    """Returns why a list must not take the place of one that said this: it is of another store, and lacks some of it.
+
+    A key may publish to several stores, each with a list of its own.
+    """
+    withdrawn = {name: Withdrawal(LOADING, date=date) for name, date in known["withdrawn"].items()}
+    before = Withdrawals(listed.key, 0.0, withdrawn, id=known["id"], released=known["released"])
+    if listed.id != before.id and listed.lacks(before):
         return "it is not the list that was seen before, and lacks what that says"
     return ""
 

@@ -290,22 +290,24 @@ def judged(store: ObjectStore, remote: Remote, wanted: Wanted, is_fresh: bool) -
         rank = wanted.rank(offer)
         return offer
 
-    for number, item in enumerate(items):
-        where = f"{remote}, offer {number + 1}"
-        try:
-            offer, signer = judge(item, what, parse, trusted, lists, kind.needs_withdrawals)
-            usable.append(Candidate(offer, item, signer, rank, stamp))
-        except SignatureError as error:
-            rejected.append(Rejected(where, error.reason))
-            refused.append(error)
-        except UnfitError as error:
-            unfit = Rejected(where, str(error))
-            rejected.append(RejectedRecord.of(where, str(error), error.record) if error.record else unfit)
-        except ValueError as error:  # NotChosenError, UnreadableStatement
-            rejected.append(Rejected(where, str(error)))
-            unreadable.append(str(error))
-    for listed in lists.new:
-        kept.drop_withdrawn(wanted.layout, listed)
+    try:
+        for number, item in enumerate(items):
+            where = f"{remote}, offer {number + 1}"
+            try:
+                offer, signer = judge(item, what, parse, trusted, lists, kind.needs_withdrawals)
+                usable.append(Candidate(offer, item, signer, rank, stamp))
+            except SignatureError as error:
+                rejected.append(Rejected(where, error.reason))
+                refused.append(error)
+            except UnfitError as error:
+                unfit = Rejected(where, str(error))
+                rejected.append(RejectedRecord.of(where, str(error), error.record) if error.record else unfit)
+            except ValueError as error:  # NotChosenError, UnreadableStatement
+                rejected.append(Rejected(where, str(error)))
+                unreadable.append(str(error))
+    finally:  # what was read counts, also if a later request has failed
+        for listed in lists.new:
+            kept.drop_withdrawn(wanted.layout, listed)
     _warn(wanted, remote, refused, unreadable)
     return sorted(usable, key=lambda candidate: (-candidate.rank, candidate.offer.label)), tuple(rejected)
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from opforge import environment, formats, settings
 from opforge import trust as owners
@@ -29,8 +30,12 @@ from .signing import Named
 
 log = logging.getLogger("opforge")
 FOLDER = "seen"
+SAID = schema.record(
+    {"id": TEXT, "withdrawn": schema.table(schema.NUMBER), "released": schema.table(schema.table(TEXT))}
+)
 SCHEMA = schema.record(
-    {"format": schema.version(formats.SEEN), "store": TEXT, "signer": TEXT, "number": schema.whole(), "digest": TEXT}
+    {"format": schema.version(formats.SEEN), "store": TEXT, "signer": TEXT, "number": schema.whole(), "digest": TEXT},
+    optional={"said": SAID},
 )
 LOSS = "a revocation may be hidden from this machine later"
 HINT = "Set XDG_STATE_HOME to a folder of your own that stays"
@@ -44,6 +49,8 @@ class Seen(NamedTuple):
     number: int = 0
     """It rises with each change; 0 if nothing was seen."""
     digest: str = ""
+    said: Mapping[str, Any] = MappingProxyType({})
+    """What it says, as its reader wrote it for `lacking`, of the form SAID; empty if that is not kept."""
 
 
 class _Unkept(Exception):
@@ -89,11 +96,12 @@ def problem(
     stated: Seen,
     is_required: bool = False,
     shown: Callable[[int], str] = "number {}".format,
+    lacking: Callable[[Mapping[str, Any]], str] | None = None,
 ) -> str:
     """Returns why what a store has of a signer must not be used, or an empty text; keeps what is newer.
 
     Where nothing can be kept there is one warning, unless it `is_required`: then that is the problem. `shown` returns
-    how messages name a number.
+    how messages name a number. `lacking` returns what is wrong with a newer one, compared to what the one before said.
     """
     path = _path(store, signer)
     try:
@@ -102,6 +110,8 @@ def problem(
             return f"it is {shown(stated.number)}, and {shown(newest_kept.number)} was seen before"
         if newest_kept.number == stated.number and newest_kept.digest != stated.digest:
             return f"it is not the {shown(stated.number)} that was seen before"
+        if lacking and newest_kept.said and (cause := lacking(newest_kept.said)):
+            return cause
         if newest_kept != stated:
             _keep(path, store, signer, stated)
     except _Unkept as error:
@@ -153,7 +163,7 @@ def _read(path: str) -> Seen:
     _require_own(os.path.dirname(path))
     try:
         value = schema.read(path, SCHEMA)
-        return Seen(value["number"], value["digest"])
+        return Seen(value["number"], value["digest"], value.get("said", {}))
     except FileNotFoundError:
         return Seen()
     except OSError as error:
@@ -181,13 +191,20 @@ def _require_writable() -> None:
 
 def _keep(path: str, store: str, signer: Named, stated: Seen, is_damaged: bool = False) -> None:
     """Writes what was seen, unless another process has seen a newer one meanwhile. Raises _Unkept."""
-    parts = {"store": without_credentials(store), "signer": str(signer), **stated._asdict()}
+    parts = {
+        "store": without_credentials(store),
+        "signer": str(signer),
+        "number": stated.number,
+        "digest": stated.digest,
+    }
+    said = {"said": dict(stated.said)} if stated.said else {}
     try:
         make_folder(folder())
         _require_own(folder())
         with lock.acquire(os.path.join(folder(), "lock"), "what was seen of remotes", settings.lock_timeout()):
-            if is_damaged or _read(path).number < stated.number:
-                write_file(path, json.dumps({"format": formats.SEEN, **parts}).encode())
+            known = Seen() if is_damaged else _read(path)
+            if known.number < stated.number or (known.number == stated.number and not known.said):
+                write_file(path, json.dumps({"format": formats.SEEN, **parts, **said}).encode())
     except LockTimeoutError as error:
         raise _Unkept(str(error)) from error
     except OSError as error:

@@ -11,13 +11,13 @@ import os
 
 from opforge import settings
 from opforge.cache.store import Store
-from opforge.errors import SettingError
+from opforge.errors import SettingError, TrustFileError
 from opforge.machine_folder import write_file
 from opforge.remote import answers, kept, take
 from opforge.remote.offers import Offer
 from opforge.remote.publish import push
 from opforge.remote.remotes import Remote
-from opforge.remote.signatures import keys
+from opforge.remote.signatures import keys, trust
 from opforge.remote.stores import open_store
 from opforge.remote.take import FAILURES, Taken, UnfitError, Wanted
 
@@ -89,6 +89,10 @@ class Remotes:
         """
         if self._remotes.take(self._wanted)[0]:
             return True
+        try:
+            trust.read()
+        except TrustFileError:  # `take` has warned of it: nothing that another machine publishes could be used
+            return False
         identity = (COMPILED.name, self._wanted.topic)
         target = self._remotes.claim(self._wanted, identity, 0.0 if seconds is None else seconds)
         is_fetched = target is not None and self._remotes.take_of([target], self._wanted)[0]
