@@ -27,6 +27,9 @@ from .transfer import Report, ignore
 
 OTHER_BYTES = "it cannot be packed to the bytes that its key has signed: copy it from its remote with opforge mirror"
 
+DIFFER = "copy what it signed from its remotes with opforge mirror, after the holder of the key brought them together"
+NO_STATEMENT = "it is not copied: nothing is kept of the statement by which it was fetched"
+
 
 def copy(
     layout: Layout,
@@ -39,18 +42,21 @@ def copy(
 
     Raises StoreError, PublishError, TrustFileError, ExtraNotInstalledError.
     """
-    fetched_ones = list[tuple[Kind, Stored]]()
+    fetched_ones, problems = list[tuple[Kind, Stored]](), list[str]()
     for kind in kinds.every():
         for one in kind.stored(layout):
             if kind.origin(one) or one.is_fetched:
                 fetched_ones.append((kind, one))
-            elif not one.problem:
+            elif one.problem:
+                problems.append(f"{kind.name}:{one.name or one.path}: {one.problem}")
+            else:
                 yield _pushed(store, target, kind, one, signer)
     with tempfile.TemporaryDirectory() as scratch:
-        source, problems = open_store(f"file://{scratch}"), list[str]()
+        source = open_store(f"file://{scratch}")
         for kind, one in fetched_ones:
             note = _note(one.note)
-            if note is None or one.problem:  # an archive brought it, or it is damaged: `opforge verify` names it
+            if note is None or one.problem:
+                problems.append(f"{kind.name}:{one.name or one.path}: {one.problem or NO_STATEMENT}")
                 continue
             try:
                 _put(source, kind, one, note)
@@ -104,5 +110,12 @@ def _put_lists(source: ObjectStore, remote: str, signers: Iterable[trust.Trusted
         there = source.get(name, withdrawals.MAX_BYTES)
         if there is None:
             source.put_if_absent(name, noted.content)
-        elif withdrawals.verified(there.data, signer).order < noted.listed.order:
+            continue
+        before = withdrawals.verified(there.data, signer)
+        if noted.listed.order > before.order and not noted.listed.lacks(before):
             source.put_if_unchanged(name, noted.content, there.version)
+        elif before.lacks(noted.listed):
+            problem = (
+                f"{withdrawals.WHAT} of {signer.key.name} that {remote} has says other things than another remote's"
+            )
+            raise ValueError(f"{problem}: {DIFFER}")

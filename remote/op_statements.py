@@ -99,8 +99,7 @@ class OpKind(Kind):
         for name in _names(layout.path("entries")):
             if is_own_name("entries", name):
                 one = self.at(layout.entry(name))
-                note = os.path.join(layout.fetched(one.topic), name) if one.topic else ""
-                yield one._replace(note=note if os.path.isfile(note) else "")
+                yield one._replace(note=_note_of(layout.path(FETCHED), name))
 
 
 OP = OpKind()
@@ -113,10 +112,9 @@ def tree_digest(record: Mapping[str, Any]) -> str:
 
 def came_from(folder: str) -> str:
     """Returns where the entry in a folder of a store came from; empty if it was built here."""
-    record = read_record(folder) or {}
     area, key = os.path.dirname(os.path.dirname(folder)), os.path.basename(folder)
     try:
-        note = fetched.read(os.path.join(area, FETCHED, str(record.get("description")), key))
+        note = fetched.read(_note_of(os.path.join(area, FETCHED), key))
     except (OSError, ValueError):
         note = None
     if note is not None and not note.offer:
@@ -124,6 +122,15 @@ def came_from(folder: str) -> str:
     if os.path.exists(os.path.join(folder, BUILD)):
         return ""
     return note.remote if note else "a remote or a layer"
+
+
+def _note_of(kept: str, name: str) -> str:
+    """Returns the path of what is kept of a fetched entry's statement; empty if nothing is.
+
+    It is under the description that was asked for, which may be another one than that of the entry's record.
+    """
+    paths = (os.path.join(kept, description, name) for description in _names(kept))
+    return next(filter(os.path.isfile, paths), "")
 
 
 def _names(folder: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import types
 
 import pytest
 from click.testing import CliRunner
@@ -12,8 +13,8 @@ from support.remote.nodes import reasons
 from support.remote.withdrawing import entries_of, withdraw
 
 from opforge.cli import group
-from opforge.remote import topics, withdrawals
-from opforge.remote.signatures import keys
+from opforge.remote import cache_mirror, topics, withdrawals
+from opforge.remote.signatures import keys, trust
 from opforge.remote.stores import open_store
 
 OTHER = "0" * 32 + "-" + "0" * 16
@@ -95,3 +96,26 @@ def test_what_is_packed_to_other_bytes_is_a_problem_and_stops_nothing(machine, t
 def test_names_are_refused(target):
     outcome = CliRunner().invoke(group, ["mirror", "cache:", target.url, "relu"])
     assert outcome.exit_code == 2 and "cache: is all that the cache holds: leave out names" in outcome.output
+
+
+def test_what_was_fetched_for_another_description_is_copied(nodes, machine, entry, target):
+    fetched = nodes.folder / "machine"
+    (folder,) = [each for each in fetched.rglob(entry.record["description"]) if each.is_dir()]
+    folder.rename(folder.with_name("f" * len(folder.name)))
+    done = mirror(target.url, "--key", "lab")
+    assert sum(one["statements"] for one in done["copied"]) == 2
+
+
+def test_of_two_lists_of_a_key_neither_hides_what_the_other_withdraws(nodes, target, monkeypatch):
+    nodes.trust(nodes.public)
+    there = nodes.folder / "there"
+    there.mkdir()
+    withdraw(target, OTHER)
+    withdraw(other := open_store(f"file://{there}"), "1" * 32 + "-" + "1" * 16)
+    signer, name = trust.read().keys[0], withdrawals.name_of("ci")
+    content = other.get(name, withdrawals.MAX_BYTES).data
+    noted = types.SimpleNamespace(listed=withdrawals.verified(content, signer), content=content)
+    monkeypatch.setattr(cache_mirror.answers, "withdrawn", lambda *_: noted)
+    with pytest.raises(ValueError, match="says other things than another remote's"):
+        cache_mirror._put_lists(target, "there", [signer])
+    assert entries_of(withdrawals.Unverified(target).of("ci")) == [OTHER]
