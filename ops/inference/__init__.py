@@ -247,7 +247,7 @@ def einsum_sec_sm_ecm(Q: Tensor, W: Tensor) -> Tensor:
 def _alibi_of(alibi: Tensor, batch: int, heads: int, head_offset: int, mp_size: int) -> Tensor:
     """Returns the rows of this process's heads, [batch, heads, ...], or [1, heads, ...] for all sequences."""
     every = heads * mp_size
-    rows = alibi.unflatten(0, (batch, every)) if len(alibi) == batch * every else alibi[None]
+    rows = alibi.reshape(batch, every, *alibi.shape[1:]) if len(alibi) == batch * every else alibi[None]
     if head_offset + heads > rows.shape[1]:
         raise ValueError(
             f"alibi has {rows.shape[1]} rows for a sequence, and head_offset is {head_offset}, expected a row for each "
@@ -280,7 +280,7 @@ def softmax(
     scores = attn_scores.float() * layer_scale
     queries, keys = scores.shape[-2:]
     if alibi is not None and alibi.dim() > 1:
-        scores = scores + _alibi_of(alibi, *scores.shape[:2], head_offset, mp_size)
+        scores = scores + _alibi_of(alibi, scores.shape[0], scores.shape[1], head_offset, mp_size)
     if attn_mask is not None and attn_mask.dim() > 1:
         scores = scores + (attn_mask[:, None, None] if attn_mask.dim() == 2 else attn_mask).float()
     distance = torch.arange(keys - queries, keys)[:, None] - torch.arange(keys)
