@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib
 import sys
 
-from opforge import release as _release
-
 TYPE_CHECKING = bool()  # noqa: UP018 (importing typing takes most of this module's time; jedi does not look behind False)
 if TYPE_CHECKING:
     from typing import Any
+
+    __version__: str
 
     from opforge import accelerator as accelerator
     from opforge import builders as builders
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 if sys.platform not in ("linux", "darwin"):
     raise ImportError(f"opforge runs on Linux, and on macOS without building, not on {sys.platform}")
 
-__version__ = _release.VERSION
 _MODULES = {
     "OpBuilder": "opforge.builders.base",
     "compiled": "opforge.graphs.scope",
@@ -82,6 +81,8 @@ def __getattr__(name: str) -> Any:
     """Imports a public name on first use, so that `import opforge` reads no file and does not import torch."""
     if name in _SUBPACKAGES:
         return importlib.import_module(f"opforge.{name}")
+    if name == "__version__":
+        return importlib.import_module("opforge.release").VERSION
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module 'opforge' has no attribute {name!r}")

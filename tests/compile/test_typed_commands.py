@@ -29,6 +29,9 @@ PAGES = sorted(
 )
 """The tutorials are in test_tutorials.py, which types them from top to bottom."""
 NOT_TYPED = {
+    "why-not --cpu torch_scatter": "needs the archive of a project; tests/unit/cli/test_why_not.py has one",
+    "opforge publish hf:": "needs a hub; tests/unit/packages/project/test_hub_publish.py has one",
+    "opforge publish URL FOLDER": "needs a package; tests/unit/packages/registry/test_publish.py has some",
     "repair-wheel WHEEL": "a wheel of one's own: tests/compile/shipping/test_repaired_wheels.py",
     "rm compiled:NAME": "graphs of one's own: tests/unit/cli/test_ls_kinds.py",
     "make ": "it is what runs these tests",

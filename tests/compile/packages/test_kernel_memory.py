@@ -13,7 +13,7 @@ from support.kernels.projects import python_project
 from support.text_files import write
 
 import opforge
-from opforge import memory
+from opforge import memory, release
 from opforge.errors import KernelIncompatibleError, KernelNotFoundError
 from opforge.packages.form import version
 from opforge.packages.installed import add, remove
@@ -129,7 +129,7 @@ def test_a_folder_that_others_can_write_is_refused(kernels):
         (torch, "__version__", "2.99.0"),
         (loading.machine, "level_here", lambda: "another"),
         (loading.machine, "libstdcxx", lambda: "3.4.99"),
-        (opforge, "__version__", "9"),
+        (release, "VERSION", "9"),
     ],
 )
 def test_another_machine_torch_or_opforge_searches(kernels, monkeypatch, owner, name, value):
@@ -170,7 +170,7 @@ print(*sorted(name[len("opforge."):] for name in sys.modules if name.startswith(
 """
 MODULES = (
     "environment formats memory packages packages.load packages.load.get_kernel packages.load.tree"
-    " settings settings.kinds settings.table trust warm warm.machine"
+    " release settings settings.kinds settings.table trust warm warm.machine"
 )
 
 

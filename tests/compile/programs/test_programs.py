@@ -459,6 +459,6 @@ def test_the_kind_is_listed(file):
     with Archive(file) as archive:
         data = form.signed_in(archive).data
     stated = save.statements.parse_as(data, "program")
-    shown = form.ProgramKind().shown(stated)
-    assert (shown.name, shown.label, shown.target) == ("block", "exported", f"torch {torch.__version__}")
-    assert json.loads(data)["trees"] == [] and form.ProgramKind().subject(stated) == "block"
+    offer = form.PROGRAM.offer(stated)
+    assert (offer.name, offer.label, offer.target) == ("block", "exported", f"torch {torch.__version__}")
+    assert json.loads(data)["trees"] == [] and offer.subject == "program:block"

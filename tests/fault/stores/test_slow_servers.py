@@ -10,7 +10,7 @@ from support.remote import servers
 from support.remote.scripted import response, serve
 
 from opforge.errors import StoreError
-from opforge.remote import claims, fetch
+from opforge.remote import claims, take
 from opforge.remote.stores import cloud
 from opforge.remote.stores.web.attempts import Attempts
 from opforge.remote.stores.web.store import WebStore
@@ -49,7 +49,7 @@ def test_without_other_bounds_a_request_has_a_minute_and_a_blob_the_time_of_its_
         assert Attempts("http://127.0.0.1", "get", Timing(), size).seconds == seconds
         assert cloud.SECONDS + size / cloud.BYTES_PER_SECOND == seconds
     assert cloud.REQUEST_SECONDS < cloud.SECONDS and Timing().grace < Timing().total
-    assert fetch.MAX_SECONDS == 60.0
+    assert take.MAX_SECONDS == 60.0
     assert (claims.VOID_SECONDS, claims.STALLED_SECONDS, claims.MAX_WAIT_SECONDS) == (30.0, 120.0, 1800.0)
 
 

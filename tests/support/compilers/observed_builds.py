@@ -529,12 +529,12 @@ ADMITTED: dict[str, tuple[str, ...]] = {
     "an edit of opforge's own installed files": (
         "tests/unit/builders/lookup/test_own_code.py::test_the_list_of_a_wheel_stands_for_its_files",
     ),
-    "a new time alone": (
-        "tests/compile/inputs/test_equal_headers.py::test_a_new_time_alone_of_one_of_two_equal_headers_builds_nothing",
-    ),
-    "a header that is asked for by an operator": (
+    "a header that one macro names and another asks for": (
         "__has_include that is pasted",
         "__has_include by a macro that changes its form",
+    ),
+    "a new time alone": (
+        "tests/compile/inputs/test_equal_headers.py::test_a_new_time_alone_of_one_of_two_equal_headers_builds_nothing",
     ),
     "a folder that only `$SYSROOT` makes": ("$SYSROOT", "a precompiled header", "gcc"),
     "a program of the compiler besides": ("gcc", "clang", "hipcc", "COMPILER_PATH"),

@@ -18,6 +18,7 @@ CHECKS: dict[str, str] = {
     "FusedAdamBuilder": "opforge.testing.checks.optimizers:FusedAdamCheck",
     "FusedLambBuilder": "opforge.testing.checks.optimizers:FusedLambCheck",
     "FusedLionBuilder": "opforge.testing.checks.optimizers:FusedLionCheck",
+    "InferenceBuilder": "opforge.testing.checks.transformer:InferenceCheck",
     "InferenceCoreBuilder": "opforge.testing.checks.transformer:InferenceCoreCheck",
     "PinMemoryBuilder": "opforge.testing.checks.memory:PinMemoryCheck",
     "QuantizerBuilder": "opforge.testing.checks.quantizers:QuantizerCheck",

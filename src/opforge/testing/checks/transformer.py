@@ -52,6 +52,22 @@ class RandomLTDCheck(OpCheck):
         return [reference.token_gather(*arguments[1:])]
 
 
+class InferenceCheck(Check):
+    """Functions under DeepSpeed's names: an activation with a bias, and the tokens of experts."""
+
+    def test_an_activation_agrees_with_float64(self) -> None:
+        rows, bias = draw(5, 1025).to(self.device), draw(1025, seed=2).to(self.device)
+        exact = functional.relu(rows.double() + bias.double())
+        problem = difference(self.loaded.bias_relu_fp32(rows, bias), exact, 1e-5, 1e-5)
+        assert not problem, f"bias_relu_fp32: {problem}"
+
+    def test_the_tokens_of_experts_agree_with_float64(self) -> None:
+        chosen, tokens = draw(7, 3, 2).to(self.device), draw(7, 33, seed=2).to(self.device)
+        exact = torch.einsum("sec,sm->ecm", chosen.double(), tokens.double())
+        problem = difference(self.loaded.einsum_sec_sm_ecm_fp32(chosen, tokens), exact, 1e-5, 1e-5)
+        assert not problem, f"einsum_sec_sm_ecm_fp32: {problem}"
+
+
 class InferenceCoreCheck(OpCheck):
     """A norm and the gate of a gated activation; the contract's other tests are about the activation."""
 
