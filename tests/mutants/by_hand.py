@@ -210,8 +210,8 @@ EDITS: dict[str, Edit] = {
     ),
     "a_copy_of_a_store_is_another_store": Edit(
         "remote/accepted.py",
-        'for place in (f"list:{listed.id}", url)',
-        "for place in (url,)",
+        'if problem := seen.problem(f"list:{listed.id}", signer.key, listed.seen, must_know, _shown):',
+        'if problem := "":',
         ("tests/unit/packages/registry/test_freshness.py",),
     ),
     "unsigned_offers_are_taken_from_any_host": Edit(
