@@ -162,8 +162,10 @@ class Session:
         fields: dict[str, Any] = {"graphs": recording.graphs, "result": os.path.basename(made)}
         emit("compile", op=self.topic.name, seconds=round(recording.seconds, 6), **fields)
         is_idle = self.found_none and not recording.graphs and not self.bundles
-        if is_idle and not self.problem and not self.was_left_by_error:
-            notices.warn(ANSWERED if recording.parts else NOTHING, self.topic.name)
+        if is_idle and recording.parts:
+            log.info(ANSWERED, self.topic.name)
+        elif is_idle and not self.problem and not self.was_left_by_error and not settings.remotes():
+            notices.warn(NOTHING, self.topic.name)  # with remotes, what was refused there has been said
         if recording.seconds:
             text = "%s: torch.compile took %.2f s, and %d graphs were compiled"
             log.info(text, self.topic.name, recording.seconds, len(recording.graphs))
