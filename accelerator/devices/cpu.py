@@ -228,7 +228,7 @@ class CPUAccelerator(OneGenerator, Accelerator):
             for dtype in {value for value in vars(module).values() if isinstance(value, module.dtype)}:
                 try:
                     one.to(dtype)
-                except (NotImplementedError, RuntimeError, TypeError):  # quantized, or of less than a byte
+                except (RuntimeError, TypeError):  # torch converts to none that is quantized or smaller than a byte
                     continue
                 found.add(dtype)
         return frozenset(found)

@@ -23,7 +23,7 @@ def of(graph_class: Callable[[], Any]) -> SimpleNamespace | None:
     """
     try:
         graph_class()
-    except (RuntimeError, NotImplementedError):
+    except RuntimeError:  # NotImplementedError is one, too
         return None
     return SimpleNamespace(Graph=graph_class, graph=graph, is_current_stream_capturing=is_current_stream_capturing)
 

@@ -97,9 +97,8 @@ def command(
     benchmarks = [of_file(path) for path in bench_paths]
     has_ops = bool(named["op"]) or takes_all
     chosen += [(kinds.of("op"), entry) for entry in (_entries(named["op"]) if has_ops else ())]
-    if signer and (
-        chosen or has_ops
-    ):  # a store that is away, or a key that does not sign, is one error and not one for each
+    if signer and (chosen or has_ops):
+        # A store that is away, or a key that does not sign, is one error and not one for each.
         withdrawals.publish(store, signer, signer(b"").name)
     packages = _packages(store, folders, signer, allow_dirty, benchmarks, as_json)
     sent, failed, foreign = _push(store, remote, chosen, signer, as_json, takes_all)

@@ -175,7 +175,7 @@ def test_a_source_without_a_module_or_an_op_is_an_error(tmp_path):
 
 def test_the_facade_has_nothing_for_a_device(tmp_path):
     builder = sample_ops.builder_class(tmp_path, "op", abi="torch-facade", devices=["cuda"])
-    with pytest.raises(BuilderError, match=r"abi='torch-facade' for cuda\. Its headers have nothing of a device yet"):
+    with pytest.raises(BuilderError, match=r"abi='torch-facade' for cuda\. It has no headers for devices yet"):
         builder("cuda:sm_90").spec()
 
 
