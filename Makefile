@@ -15,7 +15,7 @@ LINTED := src/opforge_autoload.py src/opforge $(addprefix src/opforge/,accelerat
 SOURCES := git ls-files '*.c' '*.cpp' '*.cu' '*.h' '*.hpp' '*.cl' '*.sycl'
 DOCUMENTS := git ls-files '*.md'
 FUZZ_TARGETS := $(addprefix inspection/,library cubin fatbin bundle hsaco ptx msgpack) \
-	$(addprefix packages/,metadata release index lock hub_lock build_toml kernel_toml installed) records lookups archive statements
+	$(addprefix packages/,metadata release index lock hub_lock build_toml kernel_toml installed) records lookups blobs statements
 FUZZ_SECONDS ?= 60
 FUZZ_OPTIONS := -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=1024 -max_len=65536 -artifact_prefix=.cache/fuzz/
 # One process more than there are cores (conftest.py), each with a part of the cases. Each imports the test files; with

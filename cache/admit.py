@@ -1,4 +1,4 @@
-"""The one way into a store: builds, archives and layers are checked here, and published by one rename."""
+"""The one way into a store: builds, layers and what was fetched are checked here, and published by one rename."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def admit(
             problem = _difference(entry, names, owners)
         if not problem:
             if fetched:
-                point_to_fetched(layout, entry, *fetched)
+                _point_to_fetched(layout, entry, *fetched)
             else:
                 _point(layout, entry, layer_description)
             return entry, is_new
@@ -217,7 +217,7 @@ def _point(layout: Layout, entry: Entry, layer_description: str) -> None:
             _remove(path)
 
 
-def point_to_fetched(layout: Layout, entry: Entry, description: str, note: bytes) -> None:
+def _point_to_fetched(layout: Layout, entry: Entry, description: str, note: bytes) -> None:
     """Makes the entry one that its description finds whatever compiler is here; `note` says where it came from."""
     folder = layout.fetched(description)
     _write_pointer(folder, entry.key, 0o600, note)

@@ -8,14 +8,18 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from opforge.cache.filesystem.disk import digest_of
-from opforge.cache.transfer.tar_reader import TarReader, open_regular, zstd
+from opforge.cache.filesystem.files import open_regular
 from opforge.cache.trees import File, digest_of_files, digest_of_hashes, path_problem
 from opforge.errors import StoreError
 
 from .stores.protocol import ObjectStore
+from .tar_reader import TarReader, zstd
+
+if TYPE_CHECKING:
+    import tarfile
 
 LEVEL = 9
 """zstd's level: a library of 1 MB packs in 30 ms to a third, and unpacks in 2 ms at any level."""
@@ -85,11 +89,9 @@ def pack(folder: str, paths: Iterable[str], file: IO[bytes]) -> tuple[Tree, dict
     """Writes the files below a folder to a new file.
 
     Returns the tree, and the SHA-256 of each file as it was packed: it may have changed since it was checked. Raises
-    OSError, ValueError for what is no regular file, ExtraNotInstalledError.
+    OSError, ValueError for what is no regular file, or more than a blob may hold, ExtraNotInstalledError.
     """
     import tarfile  # not for what is unpacked
-
-    from opforge.cache.transfer.archive import member
 
     hashes: dict[str, str] = {}
     with zstd().ZstdFile(file, "wb", level=LEVEL) as packed:
@@ -97,8 +99,11 @@ def pack(folder: str, paths: Iterable[str], file: IO[bytes]) -> tuple[Tree, dict
         with tarfile.open(fileobj=counted, mode="w", format=tarfile.PAX_FORMAT) as archive:
             for path in sorted(paths):
                 with open_regular(os.path.join(folder, path)) as content:
+                    size = os.fstat(content.fileno()).st_size
+                    if counted.count + size > MAX_UNPACKED_BYTES:
+                        raise ValueError(f"its {path} has {size} bytes: a blob holds at most {MAX_UNPACKED_BYTES}")
                     reader: Any = _Hashed(content)
-                    archive.addfile(member(path, os.fstat(content.fileno()).st_size), reader)
+                    archive.addfile(_header(path, size), reader)
                     hashes[path] = reader.digest.hexdigest()
     file.flush()
     size = file.tell()
@@ -106,6 +111,15 @@ def pack(folder: str, paths: Iterable[str], file: IO[bytes]) -> tuple[Tree, dict
     blob = Blob(digest_of(file.fileno()), size, counted.count)
     file.seek(0)
     return Tree(digest_of_hashes(hashes), blob), hashes
+
+
+def _header(path: str, size: int) -> tarfile.TarInfo:
+    """Returns a file's header, in which nothing differs between two packings: no time, no owner."""
+    import tarfile
+
+    header = tarfile.TarInfo(path)
+    header.size, header.mode, header.mtime = size, 0o500 if path.endswith(".so") else 0o600, 0
+    return header
 
 
 def check(file: IO[bytes], blob: Blob) -> None:

@@ -8,7 +8,7 @@ sign, and what it has withdrawn, counts as always.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from opforge.cache.layout import Layout
 from opforge.cache.records import fetched
@@ -37,14 +37,17 @@ def copy(
     target: Remote,
     signer: Signer | None,
     report: Report = ignore,
+    chosen: Collection[str] | None = None,
 ) -> Iterator[Copied]:
-    """Copies what a cache holds, of every kind, and yields what became of each.
+    """Copies what a cache holds, of every kind, and yields what became of each; with `chosen`, what has these paths.
 
     Raises StoreError, PublishError, TrustFileError, ExtraNotInstalledError.
     """
     fetched_ones, problems = list[tuple[Kind, Stored]](), list[str]()
     for kind in kinds.every():
         for one in kind.stored(layout):
+            if chosen is not None and one.path not in chosen:
+                continue
             if kind.origin(one) or one.is_fetched:
                 fetched_ones.append((kind, one))
             elif one.problem:
@@ -77,12 +80,11 @@ def _pushed(store: ObjectStore, target: Remote, kind: Kind, one: Stored, signer:
 
 
 def _note(path: str) -> Fetched | None:
-    """Returns what is kept of a statement; None without one, as for what an archive brought."""
+    """Returns what is kept of a statement; None without one."""
     try:
-        note = fetched.read(path) if path else None
+        return fetched.read(path) if path else None
     except (OSError, ValueError):
         return None
-    return note if note and note.offer else None
 
 
 def _put(source: ObjectStore, kind: Kind, one: Stored, note: Fetched) -> None:

@@ -112,16 +112,13 @@ def tree_digest(record: Mapping[str, Any]) -> str:
 
 def came_from(folder: str) -> str:
     """Returns where the entry in a folder of a store came from; empty if it was built here."""
-    area, key = os.path.dirname(os.path.dirname(folder)), os.path.basename(folder)
-    try:
-        note = fetched.read(_note_of(os.path.join(area, FETCHED), key))
-    except (OSError, ValueError):
-        note = None
-    if note is not None and not note.offer:
-        return "an archive"
     if os.path.exists(os.path.join(folder, BUILD)):
         return ""
-    return note.remote if note else "a remote or a layer"
+    area, key = os.path.dirname(os.path.dirname(folder)), os.path.basename(folder)
+    try:
+        return fetched.read(_note_of(os.path.join(area, FETCHED), key)).remote
+    except (OSError, ValueError):
+        return "a remote or a layer"
 
 
 def _note_of(kept: str, name: str) -> str:

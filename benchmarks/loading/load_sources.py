@@ -108,8 +108,8 @@ def wheel_site(scratch: Scratch) -> str:
     """Builds the op and returns a folder for PYTHONPATH with a package that carries it."""
     from opforge import OpBuilder, get_accelerator
     from opforge.builders.declaration.description import description_key
+    from opforge.cache import layer
     from opforge.cache.layout import PACKAGE_LAYER
-    from opforge.cache.transfer import layer
     from opforge.trust import trusted_ids
 
     builder = get_accelerator().create_op_builder(BUILDER)

@@ -9,7 +9,7 @@ import shutil
 import stat
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import IO, Any
 
 from opforge import memory
 from opforge.machine_folder import is_shared
@@ -70,6 +70,16 @@ def renew(path: str, seconds: float) -> bool:
 def read_file(path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
     """Returns the bytes of a file of the store. Raises OSError, or ValueError for what opforge cannot have written."""
     return memory.read_file(path, max_bytes)
+
+
+def open_regular(path: str) -> IO[bytes]:
+    """Opens a regular file for reading. Raises OSError, or ValueError for anything else."""
+    # Without O_NONBLOCK a pipe in the file's place would block for ever.
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise ValueError("it is not a regular file")
+    return open(handle, "rb")
 
 
 def read_json(path: str) -> Any:

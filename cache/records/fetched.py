@@ -25,9 +25,9 @@ class Fetched(NamedTuple):
     """The offer by which an entry was fetched."""
 
     remote: str
-    """Its URL, without credentials; `cache` for what an archive brought."""
+    """Its URL, without credentials."""
     offer: str
-    """The signed bytes, as text; empty for what an archive brought."""
+    """The signed bytes, as text."""
     signatures: tuple[str, ...]
     signer: str
     """The name of the key that was accepted; empty for an unsigned remote."""
@@ -37,7 +37,7 @@ class Fetched(NamedTuple):
     @property
     def origin(self) -> str:
         """What the entry has as its origin."""
-        return self.remote if self.signer or not self.offer else self.remote + UNSIGNED
+        return self.remote if self.signer else self.remote + UNSIGNED
 
     @property
     def is_refused(self) -> bool:

@@ -75,7 +75,7 @@ FETCHED = record(
     {
         "format": version(formats.FETCHED),
         "remote": TEXT,
-        "offer": TEXT,
+        "offer": text(r"[\s\S]+", "the signed bytes"),
         "signatures": TEXTS,
         "signer": TEXT,
         "trust": STAMP,

@@ -13,12 +13,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
-from opforge.cache import schema
+from opforge.cache import layer, schema
 from opforge.cache.filesystem.files import is_temp_name
 from opforge.cache.keys import canonical
 from opforge.cache.layout import entry_name
 from opforge.cache.records import schemas
-from opforge.cache.transfer import layer
 from opforge.errors import CacheDirError, KernelInstallError
 from opforge.machine_folder import make_folder, temp_path, write_file
 from opforge.packages.choose import candidate

@@ -178,7 +178,7 @@ print(round((time.perf_counter() - began) * 1e3, 2), "ms to the first result")
 
 def test_a_prebuilt_op_runs_without_triton_and_without_a_compiler(tmp_path):
     from opforge.builders.triton.softmax import TritonSoftmaxBuilder
-    from opforge.cache.transfer import layer
+    from opforge.cache import layer
 
     builder = TritonSoftmaxBuilder()
     layer.add(str(tmp_path / "layer"), builder.build(), description_key(builder.spec()), ME)

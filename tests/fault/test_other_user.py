@@ -10,8 +10,8 @@ from support import child_processes, other_user
 from support.owners import as_root
 from support.store.fake_store import ME, FakeStore
 
+from opforge.cache import layer
 from opforge.cache.keys import key_of
-from opforge.cache.transfer import layer
 
 pytestmark = [as_root, pytest.mark.compile, pytest.mark.timeout(180)]
 TEXT = 'extern "C" int answer() { return 42; }\n'

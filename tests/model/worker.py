@@ -130,7 +130,7 @@ class Worker:
         """Puts the op into a layer, as `build-ops --out` does."""
         from opforge import trust
         from opforge.builders.declaration.description import description_key
-        from opforge.cache.transfer import layer
+        from opforge.cache import layer
 
         entry = self.builder.build(exact=True)
         added = layer.add(folder, entry, description_key(self.builder.spec()), trust.trusted_ids())

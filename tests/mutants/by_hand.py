@@ -23,7 +23,7 @@ class Edit(NamedTuple):
 VALIDITY, LIBRARY, TRUST = "cache/records/validity.py", "src/opforge/warm/library.py", "src/opforge/trust.py"
 RULES, KEYS = "ops/csrc/include/opforge/rules.h", "remote/signatures/trust.py"
 BUILDS, FAULTS, OTHERS = SPINE + "builds.py", SPINE + "faults.py", SPINE + "other_users.py"
-REMOTES, PACKAGES, OPS, ARCHIVES = SPINE + "remotes.py", SPINE + "packages.py", SPINE + "ops.py", SPINE + "archives.py"
+REMOTES, PACKAGES, OPS = SPINE + "remotes.py", SPINE + "packages.py", SPINE + "ops.py"
 INTEGRITY = ("tests/unit/cache/records", "tests/unit/cache/store", FAULTS)
 SIGNATURES = ("tests/unit/remote/trust", "tests/unit/remote/test_fetch.py", REMOTES)
 
@@ -232,23 +232,23 @@ EDITS: dict[str, Edit] = {
         "not stat.S_ISREG(status.st_mode):\n",
         ("tests/unit/remote/test_signing.py",),
     ),
-    "an_archive_may_hold_any_name": Edit(
-        "cache/transfer/archive.py",
-        "            if match is None:\n",
-        "            if match is None and path.startswith('entries/'):\n                continue\n            if match is None:\n",
-        ("tests/unit/cache/transfer", ARCHIVES),
+    "a_blob_may_hold_any_name": Edit(
+        "remote/blobs.py",
+        "            problem = path_problem(path) or (",
+        "            problem = (",
+        ("tests/unit/remote/test_blobs.py",),
     ),
-    "the_library_of_an_archive_is_not_compared": Edit(
+    "an_admitted_library_is_not_compared": Edit(
         "cache/admit.py",
         '        if (sha256 or digest_of(handle)) != record["sha256"]:\n',
         "        if False:\n",
-        ("tests/unit/cache", ARCHIVES),
+        ("tests/unit/cache",),
     ),
     "a_record_is_not_compared_with_its_key": Edit(
         "cache/admit.py",
         "    if damage := damage_of(record):\n",
         "    if damage := '':\n",
-        ("tests/unit/cache", ARCHIVES),
+        ("tests/unit/cache",),
     ),
     "an_installed_file_that_changed_is_imported": Edit(
         "packages/load/variants.py",

@@ -29,7 +29,7 @@ def _of(page: str, *rows: tuple[str, ...]) -> list[Promise]:
 
 BUILDS, FAULTS, OTHERS = "spine/test_builds.py::", "spine/test_faults.py::", "spine/test_other_users.py::"
 REMOTES, PACKAGES, OPS = "spine/test_remotes.py::", "spine/test_packages.py::", "spine/test_ops.py::"
-COMMANDS, SHIPPING, ARCHIVES = "spine/test_commands.py::", "spine/test_shipping.py::", "spine/test_archives.py::"
+COMMANDS, SHIPPING, SITES = "spine/test_commands.py::", "spine/test_shipping.py::", "spine/test_sites.py::"
 NAMESPACES, VOLUMES = "spine/test_user_namespaces.py::", "spine/test_shared_volumes.py::"
 TRUST, FETCHED = "unit/test_trust.py::", "unit/remote/trust/test_fetch_trust.py::"
 FRESH = "unit/packages/registry/test_freshness.py::"
@@ -42,7 +42,7 @@ ADDITIONS = "unit/accelerator/interface/test_external_builders.py::"
 WITHDRAWN = REMOTES + "test_what_its_signer_has_withdrawn_is_refused_and_no_longer_loaded"
 UNSIGNED = REMOTES + "test_unsigned_offers_are_for_folders_and_this_machine_and_only_from_the_users_settings"
 BUILT_AHEAD = COMMANDS + "test_build_ops_builds_ahead_of_time_and_ls_verify_inspect_rm_know_it"
-CACHED = COMMANDS + "test_the_cache_explains_a_miss_counts_pins_exports_and_imports"
+CACHED = COMMANDS + "test_the_cache_explains_a_miss_counts_and_pins"
 
 PROMISES = [
     *_of(
@@ -215,10 +215,6 @@ PROMISES = [
         ("They are loaded without being built again.", LAYERED),
         ("**Libraries that a remote offers**", REMOTES + "test_an_offer_of_a_key_that_nobody_trusts_is_refused"),
         (
-            "`opforge cache import` runs none of them",
-            ARCHIVES + "test_an_import_executes_nothing_and_the_next_load_needs_no_compiler",
-        ),
-        (
             "your own store | you and root",
             OTHERS + "test_a_store_that_he_has_made_is_refused_whomever_is_trusted_for_layers",
         ),
@@ -297,27 +293,6 @@ PROMISES = [
             FAULTS + "test_whatever_lies_in_place_of_a_file_is_neither_waited_for_nor_read_without_bound",
         ),
         (
-            "Nothing of it is written outside the store, and nothing is executed.",
-            ARCHIVES + "test_nothing_of_it_is_written_outside_the_store",
-        ),
-        (
-            "Names, kinds and sizes are checked before the bytes that follow.",
-            "unit/cache/transfer/test_archive_members.py::test_a_member_that_no_export_writes_is_refused",
-        ),
-        (
-            "It unpacks to at most 64 GiB",
-            "unit/cache/transfer/test_archive_bounds.py::test_a_small_archive_does_not_unpack_to_gigabytes",
-        ),
-        (
-            "What it needs of memory is bounded",
-            "unit/cache/transfer/test_archive_bounds.py::test_a_large_member_is_not_held_in_memory",
-        ),
-        (
-            "An entry is published only if its library has the size and the SHA-256",
-            ARCHIVES + "test_a_library_and_a_record_that_do_not_belong_together_are_not_published",
-        ),
-        ("A damaged archive is an error.", ARCHIVES + "test_an_archive_that_is_cut_is_an_error"),
-        (
             "Nothing of an offer is parsed before a trusted key's signature",
             REMOTES + "test_a_changed_byte_of_an_offer_or_a_library_is_refused",
         ),
@@ -373,6 +348,15 @@ PROMISES = [
         (
             "Answers, offers, their number, and what a blob unpacks to are bounded.",
             REMOTES + "test_an_endless_answer_is_cut",
+        ),
+        (
+            "Nothing of a blob is written outside its folder, and nothing is executed",
+            "unit/project/test_fuzz_targets.py::"
+            "test_mutated_blobs_escape_nowhere_execute_nothing_and_take_bounded_memory_and_time",
+        ),
+        (
+            "An entry is published only if its library has the size and the SHA-256",
+            "unit/cache/test_admit.py::test_a_record_that_does_not_fit_its_entry_is_refused",
         ),
         (
             "A bad one costs a warning, and the op is built.",
@@ -491,13 +475,17 @@ PROMISES = [
             "unit/remote/test_hostile_mirror.py::test_whatever_a_source_holds_the_target_keeps_what_it_has",
         ),
         (
+            "`opforge mirror cache:` does the same with",
+            SITES + "test_a_site_without_network_and_compiler_loads_what_another_has_signed",
+        ),
+        (
             "Of **your own key**: it signs what was made on this machine.",
             "unit/remote/commands/test_damaged_records.py::"
             "TestNothingIsSignedThatWasNotMadeHere::test_by_its_name_it_is_an_error",
         ),
         (
-            "What was fetched, or came from an archive or a layer",
-            "unit/remote/commands/test_damaged_records.py::TestNothingIsSignedThatWasNotMadeHere::test_what_an_archive_brought",
+            "What was fetched, or came from a layer",
+            "unit/remote/commands/test_damaged_records.py::TestNothingIsSignedThatWasNotMadeHere::test_all_leaves_it_out",
         ),
         (
             "A program is refused of which a part came from elsewhere",
@@ -595,7 +583,6 @@ NOT_PROMISED = {
             "Compiling a source",
             "**Programs that",
             "**Libraries in your store**",
-            "**Libraries of an archive",
             "The owner of the store",
             "The owners that opforge accepts",
             "place | accepted owners",
@@ -606,7 +593,6 @@ NOT_PROMISED = {
         "is advice": (
             "Do not take over",
             "Delete it, or choose",
-            "Carry archives",
             "Give each user",
             "Look at them",
             "Report a way",
@@ -614,8 +600,6 @@ NOT_PROMISED = {
             "Fixes are made",
         ),
         "is not promised": (
-            "These digests show",
-            "They do not show",
             "It is not promised",
             "Whoever holds a key",
             "A machine that has seen no list",
@@ -631,7 +615,7 @@ NOT_PROMISED = {
             "Under `opforge.compat.cpp_extension`, what nothing can keep",
             "[docs/",
         ),
-        "says how this is tested": ("Tests attack", "`tests/fuzz/archives.py`"),
+        "says how this is tested": ("Tests attack", "`tests/fuzz/blobs.py`"),
     },
     CONCEPTS: {
         "defines a word": (

@@ -84,10 +84,6 @@ EXAMPLES = {
     ),
     errors.UnstableInputError: (errors.UnstableInputError.of("relu", ["/a.h"]), "stop writing to them:\n  - /a.h"),
     errors.CacheDirError: (errors.CacheDirError("/c", "it is a file", "Remove it"), "it is a file. Remove it"),
-    errors.ArchiveError: (
-        errors.ArchiveError("/a.tar", "it is cut off", 2),
-        "2 of its entries were imported before that.",
-    ),
     errors.LayerError: (
         errors.LayerError("/site", "/site can be written by group 5", "Run: chmod go-w /site"),
         "A layer must be owned by root, by you or by a user in OPFORGE_TRUSTED_OWNERS, and nobody else may write it."

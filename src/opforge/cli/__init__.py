@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "bench": ("opforge.cli.bench:command", "Measure ops beside their rivals and a reference; compare runs."),
     "build-ops": ("opforge.cli.prebuild.command:command", "Build ops ahead of time. Also a command of its own."),
-    "cache": ("opforge.cli.cache.commands:group", "Explain a miss; count hits; pin, export and import built ops."),
+    "cache": ("opforge.cli.cache.commands:group", "Explain a miss; count hits; pin built ops."),
     "check": ("opforge.cli.check:command", "Check each op on this machine's devices against its reference."),
     "completion": ("opforge.cli.completion.shells:command", "Print the script that completes words in a shell."),
     "compile-commands": ("opforge.cli.compile_commands:command", "Write compile_commands.json, for clangd."),

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
         UnstableInputError,
     )
     from .commands import (
-        ArchiveError,
         BenchFileError,
         ConfigFileError,
         InspectionError,
@@ -81,7 +80,6 @@ if TYPE_CHECKING:
 _FILES = {
     "AcceleratorInUseError": "base",
     "AcceleratorUnavailableError": "base",
-    "ArchiveError": "commands",
     "BenchFileError": "commands",
     "BuildError": "base",
     "BuildForbiddenError": "build",
@@ -147,7 +145,6 @@ _FILES = {
 __all__ = [
     "AcceleratorInUseError",
     "AcceleratorUnavailableError",
-    "ArchiveError",
     "BenchFileError",
     "BuildError",
     "BuildForbiddenError",

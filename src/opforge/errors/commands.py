@@ -1,21 +1,8 @@
-"""Errors of files that users write or name: settings, archives, libraries to inspect, code to port."""
+"""Errors of files that users write or name: settings, libraries to inspect, code to port."""
 
 from __future__ import annotations
 
 from .base import OpforgeError
-
-
-class ArchiveError(OpforgeError, ValueError):
-    """An archive of cache entries cannot be read or must not be unpacked."""
-
-    def __init__(
-        self, path: str, problem: str, kept: int, advice: str = "Export it again with `opforge cache export`."
-    ) -> None:
-        super().__init__(
-            f"The archive {path} cannot be imported: {problem}."
-            f" {kept} of its entries were imported before that. {advice}"
-        )
-        self.path, self.problem, self.kept, self.advice = path, problem, kept, advice
 
 
 class ConfigFileError(OpforgeError, ValueError):

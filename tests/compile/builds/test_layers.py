@@ -15,8 +15,8 @@ from opforge.builders.declaration.kernel_roots import KernelRoot
 from opforge.builders.load_op import find
 from opforge.builders.lookup import finder
 from opforge.builders.run import planned_build
+from opforge.cache import layer
 from opforge.cache.filesystem.disk import Disk
-from opforge.cache.transfer import layer
 from opforge.memory import RACY_NS
 
 

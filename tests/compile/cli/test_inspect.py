@@ -14,7 +14,7 @@ from support.store.fake_store import ME
 
 from opforge.builders.declaration.description import description_key
 from opforge.builders.inspection.examine import examine
-from opforge.cache.transfer import layer
+from opforge.cache import layer
 from opforge.cli import group
 from opforge.cli.inspect import command
 

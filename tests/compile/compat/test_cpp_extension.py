@@ -257,8 +257,8 @@ def test_what_is_named_or_required_is_not_left_to_torch(
 def test_what_a_layer_has_is_loaded_although_nothing_can_be_kept(
     torch_extension, torchs, source, own_store, refused_default, monkeypatch, tmp_path
 ):
+    from opforge.cache import layer
     from opforge.cache.current import open_store
-    from opforge.cache.transfer import layer
 
     name, path = source()
     with monkeypatch.context() as patch:

@@ -18,7 +18,7 @@ from support.text_files import write
 import opforge
 from opforge.builders import jit, python_module
 from opforge.builders.declaration.description import description_key
-from opforge.cache.transfer import layer
+from opforge.cache import layer
 from opforge.errors import BuilderError, CompileError
 from opforge.memory import RACY_NS
 from opforge.packages.pack.run import Options, pack

@@ -13,7 +13,7 @@ from support.owners import ME
 import opforge
 from opforge.builders import base, inline_sources, jit_builders, loader
 from opforge.builders.declaration.description import description_key
-from opforge.cache.transfer import layer
+from opforge.cache import layer
 from opforge.errors import BuilderError, OpIncompatibleError
 from opforge.memory import RACY_NS
 

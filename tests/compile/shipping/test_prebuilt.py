@@ -11,7 +11,7 @@ from opforge.builders.declaration import machine
 from opforge.builders.declaration.description import description_key
 from opforge.builders.load_op import find
 from opforge.builders.toolchains import nvcc
-from opforge.cache.transfer import layer
+from opforge.cache import layer
 from opforge.cli.cache import explain
 from opforge.cli.selection import Selected
 from opforge.errors import PrebuiltRequiredError, SettingError, ToolchainNotFoundError

@@ -10,7 +10,7 @@ from support import sample_ops, text_files
 from opforge.accelerator.registry import make_accelerator
 from opforge.builders.cpu import BUILDERS
 from opforge.builders.declaration.description import description_key
-from opforge.cache.transfer import layer
+from opforge.cache import layer
 
 pytestmark = pytest.mark.compile
 MAX_BYTES = 11 << 10

@@ -14,8 +14,8 @@ from support.store.fake_store import ME
 from opforge import trust
 from opforge.builders.declaration.description import description_key
 from opforge.builders.load_op import find
+from opforge.cache import layer
 from opforge.cache.layout import PACKAGE_LAYER
-from opforge.cache.transfer import layer
 from opforge.warm.lookup import package_places
 
 

@@ -39,7 +39,7 @@ def prebuilt(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPFORGE_CACHE_DIR", str(folder / "store"))
         builder = triton_parts.scale_op(folder / "op", "prebuilt_scale")
-        from opforge.cache.transfer import layer
+        from opforge.cache import layer
 
         for target in ("cuda:sm_80+sm_90+ptx", "hip:gfx90a+gfx942"):
             for_target = builder(target)

@@ -12,7 +12,7 @@ from support import child_processes, sample_ops
 from support.store.fake_store import ME
 
 import opforge
-from opforge.cache.transfer import layer
+from opforge.cache import layer
 from opforge.errors import BuildResourceError, CacheDirError, LoadError
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(90)]

@@ -2,7 +2,7 @@
 
     python tests/fault/torture/damages.py --rounds 1000 --processes 8 [--seed 7] [--keep]
 
-In each round, files and folders of a store, of a layer, of an archive and of the machine folder are replaced, get other
+In each round, files and folders of a store, of a layer, of a mirror and of the machine folder are replaced, get other
 modes, owners or times, or lie on a disk that is almost full. Then processes run commands and load ops, some with too
 few resources, while more is damaged. Each must end, without a signal and without a traceback; an op that loads must
 return its value; and nothing beside the store may have changed. The exit status is 1 on any violation.
@@ -48,8 +48,7 @@ COMMANDS = {
     "cache stats": 5,
     "gc": 6,
     "verify": 6,
-    "cache export ARCHIVE": 5,
-    "cache import ARCHIVE": 5,
+    "mirror cache: MIRROR?unsigned=1": 5,
     "cache explain torture_ops:OP": 6,
     "cache pin op0": 2,
     "cache unpin op0": 2,
@@ -88,7 +87,7 @@ class Torture:
         self.prepare()
 
     def use(self, place: str) -> None:
-        """Makes `place` the folder of the store, of the layer, of the archive and of the machine folder."""
+        """Makes `place` the folder of the store, of the layer, of the mirror and of the machine folder."""
         self.place = place
         os.environ["OPFORGE_CACHE_DIR"] = os.path.join(place, "store")
         os.environ["XDG_CACHE_HOME"] = os.path.join(place, "caches")
@@ -96,8 +95,8 @@ class Torture:
         os.environ["TMPDIR"] = os.path.join(self.root, "tmp")
 
     def prepare(self) -> None:
-        """Fills a store, a layer and an archive, which each round can copy; and what lies outside."""
-        os.makedirs(self.place, 0o700)
+        """Fills a store, a layer and a mirror, which each round can copy; and what lies outside."""
+        os.makedirs(f"{self.place}/mirror", 0o700)
         out = [f"torture_ops:{op}" for op in OPS]
         for words in (["build-ops", *out], ["build-ops", *out[:2], "--out", f"{self.place}/layer"]):
             self.expect(words)
@@ -183,10 +182,9 @@ class Torture:
             shutil.copytree(f"{self.spare}/place", self.place, symlinks=True)
 
     def damage(self, is_live: bool) -> None:
-        """Damages one file or folder of the store, of the layer, of the archive or of the machine folder."""
-        own = [f"{self.place}/{name}" for name in ("store", "layer", "caches/opforge")]
+        """Damages one file or folder of the store, of the layer, of the mirror or of the machine folder."""
+        own = [f"{self.place}/{name}" for name in ("store", "layer", "mirror", "caches/opforge")]
         files, folders = paths_in(own)
-        files += [f"{self.place}/archive"]
         if is_live:  # the owner of a library can run code as himself: no check helps if he swaps it after the check
             files = [path for path in files if not path.endswith((".so", ".o")) and "/staging/" not in path]
         paths = folders if folders and self.chance.random() < 0.15 and not is_live else files
@@ -211,8 +209,8 @@ class Torture:
 
     def words(self, text: str, op: str) -> list[str]:
         """Returns the words of one of COMMANDS."""
-        paths = {"LAYER": f"{self.place}/layer", "ARCHIVE": f"{self.place}/archive"}
-        return [paths.get(word, word.replace("OP", op)) for word in text.replace("clear OP", "clear op0").split()]
+        paths = {"OP": op, "LAYER": f"{self.place}/layer", "MIRROR": f"file://{self.place}/mirror"}
+        return re.sub("OP|LAYER|MIRROR", lambda match: paths[match[0]], text).split()
 
     def check(self, victim: Victim) -> None:
         """Judges how a process ended."""

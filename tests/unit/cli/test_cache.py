@@ -111,12 +111,6 @@ def test_verify_names_entries_that_it_could_not_set_aside(store, monkeypatch):
     ]
 
 
-def test_an_archive_that_cannot_be_written_is_wrong_usage(store, tmp_path):
-    store.add()
-    done = run("export", str(tmp_path / "nowhere" / "a.tar"))
-    assert done.exit_code == 2 and "a.tar cannot be written: No such file or directory. Choose another" in done.stderr
-
-
 def test_gc_prints_what_it_removes(store, monkeypatch):
     monkeypatch.setattr(gc, "GRACE_SECONDS", 0.0)
     folder = store.layout.entry(store.add())
@@ -216,3 +210,20 @@ def test_a_cache_path_that_is_a_file_is_refused(tmp_path, monkeypatch):
         f"error: The cache folder {path} cannot be used: {path} is not a folder.\nhint: Choose"
     )
     assert document("ls")["error"] == "CacheDirError"
+
+
+def test_pin_and_unpin_accept_names_and_keys(store):
+    relu, adam = store.add("relu"), store.add("adam")
+    done = run("pin", "relu", adam[:8])
+    assert done.exit_code == 0
+    assert set(done.stdout.splitlines()) == {f"pinned relu {relu[:12]}", f"pinned adam {adam[:12]}"}
+    assert document("unpin", "relu") == {"unpinned": [relu]}
+    removed = json.loads(run("gc", "--max-size", "0", "--json").stdout)["removed"]
+    assert removed == [], "adam is pinned, and relu was published just now"
+    assert run("pin").exit_code == 2
+
+
+@pytest.mark.parametrize(("word", "ours"), [("export", "opforge mirror cache:"), ("import", "opforge mirror")])
+def test_what_moves_entries_between_machines_is_mirror(word, ours):
+    done = run(word, "ops.tar")
+    assert done.exit_code == 2 and f"No such command {word!r}. It is: {ours}\n" in done.output

@@ -15,13 +15,13 @@ from support.paths import CHECKOUT, TESTS
 
 
 @pytest.fixture
-def fuzz_archive():
-    return load("fuzz_archive")
+def fuzz_blobs():
+    return load("fuzz_blobs")
 
 
 @pytest.fixture
-def archive_target(fuzz_archive, tmp_path):
-    return fuzz_archive.ArchiveTarget(str(tmp_path / "fuzz"))
+def blob_target(fuzz_blobs, tmp_path):
+    return fuzz_blobs.BlobTarget(str(tmp_path / "fuzz"))
 
 
 @pytest.fixture
@@ -31,31 +31,29 @@ def lookup_target(tmp_path, monkeypatch):
     return module.LookupTarget(str(tmp_path / "fuzz"))
 
 
-def test_the_archive_target_imports_valid_archives_and_refuses_others(fuzz_archive, archive_target):
-    assert len(archive_target.run(archive_target.content)) == 2
-    assert len(archive_target.run(bytes([fuzz_archive.RECIPE]))) == 2, "a recipe without a step"
-    assert archive_target.run(b"") == archive_target.run(b"noise") == []
-    assert archive_target.run(fuzz_archive.small_archive("/etc/here", b"x")) == []
-    assert archive_target.run(fuzz_archive.small_archive(f"entries/{'a' * 32}-{'b' * 8}/record.json", b"{}")) == []
+def test_the_blob_target_unpacks_a_valid_one_and_refuses_others(fuzz_blobs, blob_target):
+    assert blob_target.run(blob_target.content) == ""
+    assert blob_target.run(bytes([fuzz_blobs.RECIPE])) == "", "a recipe without a step"
+    assert "it is not a tar archive" in blob_target.run(b"noise" * 200)
+    assert "it is cut short" in blob_target.run(blob_target.content[:700])
 
 
-def test_the_archive_target_damages_a_valid_archive_by_a_recipe(fuzz_archive, archive_target):
-    assert archive_target.archive_of(bytes([fuzz_archive.RECIPE, 0, 10, 2, 65])) != archive_target.content
-    assert len(archive_target.archive_of(bytes([fuzz_archive.RECIPE, 2, 0, 0, 0]))) == 512
+def test_the_blob_target_damages_a_valid_one_by_a_recipe(fuzz_blobs, blob_target):
+    assert blob_target.archive_of(bytes([fuzz_blobs.RECIPE, 0, 10, 2, 65])) != blob_target.content
+    assert len(blob_target.archive_of(bytes([fuzz_blobs.RECIPE, 2, 0, 0, 0]))) == 512
     chance = random.Random(5)
     for _number in range(60):
-        archive_target.run(bytes([fuzz_archive.RECIPE, *chance.randbytes(4 * chance.randrange(1, 4))]))
-        archive_target.run(chance.randbytes(chance.randrange(1500)))
+        blob_target.run(bytes([fuzz_blobs.RECIPE, *chance.randbytes(4 * chance.randrange(1, 4))]))
+        blob_target.run(chance.randbytes(chance.randrange(1500)))
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="bounds memory by /proc/self/statm")
-def test_mutated_archives_escape_nowhere_execute_nothing_and_take_bounded_memory_and_time():
-    script = os.path.join(TESTS, "fuzz", "archives.py")
+def test_mutated_blobs_escape_nowhere_execute_nothing_and_take_bounded_memory_and_time():
+    script = os.path.join(TESTS, "fuzz", "blobs.py")
     command = [sys.executable, script, "--count", "600", "--processes", "1", "--seed", "5"]
-    # It syncs each archive that is imported: on a busy disk that takes ten times as long as everything else.
     done = subprocess.run(command, env=child_processes.environment(), capture_output=True, text=True, timeout=280)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert done.stdout.startswith("seed 5: 600 archives in ")
+    assert done.stdout.startswith("seed 5: 600 blobs in ")
 
 
 def test_the_lookup_target_finds_the_entry_of_valid_files(lookup_target):

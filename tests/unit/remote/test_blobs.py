@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from support.text_files import write
 
 from opforge.cache.keys import bytes_digest
-from opforge.cache.transfer.archive import member
-from opforge.cache.transfer.tar_reader import zstd
 from opforge.cache.trees import File, digest_of_files
 from opforge.remote import blobs
 from opforge.remote.blobs import Blob, BlobError, Tree
+from opforge.remote.tar_reader import zstd
 
 FILES = {"__init__.py": "import torch\n", "_ops.py": "ops = 1\n", "lib.so": "library" * 1000, "deep/er/x.json": "{}"}
 
@@ -51,7 +50,7 @@ def written(path, *members, unpacked=None):
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name, content in members:
-            header = name if isinstance(name, tarfile.TarInfo) else member(name, len(content))
+            header = name if isinstance(name, tarfile.TarInfo) else blobs._header(name, len(content))
             archive.addfile(header, io.BytesIO(content))
     files = {
         name: File(name, bytes_digest(content), name.endswith(".so"))
@@ -125,6 +124,12 @@ def test_what_is_no_regular_file_is_not_packed(folder, tmp_path, odd):
         blobs.pack(str(folder), FILES, file)
 
 
+def test_terabytes_are_not_packed(folder, tmp_path):
+    os.truncate(folder / "lib.so", 1 << 42)
+    with (tmp_path / "blob").open("w+b") as file, pytest.raises(ValueError, match="a blob holds at most 4294967296"):
+        blobs.pack(str(folder), FILES, file)
+
+
 @pytest.mark.parametrize("change", [b"", b"xx"])
 def test_a_blob_of_another_length_is_refused(packed, tmp_path, change):
     path, tree = packed
@@ -157,11 +162,11 @@ def header(kind, name="x", linkname="/etc/passwd"):
         ([("../x", b"a")], "'../x' does not stay inside the package"),
         ([("/etc/x", b"a")], "'/etc/x' does not stay inside the package"),
         ([("a/../../x", b"a")], "does not stay inside the package"),
-        ([(header(tarfile.SYMTYPE), b"")], "'x' is not a file"),
-        ([(header(tarfile.LNKTYPE), b"")], "'x' is not a file"),
-        ([(header(tarfile.FIFOTYPE), b"")], "'x' is not a file"),
-        ([(header(tarfile.CHRTYPE), b"")], "'x' is not a file"),
-        ([(header(tarfile.DIRTYPE), b"")], "'x/' is not a file"),
+        ([(header(tarfile.SYMTYPE), b"")], "'x' is not a regular file"),
+        ([(header(tarfile.LNKTYPE), b"")], "'x' is not a regular file"),
+        ([(header(tarfile.FIFOTYPE), b"")], "'x' is not a regular file"),
+        ([(header(tarfile.CHRTYPE), b"")], "'x' is not a regular file"),
+        ([(header(tarfile.DIRTYPE), b"")], "'x/' is not a regular file"),
         ([("x", b"a"), ("x", b"b")], "'x' is in it twice"),
         ([("x", b"a"), ("x/y", b"b")], "'x/y' is both a file and a folder in it"),
         ([("x/y", b"a"), ("x", b"b")], "'x' is both a file and a folder in it"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import types
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -12,6 +13,7 @@ from support import sample_ops
 from support.remote.nodes import reasons
 from support.remote.withdrawing import entries_of, withdraw
 
+from opforge.cache import current
 from opforge.cli import group
 from opforge.remote import cache_mirror, topics, withdrawals
 from opforge.remote.signatures import keys, trust
@@ -93,9 +95,43 @@ def test_what_is_packed_to_other_bytes_is_a_problem_and_stops_nothing(machine, t
     assert "it cannot be packed to the bytes that its key has signed" in problem
 
 
-def test_names_are_refused(target):
-    outcome = CliRunner().invoke(group, ["mirror", "cache:", target.url, "relu"])
-    assert outcome.exit_code == 2 and "cache: is all that the cache holds: leave out names" in outcome.output
+def test_what_is_named_is_copied_alone(machine, target):
+    done = mirror(target.url, "own", "--key", "lab")
+    assert [(one["kind"], one["statements"]) for one in done["copied"]] == [("op", 1)]
+    assert [*signers(target).values()] == [[["lab"]]]
+    mirror(target.url, "op:pl*", "--key", "lab")
+    assert sorted(signers(target).values()) == [[["ci"]], [["lab"]]]
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("gelu", "there is no op:gelu here. There are: own, plain."),
+        ("acme/relu", "acme/relu is a package, and cache: holds none: name the remote that has it."),
+        ("program:x", "opforge mirror is not for 'program:x': it is a file of its own."),
+    ],
+)
+def test_a_name_that_the_cache_lacks_is_an_error(machine, target, name, problem):
+    outcome = CliRunner().invoke(group, ["mirror", "cache:", target.url, name, "--key", "lab"])
+    assert outcome.exit_code == 2 and problem in " ".join(outcome.output.split())
+    assert [*target.list("v1/")] == []
+
+
+def test_without_a_key_nothing_is_written(machine, target):
+    shutil.rmtree(keys.folder())
+    outcome = CliRunner().invoke(group, ["mirror", "cache:", target.url])
+    assert outcome.exit_code == 1 and "Nothing says what signs: expected a key (opforge key new NAME)" in outcome.stderr
+    assert [*target.list("v1/")] == []
+
+
+def test_two_sites_of_one_owner_need_no_key(machine, target, monkeypatch):
+    url = f"{target.url}?unsigned=1"
+    problems = mirror(url, "own")["problems"]
+    assert problems == [] and [*signers(target).values()] == [[[]]]
+    monkeypatch.setenv("OPFORGE_REMOTES", url)
+    monkeypatch.setenv("OPFORGE_CACHE_DIR", str(Path(target.url.removeprefix("file://")).parent / "elsewhere"))
+    current.reset()
+    assert machine.build().origin.startswith(target.url)
 
 
 def test_what_was_fetched_for_another_description_is_copied(nodes, machine, entry, target):

@@ -99,19 +99,3 @@ def machine_target(text):
     from opforge.accelerator.target import Target
 
     return Target.parse(text)
-
-
-def test_an_export_says_that_it_leaves_out_what_was_fetched(nodes, builder, entry, tmp_path):
-    from click.testing import CliRunner
-
-    from opforge.cli import group
-
-    nodes.fetch(builder)
-    path = str(tmp_path / "ops.tar")
-    done = CliRunner().invoke(group, ["cache", "export", path])
-    assert done.exit_code == 1
-    expected = f"it was fetched from {nodes.url}, and an archive holds no signatures: use opforge mirror"
-    assert f"warning: plain {entry.key[:12]} is not in the archive: {expected}" in done.output
-    assert done.stdout.splitlines()[-1] == "0 entries exported"
-    document = json.loads(CliRunner().invoke(group, ["cache", "export", path, "--json"]).stdout)
-    assert document == {"exported": [], "left_out": [{"op": "plain", "result": entry.key, "reason": expected}]}

@@ -11,15 +11,12 @@ import time
 import pytest
 from click.testing import CliRunner
 from support import triton_cache
-from support.owners import STRANGER, as_root
 from support.triton_cache import KEY, TIMED_KEY
 
 from opforge.cache import current
-from opforge.cache.layout import Layout
 from opforge.cache.records import triton as records
-from opforge.cache.transfer import archive
 from opforge.cli import group
-from opforge.errors import ArchiveError, PublishError
+from opforge.errors import PublishError
 from opforge.remote import answers, kept, maintenance, mirror, publish, remotes, statements, topics, triton_source
 from opforge.remote.kinds import of
 from opforge.remote.signatures import keys
@@ -136,57 +133,6 @@ class TestCommands:
             triton_cache.kernel(machine.layout, cubin=cubin)
             run("publish", nodes.url, "triton:copy", "--key", "ci")
         assert len([item for item in maintenance.items(nodes.store) if item.topic == KEY]) == 1
-
-
-class TestArchives:
-    def test_an_archive_carries_it(self, machine, nodes, tmp_path):
-        assert run("cache", "export", tmp_path / "all.tar").splitlines()[-1] == "2 entries exported"
-        one, again = tmp_path / "one.tar", tmp_path / "again.tar"
-        exported = json.loads(run("cache", "export", one, "triton:copy", "--json"))["exported"]
-        assert [(item["op"], item["result"]) for item in exported] == [("copy", KEY), ("copy", TIMED_KEY)]
-        run("cache", "export", again, "triton:copy")
-        assert one.read_bytes() == again.read_bytes()
-        other = nodes.enter("b")
-        assert run("cache", "import", one).splitlines()[-1] == "2 entries imported"
-        assert run("cache", "import", one).splitlines()[-1] == "0 entries imported"
-        assert records.read(records.folder_of(other.layout, KEY), other.owners).label == exported_label(machine)
-
-    @as_root
-    def test_it_may_lie_below_a_folder_of_an_owner_that_the_user_trusts(self, machine, tmp_path, monkeypatch):
-        os.chown(os.path.dirname(machine.layout.root), STRANGER, STRANGER)
-        monkeypatch.setenv("OPFORGE_TRUSTED_OWNERS", str(STRANGER))
-        current.reset()
-        assert run("cache", "export", tmp_path / "all.tar", "triton:*").splitlines()[-1] == "2 entries exported"
-
-    def test_what_was_fetched_is_left_out(self, published, tmp_path):
-        assert bring(published)
-        output = run("cache", "export", tmp_path / "one.tar", code=1)
-        assert f"copy {KEY[:12]} is not in the archive: it was fetched from file://" in output
-
-    @pytest.mark.parametrize(
-        ("change", "problem"),
-        [
-            (lambda folder: (folder / "copy.cubin").write_bytes(b"x"), "it is damaged, or was changed: copy.cubin"),
-            (lambda folder: (folder / "more.cubin").write_bytes(b"x"), "its record does not name more.cubin"),
-            (lambda folder: (folder / "record").unlink(), f"kernel {KEY} has no record"),
-            (lambda folder: (folder / "record").write_text("{}"), "'files' is missing"),
-            (lambda folder: (folder / "copy.cubin").unlink(), "copy.cubin is missing"),
-        ],
-    )
-    def test_what_an_export_would_not_write_is_refused(self, machine, nodes, tmp_path, change, problem):
-        import tarfile
-
-        copy = tmp_path / "copy"
-        shutil.copytree(records.folder_of(machine.layout, KEY), copy)
-        change(copy)
-        with tarfile.open(tmp_path / "bad.tar", "w", format=tarfile.PAX_FORMAT) as file:
-            for path in sorted(copy.iterdir()):
-                with open(path, "rb") as content:
-                    file.addfile(archive.member(f"triton/{KEY}/{path.name}", path.stat().st_size), content)
-        other = nodes.enter("b")
-        with pytest.raises(ArchiveError, match=problem):
-            archive.unpack(Layout(other.layout.root), str(tmp_path / "bad.tar"), other.owners)
-        assert not [*records.stored(other.layout.root)]
 
 
 def exported_label(machine):

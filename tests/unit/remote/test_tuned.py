@@ -15,8 +15,7 @@ from support.tuned_ops import FLOAT32, row
 
 from opforge.builders.declaration.description import description_key
 from opforge.builders.lookup import tuned
-from opforge.cache import current
-from opforge.cache.transfer import layer
+from opforge.cache import current, layer
 from opforge.cli.ls import command as ls
 from opforge.cli.publish import command as publish
 from opforge.cli.remote.fetch import command as fetch

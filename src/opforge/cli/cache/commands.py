@@ -1,4 +1,4 @@
-"""`opforge cache`: shows the cache and moves its entries. `ls`, `rm`, `verify` and `gc` are commands of their own."""
+"""`opforge cache`: explains the cache. `ls`, `rm`, `verify` and `gc` are commands of their own."""
 
 from __future__ import annotations
 
@@ -8,26 +8,28 @@ from opforge.cli.guard import Guarded, GuardedGroup, json_option
 from opforge.cli.output import emit_json
 
 from .explain import command as explain
+from .pin import pin_command, unpin_command
 from .stats import command as stats
-from .transfer import export_command, import_command, pin_command, unpin_command
 
 
 @click.group("cache", cls=GuardedGroup)
 def group() -> None:
-    """Explain why an op is not in the cache, count its hits, and pin, export and import what it holds.
+    """Explain why an op is not in the cache, count its hits, and pin what it holds.
 
-    `opforge ls`, `rm`, `verify` and `gc` list, remove and check its entries.
+    `opforge ls`, `rm`, `verify` and `gc` list, remove and check its entries, and `opforge mirror cache:` copies them.
     """
 
 
 group.moved = {
     "clear": "opforge rm --all",
+    "export": "opforge mirror cache:",
     "gc": "opforge gc",
+    "import": "opforge mirror",
     "ls": "opforge ls",
     "rm": "opforge rm",
     "verify": "opforge verify",
 }
-for _command in (explain, stats, export_command, import_command, pin_command, unpin_command):
+for _command in (explain, stats, pin_command, unpin_command):
     group.add_command(_command)
 
 

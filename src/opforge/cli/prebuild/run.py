@@ -143,8 +143,8 @@ class Run:
     def _keep(self, builder: OpBuilder, entry: Entry, outcome: Outcome) -> Outcome:
         if self._options.out is not None:
             from opforge.builders.declaration.description import description_key
+            from opforge.cache import layer
             from opforge.cache.current import current_store
-            from opforge.cache.transfer import layer
 
             entry = layer.add(self._options.out, entry, description_key(builder.spec()), current_store().owners)
         # A forced build that equals the stored entry has the origin "cache" as well, and yet was built.

@@ -40,7 +40,7 @@ def command(source: str, target: str, names: Sequence[str], key: str, unverified
     NAME is an op, a package as ORG/NAME, or another kind as KIND:NAME. What is copied must be signed by a key that is
     trusted here, and keeps its signatures: no secret key is needed. Nothing that TO has is replaced. With unsigned=1 in
     both URLs nothing is verified. FROM may be a kernel of the Hugging Face hub, at one version: it is published to TO
-    as a release of your key. It may be `cache:`, all that the cache of this machine holds: your key signs what was made
+    as a release of your key. It may be `cache:`, what the cache of this machine holds: your key signs what was made
     here, and what was fetched keeps its signatures.
 
     \b
@@ -56,9 +56,11 @@ def command(source: str, target: str, names: Sequence[str], key: str, unverified
         _of_hub(source, target, key, unverified, as_json)
         return
     if source == CACHE:
-        if names or unverified:
-            raise click.UsageError("cache: is all that the cache holds: leave out names and --unverified.")
-        _of_cache(target, key, as_json)
+        if unverified:
+            raise click.UsageError(
+                "--unverified is for a kernel of the hub: what was fetched into the cache is verified."
+            )
+        _of_cache(target, names, key, as_json)
         return
     if unverified:
         raise click.UsageError("--unverified is for a kernel of the hub: what a remote holds is verified.")
@@ -105,16 +107,22 @@ def _end(copied: Sequence[Copied], problems: Sequence[str], as_json: bool) -> No
     sys.exit(FAILED if problems else OK)
 
 
-def _of_cache(target: str, key: str, as_json: bool) -> None:
-    """Copies the cache of this machine."""
+def _of_cache(target: str, names: Sequence[str], key: str, as_json: bool) -> None:
+    """Copies the cache of this machine, or what of it is named."""
     from opforge.cache.current import own_store
     from opforge.remote import cache_mirror
     from opforge.remote.signatures import keys
 
+    named = kinds.by_kind(names, "mirror")
+    if named["package"]:
+        raise click.UsageError(
+            f"{named['package'][0]} is a package, and cache: holds none: name the remote that has it."
+        )
+    chosen = {one.path for kind, of_kind in named.items() if of_kind for one in kinds.stored(kinds.of(kind), of_kind)}
     remote, there = opened(target)
     store, signer = own_store(), None if remote.is_unsigned else keys.signer(key)
     with Transfers(as_json) as transfers:
-        copied = [*cache_mirror.copy(store.layout, there, remote, signer, transfers)]
+        copied = [*cache_mirror.copy(store.layout, there, remote, signer, transfers, chosen if names else None)]
     _end(copied, [f"{one.kind} {one.topic}: {problem}" for one in copied for problem in one.problems], as_json)
 
 

@@ -11,12 +11,9 @@ from support.remote.artifacts import run
 from support.remote.withdrawing import withdraw
 
 from opforge.cache import current
-from opforge.cache.layout import Layout
 from opforge.cache.records import tuned as records
-from opforge.errors import PublishError
-from opforge.remote import publish, remotes
-from opforge.remote.op_statements import OP, came_from
-from opforge.remote.signatures import keys
+from opforge.remote import remotes
+from opforge.remote.op_statements import came_from
 from opforge.remote.stores import open_store
 
 RESULT = {"format": 1, "op": "relu", "kernel": "a" * 32, "target": "cpu:x86-64", "cores": 2, "rows": []}
@@ -130,16 +127,3 @@ class TestNothingIsSignedThatWasNotMadeHere:
         assert load_op.build(builder.spec()).origin in ("built", "cache")
         folders = [layout.entry(name) for name in os.listdir(layout.path("entries"))]
         assert "" in map(came_from, folders)
-
-    def test_what_an_archive_brought(self, nodes, builder, tmp_path, monkeypatch):
-        monkeypatch.delenv("OPFORGE_REMOTES")
-        nodes.enter("a")
-        builder.build()
-        run("cache", "export", tmp_path / "ops.tar")
-        layout = Layout(nodes.enter("b").layout.root)
-        run("cache", "import", tmp_path / "ops.tar")
-        (name,) = os.listdir(layout.path("entries"))
-        with pytest.raises(PublishError, match="it came from an archive, and was not made here"):
-            publish.push(
-                nodes.store, remotes.parse(nodes.url), OP, OP.at(layout.entry(name), "0" * 32), keys.signer("ci")
-            )

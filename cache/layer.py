@@ -14,11 +14,10 @@ from collections.abc import Collection
 
 from opforge import settings
 from opforge.cache.admit import admit
-from opforge.cache.filesystem.files import MAX_RECORD_BYTES, is_temp_name, read_json
+from opforge.cache.filesystem.files import MAX_RECORD_BYTES, is_temp_name, open_regular, read_json
 from opforge.cache.layout import Layout
 from opforge.cache.ownership import is_own_name
 from opforge.cache.records.entry import is_intact, record_text
-from opforge.cache.transfer.tar_reader import open_regular
 from opforge.errors import CacheDirError
 from opforge.machine_folder import make_folder, temp_path
 from opforge.trust import folder_problem, link_problem

@@ -1,67 +1,35 @@
-"""Reads a tar archive of entries in one pass and within bounds: on memory, files, bytes, and what they unpack to.
+"""Reads the tar.zst of a blob in one pass and within bounds: on memory, files, bytes, and what they unpack to.
 
 Python's tarfile keeps every member in memory, and what damaged headers make it do differs between versions. This reader
-accepts only what an export writes: regular files, with a pax record for a long name; plain, or as gzip, bzip2, xz or
-zstd.
+accepts only what `blobs.pack` writes: regular files, with a pax record for a long name.
 """
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import importlib
 import io
-import lzma
-import os
 import re
-import stat
 import sys
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import IO, Any
 
 from opforge.errors import ExtraNotInstalledError
 
 BLOCK, CHUNK = 512, 64 << 10
-MAX_FILES, MAX_BYTES = 200_000, 64 << 30
-"""Limits on what an archive may unpack to."""
-MAX_RATIO, FREE_BYTES = 200, 64 << 20
-"""A compressed archive may unpack to so many times its size, and a small one to FREE_BYTES. Libraries reach 10."""
+MAX_MEMBERS = 200_000
+"""Limit on the headers that are read."""
 MAX_NAME = 64 << 10
 """Limit on the bytes of the pax record of a long name."""
 MAX_PADDING = 1 << 20
 """Limit on the zeros after the last member. tar fills an archive up to a multiple of 10 KB."""
 EMPTY_BYTES = 10_240
 """Size of an archive without members. A larger one that has none has lost them."""
-XZ_MEMORY = 128 << 20
-"""Memory for unpacking xz, in bytes. An archive names the size itself, up to 4 GiB; `xz -9` needs half of this."""
 ZSTD_WINDOW_LOG = 23
 """Memory for unpacking zstd: 8 MiB, which every level up to 19 keeps to."""
 REGULAR, PAX = b"0\0", b"x"
 """The kinds of members that are accepted: files, spelled in one of two ways, and records about the next file."""
 PAX_RECORD = re.compile(rb"([1-9][0-9]{0,5}) ([^=\n]{1,100})=")
 NO_ARCHIVE = "it is not a tar archive, or its beginning is damaged"
-
-
-class _XzFile(io.RawIOBase):
-    """Reads one xz stream. `lzma.LZMAFile` has no limit on memory."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        super().__init__()
-        self._file, self._decompressor = file, lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        content = b""
-        while not content and not self._decompressor.eof:
-            packed = self._file.read(CHUNK) if self._decompressor.needs_input else b""
-            if self._decompressor.needs_input and not packed:
-                raise EOFError("it ends before its end-of-stream marker")
-            content = self._decompressor.decompress(packed, len(buffer))
-        buffer[: len(content)] = content
-        return len(content)
 
 
 class _ZstdFile(io.RawIOBase):
@@ -100,46 +68,18 @@ def zstd() -> Any:
         raise ExtraNotInstalledError("The compression of fetched ops", "backports.zstd", "sign") from error
 
 
-FORMATS: tuple[tuple[bytes, Callable[[IO[bytes]], io.BufferedIOBase]], ...] = (
-    (b"\x1f\x8b", lambda file: gzip.GzipFile(fileobj=file)),
-    (b"BZh", bz2.BZ2File),
-    (b"\xfd7zXZ\0", lambda file: io.BufferedReader(_XzFile(file), CHUNK)),
-    (b"\x28\xb5\x2f\xfd", lambda file: io.BufferedReader(_ZstdFile(file), CHUNK)),
-)
-"""The first bytes of each compression, and what reads it."""
-
-
-def open_regular(path: str) -> IO[bytes]:
-    """Opens a regular file for reading. Raises OSError, or ValueError for anything else."""
-    # Without O_NONBLOCK a pipe in the file's place would block for ever.
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise ValueError("it is not a regular file")
-    return open(handle, "rb")
-
-
 class TarReader:
     """The members of an archive, in order: `members` yields each header, `content` the bytes of the current one."""
 
-    def __init__(self, file: IO[bytes], allowed: int | None = None) -> None:
-        """Begins to read. `allowed` bounds the bytes that it may unpack to, if they are known."""
-        head = file.read(6)
-        file.seek(0)
-        size = os.fstat(file.fileno()).st_size
-        self._stream: IO[bytes] | io.BufferedIOBase = file
-        self._allowed = MAX_BYTES
-        for magic, reader in FORMATS:
-            if head.startswith(magic):
-                self._stream = reader(file)
-                self._allowed = min(MAX_BYTES, max(FREE_BYTES, MAX_RATIO * size))
-        self._allowed = min(self._allowed, MAX_BYTES if allowed is None else allowed)
+    def __init__(self, file: IO[bytes], allowed: int) -> None:
+        """Begins to read. `allowed` bounds the bytes that it may unpack to."""
+        self._stream, self._allowed = io.BufferedReader(_ZstdFile(file), CHUNK), allowed
         self._total = self._unread = self._padding = 0
         self.is_executable = False
         """Whether the current file's mode says that its owner may execute it."""
 
     def members(self) -> Iterator[tuple[str, int]]:
-        """Yields (name, bytes) of each file. Raises ValueError for what an export would not write."""
+        """Yields (name, bytes) of each file. Raises ValueError for what `blobs.pack` would not write."""
         count, long_name = 0, ""
         while True:
             for _chunk in self.content():
@@ -152,8 +92,8 @@ class TarReader:
                 return
             count += 1
             name, size = _parse(header, count == 1)
-            if count > MAX_FILES or self._total + size > self._allowed:
-                raise ValueError(f"it holds more than {MAX_FILES} files or {self._allowed} bytes")
+            if count > MAX_MEMBERS or self._total + size > self._allowed:
+                raise ValueError(f"it holds more than {MAX_MEMBERS} files or {self._allowed} bytes")
             self._unread, self._padding = size, -size % BLOCK
             kind = header[156:157]
             if kind == PAX and size <= MAX_NAME and not long_name:
@@ -163,7 +103,7 @@ class TarReader:
                 yield long_name or name, size
                 long_name = ""
             else:
-                raise ValueError(f"{name!r} is not a file of an entry")
+                raise ValueError(f"{name!r} is not a regular file")
 
     def content(self) -> Iterator[bytes]:
         """Yields what is left of the current file, in parts of at most CHUNK bytes."""
@@ -203,7 +143,7 @@ class TarReader:
         """Returns at most so many bytes; b"" at the end."""
         try:
             chunk = self._stream.read(size)
-        except (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
+        except (EOFError, OSError, ValueError) as error:
             if isinstance(error, OSError) and error.errno:
                 raise  # the disk's own error
             raise ValueError(f"its compressed data is cut short or damaged ({error})") from error
@@ -242,6 +182,6 @@ def _long_name(record: bytes, name: str) -> str:
         if keyword == "path":
             path = record[match.end() : end - 1].decode("utf-8", "backslashreplace")
         elif keyword not in ("mtime", "atime", "ctime"):
-            raise ValueError(f"{name!r} is not a file of an entry: it sets {keyword!r}")
+            raise ValueError(f"{name!r} is not a regular file: it sets {keyword!r}")
         position = end
     return path

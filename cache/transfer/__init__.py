@@ -1,1 +1,0 @@
-"""Archives and layers: how entries leave one store and enter another."""
