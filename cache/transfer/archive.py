@@ -3,8 +3,6 @@
 entries/ENTRY/build.json
 entries/ENTRY/record.json
 entries/ENTRY/NAME.so
-triton/KEY/record          what Triton itself compiled: see records/triton.py
-triton/KEY/NAME.EXT
 """
 
 from __future__ import annotations
@@ -20,28 +18,24 @@ from typing import IO, NamedTuple
 from opforge.cache import staging
 from opforge.cache.admit import admit, checked_record, point_to_fetched
 from opforge.cache.layout import DIGITS, Layout
-from opforge.cache.records import fetched, triton
+from opforge.cache.records import fetched
 from opforge.cache.records.entry import read_record
 from opforge.cache.records.fetched import Fetched
 from opforge.cache.transfer.tar_reader import TarReader, open_regular
 from opforge.errors import ArchiveError
 from opforge.machine_folder import make_folder, temp_path
-from opforge.trust import trusted_ids
 from opforge.warm.library import BUILD, RECORD
 
 IMPORTED = Fetched(remote="cache", offer="", signatures=(), signer="").to_bytes()
 """What is kept beside an imported entry: like one that was fetched, it is found whatever compiler is here."""
-MEMBER = re.compile(
-    rf"entries/(?P<entry>[0-9a-f]{{32}}-[0-9a-f]{{{DIGITS}}})/(?P<file>\w[\w.-]*)"
-    rf"|{triton.AREA}/(?P<kernel>{triton.KEY})/(?P<part>\w[^/\0]*)"
-)
+MEMBER = re.compile(rf"entries/(?P<entry>[0-9a-f]{{32}}-[0-9a-f]{{{DIGITS}}})/(?P<file>\w[\w.-]*)")
 MAX_JSON, MAX_LIBRARY = 4 << 20, 4 << 30
 """Limits on the bytes of a record and of a library. A build that read ten thousand files takes 2 MB. JSON takes up to
 forty times its size in memory."""
 
 
 class Transfer(NamedTuple):
-    """One entry, or kernel of Triton's, that was exported or imported."""
+    """One entry that was exported or imported."""
 
     key: str
     op: str
@@ -63,38 +57,24 @@ class LeftOut(NamedTuple):
     reason: str
 
 
-def export(
-    layout: Layout,
-    keys: Iterable[str],
-    path: str,
-    left_out: list[LeftOut] | None = None,
-    kernels: Iterable[str] = (),
-    owners: Collection[int] = (),
-) -> list[Transfer]:
+def export(layout: Layout, keys: Iterable[str], path: str, left_out: list[LeftOut] | None = None) -> list[Transfer]:
     """Writes the entries with these keys to a tar archive, complete or not at all. Raises OSError.
 
-    `kernels` are keys of Triton's, whose files and folders may belong to `owners`, by default this user and root.
     `left_out` gets what is not in it: what is gone or incomplete, and what was fetched. An archive holds no signatures,
     so a key or a library that is revoked later would stay in use where it is imported.
     """
-    owners = owners or trusted_ids()
     transfers = []
     temporary = temp_path(path)
     try:
         with tarfile.open(temporary, "x", format=tarfile.PAX_FORMAT) as archive:
-            wanted = [("entries", key) for key in sorted(set(keys))]
-            wanted += [(triton.AREA, key) for key in sorted(set(kernels))]
-            for area, key in wanted:
+            for key in sorted(set(keys)):
                 with ExitStack() as opened:
-                    folder = layout.path(area, key)
-                    is_entry = area == "entries"
-                    op, files = _open_entry(folder, opened) if is_entry else _open_kernel(folder, owners, opened)
+                    op, files = _open_entry(layout.entry(key), opened)
                     sizes = {name: os.fstat(file.fileno()).st_size for name, file in files.items()}
                     for name, file in files.items():
-                        archive.addfile(member(f"{area}/{key}/{name}", sizes[name]), file)
+                        archive.addfile(member(f"entries/{key}/{name}", sizes[name]), file)
                     if not files and left_out is not None:
-                        note = layout.path(area, key, triton.FETCHED) if area == triton.AREA else _note_of(layout, key)
-                        left_out.append(LeftOut(key, _why_left_out(note)))
+                        left_out.append(LeftOut(key, _why_left_out(_note_of(layout, key))))
                     if files:
                         transfers.append(Transfer(key, op, sum(sizes.values())))
         os.replace(temporary, path)
@@ -131,16 +111,6 @@ def _open_entry(folder: str, opened: ExitStack) -> tuple[str, dict[str, IO[bytes
         files = {name: opened.enter_context(open_regular(os.path.join(folder, name))) for name in sorted(limits)}
         too_large = any(os.fstat(files[name].fileno()).st_size > limit for name, limit in limits.items())
         return (record["op"], {} if too_large else files)
-    except (OSError, ValueError):
-        return "", {}
-
-
-def _open_kernel(folder: str, owners: Collection[int], opened: ExitStack) -> tuple[str, dict[str, IO[bytes]]]:
-    """Opens the files of what Triton compiled; returns its name and the files, none if it is damaged or was fetched."""
-    try:
-        kernel = triton.read(folder, owners)
-        names = () if kernel.is_fetched else sorted([triton.RECORD, *kernel.record["files"]])
-        return kernel.name, {name: opened.enter_context(open_regular(os.path.join(folder, name))) for name in names}
     except (OSError, ValueError):
         return "", {}
 
@@ -183,13 +153,9 @@ def _unpack(layout: Layout, reader: TarReader, owners: Collection[int], transfer
             match = MEMBER.fullmatch(path)
             if match is None:
                 raise ValueError(f"{path!r} is not a file of an entry")
-            key, name, is_kernel = (
-                match["entry"] or match["kernel"],
-                match["file"] or match["part"],
-                bool(match["kernel"]),
-            )
-            is_json = name in ((triton.RECORD,) if is_kernel else (RECORD, BUILD))
-            if size > (MAX_JSON if is_json else triton.MAX_BYTES if is_kernel else MAX_LIBRARY):
+            key, name = match["entry"], match["file"]
+            is_json = name in (RECORD, BUILD)
+            if size > (MAX_JSON if is_json else MAX_LIBRARY):
                 raise ValueError(f"{path!r} is larger than any {'record' if is_json else 'library'}")
             if key != current and folder:
                 transfers.append(_publish(layout, current, folder, sizes, owners))
@@ -201,7 +167,7 @@ def _unpack(layout: Layout, reader: TarReader, owners: Collection[int], transfer
                 current, sizes, folder = key, {}, staging.new_folder(layout, key)
                 seen.add(key)
                 make_folder(os.path.join(folder, "entry"))
-            if len(sizes) == (triton.MAX_FILES + 1 if is_kernel else 3):
+            if len(sizes) == 3:
                 raise ValueError(f"entry {key} does not hold a record and its library")
             sizes[name] = size
             _write(os.path.join(folder, "entry", name), reader)
@@ -229,8 +195,6 @@ def _remove(folder: str) -> None:
 def _publish(layout: Layout, key: str, folder: str, sizes: Mapping[str, int], owners: Collection[int]) -> Transfer:
     """Checks the entry in a staging folder and publishes it. Raises ValueError if something in it is wrong."""
     finished = os.path.join(folder, "entry")
-    if re.fullmatch(triton.KEY, key):
-        return _publish_kernel(layout, key, finished, sizes, owners)
     if not {RECORD, BUILD} < sizes.keys():
         raise ValueError(f"entry {key} does not hold a record and its library")
     try:
@@ -241,24 +205,3 @@ def _publish(layout: Layout, key: str, folder: str, sizes: Mapping[str, int], ow
     except ValueError as error:
         raise ValueError(f"entry {key} is damaged: {error}") from error
     return Transfer(key, record["op"], sum(sizes.values()), is_new)
-
-
-def _publish_kernel(
-    layout: Layout, key: str, finished: str, sizes: Mapping[str, int], owners: Collection[int]
-) -> Transfer:
-    """Publishes what Triton compiled. Raises ValueError if something in it is wrong."""
-    try:
-        kernel = triton.read(finished, owners)
-        if unnamed := sizes.keys() - {triton.RECORD, *kernel.record["files"]}:
-            raise ValueError(f"its record does not name {', '.join(sorted(unnamed))}")
-    except FileNotFoundError as error:
-        raise ValueError(f"kernel {key} has no record") from error
-    except ValueError as error:
-        raise ValueError(f"kernel {key} is damaged: {error}") from error
-    try:
-        triton.read(triton.folder_of(layout, key), owners)
-        is_new = False
-    except (OSError, ValueError):
-        triton.add(layout, finished, key)
-        is_new = True
-    return Transfer(key, kernel.name, sum(sizes.values()), is_new)

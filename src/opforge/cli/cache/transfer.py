@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 @click.command("export", cls=Guarded)
 @click.argument("file", type=OutputFile(dir_okay=False))
-@click.argument("names", nargs=-1, metavar="[OP|KEY|triton:NAME]...", shell_complete=completed_names.stored)
+@click.argument("names", nargs=-1, metavar="[OP|KEY]...", shell_complete=completed_names.stored)
 @json_option
 def export_command(file: str, names: Sequence[str], as_json: bool) -> None:
-    """Write entries to an archive: all of them, or those of some ops or keys, or kernels that Triton itself compiled.
+    """Write entries to an archive: all of them, or those of some ops or keys.
 
     The same entries produce the same archive, byte for byte. What was fetched from a remote is left out, and reported:
     `opforge mirror` copies it with its signatures. The exit code is 1 if nothing else was requested.
@@ -39,16 +39,12 @@ def export_command(file: str, names: Sequence[str], as_json: bool) -> None:
     from opforge.cache.transfer import archive
 
     store = own_store()
-    named = kinds.by_kind(names, "ls")
-    entries = matching_entries(store.layout, named["op"]) if named["op"] or not names else []
-    chosen = kinds.stored(kinds.of("triton"), named["triton"] or None) if named["triton"] or not names else []
-    kernels = {one.topic: one.name for one in chosen if not one.problem}
-    ops, left_out = {entry.key: entry.op for entry in entries}, list[archive.LeftOut]()
+    entries = matching_entries(store.layout, kinds.by_kind(names, "cache pin")["op"])
+    labels, left_out = {entry.key: entry.op for entry in entries}, list[archive.LeftOut]()
     try:
-        moved = archive.export(store.layout, ops, file, left_out, kernels, store.owners)
+        moved = archive.export(store.layout, labels, file, left_out)
     except OSError as error:
         raise click.UsageError(f"{file} cannot be written: {error.strerror or error}. Choose another path.") from error
-    labels = ops | kernels
     if as_json:
         absent = [{"op": labels[entry.result], **entry._asdict()} for entry in left_out]
         emit_json({"exported": [entry.to_json() for entry in moved], "left_out": absent})
