@@ -5,6 +5,7 @@ v2/entries/ENTRY/                   a library, its record, and how it was built;
 v2/plans/PLAN/ENTRY                 an empty file for each entry of a plan; its time is that of the last use
 v2/descriptions/DESCRIPTION/ENTRY   an empty file for each entry of a description: finds prebuilt ops
 v2/graphs/TOPIC.DIGITS/             a bundle of compiled graphs: see graphs/bundle.py
+v2/jit/TOPIC.DIGITS/                a page of what a JIT compiled: see jits/page.py
 v2/fetched/DESCRIPTION/ENTRY        for each entry that a remote offered: its offer, with the signatures
 v2/objects/UNIT/                    object files, by what they were compiled from
 v2/peaks/                           how much memory the compilers of each op needed
@@ -12,7 +13,6 @@ v2/pins/ROOT                        lists of entries that no limit evicts: see r
 v2/sources/                         the sources of load_inline
 v2/toolchains/                      what is remembered of compilers and of packages: see memory.py
 v2/tuned/DESCRIPTION/               tuning results: see records/tuned.py
-v2/triton/KEY/                      what Triton itself compiled or timed: see records/triton.py
 v2/locks/ staging/ failures/ logs/ quarantine/
 v2/bytes                            the running sum of sizes
 v2/summaries                        what listings show of each entry

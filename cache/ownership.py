@@ -17,14 +17,14 @@ from .layout import FETCHED, TAG, TAG_NAME, VERSION, Layout
 _KEY = "[0-9a-f]{32}"
 _ENTRY = f"{_KEY}-[0-9a-f]{{8}}"
 _BUNDLE = rf"{_KEY}\.[0-9a-f]{{16}}"
-_TRITON = "[A-Z2-7]{52}"
 FORMS = {
     "descriptions": _KEY,
     "entries": _ENTRY,
     "failures": rf"{_KEY}\.json",
     FETCHED: _KEY,
     "graphs": _BUNDLE,
-    "locks": rf"(?:{_KEY}|graphs-{_KEY}(?:-write)?|triton-{_TRITON})(?:\.owner)?",
+    "jit": _BUNDLE,
+    "locks": rf"(?:{_KEY}|graphs-{_KEY}(?:-write)?|jit-{_KEY})(?:\.owner)?",
     "logs": rf"{_KEY}\.log",
     "objects": _KEY,
     "peaks": _KEY,
@@ -34,7 +34,6 @@ FORMS = {
     "sources": _KEY,
     "staging": r"[\w-]{1,12}\.[^/]+\.[0-9]+-(?:[0-9]+|running)?\.[0-9a-f]{8}",
     "toolchains": rf"(?:{_KEY}|packages)\.json",
-    "triton": _TRITON,
     "tuned": _KEY,
 }
 """The names that opforge makes in each folder of a store, as regular expressions."""

@@ -22,9 +22,12 @@ KINDS: dict[str, Entry] = {
     "compiled": Entry("opforge.graphs.statements:COMPILED", NAMES),
     "program": Entry("opforge.programs.form:PROGRAM", NAMES),
     "tuned": Entry("opforge.remote.tuned_statements:TUNED", NAMES),
-    "triton": Entry("opforge.remote.triton_statements:TRITON", NAMES),
+    "jit": Entry("opforge.jits.kind:JIT", r"[a-z0-9*?\[\]!-]+/[\w*?\[\]!-]+", "ADAPTER/LABEL"),
     "package": Entry("opforge.packages.registry.release:PACKAGE", r"[a-z0-9*?\[\]!-]+/[a-z0-9*?\[\]!-]+", "ORG/NAME"),
 }
+
+FORMER = {"triton": "jit:triton/LABEL for kernels, and jit:triton-host/LABEL for Triton's library for the host"}
+"""Kinds that are gone, and the scopes that took their place."""
 
 
 def scope_of(kind: str) -> str:

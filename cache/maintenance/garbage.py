@@ -19,6 +19,7 @@ DAY = 24 * 3600.0
 MAX_AGE_SECONDS = {
     "failures": DAY,
     "graphs": 30 * DAY,
+    "jit": 30 * DAY,
     "locks": 7 * DAY,
     "logs": 7 * DAY,
     "objects": 30 * DAY,
@@ -26,7 +27,6 @@ MAX_AGE_SECONDS = {
     "quarantine": 7 * DAY,
     "sources": 30 * DAY,
     "toolchains": 30 * DAY,
-    "triton": 30 * DAY,
 }
 """How long the contents of each area are kept, from their last use on as far as it is noted. What is needed again is
 made again."""

@@ -38,6 +38,7 @@ KINDS = {
     "failures": "failure",
     "fetched": "pointer to a fetched entry",
     "graphs": "bundle of compiled graphs",
+    "jit": "page of a JIT",
     "locks": "lock",
     "logs": "log",
     "objects": "object",
@@ -48,7 +49,6 @@ KINDS = {
     "sources": "source",
     "staging": "abandoned build",
     "toolchains": "compiler record",
-    "triton": "Triton kernel",
 }
 """What the contents of each area are called."""
 POINTERS = frozenset(KINDS[area] for area in pointers.AREAS)
@@ -87,7 +87,7 @@ def over_limit(layout: Layout, now: float, max_size: int | None = None, max_age:
     Args:
         layout: The store.
         now: Seconds since the epoch.
-        max_size: Bytes of entries, objects, Triton kernels and quarantine. Entries are evicted last.
+        max_size: Bytes of entries, objects, pages of JITs and quarantine. Entries are evicted last.
         max_age: Seconds since the last use of an entry.
     """
     require_store(layout)

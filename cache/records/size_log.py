@@ -1,4 +1,4 @@
-"""The bytes of a store's entries, graphs, objects, Triton kernels and quarantine, as a sum: no build walks the store.
+"""The bytes of a store's entries, graphs, pages of JITs, objects and quarantine, as a sum: no build walks the store.
 
     v2/bytes    lines: "=N" was counted by a walk; "+N" and "-N" came and went since that walk began
 
@@ -19,7 +19,7 @@ from opforge.cache.ownership import has_tag
 from opforge.machine_folder import open_to_append, temp_path
 
 FILE = "bytes"
-RECLAIMABLE = ("graphs", "objects", "quarantine", "triton")
+RECLAIMABLE = ("graphs", "jit", "objects", "quarantine")
 """The areas that the size limit counts besides entries, and empties before them. What is needed of them is made
 again."""
 MAX_BYTES = 64 << 10

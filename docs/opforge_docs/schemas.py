@@ -9,16 +9,17 @@ import json
 import os
 from collections.abc import Mapping
 
-from opforge.cache.records import schemas, triton, tuned
+from opforge.cache.records import schemas, tuned
 from opforge.cache.schema import Schema
 from opforge.graphs import bundle
+from opforge.jits import page
 from opforge.packages.choose import candidate
 from opforge.packages.form import metadata, properties
 from opforge.packages.installed import releases
 from opforge.packages.project import lock_file
 from opforge.packages.registry import release
 from opforge.programs import form
-from opforge.remote import claims, op_statements, removals, statements, topics, triton_statements, withdrawals
+from opforge.remote import claims, op_statements, removals, statements, topics, withdrawals
 from opforge.remote.signatures import seen
 
 FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "reference", "schemas")
@@ -30,8 +31,9 @@ PUBLISHED: Mapping[str, Schema] = {
     "op": op_statements.FACTS,
     "compiled": bundle.FACTS,
     "bundle": bundle.SCHEMA,
-    "kernel": triton.SCHEMA,
-    "kernel-facts": triton_statements.FACTS,
+    "page": page.SCHEMA,
+    "jit": page.FACTS,
+    "page-index": page.INDEXED,
     "program": form.FACTS,
     "package": release.FACTS,
     "tuned": tuned.SCHEMA,

@@ -30,7 +30,7 @@ from opforge.cache.filesystem import lock
 from opforge.cache.filesystem.files import read_file
 from opforge.errors import SignatureError, TrustFileError
 from opforge.machine_folder import can_write, make_folder, write_file
-from opforge.remote.kind_table import KINDS, scope_of
+from opforge.remote.kind_table import FORMER, KINDS, scope_of
 
 from . import policy_json, signing
 from .policy_json import Field, Node
@@ -40,9 +40,19 @@ DATE = "%Y-%m-%d"
 SCOPES = f"{', '.join(map(scope_of, KINDS))} with globs, such as op:*, 'op:my_*' or 'package:acme/*'"
 
 
+class FormerScope(ValueError):
+    """A scope is of a kind that is gone."""
+
+    def __init__(self, text: str, instead: str) -> None:
+        super().__init__(f"{ascii(text)[:100]} is a scope of an older opforge: write {instead}")
+        self.instead = instead
+
+
 def scope(text: str) -> str:
     """Returns a text that says what a key may sign. Raises ValueError for any other text."""
     kind, _, glob = text.partition(":")
+    if kind in FORMER:
+        raise FormerScope(text, FORMER[kind])
     if kind not in KINDS or not re.fullmatch(KINDS[kind].globs, glob):
         raise ValueError(f"{ascii(text)[:100]} is not a scope: expected {SCOPES}")
     return text
@@ -256,7 +266,8 @@ def _texts(node: Node, name: str, parse: Callable[[str], str], expected: str) ->
         try:
             texts.append(parse(policy_json.text(item)))
         except (TypeError, ValueError) as error:
-            raise item.error(f"'{name}[{number}]' is {item.shown}: expected {expected}") from error
+            wanted = error.instead if isinstance(error, FormerScope) else expected
+            raise item.error(f"'{name}[{number}]' is {item.shown}: expected {wanted}") from error
     return tuple(texts)
 
 

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from opforge import ops as ops
     from opforge.accelerator.select import get_accelerator, set_accelerator, use_accelerator
     from opforge.builders.base import OpBuilder
-    from opforge.ops.triton.caching import triton_cache
 
     from .builders.batch import prepare
     from .builders.declaration.kernel_roots import kernel_root
     from .builders.jit import load, load_inline
     from .builders.waiting.no_builds import no_builds
     from .graphs.scope import compiled, load_compiled, save_compiled
+    from .jits.scope import warmed
     from .models.scope import explain_kernels, kernels_for
     from .packages.load.get_kernel import get_kernel, get_local_kernel
     from .programs.load import load_program
@@ -50,8 +50,8 @@ _MODULES = {
     "save_compiled": "opforge.graphs.scope",
     "save_program": "opforge.programs.save",
     "set_accelerator": "opforge.accelerator.select",
-    "triton_cache": "opforge.ops.triton.caching",
     "use_accelerator": "opforge.accelerator.select",
+    "warmed": "opforge.jits.scope",
 }
 _SUBPACKAGES = ("accelerator", "builders", "errors", "ops")
 __all__ = [
@@ -72,8 +72,8 @@ __all__ = [
     "save_compiled",
     "save_program",
     "set_accelerator",
-    "triton_cache",
     "use_accelerator",
+    "warmed",
 ]
 
 
@@ -93,3 +93,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*__all__, *_SUBPACKAGES, *(name for name in globals() if name.startswith("__"))})
+
+
+if sys.modules["os"].environ.get("OPFORGE_WARMED"):  # for a whole job: what its processes compile is kept under a label
+    importlib.import_module("opforge.jits.scope").begin_job()

@@ -29,8 +29,8 @@ UNIT = 1
 
 GRAPHS = 1
 """A bundle of compiled graphs: `graphs/bundle.py`."""
-KERNEL = 1
-"""What Triton itself has compiled or timed: `cache/records/triton.py`."""
+JIT_PAGE = 1
+"""A page of what a JIT has compiled: `jits/page.py`."""
 BENCH = 3
 """The results of `opforge bench --json`: `bench/results.py`."""
 

@@ -72,7 +72,7 @@ def command(
       opforge publish file:///shared/kernels ./kernels/relu --key ci
       opforge publish file:///shared/kernels ./kernels/relu --bench h100.json
       opforge publish file:///shared/ops CPUAdam tuned:CPUAdam
-      opforge publish file:///shared/ops 'triton:*'
+      opforge publish file:///shared/ops 'jit:triton/*'
       opforge publish https://cache.example/ops --all
       opforge publish hf:acme/relu ./kernels/relu
     """

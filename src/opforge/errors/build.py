@@ -145,11 +145,13 @@ class LockTimeoutError(OpforgeError, TimeoutError):
 class CompileForbiddenError(BuildForbiddenError):
     """torch.compile or Triton would have to compile inside `opforge.no_builds()`; `op` names what."""
 
-    def __init__(self, op: str) -> None:
+    def __init__(self, op: str, label: str = "") -> None:
+        missing = f"nothing that was warmed as {label!r} fits" if label else "no compiled graph fits"
+        scope = f"opforge.warmed({label!r})" if label else "opforge.compiled(NAME)"
         OpforgeError.__init__(
             self,
-            f"{op}: no compiled graph fits, and opforge.no_builds() forbids compiling."
-            "\nCompile it before, for these shapes, inside opforge.compiled(NAME).",
+            f"{op}: {missing}, and opforge.no_builds() forbids compiling."
+            f"\nCompile it before, for these shapes, inside {scope}.",
         )
         self.op, self.rejected = op, ()
 

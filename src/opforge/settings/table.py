@@ -234,9 +234,17 @@ lock_timeout = Setting(
 compiled_wait = Setting(
     "compiled_wait",
     kinds.SECONDS,
-    "seconds that a scope of `opforge.compiled` waits for another process or machine; see"
+    "seconds that a scope of `opforge.compiled` waits for another process or machine, and a JIT in `opforge.warmed` for"
+    " another process; see"
     " [compiled.md](compiled.md#many-ranks)",
     default="60",
+)
+warmed = Setting(
+    "warmed",
+    kinds.NAME,
+    "keep what JITs compile, in all processes of a job that import opforge, under this label: `solver`, or"
+    " `solver:triton,triton-host` for some adapters; see [jits.md](jits.md#a-whole-job)",
+    in_files=False,
 )
 jobs = Setting(
     "jobs",

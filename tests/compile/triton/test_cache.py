@@ -1,4 +1,7 @@
-"""Triton's own cache in the store: hits, a moved store, other machines, concurrent processes, damage, limits."""
+"""What Triton compiles itself, kept by `opforge.warmed`: hits, other machines, concurrent processes, damage, limits.
+
+Triton is the real one; the CUDA driver is one that does nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,122 +9,22 @@ import json
 import os
 import pathlib
 import shutil
+import subprocess
+import sys
 
 import pytest
 from support import child_processes, text_files
 from support.gpu import triton_parts
+from support.jits import contracts
 
-import opforge
+from opforge.cache import current
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import garbage, gc
+from opforge.jits.kind import JIT
 
 pytestmark = [pytest.mark.compile, triton_parts.needs_triton]
 
-COMPILE = """
-import json, os, sys
-sys.path.insert(0, os.environ["FOLDER"])
-import opforge
-folder = opforge.triton_cache()
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-from triton import knobs
-import alone
-
-seen = []
-knobs.compilation.listener = lambda **event: seen.append(event["cache_hit"])
-source = ASTSource(alone.copy, {"x": "*fp32", "y": "*fp32", "BLOCK": "constexpr"}, constexprs={"BLOCK": 128})
-built = triton.compile(source, target=GPUTarget("cuda", 90, 32))
-print(json.dumps({"hit": seen, "folder": folder, "bytes": len(built.asm["cubin"])}))
-"""
-HERE = """
-import importlib.util, json, os, pathlib, sys
-import opforge
-opforge.triton_cache()
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-
-H100 = GPUTarget("cuda", 90, 32)
-
-
-class Driver:
-    "Names the target that a GPU would have."
-
-    def get_current_target(self):
-        return H100
-
-
-triton.runtime.driver.set_active(Driver())
-hits = []
-triton.knobs.compilation.listener = lambda **event: hits.append(event["cache_hit"])
-folder = pathlib.Path(os.environ["FOLDER"])
-
-
-def kernel_in(name):
-    "Returns the kernel as a program in another folder has it."
-    path = folder / name / "alone.py"
-    path.parent.mkdir()
-    path.write_text(os.environ["ALONE"])
-    spec = importlib.util.spec_from_file_location(f"alone_{name}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.copy
-
-
-def compiled(kernel):
-    "Returns the machine code, and whether it was there."
-    source = ASTSource(kernel, {"x": "*fp32", "y": "*fp32", "BLOCK": "constexpr"}, constexprs={"BLOCK": 128})
-    return triton.compile(source, target=H100).asm["cubin"], hits[-1]
-
-
-def tuned(kernel):
-    "Returns the best config of Triton's own autotuner, and whether its timings were there."
-    configs = [triton.Config({"BLOCK": block}) for block in (128, 256)]
-    tuner = triton.autotune(configs, key=["n"], cache_results=True)(kernel)
-
-    def time_them():
-        tuner.configs_timings = {config: [1.0 / config.kwargs["BLOCK"]] * 3 for config in configs}
-        tuner.cache["key",] = configs[1]
-
-    is_found = tuner.check_disk_cache(("key",), configs, time_them)
-    return tuner.cache["key",].kwargs["BLOCK"], is_found
-"""
-TIMINGS = """
-from opforge.cache.current import current_store
-
-kernel = kernel_in("a")
-assert [tuned(kernel) for _ in range(2)] == [(256, False), (256, True)]
-(path,) = pathlib.Path(current_store().layout.path("triton")).glob("*/copy.autotune.json")
-path.write_text(path.read_text().replace('"BLOCK": 128', '"BLOCK": 512'))
-assert [tuned(kernel) for _ in range(2)] == [(256, False), (256, True)]
-path.with_name("record").unlink()  # as a process leaves it that is killed
-assert [tuned(kernel) for _ in range(2)] == [(256, False), (256, True)]
-"""
-MACHINES = """
-import pytest
-from click.testing import CliRunner
-from support.remote.nodes import Nodes
-from opforge.cache.records import triton as records
-from opforge.cli.publish import command as publish
-
-nodes = Nodes(folder / "nodes", pytest.MonkeyPatch())
-nodes.trust(nodes.public, scopes=("triton:cop*",))
-nodes.enter("a")
-kernel = kernel_in("a")
-(code, _hit), _best = compiled(kernel), tuned(kernel)
-done = CliRunner().invoke(publish, [nodes.url, "triton:copy", "--key", "ci"])
-assert done.exit_code == 0, done.output
-layout, kernel = nodes.enter("b").layout, kernel_in("b")
-assert (compiled(kernel), tuned(kernel)) == ((code, True), (256, True))
-assert [each.is_fetched for each in records.stored(layout.root)] == [True, True]
-os.environ["OPFORGE_REMOTES"] = ""
-assert (compiled(kernel), tuned(kernel)) == ((code, True), (256, True))
-nodes.trust(nodes.public, scopes=("op:*",))
-assert tuned(kernel) == (256, False)
-assert sorted(each.is_fetched for each in records.stored(layout.root)) == [False, True]
-"""
-ALONE = """\
+KERNEL = """\
 import triton
 import triton.language as tl
 
@@ -131,102 +34,179 @@ def copy(x, y, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     tl.store(y + at, tl.load(x + at))
 """
+HERE = """
+import os, pathlib, sys
+import opforge
+from opforge.jits.triton import KERNELS
+
+scope = opforge.warmed("solver", jits=["triton"])
+scope.__enter__()
+import triton
+
+
+def tuned():
+    "Returns the best config of Triton's own autotuner, and whether its timings were there."
+    sys.path.insert(0, os.environ["FOLDER"])
+    import kernel
+
+    configs = [triton.Config({"BLOCK": block}) for block in (128, 256)]
+    tuner = triton.autotune(configs, key=["n"], cache_results=True)(kernel.copy)
+
+    def time_them():
+        tuner.configs_timings = {config: [1.0 / config.kwargs["BLOCK"]] * 3 for config in configs}
+        tuner.cache["key",] = configs[1]
+
+    is_found = tuner.check_disk_cache(("key",), configs, time_them)
+    return tuner.cache["key",].kwargs["BLOCK"], is_found
+
+
+class Driver:
+    def get_current_target(self):
+        return triton.backends.compiler.GPUTarget("cuda", 90, 32)
+
+
+triton.runtime.driver.set_active(Driver())
+"""
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory):
+    """The folder of a driver that does nothing."""
+    return contracts.driver(tmp_path_factory.mktemp("driver"))
 
 
 @pytest.fixture
-def compile_it(tmp_path, own_store):
-    """Compiles one kernel through Triton in another process; returns whether it was a hit, and the folder."""
-    text_files.write(tmp_path, "alone.py", ALONE)
-
-    def run(**env: str):
-        return json.loads(child_processes.run_python(COMPILE, env={"FOLDER": str(tmp_path), **env}))
-
-    return run
+def folder(tmp_path):
+    text_files.write(tmp_path, "kernel.py", KERNEL)
+    return tmp_path
 
 
-def files(store) -> list[str]:
-    return [
-        os.path.join(top, name)
-        for top, _folders, names in os.walk(os.path.join(store, "v2", "triton"))
-        for name in names
-    ]
-
-
-@pytest.mark.long("compiles in a process of its own")
-def test_a_kernel_is_a_hit_also_after_the_store_was_moved(compile_it, own_store, tmp_path):
-    first = compile_it()
-    assert first["hit"] == [False] and first["folder"] == str(own_store / "v2" / "triton")
-    assert compile_it() == {**first, "hit": [True]}
-    moved = str(tmp_path / "elsewhere")
-    shutil.move(own_store, moved)
-    assert compile_it(OPFORGE_CACHE_DIR=moved) == {**first, "hit": [True], "folder": f"{moved}/v2/triton"}
-    assert all(os.stat(path).st_mode & 0o077 == 0 for path in files(moved))
-    lists = [pathlib.Path(path).read_text() for path in files(moved) if os.path.basename(path) == "record"]
-    assert lists and not any(str(own_store) in text for text in lists)
-
-
-def test_a_damaged_kernel_is_compiled_again(compile_it, own_store, tmp_path):
-    compile_it()
-    for ending, damage in ((".cubin", b"x"), (".ptx", None)):
-        (path,) = [path for path in files(own_store) if path.endswith(ending)]
-        if damage is None:
-            os.unlink(path)
-        else:
-            with open(path, "r+b") as file:
-                file.write(damage)
-        assert compile_it()["hit"] == [False], ending
-    assert compile_it()["hit"] == [True]
-
-
-def run_here(code, folder):
-    """Runs a program with one kernel in another process, and returns what it warned of."""
-    process = child_processes.start_python(HERE + code, env={"FOLDER": str(folder), "ALONE": ALONE})
-    _out, err = process.communicate(timeout=120)
+def launch(driver, folder, *jits, python=None, label="solver", **env):
+    """Launches the kernel in another process; returns what it compiled, found and started."""
+    process = start(driver, folder, *jits, python=python, label=label, **env)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
-    return err.splitlines()
+    return json.loads(out)
 
 
-def test_timings_of_the_autotuner_are_kept_with_a_digest(tmp_path, own_store):
-    (line,) = run_here(TIMINGS, tmp_path)
-    assert line.startswith(f"copy: what is in {own_store}/v2/triton/")
-    assert line.endswith(" is not used: it is damaged, or was changed: copy.autotune.json")
+def start(driver, folder, *jits, python=None, label="solver", **env):
+    return subprocess.Popen(
+        [python or sys.executable, os.path.join(os.path.dirname(contracts.__file__), "triton_program.py"), label, *jits],
+        env=child_processes.environment(**{**contracts.driver_variables(driver), "KERNEL_FOLDER": str(folder), **env}),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
 
 
-def test_another_machine_takes_what_one_has_compiled_and_timed(tmp_path):
-    """It has the kernel's file in another folder. What was signed is not used once its key may not sign it."""
-    (line,) = run_here(MACHINES, tmp_path)
-    assert line.startswith("copy: what is in ") and line.endswith("may sign triton:copy: ci may sign op:*")
+def test_a_second_machine_without_a_compiler_launches_what_the_first_one_compiled(driver, folder, own_store, tmp_path):
+    """It has another home, project folder, driver folder and store, an empty PATH, and `file` is not on it."""
+    first = launch(driver, folder)
+    assert (first["hit"], "gcc" in first["started"]) == ([False], True)
+    assert launch(driver, folder)["found"] == {"triton": 1, "triton-host": 1}
+    for name in ("home", "empty"):
+        (tmp_path / name).mkdir()
+    shutil.move(own_store, tmp_path / "moved")
+    shutil.copytree(driver, tmp_path / "other-driver")
+    text_files.write(tmp_path / "project", "kernel.py", KERNEL)
+    os.unlink(folder / "kernel.py")
+    env = {
+        "HOME": str(tmp_path / "home"),
+        "OPFORGE_CACHE_DIR": str(tmp_path / "moved"),
+        "PATH": str(tmp_path / "empty"),
+    }
+    second = launch(tmp_path / "other-driver", tmp_path / "project", CC=None, **env)
+    assert (second["hit"], second["compiled"]) == ([True], {"triton": [], "triton-host": []})
+    assert {*second["started"]} <= {"ptxas", "ptxas-blackwell"}, "Triton asks its own assembler for its version"
+    assert not (tmp_path / "home" / ".triton").exists()
 
 
-def test_processes_that_need_the_same_kernel_compile_it_once(tmp_path, own_store):
-    text_files.write(tmp_path, "alone.py", ALONE)
-    processes = [child_processes.start_python(COMPILE, env={"FOLDER": str(tmp_path)}) for _ in range(3)]
-    outputs = [process.communicate(timeout=120) for process in processes]
-    hits = [json.loads(out)["hit"] for out, _err in outputs]
-    assert sorted(hits) == [[False], [True], [True]]
+@pytest.mark.long("three processes with torch and Triton")
+def test_kernels_and_the_host_library_are_topics_of_their_own(driver, folder, own_store):
+    launch(driver, folder)
+    assert sorted((one.name, one.facts["holds"]) for one in JIT.stored(current.current_store().layout)) == [
+        ("triton-host/solver", "host"),
+        ("triton/solver", "gpu"),
+    ]
+    without = launch(driver, folder, "triton")
+    assert without["hit"] == [True] and "gcc" in without["started"]
+    assert launch(driver, folder, label="other")["hit"] == [False]
 
 
-def test_kernels_count_towards_the_limits_and_can_be_cleared(compile_it, own_store):
-    compile_it()
+@pytest.mark.long("processes with torch and Triton")
+def test_an_edit_and_a_flipped_byte_are_a_miss(driver, folder, own_store):
+    launch(driver, folder)
+    (one,) = [one for one in JIT.stored(current.current_store().layout) if one.name == "triton/solver"]
+    objects = pathlib.Path(one.path, "tree", "objects")
+    (cubin,) = [path for path in objects.iterdir() if path.read_bytes()[:4] == b"\x7fELF"]
+    content = bytearray(cubin.read_bytes())
+    content[-1] ^= 1
+    cubin.write_bytes(bytes(content))
+    assert launch(driver, folder)["hit"] == [False]
+    assert launch(driver, folder)["hit"] == [True]
+    text_files.write(folder, "kernel.py", KERNEL.replace("tl.load(x + at)", "tl.load(x + at) * 2"))
+    assert launch(driver, folder)["hit"] == [False]
+
+
+@pytest.mark.long("processes with torch and Triton")
+def test_processes_that_need_the_same_kernel_compile_it_once(driver, folder, own_store):
+    processes = [start(driver, folder) for _ in range(3)]
+    outputs = [json.loads(process.communicate(timeout=120)[0]) for process in processes]
+    assert sorted(output["hit"] for output in outputs) == [[False], [True], [True]]
+    assert sum("gcc" in output["started"] for output in outputs) == 1
+
+
+def test_kernels_count_towards_the_limits_and_can_be_cleared(own_store):
+    from support.jits import pages
+
+    pages.keep({"key": {"code": b"x" * 5000}})
     layout = Layout(str(own_store))
     later = os.stat(own_store).st_mtime + 3600
     assert gc.over_limit(layout, later, max_size=1 << 30) == []
     condemned = gc.over_limit(layout, later, max_size=1)
-    assert [item.kind for item in condemned] == ["Triton kernel"] and condemned[0].size > 4096
-    assert "Triton kernel" in {item.kind for item in gc.over_limit(layout, later + 31 * garbage.DAY)}
-    assert gc.remove(layout, [item for item in gc.everything(layout) if item.kind == "Triton kernel"])
-    assert compile_it()["hit"] == [False]
+    assert [item.kind for item in condemned] == ["page of a JIT"] and condemned[0].size > 4096
+    assert "page of a JIT" in {item.kind for item in gc.over_limit(layout, later + 31 * garbage.DAY)}
+    assert gc.remove(layout, [item for item in gc.everything(layout) if item.kind == "page of a JIT"])
+    assert pages.entries().get("key") is None
 
 
-def test_without_triton_the_error_says_what_to_install(own_store):
+def test_timings_of_the_autotuner_are_kept_with_a_digest(folder, own_store):
+    code = HERE + "print(tuned(), tuned()); scope.__exit__(None, None, None); print(scope.compiled)"
+    env = {"FOLDER": str(folder)}
+    first = child_processes.run_python(code, env=env).splitlines()
+    assert first == ["(256, False) (256, True)", "{'triton': ('the timings of copy',)}"]
+    assert child_processes.run_python(code, env=env).splitlines()[0] == "(256, True) (256, True)"
+
+
+def test_another_release_of_triton_is_left_alone_and_named(own_store, monkeypatch, caplog):
+    import opforge
+    from opforge.jits import triton as adapters
+
+    monkeypatch.setattr(adapters.KERNELS, "version", lambda: "4.0.0")
+    import triton
+
+    with opforge.warmed("solver", jits=["triton"]) as scope:
+        assert triton.knobs.cache.manager_class is None and scope.compiled == {}
+    assert "jit:triton/solver: triton 4.0.0: what it compiles is neither found nor kept" in caplog.text
+    assert caplog.messages[0].endswith("opforge's adapter was tried with 3.7, 3.8, 3.9")
+
+
+def test_after_the_scope_triton_is_as_it_was(own_store):
+    import triton
+    from triton.runtime import build
+
+    import opforge
+
+    before = triton.knobs.cache.manager_class, build.platform_key
+    with opforge.warmed("outer", jits=["triton", "triton-host"]), opforge.warmed("inner", jits=["triton"]):
+        assert triton.knobs.cache.manager_class is not before[0] and build.platform_key is not before[1]
+    assert (triton.knobs.cache.manager_class, build.platform_key) == before
+
+
+def test_without_triton_a_scope_that_names_it_says_so(own_store):
     code = """
 import opforge
-from opforge.errors import ToolchainNotFoundError
-try:
-    opforge.triton_cache()
-except ToolchainNotFoundError as error:
-    print(error)
+with opforge.warmed("solver", jits=["triton"]):
+    pass
 """
-    output = child_processes.run_python(triton_parts.WITHOUT_TRITON + code)
-    assert "No Triton was found" in output and "pip install 'opforge[triton]'" in output
-    assert "triton_cache" in dir(opforge)
+    process = child_processes.start_python(triton_parts.WITHOUT_TRITON + code)
+    _out, err = process.communicate(timeout=60)
+    assert process.returncode == 0 and "jit:triton cannot be used: ModuleNotFoundError" in err

@@ -11,8 +11,9 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from click.testing import CliRunner
-from support import sample_ops, triton_cache, tuned_ops
+from support import sample_ops, tuned_ops
 from support.compiled_graphs import Machines, area_of, made
+from support.jits import pages
 from support.kernels.registries import Registry
 from support.tuned_ops import FLOAT32
 
@@ -21,21 +22,21 @@ from opforge.builders.lookup import finder, tuned
 from opforge.cache.current import current_store, writable_store
 from opforge.cache.keys import bytes_digest, canonical
 from opforge.cache.layout import entry_name
-from opforge.cache.records import triton as triton_records
 from opforge.cache.records.entry import with_record_key
 from opforge.cli import group
 from opforge.errors import OpforgeError
+from opforge.jits.kind import JIT
 from opforge.packages.form import version
 from opforge.packages.installed import releases
 from opforge.packages.registry import install, selection
-from opforge.remote import kinds, maintenance, publish, remotes, triton_source
+from opforge.remote import kinds, maintenance, publish, remotes
 from opforge.remote.op_statements import OP
 from opforge.remote.signatures import keys
 from opforge.remote.tuned_statements import TUNED
 
 OLDER, NEWER = "older", "newer"
-BELL = "Z" * 52
-"""The key of timings that every store has: a machine that asks for them reads the lists of withdrawals."""
+BELL = "bell"
+"""The label of a page that every store has: a machine that asks for it reads the lists of withdrawals."""
 
 
 def run(*arguments: Any, code: int = 0) -> str:
@@ -80,7 +81,9 @@ class Artifact(ABC):
 
     def items(self) -> list[maintenance.Item]:
         """Returns what the store has of the kind."""
-        return [item for item in maintenance.items(self.nodes.store, self.kind) if item.topic != BELL]
+        return [
+            item for item in maintenance.items(self.nodes.store, self.kind) if item.name != f"{pages.ADAPTER}/{BELL}"
+        ]
 
     def title(self) -> str:
         """Returns what withdrawals call the only one that the store has."""
@@ -92,12 +95,12 @@ class Artifact(ABC):
     def ring(self) -> None:
         """Publishes what `ask` asks for."""
         self.enter("bell")
-        triton_cache.timings(current_store().layout, "bell", BELL)
-        run("publish", self.nodes.url, "triton:bell", "--key", "ci")
+        pages.keep({"bell": {"code": b"bell"}}, BELL)
+        run("publish", self.nodes.url, f"jit:{pages.ADAPTER}/{BELL}", "--key", "ci")
 
     def ask(self) -> None:
         """Asks the store for something else, so that this machine reads the lists of withdrawals."""
-        assert triton_source.bring(current_store(), BELL, "bell.autotune.json")
+        assert pages.entries(BELL).get("bell")
 
 
 class Op(Artifact):
@@ -170,33 +173,28 @@ class Tuned(Artifact):
         return {128: OLDER, 512: NEWER}.get(self.op_class().load().block(FLOAT32, 1000), "")
 
 
-class Triton(Artifact):
-    """A kernel that Triton would compile; the newer one has other code under the same key."""
+class Jit(Artifact):
+    """A page of a JIT with one entry; the newer one has other bytes of the same key."""
 
-    kind = "triton"
+    kind = "jit"
+
+    def __init__(self, nodes: Any, folder: Any, monkeypatch: Any) -> None:
+        super().__init__(nodes, folder, monkeypatch)
+        self._folders: dict[str, str] = {}
 
     def publish(self, which: str = NEWER, key: str = "ci") -> None:
-        self.enter(f"builder-{which}")
-        triton_cache.kernel(current_store().layout, cubin=which.encode())
-        run("publish", self.nodes.url, "triton:copy", "--key", key)
-
-    def enter_builder(self) -> None:
-        self.enter(f"builder-{NEWER}")
+        self.enter("builder" if which == NEWER else "other-builder")
+        if which not in self._folders:
+            with self.patch.context() as patch:
+                patch.delenv("OPFORGE_REMOTES", raising=False)
+                pages.keep({"key": {"code": which.encode()}})
+            (one,) = JIT.stored(current_store().layout)
+            self._folders[which] = one.path
+        publish.push(self.nodes.store, self.remote, JIT, JIT.at(self._folders[which]), keys.signer(key))
 
     def use(self) -> str:
-        store = writable_store()
-        folder = triton_records.folder_of(store.layout, triton_cache.KEY)
-        for is_last in (False, True):
-            try:
-                kernel = triton_records.read(folder, store.owners)
-                if not kernel.is_fetched or not triton_source.verify_again(kernel):
-                    with open(os.path.join(folder, "copy.cubin")) as file:
-                        return file.read()
-            except FileNotFoundError:
-                pass
-            if not is_last:
-                triton_source.bring(store, triton_cache.KEY, "copy.json")
-        return ""
+        found = pages.entries().get("key")
+        return found["code"].decode() if found else ""
 
 
 class Compiled(Artifact):
@@ -293,5 +291,5 @@ class Package(Artifact):
             return ""
 
 
-ARTIFACTS = (Op, Tuned, Triton, Compiled, Package)
+ARTIFACTS = (Op, Tuned, Jit, Compiled, Package)
 """Those whose statements a store holds. A program is a file that carries its own: tests/compile/programs."""

@@ -19,6 +19,6 @@ EXAMPLES = {
     "sources": KEY,
     "staging": f"plan.another-host.1-1.{'0' * 8}",
     "toolchains": f"{KEY}.json",
-    "triton": "A" * 52,
+    "jit": f"{'a' * 32}.{'b' * 16}",
     "tuned": "0" * 32,
 }

@@ -50,7 +50,7 @@ def test_compiled_graphs_are_listed_with_what_they_are_for(graphs, words):
             "there is no compiled:pari here. There are: pair. Did you mean compiled:pair?",
         ),
         (("--kind", "tuned", "adam"), "there is no tuned:adam here"),
-        (("--kind", "triton", "norm"), "there is no triton:norm here"),
+        (("--kind", "jit", "toy/norm"), "there is no jit:toy/norm here"),
         (("--kind", "package", "relu"), "relu is not installed: opforge ls shows what is."),
         (("--kind", "op", "adam"), "'adam' is neither an op nor a key in the cache"),
     ],
@@ -62,7 +62,7 @@ def test_a_name_of_a_kind_that_is_not_there_is_an_error(graphs, words, text):
 
 def test_a_kind_without_anything_is_an_empty_table_of_that_kind(monkeypatch, tmp_path):
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path))
-    for kind, heading in (("compiled", "COMPILED"), ("tuned", "TUNED"), ("triton", "TRITON"), ("package", "PACKAGE")):
+    for kind, heading in (("compiled", "COMPILED"), ("tuned", "TUNED"), ("jit", "JIT"), ("package", "PACKAGE")):
         result = listed("--kind", kind)
         assert result.output.startswith(heading) and "empty" not in result.output
     monkeypatch.setattr(ls, "is_terminal", lambda: True)

@@ -7,6 +7,7 @@ import logging
 import os
 
 import pytest
+from support.jits import pages
 
 from opforge import errors
 from opforge.builders import load_op
@@ -59,10 +60,9 @@ def test_a_missing_signing_key_is_not_the_remotes_failure(nodes, plain_entry, ca
 
 def test_ops_are_fetched_as_soon_as_the_trust_file_is_corrected(nodes, builder, entry, monkeypatch):
     """Also if what found it damaged asked for something else than an op."""
-    from opforge.remote import triton_source
-
-    store, content = nodes.enter("node"), nodes.trust_file().read_bytes()
+    nodes.enter("node")
+    content = nodes.trust_file().read_bytes()
     nodes.trust_file().write_bytes(b"{")
-    assert not triton_source.bring(store, "A" * 52, "x.json")
+    assert pages.entries().get("key") is None
     nodes.trust_file().write_bytes(content)
     assert load_op.stored_entry(finder.Finder(builder.spec(), current.current_store(), asks=True)).key == entry.key

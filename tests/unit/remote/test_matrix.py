@@ -16,7 +16,7 @@ from opforge.remote.signatures import keys, trust
 from opforge.remote.stores import open_store
 
 pytestmark = pytest.mark.compile
-EVERYTHING = tuple(f"{kind}:*/*" if kind == "package" else f"{kind}:*" for kind in KINDS)
+EVERYTHING = tuple(f"{kind}:*/*" if kind in ("package", "jit") else f"{kind}:*" for kind in KINDS)
 
 
 def kinds(but=()):
@@ -199,7 +199,7 @@ def test_each_command(artifact, nodes, tmp_path):
         ["ls", nodes.url, "--kind", artifact.kind],
     ):
         assert item.name in run(*words), words
-    assert item.name not in run("ls", "--kind", "tuned" if artifact.kind == "triton" else "triton")
+    assert item.name not in run("ls", "--kind", "tuned" if artifact.kind == "jit" else "jit")
     run("verify")
     run("verify", name)
     run("verify", nodes.url)

@@ -6,12 +6,14 @@ import json
 import os
 
 import pytest
-from support import triton_cache
+from support.jits import pages
 from support.remote.artifacts import run
 from support.remote.withdrawing import withdraw
 
 from opforge.cache import current
+from opforge.cache.keys import bytes_digest
 from opforge.cache.records import tuned as records
+from opforge.jits.kind import JIT
 from opforge.remote import remotes
 from opforge.remote.op_statements import came_from
 from opforge.remote.stores import open_store
@@ -22,7 +24,7 @@ RESULT = {"format": 1, "op": "relu", "kernel": "a" * 32, "target": "cpu:x86-64",
 @pytest.fixture
 def results(nodes):
     """A store with a result, and another one that is damaged; it returns the paths of both."""
-    nodes.trust(nodes.public, scopes=("op:*", "tuned:*", "triton:*"))
+    nodes.trust(nodes.public, scopes=("op:*", "tuned:*"))
     nodes.enter("a")
     root = current.writable_store().layout.root
     good, bad = records.write(root, RESULT), records.write(root, {**RESULT, "kernel": "b" * 32})
@@ -62,17 +64,20 @@ class TestATuningResultThatIsDamaged:
         assert not any(map(os.path.exists, results))
 
 
-def test_a_check_of_the_cache_compares_every_file_of_a_kernel(nodes):
+def test_a_check_of_the_cache_compares_every_file_of_a_page(nodes, monkeypatch):
     nodes.enter("a")
-    folder = triton_cache.kernel(current.writable_store().layout)
-    assert "1 Triton kernel checked, 0 damaged" in run("verify")
-    with open(os.path.join(folder, "copy.cubin"), "wb") as file:
+    monkeypatch.delenv("OPFORGE_REMOTES")
+    pages.keep({"key": {"code": b"code"}})
+    (one,) = JIT.stored(current.current_store().layout)
+    assert "1 page of a JIT checked, 0 damaged" in run("verify")
+    name = f"objects/{bytes_digest(b'code')}"
+    with open(os.path.join(one.path, "tree", name), "wb") as file:
         file.write(b"other")
     damaged = json.loads(run("verify", "--json", code=1))["others"]["damaged"]
     assert [(one["kind"], one["name"], one["problem"], one["set_aside"]) for one in damaged] == [
-        ("triton", "triton:copy", "it is damaged, or was changed: copy.cubin", True)
+        ("jit", "jit:toy/copy", f"it is damaged, or was changed: {name}", True)
     ]
-    assert not os.path.exists(folder)
+    assert not os.path.exists(one.path)
 
 
 def test_a_check_of_a_store_refuses_a_list_that_was_rolled_back(nodes, entry):

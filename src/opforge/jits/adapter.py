@@ -1,0 +1,144 @@
+"""Adapters: how the entries of one JIT are given to it, and taken from it. Packages add theirs by an entry point.
+
+    [project.entry-points."opforge.jits"]
+    myjit = "my_package.opforge_adapter:ADAPTER"
+
+An adapter is admitted with a contract, `opforge.testing.JitContract`: the keys are the JIT's own, and one that forgets
+a part of what it compiles would spread wrong results.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module, metadata
+from typing import ClassVar
+
+from opforge.accelerator.entry_points import entry_points
+from opforge.graphs import notices, topic
+from opforge.warm.machine import python_tag
+
+from .entries import Entries
+from .page import Topic
+
+log = logging.getLogger("opforge")
+BUILT_IN = {
+    "triton": "opforge.jits.triton:KERNELS",
+    "triton-host": "opforge.jits.triton:HOST",
+    "inductor": "opforge.jits.inductor:INDUCTOR",
+}
+"""opforge's own, by name."""
+BY_NAME_ALONE = ("inductor",)
+"""Those that begin only where they are named: in a scope of compiled graphs other processes wait for its end."""
+GROUP = "opforge.jits"
+OTHER_VERSION = "%s %s: what it compiles is neither found nor kept: opforge's adapter was tried with %s"
+SAME = {"host": True, "pickle": True, "gpu": False}
+"""Whether what an adapter holds runs on the host, by the instructions of its processor."""
+
+
+class Adapter(ABC):
+    """How one JIT gets its entries. It changes the JIT while a scope of it is open, and nothing else."""
+
+    name: ClassVar[str]
+    """As it stands in jit:ADAPTER/LABEL."""
+    module: ClassVar[str]
+    """The module after whose import it begins: a program that does not use the JIT does not import it."""
+    package: ClassVar[str]
+    """The distribution that has the JIT."""
+    versions: ClassVar[tuple[str, ...]]
+    """The releases that it was tried with. For any other it does nothing, and says so."""
+    holds: ClassVar[str]
+    """`gpu` for code that no host runs, `host` for code of the host, `pickle`: the most that its pages may hold."""
+    carries: ClassVar[str]
+    """A pattern of the paths that an entry may have. Any other is never laid out."""
+    format: ClassVar[int] = 1
+    """Of its keys and files. With another number nothing that is stored is found."""
+
+    def __init__(self) -> None:
+        """Begins without a scope."""
+        self.active: list[Entries] = []
+        """The entries of the open scopes: those of the last one are used."""
+        self._undo: Callable[[], object] | None = None
+
+    @property
+    def entries(self) -> Entries:
+        """The entries that are in use."""
+        return self.active[-1]
+
+    @abstractmethod
+    def install(self) -> Callable[[], object]:
+        """Makes the JIT use `entries`, from now on; returns what ends that."""
+
+    def version(self) -> str:
+        """Returns the version of the JIT; empty if it is not installed."""
+        try:
+            return metadata.version(self.package)
+        except metadata.PackageNotFoundError:
+            return ""
+
+    def version_problem(self) -> str:
+        """Returns why the adapter does nothing; empty if it works."""
+        version = self.version()
+        if not version:
+            return f"{self.name}: {self.package} is not installed"
+        if any(version == known or version.startswith(f"{known}.") for known in self.versions):
+            return ""
+        return OTHER_VERSION % (self.package, version, ", ".join(self.versions))
+
+    def settings(self) -> dict[str, str]:
+        """Returns what the JIT's keys leave out, besides what `fingerprint` has."""
+        return {}
+
+    def fingerprint(self) -> dict[str, str]:
+        """Returns all that decides whether an entry fits, besides its key: another value is another topic."""
+        here = os.uname()
+        common = {self.package: self.version(), "python": python_tag(), "platform": f"{sys.platform}-{here.machine}"}
+        if SAME[self.holds] and hasattr(os, "confstr") and "CS_GNU_LIBC_VERSION" in os.confstr_names:
+            common["libc"] = os.confstr("CS_GNU_LIBC_VERSION") or ""
+        return {**common, "format": str(self.format), **self.settings()}
+
+    def features(self) -> tuple[str, ...]:
+        """Returns the instructions that what is compiled here may use: a processor without them must not run it."""
+        return topic.features() if SAME[self.holds] else ()
+
+    def open(self, label: str) -> Entries:
+        """Returns what is kept under a label. Raises CacheDirError."""
+        topic = Topic(self.name, label, self.fingerprint())
+        return Entries(topic, self.holds, self.features(), self.carries)
+
+    # -- scopes --------------------------------------------------------------------------------------------------------
+
+    def begin(self, entries: Entries) -> None:
+        """Uses some entries from now on."""
+        self.active.append(entries)
+        if self._undo is None:
+            try:
+                self._undo = self.install()
+            except Exception as error:  # of another project's names
+                self.active.remove(entries)
+                notices.warn("%s %s: what it compiles is neither found nor kept: %s", self.name, self.version(), error)
+
+    def end(self, entries: Entries) -> None:
+        """Uses them no longer."""
+        if entries in self.active:
+            self.active.remove(entries)
+        if not self.active and self._undo is not None:
+            undo, self._undo = self._undo, None
+            undo()
+
+
+def every() -> dict[str, str]:
+    """Returns where each adapter is, by name: opforge's own, and those of other packages."""
+    return {**{point.name: point.value for point in entry_points(GROUP)}, **BUILT_IN}
+
+
+@cache
+def at(path: str) -> Adapter:
+    """Returns the adapter at MODULE:NAME. Raises what its import raises."""
+    module, _, attribute = path.partition(":")
+    adapter: Adapter = getattr(import_module(module), attribute)
+    return adapter

@@ -1,0 +1,39 @@
+"""Why nothing is found: which part of the fingerprint of what is stored differs from that of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from opforge.cache.layout import Layout
+from opforge.graphs import topic
+
+from . import adapter
+from .kind import JIT
+
+
+class Explained(NamedTuple):
+    """What is stored under a label, and how it differs."""
+
+    path: str
+    entries: int
+    differs: tuple[str, ...]
+    """Nothing if it is used here."""
+
+
+def explain(layout: Layout, name: str) -> Iterator[Explained]:
+    """Yields what a store has for ADAPTER/LABEL. Raises KeyError for an adapter that there is not."""
+    one = adapter.at(adapter.every()[name.partition("/")[0]])
+    here = one.fingerprint()
+    for stored in JIT.stored(layout):
+        if stored.name == name and not stored.problem:
+            there = stored.facts["fingerprint"]
+            names = sorted({*there, *here})
+            differs = [
+                f"{part}: {there.get(part, 'nothing')}, and here {here.get(part, 'nothing')}"
+                for part in names
+                if there.get(part) != here.get(part)
+            ]
+            if lacking := topic.lacking(stored.facts["features"]):
+                differs.append(lacking)
+            yield Explained(stored.path, len(stored.facts["parts"]), tuple(differs))

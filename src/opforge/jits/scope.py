@@ -1,0 +1,153 @@
+"""`opforge.warmed`: a scope in which JITs use what was compiled under a label before, and keep what they compile."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from types import ModuleType, TracebackType
+
+from opforge import settings
+from opforge.after_import import call_after_import
+from opforge.errors import SettingError
+from opforge.graphs import notices
+
+from . import adapter
+from .adapter import Adapter
+from .entries import Entries
+from .page import LABEL
+
+log = logging.getLogger("opforge")
+EXPECTED = "up to 100 letters, digits, '_' and '-'"
+_open: list[warmed] = []
+_after: dict[str, Callable[[ModuleType], None]] = {}
+_lock = threading.RLock()
+
+
+class warmed:
+    """A scope in which JITs take what was compiled under a label from opforge's store, and keep what they compile.
+
+        with opforge.warmed("solver", jits=["triton", "triton-host"]):
+            step(model, batch)  # the first call compiles, on one machine
+
+    What is missing is fetched from the remotes, if a key signed it that is trusted for jit:ADAPTER/LABEL: such a key
+    signs code for every process that warms this label. Leaving the scope unites what was compiled into a page, and
+    publishes it to the remotes with `push=1`. Nothing that goes wrong with what is stored is an error: a warning says
+    it, and the JIT compiles.
+
+    Args:
+        name: The label: up to 100 letters, digits, '_' and '-'.
+        jits: Adapters by name; by default all but `inductor`. One begins when its JIT is imported.
+
+    Raises SettingError for another label, and for an adapter that there is not.
+    """
+
+    def __init__(self, name: str, jits: Sequence[str] | None = None) -> None:
+        if not re.fullmatch(LABEL, name):
+            raise SettingError("name", name, EXPECTED)
+        known = adapter.every()
+        for jit in jits or ():
+            if jit not in known:
+                raise SettingError("jits", jit, f"some of {', '.join(known)}")
+        self.name, self._is_named = name, jits is not None
+        self._paths = {jit: known[jit] for jit in (known.keys() - {*adapter.BY_NAME_ALONE} if jits is None else jits)}
+        self._begun = dict[str, tuple[Adapter, Entries | None]]()
+        self._depth = 0
+
+    @property
+    def hits(self) -> dict[str, int]:
+        """How many entries were found, by adapter."""
+        return {name: entries.hits for name, (_adapter, entries) in self._begun.items() if entries}
+
+    @property
+    def compiled(self) -> dict[str, tuple[str, ...]]:
+        """What was compiled since the scope began, by adapter."""
+        return {name: tuple(entries.made) for name, (_adapter, entries) in self._begun.items() if entries}
+
+    def __enter__(self) -> warmed:
+        """Begins the adapters of the JITs that are imported, and those of the others when they are."""
+        with _lock:
+            self._depth += 1
+            if self._depth == 1:
+                _open.append(self)
+                self._begun = {}
+                for name in self._paths:
+                    self._prepare(name)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Keeps what was compiled, after an error too."""
+        with _lock:
+            self._depth -= 1
+            if self._depth:
+                return
+            _open.remove(self)
+            begun = [*self._begun.values()]
+        for one, entries in begun:
+            if entries is not None:
+                one.end(entries)
+                entries.close()
+
+    def _prepare(self, name: str) -> None:
+        try:
+            one = adapter.at(self._paths[name])
+        except Exception as error:  # of another package
+            notices.warn("jit:%s cannot be used: %s: %s", name, type(error).__name__, error)
+            return
+        if self._is_named and not one.version():
+            notices.warn("jit:%s is neither found nor kept: %s", name, one.version_problem())
+            return
+        if one.module not in _after:
+            _after[one.module] = lambda module: _imported(module.__name__)
+            call_after_import((one.module,), _after[one.module])
+        module = sys.modules.get(one.module)
+        if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
+            self._begin(name, one)
+
+    def _begin(self, name: str, one: Adapter) -> None:
+        if name in self._begun:
+            return
+        self._begun[name] = one, None
+        if problem := one.version_problem():
+            notices.warn("jit:%s/%s: %s", name, self.name, problem)
+            return
+        try:
+            entries = one.open(self.name)
+        except Exception as error:  # of a store that cannot be trusted, or of another package
+            notices.warn("jit:%s/%s: what it compiles is neither found nor kept: %s", name, self.name, error)
+            return
+        self._begun[name] = one, entries
+        one.begin(entries)
+
+
+def _imported(module: str) -> None:
+    with _lock:
+        for scope in _open:
+            for name, path in scope._paths.items():
+                one = adapter.at(path)
+                if one.module == module:
+                    scope._begin(name, one)
+
+
+_job: list[warmed] = []
+
+
+def begin_job() -> None:
+    """Begins the scope that OPFORGE_WARMED names, for this whole process. A setting that cannot be one is a warning."""
+    if _job:
+        return
+    label, _colon, jits = settings.warmed().partition(":")
+    try:
+        scope = warmed(label, [jit for jit in jits.split(",") if jit] or None)
+    except SettingError as error:
+        log.warning("OPFORGE_WARMED: %s", error)
+        return
+    _job.append(scope.__enter__())
+    process = os.getpid()
+    atexit.register(lambda: scope.__exit__(None, None, None) if os.getpid() == process else None)

@@ -1,0 +1,129 @@
+"""The pages of a store: found, added, and united where this machine has made many."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from opforge.cache import staging
+from opforge.cache.filesystem.files import discard, renew, size_of
+from opforge.cache.layout import Layout
+from opforge.cache.maintenance import limits
+from opforge.cache.records import size_log
+from opforge.cache.store import Store
+from opforge.graphs import notices, topic
+from opforge.machine_folder import make_folder
+
+from . import page
+from .kind import folders
+from .page import AREA, Files, Page, PageError, Topic
+
+log = logging.getLogger("opforge")
+RENEW_SECONDS = 3600.0
+MAX_OWN = 8
+"""How many pages of a topic that were made here stay as they are."""
+NOT_USED = "%s: what is in %s is not used: %s. What is needed is compiled."
+
+
+def unfit(facts: Mapping[str, Any], holds: str) -> str:
+    """Returns why a page is not for this machine, or holds more than it may; empty if it fits."""
+    if facts["holds"] != holds:
+        return f"it holds code for {facts['holds']!r}, expected {holds!r}"
+    return topic.lacking(facts["features"])
+
+
+def find(among: Store, where: Topic, holds: str, judge: Callable[[Page], str], but: Mapping[str, object]) -> list[Page]:
+    """Returns the pages of a topic that can be used, except those in the folders `but`.
+
+    For each other one a warning says why not. One that is damaged is set aside. One that is not trusted now stays.
+    """
+    found = list[Page]()
+    for folder in folders(among.layout, f"{where.key}."):
+        if folder in but:
+            continue
+        try:
+            read = page.read(folder, where, among.owners)
+            problem = unfit(read.facts, holds) or (judge(read) if read.is_fetched else "")
+            if not problem:
+                renew(folder, RENEW_SECONDS)
+                found.append(read)
+            else:
+                notices.warn(NOT_USED, where.name, folder, problem)
+        except FileNotFoundError:
+            continue  # another process has united it with others
+        except OSError as error:
+            notices.warn(NOT_USED, where.name, folder, f"it cannot be read ({error.strerror})")
+        except ValueError as error:
+            set_aside(among, where, folder, str(error))
+    return found
+
+
+def set_aside(among: Store, where: Topic, folder: str, problem: str) -> None:
+    """Moves a damaged page away, with a warning: otherwise each process would read it, and refuse it."""
+    notices.warn(NOT_USED, where.name, folder, problem)
+    if not staging.set_aside(among.layout, folder, problem):
+        log.debug("%s could not be set aside", folder)
+
+
+def add(layout: Layout, where: Topic, made: str, digest: str) -> str:
+    """Makes a finished folder a page of a store; returns its folder. Raises OSError."""
+    target = layout.path(AREA, page.name_of(where, digest))
+    make_folder(os.path.dirname(target))
+    try:
+        os.rename(made, target)
+        size_log.append(layout, size_of(target))
+    except OSError:
+        if not os.path.isdir(target):
+            raise  # otherwise another process was first
+    return target
+
+
+def write(among: Store, where: Topic, entries: Mapping[str, Files], facts: Mapping[str, Any]) -> str:
+    """Writes a page of these entries; returns its folder. Raises OSError, ValueError."""
+    staged = staging.new_folder(among.layout, where.key)
+    try:
+        finished = os.path.join(staged, "page")
+        os.mkdir(finished, 0o700)
+        stated = {**where._asdict(), "fingerprint": dict(where.fingerprint), "made": int(time.time()), **facts}
+        return add(among.layout, where, finished, page.write(finished, entries, stated))
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+
+
+def united(among: Store, where: Topic, pages: Sequence[Page]) -> list[str]:
+    """Unites pages that were made here, as far as one may be large; returns the folders that have their entries.
+
+    Of two entries with a key the first one stays. Raises OSError, ValueError.
+    """
+    left, made = [*pages], list[str]()
+    while left:
+        entries, size, taken = dict[str, Files](), 0, list[Page]()
+        for one in [*left]:
+            if taken and (size + one.size > page.MAX_BYTES or len(entries) + len(one.entries) > page.MAX_ENTRIES):
+                continue
+            try:
+                entries = {**{key: one.entry(key) for key in one.entries}, **entries}
+                size += one.size
+                taken.append(one)
+            except FileNotFoundError:
+                pass  # another process has united it
+            except PageError as error:
+                set_aside(among, where, one.folder, str(error))
+            left.remove(one)
+        if entries:
+            facts = {"holds": taken[0].facts["holds"], "features": _features(taken)}
+            folder = taken[0].folder if len(taken) == 1 else write(among, where, entries, facts)
+            made.append(folder)
+            for one in taken:
+                if one.folder != folder:
+                    discard(one.folder)
+    limits.enforce_settings(among.layout)
+    return made
+
+
+def _features(pages: Sequence[Page]) -> list[str]:
+    return sorted({feature for one in pages for feature in one.facts["features"]})
