@@ -28,6 +28,10 @@ OPFORGE_PYTHON(void*, PyType_GetSlot, _typeobject*, int)
 OPFORGE_PYTHON(int, PyObject_IsInstance, PyObject*, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyObject_GetAttrString, PyObject*, const char*)
 OPFORGE_PYTHON(int, PyObject_SetAttrString, PyObject*, const char*, PyObject*)
+OPFORGE_PYTHON(PyObject*, PyObject_GetAttr, PyObject*, PyObject*)
+OPFORGE_PYTHON(int, PyObject_SetAttr, PyObject*, PyObject*, PyObject*)
+OPFORGE_PYTHON(PyObject*, PyUnicode_InternFromString, const char*)
+OPFORGE_PYTHON(int, PyObject_IsTrue, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyObject_CallFunctionObjArgs, PyObject*, ...)
 OPFORGE_PYTHON(PyObject*, PyObject_Call, PyObject*, PyObject*, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyObject_Repr, PyObject*)
@@ -220,6 +224,21 @@ inline void checked(int code) {
 }
 inline Ref attribute(PyObject* o, const char* name) { return checked(opforge_PyObject_GetAttrString(o, name)); }
 inline Ref imported(const char* name) { return checked(opforge_PyImport_ImportModule(name)); }
+// The name of an attribute, as an object that is made once: finding an attribute by it costs a third.
+class Name {
+public:
+    explicit Name(const char* text) : object_(checked(opforge_PyUnicode_InternFromString(text)).release()) {}
+    PyObject* get() const { return object_; }
+
+private:
+    PyObject* object_;
+};
+inline Ref attribute(PyObject* o, const Name& name) { return checked(opforge_PyObject_GetAttr(o, name.get())); }
+inline bool is_true(const Ref& object) {
+    const int truth = opforge_PyObject_IsTrue(object.get());
+    checked(truth);
+    return truth != 0;
+}
 template <class... A>
 Ref called(PyObject* f, const A&... arguments) {
     return checked(opforge_PyObject_CallFunctionObjArgs(f, arguments.get()..., static_cast<PyObject*>(nullptr)));
