@@ -82,6 +82,7 @@ OPFORGE_PYTHON(OpforgePySize, PyDict_Size, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyMapping_Items, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyCapsule_New, void*, const char*, void (*)(PyObject*))
 OPFORGE_PYTHON(void*, PyCapsule_GetPointer, PyObject*, const char*)
+OPFORGE_PYTHON(int, PyCapsule_SetPointer, PyObject*, void*)
 OPFORGE_PYTHON(PyObject*, PyErr_Occurred, )
 OPFORGE_PYTHON(void, PyErr_Clear, )
 OPFORGE_PYTHON(void, PyErr_SetString, PyObject*, const char*)
@@ -358,9 +359,20 @@ inline Ref from_tensor(const at::Tensor& t) {
         return Ref::steal(static_cast<PyObject*>(made));
     }
     // In spite of its name the function copies what the handle refers to: the handle stays ours.
-    Ref capsule = checked(opforge_PyCapsule_New(t.handle(), nullptr, nullptr));
-    return checked(
+    // The capsule is used again by the next call; one that comes in between, from Python code, finds none.
+    static thread_local PyObject* kept = nullptr;
+    Ref capsule = Ref::steal(std::exchange(kept, nullptr));
+    if (capsule) {
+        checked(opforge_PyCapsule_SetPointer(capsule.get(), t.handle()));
+    } else {
+        capsule = checked(opforge_PyCapsule_New(t.handle(), nullptr, nullptr));
+    }
+    Ref made = checked(
         opforge_PyObject_CallFunctionObjArgs(functions.give_handle, capsule.get(), static_cast<PyObject*>(nullptr)));
+    if (!kept) {
+        kept = capsule.release();
+    }
+    return made;
 }
 
 // Sets the Python exception that torch and pybind11 make of a C++ exception. Called in a handler.
