@@ -63,10 +63,10 @@ template <class T>
 struct Convert<T, std::enable_if_t<std::is_integral_v<T> && !std::is_same_v<T, bool> && !is_character<T>>> {
     using Wide = std::conditional_t<std::is_signed_v<T>, long long, unsigned long long>;
     static bool load(PyObject* o, bool convert, T& value) {
-        if (is(o, &opforge_PyFloat_Type)) {
+        const bool is_long = is(o, LongFlag);
+        if (!is_long && is(o, &opforge_PyFloat_Type)) {
             return false;
         }
-        const bool is_long = is(o, LongFlag);
         if (!convert && !is_long && !opforge_PyIndex_Check(o)) {
             return false;
         }

@@ -148,6 +148,49 @@ struct AutogradCall {
     // what forward threw: on its way through Python it would lose its type
     std::exception_ptr thrown;
 };
+// An object's attribute, or an empty reference where this torch has none of that name.
+inline Ref attribute_or_none(PyObject* o, const char* name) {
+    Ref found = Ref::steal(opforge_PyObject_GetAttrString(o, name));
+    opforge_PyErr_Clear();
+    return found;
+}
+// What autograd's Python side is asked. What a later torch lacks makes no call wrong: it goes through Python.
+struct Autograd {
+    Name requires_grad{"requires_grad"}, level{"_current_level"}, needs_input_grad{"needs_input_grad"},
+        call{"opforge_call"}, save_for_backward{"save_for_backward"}, saved_tensors{"saved_tensors"};
+    Ref transforms = attribute_or_none(imported("torch._C").get(), "_are_functorch_transforms_active");
+    Ref function_modes = attribute_or_none(imported("torch._C").get(), "_is_torch_function_mode_enabled");
+    Ref forward_mode = imported("torch.autograd.forward_ad");
+    Ref parameter = attribute(imported("torch.nn").get(), "Parameter");
+
+    bool in_transform() const { return !transforms || is_true(called(transforms.get())); }
+    // Whether tensors can be asked without anybody seeing it, and the only derivatives are those of backward.
+    bool is_plain() const {
+        if (in_transform() || !function_modes || is_true(called(function_modes.get()))) {
+            return false;
+        }
+        Ref current = Ref::steal(opforge_PyObject_GetAttr(forward_mode.get(), level.get()));
+        const bool is_off = current && opforge_PyLong_AsLongLong(current.get()) == -1;
+        if (opforge_PyErr_Occurred()) {  // -1 is also what a failure gives
+            opforge_PyErr_Clear();
+            return false;
+        }
+        return is_off;
+    }
+    // Whether an object is a tensor whose attributes run no Python.
+    bool is_plain(PyObject* o) const {
+        Ref type = Ref::steal(opforge_PyObject_Type(o));
+        return type.get() == reinterpret_cast<PyObject*>(torch().tensor) || type.get() == parameter.get();
+    }
+};
+inline const Autograd& autograd() {
+    static Autograd* loaded = nullptr;  // not a static's initializer, as in torch()
+    if (__builtin_expect(!loaded, 0)) {
+        auto made = std::make_unique<Autograd>();
+        loaded = loaded ? loaded : made.release();
+    }
+    return *loaded;
+}
 struct MethodDefinition {  // PyMethodDef of the stable ABI
     const char* name;
     PyObject* (*call)(PyObject*, PyObject*);
@@ -184,20 +227,21 @@ inline PyObject* autograd_forward(PyObject*, PyObject* args) {
         Ref ctx = Ref::borrow(opforge_PyTuple_GetItem(args, 0));
         PyObject* capsule = opforge_PyTuple_GetItem(args, 1);
         call = &call_in(capsule);
-        checked(opforge_PyObject_SetAttrString(ctx.get(), "opforge_call", capsule));
+        checked(opforge_PyObject_SetAttr(ctx.get(), autograd().call.get(), capsule));
         auto& context = call->context;
         context.needs_.assign(call->inputs, false);
-        Ref needs = attribute(ctx.get(), "needs_input_grad");
+        Ref needs = attribute(ctx.get(), autograd().needs_input_grad);
         for (size_t i = 0; i < call->places.size(); ++i) {
             Ref needed = checked(opforge_PySequence_GetItem(needs.get(), static_cast<OpforgePySize>(i + 1)));
-            bool flag = false;
-            Convert<bool>::load(needed.get(), true, flag);
-            context.needs_[call->places[i]] = flag;
+            context.needs_[call->places[i]] = is_true(needed);
         }
         auto results = call->forward(context);
-        call->forward = nullptr;  // the arguments are kept by the graph alone
-        call_method(ctx, "save_for_backward", context.to_save_);
-        context.to_save_.clear();
+        call->forward = nullptr;  // it refers to arguments that end before the graph does
+        if (!context.to_save_.empty()) {
+            checked(opforge_PyObject_Call(attribute(ctx.get(), autograd().save_for_backward).get(),
+                                          tuple_of(context.to_save_).get(), nullptr));
+            context.to_save_.clear();
+        }
         if (!context.dirty_.empty()) {
             call_method(ctx, "mark_dirty", context.dirty_);
         }
@@ -229,13 +273,13 @@ inline PyObject* autograd_forward(PyObject*, PyObject* args) {
 inline PyObject* autograd_backward(PyObject*, PyObject* args) {
     try {
         Ref ctx = Ref::borrow(opforge_PyTuple_GetItem(args, 0));
-        Ref capsule = attribute(ctx.get(), "opforge_call");
+        Ref capsule = attribute(ctx.get(), autograd().call);
         AutogradCall& call = call_in(capsule.get());
         std::vector<at::Tensor> grads, list;
         for (OpforgePySize i = 1; i < opforge_PyTuple_Size(args); ++i) {
             grads.push_back(tensor_or_undefined(opforge_PyTuple_GetItem(args, i)));
         }
-        Ref saved = attribute(ctx.get(), "saved_tensors");
+        Ref saved = attribute(ctx.get(), autograd().saved_tensors);
         for (OpforgePySize i = 0; i < opforge_PyTuple_Size(saved.get()); ++i) {
             call.context.saved_.push_back(tensor_or_undefined(opforge_PyTuple_GetItem(saved.get(), i)));
         }
@@ -285,53 +329,45 @@ inline Ref static_method(MethodDefinition& definition) {
     Ref function = checked(opforge_PyCMethod_New(&definition, nullptr, nullptr, nullptr));
     return called(attribute(imported("builtins").get(), "staticmethod").get(), function);
 }
-// Returns the `apply` of the Python class, which has the name of the C++ class.
-inline PyObject* make_function(const std::string& name) {
+// A Python class of this library's, by its functions: `apply`, and what that calls outside of transforms.
+struct PythonFunction {
+    PyObject* apply;
+    PyObject* direct;
+};
+// Returns the Python class that has the name of the C++ class.
+inline PythonFunction make_function(const std::string& name) {
     static MethodDefinition forward{"forward", autograd_forward, 1, nullptr};
     static MethodDefinition backward{"backward", autograd_backward, 1, nullptr};
     Ref base = attribute(attribute(torch().module, "autograd").get(), "Function");
     Ref bases = checked(opforge_PyTuple_New(1));
-    checked(opforge_PyTuple_SetItem(bases.get(), 0, base.release()));
+    checked(opforge_PyTuple_SetItem(bases.get(), 0, Ref(base).release()));
     Ref members = checked(opforge_PyDict_New());
     checked(opforge_PyDict_SetItemString(members.get(), "forward", static_method(forward).get()));
     checked(opforge_PyDict_SetItemString(members.get(), "backward", static_method(backward).get()));
-    Ref type = attribute(imported("builtins").get(), "type");
-    Ref made = called(type.get(), Convert<std::string>::cast(name), bases, members);
-    return attribute(made.get(), "apply").release();
+    Ref builtins = imported("builtins");
+    Ref made = called(attribute(builtins.get(), "type").get(), Convert<std::string>::cast(name), bases, members);
+    Ref above = called(attribute(builtins.get(), "super").get(), base, made);
+    return {attribute(made.get(), "apply").release(), attribute(above.get(), "apply").release()};
 }
 
-inline std::vector<at::Tensor> apply(PyObject* function, const std::shared_ptr<AutogradCall>& call,
-                                     const std::vector<at::Tensor>& tensors) {
-    Ref arguments = checked(opforge_PyTuple_New(static_cast<OpforgePySize>(tensors.size()) + 1));
-    auto* shared = new std::shared_ptr<AutogradCall>(call);
-    Ref capsule = checked(opforge_PyCapsule_New(shared, call_name, free_call));
-    checked(opforge_PyTuple_SetItem(arguments.get(), 0, capsule.release()));
-    for (size_t i = 0; i < tensors.size(); ++i) {
-        checked(opforge_PyTuple_SetItem(arguments.get(), static_cast<OpforgePySize>(i + 1),
-                                        from_tensor(tensors[i]).release()));
-    }
-    PyObject* out = opforge_PyObject_Call(function, arguments.get(), nullptr);
-    if (!out) {
-        if (call->thrown) {
-            opforge_PyErr_Clear();
-            std::rethrow_exception(std::exchange(call->thrown, nullptr));
-        }
-        throw Raised();
-    }
-    Ref result = Ref::steal(out);
-    std::vector<at::Tensor> list;
-    for (OpforgePySize i = 0; i < opforge_PyTuple_Size(result.get()); ++i) {
-        list.push_back(tensor_or_undefined(opforge_PyTuple_GetItem(result.get(), i)));
-    }
-    return list;
-}
-
-// Finds the tensors among a function's arguments, as torch does: a list of tensors counts once each.
+// The tensors among a function's arguments, as torch finds them: a list of tensors counts once each.
 struct Inputs {
     std::vector<at::Tensor> tensors;
     std::vector<size_t> places;
     size_t count = 0;
+    std::vector<PyObject*> objects;  // of the tensors, as far as they were needed
 
+    Inputs() = default;
+    Inputs(const Inputs&) = delete;
+    Inputs& operator=(const Inputs&) = delete;
+    ~Inputs() {
+        if (!objects.empty()) {
+            Gil gil;  // forward may have given it up
+            for (PyObject* o : objects) {
+                opforge_Py_DecRef(o);
+            }
+        }
+    }
     void add(const at::Tensor& t) {
         if (t.defined()) {
             tensors.push_back(t);
@@ -350,16 +386,82 @@ struct Inputs {
     void add(const T&) {
         ++count;
     }
+    PyObject* object(size_t i) {
+        objects.resize(tensors.size());
+        return objects[i] ? objects[i] : objects[i] = from_tensor(tensors[i]).release();
+    }
 };
-// An argument's copy, which forward gets: what a list refers to ends before it does.
-template <class T>
-struct Stored {
-    using type = std::decay_t<T>;
-};
-template <class T>
-struct Stored<c10::ArrayRef<T>> {
-    using type = std::vector<T>;
-};
+inline bool is_differentiable(const at::Tensor& t) { return t.is_floating_point() || t.is_complex(); }
+
+// Whether forward can run without a node behind it: no gradient passes through it. Only a sure no is one.
+inline bool needs_no_node(Inputs& inputs) {
+    Gil gil;
+    const Autograd& python = autograd();
+    if (!python.is_plain()) {
+        return false;
+    }
+    if (!at::GradMode::is_enabled()) {
+        return true;
+    }
+    for (size_t i = 0; i < inputs.tensors.size(); ++i) {
+        if (is_differentiable(inputs.tensors[i])) {
+            PyObject* o = inputs.object(i);
+            if (!python.is_plain(o) || is_true(attribute(o, python.requires_grad))) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+// Whether torch returns results as they are. It makes a view of an argument that is returned, and takes a result out
+// of the graph that it is in.
+inline bool are_new(const std::vector<at::Tensor>& results, Inputs& inputs) {
+    Gil gil;
+    const Autograd& python = autograd();
+    for (const at::Tensor& result : results) {
+        if (!result.defined()) {
+            continue;
+        }
+        Ref object = from_tensor(result);
+        if (is_differentiable(result) &&
+            (!python.is_plain(object.get()) || is_true(attribute(object.get(), python.requires_grad)))) {
+            return false;
+        }
+        for (size_t i = 0; i < inputs.tensors.size(); ++i) {
+            if (inputs.tensors[i].scalar_type() == result.scalar_type() && inputs.object(i) == object.get()) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+inline std::vector<at::Tensor> apply(const PythonFunction& function, const std::shared_ptr<AutogradCall>& call,
+                                     Inputs& inputs) {
+    const size_t n = inputs.tensors.size();
+    Ref arguments = checked(opforge_PyTuple_New(static_cast<OpforgePySize>(n) + 1));
+    auto* shared = new std::shared_ptr<AutogradCall>(call);
+    Ref capsule = checked(opforge_PyCapsule_New(shared, call_name, free_call));
+    checked(opforge_PyTuple_SetItem(arguments.get(), 0, capsule.release()));
+    for (size_t i = 0; i < n; ++i) {
+        checked(opforge_PyTuple_SetItem(arguments.get(), static_cast<OpforgePySize>(i + 1),
+                                        Ref::borrow(inputs.object(i)).release()));
+    }
+    PyObject* out = opforge_PyObject_Call(autograd().in_transform() ? function.apply : function.direct,
+                                          arguments.get(), nullptr);
+    if (!out) {
+        if (call->thrown) {
+            opforge_PyErr_Clear();
+            std::rethrow_exception(std::exchange(call->thrown, nullptr));
+        }
+        throw Raised();
+    }
+    Ref result = Ref::steal(out);
+    std::vector<at::Tensor> list;
+    for (OpforgePySize i = 0; i < opforge_PyTuple_Size(result.get()); ++i) {
+        list.push_back(tensor_or_undefined(opforge_PyTuple_GetItem(result.get(), i)));
+    }
+    return list;
+}
 }  // namespace opforge_facade_python
 
 namespace torch {
@@ -384,29 +486,39 @@ struct Function {
         python::Inputs inputs;
         (inputs.add(arguments), ...);
         auto call = std::make_shared<python::AutogradCall>();
-        call->places = inputs.places;
-        call->inputs = inputs.count;
-        call->backward = [](AutogradContext* context, variable_list grads) -> variable_list {
-            return X::backward(context, std::move(grads));
+        auto forward = [&](AutogradContext& context) -> variable_list {
+            if constexpr (std::is_same_v<R, at::Tensor>) {
+                return {X::forward(&context, std::forward<A>(arguments)...)};
+            } else {
+                return X::forward(&context, std::forward<A>(arguments)...);
+            }
         };
-        call->forward = [kept = std::tuple<typename python::Stored<std::decay_t<A>>::type...>(stored(arguments)...)](
-                            AutogradContext& context) mutable {
-            return std::apply(
-                [&](auto&... values) -> variable_list {
-                    if constexpr (std::is_same_v<R, at::Tensor>) {
-                        return {X::forward(&context, static_cast<cast_t<A>>(values)...)};
-                    } else {
-                        return X::forward(&context, static_cast<cast_t<A>>(values)...);
-                    }
-                },
-                kept);
-        };
-        python::Gil gil;
-        static PyObject* function = nullptr;
-        if (!function) {
-            function = python::make_function(name());
+        variable_list list;
+        bool is_done = false;
+        if (python::needs_no_node(inputs)) {
+            call->context.needs_.assign(inputs.count, false);
+            {
+                at::NoGradGuard no_grad;
+                list = forward(call->context);
+            }
+            is_done = call->context.dirty_.empty() && python::are_new(list, inputs);
+            call->forward = [&list](AutogradContext&) { return std::move(list); };
+        } else {
+            call->forward = forward;
         }
-        variable_list list = python::apply(function, call, inputs.tensors);
+        if (!is_done) {
+            call->places = inputs.places;
+            call->inputs = inputs.count;
+            call->backward = [](AutogradContext* context, variable_list grads) -> variable_list {
+                return X::backward(context, std::move(grads));
+            };
+            python::Gil gil;
+            static const python::PythonFunction* function = nullptr;
+            if (!function) {
+                function = new python::PythonFunction(python::make_function(name()));
+            }
+            list = python::apply(*function, call, inputs);
+        }
         if constexpr (std::is_same_v<R, at::Tensor>) {
             return list.at(0);
         } else {
@@ -415,16 +527,6 @@ struct Function {
     }
 
 private:
-    template <class V>
-    static const V& stored(const V& value) {
-        return value;
-    }
-    template <class V>
-    static std::vector<V> stored(const c10::ArrayRef<V>& value) {
-        return value.vec();
-    }
-    template <class V>
-    using cast_t = typename ::opforge_facade_python::Stored<std::decay_t<V>>::type&;
     static std::string name() {
         // "...Function<Name>...": the class's name without its namespaces
         std::string text = __PRETTY_FUNCTION__;

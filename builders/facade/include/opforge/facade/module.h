@@ -261,7 +261,7 @@ struct Overload {
 };
 struct MethodDef {  // PyMethodDef of the stable ABI
     const char* name;
-    PyObject* (*call)(PyObject*, PyObject*, PyObject*);
+    PyObject* (*call)(PyObject*, PyObject* const*, OpforgePySize, PyObject*);
     int flags;
     const char* doc;
 };
@@ -270,35 +270,54 @@ struct Function {
     std::vector<Overload> overloads;
     MethodDef definition{};
 };
+constexpr size_t most_arguments = 64;
 
+// What a call gives: values by their place, then values by the names in a tuple.
+struct Given {
+    PyObject* const* values;
+    size_t positional;
+    PyObject* names;
+    size_t named;
+
+    PyObject* name(size_t i) const { return opforge_PyTuple_GetItem(names, static_cast<OpforgePySize>(i)); }
+    // Returns the value of a name, or null.
+    PyObject* by_name(const std::string& wanted) const {
+        for (size_t i = 0; i < named; ++i) {
+            OpforgePySize n = 0;
+            const char* text = opforge_PyUnicode_AsUTF8AndSize(name(i), &n);
+            if (!text) {
+                opforge_PyErr_Clear();
+            } else if (wanted == std::string_view(text, static_cast<size_t>(n))) {
+                return values[positional + i];
+            }
+        }
+        return nullptr;
+    }
+};
 inline std::string key_text(PyObject* key) {
     std::string text;
     Convert<std::string>::load(key, true, text);
     return text;
 }
 // Puts a call's values in the order of the function's parameters: false if they are not its arguments.
-inline bool bind(const Overload& f, PyObject* args, PyObject* kwargs, std::vector<PyObject*>& values) {
+inline bool bind(const Overload& f, const Given& given, PyObject** values) {
     const size_t n = f.types.size();
-    const size_t given = static_cast<size_t>(opforge_PyTuple_Size(args));
-    if (given > f.positional) {
+    if (given.positional > f.positional) {
         return false;
     }
     size_t used = 0;
     for (size_t i = 0; i < n; ++i) {
         const Argument* argument = i < f.arguments.size() ? &f.arguments[i] : nullptr;
+        const bool can_be_named = given.named && argument && !argument->name.empty();
         PyObject* value = nullptr;
-        if (i < given) {
-            value = opforge_PyTuple_GetItem(args, static_cast<OpforgePySize>(i));
-            if (kwargs && argument && !argument->name.empty()) {
-                Ref name = Convert<std::string>::cast(argument->name);
-                if (opforge_PyDict_GetItemWithError(kwargs, name.get())) {
-                    return false;  // given twice
-                }
+        if (i < given.positional) {
+            value = given.values[i];
+            if (can_be_named && given.by_name(argument->name)) {
+                return false;  // given twice
             }
         } else if (argument) {
-            if (kwargs && !argument->name.empty()) {
-                Ref name = Convert<std::string>::cast(argument->name);
-                value = opforge_PyDict_GetItemWithError(kwargs, name.get());
+            if (can_be_named) {
+                value = given.by_name(argument->name);
                 used += value != nullptr;
             }
             if (!value) {
@@ -308,53 +327,54 @@ inline bool bind(const Overload& f, PyObject* args, PyObject* kwargs, std::vecto
         if (!value || (argument && !argument->takes_none && py_detail::is_none(value))) {
             return false;
         }
-        values.push_back(value);
+        values[i] = value;
     }
-    return !kwargs || used == static_cast<size_t>(opforge_PyDict_Size(kwargs));
+    return used == given.named;
 }
-inline std::string no_match(const Function& f, PyObject* args, PyObject* kwargs) {
+inline std::string no_match(const Function& f, const Given& given) {
     std::string text = f.name + "(): incompatible function arguments. The following argument types are supported:\n";
     size_t i = 0;
     for (const Overload& overload : f.overloads) {
         text += "    " + std::to_string(++i) + ". " + overload.signature() + "\n";
     }
     text += "\nInvoked with: ";
-    const OpforgePySize n = opforge_PyTuple_Size(args);
-    for (OpforgePySize k = 0; k < n; ++k) {
-        text += (k ? ", " : "") + shown(opforge_PyTuple_GetItem(args, k));
+    for (size_t k = 0; k < given.positional; ++k) {
+        text += (k ? ", " : "") + shown(given.values[k]);
     }
-    if (kwargs && opforge_PyDict_Size(kwargs) > 0) {
-        text += n ? "; kwargs: " : "kwargs: ";
-        PyObject *key = nullptr, *value = nullptr;
-        OpforgePySize position = 0;
-        for (bool first = true; opforge_PyDict_Next(kwargs, &position, &key, &value); first = false) {
-            text += (first ? "" : ", ") + key_text(key) + "=" + shown(value);
+    if (given.named > 0) {
+        text += given.positional ? "; kwargs: " : "kwargs: ";
+        for (size_t k = 0; k < given.named; ++k) {
+            text += (k ? ", " : "") + key_text(given.name(k)) + "=" + shown(given.values[given.positional + k]);
         }
     }
     return text;
 }
-inline PyObject* call_function(PyObject* self, PyObject* args, PyObject* kwargs) {
-    auto& f = *static_cast<Function*>(opforge_PyCapsule_GetPointer(self, "opforge.function"));
-    try {
-        // several functions: first the one that needs no conversion
-        const bool overloaded = f.overloads.size() > 1;
-        std::vector<PyObject*> values;
-        for (int pass = overloaded ? 0 : 1; pass < 2; ++pass) {
-            for (const Overload& overload : f.overloads) {
-                values.clear();
-                if (!bind(overload, args, kwargs, values)) {
-                    continue;
-                }
-                bool converts[64];
-                for (size_t i = 0; i < values.size() && i < 64; ++i) {
-                    converts[i] = pass == 1 && (i >= overload.arguments.size() || overload.arguments[i].converts);
-                }
-                if (Ref result = overload.call(values.data(), converts)) {
-                    return result.release();
-                }
+inline Ref call_overloads(const Function& f, const Given& given) {
+    // several functions: first the one that needs no conversion
+    PyObject* values[most_arguments];
+    bool converts[most_arguments];
+    for (int pass = f.overloads.size() > 1 ? 0 : 1; pass < 2; ++pass) {
+        for (const Overload& overload : f.overloads) {
+            if (!bind(overload, given, values)) {
+                continue;
+            }
+            for (size_t i = 0; i < overload.types.size(); ++i) {
+                converts[i] = pass == 1 && (i >= overload.arguments.size() || overload.arguments[i].converts);
+            }
+            if (Ref result = overload.call(values, converts)) {
+                return result;
             }
         }
-        raise(opforge_PyExc_TypeError, no_match(f, args, kwargs).c_str());
+    }
+    raise(opforge_PyExc_TypeError, no_match(f, given).c_str());
+    return {};
+}
+constexpr const char* function_name = "opforge.function";
+inline PyObject* call_function(PyObject* self, PyObject* const* values, OpforgePySize n, PyObject* names) {
+    auto& f = *static_cast<Function*>(opforge_PyCapsule_GetPointer(self, function_name));
+    try {
+        const size_t named = names ? static_cast<size_t>(opforge_PyTuple_Size(names)) : 0;
+        return call_overloads(f, {values, static_cast<size_t>(n), names, named}).release();
     } catch (...) {
         translate();
     }
@@ -369,7 +389,7 @@ template <class F, class S, class G>
 struct Call;
 template <class F, class R, class... A, class... G>
 struct Call<F, R(A...), call_guard<G...>> {
-    static_assert(sizeof...(A) <= 64, "a function of more than 64 arguments");
+    static_assert(sizeof...(A) <= most_arguments, "a function of more than 64 arguments");
     F f;
     Ref operator()(PyObject* const* values, const bool* converts) {
         return with(values, converts, std::index_sequence_for<A...>());
@@ -525,11 +545,11 @@ private:
         f->doc = doc_of(*f);
         f->definition.doc = f->doc.c_str();
         if (first) {
-            constexpr int varargs_and_keywords = 3;  // METH_VARARGS | METH_KEYWORDS
+            constexpr int fast_and_keywords = 0x82;  // METH_FASTCALL | METH_KEYWORDS
             f->definition.name = f->name.c_str();
             f->definition.call = detail::call_function;
-            f->definition.flags = varargs_and_keywords;
-            py_detail::Ref self = py_detail::checked(opforge_PyCapsule_New(f, "opforge.function", nullptr));
+            f->definition.flags = fast_and_keywords;
+            py_detail::Ref self = py_detail::checked(opforge_PyCapsule_New(f, detail::function_name, nullptr));
             py_detail::Ref module_name = py_detail::attribute(ptr(), "__name__");
             py_detail::Ref function =
                 py_detail::checked(opforge_PyCMethod_New(&f->definition, self.get(), module_name.get(), nullptr));

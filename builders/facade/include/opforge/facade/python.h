@@ -28,6 +28,10 @@ OPFORGE_PYTHON(void*, PyType_GetSlot, _typeobject*, int)
 OPFORGE_PYTHON(int, PyObject_IsInstance, PyObject*, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyObject_GetAttrString, PyObject*, const char*)
 OPFORGE_PYTHON(int, PyObject_SetAttrString, PyObject*, const char*, PyObject*)
+OPFORGE_PYTHON(PyObject*, PyObject_GetAttr, PyObject*, PyObject*)
+OPFORGE_PYTHON(int, PyObject_SetAttr, PyObject*, PyObject*, PyObject*)
+OPFORGE_PYTHON(PyObject*, PyUnicode_InternFromString, const char*)
+OPFORGE_PYTHON(int, PyObject_IsTrue, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyObject_CallFunctionObjArgs, PyObject*, ...)
 OPFORGE_PYTHON(PyObject*, PyObject_Call, PyObject*, PyObject*, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyObject_Repr, PyObject*)
@@ -78,6 +82,7 @@ OPFORGE_PYTHON(OpforgePySize, PyDict_Size, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyMapping_Items, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyCapsule_New, void*, const char*, void (*)(PyObject*))
 OPFORGE_PYTHON(void*, PyCapsule_GetPointer, PyObject*, const char*)
+OPFORGE_PYTHON(int, PyCapsule_SetPointer, PyObject*, void*)
 OPFORGE_PYTHON(PyObject*, PyErr_Occurred, )
 OPFORGE_PYTHON(void, PyErr_Clear, )
 OPFORGE_PYTHON(void, PyErr_SetString, PyObject*, const char*)
@@ -113,6 +118,13 @@ OPFORGE_PYTHON_DATA(PyObject*, PyExc_MemoryError)
 OPFORGE_PYTHON_DATA(PyObject*, PyExc_OverflowError)
 OPFORGE_PYTHON_DATA(PyObject*, PyExc_StopIteration)
 OPFORGE_PYTHON_DATA(PyObject*, PyExc_NotImplementedError)
+
+// torch 2.14's conversions of tensors. Weak: an older torch has two functions of its Python module for them.
+extern "C" __attribute__((weak, visibility("default"))) AOTITorchError torch_tensor_from_pyobject(
+    void* object, AtenTensorHandle* made);
+extern "C" __attribute__((weak, visibility("default"))) AOTITorchError torch_tensor_to_pyobject(AtenTensorHandle handle,
+                                                                                                void* type,
+                                                                                                void** made);
 
 namespace opforge_facade_python {
 
@@ -213,6 +225,21 @@ inline void checked(int code) {
 }
 inline Ref attribute(PyObject* o, const char* name) { return checked(opforge_PyObject_GetAttrString(o, name)); }
 inline Ref imported(const char* name) { return checked(opforge_PyImport_ImportModule(name)); }
+// The name of an attribute, as an object that is made once: finding an attribute by it costs a third.
+class Name {
+public:
+    explicit Name(const char* text) : object_(checked(opforge_PyUnicode_InternFromString(text)).release()) {}
+    PyObject* get() const { return object_; }
+
+private:
+    PyObject* object_;
+};
+inline Ref attribute(PyObject* o, const Name& name) { return checked(opforge_PyObject_GetAttr(o, name.get())); }
+inline bool is_true(const Ref& object) {
+    const int truth = opforge_PyObject_IsTrue(object.get());
+    checked(truth);
+    return truth != 0;
+}
 template <class... A>
 Ref called(PyObject* f, const A&... arguments) {
     return checked(opforge_PyObject_CallFunctionObjArgs(f, arguments.get()..., static_cast<PyObject*>(nullptr)));
@@ -265,8 +292,8 @@ inline std::string shown(PyObject* o) {
     return std::string(p, static_cast<size_t>(n));
 }
 
-// What the facade calls of torch's Python module: the two functions that AOTInductor's wrappers use to
-// turn tensors into the stable ABI's handles and back, and types.
+// What the facade calls of torch's Python module: types, and the two functions that AOTInductor's wrappers
+// use to turn tensors into the stable ABI's handles and back, for a torch before 2.14.
 struct Torch {
     PyObject* take_handle;
     PyObject* give_handle;
@@ -278,12 +305,14 @@ struct Torch {
 inline const Torch& torch() {
     // not a static's initializer: its lock would be held while the GIL is given up in the import
     static Torch* loaded = nullptr;
-    if (!loaded) {
+    if (__builtin_expect(!loaded, 0)) {
         Ref module = imported("torch");
-        Ref functions = attribute(imported("torch._C").get(), "_aoti");
         auto* t = new Torch();
-        t->take_handle = attribute(functions.get(), "unsafe_alloc_void_ptr_from_tensor").release();
-        t->give_handle = attribute(functions.get(), "alloc_tensor_by_stealing_from_void_ptr").release();
+        if (!torch_tensor_from_pyobject || !torch_tensor_to_pyobject) {
+            Ref functions = attribute(imported("torch._C").get(), "_aoti");
+            t->take_handle = attribute(functions.get(), "unsafe_alloc_void_ptr_from_tensor").release();
+            t->give_handle = attribute(functions.get(), "alloc_tensor_by_stealing_from_void_ptr").release();
+        }
         t->tensor = reinterpret_cast<_typeobject*>(attribute(module.get(), "Tensor").release());
         t->dtype = attribute(module.get(), "dtype").release();
         t->device = attribute(module.get(), "device").release();
@@ -293,9 +322,24 @@ inline const Torch& torch() {
     return *loaded;
 }
 inline bool is_tensor(PyObject* o) { return is(o, torch().tensor); }
+// Throws the Python exception that a C function of torch's left, or else its text.
+[[noreturn]] inline void conversion_failed() {
+    if (opforge_PyErr_Occurred()) {
+        throw Raised();
+    }
+    c10::facade::failed("a tensor");
+}
 inline at::Tensor to_tensor(PyObject* o) {
+    const Torch& functions = torch();
+    if (!functions.take_handle) {
+        AtenTensorHandle made;
+        if (torch_tensor_from_pyobject(o, &made) != AOTI_TORCH_SUCCESS) {
+            conversion_failed();
+        }
+        return at::Tensor::adopt(made);
+    }
     Ref capsule =
-        checked(opforge_PyObject_CallFunctionObjArgs(torch().take_handle, o, static_cast<PyObject*>(nullptr)));
+        checked(opforge_PyObject_CallFunctionObjArgs(functions.take_handle, o, static_cast<PyObject*>(nullptr)));
     void* handle = opforge_PyCapsule_GetPointer(capsule.get(), nullptr);
     if (!handle) {
         throw Raised();
@@ -306,11 +350,29 @@ inline Ref from_tensor(const at::Tensor& t) {
     if (!t.defined()) {
         return Ref::borrow(none());
     }
-    AtenTensorHandle handle;
-    c10::facade::check(aoti_torch_new_tensor_handle(t.handle(), &handle), "a tensor");
-    Ref capsule = checked(opforge_PyCapsule_New(handle, nullptr, nullptr));
-    return checked(
-        opforge_PyObject_CallFunctionObjArgs(torch().give_handle, capsule.get(), static_cast<PyObject*>(nullptr)));
+    const Torch& functions = torch();
+    if (!functions.give_handle) {
+        void* made = nullptr;
+        if (torch_tensor_to_pyobject(t.handle(), nullptr, &made) != AOTI_TORCH_SUCCESS) {
+            conversion_failed();
+        }
+        return Ref::steal(static_cast<PyObject*>(made));
+    }
+    // In spite of its name the function copies what the handle refers to: the handle stays ours.
+    // The capsule is used again by the next call; one that comes in between, from Python code, finds none.
+    static thread_local PyObject* kept = nullptr;
+    Ref capsule = Ref::steal(std::exchange(kept, nullptr));
+    if (capsule) {
+        checked(opforge_PyCapsule_SetPointer(capsule.get(), t.handle()));
+    } else {
+        capsule = checked(opforge_PyCapsule_New(t.handle(), nullptr, nullptr));
+    }
+    Ref made = checked(
+        opforge_PyObject_CallFunctionObjArgs(functions.give_handle, capsule.get(), static_cast<PyObject*>(nullptr)));
+    if (!kept) {
+        kept = capsule.release();
+    }
+    return made;
 }
 
 // Sets the Python exception that torch and pybind11 make of a C++ exception. Called in a handler.
