@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from facade import differential, further, module_record, mutants, projects, wheels
+from facade import differential, expressions, further, module_record, mutants, projects, wheels
 
 
 def main() -> int:
@@ -38,11 +38,17 @@ def main() -> int:
     module.add_argument("--folder", type=Path, default=Path(".cache/facade"), help="where the build is kept")
     recorded = commands.add_parser("record-child")
     recorded.add_argument("library", type=Path)
+    expressed = commands.add_parser("expressions-child")
+    expressed.add_argument("library", type=Path)
     child = commands.add_parser("differential-child")
     child.add_argument("arguments", nargs=6)
     options = parser.parse_args()
     if options.command == "differential-child":
         differential.child(*options.arguments)
+        return 0
+    if options.command == "expressions-child":
+        call = module_record.load(options.library, "expressions").call
+        print(json.dumps(expressions.differences_from_python(call, in_settings=1)))
         return 0
     if options.command == "wheels":
         return min(wheels.run(options.names, options.folder.absolute(), options.other), 1)

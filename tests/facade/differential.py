@@ -7,18 +7,22 @@ errors must be the same. A call that no drawn arguments fit counts as not reache
 """
 
 import dataclasses
+import enum
 import importlib.util
 import json
 import random
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from facade.compiling import compile_library
+from facade.outcomes import of_call
+from facade.settings import SETTINGS
 from opforge.builders.facade import flags
 from opforge.builders.facade.generate import split
 
@@ -93,7 +97,8 @@ PROLOGUE = """
 #include <torch/extension.h>
 struct Args {
 %s
-  at::Tensor& tensor(size_t i) { return tensors.at(i).value(); }
+  at::Tensor undefined;
+  at::Tensor& tensor(size_t i) { auto& t = tensors.at(i); return t ? *t : undefined; }
   std::optional<at::Tensor> optional_tensor(size_t i) { return tensors.at(i); }
   c10::List<std::optional<at::Tensor>> optional_list(size_t i) {
     c10::List<std::optional<at::Tensor>> r;
@@ -335,11 +340,22 @@ class Draw:
         return 9, 0, value.real, value.imag
 
 
+# How often a call's arguments are drawn for each of settings.SETTINGS beside the plain one.
+IN_SETTINGS = 2
+
+
+def drawn(count: int) -> Iterator[tuple[str, int]]:
+    """Yields the setting and the seed of each case of a call."""
+    for seed in range(count):
+        yield "gradients" if seed % 3 == 2 else "plain", seed
+    for setting in SETTINGS:
+        if setting not in ("plain", "gradients"):
+            yield from ((setting, seed) for seed in range(min(IN_SETTINGS, count)))
+
+
 def run_cases(library: Path, name: str, chosen: Sequence[Call], first: int, count: int, out: Path) -> None:
     """Runs the calls of one library, and appends each one's outcomes to a file as it goes."""
     import torch
-
-    from facade.outcomes import of_call
 
     torch.set_num_threads(1)
     spec = importlib.util.spec_from_file_location(name, library)
@@ -353,46 +369,42 @@ def run_cases(library: Path, name: str, chosen: Sequence[Call], first: int, coun
             print(json.dumps({"begin": position}), file=file, flush=True)
             if SKIPPED.search(call.name):
                 continue
-            found = []
-            for seed in range(count):
-                torch.manual_seed(seed)
-                pools: dict[str, list[Any]] = {pool: [] for pool in NAMES}
-                draw = Draw(seed * 7919 + position)
-                for kind, parameter in call.parameters:
-                    pool = POOLS[kind][0]
-                    if pool:
-                        pools[pool].append(draw.value(pool, kind, parameter))
-                differentiate = seed % 3 == 2
-                if differentiate:
-                    pools["tensors"] = [
-                        part.clone().requires_grad_()
-                        if part is not None and (part.is_floating_point() or part.is_complex())
-                        else part
-                        for part in pools["tensors"]
-                    ]
-
-                def act(
-                    pools: dict[str, list[Any]] = pools,
-                    position: int = position,
-                    differentiate: bool = differentiate,
-                    call: Call = call,
-                ) -> object:
-                    torch.manual_seed(1)
-                    tensors, numbers, changed, lists = module.call(position, *(pools[pool] for pool in NAMES))
-                    grads: list[Any] = []
-                    leaves = [part for part in pools["tensors"] if part is not None and part.requires_grad]
-                    roots = [
-                        part for part in tensors if part is not None and part.requires_grad and part.grad_fn is not None
-                    ]
-                    if differentiate and roots and leaves:
-                        weights = [torch.linspace(0.5, 1.5, r.numel()).to(r.dtype).reshape(r.shape) for r in roots]
-                        grads = list(torch.autograd.grad(roots, leaves, weights, allow_unused=True))
-                    if UNINITIALIZED.search(call.name):
-                        tensors, changed = [torch.zeros_like(part) for part in tensors], []
-                    return tensors, numbers, changed, lists, grads
-
-                found.append(of_call(act))
+            found = [run_case(module, call, position, setting, seed) for setting, seed in drawn(count)]
             print(json.dumps({"position": position, "found": found}), file=file, flush=True)
+
+
+def run_case(module: ModuleType, call: Call, position: int, setting: str, seed: int) -> tuple[Any, list[str]]:
+    """Runs a call in a setting, with the arguments of a seed. Returns its outcome, and what the setting has seen."""
+    import torch
+
+    torch.manual_seed(seed)
+    pools: dict[str, list[Any]] = {pool: [] for pool in NAMES}
+    draw = Draw(seed * 7919 + position)
+    for kind, parameter in call.parameters:
+        pool = POOLS[kind][0]
+        if pool:
+            pools[pool].append(draw.value(pool, kind, parameter))
+    lists = [len(part) for part in pools["lists"]]
+    seen: list[str] = []
+
+    def function(tensors: list[Any]) -> object:
+        given = dict(pools, tensors=tensors[sum(lists) :], lists=[])
+        for size in lists:
+            given["lists"].append(tensors[:size])
+            tensors = tensors[size:]
+        torch.manual_seed(1)
+        results, numbers, changed, changed_lists = module.call(position, *(given[pool] for pool in NAMES))
+        if UNINITIALIZED.search(call.name):
+            results, changed = [torch.zeros_like(part) for part in results], []
+        return results, numbers, changed, changed_lists
+
+    def act() -> object:
+        tensors = [part for entry in pools["lists"] for part in entry] + pools["tensors"]
+        result, record = SETTINGS[setting](function, tensors)
+        seen.extend(record)
+        return result
+
+    return of_call(act), seen
 
 
 def recorded(kind: str, folder: Path, part: int, chosen: Sequence[Call], count: int) -> dict[int, Any]:
@@ -430,11 +442,34 @@ def parts(size: int = 1100) -> list[list[Call]]:
     return [every[begin : begin + size] for begin in range(0, len(every), size)]
 
 
-def same(one: Any, other: Any) -> bool:
-    """Returns whether two outcomes are the same. The text of an error that both have is compared apart."""
+class Difference(enum.IntEnum):
+    """How far two outcomes of a case are apart."""
+
+    NONE = 0
+    TEXT = 1
+    """Errors of one type."""
+    TYPE = 2
+    """Errors of two types."""
+    OPERATORS = 3
+    """A mode or a subclass has seen other operators."""
+    VALUE = 4
+    """Other values, or an error for one of them alone."""
+
+
+def difference(call: Call, mine: Any, expected: Any) -> Difference:
+    """Returns how far the outcome on the facade is from that on torch's headers."""
+    (ours, our_record), (theirs, their_record) = mine, expected
     # What the facade refuses by its own text is documented: it computes nothing else instead.
-    refused = one[0] == "error" and "on torch's stable ABI" in one[2]
-    return bool(one == other or refused or (one[0] == other[0] == "error"))
+    if ours[0] == "error" and "on torch's stable ABI" in ours[2]:
+        return Difference.NONE
+    if ours[0] == theirs[0] == "error":
+        return Difference.TYPE if ours[1] != theirs[1] else Difference.TEXT if ours != theirs else Difference.NONE
+    if ours != theirs:
+        return Difference.VALUE
+    # An operator that others compute is seen as those.
+    if our_record != their_record and call.overload.startswith("aten::"):
+        return Difference.OPERATORS
+    return Difference.NONE
 
 
 def build_part(kind: str, folder: Path, part: int, chosen: Sequence[Call]) -> None:
@@ -451,9 +486,10 @@ def build_part(kind: str, folder: Path, part: int, chosen: Sequence[Call]) -> No
 
 
 def run(folder: Path, count: int, only: Sequence[int] = ()) -> int:
-    """Compiles, runs and compares all calls. Returns how many outcomes differ."""
-    different = reached = total = cases = texts = 0
-    unreached = []
+    """Compiles, runs and compares all calls. Returns how many outcomes differ by more than an error's text or type."""
+    counts: Counter[tuple[str, Difference]] = Counter()
+    reached = total = 0
+    unreached, types = [], dict[tuple[str, str, str], tuple[int, str]]()
     for part, chosen in enumerate(parts()):
         if only and part not in only:
             continue
@@ -465,24 +501,32 @@ def run(folder: Path, count: int, only: Sequence[int] = ()) -> int:
                 continue
             total += 1
             worked = False
-            for seed, (mine, expected) in enumerate(zip(ours[position], theirs[position], strict=True)):
-                cases += 1
-                worked |= expected[0] == "value"
-                if not same(mine, expected):
-                    different += 1
+            cases = zip(drawn(count), ours[position], theirs[position], strict=True)
+            for (setting, seed), mine, expected in cases:
+                found = difference(call, mine, expected)
+                counts[setting, found] += 1
+                worked |= expected[0][0] == "value"
+                if found is Difference.TYPE:
+                    (_, our_type, our_text), (_, their_type, _) = mine[0], expected[0]
+                    key = (setting, their_type, our_type)
+                    types[key] = (types.get(key, (0, ""))[0] + 1, f"{call.label()} seed {seed}: {our_text[:160]}")
+                elif found > Difference.TYPE:
                     print(
-                        f"{call.label()} [{call.overload}] seed {seed}\n"
+                        f"{call.label()} [{call.overload}] {setting}, seed {seed}\n"
                         f"  torch:  {str(expected)[:300]}\n  facade: {str(mine)[:300]}"
                     )
-                elif mine != expected:
-                    texts += 1
             reached += worked
             if not worked:
                 unreached.append(call.label())
-    print(f"{cases} cases of {total} calls: {different} differ; {texts} errors have another type or text")
+    for (setting, theirs_is, ours_is), (number, example) in sorted(types.items()):
+        print(f"{number} errors in {setting!r}: {theirs_is} on torch's headers, {ours_is} here, such as {example}")
+    for setting in SETTINGS:
+        of_setting = {kind: counts[setting, kind] for kind in Difference}
+        differing = ", ".join(f"{number} {kind.name.lower()}" for kind, number in of_setting.items() if kind and number)
+        print(f"{setting}: {sum(of_setting.values())} cases, differing: {differing or 'none'}")
     print(f"{reached} of {total} calls returned a value at least once")
     (folder / "unreached.txt").write_text("\n".join(unreached) + "\n")
-    return different
+    return sum(number for (_, kind), number in counts.items() if kind > Difference.TYPE)
 
 
 def child(kind: str, part: str, first: str, count: str, out: str, folder: str) -> None:

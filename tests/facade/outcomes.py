@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 Outcome = tuple[Any, ...]
 
@@ -12,9 +13,13 @@ Outcome = tuple[Any, ...]
 def of_value(value: object) -> Outcome:
     """Returns what describes a value in full. A tensor's bits count, and its NaNs as they are."""
     if isinstance(value, torch.Tensor):
+        if type(inner := getattr(value, "inner", None)) is torch.Tensor:  # a wrapper of settings.py
+            return (type(value).__name__, of_value(inner))
         plain = value.detach()
         layout = (str(plain.dtype), tuple(plain.shape), tuple(plain.stride()), str(plain.device), value.requires_grad)
-        if plain.is_sparse or plain.device.type == "meta":
+        if type(value) is not torch.Tensor and not isinstance(value, torch.nn.Parameter):
+            layout = (type(value).__name__, *layout)
+        if plain.is_sparse or plain.device.type == "meta" or isinstance(value, FakeTensor):
             return ("tensor", *layout)
         flat = plain.resolve_conj().resolve_neg().contiguous().flatten()
         bits = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""

@@ -93,21 +93,45 @@ inline bool has(const std::string& text, const char* part) { return text.find(pa
 inline bool begins(const std::string& text, const char* part) { return text.rfind(part, 0) == 0; }
 // The stable ABI gives an error's text without its type. These texts are those of torch's errors that
 // Python sees as another type than RuntimeError.
+inline bool is_index_error(const std::string& text, const std::string& what) {
+    return begins(text, "Dimension out of range (expected to be in range") || begins(text, "Dimension specified as") ||
+           begins(text, "select(): index ") || begins(text, "select() cannot be applied to a 0-dim tensor") ||
+           begins(text, "slice() cannot be applied to a 0-dim tensor") || begins(text, "start out of range") ||
+           begins(text, "The shape of the mask") || has(text, "Index is supposed to be a vector") ||
+           has(text, "Index should have dimension 1 or 0") ||
+           (has(text, "Expected reduction dim ") && !begins(text, "amin()") && !begins(text, "amax()")) ||
+           has(text, "out of range for tensor of dimension") || has(text, "too many indices for tensor") ||
+           has(text, "invalid index of a 0-dim tensor") ||
+           (begins(what, "aten::index") && what.size() <= sizeof("aten::index_put_") &&
+            has(text, "is out of bounds for dimension"));
+}
+inline bool is_not_implemented(const std::string& text) {
+    return has(text, "\" not implemented for '") || begins(text, "Could not run 'aten::") ||
+           begins(text, "There were no tensor arguments to this function") ||
+           begins(text, "convolution_overrideable not implemented") ||
+           begins(text, "convolution_backward_overrideable:") || has(text, " is not supported for complex inputs") ||
+           has(text, " is not supported for complex types") || begins(text, "Cannot copy out of meta tensor");
+}
+inline bool is_value_error(const std::string& text) {
+    return begins(text, "binomial only supports floating-point dtypes") || begins(text, "Expected input batch_size (");
+}
 [[noreturn]] inline void fail_as_torch(const std::string& text, const std::string& what) {
-    if (begins(text, "Dimension out of range (expected to be in range") || begins(text, "Dimension specified as") ||
-        begins(text, "select(): index ") || begins(text, "select() cannot be applied to a 0-dim tensor") ||
-        begins(text, "slice() cannot be applied to a 0-dim tensor") || begins(text, "start out of range") ||
-        begins(text, "The shape of the mask") || has(text, "Index is supposed to be a vector") ||
-        has(text, "Index should have dimension 1 or 0") || has(text, "Expected reduction dim ") ||
-        has(text, "out of range for tensor of dimension") || has(text, "too many indices for tensor") ||
-        has(text, "invalid index of a 0-dim tensor") ||
-        (begins(what, "aten::index") && what.size() <= sizeof("aten::index_put_") &&
-         has(text, "is out of bounds for dimension"))) {
+    if (text.empty()) {
+        // a mode, a subclass or a fake tensor raised it in Python, where its type and text stay
+        fail(
+            ::c10::facade::text(what, " raised an exception of Python, of which torch's stable ABI passes nothing on"));
+    }
+    if (is_index_error(text, what)) {
         fail<IndexError>(text);
     }
-    if (has(text, "\" not implemented for '") || begins(text, "Could not run 'aten::") ||
-        has(text, " is not supported for complex ")) {
+    if (is_not_implemented(text)) {
         fail<NotImplementedError>(text);
+    }
+    if (is_value_error(text)) {
+        fail<ValueError>(text);
+    }
+    if (begins(text, "torch.cat(): input types can't be cast")) {
+        fail<TypeError>(text);
     }
     if ((begins(text, "linalg.") || begins(text, "cholesky")) && has(text, "could not be completed")) {
         fail<LinAlgError>(text);

@@ -56,7 +56,7 @@ Tensor from_blob(void* data, IntArrayRef sizes, IntArrayRef strides, D deleter, 
     };
     AOTITorchError code = torch_from_blob(data, static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(), 0,
                                           static_cast<int32_t>(type), static_cast<int32_t>(device.type()),
-                                          device.has_index() ? device.index() : 0, &h,
+                                          device.has_index() || device.is_cpu() ? device.index() : 0, &h,
                                           static_cast<int32_t>(Layout::Strided), nullptr, 0, release, context);
     if (code != AOTI_TORCH_SUCCESS) {
         delete context;
@@ -81,8 +81,9 @@ Tensor tensor_of(const T* data, size_t n, std::vector<int64_t> sizes, const Tens
                       : std::is_floating_point_v<T> ? default_dtype()
                                                     : element;
     Tensor r = empty(sizes, TensorOptions(element));
-    if (n > 0) {
-        std::memcpy(r.data_ptr(), data, n * sizeof(T));
+    // what torch.compile's fake tensors and the device meta make has no memory
+    if (void* memory = n > 0 ? r.data_ptr() : nullptr) {
+        std::memcpy(memory, data, n * sizeof(T));
     }
     return with_grad(options, r.to(options.dtype(type).requires_grad(std::nullopt)));
 }

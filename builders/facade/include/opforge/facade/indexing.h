@@ -174,6 +174,9 @@ inline Tensor& Tensor::index_put_(ArrayRef<indexing::TensorIndex> indices, const
     return *this;
 }
 inline Tensor& Tensor::index_put_(ArrayRef<indexing::TensorIndex> indices, const Scalar& value) {
+    if (facade::category(scalar_type()) < facade::Category::Real) {
+        facade::check_fits(value, scalar_type());
+    }
     return index_put_(indices, facade::converted(facade::number(value), scalar_type()).to(device()));
 }
 inline Tensor& Tensor::index_put_(std::initializer_list<indexing::TensorIndex> indices, const Tensor& values) {
@@ -285,20 +288,18 @@ template <int N = 0>
 Tensor operator*(const Scalar& a, const Tensor& b) {
     return b.mul(a);
 }
+// torch's headers compute these in a tensor of the other's dtype, which the number must fit into.
 template <int N = 0>
 Tensor operator-(const Scalar& a, const Tensor& b) {
-    return rsub(b, a);
+    return empty_like(b).fill_(a).sub_(b);
 }
 template <int N = 0>
 Tensor operator/(const Scalar& a, const Tensor& b) {
-    // as torch computes it: the reciprocal of integers is real, and is multiplied by the number
-    return b.reciprocal().mul_(a);
+    return empty_like(b).fill_(a).div_(b);
 }
 template <int N = 0>
 Tensor operator%(const Scalar& a, const Tensor& b) {
-    return facade::with_dimension(b, [&](const Tensor& x) {
-        return facade::call<Tensor>("aten::remainder", "Tensor", facade::wrapped(a, x.scalar_type()), x);
-    });
+    return empty_like(b).fill_(a).remainder_(b);
 }
 template <int N = 0>
 Tensor operator&(const Scalar& a, const Tensor& b) {

@@ -69,42 +69,20 @@ inline Tensor& binary_in_place(const char* name, const char* overload, const Ten
     call_in_place(name, overload, x, wrapped(s, x.scalar_type()));
     return const_cast<Tensor&>(self);
 }
+// Where a number beside a tensor must be on its device.
+inline Tensor number_for(const Tensor& t, const Scalar& s) {
+    return t.is_meta() ? number(s).to(t.device()) : number(s);
+}
 inline ScalarType promoted(const Tensor& a, const Tensor& b) {
     return a.scalar_type() == b.scalar_type() ? a.scalar_type() : call<ScalarType>("aten::result_type", "Tensor", a, b);
-}
-// The C++ type behind a dtype, as torch's errors name it.
-inline const char* type_text(ScalarType t) {
-    switch (t) {
-        case ScalarType::Byte:
-            return "unsigned char";
-        case ScalarType::Char:
-            return "signed char";
-        case ScalarType::Short:
-            return "short int";
-        case ScalarType::Int:
-            return "int";
-        case ScalarType::Long:
-            return "long int";
-        case ScalarType::Float:
-            return "float";
-        case ScalarType::Double:
-            return "double";
-        case ScalarType::Bool:
-            return "bool";
-        case ScalarType::Half:
-            return "c10::Half";
-        case ScalarType::BFloat16:
-            return "c10::BFloat16";
-        default:
-            return c10::toString(t);
-    }
 }
 // torch's own check before it writes a result of one dtype into a tensor of another.
 inline void check_cast(ScalarType from, ScalarType to) {
     Category a = category(from), b = category(to);
     if ((a == Category::Complex && b != a) || (a == Category::Real && b < a) ||
         (a != Category::Bool && b == Category::Bool)) {
-        fail(text("result type ", c10::toString(from), " can't be cast to the desired output type ", type_text(to)));
+        fail(text("result type ", c10::toString(from), " can't be cast to the desired output type ",
+                  TypeMeta(to).name()));
     }
 }
 inline Tensor& written(const Tensor& self, const Tensor& result) {
@@ -189,9 +167,20 @@ inline Tensor sum_of(const Tensor& a, const Tensor& b, const Scalar& alpha) {
     } else if (alpha.toLong() != 1) {
         y = call<Tensor>("aten::mul", "Tensor", y, converted(number(alpha), t));
     }
-    auto both = call<std::vector<Tensor>>("aten::broadcast_tensors", "", std::vector<Tensor>{converted(a, t), y});
-    return call<Tensor>("aten::sum", "dim_IntList", call<Tensor>("aten::stack", "", both, int64_t{0}),
-                        std::optional<IntArrayRef>(int64_t{0}), false, std::optional<ScalarType>(t));
+    // a 0-dim tensor may be on the CPU beside one of another device
+    Tensor x = converted(a, t);
+    x = x.dim() == 0 && y.dim() > 0 ? x.to(y.device()) : x;
+    y = y.dim() == 0 && x.dim() > 0 ? y.to(x.device()) : y;
+    auto both = call<std::vector<Tensor>>("aten::broadcast_tensors", "", std::vector<Tensor>{x, y});
+    Tensor sum = call<Tensor>("aten::sum", "dim_IntList", call<Tensor>("aten::stack", "", both, int64_t{0}),
+                              std::optional<IntArrayRef>(int64_t{0}), false, std::optional<ScalarType>(t));
+    if (a.is_contiguous() && b.is_contiguous()) {
+        return sum;
+    }
+    // in the strides that every operator of two tensors gives its result
+    Tensor result = call<Tensor>("aten::bitwise_xor", "Tensor", x, y);
+    call_in_place("aten::copy_", "", result, sum, false);
+    return result;
 }
 inline Tensor difference(const Tensor& a, const Tensor& b, const Scalar& alpha) {
     check_subtraction(a.scalar_type() == ScalarType::Bool, b.scalar_type() == ScalarType::Bool);
@@ -255,9 +244,19 @@ inline void check_fill(const Scalar& s, const Tensor& t) {
         check_fits(s, t.scalar_type());
     }
 }
-inline Tensor filled(const Tensor& t, const Scalar& s) {
+// Each element once: torch fills an expanded tensor with a number, and refuses to do so with a tensor.
+inline void fill_with(const Tensor& t, const Scalar& s) {
     check_fill(s, t);
-    call_in_place("aten::fill_", "Tensor", t, number(s));
+    Tensor x = t;
+    for (int64_t i = 0; i < x.dim(); ++i) {
+        if (x.stride(i) == 0 && x.size(i) > 1) {
+            x = call<Tensor>("aten::narrow", "", x, i, int64_t{0}, int64_t{1});
+        }
+    }
+    call_in_place("aten::fill_", "Tensor", x, number(s));
+}
+inline Tensor filled(const Tensor& t, const Scalar& s) {
+    fill_with(t, s);
     return t;
 }
 inline Tensor empty(IntArrayRef size, const TensorOptions& o) {
@@ -270,6 +269,10 @@ inline Tensor range(const Scalar& begin, const Scalar& end, const Scalar& step, 
     if (!begin.isIntegral(true) || !end.isIntegral(true) || !step.isIntegral(true)) {
         fail("arange with numbers that are no integers is not on torch's stable ABI: multiply a range of integers");
     }
+    const ScalarType t = o.scalar_type_opt().value_or(ScalarType::Long);
+    if (t == ScalarType::Bool || isComplexType(t)) {
+        fail<NotImplementedError>(text("\"arange_cpu\" not implemented for '", c10::toString(t), "'"));
+    }
     int64_t a = begin.toLong(), b = end.toLong(), s = step.toLong();
     if (s == 0) {
         fail("step must be nonzero");
@@ -278,17 +281,13 @@ inline Tensor range(const Scalar& begin, const Scalar& end, const Scalar& step, 
         fail("upper bound and lower bound inconsistent with step sign");
     }
     int64_t n = s > 0 ? (b - a + s - 1) / s : (a - b - s - 1) / -s;
-    const ScalarType t = o.scalar_type_opt().value_or(ScalarType::Long);
-    if (t == ScalarType::Bool || isComplexType(t)) {
-        fail<NotImplementedError>(text("\"arange_cpu\" not implemented for '", c10::toString(t), "'"));
-    }
-    Tensor r = empty(n, TensorOptions(ScalarType::Long));
-    auto* p = static_cast<int64_t*>(r.data_ptr());
-    for (int64_t i = 0; i < n; ++i) {
-        p[i] = a + i * s;
-    }
+    // by operators alone: what a mode makes has no memory that could be written
+    Tensor ones = call<Tensor>("aten::ones", "", IntArrayRef(n), std::optional<ScalarType>(ScalarType::Long),
+                               o.layout_opt(), o.device_opt(), std::optional<bool>());
+    Tensor counted = call<Tensor>("aten::cumsum", "", ones, int64_t{0}, std::optional<ScalarType>());
+    Tensor stepped = sum_of(call<Tensor>("aten::mul", "Tensor", counted, number(s)), number(a - s), 1);
     Tensor result = empty(n, o.dtype(t));
-    call_in_place("aten::copy_", "", result, r, false);
+    call_in_place("aten::copy_", "", result, stepped, false);
     return result;
 }
 }  // namespace facade

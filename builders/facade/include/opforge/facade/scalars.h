@@ -35,6 +35,11 @@ static Tensor rsub_Scalar(const Tensor& a, const Scalar& s, const Scalar& alpha)
 }
 static Tensor mul_Scalar(const Tensor& a, const Scalar& s) { return facade::binary("aten::mul", "Tensor", a, s); }
 static Tensor& mul__Scalar(const Tensor& a, const Scalar& s) {
+    if (isReducedFloatingType(a.scalar_type()) && !s.isComplex()) {
+        // torch rounds the number to the tensor's dtype first, here alone
+        in_place("aten::mul_", "Tensor", a, facade::converted(facade::number(s), a.scalar_type()));
+        return const_cast<Tensor&>(a);
+    }
     return facade::binary_in_place("aten::mul_", "Tensor", a, s);
 }
 static Tensor multiply_Scalar(const Tensor& a, const Scalar& s) { return mul_Scalar(a, s); }
@@ -116,8 +121,7 @@ static Tensor clamp_max(const Tensor& a, const Scalar& s) {
 }
 static Tensor& clamp_max_(const Tensor& a, const Scalar& s) { return facade::written(a, clamp_max(a, s)); }
 static Tensor& fill__Scalar(const Tensor& a, const Scalar& s) {
-    facade::check_fill(s, a);
-    in_place("aten::fill_", "Tensor", a, facade::number(s));
+    facade::fill_with(a, s);
     return const_cast<Tensor&>(a);
 }
 static Tensor fill_Scalar(const Tensor& a, const Scalar& s) {
@@ -125,17 +129,17 @@ static Tensor fill_Scalar(const Tensor& a, const Scalar& s) {
     return call<Tensor>("aten::fill", "Tensor", a, facade::number(s));
 }
 static Tensor masked_fill_Scalar(const Tensor& a, const Tensor& mask, const Scalar& s) {
-    return call<Tensor>("aten::masked_fill", "Tensor", a, mask, facade::number(s));
+    return call<Tensor>("aten::masked_fill", "Tensor", a, mask, facade::number_for(a, s));
 }
 static Tensor& masked_fill__Scalar(const Tensor& a, const Tensor& mask, const Scalar& s) {
-    in_place("aten::masked_fill_", "Tensor", a, mask, facade::number(s));
+    in_place("aten::masked_fill_", "Tensor", a, mask, facade::number_for(a, s));
     return const_cast<Tensor&>(a);
 }
 static Tensor index_fill_int_Scalar(const Tensor& a, int64_t dim, const Tensor& index, const Scalar& s) {
-    return call<Tensor>("aten::index_fill", "int_Tensor", a, dim, index, facade::number(s));
+    return call<Tensor>("aten::index_fill", "int_Tensor", a, dim, index, facade::number_for(a, s));
 }
 static Tensor& index_fill__int_Scalar(const Tensor& a, int64_t dim, const Tensor& index, const Scalar& s) {
-    in_place("aten::index_fill_", "int_Tensor", a, dim, index, facade::number(s));
+    in_place("aten::index_fill_", "int_Tensor", a, dim, index, facade::number_for(a, s));
     return const_cast<Tensor&>(a);
 }
 // torch's pad takes its number as a double, and calls this operator with it.

@@ -152,18 +152,29 @@ public:
 
     bool defined() const { return static_cast<bool>(handle_); }
     void reset() { handle_.reset(); }
+    // An undefined tensor has one dimension, and no elements in it, as torch's has.
     int64_t dim() const {
-        int64_t n;
+        int64_t n = 1;
+        if (!handle_) {
+            return n;
+        }
         facade::check(aoti_torch_get_dim(handle(), &n), "dim()");
         return n;
     }
     int64_t ndimension() const { return dim(); }
     int64_t numel() const {
-        int64_t n;
+        int64_t n = 0;
+        if (!handle_) {
+            return n;
+        }
         facade::check(aoti_torch_get_numel(handle(), &n), "numel()");
         return n;
     }
     IntArrayRef sizes() const {
+        static const int64_t none[] = {0};
+        if (!handle_) {
+            return none;
+        }
         int64_t* p;
         facade::check(aoti_torch_get_sizes(handle(), &p), "sizes()");
         return {p, static_cast<size_t>(dim())};
@@ -396,9 +407,9 @@ public:
     }
     Tensor toType(ScalarType t) const { return to(TensorOptions(t)); }
     Tensor toBackend(DeviceType) const = delete;
-    Tensor cpu() const { return to(TensorOptions(DeviceType::CPU)); }
-    Tensor cuda() const { return to(TensorOptions(DeviceType::CUDA)); }
-    Tensor meta() const { return to(TensorOptions(DeviceType::Meta)); }
+    Tensor cpu() const { return to(options().device(DeviceType::CPU)); }
+    Tensor cuda() const { return to(options().device(DeviceType::CUDA)); }
+    Tensor meta() const { return to(options().device(DeviceType::Meta)); }
 
     Tensor index(ArrayRef<indexing::TensorIndex> indices) const;
     Tensor index(std::initializer_list<indexing::TensorIndex> indices) const;

@@ -222,7 +222,29 @@ public:
     operator ScalarType() const { return type_; }
     ScalarType toScalarType() const { return type_; }
     size_t itemsize() const { return elementSize(type_); }
+    // As torch names it: the type that a compiler on Linux prints.
     std::string_view name() const {
+        switch (type_) {
+            case ScalarType::Byte:
+                return "unsigned char";
+            case ScalarType::Char:
+                return "signed char";
+            case ScalarType::Short:
+                return "short int";
+            case ScalarType::Long:
+                return "long int";
+            case ScalarType::UInt16:
+                return "short unsigned int";
+            case ScalarType::UInt32:
+                return "unsigned int";
+            case ScalarType::UInt64:
+                return "long unsigned int";
+            default:
+                return written_name();
+        }
+    }
+    // As a source writes it.
+    std::string_view written_name() const {
         switch (type_) {
 #define OPFORGE_NAME(T, N) \
     case ScalarType::N:    \
@@ -447,8 +469,8 @@ private:
         std::is_same_v<T, complex<float>> || std::is_same_v<T, complex<double>> || std::is_same_v<T, complex<Half>>;
     template <class T>
     [[noreturn]] static void overflow() {
-        facade::fail(facade::text("value cannot be converted to type ", TypeMeta(CppTypeToScalarType<T>::value).name(),
-                                  " without overflow"));
+        facade::fail(facade::text("value cannot be converted to type ",
+                                  TypeMeta(CppTypeToScalarType<T>::value).written_name(), " without overflow"));
     }
     // torch's own rule: a number beyond the type's limits is an error. An infinity is none for a type that has
     // one, and a negative integer wraps to an unsigned type down to minus its largest.
