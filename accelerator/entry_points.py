@@ -13,7 +13,7 @@ from opforge import formats, machine_folder, memory, settings
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
-GROUPS = ("opforge.accelerators", "opforge.op_builders", "opforge.sources", "opforge.checks")
+GROUPS = ("opforge.accelerators", "opforge.op_builders", "opforge.sources", "opforge.cases")
 METADATA = (".dist-info", ".egg-info", ".egg")
 
 

@@ -191,10 +191,10 @@ class Case:
     )
     """The tests of torch.library.opcheck."""
     promises: tuple[Promise, ...] = ORDINARY
-    batch: Mapping[int, int] = field(default_factory=dict)
+    batch: Mapping[int, int | None] = field(default_factory=dict)
     """Position of an argument -> the dimension of its rows, of which each is computed by itself.
 
-    What the function returns has its rows in the first dimension.
+    None: the argument is the number of rows. What the function returns has its rows in the first dimension.
     """
     accuracy: float = 2.0
     """How many times eager's error the function's may be, in units of the op's conditioning: see docs/testing.md."""
@@ -264,6 +264,11 @@ class Case:
         """Creates the inputs of a size, for a loaded op."""
         own = replace(place, shape=self.shape(place.size))
         return Prepared(self, own, loaded, self.inputs(own))
+
+    @property
+    def measured_dtypes(self) -> tuple[str, ...]:
+        """The dtypes that are timed."""
+        return self.timed_dtypes or self.dtypes
 
     def quick_sizes(self) -> tuple[int, ...]:
         """Returns the sizes that --quick measures."""

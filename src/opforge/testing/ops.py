@@ -39,6 +39,8 @@ LAYOUTS = {"with gaps": with_gaps, "transposed": transposed}
 OFFSETS = (1, 2, 3, 5, 8)
 """Elements before a tensor in its storage."""
 THREADS = (1, 2, 3, 5)
+FEW_ROWS = 16
+"""So many rows are also computed one by one."""
 REFUSAL = (RuntimeError, TypeError, ValueError)
 """The errors that an op may refuse its arguments with."""
 FEWEST_UNITS = 4.0
@@ -244,7 +246,8 @@ class OpContract(Contract):
         for tried in self._promising(Promise.BATCH, every=True):
             count = self._rows(tried.case, tried.arguments())
             whole = tried.results(tried.arguments())
-            for length in {1, 2, count // 2, count - 1} - {0, -1, count}:
+            few = {1, 2} if count <= FEW_ROWS else {count // 7}
+            for length in (few | {count // 2, count - 1}) - {0, -1, count}:
                 parts = [
                     tried.results(self._part(tried.case, tried.arguments(), start, min(length, count - start)))
                     for start in range(0, count, length)
@@ -403,14 +406,16 @@ class OpContract(Contract):
             assert same_bytes(one, two), f"{tried}: {what} returns other bytes in result {number}; it promises the same"
 
     def _rows(self, case: Case, arguments: tuple[Any, ...]) -> int:
-        position, dimension = next(iter(case.batch.items()))
+        position, dimension = next((position, at) for position, at in case.batch.items() if at is not None)
         return tensors_of(arguments[position])[0].shape[dimension]
 
     def _row_dimensions(self, tried: Tried) -> list[int]:
         """Returns the dimension of the rows of each result."""
         changed, arguments = values.changed_positions(tried.function), tried.arguments()
         of_changed = [
-            tried.case.batch.get(position, 0) for position in changed for _tensor in tensors_of(arguments[position])
+            tried.case.batch.get(position) or 0
+            for position in changed
+            for _tensor in tensors_of(arguments[position])
         ]
         count = len(tried.results(arguments))
         return [0] * (count - len(of_changed)) + of_changed
@@ -419,10 +424,13 @@ class OpContract(Contract):
         """Returns the arguments for some rows."""
         parts = list(arguments)
         for position, dimension in case.batch.items():
-            parts[position] = mapped(
-                arguments[position],
-                lambda tensor, dimension=dimension: tensor.narrow(dimension, start, length).contiguous().clone(),
-            )
+            if dimension is None:
+                parts[position] = length
+            else:
+                parts[position] = mapped(
+                    arguments[position],
+                    lambda tensor, at=dimension: tensor.narrow(at, start, length).contiguous().clone(),
+                )
         return tuple(parts)
 
     def _refuses(self, tried: Tried, arguments: tuple[Any, ...], what: str) -> bool:

@@ -139,6 +139,12 @@ def error(case: Case, function: Callable[..., Any], arguments: tuple[Any, ...]) 
     return Error(max(ours, default=0.0), max(theirs, default=0.0))
 
 
+def largest_error(case: Case, loaded: Any, device: str) -> Error:
+    """Returns the error of a case for its last shape and its first dtype."""
+    function = case.bound(loaded)
+    return error(case, function, make_arguments(case, function, case.shapes[-1], case.dtypes[0], device))
+
+
 def _moved(case: Case, arguments: tuple[Any, ...], rounding: float, random: torch.Generator) -> list[Tensor]:
     """Returns the exact results for inputs that are changed by their rounding errors."""
     assert case.reference is not None
