@@ -13,7 +13,7 @@ from opforge import formats, machine_folder, memory, settings
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
-GROUPS = ("opforge.accelerators", "opforge.op_builders", "opforge.sources", "opforge.checks", "opforge.jits")
+GROUPS = ("opforge.accelerators", "opforge.op_builders", "opforge.sources", "opforge.cases", "opforge.jits")
 METADATA = (".dist-info", ".egg-info", ".egg")
 
 

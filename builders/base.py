@@ -255,8 +255,8 @@ class OpBuilder:
     """"module:Class" of a toolchain of one's own; by default the one that serves the target's device."""
     tunable: ClassVar[Mapping[str, Sequence[int]]] = types.MappingProxyType({})
     """Name -> the numbers that `opforge tune` tries; the C++ reads them by <opforge/tunable.h>: see docs/tuning.md."""
-    tuning: ClassVar[str] = ""
-    """"module:NAME" of what `opforge tune` times: a `TuningCase`, or several."""
+    cases: ClassVar[str] = ""
+    """"module:NAME" of what is compared, timed and tuned: an `opforge.ops.cases.Case`, or a tuple: see docs/cases.md."""
     folder: ClassVar[str] = ""
     """Where `sources` and `include_dirs` are searched first; by default the folder of the class's own file."""
 

@@ -23,4 +23,3 @@ class FPQuantizerBuilder(OpBuilder):
     extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]
     # How elements are shared among threads: ops/csrc/cpu/split.h.
     tunable = SPLIT
-    tuning = "opforge.ops.cases.tuning:FP_QUANTIZER"

@@ -18,4 +18,3 @@ class CPULionBuilder(OpBuilder):
     extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]
     # How elements are shared among threads: ops/csrc/cpu/split.h.
     tunable = SPLIT
-    tuning = "opforge.ops.cases.tuning:CPU_LION"

@@ -35,7 +35,6 @@ class ShareMemCommBuilder(OpBuilder):
     ]
     # Before chunks become larger than 256 KiB, a tensor goes in so many: ops/csrc/shm/collectives.cpp.
     tunable = {"parts": (2, 4, 8, 16, 32)}
-    tuning = "opforge.ops.cases.tuning:SHARE_MEM_COMM"
     python_functions = "opforge.ops.shm.inference:functions"
     signatures = {
         "shm_most_ranks": (c_uint32, []),

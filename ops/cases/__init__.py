@@ -1,15 +1,35 @@
-"""What `opforge bench` measures of each op: its cases, which lie beside the op's front end.
+"""What each op does, promises and is timed with: its cases, from which the bench, the tuning, the check and tests work.
 
-`CASES` has a line for each op. docs/bench.md describes how to add one.
+`CASES` has a line for each op of ours. Other packages name theirs in their builders (`OpBuilder.cases`), and those of a
+kernel package by an entry point in the group GROUP, whose name is ORG/NAME. docs/cases.md describes how to add one.
 """
 
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
-from .form import OURS, Call, Case, MissingError, Place, Seconds
+from .form import ORDINARY, OURS, Call, Case, MissingError, Place, Prepared, Promise, Seconds
 
-__all__ = ["CASES", "OURS", "Call", "Case", "MissingError", "Place", "Seconds", "load_cases"]
+__all__ = [
+    "CASES",
+    "GROUP",
+    "ORDINARY",
+    "OURS",
+    "Call",
+    "Case",
+    "MissingError",
+    "Place",
+    "Prepared",
+    "Promise",
+    "Seconds",
+    "cases_of",
+    "load_cases",
+    "path_of",
+]
+
+GROUP = "opforge.cases"
+"""The group of entry points by which a kernel package names its cases, "module:NAME"."""
 
 CASES: dict[str, str] = {
     "AsyncIOBuilder": "opforge.ops.cases.aio:ASYNC_IO",
@@ -38,8 +58,22 @@ CASES: dict[str, str] = {
 """Builder -> "module:name" of its cases, a tuple of Case. The modules import torch only when a case runs."""
 
 
-def load_cases(import_path: str) -> tuple[Case, ...]:
-    """Imports and returns the cases at "module:name". Raises what that import raises, and AttributeError."""
-    module, _, name = import_path.partition(":")
-    cases: tuple[Case, ...] = getattr(importlib.import_module(module), name)
+def load_cases(path: str) -> tuple[Case, ...]:
+    """Imports and returns the cases at "module:NAME". Raises what that import raises, AttributeError, and TypeError."""
+    module, _, name = path.partition(":")
+    found = getattr(importlib.import_module(module), name)
+    cases = (found,) if isinstance(found, Case) else found
+    if not (isinstance(cases, tuple) and cases and all(isinstance(case, Case) for case in cases)):
+        raise TypeError(f"{path!r} is not a Case, or a tuple of them")
     return cases
+
+
+def path_of(builder: Any) -> str:
+    """Returns where the cases of a builder's class are, "module:NAME". Empty if it has none."""
+    return getattr(builder, "cases", "") or CASES.get(builder.__name__, "")
+
+
+def cases_of(builder: Any) -> tuple[Case, ...]:
+    """Returns the cases of a builder's class; none if it has none. Raises what `load_cases` raises."""
+    path = path_of(builder)
+    return load_cases(path) if path else ()

@@ -1,17 +1,24 @@
-"""The form of a case: one call of an op, at several sizes, with its rivals and its reference."""
+"""The form of a case: all that is known of one function of an op, written once.
+
+The bench, the tuning, the check and the contract of ops read it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import partial
+from typing import Any, NamedTuple
 
 Call = Callable[[], object]
 OURS = "opforge"
 """The contender that a case is about. It must run; the others may be missing."""
 UNITS = {"GB/s": 1e9, "1000/s": 1e3}
 """Unit of a rate -> how many of what `Case.amount` returns it counts. The other unit is TIME."""
+ANY = "any"
+"""What an op counts that is the same for all dtypes is tuned for this dtype."""
 TIME = "us"
 """The unit of cases for which only the time of a call counts."""
 
@@ -36,62 +43,236 @@ class MissingError(Exception):
     """A contender cannot take part here. Carries the reason, in words, with what to do about it."""
 
 
+class Promise(StrEnum):
+    """What an op may promise about its results, beside that they agree with the reference.
+
+    "The same bytes" is about results without NaN. The contract of ops has a test for each promise.
+    """
+
+    REPEATS = "repeats"
+    """The same bytes at each call."""
+    THREADS = "threads"
+    """The same bytes for each number of threads."""
+    BATCH = "batch"
+    """A row has the same bytes alone and in each batch, wherever it is there. `Case.batch` says what a row is."""
+    ALIGNMENT = "alignment"
+    """The same bytes wherever the storage of a tensor begins."""
+    ZEROS = "signed zeros"
+    """A zero has the sign that it has in the reference."""
+    NAN = "NaN"
+    """A NaN in an input reaches exactly what it reaches in the reference."""
+    INFINITIES = "infinities"
+    """NaN, infinities and zeros in all combinations have the reference's result."""
+    PAYLOADS = "NaN payloads"
+    """A NaN has the bits that the reference gives it in the dtype of the inputs: those of a copy."""
+    ACCURACY = "accuracy"
+    """The error is at most `Case.accuracy` times that of the reference in the dtype of the inputs."""
+
+
+ORDINARY = (
+    Promise.REPEATS,
+    Promise.THREADS,
+    Promise.ALIGNMENT,
+    Promise.NAN,
+    Promise.INFINITIES,
+    Promise.ACCURACY,
+)
+"""What a case promises unless it says otherwise."""
+
+
 @dataclass(frozen=True)
 class Place:
-    """What a case is measured with: one size, one dtype, one device."""
+    """What inputs are made for: one size or shape, one dtype, one device."""
 
     size: int
     dtype: str = "float32"
     device: str = "cpu"
     folder: str = ""
-    """An empty folder for files, on a disk. It is removed afterwards."""
+    """An empty folder for files, on a disk. It is removed afterwards. Empty text where nothing is timed."""
     quick: bool = False
     """Whether all must be done within seconds: contenders that take longer to prepare raise MissingError."""
     stack: ExitStack = field(default_factory=ExitStack)
     """Ends what contenders have started: processes, queues, folders. It is closed after the last sample."""
+    shape: tuple[int, ...] = ()
+    """One of `Case.shapes`, or what `Case.shape` makes of the size."""
+    config: Mapping[str, int] = field(default_factory=dict)
+    """The config that `opforge tune` times, which is set in this process already. Empty for the defaults."""
 
     def torch_dtype(self) -> Any:
-        """Returns the dtype as torch's."""
+        """Returns the dtype as torch's; float32 for "any"."""
         import torch
 
-        return getattr(torch, self.dtype)
+        return torch.float32 if self.dtype == ANY else getattr(torch, self.dtype)
+
+    def draw(self, *shape: int, seed: int = 1, dtype: Any = None) -> Any:
+        """Returns a tensor of this place's dtype, or of another, on its device: the same values on each machine.
+
+        They are normally distributed.
+        """
+        import torch
+
+        values = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+        return values.to(self.torch_dtype() if dtype is None else dtype).to(self.device)
+
+
+class Prepared(NamedTuple):
+    """What the contenders of a case work on: all of them share it."""
+
+    case: Case
+    place: Place
+    loaded: Any
+    """The op, as its builder's `load()` returns it. None if the case was found without a builder."""
+    arguments: Any
+    """What `Case.inputs` returned."""
+
+    @property
+    def amount(self) -> float:
+        """What one call does: see `Case.amount`."""
+        return self.case.amount(self.place.size, self.place.torch_dtype().itemsize)
+
+
+def _nothing(_size: int, _itemsize: int) -> float:
+    return 1.0
 
 
 @dataclass(frozen=True)
 class Case:
-    """One call of an op and its contenders. All contenders of a case work on what one `setup` returned.
+    """One function of an op: its inputs, what is right, what it promises, and what is timed.
 
-    A contender is a function that gets the result of `setup` and returns a call without arguments, which is timed. It
-    raises MissingError if it cannot take part.
+    `opforge check` and `opforge.testing.OpContract` compare a case that has a reference, `opforge bench` times one that
+    has `sizes`, and `opforge tune` one that is `tuned`.
     """
 
     name: str
-    """What is measured, in a few words: "step", "quantize to 8 bits". It is unique among the cases of the op."""
-    sizes: tuple[int, ...]
-    """In the unit of `size_unit`, in ascending order."""
-    setup: Callable[[Place], Any]
-    """Creates the inputs."""
-    contenders: Mapping[str, Callable[[Any], Call]]
-    """Name -> contender. OURS is one of them."""
-    reference: tuple[str, ...]
-    """The contenders that show how fast the machine is, and are no upper bound. In each round the fastest counts."""
-    amount: Callable[[int, int], float]
+    """The function in a few words: "step", "quantize to 8 bits". It is unique among the cases of the op."""
+    inputs: Callable[[Place], Any]
+    """Returns the arguments of a call, for `place.shape`: a tuple of tensors, lists of tensors, numbers."""
+    function: str | Callable[[Any], Callable[..., Any]] = ""
+    """The name of a function of the loaded op; or it gets the loaded op and returns the function."""
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+    """Keyword arguments of each call, of the function and of the reference."""
+
+    # What is right.
+    reference: Callable[..., Any] | None = None
+    """Returns what the function returns, then the new value of each argument that its schema marks as (a!).
+
+    It gets the same arguments, and works in the dtype of these: with float64 it is exact, and with others it is what
+    torch's operators make of it (eager). None: there is nothing to compare with, or another case does.
+    """
+    dtypes: tuple[str, ...] = ("float32",)
+    """Names of torch's dtypes that the inputs are made for."""
+    shapes: tuple[tuple[int, ...], ...] = ((0,), (1,), (7,), (3, 5), (2, 1, 9), (1025,))
+    """What the inputs are made for: by default empty, single, odd, and more than one block."""
+    tolerance: float | Mapping[str, float] | Callable[..., Any] = 0.0
+    """The error that is allowed beside four units in the last place of the result's dtype.
+
+    A number, relative to the exact value and absolute; numbers by the names of dtypes; or a function that gets what the
+    reference gets, and returns the absolute errors that are allowed for each result, element by element.
+    """
+    integers: int = 0
+    """How far an integer may be from the reference's: 1 where a rounding decides between two codes."""
+    outputs: tuple[str, ...] = ()
+    """Names of arguments that the function only writes. They hold NaN before each call."""
+    refused_dtypes: tuple[str, ...] = ("int64",)
+    """If every floating-point argument has one of these dtypes, the function must raise an error."""
+    strided: bool = True
+    """Whether it takes tensors of any strides. If not, it may refuse some, and must then change nothing."""
+    differentiable: bool = False
+    """Whether it has gradients: they are compared with those of the reference."""
+    compiled: bool = True
+    """Whether torch.compile must trace it without a graph break."""
+    backend: str = "aot_eager"
+    """The backend of torch.compile; "inductor" also compiles, which takes longer."""
+    opcheck: tuple[str, ...] = (
+        "test_schema",
+        "test_autograd_registration",
+        "test_faketensor",
+        "test_aot_dispatch_dynamic",
+    )
+    """The tests of torch.library.opcheck."""
+    promises: tuple[Promise, ...] = ORDINARY
+    batch: Mapping[int, int | None] = field(default_factory=dict)
+    """Position of an argument -> the dimension of its rows, of which each is computed by itself.
+
+    None: the argument is the number of rows. What the function returns has its rows in the first dimension.
+    """
+    accuracy: float = 2.0
+    """How many times eager's error the function's may be, in units of the op's conditioning: see docs/testing.md."""
+    checks: Mapping[str, Callable[[Any, str], None]] = field(default_factory=dict)
+    """What no reference says. Behaviour -> function of the loaded op and the device; raises AssertionError."""
+
+    # What is timed.
+    sizes: tuple[int, ...] = ()
+    """In the unit of `size_unit`, in ascending order. Empty: it is not timed."""
+    shape: Callable[[int], tuple[int, ...]] = lambda size: (size,)
+    """Returns the shape of a size."""
+    size_unit: str = "elements"
+    timed_dtypes: tuple[str, ...] = ()
+    """Those of `dtypes` that are timed; by default all."""
+    ours: Callable[[Prepared], Call] | None = None
+    """Returns the call that is timed, if users call something else than the function: a step of an optimizer."""
+    rivals: Mapping[str, Callable[[Prepared], Call]] = field(default_factory=dict)
+    """Name -> function that returns a rival's call. It raises MissingError if the rival cannot take part."""
+    baseline: tuple[str, ...] = ()
+    """The rivals that show how fast the machine is, and are no upper bound. In each round the fastest counts."""
+    amount: Callable[[int, int], float] = _nothing
     """(size, bytes of an element) -> what one call must do: bytes moved for GB/s, requests for 1000/s."""
+    operations: Callable[[int], float] | None = None
+    """Size -> the floating-point operations of one call, where these and not the bytes may be the limit."""
     unit: str = "GB/s"
     """GB/s, 1000/s, or us if only the time of a call counts."""
-    size_unit: str = "elements"
-    dtypes: tuple[str, ...] = ("float32",)
     quick: tuple[int, ...] | None = None
     """The sizes that --quick measures, with the first dtype only. By default the middle one; () for none."""
     goals: Mapping[str, float | Mapping[int, float]] = field(default_factory=dict)
-    """Contender, or "reference" -> how many times as fast ours must be; by size, if it depends on it."""
+    """Rival, or "reference" for the baseline -> how many times as fast ours must be; by size, if it depends on it."""
     processor_goals: Mapping[str, float] = field(default_factory=dict)
-    """Contender -> how many times its processor time ours may take."""
+    """Rival -> how many times its processor time ours may take."""
     devices: tuple[str, ...] = ("cpu",)
+    """Where it is timed."""
+
+    # What is tuned.
+    tuned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Dtype, or "any" -> the sizes that `opforge tune` times, in what the op counts."""
+    kernel: str = ""
+    """The kernel that is tuned, of a Triton op."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a case that contradicts itself."""
+        if (Promise.BATCH in self.promises) != bool(self.batch):
+            raise ValueError(f"the case {self.name!r} promises BATCH or has `batch`, expected both or none")
+        unknown = [name for name in self.baseline if name not in self.rivals]
+        unknown += [name for name in self.goals if name not in (*self.rivals, "reference")]
+        unknown += [name for name in self.processor_goals if name not in self.rivals]
+        if unknown:
+            raise ValueError(
+                f"the case {self.name!r} names {unknown[0]!r}: expected one of its rivals: {', '.join(self.rivals)}"
+            )
+
+    @property
+    def contenders(self) -> Mapping[str, Callable[[Prepared], Call]]:
+        """All that is timed, ours first."""
+        return {OURS: self.ours or call_of, **self.rivals}
+
+    def bound(self, loaded: Any) -> Callable[..., Any]:
+        """Returns the function of a loaded op."""
+        found: Callable[..., Any] = (
+            getattr(loaded, self.function) if isinstance(self.function, str) else self.function(loaded)
+        )
+        return found
+
+    def prepare(self, place: Place, loaded: Any = None) -> Prepared:
+        """Creates the inputs of a size, for a loaded op."""
+        own = replace(place, shape=self.shape(place.size))
+        return Prepared(self, own, loaded, self.inputs(own))
+
+    @property
+    def measured_dtypes(self) -> tuple[str, ...]:
+        """The dtypes that are timed."""
+        return self.timed_dtypes or self.dtypes
 
     def quick_sizes(self) -> tuple[int, ...]:
         """Returns the sizes that --quick measures."""
-        return (self.sizes[len(self.sizes) // 2],) if self.quick is None else self.quick
+        return (self.sizes[len(self.sizes) // 2],) if self.quick is None and self.sizes else self.quick or ()
 
     def goal(self, contender: str, size: int) -> float | None:
         """Returns how many times as fast as a contender ours must be at a size. None if there is no goal."""
@@ -99,31 +280,6 @@ class Case:
         return goal.get(size) if isinstance(goal, Mapping) else goal
 
 
-@dataclass(frozen=True)
-class Timed:
-    """What `opforge tune` times with one config, and how its result is checked."""
-
-    call: Call
-    results: Callable[[], Any]
-    """Computes once, from the same inputs each time, and returns tensors, also in lists."""
-    expected: Any
-    """The same tensors by the op's reference, floating-point ones in float64."""
-    rtol: float = 0.0
-    atol: float = 0.0
-    """How far a result may be from what is expected."""
-
-
-@dataclass(frozen=True)
-class TuningCase:
-    """One call of an op that `opforge tune` times at several sizes, with each config that the op lets it set."""
-
-    sizes: tuple[int, ...]
-    """What the op counts, in ascending order: elements, bytes."""
-    setup: Callable[[Place], Any]
-    """Creates the inputs, which all configs share."""
-    timed: Callable[[Any, Mapping[str, int]], Timed]
-    """Gets what `setup` returned, and the config. It is set in the library of this process already."""
-    dtypes: tuple[str, ...] = ("float32",)
-    what: str = ""
-    """The kernel, for a Triton op."""
-    device: str = "cpu"
+def call_of(prepared: Prepared) -> Call:
+    """Returns the call of the case's function with its arguments."""
+    return partial(prepared.case.bound(prepared.loaded), *prepared.arguments, **prepared.case.keywords)

@@ -1,8 +1,8 @@
-"""The reference of ops that move memory: torch's copy of as many bytes, on the device of the case."""
+"""The baseline of ops that move memory: torch's copy of as many bytes, on the device of the case."""
 
 from __future__ import annotations
 
-from .form import Call
+from .form import Call, Prepared
 
 COPY = "copy"
 
@@ -14,3 +14,8 @@ def copy_of(moved: float, device: str = "cpu") -> Call:
     source = torch.zeros(max(1, int(moved) // 2), dtype=torch.uint8, device=device)
     target = torch.ones_like(source)
     return lambda: target.copy_(source)
+
+
+def copied(inputs: Prepared) -> Call:
+    """Returns a copy of as many bytes as the case's call moves: the rival COPY of a case."""
+    return copy_of(inputs.amount, inputs.place.device)

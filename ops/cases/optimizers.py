@@ -1,35 +1,32 @@
-"""Cases of the optimizers: a step of one large tensor, and of many small ones."""
+"""Cases of the optimizers: a step of each rule with its modes, of one large tensor, and of many small ones."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opforge.ops.cases.form import OURS, TIME, Call, Case, MissingError, Place
-from opforge.ops.cases.memory import COPY, copy_of
+from opforge.ops.cases.form import ORDINARY, OURS, TIME, Call, Case, MissingError, Place, Prepared, Promise
+from opforge.ops.cases.memory import COPY, copied
 from opforge.ops.cases.rivals import DEEPSPEED, deepspeed
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-LR, BETAS, EPS, DECAY = 1e-4, (0.9, 0.999), 1e-8, 1e-2
+LR, BETAS, EPS, DECAY = 1e-2, (0.9, 0.999), 1e-8, 0.1
 SMALL = 1000
 """Elements of each of many small tensors."""
 LARGE_SIZES = (1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
+TUNED_SIZES = (1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22)
+"""Below the first a call takes a few microseconds, whatever is set; above the last memory decides."""
 COUNTS = (1, 10, 100, 1000)
+SHAPES = ((2, 0), (2, 1), (2, 7), (2, 3, 5), (1, 2, 1, 9), (2, 1025))
+"""The number of tensors, then the shape of each."""
+DTYPES = ("float32", "bfloat16", "float16")
 FUSED, FOREACH, OPERATORS = "torch fused", "torch foreach", "torch operators"
-
-
-class StepMemory(NamedTuple):
-    """Parameters with their gradients and float32 states. All contenders share them, so that all use the same pages."""
-
-    place: Place
-    params: list[Tensor]
-    states: dict[str, list[Tensor]]
-    amount: float
-    """Bytes that a step moves."""
 
 
 class Rule(NamedTuple):
@@ -37,8 +34,19 @@ class Rule(NamedTuple):
 
     ours: str
     """The class in opforge.ops."""
+    function: str | Callable[[Any], Callable[..., Any]]
+    """That of the op which makes a step."""
+    reference: str
+    """The function in opforge.ops.reference."""
     options: dict[str, Any]
+    """Of the class."""
+    keywords: dict[str, Any]
+    """Of the function."""
     states: tuple[str, ...]
+    modes: Mapping[str, Mapping[str, Any]] = {}
+    """Name -> other keywords, by which the step is compared too."""
+    is_fused: bool = False
+    """Whether a flag comes before the lists, and a list of copies after them."""
     reads_twice: bool = False
     """Whether a second pass reads the parameters and states again, as LAMB's does."""
     torch: str = ""
@@ -47,7 +55,6 @@ class Rule(NamedTuple):
     """DeepSpeed's class, "module:name"."""
     rival_states: Mapping[str, str] = {}
     """DeepSpeed's names of states, if they differ."""
-    devices: tuple[str, ...] = ("cpu",)
     goals: Mapping[str, Mapping[int, float]] = {}
     """Of a step of small tensors, by their number."""
 
@@ -57,130 +64,183 @@ class Rule(NamedTuple):
         return elements * (2 * read + itemsize + (read if self.reads_twice else 0))
 
 
-def _memory(rule: Rule, place: Place, sizes: list[int]) -> StepMemory:
+def _inputs(rule: Rule, place: Place) -> tuple[Any, ...]:
+    """Returns lists of parameters, gradients and float32 states; as after some steps, so that no state is 0."""
     import torch
 
-    random = torch.Generator(place.device).manual_seed(0)
-    params = []
-    for size in sizes:
-        param = torch.empty(size, device=place.device).normal_(generator=random).to(place.torch_dtype())
-        param.requires_grad_().grad = torch.empty_like(param).normal_(generator=random)
-        params.append(param)
-    # As after some steps. Zeros would be faster to read: they share one page.
-    states = {name: [torch.full((size,), 0.1, device=place.device) for size in sizes] for name in rule.states}
-    return StepMemory(place, params, states, rule.amount(sum(sizes), params[0].itemsize))
+    count, *shape = place.shape
+    lists: list[list[Tensor]] = []
+    for number in range(2 + len(rule.states)):
+        dtype = None if number < 2 else torch.float32
+        lists.append([place.draw(*shape, seed=10 * number + index, dtype=dtype) for index in range(count)])
+    lists[-1] = [tensor.square() + 1e-3 for tensor in lists[-1]]
+    if not rule.is_fused:
+        return tuple(lists)
+    return torch.zeros(1, dtype=torch.int32, device=place.device), *lists, []
 
 
-def _step(optimizer: Any, memory: StepMemory, number: Callable[[], object], names: Mapping[str, str]) -> Call:
-    """Makes an optimizer use the states of `memory`. Returns its step."""
-    for index, param in enumerate(memory.params):
-        states = {names.get(name, name): tensors[index] for name, tensors in memory.states.items()}
-        optimizer.state[param] = {"step": number(), **states}
+def _expected(rule: Rule, *arguments: Any, **keywords: Any) -> Any:
+    """Returns the new parameters, then the new states: the gradients are left alone."""
+    from opforge.ops import reference
+
+    function: Callable[..., Any] = getattr(reference, rule.reference)
+    lists = arguments[1:-1] if rule.is_fused else arguments
+    updated = [function(*tensors, **keywords) for tensors in zip(*lists, strict=True)]
+    return [[values[index] for values in updated] for index in range(len(lists) - 1)]
+
+
+def _lists(rule: Rule, inputs: Prepared) -> tuple[Sequence[Tensor], Mapping[str, Sequence[Tensor]]]:
+    """Returns the parameters, which have their gradients, and the states by name."""
+    lists = inputs.arguments[1:-1] if rule.is_fused else inputs.arguments
+    for param, grad in zip(lists[0], lists[1], strict=True):
+        param.requires_grad_().grad = grad
+    return lists[0], dict(zip(rule.states, lists[2:], strict=True))
+
+
+def _step(
+    rule: Rule, inputs: Prepared, make: Callable[[Any], Any], number: Callable[[], object], names: Mapping[str, str]
+) -> Call:
+    """Makes an optimizer use the states of the inputs. Returns its step."""
+    params, states = _lists(rule, inputs)
+    optimizer = make(params)
+    for index, param in enumerate(params):
+        own = {names.get(name, name): tensors[index] for name, tensors in states.items()}
+        optimizer.state[param] = {"step": number(), **own}
     step: Call = optimizer.step
     return step
 
 
-def _ours(rule: Rule) -> Callable[[StepMemory], Call]:
-    def prepare(memory: StepMemory) -> Call:
-        import opforge.ops
+def _ours(rule: Rule, inputs: Prepared) -> Call:
+    import opforge.ops
 
-        optimizer = getattr(opforge.ops, rule.ours)(memory.params, **rule.options)
-        return _step(optimizer, memory, lambda: 100, {})
-
-    return prepare
+    return _step(rule, inputs, lambda params: getattr(opforge.ops, rule.ours)(params, **rule.options), lambda: 100, {})
 
 
-def _torch(rule: Rule, **options: bool) -> Callable[[StepMemory], Call]:
-    def prepare(memory: StepMemory) -> Call:
-        import torch
+def _torch(rule: Rule, inputs: Prepared, **options: bool) -> Call:
+    import torch
 
-        if memory.place.dtype != "float32":
-            raise MissingError(f"it keeps states in {memory.place.dtype}, not in float32")
-        optimizer = getattr(torch.optim, rule.torch)(memory.params, **rule.options, **options)
-        return _step(optimizer, memory, lambda: torch.tensor(100.0, device=memory.place.device), {})
-
-    return prepare
+    if inputs.place.dtype != "float32":
+        raise MissingError(f"it keeps states in {inputs.place.dtype}, not in float32")
+    kind = getattr(torch.optim, rule.torch)
+    steps = partial(torch.tensor, 100.0, device=inputs.place.device)
+    return _step(rule, inputs, lambda params: kind(params, **rule.options, **options), steps, {})
 
 
-def _deepspeed(rule: Rule) -> Callable[[StepMemory], Call]:
-    def prepare(memory: StepMemory) -> Call:
-        module, _, name = rule.rival.partition(":")
-        kind = getattr(deepspeed(memory.place, module, f"{rule.ours}Builder"), name)
-        with contextlib.redirect_stdout(sys.stderr):
-            return _step(kind(memory.params, **rule.options), memory, lambda: 100, rule.rival_states)
-
-    return prepare
+def _deepspeed(rule: Rule, inputs: Prepared) -> Call:
+    module, _, name = rule.rival.partition(":")
+    kind = getattr(deepspeed(inputs.place, module, f"{rule.ours}Builder"), name)
+    with contextlib.redirect_stdout(sys.stderr):
+        return _step(rule, inputs, lambda params: kind(params, **rule.options), lambda: 100, rule.rival_states)
 
 
-def _lion(memory: StepMemory) -> Call:
+def _lion(rule: Rule, inputs: Prepared) -> Call:
     """Returns a step of Lion by torch's operators: torch has no Lion of its own."""
     import torch
 
-    averages, (beta1, beta2) = memory.states["exp_avg"], BETAS
+    params, states = _lists(rule, inputs)
+    averages, (beta1, beta2) = states["exp_avg"], BETAS
 
     @torch.no_grad()
     def step() -> None:
-        grads: list[Any] = [param.grad for param in memory.params]
-        if memory.place.dtype != "float32":
+        grads: list[Any] = [param.grad for param in params]
+        if inputs.place.dtype != "float32":
             grads = [grad.float() for grad in grads]
         updates = torch._foreach_lerp(averages, grads, 1 - beta1)
         torch._foreach_sign_(updates)
-        torch._foreach_mul_(memory.params, 1 - LR * DECAY)
-        torch._foreach_add_(memory.params, updates, alpha=-LR)
+        torch._foreach_mul_(params, 1 - LR * DECAY)
+        torch._foreach_add_(params, updates, alpha=-LR)
         torch._foreach_lerp_(averages, grads, 1 - beta2)
 
     return step
 
 
-def _copy(memory: StepMemory) -> Call:
-    return copy_of(memory.amount, memory.place.device)
+def _compared(name: str, rule: Rule, promises: tuple[Promise, ...], changes: Mapping[str, Any], **timed: Any) -> Case:
+    """Returns a step that is compared, and perhaps timed."""
+    first = 1 if rule.is_fused else 0
+    batch = {first + number: 0 for number in range(2 + len(rule.states))} if Promise.BATCH in promises else {}
+    return Case(
+        name,
+        partial(_inputs, rule),
+        rule.function,
+        {**rule.keywords, **changes},
+        partial(_expected, rule),
+        DTYPES,
+        SHAPES,
+        2e-6,
+        refused_dtypes=("int64", "float64"),
+        strided=False,
+        promises=promises,
+        batch=batch,
+        **timed,
+    )
 
 
-def _cases(rule: Rule) -> tuple[Case, ...]:
-    contenders: dict[str, Callable[[StepMemory], Call]] = {OURS: _ours(rule)}
+def _cases(rule: Rule, promises: tuple[Promise, ...] = (*ORDINARY, Promise.BATCH)) -> tuple[Case, ...]:
+    rivals: dict[str, Callable[[Prepared], Call]] = {}
     if rule.torch:
-        contenders |= {FUSED: _torch(rule, fused=True), FOREACH: _torch(rule, foreach=True)}
+        rivals |= {FUSED: partial(_torch, rule, fused=True), FOREACH: partial(_torch, rule, foreach=True)}
     if "Lion" in rule.ours:
-        contenders[OPERATORS] = _lion
+        rivals[OPERATORS] = partial(_lion, rule)
     if rule.rival:
-        contenders[DEEPSPEED] = _deepspeed(rule)
-    contenders[COPY] = _copy
-    step = Case(
+        rivals[DEEPSPEED] = partial(_deepspeed, rule)
+    rivals[COPY] = copied
+    timed: dict[str, Any] = {
+        "ours": partial(_ours, rule),
+        "rivals": rivals,
+        "baseline": (COPY,),
+        "devices": ("cpu", "cuda") if rule.is_fused else ("cpu",),
+    }
+    step = _compared(
         "step",
-        LARGE_SIZES,
-        lambda place: _memory(rule, place, [place.size]),
-        contenders,
-        (COPY,),
-        rule.amount,
-        dtypes=("float32", "bfloat16"),
+        rule,
+        promises,
+        {},
+        sizes=LARGE_SIZES,
+        shape=lambda size: (1, size),
+        timed_dtypes=("float32", "bfloat16"),
+        amount=rule.amount,
         quick=(1 << 18, 1 << 22),
-        devices=rule.devices,
+        tuned={} if rule.is_fused else {"float32": TUNED_SIZES, "bfloat16": TUNED_SIZES},
+        **timed,
     )
     small = Case(
         f"step of tensors of {SMALL}",
-        COUNTS,
-        lambda place: _memory(rule, place, [SMALL] * place.size),
-        contenders,
-        (COPY,),
-        lambda count, itemsize: rule.amount(count * SMALL, itemsize),
-        TIME,
-        "tensors",
+        partial(_inputs, rule),
+        rule.function,
+        sizes=COUNTS,
+        shape=lambda count: (count, SMALL),
+        amount=lambda count, itemsize: rule.amount(count * SMALL, itemsize),
+        unit=TIME,
+        size_unit="tensors",
         quick=(100,),
         goals=rule.goals,
-        devices=rule.devices,
+        **timed,
     )
-    return step, small
+    return step, small, *(_compared(name, rule, promises, changes) for name, changes in rule.modes.items())
 
 
+RATE: Mapping[str, Any] = {"lr": LR, "weight_decay": DECAY}
+TWO = {"beta1": BETAS[0], "beta2": BETAS[1]}
 ADAM = {"lr": LR, "betas": BETAS, "eps": EPS, "weight_decay": DECAY}
-LION = {"lr": LR, "betas": BETAS, "weight_decay": DECAY}
+ADAM_STEP = {**RATE, **TWO, "eps": EPS, "step": 3, "adamw_mode": True, "bias_correction": True, "maximize": False}
+ADAM_MODES: Mapping[str, Mapping[str, Any]] = {
+    "step of Adam, decay in the gradient": {"adamw_mode": False},
+    "step without a correction of the bias": {"bias_correction": False},
+    "first step that maximizes, without decay": {"maximize": True, "weight_decay": 0.0, "step": 1},
+}
+LION, LION_STEP = {"lr": LR, "betas": BETAS, "weight_decay": DECAY}, {**RATE, **TWO, "maximize": False}
+LION_MODES = {"step that maximizes, without decay": {"maximize": True, "weight_decay": 0.0}}
 ADAGRAD = {"lr": LR, "eps": 1e-10, "weight_decay": DECAY}
-MOMENTS, BOTH = ("exp_avg", "exp_avg_sq"), ("cpu", "cuda")
+MOMENTS = ("exp_avg", "exp_avg_sq")
 CPU_ADAM = _cases(
     Rule(
         "CPUAdam",
+        "multi_adam_",
+        "adam",
         ADAM,
+        ADAM_STEP,
         MOMENTS,
+        ADAM_MODES,
         torch="AdamW",
         rival="deepspeed.ops.adam:DeepSpeedCPUAdam",
         goals={FUSED: {1: 1.0, 1000: 2.0}},
@@ -189,14 +249,62 @@ CPU_ADAM = _cases(
 CPU_ADAGRAD = _cases(
     Rule(
         "CPUAdagrad",
+        "multi_adagrad_",
+        "adagrad",
         ADAGRAD,
+        {**ADAGRAD, "maximize": False},
         ("sum",),
+        {"step that maximizes, without decay": {"maximize": True, "weight_decay": 0.0}},
         torch="Adagrad",
         rival="deepspeed.ops.adagrad:DeepSpeedCPUAdagrad",
         rival_states={"sum": "exp_avg_sq"},
     )
 )
-CPU_LION = _cases(Rule("CPULion", LION, ("exp_avg",), rival="deepspeed.ops.lion:DeepSpeedCPULion"))
-FUSED_ADAM = _cases(Rule("FusedAdam", ADAM, MOMENTS, torch="AdamW", devices=BOTH))
-FUSED_LION = _cases(Rule("FusedLion", LION, ("exp_avg",), devices=BOTH))
-FUSED_LAMB = _cases(Rule("FusedLamb", ADAM, MOMENTS, reads_twice=True, devices=BOTH))
+CPU_LION = _cases(
+    Rule(
+        "CPULion",
+        "multi_lion_",
+        "lion",
+        LION,
+        LION_STEP,
+        ("exp_avg",),
+        LION_MODES,
+        rival="deepspeed.ops.lion:DeepSpeedCPULion",
+    )
+)
+FUSED_ADAM = _cases(
+    Rule("FusedAdam", "fused_adam_", "adam", ADAM, ADAM_STEP, MOMENTS, ADAM_MODES, is_fused=True, torch="AdamW")
+)
+FUSED_LION = _cases(Rule("FusedLion", "fused_lion_", "lion", LION, LION_STEP, ("exp_avg",), LION_MODES, is_fused=True))
+
+
+def _lamb(loaded: Any) -> Callable[..., Any]:
+    """Returns a step of LAMB of copies, which returns the ratios of norms too: its schema has these by a keyword."""
+
+    def step(noop: Tensor, *lists: Any, **keywords: Any) -> Any:
+        own = [[tensor.detach().clone() for tensor in tensors] for tensors in lists]
+        ratios = noop.new_ones(len(own[0]), dtype=own[2][0].dtype)
+        loaded.fused_lamb_(noop, *own, ratios=ratios, **keywords)
+        return own[0], own[2], own[3], ratios
+
+    return step
+
+
+def _lamb_expected(_noop: Tensor, *lists: Any, **keywords: Any) -> Any:
+    from opforge.ops import reference
+
+    updated = [reference.lamb(*tensors, **keywords) for tensors in zip(*lists[:-1], strict=True)]
+    ratios = lists[0][0].new_tensor([values[-1] for values in updated])
+    return [*([values[index] for values in updated] for index in range(3)), ratios]
+
+
+LAMB_STEP = {
+    **{name: value for name, value in ADAM_STEP.items() if name not in ("adamw_mode", "maximize")},
+    **{"max_coeff": 10.0, "min_coeff": 0.01, "eps_inside_sqrt": False, "scale": 1.0},
+}
+FUSED_LAMB = tuple(
+    replace(case, reference=_lamb_expected, tolerance=1e-5) if case.reference else case
+    for case in _cases(
+        Rule("FusedLamb", _lamb, "lamb", ADAM, LAMB_STEP, MOMENTS, is_fused=True, reads_twice=True), ORDINARY
+    )
+)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from opforge.ops.cases.form import OURS, Call, Case, MissingError, Place
-from opforge.ops.cases.memory import COPY, copy_of
+from opforge.ops.cases.form import ORDINARY, Call, Case, MissingError, Place, Prepared, Promise
+from opforge.ops.cases.memory import COPY, copied
 from opforge.ops.cases.rivals import DEEPSPEED, TORCH
 from opforge.ops.cases.traffic import TRAFFIC
 
@@ -16,77 +17,98 @@ BATCH, CHANNELS = 8, 1024
 GOAL = 0.8  # for what no cache holds
 
 
-class Inputs(NamedTuple):
-    """Activations, the retained ones, and their numbers."""
-
-    op: Any
-    whole: Tensor
-    part: Tensor
-    indices: Tensor
-
-
 def amount(size: int, itemsize: int) -> float:
     """Returns the bytes that a gather or scatter of half of `size` tokens must move."""
     return TRAFFIC["token_gather"].amount(BATCH * (size // 2) * CHANNELS, itemsize)
 
 
-def _setup(place: Place) -> Inputs:
+def _indices(place: Place) -> Tensor:
+    """Returns the sorted numbers of half of the tokens of each sequence, at least of one."""
     import torch
 
-    from opforge.builders.cpu.transformer.random_ltd import RandomLTDBuilder
-
-    op: Any = RandomLTDBuilder().load()
-    random = torch.Generator().manual_seed(0)
-    whole = torch.randn(BATCH, place.size, CHANNELS, generator=random).to(place.torch_dtype())
-    rows = [torch.randperm(place.size, generator=random)[: place.size // 2] for _ in range(BATCH)]
-    indices = torch.stack(rows).sort(-1).values.to(torch.int32)
-    return Inputs(op, whole, op.token_gather(whole, indices, True), indices)
+    batch, tokens, _channels = place.shape
+    random, kept = torch.Generator().manual_seed(1), (tokens + 1) // 2
+    rows = [torch.randperm(tokens, generator=random)[:kept].sort().values for _ in range(batch)]
+    return torch.stack(rows).to(torch.int32).to(place.device)
 
 
-def _gather(inputs: Inputs) -> Call:
-    op, whole, part, indices = inputs
-    return lambda: op.tokens_gather_(part, whole, indices, True)
+def _part(place: Place, indices: Tensor) -> Any:
+    return place.draw(*indices.shape, place.shape[2], seed=2)
 
 
-def _torch_gather(inputs: Inputs) -> Call:
+def _to_gather(place: Place) -> tuple[Any, ...]:
+    """Returns memory for the part, the activations [batch, tokens, channels], and the numbers of the tokens."""
+    indices = _indices(place)
+    return _part(place, indices), place.draw(*place.shape), indices, True
+
+
+def _to_scatter(place: Place) -> tuple[Any, ...]:
+    """Returns the activations, the part that goes into them, and the numbers of its tokens."""
+    indices = _indices(place)
+    return place.draw(*place.shape), _part(place, indices), indices, True
+
+
+def _gathered(_out: Tensor, *arguments: Any) -> Tensor:
+    from opforge.ops.transformer import reference
+
+    return reference.token_gather(*arguments)
+
+
+def _scattered(*arguments: Any) -> Tensor:
+    from opforge.ops.transformer import reference
+
+    return reference.token_scatter(*arguments)
+
+
+def _torch_gather(inputs: Prepared) -> Call:
     import torch
 
-    rows = inputs.indices.long()[..., None].expand_as(inputs.part)
-    return lambda: torch.gather(inputs.whole, 1, rows, out=inputs.part)
+    part, whole, indices, _batch_first = inputs.arguments
+    rows = indices.long()[..., None].expand_as(part)
+    return lambda: torch.gather(whole, 1, rows, out=part)
 
 
-def _scatter(inputs: Inputs) -> Call:
-    op, whole, part, indices = inputs
-    return lambda: op.tokens_scatter_(whole, part, indices, True)
+def _torch_scatter(inputs: Prepared) -> Call:
+    whole, part, indices, _batch_first = inputs.arguments
+    rows = indices.long()[..., None].expand_as(part)
+    return lambda: whole.scatter_(1, rows, part)
 
 
-def _torch_scatter(inputs: Inputs) -> Call:
-    rows = inputs.indices.long()[..., None].expand_as(inputs.part)
-    return lambda: inputs.whole.scatter_(1, rows, inputs.part)
-
-
-def _deepspeed(inputs: Inputs) -> Call:
+def _deepspeed(_inputs: Prepared) -> Call:
     raise MissingError("its random LTD needs a GPU")
 
 
-def _copy(inputs: Inputs) -> Call:
-    return copy_of(amount(inputs.whole.shape[1], inputs.whole.itemsize))
-
-
-RANDOM_LTD = tuple(
-    Case(
+def _case(
+    name: str,
+    function: str,
+    inputs: Callable[[Place], Any],
+    reference: Callable[..., Any],
+    torchs: Callable[[Prepared], Call],
+) -> Case:
+    return Case(
         name,
-        (128, 512, 2048),
-        _setup,
-        {OURS: ours, TORCH: torchs, DEEPSPEED: _deepspeed, COPY: _copy},
-        (COPY,),
-        amount,
+        inputs,
+        function,
+        reference=reference,
+        dtypes=("float32", "bfloat16", "float16"),
+        shapes=((1, 1, 1), (3, 5, 7), (2, 17, 1025)),
+        outputs=("out",),
+        refused_dtypes=(),  # it copies elements of any dtype
+        strided=False,
+        promises=(*ORDINARY, Promise.BATCH, Promise.ZEROS, Promise.PAYLOADS),
+        batch={0: 0, 1: 0, 2: 0},
+        sizes=(128, 512, 2048),
+        shape=lambda size: (BATCH, size, CHANNELS),
         size_unit="tokens of a sequence",
-        dtypes=("float32", "bfloat16"),
+        timed_dtypes=("float32", "bfloat16"),
+        rivals={TORCH: torchs, DEEPSPEED: _deepspeed, COPY: copied},
+        baseline=(COPY,),
+        amount=amount,
         goals={"reference": {2048: GOAL}},
     )
-    for name, ours, torchs in (
-        ("gather tokens", _gather, _torch_gather),
-        ("scatter tokens", _scatter, _torch_scatter),
-    )
+
+
+RANDOM_LTD = (
+    _case("gather tokens", "tokens_gather_", _to_gather, _gathered, _torch_gather),
+    _case("scatter tokens", "tokens_scatter_", _to_scatter, _scattered, _torch_scatter),
 )

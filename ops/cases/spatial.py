@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from opforge.ops.cases.form import OURS, Call, Case, MissingError, Place
-from opforge.ops.cases.memory import COPY, copy_of
+from opforge.ops.cases.form import ORDINARY, Call, Case, MissingError, Place, Prepared, Promise
+from opforge.ops.cases.memory import COPY, copied
 from opforge.ops.cases.rivals import DEEPSPEED, TORCH
 from opforge.ops.cases.traffic import TRAFFIC
 
@@ -18,75 +18,67 @@ CHANNELS = 320
 GOAL = 0.8  # for what no cache holds
 
 
-class Inputs(NamedTuple):
-    """Images as rows of channels, and biases."""
-
-    op: Any
-    out: Tensor
-    first: Tensor
-    second: Tensor
-    bias: Tensor
-    amount: float
-
-
 def amount(function: str, size: int, itemsize: int) -> float:
     """Returns the bytes that a function must move for images of `size` pixels."""
     return TRAFFIC[function].amount(size * CHANNELS, itemsize)
 
 
-def _setup(function: str, place: Place) -> Inputs:
+def _inputs(images: int, place: Place) -> tuple[Any, ...]:
+    """Returns memory for the result, then each image, as rows of channels, with its bias."""
     import torch
 
-    from opforge.builders.cpu.transformer.spatial_inference import SpatialInferenceBuilder
-
-    op: Any = SpatialInferenceBuilder().load()
-    random = torch.Generator().manual_seed(0)
-    draw = [torch.randn(place.size, CHANNELS, generator=random).to(place.torch_dtype()) for _ in range(2)]
-    bias = torch.randn(CHANNELS, generator=random).to(place.torch_dtype())
-    return Inputs(op, torch.empty_like(draw[0]), draw[0], draw[1], bias, amount(function, place.size, bias.itemsize))
+    pairs = [(place.draw(*place.shape, seed=n), place.draw(place.shape[-1], seed=4 + n)) for n in range(images)]
+    return torch.zeros_like(pairs[0][0]), *(tensor for pair in pairs for tensor in pair)
 
 
-def _one(inputs: Inputs) -> Call:
-    op, out, first, _, bias, _ = inputs
-    return lambda: op.channel_bias_add_(out, first, bias)
+def _expected(_out: Tensor, *images: Tensor) -> Tensor:
+    from opforge.ops.transformer import reference
+
+    return reference.channel_bias_add(*images)
 
 
-def _two(inputs: Inputs) -> Call:
-    op, out, first, second, bias, _ = inputs
-    return lambda: op.channel_bias_add_(out, first, bias, second, bias)
-
-
-def _torch_one(inputs: Inputs) -> Call:
+def _torch_one(inputs: Prepared) -> Call:
     import torch
 
-    return lambda: torch.add(inputs.first, inputs.bias, out=inputs.out)
+    out, image, bias = inputs.arguments
+    return lambda: torch.add(image, bias, out=out)
 
 
-def _torch_two(inputs: Inputs) -> Call:
+def _torch_two(inputs: Prepared) -> Call:
     import torch
 
-    return lambda: torch.add(inputs.first + inputs.bias, inputs.second + inputs.bias, out=inputs.out)
+    out, first, bias, second, other_bias = inputs.arguments
+    return lambda: torch.add(first + bias, second + other_bias, out=out)
 
 
-def _deepspeed(inputs: Inputs) -> Call:
+def _deepspeed(_inputs: Prepared) -> Call:
     raise MissingError("its spatial inference needs a GPU")
 
 
-def _case(name: str, function: str, ours: Callable[[Inputs], Call], torchs: Callable[[Inputs], Call]) -> Case:
+def _case(name: str, function: str, images: int, torchs: Callable[[Prepared], Call]) -> Case:
     return Case(
         name,
-        (256, 4096, 65536),
-        partial(_setup, function),
-        {OURS: ours, TORCH: torchs, DEEPSPEED: _deepspeed, COPY: lambda inputs: copy_of(inputs.amount)},
-        (COPY,),
-        partial(amount, function),
+        partial(_inputs, images),
+        "channel_bias_add_",
+        reference=_expected,
+        dtypes=("float32", "bfloat16", "float16"),
+        shapes=((2, 0), (1, 1), (1, 7), (3, 5), (2, 17, 15), (2, 1025)),
+        outputs=("out",),
+        strided=False,
+        promises=(*ORDINARY, Promise.BATCH, Promise.ZEROS),
+        batch={0: 0, **{1 + 2 * image: 0 for image in range(images)}},
+        sizes=(256, 4096, 65536),
+        shape=lambda size: (size, CHANNELS),
         size_unit="pixels",
-        dtypes=("float32", "bfloat16"),
+        timed_dtypes=("float32", "bfloat16"),
+        rivals={TORCH: torchs, DEEPSPEED: _deepspeed, COPY: copied},
+        baseline=(COPY,),
+        amount=partial(amount, function),
         goals={"reference": {65536: GOAL}},
     )
 
 
 SPATIAL = (
-    _case("bias", "nhwc_bias_add", _one, _torch_one),
-    _case("bias, other image and its bias", "nhwc_bias_add_bias_add", _two, _torch_two),
+    _case("bias", "nhwc_bias_add", 1, _torch_one),
+    _case("bias, other image and its bias", "nhwc_bias_add_bias_add", 2, _torch_two),
 )

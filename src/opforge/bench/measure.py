@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
-from opforge.ops.cases.form import OURS, TIME, Call, Case, MissingError, Place, Seconds
+from opforge.ops.cases.form import OURS, TIME, Call, Case, MissingError, Place, Prepared, Seconds
 
 from .clocks import DeviceClock, HostClock, clock_for
 from .harness import take_turns
-from .results import REFERENCE, Result
+from .results import Result
 
 PAUSE = 0.002
 """Seconds before each turn: OpenMP's threads of the contender before spin for about as long."""
@@ -46,8 +46,10 @@ Timed in place of a call, it shows the harness's own work.
 """
 
 
-def measure(op: str, case: Case, size: int, dtype: str, device: str, quick: bool) -> Result:
-    """Returns the samples of all contenders at one size and dtype.
+def measure(
+    op: str, case: Case, size: int, dtype: str, device: str, quick: bool, loaded: Any = None
+) -> Result:
+    """Returns the samples of all contenders at one size and dtype. `loaded` is what `load()` of a builder returns.
 
     Raises:
         MissingError: Our contender cannot take part here, or the memory does not suffice.
@@ -58,7 +60,7 @@ def measure(op: str, case: Case, size: int, dtype: str, device: str, quick: bool
     _check_memory(case, result.amount)
     with make_place(size, dtype, device, quick) as place:
         clock = clock_for(device)
-        calls, measuring = _calls(case, place, clock, result.missing)
+        calls, measuring = _calls(case.prepare(place, loaded), clock, result.missing)
         result.inner, seconds = _repetitions(calls, measuring, clock, effort)
         rounds = max(effort.fewest, min(effort.most, int(effort.seconds / sum(seconds.values()))))
         clock.processor.clear()
@@ -90,7 +92,9 @@ def measurable(case: Case, device: str, quick: bool) -> list[tuple[int, str]]:
     """Returns the sizes and dtypes that a run measures of a case, on a device that the case is for."""
     if device not in case.devices:
         return []
-    sizes, dtypes = (case.quick_sizes(), case.dtypes[:1]) if quick else (case.sizes, case.dtypes)
+    sizes, dtypes = (
+        (case.quick_sizes(), case.measured_dtypes[:1]) if quick else (case.sizes, case.measured_dtypes)
+    )
     return [(size, dtype) for dtype in dtypes for size in sizes]
 
 
@@ -98,15 +102,10 @@ def _empty(op: str, case: Case, size: int, dtype: str, device: str) -> Result:
     import torch
 
     amount = case.amount(size, getattr(torch, dtype).itemsize)
-    result = Result(op, case.name, size, case.size_unit, dtype, device, case.unit, amount, list(case.reference))
+    result = Result(op, case.name, size, case.size_unit, dtype, device, case.unit, amount, list(case.baseline))
     goals = {name: case.goal(name, size) for name in case.goals}
     result.goals = {name: goal for name, goal in goals.items() if goal is not None}
     result.processor_goals = dict(case.processor_goals)
-    unknown = [name for name in [*case.goals, *case.processor_goals] if name not in (*case.contenders, REFERENCE)]
-    if unknown or OURS not in case.contenders or not set(case.reference) <= set(case.contenders):
-        raise ValueError(
-            f"{op}, {case.name}: a goal or the reference names something that is not a contender: {unknown}"
-        )
     return result
 
 
@@ -121,17 +120,16 @@ def _check_memory(case: Case, amount: float) -> None:
 
 
 def _calls(
-    case: Case, place: Place, clock: HostClock | DeviceClock, missing: dict[str, str]
+    inputs: Prepared, clock: HostClock | DeviceClock, missing: dict[str, str]
 ) -> tuple[dict[str, Call], dict[str, float]]:
     """Prepares the contenders and calls each once. Those that cannot take part go to `missing`.
 
     Returns:
         The calls, and for those that measure themselves how long one took as a whole.
     """
-    inputs = case.setup(place)
     calls: dict[str, Call] = {}
     measuring: dict[str, float] = {}
-    for name, prepare in case.contenders.items():
+    for name, prepare in inputs.case.contenders.items():
         try:
             call = _distinct(prepare(inputs))
             began = time.perf_counter()

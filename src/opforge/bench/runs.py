@@ -49,7 +49,7 @@ def run(
         name = f"{item.op}, {item.case.name}"
         begins(number, len(plan), name)
         try:
-            result = measure(item.op, item.case, size, dtype, device, quick)
+            result = measure(item.op, item.case, size, dtype, device, quick, item.load(device))
         except KeyboardInterrupt:
             results.interrupted = True
             break

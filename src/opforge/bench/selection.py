@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
+import importlib
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from opforge import working_folder
-from opforge.ops.cases import CASES, Case, load_cases
+from opforge.accelerator.registry import accelerator_named
+from opforge.ops.cases import CASES, Case, load_cases, path_of
 
 from .measure import measurable
 
@@ -17,8 +18,18 @@ class Selected(NamedTuple):
     """One case of an op."""
 
     op: str
-    """The builder's name without "Builder", or the "module:name" of cases of another package."""
+    """The builder's name without "Builder", or the "module:name" of a builder or of cases of another package."""
     case: Case
+    builder: Any = None
+    """The builder's name, or its class; None for cases without one."""
+
+    def load(self, device: str) -> Any:
+        """Loads the op for a device. None without a builder. Raises what `OpBuilder.load` raises."""
+        if self.builder is None:
+            return None
+        is_name = isinstance(self.builder, str)
+        builder: Any = accelerator_named(device).create_op_builder(self.builder) if is_name else self.builder()
+        return builder.load()
 
 
 class UnknownOpError(Exception):
@@ -28,16 +39,21 @@ class UnknownOpError(Exception):
 def select(names: Sequence[str]) -> list[Selected]:
     """Returns the cases of the named ops; without names, of all.
 
-    A name is a builder's, in any spelling (CPUAdamBuilder, CPUAdam, cpu_adam), or "module:name" of a tuple of cases.
+    A name is a builder's, in any spelling (CPUAdamBuilder, CPUAdam, cpu_adam), or "module:name" of a builder's class,
+    or of a tuple of cases.
 
     Raises:
         UnknownOpError: A name has no cases.
     """
-    paths: dict[str, str] = {}
+    found: dict[str, list[Selected]] = {}
     for name in names or CASES:
-        builder = name if ":" in name else _builder(name)
-        paths[builder.removesuffix("Builder")] = CASES.get(builder, builder)
-    return [Selected(op, case) for op, path in paths.items() for case in _load(path)]
+        if ":" in name:
+            found[name] = _of_another_package(name)
+        else:
+            builder = _builder(name)
+            op = builder.removesuffix("Builder")
+            found[op] = [Selected(op, case, builder) for case in load_cases(CASES[builder])]
+    return [selected for of_op in found.values() for selected in of_op if selected.case.sizes]
 
 
 def points(selected: Sequence[Selected], device: str, quick: bool) -> Iterator[tuple[Selected, int, str]]:
@@ -64,13 +80,17 @@ def _form(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "").removesuffix("builder")
 
 
-def _load(path: str) -> tuple[Case, ...]:
+def _of_another_package(name: str) -> list[Selected]:
+    """Returns the cases at "module:name", which is a builder's class that names its cases, or a tuple of cases."""
     try:
-        with working_folder.searched() if path not in CASES.values() else contextlib.nullcontext():
-            cases = load_cases(path)
+        with working_folder.searched():
+            module, _, attribute = name.partition(":")
+            found = getattr(importlib.import_module(module), attribute)
+            if isinstance(found, type) and (path := path_of(found)):
+                return [Selected(name, case, found) for case in load_cases(path)]
+            return [Selected(name, case) for case in load_cases(name)]
     except (Exception, SystemExit) as error:  # of the module's own code
-        problem = str(error) if isinstance(error, (ImportError, AttributeError)) else f"{type(error).__name__}: {error}"
-        raise UnknownOpError(f"{path!r}: {problem}. Expected module:NAME of a tuple of cases.") from error
-    if not (isinstance(cases, tuple) and all(isinstance(case, Case) for case in cases)):
-        raise UnknownOpError(f"{path!r} is not a tuple of opforge.ops.cases.Case.")
-    return cases
+        is_plain = isinstance(error, (ImportError, AttributeError))
+        problem = str(error) if is_plain else f"{type(error).__name__}: {error}"
+        expected = "Expected module:NAME of a tuple of opforge.ops.cases.Case, or of a builder with `cases`."
+        raise UnknownOpError(f"{name!r}: {problem}. {expected}") from error

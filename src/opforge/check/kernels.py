@@ -1,4 +1,4 @@
-"""Installed kernel packages: each variant that fits this machine is loaded, and compared by its check if it has one."""
+"""Installed kernel packages: each variant that fits this machine is loaded, and compared with its cases if it has some."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def prepare(kernel: InstalledKernel, say: Say) -> None:
 
 
 def check_kernel(kernel: InstalledKernel, say: Say) -> None:
-    """Loads a variant, and compares it if there is a check of its name. Raises what either raises."""
+    """Loads a variant, and compares it if an entry point names cases for it. Raises what either raises."""
     import opforge
     from opforge.accelerator.select import get_accelerator
 
@@ -91,4 +91,4 @@ def check_kernel(kernel: InstalledKernel, say: Say) -> None:
     say(load_ms=round(1e3 * (time.perf_counter() - began), 1))
     device = kernel.accelerator or get_accelerator().name
     say(device=machine.device_name(device))
-    stages.compare(kernel.name, module, device, say)
+    stages.compare(stages.cases_of_package(kernel.name), module, device, say)

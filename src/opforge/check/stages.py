@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,10 +13,9 @@ from opforge.accelerator.interface.accelerator import Accelerator, target_for
 from opforge.accelerator.interface.builder_protocol import create
 from opforge.bench import machine
 from opforge.builders.base import OpBuilder
-from opforge.ops.cases import CASES, OURS, Case, MissingError, Place, load_cases
+from opforge.ops.cases import GROUP, OURS, Case, MissingError, Place, Promise, cases_of, load_cases
 from opforge.ops.cases.memory import COPY
 from opforge.report.ops import OfferedOp, readiness
-from opforge.testing.checks import CHECKS, GROUP
 
 Say = Callable[..., None]
 """Reports what is known so far, by keywords: the fields of `Checked`."""
@@ -47,7 +45,8 @@ def builder_of(offer: OfferedOp) -> Any:
 
 def check_op(offer: OfferedOp, say: Say) -> None:
     """Loads an op and checks it. Raises AssertionError for what is wrong, and whatever the op raises."""
-    name, accelerator, builder = offer.name, offer.accelerator, builder_of(offer)
+    accelerator, builder = offer.accelerator, builder_of(offer)
+    cases = cases_of(offer.builder_class()) or cases_of_package(offer.name)
     say(stage="load")
     began = time.perf_counter()
     loaded = builder.load()
@@ -55,29 +54,36 @@ def check_op(offer: OfferedOp, say: Say) -> None:
     device = accelerator.name
     say(device=machine.device_name(device))
     with ExitStack() as stack:
-        case = case_of(name, device)
-        calls = _calls(case, device, stack, say) if case else {}
+        case = timed_case(cases, device)
+        calls = _calls(case, loaded, device, stack, say) if case else {}
         if calls:
             began = time.perf_counter()
             calls[OURS]()
             accelerator.synchronize()
             say(first_ms=_milliseconds(began))
-        compare(name, loaded, device, say)
+        compare(cases, loaded, device, say)
         if case and calls:
             say(stage="speed")
             _measure(case, calls, accelerator, say)
 
 
-def compare(name: str, loaded: Any, device: str, say: Say) -> None:
-    """Compares what was loaded with its reference, by the check of this name. Raises AssertionError."""
-    contract = contract_of(name)
-    if contract is None:
+def compare(cases: Sequence[Case], loaded: Any, device: str, say: Say) -> None:
+    """Compares what was loaded with what its cases say, by the contract of ops. Raises AssertionError."""
+    if not any(case.reference or case.checks for case in cases):
         say(state="unchecked", reason=UNCHECKED)
         return
+    from opforge.testing import OpContract, values
+
     say(stage="reference")
-    checked = contract.of(loaded, device)
+    checked = OpContract.of(cases, loaded, device)
     skipped = checked.check()
-    say(tests=len(checked.names()) - len(skipped), state="ok")
+    compared = [case for case in cases if case.reference]
+    promises = [promise for promise in Promise if compared and all(promise in case.promises for case in compared)]
+    errors = [values.largest_error(case, loaded, device) for case in compared if Promise.ACCURACY in case.promises]
+    if errors:
+        worst = max(errors)
+        say(error=round(worst.ours, 2), eager=round(worst.eager, 2))
+    say(tests=len(checked.names()) - len(skipped), promises=[str(promise) for promise in promises], state="ok")
 
 
 def check_accelerator(accelerator: Accelerator, say: Say) -> None:
@@ -95,31 +101,28 @@ def check_accelerator(accelerator: Accelerator, say: Say) -> None:
     say(tests=len(contract.names()) - len(skipped), state="ok")
 
 
-def contract_of(name: str) -> Any:
-    """Returns the class of contracts for a builder, or for a kernel package, ORG/NAME; None if there is none.
+def cases_of_package(name: str) -> tuple[Case, ...]:
+    """Returns the cases that an entry point names for a kernel package, ORG/NAME, or for a builder; none without one.
 
-    Raises whatever its import raises.
+    Raises whatever their import raises.
     """
-    paths = {point.name: point.value for point in entry_points(GROUP)} | CHECKS
-    if name not in paths:
-        return None
-    module, _, attribute = paths[name].partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    paths = {point.name: point.value for point in entry_points(GROUP)}
+    return load_cases(paths[name]) if name in paths else ()
 
 
-def case_of(name: str, device: str) -> Case | None:
-    """Returns the case of an op that is measured: one that moves memory, if it has such a one. None if it has none."""
-    cases = [case for case in load_cases(CASES[name]) if device in case.devices] if name in CASES else []
-    moving = [case for case in cases if case.unit == "GB/s" and COPY in case.contenders]
-    return next(iter(moving or cases), None)
+def timed_case(cases: Sequence[Case], device: str) -> Case | None:
+    """Returns the case that is measured: one that moves memory, if there is such a one. None if none is timed."""
+    timed = [case for case in cases if case.sizes and device in case.devices]
+    moving = [case for case in timed if case.unit == "GB/s" and COPY in case.rivals]
+    return next(iter(moving or timed), None)
 
 
-def _calls(case: Case, device: str, stack: ExitStack, say: Say) -> dict[str, Callable[[], object]]:
+def _calls(case: Case, loaded: Any, device: str, stack: ExitStack, say: Say) -> dict[str, Callable[[], object]]:
     """Returns the op's call and the copy's; nothing if the op's cannot be prepared here, with the reason as a note."""
     folder = stack.enter_context(TemporaryDirectory(prefix="opforge-check-"))
-    place = Place(_size(case), case.dtypes[0], device, folder, True, stack)
+    place = Place(_size(case), case.measured_dtypes[0], device, folder, True, stack)
     try:
-        inputs = case.setup(place)
+        inputs = case.prepare(place, loaded)
         return {name: case.contenders[name](inputs) for name in (OURS, COPY) if name in case.contenders}
     except MissingError as error:
         say(note=str(error))
@@ -141,7 +144,7 @@ def _measure(case: Case, calls: dict[str, Callable[[], object]], accelerator: Ac
             best[name] = min(best[name], _seconds(call, accelerator))
     say(us=round(1e6 * best[OURS], 1))
     if case.unit == "GB/s":
-        moved = case.amount(_size(case), getattr(torch, case.dtypes[0]).itemsize)
+        moved = case.amount(_size(case), getattr(torch, case.measured_dtypes[0]).itemsize)
         say(gb_per_s=round(moved / best[OURS] / 1e9, 2))
         if COPY in best:
             say(of_copy=round(best[COPY] / best[OURS], 2))

@@ -317,10 +317,10 @@ def _list(selected: Sequence[Selected]) -> None:
             item.op,
             item.case.name,
             f"{texts.size(item.case.sizes[0], '')}to {texts.size(item.case.sizes[-1], item.case.size_unit)}",
-            " ".join(item.case.dtypes),
+            " ".join(item.case.measured_dtypes),
             " ".join(item.case.devices),
             ", ".join(item.case.contenders),
-            " or ".join(item.case.reference),
+            " or ".join(item.case.baseline),
         )
         for item in selected
     ]

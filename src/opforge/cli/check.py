@@ -18,7 +18,7 @@ from .output import counted, emit_json, heading, show_table
 if TYPE_CHECKING:
     from opforge.check.checks import Checked
 
-COLUMNS = ("OP", "TARGET", "STATE", "TESTS", "LOAD ms", "FIRST CALL ms", "CALL us", "GB/s", "OF COPY", "REASON")
+COLUMNS = ("OP", "TARGET", "STATE", "TESTS", "ERROR", "EAGER'S", "LOAD ms", "FIRST CALL ms", "CALL us", "GB/s", "OF COPY", "REASON")
 EXIT_CODES = "Exit codes: 0 success; 1 an op, or the accelerator, failed or crashed; 2 wrong usage."
 
 
@@ -75,18 +75,23 @@ def _print(results: Sequence[Checked]) -> None:
             row.target,
             row.state,
             row.tests or "",
-            *(_number(value) for value in (row.load_ms, row.first_ms, row.us, row.gb_per_s, row.of_copy)),
+            *(_number(value) for value in (row.error, row.eager, row.load_ms, row.first_ms, row.us, row.gb_per_s, row.of_copy)),
             _first_line(row),
         )
         for row in results
     ]
-    show_table(COLUMNS, rows, numbers=COLUMNS[3:9], optional="REASON")
+    show_table(COLUMNS, rows, numbers=COLUMNS[3:11], optional="REASON")
     for row in results:
         if row.reason and row.state not in ("ok", "unchecked"):
             heading(
                 f"{row.name} on {row.accelerator or row.target}: {row.state}" + (f" ({row.stage})" if row.stage else "")
             )
             click.echo(row.reason + (f"\nlast printed: {row.printed}" if row.printed else ""))
+    promising = [row for row in results if row.promises and row.state == "ok"]
+    if promising:
+        heading("What they promise, as was tried")
+        for row in promising:
+            click.echo(f"{row.name} on {row.accelerator or row.target}: {', '.join(row.promises)}")
     states = Counter(row.state for row in results)
     heading(", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "nothing to check")
     click.echo("unchecked: the op was loaded and called, and no reference says what is right.")

@@ -1,16 +1,18 @@
-"""The contract of ops: torch's checks, a float64 reference, awkward shapes, layouts and values, torch.compile."""
+"""The contract of ops: what each case of an op says, tried for awkward shapes, layouts, values, threads and batches."""
 
 from __future__ import annotations
 
-import types
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from opforge.lazy import cached_property
+from opforge.ops.cases import Case, Promise, cases_of
 
+from . import values
 from .contract import Contract, shortened, skip
 from .tensors import (
     MARGIN,
@@ -21,70 +23,90 @@ from .tensors import (
     mapped,
     poisoned_memory,
     same,
+    same_bytes,
+    same_signs_of_zeros,
     surrounded,
     tensors_of,
     transposed,
     with_gaps,
+    with_nan,
+    with_payloads,
     with_special_values,
+    with_zeros,
 )
 
 LAYOUTS = {"with gaps": with_gaps, "transposed": transposed}
+OFFSETS = (1, 2, 3, 5, 8)
+"""Elements before a tensor in its storage."""
+THREADS = (1, 2, 3, 5)
+FEW_ROWS = 16
+"""So many rows are also computed one by one."""
 REFUSAL = (RuntimeError, TypeError, ValueError)
 """The errors that an op may refuse its arguments with."""
+FEWEST_UNITS = 4.0
+"""The error that no promise forbids, in units of the op's conditioning: eager's may be 0."""
+
+
+class Tried(NamedTuple):
+    """A case, with its function, for a shape and a dtype."""
+
+    case: Case
+    function: Callable[..., Any]
+    shape: tuple[int, ...]
+    dtype: str
+    device: str
+
+    def __str__(self) -> str:
+        """Returns what the reasons of a failure begin with."""
+        return f"{self.case.name}, for shape {self.shape} and {self.dtype}"
+
+    def arguments(self) -> tuple[Any, ...]:
+        """Returns new arguments, the same each time."""
+        return values.make_arguments(self.case, self.function, self.shape, self.dtype, self.device)
+
+    def results(self, arguments: tuple[Any, ...]) -> list[Tensor]:
+        """Calls the function, which may change the arguments. Returns what it returns, then what it changes."""
+        return values.results(self.function, arguments, self.case.keywords)
+
+    def compare(self, arguments: tuple[Any, ...], what: str = "") -> None:
+        """Calls the function and compares its results with those of the reference."""
+        before = cloned(arguments)
+        problem = values.problem(self.case, self.results(arguments), before)
+        assert not problem, f"{self}{what}: {problem}"
 
 
 class OpContract(Contract):
-    """What every op guarantees. A subclass returns the op, arguments for it, and the exact results.
+    """What every op guarantees, and what the cases of this one promise.
 
-    The attributes below describe what the op supports.
+    A subclass names the op's builder, whose cases are tried; or cases whose functions need none.
     """
 
+    builder: Any = None
+    """The class of a builder. Its `cases` are tried."""
+    cases: Sequence[Case] = ()
+    """The cases; by default the builder's."""
     device: str = "cpu"
     """Where the arguments are moved to. The tests are skipped if this machine lacks it."""
-    dtypes: Sequence[torch.dtype] = (torch.float32,)
-    """What `inputs` is called with."""
-    shapes: Sequence[tuple[int, ...]] = ((0,), (1,), (7,), (3, 5), (2, 1, 9), (1025,))
-    """What `inputs` is called with: by default empty, single, odd, and more than one block."""
-    refused_dtypes: Sequence[torch.dtype] = (torch.int64,)
-    """If every floating-point argument has one of these dtypes, the op must raise an error."""
-    strided: bool = True
-    """Whether the op takes tensors of any strides. If not, it may refuse some, and must then change nothing."""
-    special_values: bool = True
-    """Whether NaN, infinity and -0 have the result that the reference has."""
-    differentiable: bool = False
-    """Whether the op has gradients: they are compared with those of the reference."""
-    compiled: bool = True
-    """Whether torch.compile must trace the op without a graph break."""
-    backend: str = "aot_eager"
-    """The backend of torch.compile; "inductor" also compiles, which takes longer."""
-    keywords: Mapping[str, Any] = types.MappingProxyType({})
-    """Keyword arguments of each call, of the op and of the reference."""
-    outputs: Sequence[str] = ()
-    """Names of arguments that the op only writes. They hold NaN before each call."""
-    rtol: float | None = None
-    atol: float | None = None
-    """Tolerances against the reference. By default four units in the last place of the dtype."""
-    opcheck_tests: Sequence[str] = (
-        "test_schema",
-        "test_autograd_registration",
-        "test_faketensor",
-        "test_aot_dispatch_dynamic",
-    )
+    short: bool = False
+    """Whether few shapes and dtypes are tried, as `opforge check` does."""
 
-    def make_op(self) -> Callable[..., Any]:
-        """Returns the op: a function of a loaded op, or a custom op of torch. Override it."""
-        raise NotImplementedError(f"{type(self).__name__} must override make_op")
+    SHORT_SHAPES, SHORT_DTYPES = 3, ("float32", "bfloat16")
 
-    def inputs(self, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Any, ...]:
-        """Returns arguments for the op on the CPU: tensors, lists of tensors, numbers. Override it."""
-        raise NotImplementedError(f"{type(self).__name__} must override inputs")
+    @classmethod
+    def of(cls, cases: Sequence[Case], loaded: Any, device: str) -> type[OpContract]:
+        """Returns the short contract for the cases of an op that was loaded for a device."""
+        attributes = {"cases": tuple(cases), "loaded": loaded, "device": device, "short": True}
+        return type("OpContract", (cls,), attributes)
 
-    def reference(self, *arguments: Any, **keywords: Any) -> Any:
-        """Returns what the op returns, then the new value of each argument that it changes. Override it.
+    @classmethod
+    def names(cls) -> list[str]:
+        """Returns the names of the tests; of the short contract without those that take long."""
+        return [name for name in super().names() if not (cls.short and name in LONG)]
 
-        Floating-point arguments are in float64, and so are the results.
-        """
-        raise NotImplementedError(f"{type(self).__name__} must override reference")
+    @cached_property
+    def loaded(self) -> Any:
+        """The loaded op: what `bound` of a case gets. None without a builder."""
+        return self.builder().load() if self.builder else None
 
     def setup_method(self) -> None:
         """Skips the test if this machine lacks the device."""
@@ -96,183 +118,355 @@ class OpContract(Contract):
         if not is_here:
             skip(f"there is no {self.device} device here")
 
-    @cached_property
-    def op(self) -> Callable[..., Any]:
-        """The op of this test."""
-        return self.make_op()
-
     # the tests
 
     def test_torch_accepts_schema_fake_kernel_and_autograd(self) -> None:
-        for shape in {self.shapes[0], max(self.shapes, key=len)}:
-            arguments = self._arguments(shape, self.dtypes[0])
-            if self.differentiable:
-                arguments = mapped(arguments, _requiring_grad)
-            try:
-                torch.library.opcheck(self.op, arguments, dict(self.keywords), test_utils=tuple(self.opcheck_tests))  # type: ignore[arg-type]
-            except Exception as error:
-                reason = "torch.compile and autograd rely on what it checks"
-                raise AssertionError(f"torch.library.opcheck fails for shape {shape}: {error} ({reason})") from error
+        for case, function in self._ops():
+            for shape in {case.shapes[0], max(case.shapes, key=len)}:
+                arguments = self._tried(case, function, shape).arguments()
+                if case.differentiable:
+                    arguments = mapped(arguments, _requiring_grad)
+                try:
+                    torch.library.opcheck(function, arguments, dict(case.keywords), test_utils=tuple(case.opcheck))  # type: ignore[arg-type]
+                except Exception as error:
+                    reason = "torch.compile and autograd rely on what it checks"
+                    raise AssertionError(
+                        f"{case.name}: torch.library.opcheck fails for shape {shape}: {error} ({reason})"
+                    ) from error
 
     def test_results_agree_with_float64(self) -> None:
-        for dtype in self.dtypes:
-            for shape in self.shapes:
-                self._compare(self._arguments(shape, dtype), f"for shape {shape} and {dtype}")
+        for tried in self._every():
+            tried.compare(tried.arguments())
+
+    def test_what_no_reference_says(self) -> None:
+        checks = [(case, name, check) for case in self._cases for name, check in case.checks.items()]
+        if not checks:
+            skip("no case has `checks`")
+        for case, name, check in checks:
+            try:
+                check(self.loaded, self.device)
+            except AssertionError as error:
+                raise AssertionError(f"{case.name}, {name}: {error}") from error
 
     def test_arguments_that_the_schema_does_not_mark_are_left_alone(self) -> None:
-        arguments = self._arguments(self.shapes[-1], self.dtypes[0])
-        before = cloned(arguments)
-        self.op(*arguments, **self.keywords)
-        changed = set(self._changed_positions())
-        for position, (argument, old) in enumerate(zip(arguments, before, strict=True)):
-            if position not in changed:
-                is_same = all(map(same, tensors_of(argument), tensors_of(old)))
-                assert is_same, (
-                    f"the call changed argument {position}, which its schema does not mark as (a!): torch.compile and"
-                    " autograd reuse such tensors"
-                )
+        for tried in self._largest():
+            arguments = tried.arguments()
+            before = cloned(arguments)
+            tried.results(arguments)
+            changed = set(values.changed_positions(tried.function))
+            for position, (argument, old) in enumerate(zip(arguments, before, strict=True)):
+                if position not in changed:
+                    is_same = all(map(same, tensors_of(argument), tensors_of(old)))
+                    assert is_same, (
+                        f"{tried.case.name}: the call changed argument {position}, which its schema does not mark as"
+                        " (a!): torch.compile and autograd reuse such tensors"
+                    )
 
     def test_every_element_is_written(self) -> None:
-        for dtype in self.dtypes:
-            for shape in self.shapes:
-                what = f"for shape {shape} and {dtype}, where new memory holds NaN or the largest integer"
-                with poisoned_memory():
-                    self._compare(self._arguments(shape, dtype), what)
+        for tried in self._every():
+            with poisoned_memory():
+                tried.compare(tried.arguments(), ", where new memory holds NaN or the largest integer")
 
     def test_nothing_is_read_or_written_outside(self) -> None:
-        for dtype in self.dtypes:
-            for shape in self.shapes:
-                memories: list[Tensor] = []
+        for tried in self._every():
+            memories: list[Tensor] = []
 
-                def place(tensor: Tensor, memories: list[Tensor] = memories) -> Tensor:
-                    view, memory = surrounded(tensor)
-                    memories.append(memory)
-                    return view
+            def place(tensor: Tensor, memories: list[Tensor] = memories) -> Tensor:
+                view, memory = surrounded(tensor)
+                memories.append(memory)
+                return view
 
-                arguments = mapped(self._arguments(shape, dtype), place)
-                self._compare(arguments, f"for shape {shape} and {dtype}, at an unaligned address between NaN")
-                for memory in memories:
-                    edges = torch.cat([memory[: MARGIN + 1], memory[1 - MARGIN :]])
-                    assert same(edges, filled(tuple(edges.shape), edges)), (
-                        f"for shape {shape} and {dtype} the op writes outside of a tensor: it damages its neighbours"
-                    )
+            tried.compare(mapped(tried.arguments(), place), ", at an unaligned address between NaN")
+            for memory in memories:
+                edges = torch.cat([memory[: MARGIN + 1], memory[1 - MARGIN :]])
+                assert same(edges, filled(tuple(edges.shape), edges)), (
+                    f"{tried}: the op writes outside of a tensor: it damages its neighbours"
+                )
 
     def test_tensors_of_any_strides_are_read_right_or_refused(self) -> None:
-        shape = max((shape for shape in self.shapes if len(shape) > 1 and 0 not in shape), key=len, default=())
-        if not shape:
+        some = False
+        for case, function in self._compared():
+            shape = max((shape for shape in case.shapes if len(shape) > 1 and 0 not in shape), key=len, default=())
+            for dtype in self._dtypes(case) if shape else ():
+                some, tried = True, self._tried(case, function, shape, dtype)
+                for layout, lay_out in LAYOUTS.items():
+                    arguments = mapped(tried.arguments(), lay_out)
+                    what = f", with tensors {layout}"
+                    if case.strided or not self._refuses(tried, arguments, what):
+                        tried.compare(arguments, what)
+        if not some:
             skip("no shape of `shapes` has two dimensions")
-        for dtype in self.dtypes:
-            for layout, lay_out in LAYOUTS.items():
-                arguments = mapped(self._arguments(shape, dtype), lay_out)
-                what = f"for shape {shape} and {dtype}, with tensors {layout}"
-                if self.strided or not self._refuses(arguments, what):
-                    self._compare(arguments, what)
 
     def test_nan_and_infinity_have_the_references_result(self) -> None:
-        if not self.special_values:
-            skip("special_values=False")
-        for dtype in self.dtypes:
-            arguments = with_special_values(self._arguments(max(self.shapes, key=_elements), dtype))
-            self._compare(arguments, f"for {dtype} with NaN, infinities and zeros")
+        for tried in self._promising(Promise.INFINITIES):
+            tried.compare(with_special_values(tried.arguments()), " with NaN, infinities and zeros")
+
+    def test_a_nan_reaches_what_it_reaches_in_the_reference(self) -> None:
+        for tried in self._of_each(self._with_references()):
+            # Without the promise it must end all the same, and without an error.
+            promised = Promise.NAN in tried.case.promises
+            for number in range(sum(x.is_floating_point() for x in tensors_of(tried.arguments()))):
+                arguments = with_nan(tried.arguments(), number)
+                if promised:
+                    tried.compare(arguments, f" with one NaN in the floating-point tensor {number}")
+                else:
+                    tried.results(arguments)
+
+    def test_zeros_have_the_references_sign(self) -> None:
+        for tried in self._promising(Promise.ZEROS):
+            arguments = with_zeros(tried.arguments())
+            exact = values.expected(tried.case, arguments)
+            for number, (result, value) in enumerate(zip(tried.results(arguments), exact, strict=True)):
+                problem = same_signs_of_zeros(result, value)
+                assert not problem, f"{tried}: result {number}: {problem}; it promises the signs of zeros"
+
+    def test_nan_payloads_are_those_of_the_reference(self) -> None:
+        for tried in self._promising(Promise.PAYLOADS):
+            arguments = with_payloads(tried.arguments())
+            wanted = values.expected(tried.case, arguments, None)
+            for number, (result, value) in enumerate(zip(tried.results(arguments), wanted, strict=True)):
+                assert same_bytes(result, value), (
+                    f"{tried}: result {number} has a NaN with other bits than in the reference; it promises the bits"
+                )
+
+    def test_repeated_calls_return_the_same_bytes(self) -> None:
+        for tried in self._promising(Promise.REPEATS, larger=True):
+            first = tried.results(tried.arguments())
+            for _ in range(3):
+                self._same(tried, first, tried.results(tried.arguments()), "the next call")
+
+    def test_any_number_of_threads_gives_the_same_bytes(self) -> None:
+        for tried in self._promising(Promise.THREADS, larger=True):
+            first = tried.results(tried.arguments())
+            for number in THREADS:
+                with _threads(number):
+                    self._same(tried, first, tried.results(tried.arguments()), f"with {number} threads a call")
+
+    def test_a_row_has_the_same_bytes_in_any_batch(self) -> None:
+        for tried in self._promising(Promise.BATCH, every=True):
+            count = self._rows(tried.case, tried.arguments())
+            whole = tried.results(tried.arguments())
+            few = {1, 2} if count <= FEW_ROWS else {count // 7}
+            for length in (few | {count // 2, count - 1}) - {0, -1, count}:
+                parts = [
+                    tried.results(self._part(tried.case, tried.arguments(), start, min(length, count - start)))
+                    for start in range(0, count, length)
+                ]
+                joined = [
+                    torch.cat(pieces, dimension)
+                    for pieces, dimension in zip(zip(*parts, strict=True), self._row_dimensions(tried), strict=True)
+                ]
+                self._same(tried, whole, joined, f"in parts of {length} of {count} rows a call")
+
+    def test_any_alignment_gives_the_same_bytes(self) -> None:
+        for tried in self._promising(Promise.ALIGNMENT):
+            first = tried.results(tried.arguments())
+            for offset in OFFSETS:
+                moved = mapped(tried.arguments(), lambda tensor, offset=offset: surrounded(tensor, offset)[0])
+                self._same(tried, first, tried.results(moved), f"{offset} elements later in their storage a call")
+
+    def test_errors_are_not_far_above_eagers(self) -> None:
+        for tried in self._promising(Promise.ACCURACY, every=True):
+            error = values.error(tried.case, tried.function, tried.arguments())
+            most = max(FEWEST_UNITS, tried.case.accuracy * error.eager)
+            assert error.ours <= most, (
+                f"{tried}: the error is {error.ours:.3g} units of the op's conditioning, and eager's {error.eager:.3g}:"
+                f" expected {most:.3g} at most"
+            )
 
     def test_other_dtypes_are_refused(self) -> None:
-        for dtype in self.refused_dtypes:
-            arguments = converted(self._arguments(self.shapes[-1], self.dtypes[0]), dtype)
-            assert self._refuses(arguments, f"for {dtype}"), (
-                f"for {dtype}: expected an error, because memory of another dtype would be read; there was none"
-            )
+        for tried in self._largest():
+            for name in tried.case.refused_dtypes:
+                arguments = converted(tried.arguments(), getattr(torch, name))
+                assert self._refuses(tried, arguments, f", for {name}"), (
+                    f"{tried.case.name}, for {name}: expected an error, because memory of another dtype would be read;"
+                    " there was none"
+                )
 
     def test_gradients_agree_with_float64(self) -> None:
-        if not self.differentiable:
-            skip("differentiable=False")
-        for dtype in self.dtypes:
-            for shape in self.shapes:
-                arguments = mapped(self._arguments(shape, dtype), _requiring_grad)
-                exact = mapped(converted(arguments, torch.float64), _requiring_grad)
-                results, expected = (
-                    tensors_of(self.op(*arguments, **self.keywords)),
-                    tensors_of(self.reference(*exact, **self.keywords)),
+        every = [tried for tried in self._every() if tried.case.differentiable]
+        if not every:
+            skip("no case is `differentiable`")
+        for tried in every:
+            case, arguments = tried.case, mapped(tried.arguments(), _requiring_grad)
+            exact = mapped(converted(arguments, torch.float64), _requiring_grad)
+            assert case.reference is not None
+            results, expected = (
+                tensors_of(tried.function(*arguments, **case.keywords)),
+                tensors_of(case.reference(*exact, **case.keywords)),
+            )
+            torch.autograd.backward(results, [torch.ones_like(tensor) for tensor in results])
+            torch.autograd.backward(expected, [torch.ones_like(tensor) for tensor in expected])
+            for number, (tensor, double) in enumerate(zip(tensors_of(arguments), tensors_of(exact), strict=True)):
+                if tensor.grad is not None and double.grad is not None:
+                    units = values.UNITS_IN_THE_LAST_PLACE * torch.finfo(tensor.dtype).eps
+                    tolerance = max(units, values.tolerance_of(case, tensor.dtype))
+                    problem = difference(tensor.grad, double.grad, tolerance, tolerance)
+                    assert not problem, f"{tried}: the gradient of tensor {number}: {problem}"
+                assert (tensor.grad is None) == (double.grad is None), (
+                    f"{case.name}: tensor {number} has the gradient {tensor.grad}, and {double.grad} in the reference"
                 )
-                torch.autograd.backward(results, [torch.ones_like(tensor) for tensor in results])
-                torch.autograd.backward(expected, [torch.ones_like(tensor) for tensor in expected])
-                for number, (tensor, double) in enumerate(zip(tensors_of(arguments), tensors_of(exact), strict=True)):
-                    if tensor.grad is not None and double.grad is not None:
-                        problem = difference(tensor.grad, double.grad, *self._tolerances(tensor.dtype))
-                        assert not problem, f"the gradient of tensor {number}, for shape {shape} and {dtype}: {problem}"
-                    assert (tensor.grad is None) == (double.grad is None), (
-                        f"tensor {number} has the gradient {tensor.grad}, and {double.grad} in the reference"
-                    )
 
     def test_torch_compile_traces_it_as_a_whole(self) -> None:
-        if not self.compiled:
-            skip("compiled=False")
-        op, keywords = self.op, self.keywords
-        for dynamic in (False, True):
-            torch._dynamo.reset()
-            traced = torch.compile(
-                lambda *arguments: op(*arguments, **keywords), fullgraph=True, backend=self.backend, dynamic=dynamic
+        cases = [(case, function) for case, function in self._ops() if case.compiled]
+        if not cases:
+            skip("no case is an op of torch, and `compiled`")
+        for case, function in cases:
+            for dynamic in (False, True):
+                self._trace(case, function, dynamic)
+
+    def _trace(self, case: Case, function: Callable[..., Any], dynamic: bool) -> None:
+        keywords = case.keywords
+        torch._dynamo.reset()
+        traced = torch.compile(
+            lambda *arguments: function(*arguments, **keywords), fullgraph=True, backend=case.backend, dynamic=dynamic
+        )
+        for shape in case.shapes[-2:]:
+            arguments = self._tried(case, function, shape).arguments()
+            others = cloned(arguments)
+            results, expected = (
+                tensors_of((traced(*arguments), arguments)),
+                tensors_of((function(*others, **keywords), others)),
             )
-            for shape in (self.shapes[-1], self.shapes[-2]):
-                arguments = self._arguments(shape, self.dtypes[0])
-                others = cloned(arguments)
-                results, expected = (
-                    tensors_of((traced(*arguments), arguments)),
-                    tensors_of((op(*others, **keywords), others)),
-                )
-                is_same = len(results) == len(expected) and all(map(same, results, expected))
-                assert is_same, (
-                    f"torch.compile(dynamic={dynamic}) gives {shortened(results)} for shape {shape}, expected"
-                    f" {shortened(expected)}: the fake"
-                    " kernel or the schema describes another op"
-                )
+            is_same = len(results) == len(expected) and all(map(same, results, expected))
+            assert is_same, (
+                f"{case.name}: torch.compile(dynamic={dynamic}) gives {shortened(results)} for shape {shape}, expected"
+                f" {shortened(expected)}: the fake kernel or the schema describes another op"
+            )
 
     # what the tests share
 
-    def _arguments(self, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Any, ...]:
-        arguments = list(mapped(self.inputs(shape, dtype), lambda tensor: tensor.to(self.device)))
-        for position, argument in enumerate(self._schema_arguments() if self.outputs else ()):
-            if argument.name in self.outputs:
-                arguments[position] = mapped(arguments[position], lambda tensor: filled(tuple(tensor.shape), tensor))
-        return tuple(arguments)
+    @cached_property
+    def _cases(self) -> tuple[Case, ...]:
+        cases = tuple(self.cases) or (cases_of(self.builder) if self.builder else ())
+        assert cases, f"{type(self).__name__} has no cases: set `builder` to a builder that has, or `cases`"
+        return cases
 
-    def _schema_arguments(self) -> Sequence[Any]:
-        overload = getattr(self.op, "_opoverload", self.op)  # of torch.library.custom_op; otherwise an overload
-        schema = getattr(overload, "_schema", None)
-        return schema.arguments if schema is not None else ()
+    def _compared(self) -> list[tuple[Case, Callable[..., Any]]]:
+        """Returns the cases that have a reference, with their functions."""
+        return [(case, case.bound(self.loaded)) for case in self._cases if case.reference is not None]
 
-    def _changed_positions(self) -> list[int]:
-        """Returns the positions of the arguments that the op changes, by its schema."""
-        arguments = enumerate(self._schema_arguments())
-        return [number for number, argument in arguments if argument.alias_info and argument.alias_info.is_write]
+    def _ops(self) -> list[tuple[Case, Callable[..., Any]]]:
+        """Returns the first case of each function that is an op of torch; the test is skipped if there is none."""
+        by_schema: dict[str, tuple[Case, Callable[..., Any]]] = {}
+        for case, function in self._compared():
+            schema = getattr(getattr(function, "_opoverload", function), "_schema", None)
+            if schema is not None:
+                by_schema.setdefault(f"{schema.name}{schema.overload_name}", (case, function))
+        if not by_schema:
+            skip("no case with a reference is an op of torch")
+        return [*by_schema.values()]
 
-    def _tolerances(self, dtype: torch.dtype) -> tuple[float, float]:
-        default = 4 * torch.finfo(dtype).eps if dtype.is_floating_point or dtype.is_complex else 0.0
-        return (default if self.rtol is None else self.rtol, default if self.atol is None else self.atol)
+    def _dtypes(self, case: Case) -> Sequence[str]:
+        return [name for name in case.dtypes if not self.short or name in self.SHORT_DTYPES] or case.dtypes[:1]
 
-    def _compare(self, arguments: tuple[Any, ...], what: str) -> None:
-        """Calls the op and compares what it returns and what it changes with the reference."""
-        expected = tensors_of(self.reference(*converted(arguments, torch.float64), **self.keywords))
-        changed = self._changed_positions()
-        returned = self.op(*arguments, **self.keywords)
-        results = [*tensors_of(returned), *tensors_of([arguments[position] for position in changed])]
-        assert len(results) == len(expected), (
-            f"{what} there are {len(results)} results, and {len(expected)} of the reference: it returns what the op"
-            " returns, then the new value of each argument that the schema marks as (a!)"
-        )
-        for number, (result, exact) in enumerate(zip(results, expected, strict=True)):
-            problem = difference(result, exact, *self._tolerances(result.dtype))
-            assert not problem, f"{what} result {number} differs from the reference in float64: {problem}"
+    def _tried(self, case: Case, function: Callable[..., Any], shape: tuple[int, ...], dtype: str = "") -> Tried:
+        return Tried(case, function, shape, dtype or case.dtypes[0], self.device)
 
-    def _refuses(self, arguments: tuple[Any, ...], what: str) -> bool:
+    def _with_references(self) -> list[tuple[Case, Callable[..., Any]]]:
+        """Returns the cases that have a reference; the test is skipped if none has."""
+        compared = self._compared()
+        if not compared:
+            skip("no case has a reference")
+        return compared
+
+    def _every(self) -> Iterator[Tried]:
+        """Yields each case with each of its shapes and dtypes; of the short contract with the last shapes."""
+        for case, function in self._with_references():
+            for dtype in self._dtypes(case):
+                for shape in case.shapes[-self.SHORT_SHAPES if self.short else 0 :]:
+                    yield self._tried(case, function, shape, dtype)
+
+    def _largest(self) -> Iterator[Tried]:
+        """Yields each case with its last shape and first dtype."""
+        for case, function in self._with_references():
+            yield self._tried(case, function, case.shapes[-1])
+
+    def _of_each(self, cases: Sequence[tuple[Case, Callable[..., Any]]]) -> Iterator[Tried]:
+        """Yields each of these cases with its largest shape, for each dtype."""
+        for case, function in cases:
+            for dtype in self._dtypes(case):
+                yield self._tried(case, function, max(case.shapes, key=_elements), dtype)
+
+    def _promising(self, promise: Promise, every: bool = False, larger: bool = False) -> Iterator[Tried]:
+        """Yields the cases that promise it: with the largest shape, with every one, or with the least that is timed."""
+        found = [(case, function) for case, function in self._with_references() if promise in case.promises]
+        if not found:
+            skip(f"no case promises {promise}")
+        if every:
+            yield from (tried for tried in self._every() if promise in tried.case.promises and 0 not in tried.shape)
+            return
+        for tried in self._of_each(found):
+            yield tried
+            if larger and tried.case.sizes:
+                yield tried._replace(shape=tried.case.shape(tried.case.sizes[0]))
+
+    def _same(self, tried: Tried, first: Sequence[Tensor], other: Sequence[Tensor], what: str) -> None:
+        for number, (one, two) in enumerate(zip(first, other, strict=True)):
+            assert same_bytes(one, two), f"{tried}: {what} returns other bytes in result {number}; it promises the same"
+
+    def _rows(self, case: Case, arguments: tuple[Any, ...]) -> int:
+        position, dimension = next((position, at) for position, at in case.batch.items() if at is not None)
+        return tensors_of(arguments[position])[0].shape[dimension]
+
+    def _row_dimensions(self, tried: Tried) -> list[int]:
+        """Returns the dimension of the rows of each result."""
+        changed, arguments = values.changed_positions(tried.function), tried.arguments()
+        of_changed = [
+            tried.case.batch.get(position) or 0
+            for position in changed
+            for _tensor in tensors_of(arguments[position])
+        ]
+        count = len(tried.results(arguments))
+        return [0] * (count - len(of_changed)) + of_changed
+
+    def _part(self, case: Case, arguments: tuple[Any, ...], start: int, length: int) -> tuple[Any, ...]:
+        """Returns the arguments for some rows."""
+        parts = list(arguments)
+        for position, dimension in case.batch.items():
+            if dimension is None:
+                parts[position] = length
+            else:
+                parts[position] = mapped(
+                    arguments[position],
+                    lambda tensor, at=dimension: tensor.narrow(at, start, length).contiguous().clone(),
+                )
+        return tuple(parts)
+
+    def _refuses(self, tried: Tried, arguments: tuple[Any, ...], what: str) -> bool:
         """Returns whether the op refuses a copy of these arguments. Fails if it changes them before it does."""
         copies = mapped(arguments, _clone_with_strides)
         try:
-            self.op(*copies, **self.keywords)
+            tried.function(*copies, **tried.case.keywords)
         except REFUSAL as error:
             is_same = all(map(same, tensors_of(copies), tensors_of(arguments)))
-            assert is_same, f"{what}: it changed its arguments before it raised {error!r}: check all of them first"
+            assert is_same, (
+                f"{tried}{what}: it changed its arguments before it raised {error!r}: check all of them first"
+            )
             return True
         return False
+
+
+LONG = frozenset(
+    (
+        "test_torch_compile_traces_it_as_a_whole",
+        "test_gradients_agree_with_float64",
+        "test_nothing_is_read_or_written_outside",
+        "test_tensors_of_any_strides_are_read_right_or_refused",
+        "test_arguments_that_the_schema_does_not_mark_are_left_alone",
+    )
+)
+"""The tests that `opforge check` leaves out: what they find is in the code, and not in the machine."""
+
+
+@contextmanager
+def _threads(number: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _clone_with_strides(tensor: Tensor) -> Tensor:

@@ -11,6 +11,13 @@ import torch
 from torch import Tensor
 
 SPECIAL = (math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0)
+PAYLOADS = {
+    torch.float64: (torch.int64, 0x7FF8 << 48, 1 << 20),
+    torch.float32: (torch.int32, 0x7FC0_0000, 1 << 20),
+    torch.bfloat16: (torch.int16, 0x7FC0, 1 << 6),
+    torch.float16: (torch.int16, 0x7E00, 1 << 9),
+}
+"""Dtype -> integers of its size, the bits of its first quiet NaN, and how many quiet ones follow."""
 MARGIN = 16
 """Elements before and after a tensor that `surrounded` places in a larger one."""
 
@@ -64,13 +71,14 @@ def transposed(tensor: Tensor) -> Tensor:
     return tensor.permute(order).contiguous().permute(order)
 
 
-def surrounded(tensor: Tensor) -> tuple[Tensor, Tensor]:
+def surrounded(tensor: Tensor, offset: int = 1) -> tuple[Tensor, Tensor]:
     """Returns a contiguous tensor of the same values at an address that is not aligned, and the memory around it.
 
-    The memory holds NaN before and after the tensor: a read outside shows in the result, a write outside in the memory.
+    It lies so many elements behind an aligned address. The memory holds NaN before and after the tensor: a read outside
+    shows in the result, a write outside in the memory.
     """
     memory = filled((tensor.numel() + 2 * MARGIN,), tensor)
-    start = MARGIN + 1
+    start = MARGIN + offset
     view = memory[start : start + tensor.numel()].view(tensor.shape)
     view.copy_(tensor)
     return view, memory
@@ -86,16 +94,53 @@ def filled(shape: tuple[int, ...], like: Tensor) -> Tensor:
 
 def with_special_values(value: Any) -> Any:
     """Returns arguments whose floating-point tensors hold NaN, infinities and zeros, in all combinations."""
+    return _with_cycles(value, SPECIAL)
+
+
+def _with_cycles(value: Any, cycle: tuple[float, ...]) -> Any:
     numbers = iter(range(1_000_000))
 
     def change(tensor: Tensor) -> Tensor:
         if not tensor.is_floating_point():
             return tensor.clone()
-        # The n-th tensor repeats each value len(SPECIAL)**n times, so all combinations appear in a long enough tensor.
-        run = len(SPECIAL) ** next(numbers)
-        values = torch.tensor(SPECIAL, dtype=tensor.dtype, device=tensor.device)
-        positions = torch.arange(tensor.numel(), device=tensor.device) // run % len(SPECIAL)
+        # The n-th tensor repeats each value len(cycle)**n times, so all combinations appear in a long enough tensor.
+        run = len(cycle) ** next(numbers)
+        values = torch.tensor(cycle, dtype=tensor.dtype, device=tensor.device)
+        positions = torch.arange(tensor.numel(), device=tensor.device) // run % len(cycle)
         return values[positions].view(tensor.shape)
+
+    return mapped(value, change)
+
+
+def with_zeros(value: Any) -> Any:
+    """Returns arguments whose floating-point tensors hold zeros of both signs, 1 and -1, in all combinations."""
+    return _with_cycles(value, (0.0, -0.0, 1.0, -1.0))
+
+
+def with_nan(value: Any, number: int) -> Any:
+    """Returns arguments of which one floating-point tensor, by its number, has a NaN in its middle."""
+    numbers = iter(range(1_000_000))
+
+    def change(tensor: Tensor) -> Tensor:
+        if not tensor.is_floating_point() or next(numbers) != number or not tensor.numel():
+            return tensor
+        tensor = tensor.clone()
+        tensor.view(-1)[tensor.numel() // 2] = math.nan
+        return tensor
+
+    return mapped(value, change)
+
+
+def with_payloads(value: Any) -> Any:
+    """Returns arguments whose floating-point tensors hold NaN alone: quiet ones of both signs, each with own bits."""
+
+    def change(tensor: Tensor) -> Tensor:
+        if not tensor.is_floating_point():
+            return tensor
+        integer, quiet, most = PAYLOADS[tensor.dtype]
+        bits = quiet + torch.arange(tensor.numel()) % most
+        bits = torch.where(torch.arange(tensor.numel()) % 2 == 0, bits, bits - 2 ** (8 * tensor.itemsize - 1))
+        return bits.to(integer).view(tensor.dtype).view(tensor.shape).to(tensor.device)
 
     return mapped(value, change)
 
@@ -146,3 +191,22 @@ def same(first: Tensor, second: Tensor) -> bool:
     if first.is_floating_point() or first.is_complex():
         equal |= first.isnan() & second.isnan()
     return bool(equal.all())
+
+
+def same_bytes(first: Tensor, second: Tensor) -> bool:
+    """Returns whether two tensors have the same shape, dtype and bytes."""
+    if first.shape != second.shape or first.dtype != second.dtype:
+        return False
+    one, two = (tensor.detach().contiguous().view(-1).view(torch.uint8) for tensor in (first, second))
+    return bool(torch.equal(one, two))
+
+
+def same_signs_of_zeros(actual: Tensor, exact: Tensor) -> str:
+    """Returns which zero of a result has another sign than the exact one. Empty if none has."""
+    if not actual.is_floating_point():
+        return ""
+    wrong = (actual == 0) & (exact == 0) & (actual.signbit() != exact.signbit())
+    if not bool(wrong.any()):
+        return ""
+    index = tuple(wrong.nonzero()[0].tolist())
+    return f"{list(index)} is {actual[index].item()}, expected {exact[index].item()}"

@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from opforge import formats
@@ -16,8 +17,9 @@ from opforge.cache.filesystem import lock
 from opforge.cache.records import tuned as records
 from opforge.errors import TuningError
 from opforge.machine_folder import make_folder
-from opforge.ops.cases.form import MissingError, Timed, TuningCase
-from opforge.testing.tensors import difference, tensors_of
+from opforge.ops.cases.form import OURS, Call, Case, MissingError, Prepared
+from opforge.testing import values
+from opforge.testing.tensors import cloned
 
 from . import search
 from .search import Candidate, Choice, Config
@@ -35,14 +37,14 @@ class Step(NamedTuple):
 
     number: int
     total: int
-    case: TuningCase
+    case: Case
     dtype: str
     size: int
 
     @property
     def label(self) -> str:
         """What messages call it."""
-        return f"{self.case.what + ', ' if self.case.what else ''}{self.dtype} of {self.size}"
+        return f"{self.case.kernel + ', ' if self.case.kernel else ''}{self.dtype} of {self.size}"
 
 
 class Done(NamedTuple):
@@ -75,7 +77,7 @@ class Budget:
 
 def run(
     subject: Subject,
-    places: Sequence[tuple[TuningCase, str, int]],
+    places: Sequence[tuple[Case, str, int]],
     root: str,
     budget: Budget,
     again: bool,
@@ -93,7 +95,7 @@ def run(
         for number, (case, dtype, size) in enumerate(places):
             step = Step(number + 1, len(places), case, dtype, size)
             configs = subject.configs(case)
-            before = None if again else _known(path, case.what, dtype, size, configs)
+            before = None if again else _known(path, case.kernel, dtype, size, configs)
             if before is not None:
                 ends(Done(step, before, is_new=False))
                 continue
@@ -146,12 +148,14 @@ def _write(root: str, path: str, subject: Subject, row: Mapping[str, Any]) -> No
 
 def _timed(subject: Subject, step: Step, configs: Sequence[Config], seconds: float, timer: search.Timer | None) -> Done:
     case = step.case
-    with make_place(step.size, step.dtype, case.device, quick=True) as place:
+    device = subject.device if subject.device in case.devices else case.devices[0]
+    with make_place(step.size, step.dtype, device, quick=True) as place:
         try:
-            inputs = case.setup(place)
+            inputs = case.prepare(place, subject.loaded)
+            timed = inputs._replace(arguments=cloned(inputs.arguments))  # its calls may change them
             subject.use(case, {})
-            default = case.timed(inputs, {})
-            if problem := wrong(default):
+            default = _call(timed, {})
+            if problem := wrong(inputs):
                 raise TuningError(subject.op, f"{step.label}: its default is wrong: {problem}", "Correct the op first")
         except MissingError as error:
             return Done(step, None, problem=str(error))
@@ -160,42 +164,41 @@ def _timed(subject: Subject, step: Step, configs: Sequence[Config], seconds: flo
         for config in configs:
             subject.use(case, config)
             try:
-                timed = case.timed(inputs, config)
-                problem = wrong(timed)
+                call = _call(timed, config)
+                problem = wrong(inputs)
             except Exception as error:  # a kernel may raise anything for a config that it cannot run
                 problem = f"it failed: {first_line(error)}"
             if problem:
-                why = _line(f"refused, because its result differs from the reference's: {problem}")
+                why = _line(f"refused, because {problem}")
                 refused.append(search.Other(config, Median(1.0, 1.0, 1.0), why))
             else:
-                candidates.append(Candidate(config, timed.call, lambda config: subject.use(case, config)))
-        own = Candidate({}, default.call, lambda config: subject.use(case, config))
-        choice = search.choose(own, candidates, timer or clock_for(case.device), seconds)
+                candidates.append(Candidate(config, call, lambda config: subject.use(case, config)))
+        own = Candidate({}, default, lambda config: subject.use(case, config))
+        choice = search.choose(own, candidates, timer or clock_for(device), seconds)
     return Done(step, _row(step, choice, refused), is_busy=choice.is_busy)
 
 
-def wrong(timed: Timed) -> str:
-    """Returns how a config's results differ from those of the reference, or an empty text."""
-    results, expected = tensors_of(timed.results()), tensors_of(timed.expected)
-    if len(results) != len(expected):
-        return f"it has {len(results)} results, and the reference {len(expected)}"
-    pairs = zip(results, expected, strict=True)
-    problems = (_difference(result, exact, timed) for result, exact in pairs)
-    return next((problem for problem in problems if problem), "")
+def _call(inputs: Prepared, config: Config) -> Call:
+    """Returns the call that is timed with a config."""
+    return inputs.case.contenders[OURS](inputs._replace(place=replace(inputs.place, config=config)))
 
 
-def _difference(result: Any, exact: Any, timed: Timed) -> str:
-    if result.is_floating_point():
-        return difference(result, exact, timed.rtol, timed.atol)
-    # Of integers either may be right where a rounding decides between two.
-    far = (result.double() - exact.double()).abs() > timed.atol
-    return f"{int(far.sum())} of {far.numel()} integers differ by more than {timed.atol:g}" if bool(far.any()) else ""
+def wrong(inputs: Prepared) -> str:
+    """Returns how the results of the config that is set differ from the reference's. Empty if they agree.
+
+    A case without a reference compares its results itself, when it prepares its call.
+    """
+    case = inputs.case
+    if case.reference is None:
+        return ""
+    results = values.results(case.bound(inputs.loaded), cloned(inputs.arguments), case.keywords)
+    return values.problem(case, results, inputs.arguments)
 
 
 def _row(step: Step, choice: Choice, refused: Sequence[search.Other]) -> dict[str, Any]:
     others = [*choice.others, *refused][: records.MAX_OTHERS]
     return {
-        "what": step.case.what,
+        "what": step.case.kernel,
         "dtype": step.dtype,
         "size": step.size,
         "config": dict(choice.config),

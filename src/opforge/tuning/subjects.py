@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ from opforge.builders.declaration.tunable import candidates
 from opforge.builders.lookup import tuned
 from opforge.builders.lookup.tuned import Wanted
 from opforge.errors import TuningError
-from opforge.ops.cases.form import TuningCase
+from opforge.ops.cases import Case, cases_of, path_of
 from opforge.warm import library
 
 Config = Mapping[str, int]
@@ -27,13 +26,16 @@ class Subject(NamedTuple):
     op: str
     wanted: Wanted
     """What a result is for."""
-    cases: Sequence[TuningCase]
-    configs: Callable[[TuningCase], list[Config]]
+    cases: Sequence[Case]
+    configs: Callable[[Case], list[Config]]
     """The configs of a case, without the default."""
     use: Callable[[TuningCase, Config], None]
     """Sets a config, for calls of all dtypes and sizes; an empty one is the default."""
     restore: Callable[[], None]
     """Sets what the stored result says again."""
+    loaded: Any = None
+    """The op, as its builder's `load()` returns it."""
+    device: str = "cpu"
 
 
 def can_be_tuned(kind: type) -> bool:
@@ -54,23 +56,21 @@ def load(builder: OpBuilder) -> Subject:
     return _of_kernels(builder, spec, op, cases) if spec.kernels else _of_library(spec, op, cases)
 
 
-def _cases(builder: OpBuilder) -> Sequence[TuningCase]:
-    name, where = type(builder).__name__, builder.tuning
-    module, colon, attribute = where.partition(":")
-    if not colon:
-        advice = 'Write tuning = "module:NAME" with a TuningCase: see docs/tuning.md'
-        raise TuningError(name, f"tuning is {where!r}, so there is nothing to time", advice)
+def _cases(builder: OpBuilder) -> Sequence[Case]:
+    """Returns the cases of a builder that are tuned. Raises TuningError if there are none."""
+    name, where = type(builder).__name__, path_of(type(builder))
     try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise TuningError(name, f"tuning={where!r} cannot be imported: {error}", "Correct that name") from error
-    cases = (found,) if isinstance(found, TuningCase) else tuple(found)
-    if not cases or not all(isinstance(case, TuningCase) for case in cases):
-        raise TuningError(name, f"tuning={where!r} does not name a TuningCase", "Name one, or a tuple of them")
+        cases = [case for case in cases_of(type(builder)) if case.tuned]
+    except (ImportError, AttributeError, TypeError) as error:
+        raise TuningError(name, f"cases={where!r} cannot be used: {error}", "Correct that name") from error
+    if not cases:
+        problem = f"no case of {where} is `tuned`" if where else "it names no cases"
+        advice = 'Write cases = "module:NAME" in it, with a Case that has the sizes in `tuned`: see docs/tuning.md'
+        raise TuningError(name, f"{problem}, so there is nothing to time", advice)
     return cases
 
 
-def _of_library(spec: OpSpec, op: Any, cases: Sequence[TuningCase]) -> Subject:
+def _of_library(spec: OpSpec, op: Any, cases: Sequence[Case]) -> Subject:
     entry = op.__entry__
     try:
         defaults = library.tunables(library.loaded_handle(entry))
@@ -83,7 +83,7 @@ def _of_library(spec: OpSpec, op: Any, cases: Sequence[TuningCase]) -> Subject:
         raise TuningError(spec.name, f"its library has no {missing[0]!r}", f"It has: {there}. Correct `tunable`")
     every = [config for config in candidates(tunable) if config != {name: defaults[name] for name in tunable}]
 
-    def use(_case: TuningCase, config: Config) -> None:
+    def use(_case: Case, config: Config) -> None:
         library.held.add(entry.key)  # what is timed may load the op again
         library.set_tuned(entry, [[ANY_DTYPE, 0, LARGEST, dict(config)]] if config else [], is_held=True)
 
@@ -92,36 +92,37 @@ def _of_library(spec: OpSpec, op: Any, cases: Sequence[TuningCase]) -> Subject:
         tuned.reset()
         tuned.apply(spec, entry)
 
-    return Subject(spec.name, tuned.wanted(spec.name, entry), cases, lambda _case: [*every], use, restore)
+    return Subject(spec.name, tuned.wanted(spec.name, entry), cases, lambda _case: [*every], use, restore, op)
 
 
-def _of_kernels(builder: Any, spec: OpSpec, op: Any, cases: Sequence[TuningCase]) -> Subject:
+def _of_kernels(builder: Any, spec: OpSpec, op: Any, cases: Sequence[Case]) -> Subject:
     declared = {kernel.name: kernel for kernel in builder.kernels}
     for case in cases:
-        if case.what not in declared or not declared[case.what].configs:
+        if case.kernel not in declared or not declared[case.kernel].configs:
             with_configs = ", ".join(kernel.name for kernel in builder.kernels if kernel.configs)
-            advice = f"Set `what` of its TuningCase to one of: {with_configs}"
-            raise TuningError(spec.name, f"it has no kernel {case.what!r} with configs", advice)
+            advice = f"Set `kernel` of its Case to one of: {with_configs}"
+            raise TuningError(spec.name, f"it has no kernel {case.kernel!r} with configs", advice)
     before = dict(op.kernels.choices)
 
-    def use(case: TuningCase, config: Config) -> None:
-        choice = [(0, LARGEST, declared[case.what].variant(config).name)] if config else []
-        op.kernels.choices[case.what] = choice
+    def use(case: Case, config: Config) -> None:
+        choice = [(0, LARGEST, declared[case.kernel].variant(config).name)] if config else []
+        op.kernels.choices[case.kernel] = choice
 
     def restore() -> None:
         op.kernels.choices.clear()
         op.kernels.choices.update(before)
 
     wanted = tuned.wanted_of_device(spec, op.library.__entry__)
-    return Subject(spec.name, wanted, cases, lambda case: [*declared[case.what].configs], use, restore)
+    device = spec.target.device
+    return Subject(spec.name, wanted, cases, lambda case: [*declared[case.kernel].configs], use, restore, op, device)
 
 
-def places(subject: Subject, shapes: Mapping[str, Sequence[int]] | None) -> list[tuple[TuningCase, str, int]]:
+def places(subject: Subject, shapes: Mapping[str, Sequence[int]] | None) -> list[tuple[Case, str, int]]:
     """Returns what is timed: cases with dtypes and sizes. Without shapes, those of the cases. Raises TuningError."""
     if shapes is None:
-        return [(case, dtype, size) for case in subject.cases for dtype in case.dtypes for size in case.sizes]
-    every = [*dict.fromkeys(itertools.chain.from_iterable(case.dtypes for case in subject.cases))]
+        return [(case, dtype, size) for case in subject.cases for dtype, sizes in case.tuned.items() for size in sizes]
+    every = [*dict.fromkeys(itertools.chain.from_iterable(case.tuned for case in subject.cases))]
     if not any(dtype in every for dtype in shapes):
         problem = f"the shapes are for {', '.join(shapes)}"
         raise TuningError(subject.op, problem, f"Name dtypes that it is timed with: {', '.join(every)}")
-    return [(case, dtype, size) for case in subject.cases for dtype in case.dtypes for size in shapes.get(dtype, ())]
+    return [(case, dtype, size) for case in subject.cases for dtype in case.tuned for size in shapes.get(dtype, ())]

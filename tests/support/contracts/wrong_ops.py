@@ -92,3 +92,40 @@ def registered(function: Any, fake: Any = torch.empty_like) -> Any:
     op = torch.library.custom_op(f"opforge_wrong::{function.__name__}_{next(_numbers)}", function, mutates_args=())
     op.register_fake(lambda x: fake(x))
     return op
+
+
+def at_random(x: Tensor) -> Tensor:
+    """Returns another last bit at each call, as a sum in the order in which threads end does."""
+    return square(x) * (1 + 2e-7 * (next(_numbers) % 2))
+
+
+def by_threads(x: Tensor) -> Tensor:
+    """Adds up in as many parts as there are threads."""
+    return square(x) * (1 + 2e-7 * (torch.get_num_threads() % 2))
+
+
+def by_address(x: Tensor) -> Tensor:
+    """Computes what comes before the first whole vector in another way."""
+    return square(x) * (1 + 2e-7 * (x.data_ptr() // x.itemsize % 2))
+
+
+def by_rows(x: Tensor) -> Tensor:
+    """Takes another kernel for a single row, as products of matrices do."""
+    return square(x) * (1 + 2e-7 * (x.shape[0] == 1))
+
+
+def without_signs(x: Tensor) -> Tensor:
+    """Returns -0 for each zero."""
+    return torch.where(x == 0, -0.0, square(x))
+
+
+def without_payloads(x: Tensor) -> Tensor:
+    """Returns one NaN for all."""
+    return torch.where(x.isnan(), torch.full_like(x, float("nan")), square(x))
+
+
+def refusing_nan(x: Tensor) -> Tensor:
+    """Raises ValueError for a NaN."""
+    if bool(x.isnan().any()):
+        raise ValueError("no NaN")
+    return square(x)

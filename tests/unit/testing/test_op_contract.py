@@ -6,109 +6,182 @@ import pytest
 import torch
 from support.contracts import wrong_ops
 
+from opforge.ops.cases import ORDINARY, Case, Promise
 from opforge.testing import OpContract
 
 
-class Square(OpContract):
-    """The contract of x * x; a subclass has the op."""
-
-    def inputs(self, shape, dtype):
-        return (torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(dtype),)
-
-    def reference(self, x):
-        return x * x
+def op_of(function, fake=torch.empty_like):
+    """Returns what a case has as its function."""
+    made = wrong_ops.registered(function, fake)
+    return lambda _loaded: made
 
 
-class TestSquare(Square):
-    dtypes = (torch.float32, torch.bfloat16, torch.float64)
+def square_case(function=None, **others):
+    return Case(
+        "square",
+        inputs=lambda place: (place.draw(*place.shape),),
+        function=function or op_of(wrong_ops.square),
+        reference=lambda x: x * x,
+        **others,
+    )
 
-    def make_op(self):
-        return wrong_ops.registered(wrong_ops.square)
+
+def contract_of(*cases, **attributes):
+    return type("Contract", (OpContract,), {"cases": cases, **attributes})
 
 
-class TestComplex(Square):
+class TestSquare(OpContract):
+    cases = (
+        square_case(
+            dtypes=("float32", "bfloat16", "float64"),
+            promises=(*ORDINARY, Promise.BATCH, Promise.ZEROS),
+            batch={0: 0},
+        ),
+    )
+
+
+def square_of_complex(x: torch.Tensor) -> torch.Tensor:
+    if not x.is_complex():
+        raise TypeError("complex numbers expected")
+    return x * x
+
+
+class TestComplex(OpContract):
     """Rounded to complex64, a product differs from that in complex128; a NaN may be in either part."""
 
-    dtypes = (torch.complex64,)
+    cases = (square_case(op_of(square_of_complex), dtypes=("complex64",), refused_dtypes=()),)
 
-    def make_op(self):
-        def square(x: torch.Tensor) -> torch.Tensor:
-            if not x.is_complex():
-                raise TypeError("complex numbers expected")
-            return x * x
-
-        return wrong_ops.registered(square)
-
-    def test_other_dtypes_are_refused(self):
-        x = torch.randn(3)
+    def test_real_numbers_are_refused(self):
         with pytest.raises(TypeError):
-            self.op(x)
+            self.cases[0].bound(None)(torch.randn(3))
+
+
+def scale_op():
+    def scale_(xs: list[torch.Tensor], total: torch.Tensor, by: float) -> None:
+        if not all(x.is_floating_point() for x in xs):
+            raise TypeError("floating-point numbers expected")
+        total.copy_(sum(xs, torch.zeros_like(total)))
+        for x in xs:
+            x.mul_(by)
+
+    made = torch.library.custom_op("opforge_wrong::scale_list_", scale_, mutates_args=("xs", "total"))
+    return lambda _loaded: made
 
 
 class TestChanged(OpContract):
     """An op that changes one argument, writes another, and takes a list."""
 
-    outputs = ("total",)
-
-    def make_op(self):
-        def scale_(xs: list[torch.Tensor], total: torch.Tensor, by: float) -> None:
-            if not all(x.is_floating_point() for x in xs):
-                raise TypeError("floating-point numbers expected")
-            total.copy_(sum(xs, torch.zeros_like(total)))
-            for x in xs:
-                x.mul_(by)
-
-        name = "opforge_wrong::scale_" + str(id(self))
-        return torch.library.custom_op(name, scale_, mutates_args=("xs", "total"))
-
-    def inputs(self, shape, dtype):
-        return [torch.randn(shape).to(dtype), torch.randn(shape).to(dtype)], torch.zeros(shape, dtype=dtype), 0.5
-
-    def reference(self, xs, total, by):
-        return [x * by for x in xs], sum(xs)
+    cases = (
+        Case(
+            "scale",
+            inputs=lambda place: (
+                [place.draw(*place.shape), place.draw(*place.shape, seed=2)],
+                place.draw(*place.shape),
+                0.5,
+            ),
+            function=scale_op(),
+            reference=lambda xs, total, by: ([x * by for x in xs], sum(xs)),
+            outputs=("total",),
+            batch={0: 0, 1: 0},
+            promises=(*ORDINARY, Promise.BATCH),
+        ),
+    )
 
 
-class TestWithGradient(Square):
-    differentiable = True
-
-    def make_op(self):
-        op = wrong_ops.registered(wrong_ops.square)
-        op.register_autograd(
-            lambda ctx, dy: 2 * ctx.saved_tensors[0] * dy,
-            setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
-        )
-        return op
+def square_with_gradient():
+    op = wrong_ops.registered(wrong_ops.square)
+    op.register_autograd(
+        lambda ctx, dy: 2 * ctx.saved_tensors[0] * dy,
+        setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+    )
+    return lambda _loaded: op
 
 
-def failure(function, test, fake=torch.empty_like, **attributes):
+class TestWithGradient(OpContract):
+    cases = (square_case(square_with_gradient(), differentiable=True),)
+
+
+def copied(x: torch.Tensor) -> torch.Tensor:
+    if not x.is_floating_point():
+        raise TypeError("floating-point numbers expected")
+    return x.clone()
+
+
+class TestCopy(OpContract):
+    """A copy keeps the bits of each NaN."""
+
+    cases = (
+        Case(
+            "copy",
+            inputs=lambda place: (place.draw(*place.shape),),
+            function=op_of(copied),
+            reference=lambda x: x.clone(),
+            dtypes=("float32", "bfloat16", "float16", "float64"),
+            promises=(*ORDINARY, Promise.ZEROS, Promise.PAYLOADS),
+        ),
+    )
+
+
+def failure(function, test, fake=torch.empty_like, **fields):
     """Returns the reason why this test of the contract fails, for an op with a defect."""
-    attributes["make_op"] = lambda self: wrong_ops.registered(function, fake)
-    attributes["names"] = classmethod(lambda cls: [f"test_{test}"])
+    names = classmethod(lambda cls: [f"test_{test}"])
     with pytest.raises(AssertionError) as error:
-        type("Wrong", (Square,), attributes).check()
+        contract_of(square_case(op_of(function, fake), **fields), names=names).check()
     return str(error.value)
 
 
 DEFECTS = [
     (wrong_ops.without_tail, "every_element_is_written", "[0] is nan, expected"),
     (wrong_ops.without_nan, "nan_and_infinity_have_the_references_result", "is 0.0, expected nan"),
-    (wrong_ops.without_strides, "tensors_of_any_strides_are_read_right_or_refused", "with tensors with gaps result 0"),
-    (wrong_ops.reading_outside, "nothing_is_read_or_written_outside", "at an unaligned address between NaN result 0"),
+    (
+        wrong_ops.without_nan,
+        "a_nan_reaches_what_it_reaches_in_the_reference",
+        "with one NaN in the floating-point tensor",
+    ),
+    (wrong_ops.without_strides, "tensors_of_any_strides_are_read_right_or_refused", "with tensors with gaps: result 0"),
+    (wrong_ops.reading_outside, "nothing_is_read_or_written_outside", "at an unaligned address between NaN: result 0"),
     (wrong_ops.writing_outside, "nothing_is_read_or_written_outside", "the op writes outside of a tensor"),
     (wrong_ops.of_low_precision, "results_agree_with_float64", "differs from the reference in float64: "),
-    (
-        wrong_ops.of_any_dtype,
-        "other_dtypes_are_refused",
-        "for torch.int64: expected an error, because memory",
-    ),
+    (wrong_ops.of_low_precision, "errors_are_not_far_above_eagers", "units of the op's conditioning, and eager's"),
+    (wrong_ops.of_any_dtype, "other_dtypes_are_refused", "for int64: expected an error, because memory"),
     (wrong_ops.changing_its_argument, "arguments_that_the_schema_does_not_mark_are_left_alone", "changed argument 0"),
     (wrong_ops.failing_without_elements, "results_agree_with_float64", "RuntimeError: invalid launch: no blocks"),
+    (wrong_ops.at_random, "repeated_calls_return_the_same_bytes", "the next call returns other bytes in result 0"),
+    (wrong_ops.by_threads, "any_number_of_threads_gives_the_same_bytes", "threads a call returns other bytes"),
+    (
+        wrong_ops.by_address,
+        "any_alignment_gives_the_same_bytes",
+        "elements later in their storage a call returns other",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("function", "test", "text"), DEFECTS, ids=lambda value: getattr(value, "__name__", ""))
 def test_each_defect_is_found_by_its_test_with_a_reason(function, test, text):
     assert text in failure(function, test)
+
+
+def test_a_row_that_depends_on_its_batch_is_found():
+    test = "a_row_has_the_same_bytes_in_any_batch"
+    reason = failure(wrong_ops.by_rows, test, batch={0: 0}, promises=(Promise.BATCH,))
+    assert "in parts of 1 of 7 rows a call returns other bytes in result 0; it promises the same" in reason
+
+
+def test_a_zero_of_the_other_sign_and_other_bits_of_a_nan_are_found():
+    promises = (Promise.ZEROS, Promise.PAYLOADS)
+    reason = failure(wrong_ops.without_signs, "zeros_have_the_references_sign", promises=promises)
+    assert "is -0.0, expected 0.0; it promises the signs of zeros" in reason
+    reason = failure(wrong_ops.without_payloads, "nan_payloads_are_those_of_the_reference", promises=promises)
+    assert "result 0 has a NaN with other bits than in the reference" in reason
+
+
+def test_what_is_not_promised_is_not_tried_but_nan_must_not_end_it():
+    contract = contract_of(square_case(op_of(wrong_ops.without_nan), promises=(), refused_dtypes=()))
+    skipped = contract.check()
+    assert skipped["test_repeated_calls_return_the_same_bytes"] == "no case promises repeats"
+    assert "test_a_nan_reaches_what_it_reaches_in_the_reference" not in skipped
+    with pytest.raises(AssertionError, match="in_the_reference: ValueError: no NaN"):
+        contract_of(square_case(op_of(wrong_ops.refusing_nan), promises=())).check()
 
 
 def test_a_fake_kernel_of_another_shape_is_found():
@@ -124,20 +197,41 @@ def test_an_op_that_refuses_strides_must_do_so_before_it_changes_anything():
 
 
 def test_a_wrong_gradient_is_found():
-    def make_op(self):
-        op = wrong_ops.registered(wrong_ops.square)
-        op.register_autograd(lambda ctx, dy: dy)
-        return op
-
-    contract = type("Wrong", (Square,), {"make_op": make_op, "differentiable": True})
-    with pytest.raises(AssertionError, match=r"test_gradients_agree_with_float64: the gradient of tensor 0, for shape"):
+    op = wrong_ops.registered(wrong_ops.square)
+    op.register_autograd(lambda ctx, dy: dy)
+    contract = contract_of(square_case(lambda _loaded: op, differentiable=True))
+    with pytest.raises(AssertionError, match=r"test_gradients_agree_with_float64: .*: the gradient of tensor 0: "):
         contract.check()
 
 
 def test_a_reference_with_another_number_of_results_is_an_error():
-    contract = type("Wrong", (TestSquare,), {"reference": lambda self, x: (x * x, x)})
+    case = Case("pair", lambda place: (place.draw(3),), op_of(wrong_ops.square), reference=lambda x: (x * x, x))
     with pytest.raises(AssertionError, match="there are 1 results, and 2 of the reference: it returns what the op"):
-        contract().test_results_agree_with_float64()
+        contract_of(case)().test_results_agree_with_float64()
+
+
+def test_errors_that_a_case_allows_by_element():
+    """As for a format with few bits: half of its unit."""
+    case = square_case(op_of(wrong_ops.of_low_precision), tolerance=lambda x: 1e-2 * (x * x).abs() + 1e-3, promises=())
+    contract_of(case)().test_results_agree_with_float64()
+    strict = square_case(op_of(wrong_ops.of_low_precision), tolerance=lambda x: 1e-9 * (x * x).abs(), promises=())
+    with pytest.raises(AssertionError, match=r"elements differ; \[0\] is .*, expected .* within "):
+        contract_of(strict)().test_results_agree_with_float64()
+
+
+def test_checks_say_what_no_reference_does():
+    def check(loaded, device):
+        assert loaded == "the op", f"it got {loaded!r} on {device}"
+
+    case = Case("memory", lambda place: place, checks={"a buffer is locked": check})
+    assert "test_what_no_reference_says" not in OpContract.of((case,), "the op", "cpu").check()
+    with pytest.raises(AssertionError, match="memory, a buffer is locked: it got 7 on cpu"):
+        OpContract.of((case,), 7, "cpu").check()
+
+
+def test_a_contract_without_cases_says_what_to_set():
+    with pytest.raises(AssertionError, match="Contract has no cases: set `builder` to a builder that has, or `cases`"):
+        contract_of().check()
 
 
 def test_a_device_that_is_missing_skips_the_tests():
