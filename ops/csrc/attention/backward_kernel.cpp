@@ -72,6 +72,7 @@ void backward_head(const Attention& call, const AttentionGradient& gradient, int
 // sum(out * dout) of each query, in the order in which `multiply` sums up v * dout: with one key the two are the same.
 void compute_deltas(const Attention& call, const AttentionGradient& gradient) {
     const int64_t size = call.size, stride = whole_vectors(size), tiles = (call.queries + kTile - 1) / kTile;
+    const int64_t series = series_of(size);
     const int64_t total = call.outer * call.inner * call.heads * tiles;
     const int64_t grain = std::max<int64_t>(1, kGrain / (kTile * size));
     share(call.executor, total, grain, [&](int64_t from, int64_t to) {
@@ -91,11 +92,15 @@ void compute_deltas(const Attention& call, const AttentionGradient& gradient) {
             fill(gradient.out, out);
             fill(gradient.dout, dout);
             for (int64_t lane = 0; lane < lanes; lane += kWidth) {
-                Vec sum(0.0f);
-                for (int64_t k = 0; k < size; ++k) {
-                    sum = fma(load(out + k * lanes + lane), load(dout + k * lanes + lane), sum);
+                Vec total(0.0f);
+                for (int64_t first = 0; first < size; first += series) {
+                    Vec sum(0.0f);
+                    for (int64_t k = first; k < std::min(first + series, size); ++k) {
+                        sum = fma(load(out + k * lanes + lane), load(dout + k * lanes + lane), sum);
+                    }
+                    total = first == 0 ? sum : total + sum;
                 }
-                store(rows + lane, sum);
+                store(rows + lane, total);
             }
             std::copy_n(rows, queries, gradient.deltas + head.number(call) * call.log_sum_stride + begin);
         }

@@ -61,14 +61,15 @@ private:
             for (int64_t key = 0; key < keys; ++key) highest = larger(highest, load(scores + key * lanes + lane));
             const Vec base = larger(lowest, highest);
             const Vec factor = exp(before - base);
-            Vec sum(0.0f);
+            Vec parts[4] = {Vec(0.0f), Vec(0.0f), Vec(0.0f), Vec(0.0f)};
             for (int64_t key = 0; key < keys; ++key) {
                 float* const at = scores + key * lanes + lane;
                 const Vec power = exp(load(at) - base);
                 store(at, power);
-                sum = sum + power;
+                parts[key % 4] = parts[key % 4] + power;
             }
             store(largest + lane, highest);
+            const Vec sum = (parts[0] + parts[1]) + (parts[2] + parts[3]);
             store(sums + lane, fma(load(sums + lane), factor, sum));
             store(factors_ + lane, factor);
         }

@@ -68,13 +68,13 @@ def rows_of(name: str, reference: Any, others: Callable[[int, int], list[torch.T
         inputs = [fresh(count, columns, gap=gap, offset=offset), *others(count, columns)]
         dy = fresh(count, columns, gap=gap, offset=offset).detach()
         y = function(*inputs, *numbers)
-        device.check()
+        device.check(launched=y.numel() > 0)
         first = len(device.traffic)
         matrices = [tensor for tensor in inputs if tensor.dim() == 2]
         if (count, columns, gap, offset) == ONCE:
             device.check_traffic(name, *matrices, y)
         gradients = torch.autograd.grad(y, inputs, dy)
-        device.check()
+        device.check(launched=y.numel() > 0)
         if (count, columns, gap, offset) == ONCE:
             results = gradients[: len(matrices)]
             device.check_traffic(f"{name} backward", *matrices, y, dy, *results, since=first)

@@ -63,6 +63,7 @@ class Device:
         self.traffic: list[dict[str, dict[int, int]]] = []
         self.override = ""
         self._error: Exception | None = None
+        self._checked = 0  # the launches up to the last check
         self._executor = EXECUTOR(self._execute)
         ctypes.CDLL("libcuda.so.1").fake_gpu_executes(self._executor)
 
@@ -80,18 +81,20 @@ class Device:
         except Exception as error:  # ctypes would print it and go on
             self._error = self._error or error
 
-    def check(self) -> None:
-        """Raises the first error of a launch since the last check."""
+    def check(self, launched: bool = True) -> None:
+        """Raises the first error of a launch since the last check; with `launched`, an error if there was none."""
+        was_launched, self._checked = self._checked < len(self.launches), len(self.launches)
         error, self._error = self._error, None
         if error:
             raise error
+        assert was_launched or not launched, "no kernel was launched: another implementation computed the results"
 
     def check_traffic(self, function: str, first: torch.Tensor, *others: torch.Tensor, since: int = -1) -> None:
         """Checks that the launches from `since` on moved at most MOST of the bytes that are stated for a function.
 
         Only `first`, its first input, and `others` count: caches serve what all rows share.
         """
-        self.check()
+        self.check(launched=False)
         addresses = {tensor.data_ptr() for tensor in (first, *others)}
         for way in ("read", "written"):
             least = getattr(TRAFFIC[function], way) * first.numel() * first.itemsize
@@ -127,7 +130,13 @@ def load(builder: Any, names: Iterable[str] = (), target: str = "cuda:sm_90") ->
 
 
 def present(processors: int = 3) -> Device:
-    """Makes tensors of the CPU pass for those of a GPU with so many multiprocessors; new memory holds NaN."""
+    """Makes tensors of the CPU pass for those of a GPU with so many multiprocessors; new memory holds NaN.
+
+    Front ends must be imported later: they keep the function that says where a tensor is.
+    """
+    from opforge.ops import host_op
+
+    host_op.on_host = lambda tensor: False  # type: ignore[assignment]
     from opforge.ops.triton import devices
 
     torch.Tensor.get_device = lambda self: 0  # type: ignore[method-assign]

@@ -17,7 +17,6 @@ from support.ragged.batches import RaggedBatch
 
 from opforge.builders.triton import transformer as builders
 from opforge.builders.triton.ragged import RaggedOpsBuilder
-from opforge.ops import host_op
 
 BF16 = torch.bfloat16
 device = ptx_device.present()
@@ -68,7 +67,6 @@ def check_ragged() -> None:
     """Checks experts, with special logits, and the cache; the interpreter shows no race and no code of sm_90."""
     names = ["choose_bf16_64", "count", "scatter_", "weigh_bf16", "rotate_bf16", "embed_bf16_i32", "last_"]
     op, int32 = ptx_device.load(RaggedOpsBuilder, names), torch.int32
-    host_op.on_host = lambda tensor: False  # type: ignore[attr-defined]
     logits = fresh(9, 5)
     logits[1], logits[2, 0], logits[3, 1], logits[4] = 1, torch.nan, torch.inf, -torch.inf
     counts, scores = torch.zeros(5, dtype=int32), torch.zeros(9, 2)
