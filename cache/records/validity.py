@@ -116,9 +116,8 @@ class Observation:
     def stamps(self, *compared: Mapping[str, Any]) -> Stamped:
         """Returns the stamps of inputs. A path below a root that this machine does not have is left out."""
         each = [self._stamps_of(inputs) for inputs in compared]
-        files, others, values = (
-            dict.fromkeys(pair for part in parts for pair in part) for parts in zip(*each, strict=True)
-        )
+        parts = zip(*each, strict=True)
+        files, others, values = (dict.fromkeys(pair for pairs in part for pair in pairs) for part in parts)
         return Stamped(tuple(files), tuple(others), tuple(values))
 
     def _stamps_of(self, inputs: Mapping[str, Any]) -> Stamped:
