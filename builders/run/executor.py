@@ -295,6 +295,7 @@ def _questions(
     words = [word for step in steps for word in arguments(step.argv)]
     paths = {read.path for of_step in reads.values() for read in of_step}.difference(data)
     queries = questions.in_files(paths, words)
+    is_unclear = False
     names = set(queries.names) | questions.implied_names(
         words, (read.path for of_step in reads.values() for read in of_step), getattr(job.toolchain, "is_clang", False)
     )
@@ -308,15 +309,18 @@ def _questions(
             expansion = questions.expansion_step(
                 getattr(job.toolchain, "host", job.toolchain).argv, work, macros, expressions
             )
-            with suppress(CompileError):  # a condition that was passed over need not fit the macros
+            try:
                 _run_steps(job, work, [expansion], keeps_log=False)
                 names |= questions.expanded_names(os.path.join(work, expansion.output))
+            except CompileError:  # a condition that was passed over, or is from before, need not fit the macros
+                is_unclear |= any(not read.tree and read.path in queries.expressions for read in reads[step.output])
     variables = queries.variables.union(*(questions.variables_of(os.fsencode(word)) for word in words))
     own_files = {read.path for of_step in reads.values() for read in of_step if not read.tree}.difference(data)
     # Older clangs know no SOURCE_DATE_EPOCH.
     is_dated = bool(os.environ.get(questions.DATE)) and not getattr(job.toolchain, "is_clang", False)
     own = questions.in_own_files(own_files, words, is_dated)._asdict()
     of_own = {name: own[name] for name in ("has_day", "modified", "asks_for_any")}
+    of_own["asks_for_any"] |= is_unclear
     return queries._replace(names=frozenset(names), variables=variables, **of_own)
 
 
