@@ -236,9 +236,10 @@ class Sequences(Changes):
     @rule(by=load_by, n=number)
     def use_a_folder_whose_v2_is_the_users(self, by, n):
         """Loads with a folder that is no store: nothing in it may change, and a load says so, or a layer answers it."""
-        store, contents = self.world.store, {f"v2/{area}/notes{n}": area for area in ("staging", "plans", "logs")}
+        store, contents = self.world.store, {f"v2/{area}/own{n}/notes": area for area in ("staging", "plans", "logs")}
         for name, text in contents.items():
             self.world.write(f"{USERS}/{name}", text, at="long ago")
+            os.utime(os.path.dirname(self.world.path(f"{USERS}/{name}")), (10**9, 10**9))
         self.world.store = USERS
         self.load(by)
         self.load("held")
