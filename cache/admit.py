@@ -17,7 +17,7 @@ from .keys import key_of
 from .layout import Layout, entry_name
 from .ownership import is_own_name
 from .records import schemas
-from .records.entry import RECORD_KEY, damage_of
+from .records.entry import BY_VARIABLES, RECORD_KEY, damage_of
 from .records.inputs import Inputs
 from .records.pins import pinned
 from .schema import FormatError, Schema
@@ -186,7 +186,7 @@ def _difference(entry: Entry, names: Collection[str], owners: Collection[int]) -
     # Two builders of one plan may name the op's folders otherwise, and have other torches with the same headers.
     own, theirs = ({**record, **dict.fromkeys(OF_ONE_BUILD)} for record in (entry.record, stored))
     fields = sorted(name for name in {*own, *theirs} if own.get(name) != theirs.get(name))
-    if fields and {*fields} <= {"inputs", "inputs_key"} and _key_of_inputs(own) == _key_of_inputs(theirs):
+    if fields and {*fields} <= {"inputs", "inputs_key", BY_VARIABLES} and _key_of_inputs(own) == _key_of_inputs(theirs):
         return OUTDATED
     return f"its record differs in {', '.join(fields)}" if fields else None
 

@@ -15,7 +15,7 @@ from .filesystem.packages import KEPT_IN, PackageFiles
 from .keys import key_of
 from .layout import FETCHED, LISTED, Layout
 from .records import fetched
-from .records.entry import Stamped, read_record
+from .records.entry import Stamped, compared_inputs, read_record
 from .records.inputs import Inputs
 from .records.trusted_trees import reassigned
 from .records.validity import Observation
@@ -122,9 +122,9 @@ class Source(NamedTuple):
         for entry in ranked:
             damage: str | None = NO_RECORD
             try:
-                inputs = entry.record["inputs"]
-                stamped = seen.stamps(inputs)
-                problem = seen.problem(inputs)
+                inputs = compared_inputs(entry.record)
+                stamped = seen.stamps(*inputs)
+                problem = seen.problem(*inputs)
                 damage = None if problem else self.problem(entry)
                 problem = problem or damage
                 pointer, origin = "", entry.origin

@@ -13,6 +13,7 @@ from opforge.builders.waiting.no_builds import are_builds_forbidden
 from opforge.cache.admit import admit
 from opforge.cache.filesystem import lock
 from opforge.cache.keys import canonical
+from opforge.cache.records.entry import compared_inputs
 from opforge.cache.records.validity import Observation
 from opforge.cache.store import NO_RECORD, Rejected, Sought
 from opforge.errors import LockTimeoutError
@@ -53,7 +54,7 @@ class WantedEntry(Wanted):
         rank = 0
         try:
             problem, rank = self.request.judge(record)
-            problem = problem or self._observed.problem(record["inputs"]) or ""
+            problem = problem or self._observed.problem(*compared_inputs(record)) or ""
         except (OSError, ValueError):  # such as a version that is none
             problem = NO_RECORD
         if problem:

@@ -16,7 +16,9 @@ from opforge.builders.declaration.op_spec import root_paths
 from opforge.builders.declaration.targets import device_problems, level_problem, lower_targets, torch_library_problem
 from opforge.builders.toolchains import read_variables
 from opforge.cache.layout import Layout, entry_name
+from opforge.cache.records.entry import BY_VARIABLES
 from opforge.cache.store import Fit
+from opforge.environment import HEADER_VARIABLES
 from opforge.versions import version_of
 from opforge.warm.library import Entry
 
@@ -222,7 +224,6 @@ def missing_function(record: Mapping[str, Any], machine: Machine) -> str | None:
     return f"it calls torch's {missing[0]}, which torch {machine.torch} does not have" if missing else None
 
 
-HEADER_VARIABLES = ("CPATH", "CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH")
 OF_TOOLKITS = (
     *("features.h", "sys/cdefs.h", "stddef.h", "cstddef", "Python.h"),
     *("torch/library.h", "cuda_runtime.h", "hip/hip_runtime.h", "sycl/sycl.hpp"),
@@ -236,10 +237,17 @@ OF_LINKS = re.compile(r".*\.(?:a|o|so(?:\.\d+)*)")
 def headers_problem(spec: OpSpec, record: Mapping[str, Any]) -> str | None:
     """Returns why the folders of headers that variables name refuse an entry, or None.
 
-    A build here would find a header there that the entry's build has found elsewhere, or has not found.
+    A build here would find a header there that the entry's build has found elsewhere, or has not found. If the build
+    itself found headers by a variable, the variable must be the same here, and then so must the headers, which the
+    look-up compares. An entry is used where the variable is not set: such a machine need not have the headers.
     """
+    by_variables = record.get(BY_VARIABLES, {"variables": {}})["variables"]
     for variable in HEADER_VARIABLES:
-        for folder in filter(os.path.isabs, os.environ.get(variable, "").split(os.pathsep)):
+        here, there = os.environ.get(variable, ""), by_variables.get(variable, "")
+        if here and there and here != there:
+            problem = f"it was built with {variable}={there!r}, and {variable}={here!r} is set here"
+            return f"{problem}: unset {variable}, or set it to that value"
+        for folder in () if there else filter(os.path.isabs, os.environ.get(variable, "").split(os.pathsep)):
             if name := _header_in(folder, spec, record["inputs"]):
                 return f"{variable} names {folder}, in which a build would find {name}: unset {variable}"
     return None
@@ -250,7 +258,7 @@ def _header_in(folder: str, spec: OpSpec, inputs: Mapping[str, Any]) -> str | No
     # A name that ends with a slash stands for all that would be below it: which one a source asks for is not known.
     names = [name for name in inputs["names"] if not name.endswith("/") and not OF_LINKS.fullmatch(name)]
     names = [name for name in names if os.path.isfile(os.path.join(folder, name))]
-    if not names or any(os.path.isfile(os.path.join(folder, name)) for name in OF_TOOLKITS):
+    if not names or is_of_toolkit(folder):
         return None
     roots = root_paths(spec)
     read = [
@@ -258,6 +266,11 @@ def _header_in(folder: str, spec: OpSpec, inputs: Mapping[str, Any]) -> str | No
     ]
     found = {os.path.realpath(path) for path in read}
     return next((name for name in names if os.path.realpath(os.path.join(folder, name)) not in found), None)
+
+
+def is_of_toolkit(folder: str) -> bool:
+    """Returns whether a folder is one of the C library, a compiler, Python, torch or a device's toolkit."""
+    return any(os.path.isfile(os.path.join(folder, name)) for name in OF_TOOLKITS)
 
 
 def flags_problem(op: str, record: Mapping[str, Any]) -> str | None:

@@ -19,11 +19,11 @@ from opforge.cache.layout import FETCHED, Layout
 from opforge.cache.maintenance import limits
 from opforge.cache.records.entry import is_systems
 from opforge.cache.store import Source
+from opforge.environment import HEADER_VARIABLES
 from opforge.memory import ABSENT, FlatStamps, PathStamp
 from opforge.warm import lookup as warm
 from opforge.warm.library import Entry
 
-from .fit import HEADER_VARIABLES
 from .own_code import Code
 
 if TYPE_CHECKING:

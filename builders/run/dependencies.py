@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from opforge.builders.declaration.abi import FACADE, TORCH_HEADERS
@@ -15,7 +15,7 @@ from opforge.builders.toolchains.discovery.programs import is_wrapper
 from opforge.cache.records.inputs import Inputs
 
 from .job import Job
-from .provenance import Provenance, Read
+from .provenance import PRECOMPILED, Provenance, Read
 from .reads import assembled, equal_headers, linker_scripts
 from .reads.depfile import read_depfile
 from .reads.questions import content_of
@@ -34,6 +34,10 @@ LIBRARY_VARIABLES = ("LIBRARY_PATH", "LPATH")
 FOLDER_VARIABLES = (*LIBRARY_VARIABLES, "CPATH", "CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH")
 FILE_VARIABLES = ("CXX_MODULE_MAPPER",)
 """The variables that name a file as a flag does."""
+PLUGIN = re.compile(r"-fplugin=([^/]+)")
+"""A plugin of gcc by its bare name: it lies in gcc's own folder of plugins, or in the one that a flag names."""
+PLUGIN_FOLDER = "-iplugindir="
+MODULE_MAPPER = "-fmodule-mapper="
 FOLDER_FLAGS = (
     *("-I", "-isystem", "-iquote", "-L", "--embed-dir="),
     *("--include-directory=", "--include-directory", "--library-directory=", "--library-directory"),
@@ -98,6 +102,7 @@ def reads_of_step(
         if found is None:
             found = assembled.files_in_quotes(untrusted, words, folders)
         data = {path for path in found if not (path.startswith(work + os.sep) or _is_compilers_output(path))}
+        data |= {*precompiled_headers(untrusted), *plugins(words, job.toolchain.search_folders())}
         data -= paths
         paths |= equal_headers.unlisted(paths, {*untrusted}, words, folders) | dependencies_of_pragmas(
             untrusted, folders
@@ -112,12 +117,37 @@ def reads_of_step(
     environment = dict(job.plan.environment)
     named = [f"-{name}={environment[name]}" for name in FILE_VARIABLES if name in environment]
     paths |= files_in_flags((*step.argv, *named), flags).difference(written)
+    maps = [f"{MODULE_MAPPER}{environment[name]}" for name in FILE_VARIABLES if name in environment]
+    paths |= modules([*arguments(step.argv), *maps])
     return [provenance.locate(path) for path in paths]
 
 
 def _behind_links(job: Job, path: str, links: str) -> str:
     """Returns the header of torch's that was read through a link of a build on the facade."""
     return os.path.join(job.roots["torch"], "include", path[len(links) :])
+
+
+def precompiled_headers(paths: Iterable[str]) -> Iterator[str]:
+    """Yields the precompiled headers beside these files: what is in one decides whether a compiler takes it."""
+    for path in (path + ending for path in paths for ending in PRECOMPILED):
+        names = os.listdir(path) if os.path.isdir(path) else [""]
+        yield from filter(os.path.isfile, (os.path.join(path, name) if name else path for name in names))
+
+
+def plugins(words: Iterable[str], searched: Iterable[str]) -> Iterator[str]:
+    """Yields gcc's plugins that flags give by their bare names."""
+    names = [match[1] for word in words if (match := PLUGIN.fullmatch(word))]
+    folders = [word[len(PLUGIN_FOLDER) :] for word in words if word.startswith(PLUGIN_FOLDER)]
+    folders += [os.path.join(os.path.dirname(folder.rstrip("/")), "plugin") for folder in searched] if names else []
+    yield from filter(os.path.isfile, (f"{folder}/{name}.so" for folder in folders for name in names))
+
+
+def modules(words: Iterable[str]) -> set[str]:
+    """Returns the compiled modules of C++20 that a file names by which gcc looks them up."""
+    maps = [word[len(MODULE_MAPPER) :] for word in words if word.startswith(f"{MODULE_MAPPER}/")]
+    lines = [line.split() for path in maps if os.path.isfile(path) for line in content_of(path).splitlines()]
+    paths = [os.fsdecode(line[1]) for line in lines if len(line) > 1]
+    return {path for path in paths if os.path.isabs(path) and os.path.isfile(path)}
 
 
 def _is_compilers_output(path: str) -> bool:

@@ -15,11 +15,14 @@ from opforge.builders.declaration.abi import FACADE, TORCH_HEADERS
 from opforge.builders.declaration.build_plan import Step
 from opforge.builders.declaration.kernel_roots import OPFORGE_ABI, TRUSTED_ROOTS
 from opforge.builders.facade import flags as facade
+from opforge.builders.lookup.fit import is_of_toolkit
 from opforge.cache.filesystem.disk import Disk, Stamp
 from opforge.cache.filesystem.packages import KEPT_IN, PackageFiles
-from opforge.cache.records.inputs import Answer, Inputs
+from opforge.cache.records.entry import BY_VARIABLES
+from opforge.cache.records.inputs import Answer, Inputs, RootedPath
 from opforge.cache.records.validity import DAY
 from opforge.cache.single_flight import BuildResult
+from opforge.environment import HEADER_VARIABLES
 from opforge.errors import BuildError, CompileError, UnstableInputError
 from opforge.machine_folder import write_file
 from opforge.memory import FlatStamps, stamps_of
@@ -89,9 +92,31 @@ def execute(job: Job, folder: str, disk: Disk) -> BuildResult:
         "peak_bytes": ninja.peak_memory(work),
         "output": run.output,
     }
+    by_variables = _found_by_variables(job, run.inputs, disk)
     own = run.inputs.shipped(TRUSTED_ROOTS, job.roots, disk)
     seconds = round(time.time() - began, 3)
-    return BuildResult(finished, {**record, "seconds": seconds}, own, run.inputs, run.stamps, build)
+    return BuildResult(finished, {**record, **by_variables, "seconds": seconds}, own, run.inputs, run.stamps, build)
+
+
+def _found_by_variables(job: Job, inputs: Inputs, disk: Disk) -> dict[str, object]:
+    """Returns the field of a record with the headers that variables made the compiler find outside of the op's roots.
+
+    There is none if there are no such headers. A folder of a toolkit does not count: machines have other headers there,
+    and what an entry needs of those is in its record.
+    """
+    environment = dict(job.plan.environment)
+    found = dict[str, list[RootedPath]]()
+    for variable in HEADER_VARIABLES:
+        named = filter(os.path.isabs, environment.get(variable, "").split(os.pathsep))
+        folders = {path for name in named for path in (os.path.normpath(name), os.path.realpath(name))}
+        rooted = [RootedPath("system", path[1:]) for path in folders if not is_of_toolkit(path)]
+        if inputs.found_in(rooted, job.roots, disk).files:
+            found[variable] = rooted
+    if not found:
+        return {}
+    everywhere = [folder for folders in found.values() for folder in folders]
+    values = {variable: environment[variable] for variable in found}
+    return {BY_VARIABLES: {"variables": values, "inputs": inputs.found_in(everywhere, job.roots, disk).to_json()}}
 
 
 def _is_own_name(error: CompileError, steps: Sequence[Step]) -> bool:
@@ -270,6 +295,7 @@ def _questions(
     words = [word for step in steps for word in arguments(step.argv)]
     paths = {read.path for of_step in reads.values() for read in of_step}.difference(data)
     queries = questions.in_files(paths, words)
+    is_unclear = False
     names = set(queries.names) | questions.implied_names(
         words, (read.path for of_step in reads.values() for read in of_step), getattr(job.toolchain, "is_clang", False)
     )
@@ -283,15 +309,18 @@ def _questions(
             expansion = questions.expansion_step(
                 getattr(job.toolchain, "host", job.toolchain).argv, work, macros, expressions
             )
-            with suppress(CompileError):  # a condition that was passed over need not fit the macros
+            try:
                 _run_steps(job, work, [expansion], keeps_log=False)
                 names |= questions.expanded_names(os.path.join(work, expansion.output))
+            except CompileError:  # a condition that was passed over, or is from before, need not fit the macros
+                is_unclear |= any(not read.tree and read.path in queries.expressions for read in reads[step.output])
     variables = queries.variables.union(*(questions.variables_of(os.fsencode(word)) for word in words))
     own_files = {read.path for of_step in reads.values() for read in of_step if not read.tree}.difference(data)
     # Older clangs know no SOURCE_DATE_EPOCH.
     is_dated = bool(os.environ.get(questions.DATE)) and not getattr(job.toolchain, "is_clang", False)
     own = questions.in_own_files(own_files, words, is_dated)._asdict()
     of_own = {name: own[name] for name in ("has_day", "modified", "asks_for_any")}
+    of_own["asks_for_any"] |= is_unclear
     return queries._replace(names=frozenset(names), variables=variables, **of_own)
 
 

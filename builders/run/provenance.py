@@ -37,6 +37,8 @@ PYTHON_STAMP = "patchlevel.h"
 PYTHON_FOLDERS = ("", "cpython", "internal", "internal/mimalloc", "internal/mimalloc/mimalloc")
 """The folders of Python's own headers, below its include folder. pip puts other packages' headers beside them."""
 NO_QUESTIONS = Questions()
+PRECOMPILED = (".gch", ".pch")
+"""What compilers add to a header's name: they take such a file, or one in such a folder, in place of the header."""
 SOURCES = (".c", ".C", ".cc", ".cpp", ".cxx", ".c++", ".s", ".S", ".cu", ".hip", ".sycl", ".cl")
 """The names of files that are compiled, also if another one includes them."""
 
@@ -177,6 +179,9 @@ class Provenance:
         spelled |= {os.path.join(real[folder], name) for folder, name in (os.path.split(read.path) for read in reads)}
         bases = {*folders, *own, *quoting, *(os.path.dirname(read.spelled) for read in reads if not read.tree)}
         names = with_twins(questions.names | _names_below(bases, spelled))
+        own_files = {path for read in reads if not read.tree for path in (read.path, read.spelled) if path}
+        endings = [f"{end}{of_folder}" for end in PRECOMPILED for of_folder in ("", "/")]
+        names |= {f"{name}{end}" for name in _names_below(bases, own_files) for end in endings}
         searched = [
             folder for folder in dict.fromkeys([*quoting, *folders]) if self._root_of(folder) not in self._trusted
         ]

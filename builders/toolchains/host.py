@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
 CANDIDATES = ("g++", "clang++")
 PATH_FLAGS = (
-    *("-B", "--gcc-toolchain=", "-specs=", "--specs=", "--sysroot=", "--config"),
+    *("-B", "--gcc-toolchain=", "-specs", "--specs", "--sysroot", "--config"),
     *("-isysroot", "-iprefix", "-iwithprefix", "-iwithprefixbefore", "-iwithsysroot", "-I=", "-isystem=", "-iquote="),
+    *("--include-prefix", "--include-with-prefix", "--include-with-prefix-before", "--include-with-prefix-after"),
+    *("-imultilib", "-imultiarch", "-I-", "--include-barrier"),
     *("-cxx-isystem", "-stdlib++-isystem", "-flto"),
     *("-stdlib=", "--stdlib=", "-resource-dir", "--target=", "--gcc-install-dir=", "--gcc-triple="),
     *probe.LINKER_FLAGS,

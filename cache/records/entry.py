@@ -17,10 +17,14 @@ from typing import Any, NamedTuple
 from opforge.cache.filesystem.files import MAX_RECORD_BYTES, read_file
 from opforge.cache.keys import KEY_LENGTH, bytes_digest, canonical, key_of
 from opforge.cache.layout import entry_name
+from opforge.environment import variable
 from opforge.memory import ABSENT, FlatStamps, PathStamp
 from opforge.warm.library import RECORD, is_record
 
 RECORD_KEY = "record_key"
+BY_VARIABLES = "by_variables"
+"""The field of a record with the headers that variables such as CPATH made the compiler find outside of the op's roots:
+the variables, and the inputs. It is left out if there are none."""
 
 
 PACKAGES = ("/site-packages/", "/dist-packages/")
@@ -70,6 +74,15 @@ def read_record(folder: str) -> dict[str, Any] | None:
         raise ValueError(f"{RECORD} is nested too deeply") from error
     is_own = is_record(record) and entry_name(record["key"], record["sha256"]) == os.path.basename(folder)
     return record if is_own and (_is_as_written(text, record) or is_intact(record)) else None
+
+
+def compared_inputs(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Returns the inputs that a look-up compares: the op's own, and what variables led to if they are the same now."""
+    inputs = [record["inputs"]]
+    if found := record.get(BY_VARIABLES):
+        is_same = all(variable(name) == value for name, value in found["variables"].items())
+        inputs += [found["inputs"]] if is_same else []
+    return inputs
 
 
 def record_text(record: Mapping[str, Any]) -> bytes:

@@ -146,6 +146,23 @@ class Inputs(NamedTuple):
         present = tuple(path for path in own.present if path not in read)
         return own._replace(names=tuple(sorted(names)), present=present, answers=answers)
 
+    def found_in(self, folders: Collection[RootedPath], root_paths: Mapping[str, str], disk: Disk) -> Inputs:
+        """Returns what the record of an entry holds of these inputs that was found in folders outside of every root."""
+        searched = tuple(folder for folder in self.searched if folder in folders)
+        bases = [base for folder in searched if (base := folder.resolve(root_paths))]
+
+        def is_below(path: RootedPath | Dependency) -> bool:
+            return any(path.root == root and path.path.startswith(f"{folder}/") for root, folder in folders)
+
+        files = tuple(file._replace(tree="") for file in self.files if is_below(file))
+        read = {RootedPath(file.root, file.path) for file in files}
+        return Inputs(
+            files=files,
+            names=tuple(sorted({_shortest_absent(name, bases, disk) for name in self.names})),
+            searched=searched,
+            present=tuple(path for path in self.present if is_below(path) and path not in read),
+        )
+
     def appeared(self, root_paths: Mapping[str, str], disk: Disk) -> str | None:
         """Returns the path of a name that was absent from a searched folder and is there now; None if there is none."""
         return appeared(self._asdict(), root_paths, Listings(disk))

@@ -21,6 +21,8 @@ from opforge.cache.schema import (
     whole,
 )
 
+from .entry import BY_VARIABLES
+
 NAMED = table(TEXT)
 PEAKS = table(whole(1), most=100_000)
 """The bytes of memory that the compiler of each source needed, by root and path."""
@@ -66,8 +68,10 @@ RECORD_FIELDS: dict[str, Schema] = {
     "seconds": NUMBER,
     "inputs": INPUTS,
 }
-RECORD = record(RECORD_FIELDS, optional={"peaks": PEAKS})
-"""What a library is and needs. Every field is always there, but `peaks`: the sources whose compilers need much."""
+FOUND_BY_VARIABLES = record({"variables": NAMED, "inputs": INPUTS})
+RECORD = record(RECORD_FIELDS, optional={"peaks": PEAKS, BY_VARIABLES: FOUND_BY_VARIABLES})
+"""What a library is and needs. Every field is always there, but `peaks`: the sources whose compilers need much; and
+`by_variables`: what CPATH or another variable led to."""
 BUILD = record({"inputs": INPUTS}, is_open=True)
 """How an entry was built. The other fields are shown, and decide nothing."""
 STAMP = items(whole(-(1 << 63), (1 << 63) - 1), 16)

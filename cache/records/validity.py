@@ -113,8 +113,14 @@ class Observation:
             if root in root_paths:
                 self._stamps[f"{root_paths[root]}/{path}"] = tuple(stamp)
 
-    def stamps(self, inputs: Mapping[str, Any]) -> Stamped:
-        """Returns the stamps of the inputs. A path below a root that this machine does not have is left out."""
+    def stamps(self, *compared: Mapping[str, Any]) -> Stamped:
+        """Returns the stamps of inputs. A path below a root that this machine does not have is left out."""
+        each = [self._stamps_of(inputs) for inputs in compared]
+        parts = zip(*each, strict=True)
+        files, others, values = (dict.fromkeys(pair for pairs in part for pair in pairs) for part in parts)
+        return Stamped(tuple(files), tuple(others), tuple(values))
+
+    def _stamps_of(self, inputs: Mapping[str, Any]) -> Stamped:
         paths = self._paths([file for file in inputs["files"] if not file[3]])
         recorded = located([*inputs["folders"], *(tree[1:] for tree in inputs["trusted_trees"])], self._root_paths)
         folders = [path.rstrip("/") or "/" for _rooted, path in recorded]
@@ -124,8 +130,11 @@ class Observation:
             others[path] = self._stamp(path)
         return Stamped(files, tuple(others.items()), tuple(variables(inputs["answers"])))
 
-    def problem(self, inputs: Mapping[str, Any]) -> str | None:
+    def problem(self, *compared: Mapping[str, Any]) -> str | None:
         """Returns the first thing that differs from what an entry was built from, or None. Hashes every file."""
+        return next(filter(None, map(self._problem_of, compared)), None)
+
+    def _problem_of(self, inputs: Mapping[str, Any]) -> str | None:
         for root, path_below, recorded, _tree in inputs["files"]:
             if root not in self._root_paths:
                 return f"there is no root {root!r} here"

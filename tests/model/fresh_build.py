@@ -29,12 +29,15 @@ class BuildFails(Exception):
     """A compiler or the linker refuses the op."""
 
 
-def expected(world: World, environment: dict[str, str], moved: str = "") -> dict[str, str]:
-    """Returns what the op's functions must return. `moved` is the folder to which FOREIGN was copied, if it was."""
+def expected(world: World, environment: dict[str, str], moved: str = "", kept: tuple[str, ...] = ()) -> dict[str, str]:
+    """Returns what the op's functions must return.
+
+    `moved` is the folder to which FOREIGN was copied, if it was; of these folders, `kept` are used where they were.
+    """
     declared = world.declaration()
     link = [*(f"-l{name}" for name in declared["libraries"]), *declared["extra_link_args"]]
     if moved:
-        pattern = re.compile(re.escape(world.root) + rf"/({'|'.join(FOREIGN)})\b")
+        pattern = re.compile(re.escape(world.root) + rf"/({'|'.join(name for name in FOREIGN if name not in kept)})\b")
         environment = {name: pattern.sub(rf"{moved}/\1", value) for name, value in environment.items()}
         link = [pattern.sub(rf"{moved}/\1", word) for word in link]
     compiler = shlex.split(environment.get("CXX", "g++"))

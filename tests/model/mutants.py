@@ -88,7 +88,7 @@ def a_layer_is_not_compared() -> None:
     find, problem = Source.find, Observation.problem
 
     def find_any(*arguments: object) -> object:
-        Observation.problem = lambda seen, inputs: None
+        Observation.problem = lambda seen, *inputs: None
         try:
             return find(*arguments)
         finally:
@@ -102,6 +102,55 @@ def the_flags_of_a_layers_maker_do_not_count() -> None:
     from opforge.builders.lookup import fit
 
     put(fit, flags_problem=lambda op, record: None)
+
+
+@mutant
+def headers_that_a_variable_led_a_layers_maker_to_are_not_compared() -> None:
+    from opforge.builders.lookup import fit
+    from opforge.cache import store
+
+    put(store, compared_inputs=lambda record: [record["inputs"]])
+    put(fit, HEADER_VARIABLES=())
+
+
+@mutant
+def what_is_set_on_the_class_of_all_builders_is_in_no_name() -> None:
+    from opforge.warm import lookup
+
+    put(lookup, is_as_written=lambda base: True)
+
+
+@mutant
+def containers_of_all_classes_count_as_plain() -> None:
+    from opforge.builders import base
+    from opforge.warm import lookup
+
+    put(base, is_fixed=lambda value, depth=6: True)
+    put(lookup, _is_plain=lambda value: True)
+
+
+@mutant
+def equal_headers_that_a_macro_names_do_not_count() -> None:
+    import re
+
+    from opforge.builders.run.reads import equal_headers
+
+    put(equal_headers, COMPUTED=re.compile(rb"(?!)"))
+
+
+@mutant
+def links_on_the_way_to_folders_of_headers_do_not_count() -> None:
+    from opforge.builders import base
+
+    put(base, _links=lambda builder: [])
+
+
+@mutant
+def any_folder_with_a_v2_is_a_store() -> None:
+    from opforge.cache import current, staging
+
+    put(current, is_own=lambda *arguments: True, has_tag=lambda *arguments: True)
+    put(staging, is_own_name=lambda *arguments: True, has_tag=lambda *arguments: True)
 
 
 @mutant
@@ -180,7 +229,10 @@ def a_memory_does_not_watch_folders() -> None:
     from opforge.cache.records import validity
 
     real = validity.Observation.stamps
-    put(validity.Observation, stamps=lambda seen, inputs: real(seen, {**inputs, "folders": []}))
+    put(
+        validity.Observation,
+        stamps=lambda seen, *compared: real(seen, *({**inputs, "folders": []} for inputs in compared)),
+    )
     put(validity, watched=lambda *arguments: ())
 
 
@@ -277,7 +329,7 @@ def an_object_is_taken_whatever_it_was_compiled_from() -> None:
     from opforge.cache.records.validity import Observation
 
     class Unchanged(Observation):
-        def problem(self, inputs: object) -> None:
+        def problem(self, *inputs: object) -> None:
             return None
 
     put(object_reuse, Observation=Unchanged)

@@ -201,6 +201,26 @@ class Sequences(Changes):
             self.load(by)
         self.world.remove("early/inner.h")
         self.load(by)
+        for second in (n, 3 - n):
+            self.world.write_copies(n, second)
+            self.load(by)
+        self.world.write_copies(1, 1)
+
+    @rule(by=load_by, layer=st.sampled_from(LAYERS), n=number)
+    def fill_a_layer_with_headers_of_a_variable(self, by, layer, n):
+        self.world.layers = (layer,)
+        self.world.variables |= {"CPATH": f"{self.world.path('cpath2')}:{self.world.path('cpath')}"}
+        for place in PLACES:
+            self.world.remove(f"{place}/optional.h" if place else "optional.h")
+        self.world.write("cpath/optional.h", self.world.header_text("cpath", "optional.h", n))
+        self.load(by)
+        self.fill(layer)
+        self.load(by)
+        for place, value in (("cpath", 3 - n), ("cpath2", n)):
+            self.world.write(f"{place}/optional.h", self.world.header_text(place, "optional.h", value))
+            self.load(by)
+        self.world.variables["CPATH"] = self.world.path("cpath")
+        self.load(by)
 
     @rule(by=load_by, n=number)
     def switch_a_link_to_a_folder_of_headers(self, by, n):
@@ -216,9 +236,10 @@ class Sequences(Changes):
     @rule(by=load_by, n=number)
     def use_a_folder_whose_v2_is_the_users(self, by, n):
         """Loads with a folder that is no store: nothing in it may change, and a load says so, or a layer answers it."""
-        store, contents = self.world.store, {f"v2/{area}/notes{n}": area for area in ("staging", "plans", "logs")}
+        store, contents = self.world.store, {f"v2/{area}/own{n}/notes": area for area in ("staging", "plans", "logs")}
         for name, text in contents.items():
             self.world.write(f"{USERS}/{name}", text, at="long ago")
+            os.utime(os.path.dirname(self.world.path(f"{USERS}/{name}")), (10**9, 10**9))
         self.world.store = USERS
         self.load(by)
         self.load("held")

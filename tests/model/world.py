@@ -50,8 +50,18 @@ VALUE = """\
 {export} const char* value() {{
   return "[src={number} value=" VALUE " inner=" INNER " optional=" OPTIONAL " answer=" ANSWER " deep={deep}"
     " macro=" TEXT_OF(MACRO) " flag=" TEXT_OF(FLAG) " cxxflags=" TEXT_OF(CXXFLAGS) " cppflags=" TEXT_OF(CPPFLAGS)
-    " system=" SYSTEM_HEADER " specs=" TEXT_OF(SPECS) " cxx=" CXX " wrapper=" TEXT_OF(WRAPPER) " date={date}]";
+    " system=" SYSTEM_HEADER " specs=" TEXT_OF(SPECS) " cxx=" CXX " wrapper=" TEXT_OF(WRAPPER)
+    " copies=" TEXT_OF(COPIED) " date={date}]";
 }}
+"""
+COPY = """\
+#pragma once
+#ifdef COPIED
+#undef COPIED
+#define COPIED 2  // {number}
+#else
+#define COPIED 1
+#endif
 """
 LINKED = 'extern "C" const char* archived();\n{export} const char* linked() {{ return archived(); }}\n'
 EMBEDDED = r"""
@@ -73,7 +83,9 @@ def source_text(number: int, features: frozenset[str]) -> str:
     }
     text = macro + quoted + SOURCE + VALUE.format(**parts)
     if "computed" in features:
-        text = text.replace("#include <inner.h>", "#define HEADER_OF(x) <x.h>\n#include HEADER_OF(inner)")
+        # gcc reads and lists the first alone of two equal headers.
+        includes = "".join(f"#include HEADER_OF({name})\n" for name in ("inner", "copy1", "copy2"))
+        text = text.replace("#include <inner.h>\n", f"#define HEADER_OF(x) <x.h>\n{includes}")
     text += LINKED.format(**parts) if "linked" in features else ""
     return text + (EMBEDDED.format(**parts) if "embedded" in features else "")
 
@@ -97,6 +109,7 @@ class World:
         self.write("op/value.h", self.header_text("op", "value.h", 1))
         self.write("late/inner.h", self.header_text("late", "inner.h", 1))
         self.write("mine/include/inner.h", self.header_text("mine", "inner.h", 1))
+        self.write_copies(1, 1)
         for place in ("late", "mine/include"):
             self.write(f"{place}/blob.txt", f"<blob={place}1>")
         os.symlink(COMPILERS[0], self.path("alternatives/c++"))
@@ -129,6 +142,12 @@ class World:
         names = {"value.h": "VALUE", "inner.h": "INNER", "optional.h": "OPTIONAL", "deep.h": "DEEP"}
         macro = {**names, "system.h": "SYSTEM_HEADER"}.get(name)
         return f'#define {macro} "{place or "root"}{number}"\n' if macro else ""
+
+    def write_copies(self, *numbers: int) -> None:
+        """Writes two headers, of one time if they are equal."""
+        at = "long ago" if len({*numbers}) == 1 else "now"
+        for name, number in zip(("copy1", "copy2"), numbers, strict=True):
+            self.write(f"mine/include/{name}.h", COPY.format(number=number), at=at)
 
     def part_text(self, place: str, number: int) -> str:
         return f'{EXPORT} const char* part() {{ return "(part={place}{number})"; }}\n'

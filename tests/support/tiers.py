@@ -7,6 +7,7 @@ the third.
 
 from __future__ import annotations
 
+import functools
 import random
 import re
 from collections.abc import Sequence
@@ -59,6 +60,7 @@ def _is_below(name: str, places: object) -> bool:
     return any(name == place or name.startswith(f"{place}/") for place in places)  # type: ignore[attr-defined]
 
 
+@functools.cache  # of a file, and not of each of its tests
 def is_first(path: Path) -> bool:
     """Returns whether `make test` collects a file, or goes into a folder."""
     name = path.relative_to(TESTS).as_posix() if path.is_relative_to(TESTS) else ""

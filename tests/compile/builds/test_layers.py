@@ -276,3 +276,37 @@ def test_a_folder_of_headers_in_which_a_build_would_find_nothing_else_rejects_no
     headers = {"C library": "/usr/include", "build's own": folder / "inc"}.get(at, tmp_path / "headers")
     monkeypatch.setenv("CPATH", str(headers))
     assert cls().build().origin == str(tmp_path / "layer")
+
+
+def test_a_layer_that_was_built_with_a_folder_of_a_variable_serves_where_the_variable_and_the_headers_are_the_same(
+    folder, tmp_path, add_to_layer, monkeypatch
+):
+    text_files.write(tmp_path, "late/value.h", "#define VALUE 3\n")
+    text_files.write(tmp_path, "late/parts/more.h", "#define MORE 0\n")
+    (tmp_path / "early").mkdir()
+    folders = f"{tmp_path}/early:{tmp_path}/late"
+    monkeypatch.setenv("CPATH", folders)
+    function = f"{sample_ops.EXPORT} int value() {{ return VALUE + MORE; }}\n"
+    folder.mkdir()
+    text_files.write(folder, "plain.cpp", f"#include <value.h>\n#include <parts/more.h>\n{function}")
+    cls = sample_ops.builder_class(folder, "plain", abi="c")
+    add_to_layer(cls, None)
+    assert cls().build().origin == str(tmp_path / "layer")
+    monkeypatch.setenv("CPATH", f"{tmp_path}/late")
+    builder = cls()
+    assert builder.build().origin == "built", "another value"
+    reason = f"it was built with CPATH='{folders}', and CPATH='{tmp_path}/late' is set here: unset CPATH, or set it to"
+    assert reason in str(builder.trace[0])
+    monkeypatch.delenv("CPATH")
+    assert cls().build().origin == str(tmp_path / "layer"), "a machine that has no such headers"
+    monkeypatch.setenv("CPATH", folders)
+    (tmp_path / "early" / "parts").mkdir()
+    text_files.write(tmp_path, "early/parts/more.h", "#define MORE 1\n")
+    assert cls().load().value() == 4, "a header that would be found first"
+    text_files.write(tmp_path, "early/parts/more.h", "#define MORE 2\n")
+    assert cls().load().value() == 5
+    (tmp_path / "early" / "parts" / "more.h").unlink()
+    live = cls()
+    assert live.build().origin == str(tmp_path / "layer") and live.load().value() == 3
+    text_files.write(tmp_path, "late/value.h", "#define VALUE 7\n")
+    assert live.load().value() == 7, "an edit"

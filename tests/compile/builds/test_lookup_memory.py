@@ -200,7 +200,11 @@ def test_an_edit_that_keeps_the_mtime_and_a_header_that_shadows_another_are_dete
     assert cls().load().value() == 2
     build_and_remember(cls)
     text_files.write(folder / "early", "inner.h", "#define VALUE 3\n")
-    assert cls().load().value() == 3
+    builder = cls()
+    assert builder.load().value() == 3
+    assert f"{folder}/early/inner.h has appeared, and may shadow a header" in [why.reason for why in builder.trace]
+    (folder / "early" / "inner.h").unlink()
+    assert cls().load().value() == 2
 
 
 def memory_paths():

@@ -35,30 +35,6 @@ def test_kernels_of_another_package_are_read_in_place(folder, package):
     assert cls().load().value() == 12
 
 
-def test_an_earlier_root_overrides_a_later_one(folder, package, tmp_path):
-    folder.mkdir()
-    (tmp_path / "mine").mkdir()
-    theirs = kernel_roots.package_root("theirs", "kernels_of_another")
-    mine = kernel_roots.KernelRoot("mine", str(tmp_path / "mine"))
-    cls = sample_ops.builder_class(folder, "theirs", abi="c", kernel_roots=[mine, theirs])
-    assert cls().load().value() == 11
-    text_files.write(tmp_path / "mine", "theirs.cpp", f"{sample_ops.EXPORT} int value() {{ return 13; }}\n")
-    assert cls().load().value() == 13
-    text_files.write(folder, "theirs.cpp", f"{sample_ops.EXPORT} int value() {{ return 14; }}\n")
-    assert cls().load().value() == 14
-
-
-def test_an_earlier_roots_header_overrides_a_later_ones(folder, package, tmp_path):
-    folder.mkdir()
-    (tmp_path / "mine" / "include").mkdir(parents=True)
-    theirs = kernel_roots.package_root("theirs", "kernels_of_another")
-    mine = kernel_roots.KernelRoot("mine", str(tmp_path / "mine"))
-    cls = sample_ops.builder_class(folder, "theirs", abi="c", kernel_roots=[mine, theirs])
-    assert cls().load().value() == 11
-    text_files.write(tmp_path / "mine" / "include", "theirs.h", "#define VALUE 15\n")
-    assert cls().load().value() == 15
-
-
 @pytest.mark.parametrize("attribute", ["include_dirs", "kernel_roots"])
 def test_a_root_within_another_has_the_same_name_in_the_library_as_one_elsewhere(tmp_path, attribute):
     """The key is the same for both, and so must the library be."""

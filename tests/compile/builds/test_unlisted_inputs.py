@@ -7,6 +7,7 @@ import errno
 import os
 import re
 import shutil
+import subprocess
 
 import pytest
 from support import sample_ops, text_files
@@ -391,3 +392,34 @@ def test_a_relative_path_in_a_file_of_arguments_is_refused(tmp_path, build_and_c
         build_and_call(extra_compile_args=[f"@{path}"])
     text_files.write(tmp_path, "named", f"-DA=inc -I{tmp_path}/inc\n")
     assert build_and_call(extra_compile_args=[f"@{path}"]) == (1, "built")
+
+
+def test_a_precompiled_header_that_is_put_beside_a_header_or_changes_is_noticed(tmp_path, build_and_call):
+    def precompile(value):
+        text_files.write(tmp_path, "other.hpp", f"#define VALUE {value}\n")
+        command = ["g++", "-O3", "-fPIC", "-x", "c++-header", tmp_path / "other.hpp", "-o", tmp_path / "value.h.gch"]
+        subprocess.run(command, check=True)
+
+    text_files.write(tmp_path, "plain.cpp", f'#include "value.h"\n{VALUE}')
+    text_files.write(tmp_path, "value.h", "#define VALUE 1\n")
+    assert [build_and_call(), build_and_call()] == [(1, "built"), (1, "cache")]
+    for value in (2, 3):
+        precompile(value)
+        assert [build_and_call()[1], build_and_call()[1]] == ["built", "cache"], "gcc decides whether it takes it"
+    (tmp_path / "value.h.gch").unlink()
+    assert build_and_call() == (1, "cache")
+
+
+def test_a_plugin_that_a_flag_names_without_its_folder_is_an_input(tmp_path):
+    for folder, name in (("own", "mine"), ("gcc/plugin", "theirs"), ("gcc/include", "no")):
+        text_files.write(tmp_path, f"{folder}/{name}.so", "")
+    words = ["-fplugin=mine", "-fplugin=theirs", "-fplugin=none", f"-iplugindir={tmp_path}/own"]
+    found = {*dependencies.plugins(words, [f"{tmp_path}/gcc/include"])}
+    assert found == {f"{tmp_path}/own/mine.so", f"{tmp_path}/gcc/plugin/theirs.so"}
+
+
+def test_a_compiled_module_that_a_file_of_names_gives_to_gcc_is_an_input(tmp_path):
+    text_files.write(tmp_path, "part.gcm", "")
+    text_files.write(tmp_path, "map", f"part {tmp_path}/part.gcm\nnone {tmp_path}/none.gcm\n\nmain\n")
+    words = [f"-fmodule-mapper={tmp_path}/map", "-fmodule-mapper=other"]
+    assert dependencies.modules(words) == {f"{tmp_path}/part.gcm"}

@@ -248,6 +248,8 @@ def test_a_folder_of_headers_that_appears_among_the_compilers_own_is_searched(tm
     ("compiler", "flags", "folder"),
     [
         ("g++", ["-iprefix", "{}/new/", "-iwithprefixbefore", "x"], "new/x"),
+        ("g++", ["--include-prefix={}/new/", "--include-with-prefix-before=x"], "new/x"),
+        ("g++", ["--include-prefix", "{}/new/", "--include-with-prefix-before", "x"], "new/x"),
         ("clang++", ["-iprefix", "{}/new/", "-iwithprefix", "x"], "new/x"),
         ("g++", ["-isysroot", "{}/new", "-isystem", "=/x"], "new/x"),
         ("clang++", ["-isysroot", "{}/new", "-I=/x"], "new/x"),

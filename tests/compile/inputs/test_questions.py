@@ -36,6 +36,18 @@ def load(request, tmp_path, monkeypatch):
     return run
 
 
+@pytest.fixture
+def load_below(tmp_path):
+    """Builds the op in tmp_path / "op", in which nothing else changes; returns its value and the entry's origin."""
+
+    def run():
+        entry = sample_ops.builder_class(tmp_path / "op", "plain", abi="c", include_dirs=["inc"])().build()
+        return ctypes.CDLL(entry.library).value(), entry.origin
+
+    text_files.write(tmp_path / "op" / "inc" / "sub", "other.h", "")
+    return run
+
+
 def toggle(load, folder, path, **attributes):
     """Lets a header that is only asked for appear, disappear and appear again."""
     assert load(**attributes) == (1, "built")
@@ -135,13 +147,12 @@ def test_a_definition_of_the_command_may_ask(tmp_path, load, flag, query):
     toggle(load, tmp_path, "inc/opt.h", extra_compile_args=[flag])
 
 
-def test_a_condition_that_does_not_fit_the_macros_ends_no_build(tmp_path, load):
+def test_a_condition_that_does_not_fit_the_macros_ends_no_build(tmp_path, load_below):
     """It is passed over by the compiler, and expanded with macros of other numbers of parameters."""
     lines = "#define HAS(a) __has_include(a)\n#if 0 && HAS(1, 2)\n#endif\n"
-    text_files.write(
-        tmp_path, "plain.cpp", lines.replace("#if 0 &&", "#if 0\n#elif 1\n#elif") + ASKS.replace("@", "<opt.h>")
-    )
-    toggle(load, tmp_path, "inc/opt.h")
+    lines = lines.replace("#if 0 &&", "#if 0\n#elif 1\n#elif")
+    text_files.write(tmp_path / "op", "plain.cpp", lines + ASKS.replace("@", "<opt.h>"))
+    toggle(load_below, tmp_path / "op", "inc/opt.h")
 
 
 @OFTEN
@@ -275,15 +286,19 @@ def test_a_new_time_of_a_file_that_holds_its_own_is_noticed(tmp_path, load):
         assert [load(), load()] == [(1, "built"), (1, "cache")]
 
 
-def test_an_operator_that_is_put_together_may_ask_for_any_header(tmp_path):
-    def load():
-        entry = sample_ops.builder_class(tmp_path / "op", "plain", abi="c", include_dirs=["inc"])().build()
-        return ctypes.CDLL(entry.library).value(), entry.origin
+def test_a_header_that_a_condition_asks_for_before_its_macro_changes_form_is_noticed(tmp_path, load_below):
+    """The condition cannot be expanded at the end of the file: then any name in the op's folders counts."""
+    before = "#define NAME <opt.h>\n#define ASKS_FOR(name) __has_include(name)\n"
+    after = "#undef ASKS_FOR\n#define ASKS_FOR(one, two) 0\n"
+    asks = ASKS.replace("__has_include(@)", "ASKS_FOR(NAME)")
+    text_files.write(tmp_path / "op", "plain.cpp", before + asks + after)
+    toggle(load_below, tmp_path / "op", "inc/opt.h")
 
+
+def test_an_operator_that_is_put_together_may_ask_for_any_header(tmp_path, load_below):
     text = "#define CAT(a, b) a##b\n" + ASKS.replace("__has_include(@)", "CAT(__has_, include)(<sub/opt.h>)")
-    text_files.write(tmp_path / "op" / "inc" / "sub", "other.h", "")
     text_files.write(tmp_path / "op", "plain.cpp", text)
-    toggle(load, tmp_path / "op", "inc/sub/opt.h")
+    toggle(load_below, tmp_path / "op", "inc/sub/opt.h")
 
 
 @pytest.mark.parametrize(("name", "flag"), [("own.specs", "-specs={0}/own.specs"), ("own/specs", "-B{0}/own/")])

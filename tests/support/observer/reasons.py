@@ -31,7 +31,7 @@ REASONS = (
     ),
     Reason("read,looked for", r".*/(locale|locale-langpack|gconv|terminfo)/.*", ANY, "the language of messages"),
     Reason("read,looked for", r".*/openssl\.cnf|.*/ssl/.*", "mold", "the settings of a library for digests"),
-    Reason("looked for", r".*\.(gch|pch|pth)", ANY, "a precompiled header that appears beside a header"),
+    Reason("looked for", r".*\.(gch|pch|pth)", ANY, "a precompiled header that appears beside a package's header"),
     # Places of compilers themselves
     Reason(
         "read",

@@ -10,6 +10,7 @@ from opforge.accelerator.target import Target
 from opforge.builders.declaration.machine import PROCESSOR, Machine
 from opforge.builders.lookup import fit
 from opforge.builders.lookup.fit import host_problem
+from opforge.cache.records import entry
 from opforge.errors import PrebuiltRequiredError
 
 MACHINE = Machine(
@@ -213,6 +214,23 @@ def test_any_record_is_judged(plain_spec, record, target, has_device):
         assert isinstance(judge(record).problem, (str, type(None)))
     except ValueError as error:  # a target or a number that cannot be read: callers reject it
         assert str(error)
+
+
+@pytest.mark.parametrize(
+    ("here", "problem"),
+    [
+        ("/a:/b", None),
+        ("", None),
+        ("/a", "it was built with CPATH='/a:/b', and CPATH='/a' is set here: unset CPATH, or set it to that value"),
+    ],
+)
+def test_the_variable_by_which_a_build_found_headers_is_the_same_or_not_set(plain_spec, monkeypatch, here, problem):
+    monkeypatch.setenv("CPATH", here)
+    inputs = {"names": ["no.h"], "files": [], "present": []}
+    by_variables = {"variables": {"CPATH": "/a:/b"}, "inputs": {}}
+    record = record_of_library(inputs=inputs, by_variables=by_variables)
+    assert fit.headers_problem(plain_spec, record) == problem
+    assert entry.compared_inputs(record) == ([inputs, {}] if here == "/a:/b" else [inputs])
 
 
 def test_what_a_record_does_not_state_is_another_version():

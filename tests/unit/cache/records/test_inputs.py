@@ -100,3 +100,25 @@ def test_any_inputs_survive_json_up_to_order(files, names, paths, trees):
 def test_data_of_another_form_raises(data):
     with pytest.raises((KeyError, TypeError, ValueError)):
         Inputs.from_json(data)
+
+
+def test_what_was_found_in_folders_outside_of_every_root_is_a_part_of_its_own():
+    disk = FakeDisk()
+    for path in ("/opt/a/s/x.h", "/opt/b/y.h"):
+        disk.write(path, "")
+    files = [
+        ("system", "opt/a/s/x.h", "1", "a package"),
+        ("system", "opt/ab/z.h", "2", ""),
+        ("own", "opt/a/w.h", "3", ""),
+    ]
+    inputs = inputs_with(
+        files=tuple(Dependency(*file) for file in files),
+        names=("s/x.h", "t/y.h"),
+        searched=(RootedPath("own", "x"), RootedPath("system", "opt/a"), RootedPath("system", "opt/b")),
+        present=(RootedPath("system", "opt/a/s/x.h"), RootedPath("system", "opt/b/y.h"), RootedPath("own", "b/y.h")),
+    )
+    folders = [RootedPath("system", "opt/a"), RootedPath("system", "opt/b")]
+    found = inputs.found_in(folders, {"system": "/"}, disk)
+    assert found.files == (Dependency("system", "opt/a/s/x.h", "1"),), "compared one by one"
+    assert found.searched == tuple(folders) and found.present == (RootedPath("system", "opt/b/y.h"),)
+    assert found.names == ("s/x.h", "t/"), "a folder that is in none of them stands for all below it"
